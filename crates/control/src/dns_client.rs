@@ -70,7 +70,7 @@ impl Question {
     ///
     /// # Errors
     ///
-    /// See [`Self::ask`]. words:ok
+    /// [`QueryError`] without a usable response. An error code is a [`Response`].
     pub async fn ask_resolver(&self, server: SocketAddr, patience: Duration) -> Result<Response, QueryError> {
         let query = Query { flags: FLAG_RD, ..Query::new(&self.name, self.rtype) };
         query.send(server, patience).await
@@ -106,7 +106,7 @@ pub enum Transport {
 /// The reason why there is no response.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QueryError {
-    /// Nothing came in time.
+    /// No response arrived in time.
     #[error("no response within {} ms, in {TRIES} attempts", .0.as_millis())]
     Silent(Duration),
     /// The system reports that the server cannot be reached.
@@ -118,7 +118,7 @@ pub enum QueryError {
 }
 
 impl<'a> Query<'a> {
-    /// An ordinary question to an authority.
+    /// Returns an ordinary query to an authoritative server.
     pub fn new(name: &'a Name, rtype: RecordType) -> Query<'a> {
         Query { name, rtype, flags: 0, edns_version: 0, dnssec_ok: false, options: &[] }
     }
@@ -279,7 +279,7 @@ mod tests {
         "www.Example.org.".parse().expect("a name")
     }
 
-    /// The empty response to a query.
+    /// Returns the empty response to a query.
     fn answered(query: &[u8]) -> Vec<u8> {
         let mut message = query.to_vec();
         message[2] |= 0x84;
@@ -294,7 +294,7 @@ mod tests {
         }
     }
 
-    /// A server over UDP that sends these for each query; it stops with the test's runtime.
+    /// Starts a server over UDP that sends these for each query; it stops with the test's runtime.
     async fn server(says: impl Fn(&[u8]) -> Vec<Vec<u8>> + Send + 'static) -> SocketAddr {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
         let address = socket.local_addr().expect("it is bound");
@@ -381,7 +381,7 @@ mod tests {
                 *first.lock().expect("no panic") = answered(query);
                 Vec::new()
             }
-            // A late answer to the first comes before.
+            // A late response to the first query arrives earlier.
             _ => vec![first.lock().expect("no panic").clone(), answered(query)],
         })
         .await;

@@ -51,7 +51,7 @@ fn binding(namespace: &str, name: &str, second: u32, label: &str, shard: &str) -
     moved(namespace, name, second, label, shard, &[])
 }
 
-/// A binding of a route that has left these shards; to one with `!` before it its former names lead as yet.
+/// Returns a binding of a route that has left these shards; its former names still point to a shard with a preceding `!`.
 fn moved(namespace: &str, name: &str, second: u32, label: &str, shard: &str, left: &[&str]) -> BindingInput {
     let former = |zone: &&str| match zone.strip_prefix('!') {
         None => json!({"name": format!("{label}.{zone}"), "router": "old", "since": SINCE, "until": UNTIL}),
@@ -77,7 +77,7 @@ fn base(text: &str) -> Arc<Contents> {
     Arc::new(read.contents.unwrap_or_else(|| panic!("{:?}", read.findings)))
 }
 
-/// A zone's records as lines, without the SOA: owner, TTL, type, data.
+/// Returns a zone's records as lines, without the SOA: owner, TTL, type, data.
 fn lines(zone: &Contents) -> Vec<String> {
     let text = String::from_utf8(zonefile::write::to_text(zone)).expect("zone files are ASCII");
     let origin: Arc<std::path::Path> = std::path::Path::new("written").into();
@@ -262,7 +262,7 @@ fn moved_routes_leave_former_names() {
         bindings: vec![
             // Moved twice: both former names point to the current name.
             moved("ns", "web", 0, "web", "shard3.v3.example", &["shard1.v3.example", "shard2.v3.example"]),
-            // There and back again, to a zone in which it has no former name; and one whose old zone is gone.
+            // A move and its reversal, to a zone without a former name of it; and a route whose old zone was deleted.
             moved("ns", "back", 0, "back", "shard2.v3.example", &["gone.v3.example"]),
             moved("ns", "taken", 0, "taken", "shard2.v3.example", &["shard1.v3.example"]),
         ],

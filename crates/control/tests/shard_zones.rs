@@ -21,7 +21,7 @@ fn also_ask(_: &Stage, _: &[u8]) {}
 
 const DOMAIN: &str = "v3.example";
 
-/// A platform with one shard, `shard1.v3.example`, of this specification. A route, `old-app`, has left it for `shard2`.
+/// Returns a platform with one shard, `shard1.v3.example`, of this specification. A route, `old-app`, has left it for `shard2`.
 fn platform(spec: Value) -> Stage {
     let name = "ns1.v3.example.".parse().expect("a name");
     let servers = vec![NameServer { name, addresses: vec!["192.0.2.53".parse().expect("an address")] }];
@@ -48,7 +48,7 @@ fn platform(spec: Value) -> Stage {
     Stage::new(compile(&inputs, &settings).zones.iter().map(|zone| Zone::build(&zone.contents).expect("a zone")))
 }
 
-/// The code, and the types and data of the answer section, of what is answered to `question`.
+/// Returns the code, and the types and data of the answer section, of the response to `question`.
 fn answer(stage: &Stage, question: &str) -> String {
     let message = stage.ask(question);
     let code = message[3] & 15;

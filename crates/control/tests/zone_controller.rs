@@ -230,7 +230,7 @@ impl World {
         any
     }
 
-    /// The API's part of a write: creation and replacement as Kubernetes has them.
+    /// Applies the API's part of a write: creation and replacement as in Kubernetes.
     fn write(&mut self, apex: &Name, write: Write) -> Option<LedgerZone> {
         let name = signpost_control::compiler::settings::text_of(apex);
         let is_of = |version: &Option<String>| {

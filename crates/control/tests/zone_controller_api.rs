@@ -61,7 +61,7 @@ async fn a_restart_without_the_api_serves_what_was_served() {
     let server = NameServer::start(emptied.client(USER_NAME_SERVER), Some(&state), apexes());
     until("the loss is held", || !server.status.held().is_empty() && server.wildcard("other").is_some()).await;
     assert_eq!(server.wildcard("shard1"), Some(vec![1]));
-    // Objects of those names with another zone and another label are others, and bring nothing back.
+    // Objects of those names with another zone and another label are different ones, and restore nothing.
     until("the alias is held", || server.status.held().len() == 2).await;
     let held_of = |kind| server.status.held().into_iter().find(|held| held.kind == kind);
     for kind in DeletionHoldKind::ALL {
@@ -343,7 +343,7 @@ async fn a_deletion_hold_that_was_never_entered_goes_as_soon_as_nothing_is_held(
         server.stop().await;
     }
     let emptied = Platform::start().await;
-    // DeletionHolds can be made, and nothing more be done to one that is there.
+    // DeletionHolds can be created, but not changed.
     let fails = Arc::new(AtomicBool::new(true));
     let (service, failing) = (emptied.server.router(), fails.clone());
     let lame = axum::Router::new().fallback(move |request: axum::extract::Request| {
@@ -394,7 +394,7 @@ async fn routers_that_no_name_leads_to_are_deleted_together() {
     let server = NameServer::start(platform.client(USER_NAME_SERVER), None, apexes());
     until("ready", || server.db.is_ready() && server.has_alias("app")).await;
     until("all are served", || names.iter().all(|router| server.wildcard(router).is_some())).await;
-    // Seven of eight within a moment: from the fifth on they would be held, if a name led to them.
+    // Seven of eight within a moment: they would be held from the fifth on, if a name resolved to them.
     for router in &names[..7] {
         platform.delete_router(router).await;
     }

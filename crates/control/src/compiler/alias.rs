@@ -9,7 +9,7 @@ use super::settings::Settings;
 use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::{Contents, OwnerChange, Rrset};
 
-/// The whole alias zone under a serial.
+/// Returns the whole alias zone under a serial.
 pub fn zone<'a>(bindings: impl IntoIterator<Item = &'a BindingInput>, settings: &Settings, serial: u32) -> Contents {
     let mut contents = Contents::new(settings.alias_apex().clone());
     apex::dress(&mut contents, settings, serial);
@@ -37,7 +37,7 @@ pub fn change(label: &str, shard: Option<&str>, settings: &Settings) -> OwnerCha
     OwnerChange { owner, rrsets: rrsets.into_iter().collect(), weights: Vec::new() }
 }
 
-/// The apex's records, which change with every serial.
+/// Returns the apex's records, which change with every serial.
 pub fn apex_change(settings: &Settings, serial: u32) -> OwnerChange {
     // No name server is in this zone: its apex has no addresses.
     OwnerChange {

@@ -20,7 +20,7 @@ pub fn dress(contents: &mut Contents, settings: &Settings, serial: u32) {
     }
 }
 
-/// The SOA of a zone, and its NS records.
+/// Returns the SOA of a zone, and its NS records.
 pub fn soa_and_ns(settings: &Settings, serial: u32) -> Vec<Rrset> {
     let (mname, rname) = (settings.name_servers()[0].name.clone(), settings.hostmaster().clone());
     let soa = Soa { mname, rname, serial, timers: settings.timers };
@@ -31,12 +31,12 @@ pub fn soa_and_ns(settings: &Settings, serial: u32) -> Vec<Rrset> {
     ]
 }
 
-/// The NS records' data: the name servers' names.
+/// Returns the NS records' data: the name servers' names.
 pub fn name_server_rdata(settings: &Settings) -> Vec<Rdata> {
     settings.name_servers().iter().map(|server| server.name.as_wire().into()).collect()
 }
 
-/// Sets the A and AAAA of a name server. What the name had of them is gone: the configuration is the authority.
+/// Sets the A and AAAA records of a name server, replacing the existing ones at the name: the configuration is authoritative.
 pub fn set_addresses(contents: &mut Contents, server: &NameServer, ttl: Ttl) {
     if server.addresses.is_empty() {
         return;
@@ -49,7 +49,7 @@ pub fn set_addresses(contents: &mut Contents, server: &NameServer, ttl: Ttl) {
     }
 }
 
-/// The A and AAAA RRsets of a name server; those that are not empty.
+/// Returns the nonempty A and AAAA RRsets of a name server.
 pub fn address_rrsets(server: &NameServer, ttl: Ttl) -> Vec<Rrset> {
     let mut rrsets: Vec<Rrset> = Vec::new();
     // The addresses are sorted, IPv4 before IPv6.
@@ -63,7 +63,7 @@ pub fn address_rrsets(server: &NameServer, ttl: Ttl) -> Vec<Rrset> {
     rrsets
 }
 
-/// An address as the type and data of a record.
+/// Returns the record type and data of an address.
 pub fn address_record(address: IpAddr) -> (RecordType, Rdata) {
     match address {
         IpAddr::V4(address) => (RecordType::A, Rdata::from(address.octets())),
@@ -115,7 +115,7 @@ impl Soa {
     }
 }
 
-/// The serial of the zone's SOA; `None` if it has none.
+/// Returns the serial of the zone's SOA; `None` if it has none.
 pub fn serial_of(contents: &Contents) -> Option<u32> {
     let soa = contents.get(contents.apex(), RecordType::SOA)?;
     Soa::from_rdata(soa.rdata.first()?).map(|soa| soa.serial)

@@ -23,7 +23,7 @@ impl fmt::Display for Object {
     }
 }
 
-/// One fault of one object: where it is and what to do about it.
+/// One problem of one object: its position, and the necessary correction.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Diagnostic {
     /// The object at fault.
@@ -41,12 +41,12 @@ impl fmt::Display for Diagnostic {
 }
 
 impl Diagnostic {
-    /// A diagnostic on a Router.
+    /// Returns a diagnostic on a Router.
     pub fn router(name: &str, path: impl Into<String>, message: impl Into<String>) -> Self {
         Diagnostic { object: Object::Router(name.into()), path: path.into(), message: message.into() }
     }
 
-    /// A diagnostic on a RouteBinding, named by `<namespace>/<name>`.
+    /// Returns a diagnostic on a RouteBinding, named by `<namespace>/<name>`.
     pub fn binding(key: &str, path: impl Into<String>, message: impl Into<String>) -> Self {
         Diagnostic { object: Object::Binding(key.into()), path: path.into(), message: message.into() }
     }

@@ -21,7 +21,7 @@ const FORMAT: &[u8] = b"signpost zone 1";
 pub struct Digest(pub u128);
 
 impl Digest {
-    /// The digest of the records that one Router contributes to its shard's zone.
+    /// Returns the digest of the records that one Router contributes to its shard's zone.
     pub fn of_contents(contents: &Contents) -> Digest {
         let mut hash = hasher(b"contents");
         put(&mut hash, contents.apex().to_lowercase().as_wire());
@@ -63,7 +63,7 @@ impl Digest {
         Digest::of(b"trail", &[label.to_ascii_lowercase().as_bytes(), shard.to_ascii_lowercase().as_bytes()])
     }
 
-    /// The digest of some octets: of configuration, which is compared on one machine only.
+    /// Returns the digest of some bytes: of configuration, which is compared on one machine only.
     pub fn of_octets(octets: &[u8]) -> Digest {
         Digest::of(b"octets", &[octets])
     }
@@ -88,7 +88,7 @@ impl Digest {
 }
 
 impl fmt::Display for Digest {
-    /// 32 hexadecimal digits, as in a Zone's `versions`.
+    /// Writes 32 hexadecimal digits, as in a Zone's `versions`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:032x}", self.0)
     }

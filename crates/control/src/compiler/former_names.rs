@@ -38,7 +38,7 @@ pub struct FormerNames {
 }
 
 impl FormerNames {
-    /// Whether there are none.
+    /// Returns whether there are no former names.
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty()
     }
@@ -48,7 +48,7 @@ impl FormerNames {
         self.digest
     }
 
-    /// Lets the former name of `label` lead to `zone`; without one it is gone.
+    /// Points the former name of `label` to `zone`, or removes it without one.
     pub fn set(&mut self, label: &str, zone: Option<Box<str>>) {
         let part = |zone: &str| Digest::of_former_name(label, zone);
         let before = match zone {
@@ -73,14 +73,14 @@ pub struct FormerNameIndex(BTreeMap<Name, FormerNames>);
 pub struct Changed {
     /// The zone that it is in.
     pub apex: Name,
-    /// The zone below which the label's name leads on; `None`: the former name is gone.
+    /// The zone to which the label's name points; `None`: the former name was removed.
     pub zone: Option<Box<str>>,
     /// The digest of all former names in the zone after this change.
     pub digest: Digest,
 }
 
 impl FormerNameIndex {
-    /// The former names in the zone `apex`, if there are any.
+    /// Returns the former names in the zone `apex`, if there are any.
     pub fn of(&self, apex: &Name) -> Option<&FormerNames> {
         self.0.get(apex)
     }
@@ -160,14 +160,14 @@ pub fn changes(router: &RouterInput, label: &str, zone: Option<&str>) -> [OwnerC
     [change(owner), change(below)]
 }
 
-/// The labels right below the apex at or below which a zone, as yet without former names, has records: a former name of such a label is not
-/// a matter of its own name alone. The shard's own wildcard is none of them: no route has that label.
+/// Returns the labels directly below the apex at or below which a zone has records other than former names: a former name of such
+/// a label also depends on these records. The shard's own wildcard is excluded, because no route has that label.
 pub fn own_labels(contents: &Contents) -> BTreeSet<Box<[u8]>> {
     let labels = contents.owners().filter_map(|(owner, _)| top_label(owner, contents.apex()));
     labels.filter(|label| **label != *b"*").collect()
 }
 
-/// The label of `name` right below `apex`, in lower case; `None` for the apex itself and names elsewhere.
+/// Returns the label of `name` directly below `apex`, in lower case; `None` for the apex itself and names elsewhere.
 pub fn top_label(name: &Name, apex: &Name) -> Option<Box<[u8]>> {
     let above = name.is_below(apex).then(|| name.label_count() - apex.label_count() - 1)?;
     name.labels().nth(above).map(|label| label.to_ascii_lowercase().into())

@@ -57,7 +57,7 @@ pub struct AddressSelection<'a> {
     pub panic: bool,
 }
 
-/// Chooses; `threshold_percent` is the share of a group that must be well for health to count.
+/// Selects the addresses; `threshold_percent` is the share of a group that must be healthy for health to count.
 pub fn choose(addresses: &[AddressInput], mode: Mode, threshold_percent: u8) -> AddressSelection<'_> {
     let active = || addresses.iter().filter(|address| address.active);
     let mut priorities: Vec<Option<u32>> = match mode {

@@ -80,12 +80,12 @@ impl RouterInput {
         })
     }
 
-    /// The addresses to answer with, by state, mode and health (see [`health`](super::health)).
+    /// Returns the addresses to answer with, by state, mode and health (see [`health`](super::health)).
     pub fn answering(&self) -> impl Iterator<Item = &AddressInput> {
         self.choice().addresses.into_iter()
     }
 
-    /// The same, with whether health counts.
+    /// Returns these addresses, and whether health counts.
     pub fn choice(&self) -> AddressSelection<'_> {
         choose(&self.addresses, self.mode, self.panic_percent)
     }
@@ -124,7 +124,7 @@ pub struct BindingInput {
     pub label: Box<str>,
     /// The Router's zone, in lower case and without a dot at the end.
     pub shard: Arc<str>,
-    /// The zones that the Route has left, in which its former names lead on; `shard` is none of them.
+    /// The zones that the Route has left, in which it has former names; `shard` is excluded.
     pub former_names: Box<[Name]>,
     /// The zone to which these and the alias point, if that is not `shard` yet, in lower case and without a trailing dot:
     /// resolvers can still cache that the Route's current name points elsewhere, or the instances do not serve it yet.
@@ -132,7 +132,7 @@ pub struct BindingInput {
 }
 
 impl BindingInput {
-    /// The zone below which alias and former names lead.
+    /// Returns the zone to which alias and former names point.
     pub fn target(&self) -> &str {
         self.leads_to.as_deref().unwrap_or(&self.shard)
     }
@@ -171,8 +171,8 @@ impl BindingInput {
     }
 }
 
-/// The zones in which a binding has former names, each once, in canonical order; and the one whose former name is yet to begin, to which
-/// the others and the alias lead until then.
+/// Returns the zones in which a binding has former names, each once, in canonical order, and the zone whose former name has not
+/// begun, to which the others and the alias point until then.
 fn left_zones(
     binding: &RouteBinding,
     label: &str,
@@ -205,7 +205,7 @@ fn left_zones(
     (zones.into_boxed_slice(), leads_to)
 }
 
-/// The key of a binding: `<namespace>/<name>`.
+/// Returns the key of a binding: `<namespace>/<name>`.
 pub fn binding_key(namespace: &str, name: &str) -> Box<str> {
     format!("{namespace}/{name}").into_boxed_str()
 }

@@ -46,12 +46,12 @@ impl Delegations {
         }
     }
 
-    /// The digest of the parent zone.
+    /// Returns the digest of the parent zone.
     pub fn digest(&self) -> Digest {
         self.digest
     }
 
-    /// The delegated name closest to the domain that is `name` or above it.
+    /// Returns the delegated name closest to the domain that is `name` or above it.
     fn cut_of(&self, name: &Name, settings: &Settings) -> Option<Name> {
         let mut cut = None;
         let mut at = name.clone();
@@ -66,7 +66,7 @@ impl Delegations {
     }
 }
 
-/// The whole parent zone under a serial.
+/// Returns the whole parent zone under a serial.
 pub fn zone(delegations: &Delegations, settings: &Settings, serial: u32) -> Contents {
     let mut contents = Contents::new(settings.domain().clone());
     // Whether each is delegated.
@@ -75,7 +75,7 @@ pub fn zone(delegations: &Delegations, settings: &Settings, serial: u32) -> Cont
     for name in own_names(settings).chain([settings.domain()]) {
         owners.entry(name).or_insert(false);
     }
-    // In canonical order a name comes right before those below it, so that the last cut is the one above them.
+    // In canonical order, a name comes directly before those below it, so the last cut is the one above them.
     let mut cut: Option<&Name> = None;
     for (owner, is_delegated) in owners {
         if cut.is_none_or(|cut| !owner.is_below(cut)) {
@@ -101,7 +101,7 @@ pub fn changes(apex: &Name, delegations: &Delegations, settings: &Settings) -> V
     affected.into_iter().map(change).collect()
 }
 
-/// The apex's records, which change with every serial.
+/// Returns the apex's records, which change with every serial.
 pub fn apex_change(settings: &Settings, serial: u32) -> OwnerChange {
     owner_change(settings.domain(), apex_rrsets(settings, serial))
 }
@@ -129,7 +129,7 @@ fn owner_change(owner: &Name, rrsets: Vec<Rrset>) -> OwnerChange {
     OwnerChange { owner: owner.clone(), rrsets, weights: Vec::new() }
 }
 
-/// The records of `owner`, where `cut` is the delegated name closest to the domain that is `owner` or above it.
+/// Returns the records of `owner`; `cut` is the delegated name closest to the domain that is `owner` or above it.
 fn owner_rrsets(owner: &Name, cut: Option<&Name>, settings: &Settings, serial: u32) -> Vec<Rrset> {
     if owner == settings.domain() {
         return apex_rrsets(settings, serial);

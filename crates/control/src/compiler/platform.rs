@@ -32,7 +32,7 @@ pub enum Change {
         apex: Name,
         /// The label of the Route that has left.
         label: Box<str>,
-        /// The zone below which the label's name leads on; `None`: the former name is gone.
+        /// The zone to which the label's name points; `None`: the former name was removed.
         zone: Option<Box<str>>,
         /// Digest of all former names in the shard's zone after this change.
         digest: Digest,
@@ -121,7 +121,7 @@ pub struct Platform {
 }
 
 impl Platform {
-    /// No objects.
+    /// Returns a platform without objects.
     pub fn new(settings: &Settings) -> Self {
         Platform {
             domain: settings.domain().clone(),
@@ -237,27 +237,27 @@ impl Platform {
         changes.push(Change::Alias { label: label.into(), binding: now, digest: self.aliases_digest });
     }
 
-    /// The platform's domain.
+    /// Returns the platform's domain.
     pub fn domain(&self) -> &Name {
         &self.domain
     }
 
-    /// All Routers, in no order.
+    /// Returns all Routers, in no order.
     pub fn routers(&self) -> impl Iterator<Item = &Arc<RouterInput>> {
         self.routers.values()
     }
 
-    /// All bindings, in no order.
+    /// Returns all bindings, in no order.
     pub fn bindings(&self) -> impl Iterator<Item = &Arc<BindingInput>> {
         self.bindings.values()
     }
 
-    /// The Router of that name.
+    /// Returns the Router of that name.
     pub fn router(&self, name: &str) -> Option<&Arc<RouterInput>> {
         self.routers.get(name)
     }
 
-    /// The binding of that key.
+    /// Returns the binding of that key.
     pub fn binding(&self, key: &str) -> Option<&Arc<BindingInput>> {
         self.bindings.get(key)
     }
@@ -267,51 +267,51 @@ impl Platform {
         (self.routers.len(), self.bindings.len())
     }
 
-    /// The shards that are served, by apex in canonical order, with their Routers.
+    /// Returns the served shards, by apex in canonical order, with their Routers.
     pub fn shards(&self) -> impl Iterator<Item = (&Name, &Arc<RouterInput>)> {
         let usable = self.claims.iter().filter(move |(apex, _)| self.is_usable(apex));
         usable.filter_map(|(apex, claims)| Some((apex, claims.first()?)))
     }
 
-    /// The Router that serves `apex`.
+    /// Returns the Router that serves `apex`.
     pub fn shard(&self, apex: &Name) -> Option<&Arc<RouterInput>> {
         self.claims.get(apex).filter(|_| self.is_usable(apex))?.first()
     }
 
-    /// Whether no name leads to the shard of `router`: no Route is on it, and of none that has left is there a former name.
+    /// Returns whether no name resolves to the shard of `router`: it has no routes and no former names.
     pub fn is_vacant(&self, router: &RouterInput) -> bool {
         let shard = text_of(&router.apex);
         self.former_names(&router.apex).is_empty()
             && !self.bindings.values().any(|binding| binding.shard.eq_ignore_ascii_case(&shard))
     }
 
-    /// The former names in the zone `apex`.
+    /// Returns the former names in the zone `apex`.
     pub fn former_names(&self, apex: &Name) -> &FormerNames {
         static NONE: LazyLock<FormerNames> = LazyLock::new(FormerNames::default);
         self.former_names.of(apex).unwrap_or(&NONE)
     }
 
-    /// The bindings that have their label, in no order.
+    /// Returns the bindings that have their label, in no order.
     pub fn aliases(&self) -> impl Iterator<Item = &Arc<BindingInput>> {
         self.labels.values().filter_map(|wanting| wanting.first())
     }
 
-    /// The binding whose alias has this label, in any case.
+    /// Returns the binding whose alias has this label, in any case.
     pub fn alias(&self, label: &str) -> Option<&Arc<BindingInput>> {
         self.labels.get(label.to_ascii_lowercase().as_str())?.first()
     }
 
-    /// The parent's delegations.
+    /// Returns the parent's delegations.
     pub fn delegations(&self) -> &Delegations {
         &self.delegations
     }
 
-    /// Digest of the parent zone.
+    /// Returns the digest of the parent zone.
     pub fn parent_digest(&self) -> Digest {
         self.delegations.digest()
     }
 
-    /// Digest of the alias zone.
+    /// Returns the digest of the alias zone.
     pub fn alias_digest(&self) -> Digest {
         self.aliases_digest
     }

@@ -101,7 +101,7 @@ fn add_one(contents: &mut Contents, wildcard: &Name, record: Record, default_ttl
     }
 }
 
-/// The closest name above `owner` with a DNAME.
+/// Returns the closest name above `owner` with a DNAME.
 fn dname_above(contents: &Contents, owner: &Name) -> Option<Name> {
     let mut above = owner.parent()?;
     while above.is_below(contents.apex()) {

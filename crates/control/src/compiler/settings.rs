@@ -8,7 +8,7 @@ use signpost_api::names;
 use signpost_dns::wire::Name;
 use signpost_dns::zone::{Contents, Ttl};
 
-/// Configuration of the platform's zones. It is checked: [`Settings::new`] refuses what no zone can be made from.
+/// The valid configuration of the platform's zones: [`Settings::new`] rejects configurations that are unusable for zones.
 #[derive(Debug, Clone)]
 pub struct Settings {
     domain: Name,
@@ -121,38 +121,38 @@ impl Settings {
         })
     }
 
-    /// These settings with another base of the parent zone.
+    /// Returns these settings with another base of the parent zone.
     #[must_use]
     pub fn with_base(&self, base: Option<Arc<Contents>>) -> Settings {
         Settings { base, ..self.clone() }
     }
 
-    /// The platform's domain, the apex of the parent zone.
+    /// Returns the platform's domain, the apex of the parent zone.
     pub fn domain(&self) -> &Name {
         &self.domain
     }
 
-    /// The apex of the alias zone, `routes.<domain>`.
+    /// Returns the apex of the alias zone, `routes.<domain>`.
     pub fn alias_apex(&self) -> &Name {
         &self.alias_apex
     }
 
-    /// The mailbox in SOA records, `hostmaster.<domain>`.
+    /// Returns the mailbox in SOA records, `hostmaster.<domain>`.
     pub fn hostmaster(&self) -> &Name {
         &self.hostmaster
     }
 
-    /// The name servers, at least one; the first is the SOA's MNAME.
+    /// Returns the name servers, at least one; the first is the SOA's MNAME.
     pub fn name_servers(&self) -> &[NameServer] {
         &self.name_servers
     }
 
-    /// The domain as objects write it: lower case, without the dot at the end.
+    /// Returns the domain in the form of the API's objects: lower case, without a trailing dot.
     pub fn domain_text(&self) -> String {
         text_of(&self.domain)
     }
 
-    /// A digest over all of this: zones made under equal settings from equal objects are equal.
+    /// Returns a digest over all settings: zones built with equal settings from equal objects are equal.
     pub fn digest(&self) -> Digest {
         let mut octets = Vec::with_capacity(256);
         let mut put = |part: &[u8]| {
@@ -176,7 +176,7 @@ impl Settings {
     }
 }
 
-/// A name as objects write it: lower case, without the dot at the end.
+/// Returns a name in the form of the API's objects: lower case, without a trailing dot.
 pub fn text_of(name: &Name) -> String {
     let mut text = name.to_lowercase().to_string();
     text.pop();

@@ -41,7 +41,7 @@ pub struct Shard {
     pub own_labels: BTreeSet<Box<[u8]>>,
 }
 
-/// Makes a shard's records from its Router and the former names in its zone. What cannot be used is left out, with a diagnostic.
+/// Builds a shard's records from its Router and the former names in its zone. Unusable parts are omitted, with a diagnostic.
 pub fn compile(router: &RouterInput, former_names: &FormerNames, diagnostics: &mut Vec<Diagnostic>) -> Shard {
     let mut contents = without_former_names(router, diagnostics);
     let (digest, own_labels) = (Digest::of_contents(&contents), former_names::own_labels(&contents));
@@ -49,7 +49,7 @@ pub fn compile(router: &RouterInput, former_names: &FormerNames, diagnostics: &m
     Shard { digest: digest.plus(former_names.digest()), records: contents, own_labels }
 }
 
-/// The digest that [`compile`] would find without former names: what the Router itself contributes.
+/// Returns the digest of [`compile`] without former names: the Router's own contribution.
 pub fn digest(router: &RouterInput) -> Digest {
     Digest::of_contents(&without_former_names(router, &mut Vec::new()))
 }
@@ -65,7 +65,7 @@ fn without_former_names(router: &RouterInput, diagnostics: &mut Vec<Diagnostic>)
     contents
 }
 
-/// The whole zone of a shard, under a serial.
+/// Returns the whole zone of a shard, under a serial.
 pub fn zone(records: Contents, settings: &Settings, serial: u32) -> Contents {
     let mut contents = records;
     apex::dress(&mut contents, settings, serial);
@@ -134,7 +134,7 @@ fn copy(contents: &mut Contents, rrsets: &[Rrset], wildcard: &Name, name: &Name)
     }
 }
 
-/// The names at which the wildcard no longer applies: owners, and the names between them and the apex.
+/// Returns the names at which the wildcard no longer applies: owners, and the names between them and the apex.
 fn blocking(contents: &Contents, apex: &Name, wildcard: &Name) -> BTreeSet<Name> {
     let mut blocking = BTreeSet::new();
     for (owner, _) in contents.owners() {
@@ -216,7 +216,7 @@ mod tests {
                     "*.a.b.c.s.example. A AAAA",
                 ],
             ),
-            // An address of its own: it leads elsewhere, for both families.
+            // A name with an address of its own: it has a different target, for both families.
             (vec![("app", RecordType::A)], vec![wildcard, "app.s.example. A", "*.app.s.example. A AAAA"]),
             (vec![("app", RecordType::DNAME)], vec![wildcard, "app.s.example. A AAAA DNAME"]),
             (

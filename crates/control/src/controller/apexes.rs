@@ -51,12 +51,12 @@ pub enum FileZoneStatus {
 }
 
 impl ApexOwners {
-    /// The register of a name server of zone files alone.
+    /// Returns the register of a name server that serves only zone files.
     pub fn of_files() -> Self {
         ApexOwners { platform: None, state: Mutex::default(), changed: watch::Sender::new(()) }
     }
 
-    /// The register of a name server of the platform.
+    /// Returns the register of a name server of the platform.
     pub fn of_platform(settings: &Settings) -> Self {
         ApexOwners { platform: Some((settings.domain().clone(), settings.alias_apex().clone())), ..Self::of_files() }
     }
@@ -104,9 +104,9 @@ impl ApexOwners {
         }
     }
 
-    /// No file gives the zones at `withdrawn` any more, and those at `broken` are the ones whose files have errors and never
-    /// gave a zone. Where the platform is served too, its loop takes the withdrawn zones away, or puts its own in their place,
-    /// so that no name is without a zone in between. Returns those of `broken` that something else serves.
+    /// Records that no file provides the zones at `withdrawn` any longer, and that the files of `broken` have errors and never
+    /// provided a zone. If the platform is served too, its loop removes the withdrawn zones, or replaces them with its own, so
+    /// that no name is without a zone in between. Returns the apexes of `broken` that another source serves.
     pub fn settle_files(&self, withdrawn: &[Name], broken: &[Name], db: &ZoneDb) -> Vec<Name> {
         let mut state = self.state();
         let mut changes = Vec::new();
@@ -151,18 +151,18 @@ impl ApexOwners {
         served
     }
 
-    /// The base of the parent zone has changed, or is gone.
+    /// Changes or removes the base of the parent zone.
     pub fn set_base(&self, base: Option<Arc<Contents>>) {
         self.state().base = base;
         self.changed.send_replace(());
     }
 
-    /// The base of the parent zone.
+    /// Returns the base of the parent zone.
     pub fn base(&self) -> Option<Arc<Contents>> {
         self.state().base.clone()
     }
 
-    /// The apexes that files serve, with their files.
+    /// Returns the apexes that files serve, with their files.
     pub fn files(&self) -> BTreeMap<Name, Arc<Path>> {
         self.state().files.iter().map(|(apex, path)| (apex.clone(), Arc::clone(path))).collect()
     }
@@ -187,7 +187,7 @@ impl ApexOwners {
         }
     }
 
-    /// The file that serves `apex`.
+    /// Returns the file that serves `apex`.
     pub fn file_of(&self, apex: &Name) -> Option<Arc<Path>> {
         self.state().files.get(apex).cloned()
     }

@@ -108,7 +108,7 @@ impl Reporter {
         }
     }
 
-    /// The health of its informer.
+    /// Returns the health of its informer.
     pub fn informer(&self) -> HealthProbe {
         self.deletion_holds.probe()
     }
@@ -151,7 +151,7 @@ impl Reporter {
                 not_before = Instant::now() + PACE;
             }
             for step in steps {
-                // Before it is tried: what has failed may have been done.
+                // Recorded before the try: a failed write may have taken effect.
                 if let Some(id) = step.is_entered() {
                     self.ours.insert(id.to_owned(), Instant::now());
                 }
@@ -196,7 +196,7 @@ impl Reporter {
 }
 
 impl HoldAction {
-    /// The ID of the DeletionHold that it makes this name server a holder of, or no holder any more.
+    /// Returns the ID of the DeletionHold that this action enters or leaves.
     fn is_entered(&self) -> Option<&str> {
         match self {
             HoldAction::Create(held) | HoldAction::Enter(held) | HoldAction::Renew(held) => Some(&held.id),
@@ -301,7 +301,7 @@ impl Writer {
     }
 }
 
-/// The DeletionHold of a hold.
+/// Returns the DeletionHold of a hold.
 fn deletion_hold(held: &Held) -> DeletionHold {
     DeletionHold::new(
         &held.id,
@@ -431,7 +431,8 @@ mod tests {
         }
     }
 
-    /// A DeletionHold of age `age` in seconds and of this generation, with its holders and the generations at which they entered.
+    /// Returns a DeletionHold of age `age` in seconds and of this generation, with its holders and the generations at which they
+    /// entered.
     fn known(
         id: &str,
         age: i64,
@@ -482,7 +483,7 @@ mod tests {
             (vec![], vec![known("x", 1, 1, None, &[])], true, vec![]),
             (vec![], vec![known("x", 30, 1, None, &[])], true, vec![]),
             (vec![], vec![known("x", 31, 1, None, &[])], true, vec![sweep("x")]),
-            // It has made it itself, and holds nothing any more.
+            // This name server has created it, and no longer holds anything.
             (vec![], vec![known("mine", 1, 1, None, &[])], true, vec![sweep("mine")]),
             (vec![], vec![known("mine", 1, 1, None, &[("other", 1)])], true, vec![]),
             (vec!["mine"], vec![known("mine", 31, 1, None, &[])], true, vec![HoldAction::Enter(held("mine"))]),

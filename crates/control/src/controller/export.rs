@@ -66,7 +66,7 @@ pub struct Objects {
     extent: Extent,
 }
 
-/// Lists the objects once and makes the zones of them. Errors are those of the API.
+/// Lists the objects once and builds their zones. Errors are those of the API.
 pub async fn export(client: Client, settings: &Settings) -> Result<Export, kube::Error> {
     let (mut objects, bindings) =
         tokio::try_join!(Objects::without_bindings(client.clone()), list::<RouteBinding>(client))?;

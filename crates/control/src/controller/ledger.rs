@@ -180,7 +180,7 @@ enum Plan {
 }
 
 impl Ledger {
-    /// A ledger for the platform's domain, of which nothing is known yet.
+    /// Returns a ledger for the platform's domain, without any known state.
     pub fn new(settings: &Settings, base: BaseSerial, feed: Arc<ZoneFeed>) -> Self {
         Ledger {
             base,
@@ -210,7 +210,7 @@ impl Ledger {
         self.queue.add(self.domain.clone(), now);
     }
 
-    /// Takes in what happened.
+    /// Handles an event.
     pub fn take(&mut self, event: Event, now: Instant) {
         let mut changes = Vec::new();
         match event {
@@ -228,7 +228,7 @@ impl Ledger {
         changes.into_iter().for_each(|change| self.note(change, now));
     }
 
-    /// A write has ended: the zone's object is this now, or `None` if it is gone.
+    /// Handles the end of a write: the zone's object is now this, or `None` if it was deleted.
     pub fn written(&mut self, apex: Name, result: kube::Result<Option<Zone>>, now: Instant) {
         self.queue.end(&apex);
         let known = self.known.entry(apex.clone()).or_default();
@@ -245,7 +245,7 @@ impl Ledger {
         }
     }
 
-    /// A write has failed, after the API had refused others of this zone one time after the other.
+    /// Schedules a retry of a failed write, after the API had rejected others of this zone in a row.
     fn retry(&mut self, apex: Name, error: &kube::Error, refusals: u32, now: Instant) {
         tracing::warn!(zone = %apex, %error, "the zone's serial could not be written; trying again");
         let refusal = refusal(error);
@@ -355,7 +355,7 @@ impl Ledger {
         self.queue.next_at()
     }
 
-    /// The writes that are due. Each must be reported to [`Self::written`].
+    /// Returns the due writes. Each must be reported to [`Self::written`].
     pub fn due(&mut self, now: Instant, unix_now: u64) -> Vec<(Name, Write)> {
         let mut writes = Vec::new();
         while let Some(apex) = self.queue.begin(now) {
@@ -384,7 +384,8 @@ impl Ledger {
         }
         let Some((kind, router, digest)) = wanted else { return self.plan_deletion(apex, now, unix_now) };
         let description = self.description.as_ref().filter(|_| kind == ZoneKind::Parent);
-        // After the store went back the state may be that of its newest version, which is older than what name servers publish.
+        // After a restore of the store, the state may be that of its newest version, which is older than the version that name
+        // servers publish.
         let last = known.last;
         let has_state = |zone: &Zone| {
             newest(zone)
@@ -482,7 +483,7 @@ impl Ledger {
     }
 }
 
-/// A Zone's newest version.
+/// Returns a Zone's newest version.
 fn newest(zone: &Zone) -> Option<(Serial, Digest)> {
     zone.spec.versions.first().and_then(read_version)
 }

@@ -52,7 +52,7 @@ pub struct Loaded {
     pub served: usize,
     /// Zone files with errors; their last good version stays.
     pub refused: usize,
-    /// Zones whose file is gone.
+    /// Zones whose file was deleted.
     pub withdrawn: usize,
     /// Unchanged files.
     pub unchanged: usize,
@@ -131,19 +131,18 @@ enum ParsedFile {
 }
 
 impl StaticZones {
-    /// The zones of `folder`, none of them read yet.
+    /// Returns the zones of `folder`, none of them read yet.
     pub fn new(folder: &Path, db: Arc<ZoneDb>, apexes: Arc<ApexOwners>) -> Self {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         StaticZones { folder: Folder::new(folder, threads), db, apexes }
     }
 
-    /// Reads what changed since the last time, at first everything. It blocks: on a large folder for as long as the disk
-    /// takes.
+    /// Reads the changes since the last call, at first everything. It blocks: on a large directory for as long as the disk needs.
     pub fn load(&mut self) -> Result<Loaded, FolderError> {
         self.load_whole(Extent::All, None)
     }
 
-    /// [`Self::load`] of a part of the folder, without the files that are not whole yet.
+    /// Does the same as [`Self::load`] for a part of the directory, without incomplete files.
     fn load_whole(&mut self, extent: Extent<'_>, is_whole: Option<IsWhole<'_>>) -> Result<Loaded, FolderError> {
         let StaticZones { folder, db, apexes } = self;
         let make = |contents: Contents| match apexes.place(contents.apex()) {

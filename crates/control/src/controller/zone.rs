@@ -238,11 +238,11 @@ impl Sources {
         Sources { objects, settings: options.settings.clone(), files, decisions }
     }
 
-    /// The next event. Nothing is lost if it is dropped before it comes.
+    /// Waits for the next event. Dropping the future loses nothing.
     async fn next(&mut self) -> Event {
         tokio::select! {
             event = self.objects.next() => Event::Object(event),
-            // A sender that is gone changes nothing any more.
+            // A dropped sender has no further changes.
             Ok(()) = self.settings.changed() => Event::Settings,
             Ok(()) = self.files.changed() => Event::Settings,
             Ok(()) = self.decisions.changed() => Event::HoldDecision,
@@ -333,7 +333,7 @@ impl Run {
         self.put(accepted);
     }
 
-    /// Puts objects into the zones and the last-good state; `None`: it is gone.
+    /// Puts objects into the zones and the last-known-good state; `None`: deleted.
     fn put<V: MayBeHeld>(&mut self, objects: impl IntoIterator<Item = (Box<str>, Option<Arc<V>>)>) {
         for (name, object) in objects {
             self.publisher.journal.push(V::entry(&name, object.as_deref()));
@@ -359,7 +359,7 @@ impl Run {
         self.holds.store(&mut self.publisher.journal);
     }
 
-    /// While an object exists that cannot be read and is not known from before, a name that is not found may be one of its.
+    /// Updates the partial mode: while an unreadable object without a known value exists, a missing name may be one of its names.
     fn settle_unknown(&mut self) {
         let Objects { routers, bindings, .. } = &self.sources.objects;
         let (routers, bindings) = (routers.0.unknown(), bindings.0.unknown());
@@ -431,13 +431,14 @@ impl DiagnosticLog {
     }
 }
 
-/// The apex and the versions of a `Zone` object; `None` if its name is not a domain name. Versions that cannot be read are left out.
+/// Returns the apex and the versions of a `Zone` object; `None` if its name is not a domain name. Unreadable versions are
+/// omitted.
 pub(super) fn ledger_entry(zone: &LedgerZone) -> Option<(Name, Versions)> {
     let apex = zone.metadata.name.as_deref()?.parse().ok()?;
     Some((apex, zone.spec.versions.iter().filter_map(read_version).collect()))
 }
 
-/// A version as the ledger has it; `None` if it cannot be read.
+/// Returns a version of the ledger; `None` if it is unreadable.
 pub(super) fn read_version(version: &ZoneVersion) -> Option<(Serial, Digest)> {
     Some((Serial(version.serial), version.digest.parse().ok()?))
 }
@@ -455,7 +456,7 @@ pub(super) fn unix_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// The name of a zone's `Zone` object: its apex in lower case without the dot at the end.
+/// Returns the name of a zone's `Zone` object: its apex in lower case without a trailing dot.
 pub fn ledger_name(apex: &Name) -> String {
     text_of(apex)
 }

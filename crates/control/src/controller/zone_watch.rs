@@ -157,7 +157,7 @@ impl Writes {
         std::mem::take(&mut self.state().changes)
     }
 
-    /// Whether a zone file went: another may be about to take its place.
+    /// Returns whether a zone file was removed: another one may be about to replace it.
     pub(super) fn is_gone(&self) -> bool {
         !self.state().changes.gone.is_empty()
     }
@@ -167,7 +167,7 @@ impl Writes {
         self.state().open.retain(|_, written| written.elapsed() < WRITTEN);
     }
 
-    /// Whether a file that is new, or was `before` and is `now` another, can be read.
+    /// Returns whether a new file, or one that was `before` and is `now` different, is ready to be read.
     pub(super) fn is_whole(&self, path: &Path, before: Option<&FileStamp>, now: &FileStamp) -> bool {
         let is_link = || path.symlink_metadata().is_ok_and(|metadata| metadata.is_symlink());
         if self.is_watched.load(Ordering::Relaxed) && path.parent() == Some(&self.folder) && !is_link() {
@@ -180,7 +180,7 @@ impl Writes {
 }
 
 impl FolderChanges {
-    /// The file `name` at `path` came, changed or went.
+    /// Handles the creation, change, or removal of the file `name` at `path`.
     fn take(&mut self, name: OsString, path: &Path) {
         let metadata = path.symlink_metadata().ok();
         if metadata.is_none() && is_zone_file(&name) {
@@ -198,7 +198,7 @@ impl FolderChanges {
     }
 }
 
-/// Whether it is a file with one name, and no link.
+/// Returns whether it is a file with one name, and not a link.
 fn is_single_file(path: &Path) -> bool {
     path.symlink_metadata().is_ok_and(|metadata| metadata.is_file() && metadata.nlink() == 1)
 }
@@ -219,7 +219,7 @@ mod tests {
         FileStamp::of(&path.metadata().expect("it is there"))
     }
 
-    /// A file in the folder and one below, both last changed `age` ago.
+    /// Returns a file in the directory and one below, both last changed `age` ago.
     fn files(age: Duration) -> (tempfile::TempDir, Writes, [PathBuf; 2]) {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::create_dir(folder.path().join("sub")).expect("a folder");

@@ -61,7 +61,7 @@ impl Kubernetes {
         Ok(found)
     }
 
-    /// Compares the cluster with what should be there, and changes what differs.
+    /// Compares the cluster with the desired state, and changes the differences.
     async fn compare(&mut self) -> Result<BTreeMap<String, String>, String> {
         let mut found = self.list().await?;
         let mut errors = BTreeMap::new();
@@ -73,7 +73,7 @@ impl Kubernetes {
                     .is_some_and(|(applied, version)| applied == content && *version == version_of(live))
             };
             let result = match live {
-                // It is created again when it is gone.
+                // The object is created again after its deletion.
                 Some(live) if live.metadata.deletion_timestamp.is_some() => Err("it is being deleted".to_owned()),
                 Some(live) if is_as_applied(&live) => Ok(live),
                 live => {
@@ -154,7 +154,7 @@ fn version_of(object: &DynamicObject) -> String {
     }
 }
 
-/// The reason why a Deployment has no new pods, or these are not ready.
+/// Returns the reason why a Deployment has no new pods, or these are not ready.
 fn failure(object: &DynamicObject) -> Option<String> {
     let conditions = object.data["status"]["conditions"].as_array()?;
     let text = |condition: &Value, field: &str| condition[field].as_str().unwrap_or_default().to_owned();

@@ -140,7 +140,7 @@ pub fn of(router: &str, wanted: &Wanted, settings: &Settings) -> [(Kind, String,
     })
 }
 
-/// The specification of a pod.
+/// Returns the specification of a pod.
 fn pod(router: &str, name: &str, wanted: &Wanted, settings: &Settings, selector: &Value) -> Value {
     let leave = LEAVE.max(u64::from(wanted.ttl) + PROPAGATION);
     let spread = |topology: &str| {
@@ -199,7 +199,7 @@ fn pod(router: &str, name: &str, wanted: &Wanted, settings: &Settings, selector:
     spec
 }
 
-/// The command line of an agent.
+/// Returns the command line of an agent.
 fn arguments(router: &str, wanted: &Wanted, settings: &Settings, leave: u64) -> Vec<String> {
     let mut arguments: Vec<String> =
         ["agent", "--router", router, "--proxy", wanted.kind.word()].map(str::to_owned).into();
@@ -231,7 +231,7 @@ fn arguments(router: &str, wanted: &Wanted, settings: &Settings, leave: u64) -> 
     arguments
 }
 
-/// The volumes of a pod, each with its directory and its source.
+/// Returns the volumes of a pod, each with its directory and its source.
 fn volumes(settings: &Settings) -> Vec<(&'static str, &'static str, (&'static str, Value))> {
     let secret = |name: &String| ("secret", json!({"secretName": name, "defaultMode": 0o440}));
     let mut volumes = vec![("data", DATA, ("emptyDir", json!({})))];

@@ -31,7 +31,7 @@ use crate::client::failover;
 use signpost_api::instance::lease_name;
 use signpost_api::v1alpha1::router::{Ports, RouterKind};
 
-/// The most of a log that is kept before it is moved to `log.1`.
+/// The log size from which a log is renamed to `log.1`.
 pub const LOG_BYTES_MAX: u64 = 1 << 20;
 /// The network of instances without an address of their Router: 65,534 addresses on loopback.
 const NETWORK: Ipv4Addr = Ipv4Addr::new(127, 64, 0, 0);
@@ -212,7 +212,7 @@ impl Processes {
         }
     }
 
-    /// An address in the network that no instance has.
+    /// Returns an address in the network that no instance has.
     fn free_address(&self) -> Option<IpAddr> {
         let taken: BTreeSet<IpAddr> = self.instances.values().map(|instance| instance.record.address).collect();
         let network = u32::from(NETWORK);
@@ -299,7 +299,7 @@ impl Runtime for Processes {
 }
 
 impl Instance {
-    /// Whether its process runs. A child that has ended leaves the table of processes by this.
+    /// Returns whether the process runs. This also reaps a child that has ended.
     fn is_running(&mut self) -> bool {
         match &mut self.child {
             Some(child) => matches!(child.try_wait(), Ok(None)),
@@ -372,7 +372,7 @@ fn spawn(settings: &Settings, record: &Record, directory: &Path) -> io::Result<C
     Ok(child)
 }
 
-/// Limits what a process may use. What cannot be limited runs without limits.
+/// Limits the resources of a process. If limiting fails, the process runs without limits.
 fn limit(child: &Child) {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     for (resource, most) in [(Resource::Nofile, FILES_MAX), (Resource::Core, 0)] {

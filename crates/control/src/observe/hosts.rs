@@ -143,7 +143,7 @@ impl Found {
         }
     }
 
-    /// The condition; `record` is what the owner should create.
+    /// Returns the condition; `record` is the record that the owner should create.
     fn condition(self, host: &str, record: &str) -> ConditionUpdate {
         let (status, reason, message) = match self {
             Found::Here => (Status::True, "PointsHere", format!("{host} leads to a name or an address of the route")),
@@ -219,7 +219,7 @@ async fn resolve(check: &HostCheck, host: &str, target: &Target) -> Found {
     }
 }
 
-/// The answers of the first resolver that gives any, which may be that there are none.
+/// Returns the answers of the first resolver that responds, which can be empty.
 async fn answers(check: &HostCheck, question: &Question) -> Option<Vec<Data>> {
     for resolver in &check.resolvers {
         match question.ask_resolver(*resolver, check.patience).await {

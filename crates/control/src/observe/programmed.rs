@@ -181,7 +181,7 @@ impl Stores {
         self.routes.is_synced() && self.bindings.is_synced() && self.routers.is_synced() && self.reports.is_synced()
     }
 
-    /// The Router of a Route, if its instances report.
+    /// Returns the Router of a Route, if its instances report.
     fn router_of(&self, binding: &BindingInfo) -> Option<Arc<RouterInfo>> {
         self.routers.get(&ObjectKey::cluster(&binding.router)).filter(|router| router.target.active.has_instances)
     }
@@ -425,7 +425,7 @@ impl Watch {
     }
 }
 
-/// The instances of a Router that serve.
+/// Returns the instances of a Router that serve.
 fn serving(router: &RouterInfo) -> impl Iterator<Item = &Instance> {
     let instances = router.object.status.iter().flat_map(|status| &status.instances);
     instances.filter(|instance| instance.state == InstanceState::Serving)

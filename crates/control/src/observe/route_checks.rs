@@ -28,21 +28,21 @@ pub trait RouteCheck: Send + Sync + 'static {
     /// The subject of the sentence that a failure is logged with.
     const SUBJECT: &'static str;
 
-    /// The target; `None` for a Route without one.
+    /// Returns the target; `None` for a Route without one.
     fn target(&self, key: &ObjectKey, route: &RouteInfo) -> Option<Self::Target>;
 
-    /// Whether a change from `before` to `now` needs no check: at most the Route's status reports more.
+    /// Returns whether a change from `before` to `now` needs no check: at most the Route's status reports more.
     fn is_same(now: &Self::Target, before: &Self::Target) -> bool;
 
-    /// The wait before the first check, and what is reported until then.
+    /// Returns the wait before the first check, and the finding until then.
     fn start(&self, _: &ObjectKey, _: &RouteInfo, _: &Self::Target) -> (Duration, Option<Finding>) {
         (Duration::ZERO, None)
     }
 
-    /// The waits after failures, the first and the longest.
+    /// Returns the waits after failures, the first and the longest.
     fn retry(&self) -> [Duration; 2];
 
-    /// The time for one check.
+    /// Returns the time for one check.
     fn timeout(&self) -> Duration;
 
     /// Checks one Route. `None`: the Route has changed.
@@ -99,7 +99,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// A counter of this name and with these outcomes.
+    /// Returns a counter of this name and with these outcomes.
     pub fn new(name: &'static str, help: &'static str, outcomes: &[&'static str]) -> Self {
         let checks = Family::<[(&'static str, &'static str); 1], Counter>::default();
         outcomes.iter().for_each(|outcome| drop(checks.get_or_create(&[("outcome", outcome)])));

@@ -236,7 +236,7 @@ mod tests {
         (ObjectKey::namespaced("edge", name), Arc::new(ServiceInfo::new(service)))
     }
 
-    /// An EndpointSlice with an address that is ready, one that is not, and one of which that is not known.
+    /// Returns an EndpointSlice with an address that is ready, one that is not, and one of which that is not known.
     fn slice(name: &str, labels: Value, octet: u8) -> (ObjectKey, Arc<SliceInfo>) {
         let ip = |last: u8| format!("192.0.2.{}", octet + last);
         let slice = json!({

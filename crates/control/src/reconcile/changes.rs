@@ -70,7 +70,8 @@ impl Reconciler {
         }
     }
 
-    /// Whether a Route may lack something that the reconciler writes by itself: one that waits for the scheduler does not.
+    /// Returns whether a Route may lack something that the reconciler writes by itself: one that waits for the scheduler does
+    /// not.
     fn may_need_write(&self, key: &ObjectKey, route: &RouteInfo) -> bool {
         route.bound
             || route.conditions.has_points_here
@@ -134,7 +135,7 @@ impl Reconciler {
         self.count_changed(&last.router);
     }
 
-    /// A binding that existed longer than its Route prevented the release of its label.
+    /// Checks the label's claim: a binding that existed longer than its Route prevented its release.
     fn release_label(&mut self, key: &ObjectKey) {
         self.moves.iter_mut().for_each(|moves| moves.on_binding_gone(key));
         if self.planner.objects.routes.get(key).is_none() {
@@ -142,7 +143,8 @@ impl Reconciler {
         }
     }
 
-    /// RouteBindings kept by the deletion hold can be on any Router: a DeletionHold lists only a few of the names.
+    /// Checks all Routers: RouteBindings kept by the deletion hold can be on any of them, and a DeletionHold lists only a few
+    /// names.
     pub(super) fn on_deletion_holds(&mut self) {
         let held = self
             .planner
@@ -182,7 +184,8 @@ impl Reconciler {
         self.check_hosts(&applied.now, applied.before.as_deref());
     }
 
-    /// A claim on a host has changed or is gone: those who have lost theirs may have it back; and its holder has it.
+    /// Checks the Routes after the change or deletion of a claim on a host: those that have lost it may get it back, and its
+    /// holder has it.
     fn check_hosts(&mut self, claim: &ClaimInfo, before: Option<&ClaimInfo>) {
         if claim.kind != ClaimKind::Host || before.is_some_and(|before| before == claim) {
             return;
@@ -226,7 +229,7 @@ impl Reconciler {
             {
                 left.extend(routes_left(&applied.key.name));
             }
-            // The zone of a Router that is gone may have come back by another one's name.
+            // The zone of a deleted Router may have returned with another Router's name.
             if before.as_ref().is_none_or(|before| before.zone() != now.zone()) {
                 let in_zone = index.former_names.iter().filter(|(_, zone, ..)| now.has_zone(zone));
                 left.extend(in_zone.map(|(.., route)| route.clone()));

@@ -63,8 +63,7 @@ pub fn next_step(
         };
         return if end <= now { Step::Purge } else { Step::LookAgain(end) };
     }
-    // What a Route has left behind may be held by a finalizer, and with it the name, which is served until that is
-    // gone.
+    // A finalizer can keep a former Route's binding, and with it the name, which is served until the binding is deleted.
     let is_left = |binding: &BindingInfo| binding.deleting || route.is_none();
     let is_of_label = |binding: &BindingInfo| binding.label.eq_ignore_ascii_case(&claim.value);
     if claim.kind == ClaimKind::Label && binding.is_some_and(|binding| is_left(binding) && is_of_label(binding)) {
@@ -129,8 +128,8 @@ pub async fn settle(client: &kube::Client, name: &str, settings: &Settings) -> k
     Ok(Some(action))
 }
 
-/// Whether a released host is kept for its namespace and name: its Route was deleted, and may come back, or has and is not
-/// verified yet. A Route with another host, or that has lost its proof, has given it up.
+/// Returns whether a released host is reserved for its namespace and name: its Route was deleted, and may be re-created, or was
+/// re-created and is not verified yet. A Route with another host, or without verification, has given it up.
 fn is_reserved_after(claim: &NameClaimSpec, route: Option<&RouteInfo>) -> bool {
     route.is_none_or(|route| {
         let wants = route.host.as_deref().is_some_and(|host| host.eq_ignore_ascii_case(&claim.value));
@@ -143,7 +142,7 @@ pub fn is_stray(binding: &BindingInfo, route: Option<&RouteInfo>) -> bool {
     route.is_none_or(|route| route.uid != binding.route_uid)
 }
 
-/// Whether two hosts overlap: one is a wildcard, and covers the other.
+/// Returns whether two hosts overlap: one is a wildcard, and covers the other.
 pub fn overlap(one: &str, other: &str) -> bool {
     covers(one, other) || covers(other, one)
 }

@@ -37,8 +37,8 @@ pub struct Drain {
 }
 
 impl Drain {
-    /// No Router drains. `per_second` routes are released in a second, at least one, and at most `released_max` are released
-    /// at a time.
+    /// Returns a state without draining Routers. `per_second` routes are released per second, at least one, and at most
+    /// `released_max` at a time.
     pub fn new(per_second: u32, released_max: usize) -> Self {
         Drain {
             interval: Duration::from_secs(1) / per_second.max(1),
@@ -52,12 +52,12 @@ impl Drain {
         }
     }
 
-    /// Whether a Router is draining.
+    /// Returns whether a Router is draining.
     pub fn drains(&self, router: &str) -> bool {
         self.routers.contains(router)
     }
 
-    /// Whether any is.
+    /// Returns whether no Router drains.
     pub fn is_idle(&self) -> bool {
         self.routers.is_empty()
     }
@@ -67,12 +67,12 @@ impl Drain {
         if drains { self.routers.insert(router.to_owned()) } else { self.routers.remove(router) }
     }
 
-    /// A route is on a draining Router; whether that is news.
+    /// Adds a route on a draining Router; returns whether that is a change.
     pub fn add(&mut self, key: &ObjectKey) -> bool {
         !self.holds(key) && self.waiting.insert((0, key.clone()))
     }
 
-    /// A route is on none any more; whether it was.
+    /// Removes a route that is no longer on a draining Router; returns whether it was.
     pub fn remove(&mut self, key: &ObjectKey) -> bool {
         // Nearly always there are none.
         if self.is_empty() {
@@ -82,7 +82,7 @@ impl Drain {
         self.waiting.remove(&(attempts, key.clone())) | self.released.remove(key) | self.stuck.remove(key)
     }
 
-    /// The next route to move, if it is time.
+    /// Returns the next route to move, if it is time.
     pub fn release(&mut self, now: Instant) -> Option<ObjectKey> {
         if self.released.len() >= self.released_max || self.next.is_some_and(|next| next > now) {
             return None;
@@ -95,25 +95,25 @@ impl Drain {
         Some(key)
     }
 
-    /// Whether a route was released and is still where it was.
+    /// Returns whether a route was released and has not moved.
     pub fn is_released(&self, key: &ObjectKey) -> bool {
         self.released.contains(key)
     }
 
-    /// A released route has nowhere to go.
+    /// Marks a released route as without a target.
     pub fn mark_stuck(&mut self, key: &ObjectKey) {
         if self.released.remove(key) {
             self.stuck.insert(key.clone());
         }
     }
 
-    /// Something changed: those that had nowhere to go get another turn.
+    /// Retries the routes without a target after a change.
     pub fn retry(&mut self) {
         let attempts = |key: &ObjectKey| self.attempts.get(key).copied().unwrap_or(0);
         self.waiting.extend(std::mem::take(&mut self.stuck).into_iter().map(|key| (attempts(&key), key)));
     }
 
-    /// A route is another one: if it had nowhere to go, it gets another turn.
+    /// Retries a changed route if it had no target.
     pub fn retry_one(&mut self, key: &ObjectKey) {
         if self.stuck.remove(key) {
             let attempts = self.attempts.get(key).copied().unwrap_or(0);
@@ -132,7 +132,7 @@ impl Drain {
         (self.waiting.len() + self.released.len(), self.stuck.len())
     }
 
-    /// Whether a route is on a draining Router, as far as is known here.
+    /// Returns whether a route is known to be on a draining Router.
     pub fn holds(&self, key: &ObjectKey) -> bool {
         let is_waiting = || {
             let attempts = self.attempts.get(key).copied().unwrap_or(0);

@@ -255,7 +255,7 @@ impl Reconciler {
         self.route_states.clone()
     }
 
-    /// The health of each informer, for metrics and readiness.
+    /// Returns the health of each informer, for metrics and readiness.
     pub fn informers(&self) -> Vec<HealthProbe> {
         self.planner.objects.probes()
     }

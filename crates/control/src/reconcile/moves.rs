@@ -28,7 +28,7 @@ pub fn reason(
     router: Option<&RouterTarget>,
     is_released: bool,
 ) -> Option<MoveReason> {
-    // A Router made again with another zone is another one.
+    // A Router that was re-created with another zone is a different one.
     let is_zone_gone = router.is_some_and(|router| binding.is_zone_gone(router));
     match route.move_to.as_ref() {
         _ if route.deleting || !route.bound => None,
@@ -89,7 +89,7 @@ impl Moves {
         }
     }
 
-    /// These Routers drain from now on, or do not any more.
+    /// Handles Routers that start or stop draining.
     fn follow_draining(&mut self, turned: &[&str]) {
         for router in turned.iter().filter(|router| self.drain.drains(router)) {
             tracing::info!(router, "the Router is draining: its routes are moved to others");
@@ -109,7 +109,7 @@ impl Moves {
         }
     }
 
-    /// A Route is there, or is different.
+    /// Handles a new or changed Route.
     pub fn on_route(&mut self, applied: &Applied<RouteInfo>) {
         let Applied { key, now, before, .. } = applied;
         let wanted = self.reconcile(key, now, now.is_news(before.as_deref()));
@@ -119,7 +119,7 @@ impl Moves {
         }
     }
 
-    /// A Route is gone.
+    /// Handles a deleted Route.
     pub fn on_route_gone(&mut self, key: &ObjectKey) {
         // Its binding may be held by a finalizer for long: it keeps no other route from leaving.
         self.drain.mark_stuck(key);
@@ -128,7 +128,7 @@ impl Moves {
         }
     }
 
-    /// A binding is there, or is different.
+    /// Handles a new or changed binding.
     pub fn on_binding(&mut self, applied: &Applied<BindingInfo>) {
         let Applied { key, now, before, .. } = applied;
         if before.as_ref().is_some_and(|before| before.router != now.router || before.route_uid != now.route_uid) {
@@ -142,7 +142,7 @@ impl Moves {
         }
     }
 
-    /// A binding is gone.
+    /// Handles a deleted binding.
     pub fn on_binding_gone(&mut self, key: &ObjectKey) {
         self.drain.remove(key);
         if self.requests.holds(key) {

@@ -61,7 +61,7 @@ impl<T: Item> WorkQueue<T> {
         WorkQueue { places: places.max(1), in_progress, owners, times, line, failures, retry }
     }
 
-    /// The item is due at this time at the latest.
+    /// Adds the item, due at this time at the latest.
     pub fn add(&mut self, it: T, at: Instant) {
         let before = self.in_progress.get(&it).map_or_else(|| self.times.get(&it).copied(), |again| *again);
         if before.is_none_or(|before| at < before) {
@@ -69,7 +69,7 @@ impl<T: Item> WorkQueue<T> {
         }
     }
 
-    /// The item is due at this time, and at no other.
+    /// Sets the item's only due time.
     pub fn plan(&mut self, it: T, at: Instant) {
         if let Some(again) = self.in_progress.get_mut(&it) {
             *again = Some(at);
@@ -96,7 +96,7 @@ impl<T: Item> WorkQueue<T> {
         }
     }
 
-    /// Whether the item waits, now or after what is in progress.
+    /// Returns whether the item waits, now or after its current action.
     pub fn has(&self, it: &T) -> bool {
         self.times.contains_key(it) || self.in_progress.get(it).is_some_and(Option::is_some)
     }
@@ -106,7 +106,7 @@ impl<T: Item> WorkQueue<T> {
         self.times.len()
     }
 
-    /// The next item that is due. It holds a place until [`Self::end`].
+    /// Takes the next due item. It holds a permit until [`Self::end`].
     pub fn begin(&mut self, now: Instant) -> Option<T> {
         let (_, owner) = self.firsts().find(|(at, _)| *at <= now)?;
         let owner = owner.clone();
@@ -123,7 +123,7 @@ impl<T: Item> WorkQueue<T> {
         Some(it)
     }
 
-    /// The item gives its place back.
+    /// Returns the item's permit.
     pub fn end(&mut self, it: &T) {
         let Some(again) = self.in_progress.remove(it) else { return };
         self.change(it.owner(), |share| share.held -= 1);
@@ -132,7 +132,7 @@ impl<T: Item> WorkQueue<T> {
         }
     }
 
-    /// The item has succeeded: its next failure is the first.
+    /// Records the item's success: its next failure counts as the first.
     pub fn succeeded(&mut self, it: &T) {
         self.failures.remove(it);
     }

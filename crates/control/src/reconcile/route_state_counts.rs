@@ -33,7 +33,7 @@ struct Counts {
 }
 
 impl RouteStateCounts {
-    /// A Route is there that was not, or is as it was not before.
+    /// Adds a Route that is new or has changed.
     pub fn add(&self, key: &ObjectKey, route: &RouteInfo) {
         self.counts().count(key, route, 1);
     }

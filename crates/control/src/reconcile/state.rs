@@ -41,7 +41,7 @@ pub(super) struct Planner {
 
 pub(super) type FormerNameKey = (Arc<str>, Arc<str>, Timestamp, ObjectKey);
 
-/// Which objects belong together. Kept up to date with the changes that the reconciler takes in.
+/// The relations between objects, updated with the changes that the reconciler handles.
 #[derive(Default)]
 pub(super) struct Index {
     /// The claims that a Route holds or held last, by the hash of its namespace and name, because there can be 100,000. A claim
@@ -123,8 +123,8 @@ impl Planner {
         }
     }
 
-    /// Whether the names of a Route that has moved are still to lead to where it was, since the instances of its Router do not all serve
-    /// it yet.
+    /// Returns whether the names of a moved Route must still point to its former name, because the instances of its Router do not
+    /// all serve it yet.
     fn waits_for_instances(&self, key: &ObjectKey, now: Timestamp) -> bool {
         let Some(binding) = self.objects.bindings.get(key) else { return false };
         let last_left = binding.former_names.iter().find(|former_name| former_name.from.is_some());
@@ -195,7 +195,7 @@ impl Planner {
         }
     }
 
-    /// The Routers that have records where the former names of a Route were, and the zones of former names that no Router has.
+    /// Returns the Routers that have records at the former names of a Route, and the zones of former names that no Router has.
     fn blocked(&self, binding: &BindingInfo) -> (Vec<String>, Vec<String>) {
         let blocks =
             |router: &str| self.objects.router(router).is_some_and(|router| router.has_records_at(&binding.label));
@@ -204,10 +204,10 @@ impl Planner {
         (blocking.collect(), lost.iter().map(|former| former.zone.to_string()).collect())
     }
 
-    /// Whether no Router has the zone of a former name any more.
+    /// Returns whether no Router has the zone of a former name any longer.
     fn is_lost(&self, former_name: &FormerNameInfo) -> bool {
         let router = self.objects.router(&former_name.router);
-        // Nearly always it is still there. If not, another one may have its zone.
+        // Nearly always, the Router still exists. If not, another one may have its zone.
         router.is_none_or(|router| router.has_other_zone(&former_name.zone))
             && !self.objects.routers.all().iter().any(|(_, router)| router.has_zone(&former_name.zone))
     }
@@ -294,7 +294,7 @@ impl Planner {
         }
     }
 
-    /// Whether the DeletionHolds were listed. The kind may be missing in a cluster with older definitions: then there are none.
+    /// Returns whether the DeletionHolds were listed. A cluster with older definitions can lack the kind: then there are none.
     fn knows_deletion_holds(&self) -> bool {
         let health = self.deletion_holds.health();
         health.synced || health.error.is_some()
@@ -311,7 +311,7 @@ impl Planner {
         u32::try_from(self.index.deleting.iter().filter(is_there).count()).unwrap_or(u32::MAX)
     }
 
-    /// Whether there are routes on a Router whose names in its zone lead elsewhere.
+    /// Returns whether there are routes on a Router whose names in its zone have other targets.
     fn is_name_taken(&self, router: &str) -> bool {
         let Some(view) = self.objects.router(router) else { return false };
         view.taken().any(|(label, _)| {
@@ -321,7 +321,7 @@ impl Planner {
         })
     }
 
-    /// Whether former names of routes are records of a Router.
+    /// Returns whether a Router has records at former names of routes.
     fn is_former_name_blocked(&self, router: &str) -> bool {
         let Some(view) = self.objects.router(router).filter(|view| view.record_labels().is_some()) else {
             return false;
@@ -333,14 +333,14 @@ impl Planner {
 }
 
 impl Index {
-    /// The claims that the Route of this key holds; rarely one of another's, of the same hash.
+    /// Returns the claims that the Route of this key holds, and rarely one of another Route with the same hash.
     pub fn claims_of(&self, key: &ObjectKey) -> Vec<String> {
         let hash = hash_of(key);
         let claims = self.claims_of.range((hash, Box::default())..).take_while(|(of, _)| *of == hash);
         claims.map(|(_, name)| name.to_string()).collect()
     }
 
-    /// The former names on a Router.
+    /// Returns the former names on a Router.
     pub fn former_names_on(&self, router: &str) -> impl Iterator<Item = &FormerNameKey> + use<'_> {
         let router: Arc<str> = router.into();
         let from = (Arc::clone(&router), "".into(), Timestamp::MIN, ObjectKey::cluster(""));

@@ -175,7 +175,7 @@ impl Writer {
         let body = serde_json::to_vec(&operations).map_err(kube::Error::SerdeError)?;
         match patch_status::<Route>(&self.client, key.namespace.as_deref(), &key.name, body).await {
             Ok(()) => Ok(Some(finding.statements.clone())),
-            // It is gone, has changed, or has no conditions yet.
+            // The Route was deleted, has changed, or has no conditions yet.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409 | 422) => Ok(None),
             Err(error) => Err(error),
         }

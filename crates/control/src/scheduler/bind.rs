@@ -175,7 +175,7 @@ impl Outcome {
 /// The message for an API that does not respond.
 const NO_ANSWER: &str = "the API did not answer in time";
 
-/// Whether the API refuses a write for its fencing number.
+/// Returns whether the API rejects a write because of its fencing number.
 pub(super) fn is_fenced(status: &kube::core::Status) -> bool {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     status.code == 409 && causes.into_iter().any(|cause| cause.field == FENCING_FIELD)
@@ -287,7 +287,7 @@ impl Binder {
         }
     }
 
-    /// The label that the route has from now on.
+    /// Returns the new label of the route.
     async fn claim_label(&self, plan: &Plan, holder: &Holder) -> kube::Result<Result<String, Outcome>> {
         for label in labels_of(plan, holder) {
             match self.claim(ClaimKind::Label, &label, holder).await? {
@@ -401,9 +401,9 @@ fn labels_of(plan: &Plan, holder: &Holder) -> impl Iterator<Item = String> + use
     labels.into_iter()
 }
 
-/// Whether a route may not have the label that it wants, since that is reserved, by namespace and name as well (`mta` and `sts`),
-/// or begins with the name of another namespace. The API refuses such a `subdomain`, too; but that namespace may have been
-/// created since, and another API does not know this rule.
+/// Returns whether a route may not have its preferred label, because that is reserved, also as a result of namespace and name
+/// (`mta` and `sts`), or begins with the name of another namespace. The API rejects such a `subdomain`, too; but that namespace
+/// may have been created since, and another API does not have this rule.
 pub(super) fn is_label_refused(
     rules: &names::LabelRules,
     key: &ObjectKey,
@@ -415,7 +415,7 @@ pub(super) fn is_label_refused(
         || subdomain.is_some_and(|subdomain| names::is_of_another_namespace(subdomain, namespace, exists))
 }
 
-/// The labels that a route may have, of which it gets the first that is free.
+/// Returns the labels that a route may have; it gets the first free one.
 pub(super) fn labels(namespace: &str, name: &str, subdomain: Option<&str>, is_refused: bool) -> Vec<String> {
     let wanted = names::wanted_label(namespace, name, subdomain);
     let shortened = names::shortened_label(namespace, name, &wanted);

@@ -29,14 +29,14 @@ impl Scheduler {
         self.requeue_for_routers(&helpful);
     }
 
-    /// Takes a Router in; the answer is its name if it is new or decides differently.
+    /// Stores a Router; returns its name if it is new or changes decisions.
     fn set_router(&mut self, applied: &reflector::Applied<RouterInfo>) -> Option<String> {
         let differs = applied.before.as_ref().is_none_or(|before| before.target.differs_from(&applied.now.target));
         self.snapshot.set_router(applied.now.target.clone());
         differs.then(|| applied.key.name.clone())
     }
 
-    /// A route less on a Router makes room, if it was full.
+    /// Requeues Routes after one has left a Router, if that was full.
     pub(super) fn requeue_for_room(&mut self, router: &str) {
         let made_room = self.snapshot.router(router).is_some_and(|(facts, shard)| {
             facts.capacity.hard.is_some_and(|hard| shard.routes.saturating_add(1) >= hard && shard.routes < hard)
@@ -46,7 +46,7 @@ impl Scheduler {
         }
     }
 
-    /// A route less in the namespace of `key` makes room, if it had as many as it may.
+    /// Requeues Routes after one has left the namespace of `key`, if that had reached its quota.
     pub(super) fn requeue_for_quota(&mut self, key: &ObjectKey) {
         let Quota::AtMost(quota) = self.objects.namespace_of(key).quota else { return };
         let namespace = key.namespace();
@@ -139,7 +139,7 @@ impl Scheduler {
                 self.queue.push(key);
             } else if let Some(route) = self.objects.routes.get(&key).filter(|route| route.bound) {
                 self.queue.remove(&key);
-                // One that is being written is taken back when it is seen.
+                // A finding that is being written is retracted when it is seen.
                 self.observations.set_route(&key, Part::Scheduling, None);
                 self.retract(&key, &route);
             }

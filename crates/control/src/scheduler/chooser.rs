@@ -22,7 +22,7 @@ pub enum StrategyConfig {
 }
 
 impl StrategyConfig {
-    /// The name as settings and explanations have it.
+    /// Returns the name in settings and explanations.
     pub fn name(&self) -> &'static str {
         match self {
             StrategyConfig::Strategy(name) => name.as_str(),
@@ -68,7 +68,7 @@ impl ActiveStrategy {
         }
     }
 
-    /// Whether this is that very webhook, not another one or another start of it.
+    /// Returns whether this is the same webhook, not another one or another start of it.
     pub(super) fn is(&self, webhook: &Arc<Webhook>) -> bool {
         matches!(self, ActiveStrategy::Webhook(current) if Arc::ptr_eq(current, webhook))
     }

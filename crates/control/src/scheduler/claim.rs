@@ -91,7 +91,8 @@ pub async fn claim(
     }
 }
 
-/// Whether there is a claim already, of the first of these names that `holder` can have: so that it adds none to the ledger.
+/// Returns whether there is already a claim on the first of these names that `holder` can have, so that it adds none to the
+/// ledger.
 pub async fn has_a_claim(
     client: &kube::Client,
     names: impl Iterator<Item = String>,
@@ -110,7 +111,7 @@ pub async fn has_a_claim(
     Ok(true)
 }
 
-/// Whether the server refuses the claim for what it claims.
+/// Returns whether the server rejects the claim for its name.
 fn is_overlap(error: &kube::Error) -> bool {
     let kube::Error::Api(status) = error else { return false };
     let causes = status.details.iter().flat_map(|details| &details.causes);

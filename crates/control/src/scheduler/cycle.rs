@@ -87,7 +87,7 @@ impl Scheduler {
         }
     }
 
-    /// The route at `key`, if it needs a Router, or another one, and may have one. If not, it is put where it belongs.
+    /// Returns the route at `key`, if it needs a Router, or another one, and may have one. Otherwise, puts it into its queue.
     pub(super) fn queued(&mut self, key: ObjectKey, started: Instant, term: Term) -> Option<QueuedRoute> {
         let (route, version) = self.objects.routes.get_versioned(&key).unzip();
         let route = route.filter(|route| !route.deleting);
@@ -150,7 +150,7 @@ impl Scheduler {
     /// Returns the Router that a bound route must leave now, if any.
     fn leaving(&self, key: &ObjectKey, route: &RouteInfo, binding: &BindingInfo) -> Option<MoveSource> {
         let request = self.moves.get(key).filter(|request| request.is_of(route, binding))?;
-        // A Router made again with another zone is another one.
+        // A Router that was re-created with another zone is a different one.
         let router = self.snapshot.router(&binding.router).filter(|(router, _)| !binding.is_zone_gone(router));
         let former_name =
             router.map(|(router, _)| held_by_caches(router, Timestamp::now()).max(self.settings.former_name_retention));
@@ -266,7 +266,7 @@ impl Scheduler {
         }
     }
 
-    /// The platform's domain or the Router's zone that a host is at or below, or a wildcard above, if there is one.
+    /// Returns the platform's domain or the Router's zone that a host is at or below, or a wildcard above, if there is one.
     fn platform_zone(&self, host: &str) -> Option<&str> {
         let domain = Some(self.settings.domain.as_str()).filter(|domain| takes_names_of(host, domain));
         let mut zones = self.snapshot.routers().map(|(router, _)| router.dns.as_str());

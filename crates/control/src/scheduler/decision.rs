@@ -100,7 +100,7 @@ pub fn decide_as_answered(
     Ok(placement(request, &verdicts, Pick { index, tied: 0 }, webhook::NAME, answer.reason.as_deref()))
 }
 
-/// The verdicts before any strategy looks, at least one of them eligible.
+/// Returns the results before any strategy scores, at least one of them eligible.
 fn eligible<'a>(request: &PlacementRequest<'_>, snapshot: &'a Snapshot) -> Result<Vec<FilterResult<'a>>, FitError> {
     within_quota(request, snapshot)?;
     let mut verdicts = filter(request, snapshot, None);
@@ -142,7 +142,7 @@ fn filter<'a>(
     snapshot.routers().map(|(router, shard)| FilterResult::of(request, router, shard, strategy)).collect()
 }
 
-/// Soft capacity is a preference, the same under every strategy: who is above it is chosen only when all are.
+/// Applies soft capacity, a preference under every strategy: a Router above it is chosen only when all are.
 fn prefer_below_soft_capacity(verdicts: &mut [FilterResult<'_>]) {
     let is_full =
         |verdict: &FilterResult<'_>| verdict.router.capacity.soft.is_some_and(|soft| verdict.shard.routes >= soft);
@@ -389,7 +389,7 @@ mod tests {
         let key = ObjectKey::namespaced("ns", "a");
         let own = Some("ns-a.s995.v3.example");
         let mut found = String::new();
-        // A route that moves, whose Router must be served; and one whose host names its Router.
+        // A route that moves, whose Router must be served, and one whose host names its Router.
         for (platform_host, leaving) in [(None, Some("elsewhere")), (own, None)] {
             let request = PlacementRequest { key: &key, route: &route, namespace: &namespace, platform_host, leaving };
             let placement = decide(&request, &snapshot, StrategyName::Weighted.strategy(), None).expect("some fit");

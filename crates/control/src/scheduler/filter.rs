@@ -32,7 +32,7 @@ pub struct PlacementRequest<'a> {
 }
 
 impl<'a> PlacementRequest<'a> {
-    /// The request of a Route that has no Router.
+    /// Returns the request of a Route that has no Router.
     pub fn new(key: &'a ObjectKey, route: &'a RouteInfo, namespace: &'a NamespaceInfo) -> Self {
         PlacementRequest { key, route, namespace, platform_host: None, leaving: None }
     }
@@ -236,7 +236,7 @@ pub enum Fit {
     Rejected(Rejection),
 }
 
-/// Whether one more route of a namespace with `placed` of them may have a Router.
+/// Checks whether another route of a namespace with `placed` of them may have a Router.
 pub fn check_quota(quota: &Quota, placed: u32) -> Result<(), OverQuota> {
     match quota {
         Quota::AtMost(quota) if placed >= *quota => Err(OverQuota::Exceeded { placed, quota: *quota }),
@@ -245,7 +245,7 @@ pub fn check_quota(quota: &Quota, placed: u32) -> Result<(), OverQuota> {
     }
 }
 
-/// Whether `router` may take the route that `request` speaks of. Without a `strategy` any weight will do.
+/// Returns whether `router` may take the route of `request`. Without a `strategy`, any weight is accepted.
 pub fn evaluate(
     request: &PlacementRequest<'_>,
     router: &RouterTarget,
@@ -298,7 +298,7 @@ pub(super) mod tests {
     use crate::world::router::Labels;
     use signpost_api::v1alpha1::router::Router;
 
-    /// A Router of this name with one active address and the given fields of its spec.
+    /// Returns a Router of this name with one active address and the given fields of its spec.
     pub fn router(name: &str, spec: serde_json::Value) -> RouterTarget {
         let mut object = serde_json::json!({
             "apiVersion": "signpost.dev/v1alpha1", "kind": "Router",

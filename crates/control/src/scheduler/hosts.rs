@@ -82,7 +82,7 @@ pub fn held(host: &str, namespace: &str, owner: &ObjectKey, reserved_until: Opti
             let message = format!("{host} is reserved until {until:.0} for the route that had it, which was deleted");
             ("HostReserved", message)
         }
-        // Who it is concerns only those who may see it.
+        // Only users who can see the holder get its name.
         None if owner.namespace() == namespace => {
             already_claimed(format!("{host} is held by the route {}", owner.name))
         }
@@ -110,7 +110,7 @@ impl Hosts {
         self.held.insert(path, HostOwner { claim: claim.to_owned(), route, reserved_until });
     }
 
-    /// Takes in that a claim is gone.
+    /// Handles the deletion of a claim.
     pub fn remove(&mut self, claim: &str, last: &ClaimInfo) {
         let path = path(&last.value);
         if self.held.get(&path).is_some_and(|owner| owner.claim == claim) {
@@ -287,7 +287,7 @@ mod tests {
         }
     }
 
-    /// The Routes that wake, in their order.
+    /// Returns the requeued Routes, in order.
     fn woken(hosts: &mut Hosts) -> Vec<String> {
         hosts.take_woken().into_iter().map(|key| key.name).collect()
     }

@@ -109,7 +109,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The defaults for the platform `domain`.
+    /// Returns the defaults for the platform `domain`.
     pub fn new(domain: &str) -> Self {
         Settings {
             domain: domain.to_owned(),
@@ -228,7 +228,7 @@ impl Scheduler {
         (client, server, domain)
     }
 
-    /// The health of each informer, for metrics and readiness.
+    /// Returns the health of each informer, for metrics and readiness.
     pub fn informers(&self) -> Vec<HealthProbe> {
         self.objects.probes()
     }
@@ -302,7 +302,7 @@ impl Scheduler {
         }
     }
 
-    /// Another strategy chooses from now on. What has a Router keeps it; what has none may have one now.
+    /// Switches the strategy. Bound routes keep their Router; unbound ones may get one now.
     fn on_switched(&mut self) {
         self.choice.take(&self.metrics);
         for call in self.in_flight.calls.abort_all() {

@@ -99,7 +99,7 @@ impl Scheduler {
         }
     }
 
-    /// The route needs a new label or host, and its namespace may have none for now.
+    /// Handles a route that needs a new label or host that its namespace currently may not have.
     fn on_names_kept(&mut self, key: &ObjectKey, route: &RouteInfo, (kind, most): (ClaimKind, u32)) {
         self.hosts.give_up(key, route.host.as_deref());
         let namespace = key.namespace();
@@ -119,7 +119,7 @@ impl Scheduler {
         self.quarantined.full(kind, namespace, self.settings.quarantined_max)
     }
 
-    /// The route must not have its host, and waits until that changes.
+    /// Handles a route whose host is not admitted, and which waits until that changes.
     pub(super) fn refuse(&mut self, key: &ObjectKey, route: &RouteInfo, (reason, message): Refusal) {
         self.queue.unschedulable(key, Instant::now(), random());
         self.report(key, route, Finding::not_admitted(&route.uid, reason, message));
@@ -136,7 +136,7 @@ impl Scheduler {
     }
 
     pub(super) fn report(&mut self, key: &ObjectKey, route: &RouteInfo, report: Finding) {
-        // What the informer shows may lag behind a report that is on its way; that one then finds nothing to do.
+        // The informer can lag behind a report in flight, which then has no effect.
         if report.is_said_by(route) || self.observations.has_route(key, Part::Scheduling, &report) {
             return;
         }

@@ -117,14 +117,14 @@ pub struct RequeuePass {
 }
 
 impl RequeuePass {
-    /// Whether all were checked.
+    /// Returns whether all were checked.
     pub fn is_over(&self) -> bool {
         self.next >= self.end
     }
 }
 
 impl Queue {
-    /// An empty queue.
+    /// Returns an empty queue.
     pub fn new(backoff: BackoffSettings) -> Self {
         Queue {
             backoff,
@@ -157,7 +157,7 @@ impl Queue {
         }
     }
 
-    /// Returns the next Route that is due. It is then in flight, until one of the methods below ends the attempt.
+    /// Returns the next due Route. It is then in flight, until one of the methods below ends the attempt.
     pub fn pop(&mut self) -> Option<ObjectKey> {
         let new = self.first(Lane::New);
         let may_be_requeued = self.count(Lane::RequeuedInFlight) < REQUEUED_IN_FLIGHT_MAX;
@@ -249,12 +249,12 @@ impl Queue {
         self.times.first().map(|(time, _)| *time)
     }
 
-    /// Whether the queue has the Route, in any lane.
+    /// Returns whether the queue has the Route, in any lane.
     pub fn holds(&self, key: &ObjectKey) -> bool {
         self.entries.contains_key(key)
     }
 
-    /// Whether the Route is being scheduled.
+    /// Returns whether the Route is being scheduled.
     pub fn is_in_flight(&self, key: &ObjectKey) -> bool {
         self.entries.get(key).is_some_and(QueueEntry::is_in_flight)
     }
@@ -288,7 +288,7 @@ impl Queue {
         attempts
     }
 
-    /// Takes out a Route that is in flight; `None` if it is not.
+    /// Takes out a Route in flight; `None` if it is not.
     fn finish_attempt(&mut self, key: &ObjectKey) -> Option<QueueEntry> {
         if self.is_in_flight(key) { self.take(key) } else { None }
     }

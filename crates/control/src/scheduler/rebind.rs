@@ -107,7 +107,7 @@ fn moved(mut binding: RouteBinding, plan: &Plan, leaving: &MoveSource, now: Time
         spec.former_names.push(FormerName { name: former, router: spec.router.clone(), since, from: None, until });
     }
     if has_led || leaving.to_instances {
-        // What the others lead to: what they led to before. Instances are waited for when the time has come.
+        // The others keep their earlier target. Instances are waited for when the time has come.
         let from = if has_led { later(now, PENDING) } else { now };
         let at = spec.former_names.iter().position(|one| one.from.is_some());
         let last_left = match at {
@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(back.spec.former_names[0].until.0, at(88_440), "it lasts as long as any");
         // Back there again: the name of s2 was never a CNAME, so it is a target immediately.
         assert_eq!(listed(&moved(back.clone(), &to(2), &leaving(day), at(2010)).expect("short")), [s(1, None)]);
-        // Elsewhere: nothing leads from there, so that all lead there at once.
+        // Elsewhere: no name there is a CNAME, so all point there immediately.
         assert_eq!(listed(&moved(back, &to(3), &leaving(day), at(2010)).expect("short")), [s(2, None), s(1, None)]);
         // The full circle: the others point to the last target, and keep doing so until that is on another of them.
         let third = moved(there.clone(), &to(3), &leaving(day), at(2000)).expect("short");
@@ -274,7 +274,7 @@ mod tests {
             let ttl = i64::try_from(POINTERS_TTL.as_secs()).expect("small");
             let mut binding = binding(0);
             let mut now = 1000;
-            // What each name led to, and until when resolvers may hold that.
+            // The earlier targets of each name, and the times until which resolvers can cache them.
             let mut held: BTreeMap<String, BTreeMap<String, i64>> = BTreeMap::new();
             for (shard, pause) in moves {
                 for _ in 0..pause {

@@ -116,7 +116,7 @@ impl MoveRequests {
         self.0.requested.notify_one();
     }
 
-    /// The routes of which something new is requested, or nothing any more.
+    /// Returns the routes with a new or withdrawn request.
     pub fn take_news(&self) -> Vec<ObjectKey> {
         std::mem::take(&mut self.0.state.lock().news)
     }
@@ -126,12 +126,12 @@ impl MoveRequests {
         self.0.state.lock().outstanding.get(key).cloned()
     }
 
-    /// Whether anything is.
+    /// Returns whether there is a request.
     pub fn holds(&self, key: &ObjectKey) -> bool {
         self.0.state.lock().outstanding.contains_key(key)
     }
 
-    /// The route has moved.
+    /// Records that the route has moved.
     pub fn moved(&self, key: &ObjectKey) {
         self.0.state.lock().outstanding.remove(key);
     }
@@ -148,7 +148,7 @@ impl MoveRequests {
         self.0.answered.notify_one();
     }
 
-    /// Something has changed that could help routes that have nowhere to go.
+    /// Retries routes without a target after a change that could help.
     pub fn could_help(&self) {
         self.0.state.lock().answers.could_help = true;
         self.0.answered.notify_one();

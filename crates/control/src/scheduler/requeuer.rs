@@ -29,7 +29,7 @@ struct ClusterEvents {
 }
 
 impl ClusterEvents {
-    /// Whether these could help the Route at `key`. `fits` returns whether one of the Routers can take it.
+    /// Returns whether these could help the Route at `key`. `fits` returns whether one of the Routers can take it.
     fn queueing_hint(&self, key: &ObjectKey, fits: impl Fn(&BTreeSet<String>) -> bool) -> bool {
         self.any || self.namespaces.contains(key.namespace()) || !self.routers.is_empty() && fits(&self.routers)
     }
@@ -91,8 +91,8 @@ impl Requeuer {
 }
 
 impl Scheduler {
-    /// Requeues the Routes that one of these Routers can take now, and those whose host a deleted one may have blocked; or, when few
-    /// wait, all of them, since their messages list Routers.
+    /// Requeues the Routes that one of these Routers can take now, and those whose host a deleted one may have blocked; or, when
+    /// few wait, all of them, because their messages list Routers.
     pub(super) fn requeue_for_routers(&mut self, names: &[String]) {
         if names.is_empty() {
             return;

@@ -61,7 +61,7 @@ pub struct Step {
 }
 
 impl Simulation {
-    /// A platform without objects, of this domain. `now` is the time of all that happens in it.
+    /// Returns a platform without objects, of this domain. `now` is the time of all events in it.
     pub fn new(domain: &str, now: Instant) -> Self {
         Simulation {
             domain: domain.to_owned(),
@@ -79,7 +79,7 @@ impl Simulation {
         }
     }
 
-    /// No Route gets one of these labels.
+    /// Reserves these labels, so that no Route gets them.
     pub fn with_reserved_labels(mut self, reserved: Vec<String>) -> Self {
         self.label_rules.reserved = reserved;
         self
@@ -155,7 +155,7 @@ impl Simulation {
         self.snapshot.router(name)
     }
 
-    /// A Route.
+    /// Returns a Route.
     pub fn route(&self, key: &ObjectKey) -> Option<&RouteInfo> {
         self.routes.get(key)
     }
@@ -266,7 +266,7 @@ impl Simulation {
             if let Some(before) = &from {
                 self.snapshot.unbound(key, before);
             } else if self.labels.insert(binding.label.to_string())
-                // One that comes back from quarantine makes room there.
+                // A Route that returns from quarantine makes room there.
                 && let Some(kept) = self.kept.remove(&*binding.label)
             {
                 self.quarantined.remove(&(ClaimKind::Label, kept.holder.namespace().into()));
@@ -385,7 +385,7 @@ mod tests {
             outcomes.iter().map(|(name, outcomes)| ((*name).to_owned(), *outcomes)).collect()
         };
         let kept = "NamesInQuarantine";
-        // What comes back makes room for one that comes after it.
+        // A returning Route makes room for the next one.
         let expected = [("first", kept), ("new", "placed"), ("second", kept), ("back", "placed"), ("third", "placed")];
         assert_eq!(place(), outcomes(&expected));
         assert_eq!(

@@ -67,7 +67,7 @@ impl Shard {
         self.close(turn);
     }
 
-    /// A turn is not being carried out any more. If it was not taken, it never was.
+    /// Ends an assignment in flight. If it was not counted, it has no effect.
     fn close(&mut self, turn: u64) {
         self.assignments.open.remove(&turn);
         self.last_assigned = self.assignments.taken.max(self.assignments.open.last().copied().unwrap_or(0));
@@ -82,12 +82,12 @@ struct Assumed {
 }
 
 impl Snapshot {
-    /// The Routers, by name.
+    /// Returns the Routers, by name.
     pub fn routers(&self) -> impl Iterator<Item = (&RouterTarget, &Shard)> {
         self.shards.values().filter_map(|shard| shard.router.as_ref().map(|router| (router, shard)))
     }
 
-    /// The Router of this name.
+    /// Returns the Router of this name.
     pub fn router(&self, name: &str) -> Option<(&RouterTarget, &Shard)> {
         self.shards.get(name).and_then(|shard| shard.router.as_ref().map(|router| (router, shard)))
     }
@@ -102,7 +102,7 @@ impl Snapshot {
         self.namespaces.get(namespace).copied().unwrap_or(0)
     }
 
-    /// The newest version of any Router, where versions are numbers.
+    /// Returns the newest version of any Router, if versions are numbers.
     pub fn revision(&self) -> Option<String> {
         self.revision.map(|version| version.to_string())
     }
@@ -111,7 +111,7 @@ impl Snapshot {
         self.routers().filter_map(|(router, _)| version_of(router)).max()
     }
 
-    /// A Router appeared or changed.
+    /// Adds or changes a Router.
     pub fn set_router(&mut self, router: RouterTarget) {
         let (name, version) = (router.name.clone(), version_of(&router));
         let before = self.shards.entry(name).or_default().router.replace(router);
@@ -126,7 +126,7 @@ impl Snapshot {
 
     /// Returns the number of routes on Routers that no longer exist.
     pub fn orphans(&self) -> usize {
-        // Nearly always there is none, and nothing to count.
+        // Nearly always, there is no such Router, and nothing to count.
         if self.present == self.shards.len() {
             return 0;
         }
@@ -134,7 +134,7 @@ impl Snapshot {
         gone.map(|shard| usize::try_from(shard.routes).unwrap_or(usize::MAX)).sum()
     }
 
-    /// A Router is gone; its bindings stay counted.
+    /// Removes a Router; its bindings stay counted.
     pub fn remove_router(&mut self, name: &str) {
         let gone = self.shards.get_mut(name).and_then(|shard| shard.router.take());
         if gone.is_some() {
@@ -146,7 +146,7 @@ impl Snapshot {
         self.forget_empty(name);
     }
 
-    /// The informer shows a binding.
+    /// Counts a binding that the informer shows.
     pub fn bound(&mut self, key: &ObjectKey, binding: &BindingInfo) {
         let assumed = self.assumed.remove(key);
         // A turn of our own was counted when it was decided, in the order of decisions. The store's order may differ a
@@ -165,12 +165,12 @@ impl Snapshot {
         shard.take(ours.unwrap_or(binding.turn));
     }
 
-    /// The informer shows that a binding is gone.
+    /// Removes a binding whose deletion the informer shows.
     pub fn unbound(&mut self, key: &ObjectKey, binding: &BindingInfo) {
         self.discount(key, &binding.router);
     }
 
-    /// A decision was made, and is being carried out.
+    /// Assumes the binding of a decision that is being carried out.
     pub fn assume(&mut self, key: ObjectKey, router: &str, now: Instant) {
         self.forget(&key);
         self.count(&key);
@@ -195,7 +195,7 @@ impl Snapshot {
         self.discount(key, &assumed.router);
     }
 
-    /// Whether a route's binding is assumed.
+    /// Returns whether a route's binding is assumed.
     pub fn is_assumed(&self, key: &ObjectKey) -> bool {
         self.assumed.contains_key(key)
     }
@@ -242,7 +242,7 @@ impl Snapshot {
     }
 }
 
-/// A Router's version, where versions are numbers.
+/// Returns a Router's version, if versions are numbers.
 fn version_of(router: &RouterTarget) -> Option<u64> {
     router.version.parse().ok()
 }

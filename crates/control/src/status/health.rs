@@ -70,7 +70,7 @@ pub fn is_panic(status: &RouterStatus) -> bool {
     status.conditions.iter().any(|one| one.type_ == ADDRESSES_HEALTHY && one.reason == PANIC)
 }
 
-/// Which addresses are answered under panic, up to the verb.
+/// Returns the text about the addresses in answers in panic mode, up to the verb.
 fn answered(router: &Router, addresses: impl Iterator<Item = IpAddr>) -> String {
     let active = router.addresses().iter().filter(|address| address.state == Default::default()).count();
     let answered: Vec<String> = addresses.map(|ip| ip.to_string()).collect();

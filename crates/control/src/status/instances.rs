@@ -57,7 +57,7 @@ pub fn apply_services(router: &Router, ips: &[IpAddr], status: &mut RouterStatus
     }
 }
 
-/// The addresses of the instances that serve, and of dead ones if too few do.
+/// Returns the addresses of the serving instances, and of dead ones if too few serve.
 fn answered(findings: &InstanceFindings) -> Vec<IpAddr> {
     let staying = || findings.instances.iter().filter(|instance| instance.state != InstanceState::Leaving);
     let is_enough = is_enough(serving(&findings.instances).count(), staying().count(), findings.panic_percent);

@@ -70,7 +70,7 @@ fn is_about(about: &About, route: &Route) -> bool {
     }
 }
 
-/// The Router that the status of a Route names.
+/// Returns the Router in the status of a Route.
 fn reported_router(route: &Route) -> Option<&str> {
     route.status.as_ref().and_then(|status| status.router.as_deref())
 }
@@ -149,7 +149,7 @@ pub struct Change {
 }
 
 impl Change {
-    /// Whether nothing should be different.
+    /// Returns whether no change is necessary.
     pub fn is_empty(&self) -> bool {
         !self.is_unassigned
             && !self.is_ready_wrong
@@ -323,7 +323,7 @@ pub struct Changed {
     pub turned: Vec<ConditionUpdate>,
 }
 
-/// Makes a change in the status of a Route as the API has it. `None`: nothing is left to change.
+/// Applies a change to the status of a Route in the API. `None`: no change is left.
 pub fn apply(change: &Change, route: &Route, now: Timestamp) -> Option<Changed> {
     if change.uid != Uid::of(route.metadata.uid.as_deref()) {
         return None;
@@ -368,7 +368,8 @@ pub fn apply(change: &Change, route: &Route, now: Timestamp) -> Option<Changed> 
     (after != before).then_some(Changed { patch, turned })
 }
 
-/// The status that a binding gives its Route, as a JSON merge patch; `None` if it is another Route's, or the Route has it.
+/// Returns the status that a binding gives its Route, as a JSON merge patch; `None` if the binding is another Route's, or the
+/// Route has it.
 pub fn assigned(route: &Route, binding: &RouteBindingSpec, now: Timestamp) -> Option<Value> {
     let status = route.status.clone().unwrap_or_default();
     let says_so = status.phase == Phase::Scheduled

@@ -39,9 +39,9 @@ pub struct Load {
     pub former_names_until: Option<Timestamp>,
     /// The number of RouteBindings that the deletion hold keeps, on any Router.
     pub held: u32,
-    /// Whether there are routes on it whose names in its zone lead elsewhere.
+    /// Whether there are routes on it whose names in its zone have other targets.
     pub is_name_taken: bool,
-    /// Whether there are routes that have left it and whose former names do not lead to them, since it has records there.
+    /// Whether routes have left it whose former names do not resolve to them, because it has records there.
     pub is_former_name_blocked: bool,
 }
 
@@ -95,7 +95,7 @@ pub fn router(
     (patch(&before) != after).then_some(Change { patch: after, notices })
 }
 
-/// A status as a JSON merge patch.
+/// Returns a status as a JSON merge patch.
 fn patch(status: &RouterStatus) -> Value {
     json!({
         "conditions": status.conditions,
@@ -112,7 +112,7 @@ fn patch(status: &RouterStatus) -> Value {
     })
 }
 
-/// Whether a Router is ready, this being on it.
+/// Returns whether a Router with this load is ready.
 fn ready(router: &RouterInfo, load: &Load, platform: Option<&Settings>) -> ConditionUpdate {
     let (is_true, reason, mut message) = readiness(&router.target, load.routes);
     if is_true && router.target.is_unpublished {
@@ -148,7 +148,7 @@ fn readiness(target: &RouterTarget, routes: u32) -> (bool, &'static str, String)
     (is_true, reason, message.to_owned())
 }
 
-/// Whether all fields of a Router are used, this being on it; `None`: they were not examined.
+/// Returns whether all fields of a Router with this load are used; `None`: they were not examined.
 fn accepted(router: &RouterInfo, load: &Load) -> Option<ConditionUpdate> {
     let faults = &router.examination.as_ref()?.faults;
     let messages = faults.iter().take(FAULTS_LISTED_MAX).map(|fault| format!("{}: {}", fault.path, fault.message));
@@ -393,7 +393,7 @@ mod tests {
             let found = drained(&view, &load, says_drained);
             assert_eq!(found.map(|found| (found.is_true(), found.reason)), expected, "{state} {load:?}");
         }
-        // What the deletion hold keeps may lead here.
+        // A RouteBinding that the deletion hold keeps may be on this Router.
         let draining = view(json!({"state": "draining"}), json!({}));
         let held = drained(&draining, &Load { held: 98, ..Load::default() }, false).expect("it is draining");
         assert_eq!((held.is_true(), held.reason), (false, "DeletionHeld"));

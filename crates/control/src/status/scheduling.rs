@@ -9,7 +9,7 @@ use crate::world::route::Mark;
 use signpost_api::v1alpha1::route::{ADMITTED, MOVE_PENDING, SCHEDULED};
 
 impl Finding {
-    /// No Router can take the Route.
+    /// Returns the finding that no Router can take the Route.
     pub fn unscheduled(uid: &Uid, reason: &'static str, message: String, has_host: bool) -> Self {
         let mut statements = vec![update(SCHEDULED, false, reason, message)];
         if !has_host {
@@ -18,7 +18,7 @@ impl Finding {
         Finding { uid: uid.clone(), about: About::Unbound, statements, challenge: None }
     }
 
-    /// The Route must not have its host.
+    /// Returns the finding that the Route's host is not admitted.
     pub fn not_admitted(uid: &Uid, reason: &'static str, message: String) -> Self {
         let waits = "the route is placed when its host is admitted";
         let statements = vec![update(ADMITTED, false, reason, message), update(SCHEDULED, false, "NotAdmitted", waits)];
@@ -38,7 +38,7 @@ impl Finding {
         Finding { uid: uid.clone(), about: About::Bound, statements, challenge: None }
     }
 
-    /// The statement that is bad news, if there is one.
+    /// Returns the negative statement, if there is one.
     pub fn trouble(&self) -> Option<&ConditionUpdate> {
         self.statements.iter().find(|statement| statement.is_true() == (statement.kind == MOVE_PENDING))
     }
@@ -56,7 +56,7 @@ impl Finding {
     }
 }
 
-/// The condition of a Route that may have its name.
+/// Returns the condition of a Route that may have its name.
 pub(super) fn admitted(message: &str) -> ConditionUpdate {
     update(ADMITTED, true, "Admitted", message)
 }

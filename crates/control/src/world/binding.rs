@@ -27,7 +27,7 @@ pub struct BindingInfo {
     pub label: Box<str>,
     /// Whether the Route's host is one of its own, and not the platform's name for it.
     pub has_custom: bool,
-    /// Whether it is being deleted, and held by finalizers.
+    /// Whether it is being deleted, and kept by finalizers.
     pub deleting: bool,
     /// A number that grows with each commit, to order bindings by.
     pub turn: u64,
@@ -122,7 +122,7 @@ fn former_names(binding: &RouteBinding) -> Box<[FormerNameInfo]> {
     binding.spec.former_names.iter().map(of).collect()
 }
 
-/// The alias that a binding is to have below `domain`, if it has another one.
+/// Returns the alias that a binding must have below `domain`, if it has another one.
 pub fn alias_to_change(binding: &RouteBinding, domain: &str) -> Option<String> {
     let alias = alias_name(&binding.spec.label, domain);
     let differs = |name: &AssignedName| name.kind == NameKind::Alias && !name.name.eq_ignore_ascii_case(&alias);

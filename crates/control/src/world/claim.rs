@@ -46,23 +46,24 @@ impl ClaimInfo {
         }
     }
 
-    /// Whether it was released and is kept for a Route of the same namespace and name. When that is over, the claim is deleted.
+    /// Returns whether the claim was released and is reserved for a Route of the same namespace and name. After that, it is
+    /// deleted.
     pub fn is_quarantined(&self) -> bool {
         self.quarantine_until().is_some()
     }
 
-    /// Whether it is in quarantine at this time.
+    /// Returns whether it is in quarantine at this time.
     pub fn is_reserved(&self, now: Timestamp) -> bool {
         self.quarantine_until().is_some_and(|until| until > now)
     }
 
-    /// The Route that holds it, or held it last.
+    /// Returns the Route that holds the claim, or held it last.
     pub fn holder_key(&self) -> ObjectKey {
         let (namespace, name) = self.holder.split_once('/').unwrap_or_default();
         ObjectKey::namespaced(namespace, name)
     }
 
-    /// The namespace of that Route.
+    /// Returns the namespace of that Route.
     pub fn namespace(&self) -> &str {
         self.holder.split_once('/').unwrap_or_default().0
     }

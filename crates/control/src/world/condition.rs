@@ -47,7 +47,7 @@ pub struct ConditionUpdate {
 }
 
 impl ConditionUpdate {
-    /// Whether its status is `True`.
+    /// Returns whether its status is `True`.
     pub fn is_true(&self) -> bool {
         self.status == Status::True
     }

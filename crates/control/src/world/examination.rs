@@ -34,8 +34,8 @@ impl Examination {
     }
 }
 
-/// The labels right below the apex whose names do not lead to a Router, and why: by its records, or since they are name
-/// servers'.
+/// Returns the labels directly below the apex whose names do not resolve to a Router, and the reason: its records, or a name
+/// server.
 pub fn taken_labels(input: &RouterInput, platform: &Settings) -> BTreeMap<Box<str>, Box<str>> {
     let has_server = || platform.name_servers().iter().any(|server| server.name.is_at_or_below(&input.apex));
     // Nearly no Router has any.
@@ -57,7 +57,7 @@ fn record_labels(input: &RouterInput) -> BTreeSet<Box<str>> {
     below.map(label_of).collect()
 }
 
-/// The first label of a name, in lower case.
+/// Returns the first label of a name, in lower case.
 fn label_of(name: &Name) -> Box<str> {
     text_of(name).split('.').next().unwrap_or_default().into()
 }

@@ -34,7 +34,7 @@ pub struct Expectation {
 /// The reason why a name of the shard does not resolve to its Router.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NameConflict {
-    /// The Router's records delegate it: it is a zone of its own, elsewhere.
+    /// The Router's records delegate the name: it is a separate zone, elsewhere.
     Delegated,
     /// The Router's records make it an alias of this name.
     Alias(Name),
@@ -86,7 +86,7 @@ impl Expectation {
         self.taken.get(name)
     }
 
-    /// The names that do not lead to the Router.
+    /// Returns the names that do not resolve to the Router.
     pub fn all_taken(&self) -> impl Iterator<Item = &Name> {
         self.taken.keys()
     }
@@ -108,7 +108,7 @@ impl Expectation {
 }
 
 impl Expected {
-    /// Whether it leads nowhere.
+    /// Returns whether there are no targets.
     pub fn is_empty(&self) -> bool {
         matches!(self, Expected::Addresses(addresses) if addresses.is_empty())
     }

@@ -131,7 +131,7 @@ impl Settings {
     }
 }
 
-/// The time `by` after another; the last there is, if that is later than any.
+/// Returns the time `by` after another, or the last representable time, if that is earlier.
 pub fn later(time: Timestamp, by: Duration) -> Timestamp {
     time.saturating_add(by).unwrap_or(Timestamp::MAX)
 }

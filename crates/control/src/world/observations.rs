@@ -30,7 +30,7 @@ use signpost_api::v1alpha1::route::{Challenge, NameKind};
 use signpost_api::v1alpha1::router::{AddressHealth, Instance, RouterStatus};
 use signpost_dns::zone::Serial;
 
-/// Findings that wait to be written, from which on those who make thousands at a time wait.
+/// The number of waiting findings from which bulk producers must wait.
 const WAITING_MAX: usize = 1024;
 
 /// Which part of the process has found something out of a Route.
@@ -134,7 +134,7 @@ pub enum Observed {
     Router(String),
 }
 
-/// Findings; those who make them and the reconciler share it.
+/// The findings; their producers and the reconciler share them.
 #[derive(Debug, Default)]
 pub struct Observations {
     known: Mutex<KnownFindings>,
@@ -175,7 +175,7 @@ impl Observations {
         }
     }
 
-    /// Something was found out of a Router.
+    /// Changes the findings about a Router.
     pub fn set_router(&self, name: &str, change: impl FnOnce(&mut RouterFindings)) {
         let mut known = self.known.lock();
         change(known.routers.entry(name.to_owned()).or_default());
@@ -184,7 +184,7 @@ impl Observations {
         self.news.notify_one();
     }
 
-    /// Whether a part has found this out of a Route, and it is not written yet.
+    /// Returns whether a part has this finding about a Route, and it is not written yet.
     pub fn has_route(&self, key: &ObjectKey, part: Part, finding: &Finding) -> bool {
         let known = self.known.lock();
         known.routes.get(key).and_then(|findings| findings[part as usize].as_deref()) == Some(finding)
@@ -224,7 +224,7 @@ impl Observations {
         }
     }
 
-    /// The Router is gone.
+    /// Removes a deleted Router.
     pub fn forget_router(&self, name: &str) {
         self.known.lock().routers.remove(name);
     }
@@ -247,7 +247,7 @@ impl Observations {
         self.news.notified().await;
     }
 
-    /// Takes what they are about.
+    /// Takes the subjects of the changes.
     pub fn take_changed(&self) -> HashSet<Observed> {
         std::mem::take(&mut self.known.lock().changed)
     }

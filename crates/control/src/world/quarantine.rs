@@ -33,7 +33,7 @@ impl Quarantined {
         self.0.lock().get(&(kind, namespace.into())).copied().unwrap_or(0)
     }
 
-    /// `most`, if a namespace has as many of a kind as that.
+    /// Returns `most`, if a namespace has that many of a kind.
     pub fn full(&self, kind: ClaimKind, namespace: &str, most: u32) -> Option<u32> {
         (self.count(kind, namespace) >= most).then_some(most)
     }
@@ -45,12 +45,12 @@ impl Quarantined {
         more.into_iter().for_each(|key| self.add(key));
     }
 
-    /// One more.
+    /// Adds one.
     pub fn add(&self, key: QuarantineKey) {
         *self.0.lock().entry(key).or_default() += 1;
     }
 
-    /// One less.
+    /// Removes one.
     pub fn remove(&self, key: &QuarantineKey) {
         let mut counts = self.0.lock();
         if let Some(count) = counts.get_mut(key) {
@@ -78,7 +78,7 @@ fn key_of(claim: &ClaimInfo) -> Option<QuarantineKey> {
     claim.is_quarantined().then(|| (claim.kind, claim.namespace().into()))
 }
 
-/// The namespaces with fewer names in quarantine, or reserved, after a change, or with others.
+/// Returns the namespaces with fewer or other names in quarantine, or reserved, after a change.
 pub fn freed(change: &Change<ClaimInfo>) -> impl Iterator<Item = QuarantineKey> {
     keys(change).0.into_iter()
 }

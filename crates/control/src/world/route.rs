@@ -17,9 +17,9 @@ use signpost_api::v1alpha1::route::{
     MOVE_PENDING, NameKind, PROGRAMMED, PUBLISHED, Phase, READY, RESOLVABLE, ROUTER_GONE, Route, SCHEDULED,
 };
 
-/// Condition of a Route: it is bound to a Router whose selectors do not match it any more.
+/// The condition of a Route that is bound to a Router whose selectors no longer match it.
 pub const SELECTOR_MISMATCH: &str = "SelectorMismatch";
-/// Reason of the condition `Admitted` of a Route whose host another one holds.
+/// The reason of the condition `Admitted` of a Route whose host another one holds.
 pub const HOST_TAKEN: &str = "HostAlreadyClaimed";
 /// Reason of the conditions `Published` and `Resolvable` where no zone holds the names.
 pub const NOT_PUBLISHED: &str = "NotPublished";
@@ -167,7 +167,7 @@ impl RouteInfo {
         before.is_none_or(|before| !self.decides_as(before) || before.has_more_conditions_than(self))
     }
 
-    /// Whether a condition of the other one is missing that this one has, of those that the scheduler writes.
+    /// Returns whether the other one lacks a condition that this one has, of those that the scheduler writes.
     fn has_more_conditions_than(&self, other: &RouteInfo) -> bool {
         let marks = |info: &RouteInfo| [info.conditions.scheduled, info.conditions.admitted, info.conditions.moving];
         let mut both = marks(self).into_iter().zip(marks(other));
@@ -191,7 +191,7 @@ impl RouteInfo {
             && self.labels == other.labels
     }
 
-    /// Whether its host is verified to be its owner's.
+    /// Returns whether the ownership of its host is verified.
     pub fn is_host_verified(&self) -> bool {
         self.conditions.host_verified == Some(true)
     }
@@ -312,7 +312,7 @@ impl Mark {
         Mark::of(update.status.text(), update.reason, &update.message)
     }
 
-    /// Whether its status is `True`.
+    /// Returns whether its status is `True`.
     pub fn is_true(self) -> bool {
         self.0.get() & 1 == 1
     }

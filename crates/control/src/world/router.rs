@@ -49,12 +49,12 @@ impl RouterInfo {
         self.target.state == RouterState::Draining
     }
 
-    /// Whether a route with these labels, in a namespace with those, may be placed on it by its selectors.
+    /// Returns whether its selectors match a route with these labels in a namespace with those.
     pub fn selects(&self, route: &Labels, namespace: &Labels) -> bool {
         matches(&self.target.route_selector, route) && matches(&self.target.namespace_selector, namespace)
     }
 
-    /// Whether both are the same for the statuses of their Routes: the selectors, and whether there are instances.
+    /// Returns whether both are the same for the statuses of their Routes: the selectors, and whether there are instances.
     pub fn places_as(&self, other: &RouterInfo) -> bool {
         let (own, other) = (&self.target, &other.target);
         (&own.route_selector, &own.namespace_selector) == (&other.route_selector, &other.namespace_selector)
@@ -68,12 +68,13 @@ impl RouterInfo {
         taken.map(|(label, why)| (&**label, &**why))
     }
 
-    /// Labels, in lower case, at which it has records of its own right below its zone's apex: no former name can be there.
+    /// Returns the labels, in lower case, at which it has records of its own directly below its zone's apex: no former name can
+    /// be there.
     pub fn record_labels(&self) -> Option<&BTreeSet<Box<str>>> {
         self.examination.as_ref().map(|examination| &examination.record_labels).filter(|labels| !labels.is_empty())
     }
 
-    /// Whether it has records of its own at this label.
+    /// Returns whether it has records of its own at this label.
     pub fn has_records_at(&self, label: &str) -> bool {
         // Nearly no Router has any.
         self.record_labels().is_some_and(|labels| labels.contains(label.to_ascii_lowercase().as_str()))
@@ -84,12 +85,12 @@ impl RouterInfo {
         self.object.spec.dns.as_deref().filter(|dns| !dns.is_empty())
     }
 
-    /// Whether its zone is known to be another one than `dns`.
+    /// Returns whether its zone is known to differ from `dns`.
     pub fn has_other_zone(&self, dns: &str) -> bool {
         self.zone().is_some_and(|own| !own.eq_ignore_ascii_case(dns))
     }
 
-    /// Whether its zone is known to be `dns`.
+    /// Returns whether its zone is known to be `dns`.
     pub fn has_zone(&self, dns: &str) -> bool {
         self.zone().is_some_and(|own| own.eq_ignore_ascii_case(dns))
     }
@@ -126,7 +127,7 @@ pub struct RouterTarget {
     pub ttl_horizon: Option<Timestamp>,
     /// Whether its condition `ZonePublished` reports that a name server gives wrong answers for its zone, or does not have it.
     pub is_unpublished: bool,
-    /// Labels, in lower case, whose names in its zone lead elsewhere: by its records, or being a name server's.
+    /// Labels, in lower case, whose names in its zone have other targets: by its records, or as a name server's name.
     pub taken: BTreeSet<Box<str>>,
 }
 
@@ -190,7 +191,7 @@ impl RouterTarget {
         self
     }
 
-    /// Whether anything that decides is different: the version and the TTL do not.
+    /// Returns whether any input of decisions differs, which the version and the TTL are not.
     pub fn differs_from(&self, other: &RouterTarget) -> bool {
         let deciding =
             |facts: &RouterTarget| RouterTarget { version: String::new(), ttl: 0, ttl_horizon: None, ..facts.clone() };
@@ -226,7 +227,7 @@ pub(crate) fn selector(selector: &Option<LabelSelector>) -> Result<Selector, Str
     Selector::try_from(selector.clone().unwrap_or_default()).map_err(|error| error.to_string())
 }
 
-/// Whether `labels` meet a selector; one that cannot be read matches nothing.
+/// Returns whether `labels` match a selector; an invalid selector matches nothing.
 pub fn matches(selector: &Result<Selector, String>, labels: &Labels) -> bool {
     selector.as_ref().is_ok_and(|selector| selector.matches(labels))
 }

@@ -44,7 +44,7 @@ static SERVICE_ACCOUNT: LazyLock<Kind> = LazyLock::new(|| Kind::built_in::<Servi
 static BUDGET: LazyLock<Kind> = LazyLock::new(|| Kind::built_in::<PodDisruptionBudget>([]));
 
 impl Running {
-    /// The API of a cluster, with a namespace for instances.
+    /// Returns the API of a cluster, with a namespace for instances.
     async fn cluster() -> Running {
         let kinds = [&*DEPLOYMENT, &*REPLICA_SET, &*SERVICE, &*SERVICE_ACCOUNT, &*BUDGET];
         let kinds = Kinds::new(kinds.map(|kind| (kind, Arc::new(NoHooks) as Arc<dyn Hooks>)));
@@ -60,7 +60,7 @@ impl Running {
         Kubernetes::new(self.client(admin()), settings(image))
     }
 
-    /// The names of all objects, by kind.
+    /// Returns the names of all objects, by kind.
     async fn names(&self) -> BTreeMap<&'static str, Vec<String>> {
         async fn of<K>(client: Client) -> Vec<String>
         where
@@ -113,7 +113,7 @@ fn of_routers(routers: &[(&str, Wanted)]) -> BTreeMap<String, Wanted> {
     routers.iter().map(|(name, wanted)| ((*name).to_owned(), wanted.clone())).collect()
 }
 
-/// The object of a kind, which the type of Kubernetes has with all of its fields.
+/// Returns the object of a kind, after checking that the Kubernetes type has all of its fields.
 fn object(router: &str, wanted: &Wanted, settings: &objects::Settings, kind: Object) -> Value {
     let objects = objects::of(router, wanted, settings);
     let (_, name, object) = objects.into_iter().find(|(one, ..)| *one == kind).expect("it is among them");
@@ -470,7 +470,7 @@ struct Pods {
 }
 
 impl Pods {
-    /// A step; returns whether nothing is left to do.
+    /// Takes a step; returns whether nothing is left to do.
     async fn step(&mut self, deployment: &Deployment, router: &Router, platform: &Client) -> bool {
         let spec = &deployment.spec;
         let strategy = spec.strategy.as_ref().and_then(|strategy| strategy.rolling_update.as_ref()).expect("rolling");

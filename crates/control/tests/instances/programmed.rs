@@ -98,7 +98,7 @@ impl Scene {
         Scene { platform, uid, metrics, _stop: stop.drop_guard() }
     }
 
-    /// The resource version of the binding.
+    /// Returns the resource version of the binding.
     async fn revision(&self) -> u64 {
         let bindings = Api::<RouteBinding>::namespaced(self.platform.client(admin()), "default");
         let binding = bindings.get("web").await.expect("it is there");
@@ -191,7 +191,7 @@ async fn each_instance_has_to_apply_it_and_one_to_answer() {
     scene.says("True Programmed: 1 of 1 live instances of Router shard1 serve it").await;
     assert_eq!(scene.metric("routes_not_programmed").as_deref(), Some("0"));
 
-    // Another instance comes, which has applied nothing yet. It is not called programmed then.
+    // Another instance starts, which has applied nothing yet. The condition is not true then.
     let mut other = Agent { address: [127, 0, 0, 2].into(), ..agent.clone() };
     other.revision = 0;
     scene.report(&other).await;

@@ -204,7 +204,7 @@ impl Api {
         self.restart().await;
     }
 
-    /// The revision of the store.
+    /// Returns the revision of the store.
     pub async fn revision(&self) -> u64 {
         let store = self.store.lock().clone();
         store.revision().await.expect("it is there").0
@@ -215,7 +215,7 @@ impl Api {
         self.serving.lock().clone()
     }
 
-    /// A client of whom nothing goes wrong.
+    /// Returns a client without faults.
     pub fn admin(&self) -> kube::Client {
         let groups = vec![GROUP_MASTERS.to_owned(), GROUP_AUTHENTICATED.to_owned()];
         let api = self.clone();
@@ -225,7 +225,7 @@ impl Api {
         })
     }
 
-    /// The connection of one process.
+    /// Returns the connection of one process.
     pub fn connection(&self, of: &str) -> Connection {
         Connection::new(self.clone(), of)
     }
@@ -253,7 +253,7 @@ async fn serve(behaviour: Behaviour, store: &Witness) -> (axum::Router, Cancella
     (server.router(), stop)
 }
 
-/// A client whose requests go where `carry` carries them.
+/// Returns a client whose requests `carry` transports.
 pub fn client<F>(identity: Identity, carry: impl Fn(Request<Body>) -> F + Clone + Send + Sync + 'static) -> kube::Client
 where
     F: Future<Output = std::result::Result<Response<Body>, Failed>> + Send + 'static,

@@ -1,4 +1,4 @@
-//! The connections by which processes reach the simulated API, and what goes wrong on them.
+//! The connections of processes to the simulated API, and their faults.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -279,7 +279,7 @@ fn status(code: StatusCode, reason: &str, message: &str) -> Response<Body> {
     response.body(Body::from(status.to_string())).expect("it is whole")
 }
 
-/// The plural of the kind that a request is about.
+/// Returns the plural of the kind in a request.
 fn plural(request: &Request<Body>) -> String {
     let mut segments = request.uri().path().trim_matches('/').split('/');
     // `api/v1` or `apis/<group>/<version>`.

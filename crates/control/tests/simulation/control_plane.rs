@@ -89,7 +89,7 @@ pub fn loops(
         let points = route_checks::run(pointing.clone(), client(), world.clone(), hosts::metrics(), until());
         let owned = || route_checks::run(owners.clone(), client(), world.clone(), ownership::metrics(), until());
         let owned = OptionFuture::from(verify_hosts.then(owned)).map(drop);
-        // Each is polled when it is woken, and not whenever another one is.
+        // Each loop is polled when it is woken, not whenever another one is.
         let loops =
             [ledger.boxed(), proofs.boxed(), probes.boxed(), instances.boxed(), programmed.boxed(), points.boxed()];
         loops.into_iter().chain([owned.boxed()]).collect::<FuturesUnordered<_>>().collect::<()>()
@@ -97,7 +97,7 @@ pub fn loops(
     vec![loops.run(leadership.clone(), stop.clone()).boxed(), reconciler.run(leadership, stop).boxed(), leading.boxed()]
 }
 
-/// Runs what `start` makes whenever this process leads.
+/// Runs the future of `start` while this process leads.
 async fn while_leading<F: Future<Output = ()>>(mut leadership: watch::Receiver<Leadership>, start: impl Fn() -> F) {
     while leadership.wait_for(|now| now.term().is_some()).await.is_ok() {
         tokio::select! {

@@ -71,7 +71,7 @@ struct Process {
     offset: Arc<Mutex<i64>>,
 }
 
-/// A loop of a process, polled under the process's own clock. After each poll it is seen what a name server has published.
+/// A loop of a process, polled under the process's own clock. After each poll, the publications of a name server are checked.
 struct Polled {
     running: BoxFuture<'static, ()>,
     offset: Arc<Mutex<i64>>,
@@ -102,7 +102,7 @@ pub async fn live(seed: u64) {
     let truth = Arc::new(Mutex::new(truth));
     truth.lock().note(format!("{behaviour:?}, verify_hosts: {verify_hosts}"));
     let api = Api::start(behaviour, truth.clone(), chance.clone()).await;
-    // Its own name: if another run of the seed had the same, one of them would draw another, and then other identifiers than it.
+    // A unique name: if another run of the seed had the same one, one of them would choose a second name, and other identifiers.
     let prefix = format!("simulation-{}-", std::process::id());
     let disks = tempfile::Builder::new().prefix(&prefix).tempdir_in(memory_disk()).expect("a directory");
     if chance.below(2) == 0 {
@@ -159,7 +159,7 @@ impl Life {
         }
     }
 
-    /// The name servers, each with where it answers.
+    /// Returns the name servers with their addresses.
     fn servers(&self) -> impl Iterator<Item = (&'static str, SocketAddr)> {
         let running = SERVERS.into_iter().enumerate().filter(|(_, name)| self.names.contains(name));
         running.map(|(number, name)| (name, address_of(number)))
@@ -314,7 +314,7 @@ impl Life {
         }
     }
 
-    /// Nothing goes wrong any more, and all comes to rest.
+    /// Ends all faults, and waits until everything is in the desired state.
     async fn calm(&mut self, round: u32) {
         self.truth.lock().note("calm");
         *self.api.weather.lock() = Weather::default();
@@ -332,7 +332,7 @@ impl Life {
         if let Some(unrest) = self.unrest().await {
             self.truth.lock().fail(&format!("in calm {round} it does not come to rest: {unrest}"));
         }
-        // A name server that lists again late in the calm may hold what has gone before.
+        // A name server that lists again late in the calm can hold earlier deletions.
         while system::elapsed() + STILL < began + CALM {
             sleep(Duration::from_secs(30)).await;
             self.approve().await;
@@ -363,7 +363,7 @@ impl Life {
         }
     }
 
-    /// An administrator agrees with all deletions.
+    /// Approves all deletions as an administrator.
     async fn approve(&self) {
         let api = kube::Api::<DeletionHold>::all(self.api.admin());
         for name in self.keys(deletion_hold::DELETION_HOLD.key_prefix) {

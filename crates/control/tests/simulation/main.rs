@@ -60,7 +60,7 @@ const SEEDS: u64 = 190;
 /// The number of parallel runs: each is a process of one thread.
 const AT_A_TIME: usize = 2;
 
-/// The platform, the same for all.
+/// Returns the platform's settings, the same for all processes.
 fn settings() -> Arc<Settings> {
     let server = |(number, name): (usize, &&str)| NameServer {
         name: format!("{name}.{DOMAIN}").parse().expect("a name"),
@@ -76,7 +76,7 @@ fn address_of(number: usize) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 53, 0, octet)), 53)
 }
 
-/// One seed, in a process of its own, since a part of what is drawn from the system's entropy is drawn once in a process.
+/// Runs one seed in a process of its own, because some values from the system's entropy are created once per process.
 fn run_one(seed: u64) -> Output {
     let program = std::env::current_exe().expect("this executable");
     let mut command = Command::new(program);

@@ -54,7 +54,7 @@ pub fn loops(connection: &Connection, name: &str, db: Arc<ZoneDb>, state: PathBu
     vec![zones.boxed(), reporter.run(until).boxed(), asked::run(client, asked, QUIET, stop).boxed()]
 }
 
-/// The response of a name server that has these zones.
+/// Returns the response of a name server with these zones.
 pub fn answer(db: &ZoneDb, query: &[u8]) -> Option<Vec<u8>> {
     // Names here have a few addresses.
     let (settings, stats, mut buffer) = (nameserver::Settings::default(), Stats::new(), [0; 4096]);
@@ -71,7 +71,7 @@ pub fn ask(db: &ZoneDb, name: &Name) -> Rcode {
     Rcode(Header::read(&response(db, name)).expect("a header").flags & 0x0f)
 }
 
-/// The addresses that such a name server has for `name`.
+/// Returns the addresses for `name` on such a name server.
 pub fn addresses(db: &ZoneDb, name: &Name) -> BTreeSet<IpAddr> {
     let message = Message::from_vec(&response(db, name)).expect("a response");
     let records = message.answers.iter().map(|record| &record.data);

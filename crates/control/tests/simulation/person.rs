@@ -23,7 +23,7 @@ impl Life {
         let (route, router) = (self.chance.one_of(&routes).cloned(), self.chance.one_of(&routers).cloned());
         match (self.chance.below(20), route, router) {
             (0..5, ..) if routes.len() < 30 => drop(self.create_route().await),
-            // Gone again while it is bound.
+            // Deleted again while it is bound.
             (5, ..) => {
                 let key = self.create_route().await;
                 sleep(Duration::from_millis(self.chance.below(20))).await;

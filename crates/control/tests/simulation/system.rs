@@ -52,7 +52,7 @@ impl Drop for VirtualTime {
     }
 }
 
-/// The virtual time since the start.
+/// Returns the virtual time since the start.
 pub fn elapsed() -> Duration {
     ELAPSED.get()
 }
@@ -62,7 +62,7 @@ pub fn set_offset(seconds: i64) -> i64 {
     OFFSET.replace(seconds)
 }
 
-/// SplitMix64.
+/// Returns the next value of SplitMix64.
 pub fn mix(state: u64) -> u64 {
     let mut z = state.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

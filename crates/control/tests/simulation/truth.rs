@@ -90,7 +90,7 @@ pub struct Truth {
     published: Published,
 }
 
-/// A key in the store, and what was and is there.
+/// A key in the store, with the old and the new value.
 type ObjectChange = (String, Option<Value>, Option<Value>);
 
 /// A name that is live.
@@ -103,7 +103,7 @@ struct LiveName {
 }
 
 impl Truth {
-    /// Nothing is there yet.
+    /// Returns an empty history.
     pub fn new(seed: Option<u64>, outside: Arc<Mutex<Outside>>) -> Truth {
         Truth {
             gone: BTreeMap::new(),
@@ -144,7 +144,7 @@ impl Truth {
         self.history.push_back(format!("{:12.3} {event}", elapsed().as_secs_f64()));
     }
 
-    /// The sum of the history.
+    /// Returns the checksum of the history.
     pub fn sum(&self) -> u64 {
         self.sum.finish()
     }
@@ -162,7 +162,7 @@ impl Truth {
         std::process::exit(1);
     }
 
-    /// Whether an invariant was broken.
+    /// Returns whether an invariant was broken.
     pub fn is_broken(&self) -> bool {
         self.broken.get()
     }
@@ -173,7 +173,7 @@ impl Truth {
         }
     }
 
-    /// The objects of a kind.
+    /// Returns the objects of a kind.
     pub fn all<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = (&'a str, &'a Value)> {
         let of = self.objects.range(prefix.to_owned()..).take_while(move |(key, _)| key.starts_with(prefix));
         of.map(move |(key, object)| (&key[prefix.len()..], object))
@@ -189,7 +189,7 @@ impl Truth {
         self.note("the store goes back in time");
         self.live.clear();
         if !restored {
-            // A restore moves all serials on: what had one before keeps it.
+            // A restore advances all serials: earlier publications keep theirs.
             (self.ledger, self.published.contents) = Default::default();
         }
         self.unsettled = elapsed() + SETTLING;
@@ -200,14 +200,14 @@ impl Truth {
         self.bound = self.all(route_binding::ROUTE_BINDING.key_prefix).map(|(_, binding)| bound_uid(binding)).collect();
     }
 
-    /// A commit of the store.
+    /// Handles a commit of the store.
     pub fn committed(&mut self, revision: u64, writes: &[Write]) {
         for (key, before, now) in &self.noted(revision, writes) {
             self.check_write(key, before.as_ref(), now.as_ref());
         }
     }
 
-    /// A commit that a test makes by itself, and need not justify.
+    /// Handles a commit of the test itself, which is not checked.
     pub fn put(&mut self, revision: u64, writes: &[Write]) {
         self.put.extend(writes.iter().map(|write| write.key().0.to_string()));
         for (_, _, now) in self.noted(revision, writes) {
@@ -294,14 +294,14 @@ impl Truth {
             format!("{key} is bound by leader number {number}, while {leads:?} leads")
         });
         let prefix = route_binding::ROUTE_BINDING.key_prefix;
-        // A host that must be verified is whose claim it is, while both Routes stay where they are.
+        // The claim decides about a host that must be verified, while both Routes stay on their Routers.
         let counts = |name: &&Value| !self.verify_hosts || name["type"] != "custom";
         let names = |binding: &Value| -> BTreeSet<String> {
             let names = binding["spec"]["names"].as_array().into_iter().flatten().filter(counts);
             names.map(|name| text(&name["name"]).to_ascii_lowercase()).collect()
         };
         let own = names(now);
-        // The host of a Route that is gone may be another's before its binding is gone, too.
+        // The host of a deleted Route can be another's before its binding is deleted.
         let is_twin = |other: &Value| {
             self::label(other) == label || self.is_there(&bound_uid(other)) && !names(other).is_disjoint(&own)
         };
@@ -351,7 +351,7 @@ impl Truth {
         if elapsed() < self.unsettled {
             return;
         }
-        // What a Route uses is not taken from it.
+        // A name in use is not taken from its Route.
         let user = self.all(route_binding::ROUTE_BINDING.key_prefix).find(|(key, binding)| {
             let route = self.get(route::ROUTE.key_prefix, key);
             let host = route.and_then(|route| route["spec"]["host"].as_str());
@@ -467,7 +467,7 @@ impl Truth {
         self.all(route::ROUTE.key_prefix).any(|(_, route)| route["metadata"]["uid"] == uid)
     }
 
-    /// The uid of the Route that holds a label.
+    /// Returns the uid of the Route that holds a label.
     fn holder(&self, label: &str) -> Option<String> {
         let claims = self.all(name_claim::NAME_CLAIM.key_prefix).map(|(_, claim)| claim);
         let mut of = claims.filter(|claim| {
@@ -493,7 +493,7 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// Whether no Router selects this Route ([`super::NOWHERE`]).
+/// Returns whether no Router selects this Route ([`super::NOWHERE`]).
 fn is_taken_by_none(route: &Value) -> bool {
     route["metadata"]["labels"]["pool"] == super::NOWHERE
 }
@@ -506,7 +506,7 @@ fn label(binding: &Value) -> String {
     text(&binding["spec"]["label"]).to_ascii_lowercase()
 }
 
-/// The uid of the Route that has a claim; `None`: it was released.
+/// Returns the uid of the Route that has a claim; `None`: it was released.
 fn holder(claim: &Value) -> Option<String> {
     claim["spec"]["releasedAt"].is_null().then(|| text(&claim["spec"]["holder"]["uid"]).to_owned())
 }
@@ -516,25 +516,25 @@ fn is_true(object: &Value, kind: &str) -> bool {
     conditions.into_iter().any(|condition| condition["type"] == kind && condition["status"] == "True")
 }
 
-/// The reason that an object gives for a condition.
+/// Returns the reason of an object's condition.
 fn reason<'a>(object: &'a Value, kind: &str) -> &'a str {
     let mut conditions = object["status"]["conditions"].as_array().into_iter().flatten();
     conditions.find(|condition| condition["type"] == kind).map_or("", |condition| text(&condition["reason"]))
 }
 
-/// The names of a Route in zones of the platform.
+/// Returns the names of a Route in zones of the platform.
 fn names(route: &Value) -> Vec<Name> {
     let names = route["status"]["names"].as_array().into_iter().flatten();
     let own = names.filter(|name| name["type"] == "system" || name["type"] == "alias");
     own.filter_map(|name| text(&name["name"]).parse().ok()).collect()
 }
 
-/// The serial that the ledger named last for a zone.
+/// Returns the last serial of the ledger for a zone.
 fn newest_version(zone: &Value) -> Option<Serial> {
     zone["spec"]["versions"][0]["serial"].as_u64().map(|serial| Serial(serial as u32))
 }
 
-/// RFC 1982.
+/// Compares serials by RFC 1982.
 fn is_older(serial: Serial, than: Serial) -> bool {
     serial.0.wrapping_sub(than.0) > 1 << 31
 }
@@ -546,7 +546,7 @@ fn conditions(object: &Value) -> String {
     conditions.map(said).collect::<Vec<_>>().join(" ")
 }
 
-/// A write, for the history.
+/// Returns a write in the form of the history.
 fn told(key: &str, now: Option<&Value>) -> String {
     let Some(now) = now else { return format!("{key} is gone") };
     let spec = &now["spec"];

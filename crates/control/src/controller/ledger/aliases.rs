@@ -21,7 +21,7 @@ pub struct AliasChanges {
 pub struct AliasChange {
     /// The alias's label.
     pub label: Box<str>,
-    /// The binding that it follows now; `None`: it is gone.
+    /// The current binding; `None`: it was deleted.
     pub binding: Option<Arc<BindingInput>>,
     /// The zone's digest after that.
     pub after: Digest,
@@ -37,7 +37,7 @@ impl Default for AliasChanges {
 }
 
 impl AliasChanges {
-    /// The number of changes.
+    /// Returns the number of changes.
     pub fn len(&self) -> usize {
         self.changes.len()
     }
@@ -47,7 +47,7 @@ impl AliasChanges {
         self.changes.push_back(change);
     }
 
-    /// Takes those that are held by a version of `versions`, newest first: that one holds what was changed before its state was
+    /// Takes the changes that a version of `versions`, newest first, contains: it contains all changes before its state was
     /// reached.
     pub fn take_held(
         &mut self,

@@ -23,7 +23,7 @@ pub enum BaseSerial {
 }
 
 impl BaseSerial {
-    /// The least first serial of the parent zone.
+    /// Returns the smallest first serial of the parent zone.
     pub(super) fn first_serial(self, unix_now: u64) -> Serial {
         match self {
             BaseSerial::None => Serial(unix_now as u32),
@@ -35,7 +35,7 @@ impl BaseSerial {
     }
 }
 
-/// The last of the serials that name servers may have taken on their own after `serial`, when they could not wait for the
+/// Returns the last of the serials that name servers may have used provisionally after `serial`, when they could not wait for the
 /// ledger's next. See [`SERIAL_STRIDE`].
 pub(super) fn with_room(serial: Serial) -> Serial {
     Serial(serial.0.wrapping_add(SERIAL_STRIDE - 1))

@@ -63,7 +63,7 @@ pub struct Hold<V> {
 #[derive(Debug, Clone, Copy)]
 struct HoldStart {
     cause: DeletionHoldCause,
-    /// The most objects that were known at once since then, those that are held included.
+    /// The most objects known at once since then, including the held ones.
     known: usize,
     /// The digest from which the ID is derived.
     name: Digest,
@@ -144,7 +144,7 @@ pub type Decisions = HashMap<String, HoldDecision>;
 pub type Losses<V> = BTreeMap<Box<str>, Option<Arc<V>>>;
 
 impl<V> Hold<V> {
-    /// Nothing held.
+    /// Returns a hold without objects.
     pub fn new(rules: Rules) -> Self {
         Hold { rules, held: BTreeMap::new(), sum: Digest::default(), began: None, recent: VecDeque::new(), believed: 0 }
     }
@@ -192,7 +192,7 @@ impl<V> Hold<V> {
         is_believed
     }
 
-    /// Whether the object is held.
+    /// Returns whether the object is held.
     pub fn holds(&self, key: &str) -> bool {
         self.held.contains_key(key)
     }
@@ -243,9 +243,9 @@ impl<V> Hold<V> {
         (self.sum, self.began.map_or_else(Digest::default, |began| began.name))
     }
 
-    /// An object was seen whole again.
+    /// Records that an object was seen complete again.
     pub fn release(&mut self, key: &str) {
-        // Nearly always nothing is held.
+        // Nearly always, there are no held objects.
         if let Some(value) = self.held.remove(key) {
             self.sum = self.sum.minus(part(key, value.is_none()));
             if self.held.is_empty() {
@@ -445,7 +445,7 @@ mod tests {
         let now = |number| Some(Arc::new(number));
         assert!(!hold.keeps("a", &now(2), is_same), "nothing is held");
         hold.apply_list(1, [("a".into(), None)].into());
-        // There as another one, as yet another one, and gone again.
+        // Existing as another object, as yet another one, and deleted again.
         for value in [now(2), now(3), None] {
             assert!(hold.keeps("a", &value, is_same), "{value:?}");
         }

@@ -142,17 +142,17 @@ impl LastKnownGood {
         self.ending.reported()
     }
 
-    /// Whether the file cannot be written at the moment: shared with the thread, which keeps it true.
+    /// Returns the flag that the file currently cannot be written: shared with the thread, which updates it.
     pub fn failing(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.failing)
     }
 
-    /// A mark of all that was written so far, for [`LastKnownGood::is_stored`].
+    /// Returns a mark of all messages so far, for [`LastKnownGood::is_stored`].
     pub fn mark(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
     }
 
-    /// Whether all that was written before `mark` was taken is on the disk.
+    /// Returns whether all messages before `mark` are on disk.
     pub fn is_stored(&self, mark: u64) -> bool {
         self.stored.load(Ordering::Relaxed) >= mark
     }
@@ -323,7 +323,7 @@ impl Writer {
         }
     }
 
-    /// Whether what was given to it is not all in the file.
+    /// Returns whether some of its input is not in the file.
     fn fails(&self) -> bool {
         self.failing || self.given_up
     }
@@ -489,7 +489,7 @@ mod tests {
         add(&mut writer, 2);
         assert!(!writer.settle());
         assert_eq!(inode(), after, "which is trusted");
-        // What the system has dropped is not taken for stored.
+        // Data that the kernel has dropped does not count as stored.
         writer.sync = fails;
         add(&mut writer, 3);
         assert!(writer.settle());

@@ -35,7 +35,7 @@ impl Objects {
         Objects { routers: world.routers.read(), bindings: world.bindings.read(), zones: world.zones.read() }
     }
 
-    /// The next event. Nothing is lost if it is dropped before it comes.
+    /// Waits for the next event. Dropping the future loses nothing.
     pub async fn next(&mut self) -> Event {
         tokio::select! {
             change = self.routers.1.next() => Event::Router(change),
@@ -44,7 +44,7 @@ impl Objects {
         }
     }
 
-    /// Whether all are listed.
+    /// Returns whether all kinds are listed.
     pub fn are_synced(&self) -> bool {
         self.routers.0.is_synced() && self.bindings.0.is_synced() && self.zones.0.is_synced()
     }

@@ -31,7 +31,7 @@ struct Walk {
 }
 
 impl PublishTraces {
-    /// A RouteBinding came that gives its Route another name than before.
+    /// Records the arrival of a RouteBinding that gives its Route a new name.
     pub fn arrived(&mut self, trace: Option<Trace>, binding: &BindingInput) {
         let Some(trace) = trace.filter(|_| self.0.len() < WALKS_MAX) else { return };
         let (binding, label) = (binding.key.clone(), binding.label.clone());
@@ -44,7 +44,7 @@ impl PublishTraces {
         self.0.iter_mut().filter(|walk| walk.made.is_none()).for_each(|walk| walk.made = Some(now));
     }
 
-    /// Whether nothing is on its way.
+    /// Returns whether no name is being published.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

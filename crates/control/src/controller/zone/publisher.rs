@@ -39,7 +39,7 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    /// A publisher without a last-good state, which has published nothing yet.
+    /// Returns a publisher without a last-known-good state, which has published nothing yet.
     pub fn new(
         db: Arc<ZoneDb>,
         apexes: Arc<ApexOwners>,

@@ -43,19 +43,19 @@ pub struct Loaded {
     pub published: NameMap<Published>,
     /// The served zones, each in the format of [`stored`].
     pub zones: Vec<(Name, Box<[u8]>)>,
-    /// Objects whose loss is held, with what their hold is named by.
+    /// The objects whose loss is held, with the name of their hold.
     pub held: Vec<(DeletionHoldKind, Box<str>, Option<Digest>)>,
 }
 
-/// One change of the state: a key and its value, or `None` if it is gone.
+/// One change of the state: a key and its value, or `None` if it is removed.
 pub type JournalEntry = (Vec<u8>, Option<Vec<u8>>);
 
-/// The entry of the platform's domain.
+/// Returns the entry of the platform's domain.
 pub fn domain(domain: &str) -> (Vec<u8>, Vec<u8>) {
     (vec![DOMAIN], domain.as_bytes().to_vec())
 }
 
-/// The change to a Router's entry; without `router` it is gone.
+/// Returns the change to a Router's entry; without `router`, it is removed.
 pub fn router(name: &str, router: Option<&RouterInput>) -> JournalEntry {
     let value = router.map(|router| {
         let mut fields = Fields(Vec::with_capacity(128));
@@ -85,7 +85,7 @@ pub fn router(name: &str, router: Option<&RouterInput>) -> JournalEntry {
     (key(ROUTER, name.as_bytes()), value)
 }
 
-/// The change to a binding's entry; without `binding` it is gone.
+/// Returns the change to a binding's entry; without `binding`, it is removed.
 pub fn binding(name: &str, binding: Option<&BindingInput>) -> JournalEntry {
     let value = binding.map(|binding| {
         let mut fields = Fields(Vec::with_capacity(64));

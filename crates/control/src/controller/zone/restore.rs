@@ -31,8 +31,8 @@ pub struct Restored {
 }
 
 impl Restored {
-    /// Takes the images out of what was loaded, and makes of it the two zones that are not part of it. Zones of another
-    /// configuration are left out: they have its name servers.
+    /// Takes the images out of the loaded state, and builds the two zones that are not part of it. Zones of another configuration
+    /// are omitted, because they contain its name servers.
     pub fn take(loaded: &mut Loaded, settings: &Settings) -> Restored {
         let config = settings.digest();
         let published = |apex: &Name| loaded.published.get(apex).filter(|published| published.config == config);
@@ -58,12 +58,12 @@ impl Restored {
         Restored { shards, parent, alias, missing }
     }
 
-    /// Whether there is nothing.
+    /// Returns whether there are no zones.
     pub fn is_empty(&self) -> bool {
         self.shards.is_empty() && self.parent.is_none() && self.alias.is_none()
     }
 
-    /// Whether all zones are there.
+    /// Returns whether all zones exist.
     pub fn is_whole(&self) -> bool {
         self.parent.is_some() && self.alias.is_some() && self.missing.is_empty()
     }

@@ -47,7 +47,7 @@ pub struct Published {
     pub provisional: bool,
 }
 
-/// The states of one zone, with what leads from one to the next as `S`.
+/// The states of one zone, with a step from each to the next of type `S`.
 #[derive(Debug, Clone)]
 pub struct VersionHistory<S> {
     published: Option<Published>,
@@ -86,7 +86,7 @@ pub enum Decision {
 }
 
 impl<S> VersionHistory<S> {
-    /// A zone of the state `start`; `last` is what was published of it before a restart.
+    /// Returns the history of a zone in the state `start`; `last` is the version published before a restart.
     pub fn new(start: Digest, last: Option<Published>, now: Instant) -> Self {
         VersionHistory {
             published: last,
@@ -99,12 +99,12 @@ impl<S> VersionHistory<S> {
         }
     }
 
-    /// Before it was made of objects the zone was served under `serial`.
+    /// Sets the serial under which the zone was served before it was built from objects.
     pub fn set_before(&mut self, serial: Option<Serial>) {
         self.before = serial;
     }
 
-    /// The objects have come to another state.
+    /// Adds the step to a new state of the objects.
     pub fn push(&mut self, what: S, digest: Digest, at: Instant) {
         self.steps.push_back(Step { what, digest, at });
     }
@@ -129,7 +129,7 @@ impl<S> VersionHistory<S> {
         self.served = false;
     }
 
-    /// The state that the objects are in now.
+    /// Returns the current state of the objects.
     pub fn digest(&self) -> Digest {
         self.steps.back().map_or(self.start, |step| step.digest)
     }
@@ -146,7 +146,7 @@ impl<S> VersionHistory<S> {
             if now < deadline && self.steps.len() < STEPS_MAX {
                 return Decision::WaitUntil(deadline);
             }
-            // The ledger knows the zone, but not this state: ours comes after what others may have published.
+            // The ledger has the zone, but not this state: the serial is after those that other servers may have published.
             let newest = self.ledger.first().map(|(serial, _)| Serial(serial.0.wrapping_add(1)));
             let lagging = unix_now.saturating_sub(FIRST_PROVISIONAL_LAG);
             let first = self.before.map_or(Serial(lagging as u32), |before| Serial::next(before, lagging));
@@ -187,7 +187,7 @@ impl<S> VersionHistory<S> {
         Decision::Publish { steps: self.steps.len(), published }
     }
 
-    /// The newest version of the ledger that is newer than what is published and is one of our states, with the number of
+    /// Returns the ledger's newest version that is newer than the published one and is one of the states here, with the number of
     /// steps that lead to it.
     fn named_by_ledger(&self) -> Option<(usize, Serial)> {
         for &(serial, digest) in &*self.ledger {
@@ -205,7 +205,7 @@ impl<S> VersionHistory<S> {
         None
     }
 
-    /// The zone was published as decided. Returns the steps that were part of it, oldest first.
+    /// Records that the zone was published as decided. Returns the steps that were part of it, oldest first.
     pub fn publish(&mut self, steps: usize, published: Published) -> impl Iterator<Item = S> {
         self.start = published.digest;
         self.published = Some(published);
@@ -213,7 +213,7 @@ impl<S> VersionHistory<S> {
         self.steps.drain(..steps).map(|step| step.what)
     }
 
-    /// The first `count` steps that wait, oldest first.
+    /// Returns the first `count` waiting steps, oldest first.
     pub fn steps(&self, count: usize) -> impl DoubleEndedIterator<Item = &S> {
         self.steps.range(..count).map(|step| &step.what)
     }

@@ -86,8 +86,8 @@ impl HealthTracker {
 mod tests {
     use super::*;
 
-    /// The verdicts after each outcome, a second apart: `+` and `-` are outcomes, `u`, `d` and `.` verdicts; `_` lets eleven
-    /// minutes pass.
+    /// Returns the verdicts after each outcome, a second apart: `+` and `-` are outcomes, `u`, `d`, and `.` verdicts; `_` is a
+    /// wait of eleven minutes.
     fn play(tracker: &mut HealthTracker, outcomes: &str) -> String {
         let mut now = Instant::now();
         let verdict = |tracker: &HealthTracker| match tracker.verdict() {

@@ -126,7 +126,7 @@ impl Probe {
     ///
     /// # Errors
     ///
-    /// What went wrong: the address is not well.
+    /// The reason why the address is not healthy.
     pub async fn run(self) -> Result<(), ProbeError> {
         let limit = self.check.timeout;
         let outcome = timeout(limit, async {

@@ -22,7 +22,7 @@ use signpost_api::v1alpha1::router::{AddressHealth, AddressHealthState, HealthCh
 
 /// The wait after which a new address without a verdict is served, because the prober is overloaded.
 const FIRST_VERDICT: Duration = Duration::from_secs(15);
-/// The first probe of an address comes within this, so that those of a new leader do not all come at once.
+/// The time within which the first probe of an address occurs, so that those of a new leader do not all occur at once.
 const FIRST_PROBE: Duration = Duration::from_millis(500);
 /// The fraction of the interval by which the next probe can come earlier.
 const JITTER: f64 = 0.1;
@@ -229,8 +229,8 @@ impl ProbeSchedule {
         }
     }
 
-    /// The next probe that is due and has a place, until [`Self::take_outcome`]; the error is a fault of this machine, which
-    /// counts as a probe that failed.
+    /// Returns the next due probe with a permit, which it holds until [`Self::take_outcome`]; the error is a fault of this
+    /// machine, which counts as a failed probe.
     pub fn next_probe(&mut self, now: Instant) -> Option<(Key, Result<Probe, ProbeError>)> {
         while let Some(key) = self.queue.begin(now) {
             let subject = self.routers.get_mut(&key.0).and_then(|router| {
@@ -248,7 +248,7 @@ impl ProbeSchedule {
         None
     }
 
-    /// The next Router of which something new was found out, and what.
+    /// Returns the next Router with new findings, and these.
     pub fn next_findings(&mut self, now: Instant) -> Option<(String, HealthFindings)> {
         while self.dirty.first().is_some_and(|(at, _)| *at <= now) {
             let (_, name) = self.dirty.pop_first()?;
@@ -269,12 +269,12 @@ impl ProbeSchedule {
     }
 }
 
-/// An error as a status keeps it.
+/// Returns an error in the form of a status.
 fn reported(error: &ProbeError) -> String {
     error.to_string().chars().take(ERROR_LENGTH_MAX).collect()
 }
 
-/// A number from 0 to 1.
+/// Returns a random number from 0 to 1.
 fn chance() -> f64 {
     (random() >> 32) as f64 / f64::from(u32::MAX)
 }

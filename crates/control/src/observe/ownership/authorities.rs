@@ -95,7 +95,7 @@ impl AuthoritativeServers {
         Ok(futures::future::join_all(asked).await)
     }
 
-    /// The servers of the zone that `name` is in, with an address each.
+    /// Returns the servers of the zone that contains `name`, with an address each.
     async fn servers(&self, name: &Name) -> Result<Vec<(Name, IpAddr)>, LookupError> {
         let names = self.zone_of(name).await?;
         let (mut found, mut barred) = (Vec::new(), None);
@@ -120,7 +120,7 @@ impl AuthoritativeServers {
         }
     }
 
-    /// The name servers of the zone that `name` is in.
+    /// Returns the name servers of the zone that contains `name`.
     async fn zone_of(&self, name: &Name) -> Result<Vec<Name>, LookupError> {
         let mut at = name.clone();
         for _ in 0..CUTS_MAX {
@@ -185,7 +185,7 @@ mod tests {
         text.parse().expect("a name of a test")
     }
 
-    /// A resolver that knows `shop.example`, whose name server is at `address`.
+    /// Returns a resolver with `shop.example`, whose name server is at `address`.
     async fn resolver(address: IpAddr) -> FakeServer {
         FakeServer::start(move |question, _| {
             let is = |text: &str| question.name == name(text);

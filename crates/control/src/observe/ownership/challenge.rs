@@ -1,4 +1,4 @@
-//! The challenge of a host: which record its owner is to create, and what the answers to it prove. Pure.
+//! The challenge of a host: the record that its owner must create, and the evaluation of the answers. Pure.
 
 use aws_lc_rs::hmac;
 use data_encoding::BASE32_NOPAD;
@@ -22,7 +22,7 @@ impl std::fmt::Debug for Key {
 }
 
 impl Key {
-    /// A key of these octets, at least 32 of them drawn at random.
+    /// Returns a key of these bytes, at least 32 of them random.
     pub fn new(octets: &[u8]) -> Self {
         Key(hmac::Key::new(hmac::HMAC_SHA256, octets))
     }

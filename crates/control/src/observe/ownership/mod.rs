@@ -111,7 +111,7 @@ impl RouteCheck for OwnershipCheck {
         *now == HostTarget { is_reported: now.is_reported, ..before.clone() } && is_reported
     }
 
-    /// The challenge of a host that has none yet is reported before any server is queried, which may take its time.
+    /// Reports the challenge of a host without one before any server is queried, which can take time.
     fn start(&self, key: &ObjectKey, route: &RouteInfo, target: &HostTarget) -> (Duration, Option<Finding>) {
         if target.may_be_own {
             return (OWN_WAIT, None);
@@ -179,7 +179,7 @@ fn finding(target: &HostTarget, about: About, condition: ConditionUpdate, challe
     Finding { uid: target.uid.clone(), about, statements: vec![condition], challenge: Some(challenge) }
 }
 
-/// The challenge in a Route's status, if it is of this host.
+/// Returns the challenge in a Route's status, if it is for this host.
 fn known_challenge<'a>(route: &'a Route, host: &str) -> Option<&'a Challenge> {
     let challenge = route.status.as_ref()?.challenge.as_ref()?;
     (challenge.name == challenge_name(host)).then_some(challenge)
@@ -201,7 +201,7 @@ fn evaluate(
 ) -> (ConditionUpdate, Challenge) {
     let mut challenge = reported.unwrap_or(fresh).clone();
     let end = jiff::SignedDuration::try_from(grace).ok().and_then(|grace| now.checked_add(grace).ok());
-    // To the second: it is compared with what comes back.
+    // Rounded to seconds: it is compared with the stored value.
     let end = Timestamp::from_second(end.unwrap_or(Timestamp::MAX).as_second()).unwrap_or(Timestamp::MAX);
     let until = challenge.verified_until.as_ref().map(|until| until.0);
     let (is_true, reason, message) = match proof {

@@ -6,13 +6,13 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
-/// Whether this is a public unicast address, and not one of this machine.
+/// Returns whether this is a public unicast address, and not one of this machine.
 pub(super) fn is_allowed(address: IpAddr) -> bool {
     is_public(address) && !is_of_this_machine(address)
 }
 
-/// Whether an address is public, after the registries of IANA for special purposes (RFC 6890). The documentation ranges count as
-/// public: no network has them, and tests do.
+/// Returns whether an address is public, according to IANA's special-purpose registries (RFC 6890). The documentation ranges
+/// count as public: no network uses them, but tests do.
 fn is_public(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(address) => is_public_v4(address),
@@ -54,8 +54,8 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
     }
 }
 
-/// Whether this machine has the address. The system chooses the source for a destination without sending anything; for an address
-/// of its own that is the address itself. Binding would not do: some systems let any address be bound.
+/// Returns whether this machine has the address. The kernel selects the source for a destination without sending anything; for an
+/// address of its own, that is the address itself. Binding is not sufficient: some systems allow any address.
 fn is_of_this_machine(address: IpAddr) -> bool {
     let any: IpAddr = if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let source = UdpSocket::bind((any, 0)).and_then(|socket| {

@@ -97,12 +97,12 @@ pub const OLD_SERIAL: &str = "OldSerial";
 pub const DELETION_HELD: &str = "DeletionHeld";
 
 impl Fault {
-    /// The reason of the condition.
+    /// Returns the reason of the condition.
     pub fn reason(&self) -> &'static str {
         self.reason_and_label().0
     }
 
-    /// The label of the metric.
+    /// Returns the label of the metric.
     pub fn label(&self) -> &'static str {
         self.reason_and_label().1
     }
@@ -173,12 +173,12 @@ impl Check {
         Ok(CheckResult { serial, witness, names })
     }
 
-    /// Whether a server with this serial has the version that is needed.
+    /// Returns whether a server with this serial has the required version.
     pub fn is_reached_by(&self, serial: Serial) -> bool {
         serial == self.serial || serial.is_after(self.serial)
     }
 
-    /// The number of its queries.
+    /// Returns the number of its queries.
     pub fn queries(&self) -> usize {
         1 + self.names.iter().chain(&self.witness).map(|probe| types(&probe.expected).len()).sum::<usize>()
     }
@@ -236,14 +236,14 @@ fn check_answer(question: &Question, expected: &Expected, reply: &Response) -> R
     if right && of_name { Ok(()) } else { Err(wrong(question, reply)) }
 }
 
-/// Whether a right answer has all addresses of its type, not just some.
+/// Returns whether a correct answer contains all addresses of its type, not just some.
 fn has_all(expected: &Expected, rtype: RecordType, reply: &Response) -> bool {
     let Expected::Addresses(addresses) = expected else { return true };
     let mut of_type = addresses.iter().filter(|address| address.is_ipv6() == (rtype == RecordType::AAAA));
     of_type.all(|address| reply.answers.iter().any(|record| record.data == Data::Address(*address)))
 }
 
-/// Whether the answer is one of an authority, and no error.
+/// Checks that the answer is authoritative, and not an error.
 fn is_good(question: &Question, reply: &Response) -> Result<(), Fault> {
     match reply.rcode {
         Rcode::NOERROR if reply.is_authoritative() => Ok(()),
@@ -284,7 +284,7 @@ fn record_text(data: &Data) -> String {
 /// The start of the label that shows the wildcard's answer; random digits follow.
 pub const PROBE_LABEL: &str = "signpost-probe-";
 
-/// A name without the dot at the end. A label of [`PROBE_LABEL`] becomes the wildcard.
+/// Returns a name without the trailing dot. A label of [`PROBE_LABEL`] becomes the wildcard.
 pub fn text(name: &Name) -> String {
     let is_probe = name.labels().next().is_some_and(|label| label.starts_with(PROBE_LABEL.as_bytes()));
     let wildcard = name.parent().filter(|_| is_probe).and_then(|apex| apex.wildcard().ok());
@@ -295,7 +295,7 @@ pub fn text(name: &Name) -> String {
     text
 }
 
-/// Whether an address is for documentation (RFC 5737 §3, RFC 3849 §2, RFC 9637 §2). These are never routed.
+/// Returns whether an address is for documentation (RFC 5737 §3, RFC 3849 §2, RFC 9637 §2). These are never routed.
 fn is_for_documentation(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.is_documentation(),

@@ -237,7 +237,7 @@ impl VerificationState {
                         }
                     };
                     next.push(wait);
-                    // Before it is sure that a name fails there is nothing to report.
+                    // Nothing is reported before a name's failure is certain.
                     if is_news {
                         self.queue(&label);
                     }
@@ -270,8 +270,8 @@ impl VerificationState {
             || self.labels_with_own_answers(apex).iter().any(|label| is_left(label))
     }
 
-    /// Something of the server is right again: what else of it has failed is checked at once, and not only when it is due.
-    /// The rate of queries bounds that. `is_sure`: the alias zone had failed.
+    /// Checks other failed parts of a server immediately, without waiting until they are due, because one part is correct again.
+    /// The query rate bounds that. `is_sure`: the alias zone had failed.
     fn recheck_failed(&mut self, server: usize, is_sure: bool, now: Instant) {
         let last = &mut self.rechecked[server];
         if !is_sure && last.is_some_and(|last| now < last + RECHECK_GAP) {

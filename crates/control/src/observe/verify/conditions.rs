@@ -77,7 +77,7 @@ struct ServerFault<'a> {
 }
 
 impl VerificationState {
-    /// The conditions of the Route whose names are those of `label` and whose own host is `host`. `time` is the time of day.
+    /// Returns the conditions of the Route with the names of `label` and the custom host `host`. `time` is the time of day.
     pub fn conditions(&self, label: &str, host: Option<&str>, now: Instant, time: Timestamp) -> DesiredConditions {
         let Some(route) = self.routes.get(label) else { return DesiredConditions::default() };
         // All servers should have the name at that time.
@@ -179,7 +179,8 @@ impl VerificationState {
         Some(condition(RESOLVABLE, true, "Resolvable", message))
     }
 
-    /// The condition of the Router of the shard `apex`, with its name, and the zone's serial if that is known. `None`: not known yet.
+    /// Returns the condition of the Router of the shard `apex`, with its name, and the zone's serial if that is known. `None`:
+    /// not known yet.
     pub fn router_condition(&self, apex: &Name) -> Option<(String, ConditionUpdate, Option<Serial>)> {
         let zone = text(apex);
         if let Some((router, error)) = self.zones.refused.get(apex) {
@@ -228,14 +229,14 @@ impl VerificationState {
         found(true, "Published", message)
     }
 
-    /// The state of a route's alias on a server: by the zone's version, or by the one in which the server has shown it.
+    /// Returns the state of a route's alias on a server: by the zone's version, or by the one in which the server has shown it.
     fn alias_state(&self, label: &str, route: &RouteEntry, index: usize) -> State<'_> {
         let server = &self.zones.alias.servers[index].state;
         let is_shown = self.shown_in(label, index).is_some_and(|serial| server.state(serial) == State::Right);
         if is_shown { State::Right } else { server.state(route.serial()) }
     }
 
-    /// The reason why the DNS of a Route's own host is not queried: a Router came with a zone in which the host lies.
+    /// Returns the reason why the DNS of a Route's custom host is not queried: a Router was added whose zone contains the host.
     fn taken_by_zone(&self, host: &str) -> Option<String> {
         let name: Name = host.strip_prefix("*.").unwrap_or(host).parse().ok()?;
         let mut above = std::iter::successors(Some(name), Name::parent);
@@ -271,14 +272,14 @@ impl VerificationState {
         list(faults.iter().map(one), faults.len(), "; ")
     }
 
-    /// The conditions of a Route whose alias is not in the alias zone.
+    /// Returns the conditions of a Route whose alias is not in the alias zone.
     pub fn conditions_without_alias(&self) -> DesiredConditions {
         let alias_apex = text_of(self.config.platform.alias_apex());
         not_published(&format!("{alias_apex} does not hold the route's alias"), self.config.queries)
     }
 }
 
-/// The state of a shard's zone on a server: by its version, or by the answers of an older one at which the server stays.
+/// Returns the state of a shard's zone on a server: by its version, or by the answers of an older one at which the server stays.
 fn shard_state(zone: &Zone, index: usize) -> State<'_> {
     let server = &zone.servers[index].state;
     if server.is_same() { State::Right } else { server.state(zone.serial) }
@@ -288,7 +289,7 @@ fn condition(kind: &'static str, is_true: bool, reason: &'static str, message: S
     ConditionUpdate { kind, status: Status::from(is_true), reason, message }
 }
 
-/// The message about a name that something else has in the shard of this Router.
+/// Returns the message about a name with another use in the shard of this Router.
 fn is_taken(name: &Name, taken: &NameConflict, router: &str) -> String {
     let name = text(name);
     match taken {
@@ -302,7 +303,7 @@ fn is_taken(name: &Name, taken: &NameConflict, router: &str) -> String {
     }
 }
 
-/// The condition of a name that the zone has, without an address: for its users that is an outage.
+/// Returns the condition of a name that the zone has, without an address: for its users, that is an outage.
 fn no_active_address(kind: &'static str, router: &str) -> ConditionUpdate {
     let message = format!("Router {router} has no active address, so that the name leads nowhere");
     condition(kind, false, NO_ACTIVE_ADDRESS, message)

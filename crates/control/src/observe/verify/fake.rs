@@ -67,7 +67,7 @@ impl FakeServer {
     }
 }
 
-/// A port that is free for both.
+/// Returns a port that is free for both protocols.
 async fn sockets() -> (UdpSocket, TcpListener) {
     for _ in 0..100 {
         let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");

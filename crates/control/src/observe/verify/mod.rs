@@ -186,7 +186,7 @@ impl Verifier {
         }
     }
 
-    /// Whether the names of the label are those of the Route at `key`.
+    /// Returns whether the names of the label belong to the Route at `key`.
     fn has_alias(&self, key: &ObjectKey, label: &str) -> bool {
         let binding = self.state.binding(&label.to_ascii_lowercase());
         binding.is_some_and(|binding| *binding.key == *binding_key(key.namespace(), &key.name))
@@ -314,7 +314,7 @@ fn is_news(applied: &Applied<RouteInfo>) -> bool {
     applied.recreated || applied.now.bound && applied.before.as_ref().is_none_or(|before| *before != applied.now)
 }
 
-/// The DeletionHolds that name servers have entered.
+/// Returns the DeletionHolds that name servers have entered.
 fn entered(deletion_holds: &Store<DeletionHold>) -> BTreeMap<String, DeletionHoldKind> {
     let is_entered =
         |deletion_hold: &DeletionHold| deletion_hold.status.as_ref().is_some_and(|status| !status.holders.is_empty());
@@ -335,7 +335,7 @@ impl TokenBucket {
         TokenBucket { per_second, full_at: None }
     }
 
-    /// The time from which on something may be taken.
+    /// Returns the time from which a token is available.
     fn opens_at(&self, now: Instant) -> Instant {
         self.full_at.and_then(|full_at| full_at.checked_sub(Duration::from_secs(1))).map_or(now, |opens| opens.max(now))
     }

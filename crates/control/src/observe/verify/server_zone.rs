@@ -38,7 +38,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// The first failure.
+    /// Returns the first failure.
     pub fn new(fault: Fault, since: Instant) -> Self {
         Failure { fault, other: None, since, times: 1, has_failed: false }
     }
@@ -64,12 +64,12 @@ impl Failure {
         self.has_failed && !had_failed
     }
 
-    /// The state of what fails.
+    /// Returns the state of the failure.
     pub fn state(&self) -> State<'_> {
         if self.has_failed { State::Failed(&self.fault) } else { State::Unknown }
     }
 
-    /// The wait before the next check; `interval` is the wait after a right answer.
+    /// Returns the wait before the next check; `interval` is the wait after a right answer.
     pub fn wait(&self, interval: Duration) -> Duration {
         if self.has_failed {
             return interval.min(FAILED_RETRY);
@@ -127,7 +127,7 @@ impl Default for ServerZone {
 }
 
 impl ServerZone {
-    /// The state for what needs the zone's version `need`.
+    /// Returns the state for names that need the zone's version `need`.
     pub fn state(&self, need: Serial) -> State<'_> {
         let is_reached = self.serial.is_some_and(|serial| serial == need || serial.is_after(need));
         match (&self.failure, &self.stale) {
@@ -146,13 +146,13 @@ impl ServerZone {
         self.serial.filter(|_| stale.since + DOUBT / 2 <= now)
     }
 
-    /// Whether it stays at an older version that has the answers of the newest.
+    /// Returns whether the server stays at an older version that has the answers of the newest.
     pub fn is_same(&self) -> bool {
         let has_failed = self.failure.as_ref().is_some_and(|failure| failure.has_failed);
         self.stale.as_ref().is_some_and(|(stale, is_same)| stale.has_failed && *is_same) && !has_failed
     }
 
-    /// The version that it has, if that is known.
+    /// Returns the server's version, if that is known.
     pub fn serial(&self) -> Option<Serial> {
         self.serial
     }
@@ -182,7 +182,7 @@ impl ServerZone {
                         stale.add(Fault::OldSerial, now);
                         *was_same = is_same;
                     }
-                    // What has failed for long has failed, one way or the other.
+                    // A long failure counts, in either form.
                     stale => {
                         let since = failed.map_or(now, |failed| failed.since);
                         *stale = Some((Failure::new(Fault::OldSerial, since), is_same));
@@ -209,24 +209,24 @@ impl ServerZone {
         self.reported.replace(reported) != self.reported
     }
 
-    /// The wait before the next check; `interval` is the wait after a right one.
+    /// Returns the wait before the next check; `interval` is the wait after a right one.
     pub fn wait(&self, interval: Duration) -> Duration {
         let failure = self.failure.as_ref().or(self.stale.as_ref().map(|(stale, _)| stale));
         failure.map_or(interval, |failure| failure.wait(interval))
     }
 
-    /// Whether the last check failed.
+    /// Returns whether the last check failed.
     pub fn is_failing(&self) -> bool {
         self.failure.is_some() || self.stale.is_some()
     }
 
-    /// Whether it has failed, and not just once or for a moment.
+    /// Returns whether the server has failed, not only once or for a moment.
     pub fn has_failed(&self) -> bool {
         let failure = self.failure.as_ref().or(self.stale.as_ref().map(|(stale, _)| stale));
         failure.is_some_and(|failure| failure.has_failed)
     }
 
-    /// Whether it has failed by not answering at all.
+    /// Returns whether the server has failed by not responding at all.
     pub fn is_silent(&self) -> bool {
         let is_silence = |failure: &Failure| failure.has_failed && matches!(failure.fault, Fault::NotAnswering(_));
         self.failure.as_ref().is_some_and(is_silence)

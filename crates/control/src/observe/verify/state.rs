@@ -85,7 +85,7 @@ pub struct VerificationState {
     files: Arc<BTreeSet<Name>>,
     /// The deletion holds that name servers have entered.
     deletion_holds: BTreeMap<String, DeletionHoldKind>,
-    /// The checks that are due: those that something waits for, and those that see whether all still is right.
+    /// The due checks: those for waiting names, and the periodic ones.
     pub(super) due: [BTreeSet<(Instant, Name, usize)>; 2],
     /// The time at which all that had failed of a server was last checked again at once.
     pub(super) rechecked: Box<[Option<Instant>]>,
@@ -172,7 +172,7 @@ pub(super) struct RouteEntry {
 }
 
 impl RouteEntry {
-    /// The serial of the alias zone in which it appeared.
+    /// Returns the serial of the alias zone in which it appeared.
     pub fn serial(&self) -> Serial {
         serial_of(self.version)
     }
@@ -188,8 +188,8 @@ struct Changed {
 }
 
 impl VerificationState {
-    /// An empty state. Without `servers` none is queried; there are at most [`SERVERS_MAX`]. What is right is checked again
-    /// after about `interval`.
+    /// Returns an empty state. Without `servers`, none is queried; there are at most [`SERVERS_MAX`]. Correct answers are checked
+    /// again after about `interval`.
     pub fn new(platform: Arc<Settings>, servers: Option<Vec<Server>>, interval: Duration) -> Self {
         let queries = servers.is_some();
         let mut servers = servers.unwrap_or_default();
@@ -215,12 +215,12 @@ impl VerificationState {
         }
     }
 
-    /// Whether a shard's zone outside the platform's domain comes, or goes, when it `is_there`.
+    /// Returns whether the existence of a shard's zone outside the platform's domain changes to `is_there`.
     pub fn is_other_elsewhere(&self, apex: &Name, is_there: bool) -> bool {
         !apex.is_below(self.config.platform.domain()) && self.zones.shards.contains_key(apex) != is_there
     }
 
-    /// The binding whose names are those of `label`.
+    /// Returns the binding with the names of `label`.
     pub fn binding(&self, label: &str) -> Option<&Arc<BindingInput>> {
         self.routes.get(label).map(|route| &route.binding)
     }
@@ -235,8 +235,8 @@ impl VerificationState {
         }
     }
 
-    /// Whether a DeletionHold may keep the zone older than the serial allocator has it: bindings are in the alias zone, and in their
-    /// shards while former names lead there; a Router is in its shard.
+    /// Returns whether a DeletionHold may keep the zone older than the serial allocator has it: bindings are in the alias zone,
+    /// and in their shards while former names exist there; a Router is in its shard.
     pub(super) fn has_deletion_hold(&self, apex: &Name) -> bool {
         let is_alias = self.is_alias(apex);
         self.deletion_holds.values().any(|kind| !is_alias || *kind == DeletionHoldKind::RouteBinding)
@@ -358,7 +358,7 @@ impl VerificationState {
         }
     }
 
-    /// The names of the zone that have answers of their own, by labels of routes.
+    /// Returns the names of the zone that have answers of their own, by labels of routes.
     pub(super) fn labels_with_own_answers(&self, apex: &Name) -> BTreeSet<Box<str>> {
         let shard = self.zones.shards.get(apex);
         let explicit = shard.into_iter().flat_map(|shard| shard.expectation.explicit());
@@ -374,7 +374,7 @@ impl VerificationState {
         is_explicit || self.files.range(&name..).next().is_some_and(|file| file.is_at_or_below(&name))
     }
 
-    /// The name of the route of `label` in the zone; `None` if it has none, or something else has that.
+    /// Returns the name of the route of `label` in the zone; `None` if it has none, or the name has another use.
     pub(super) fn name_in(&self, apex: &Name, label: &str) -> Option<Name> {
         let route = self.routes.get(label)?;
         if self.is_alias(apex) {
@@ -384,13 +384,13 @@ impl VerificationState {
         Some(system_name(&route.binding)).filter(|name| shard.expectation.taken(name).is_none())
     }
 
-    /// Whether a route waits until the zone's server of the slot was queried for its own name.
+    /// Returns whether a route waits until the zone's server of the slot was queried for its own name.
     pub(super) fn is_to_query(&self, apex: &Name, label: &str, slot: usize) -> bool {
         let is_set = self.routes.get(label).is_some_and(|route| route.to_query & (1 << slot) != 0);
         is_set && self.name_in(apex, label).is_some()
     }
 
-    /// The route of `label` was queried in the slot.
+    /// Records that the route of `label` was queried in the slot.
     pub(super) fn set_queried(&mut self, label: &str, slot: usize) {
         let Some(route) = self.routes.get_mut(label) else { return };
         route.to_query &= !(1 << slot);
@@ -459,7 +459,7 @@ impl VerificationState {
         self.count(Some(before), Some(reason));
     }
 
-    /// The number of routes for each reason so far, [`PENDING`] included.
+    /// Returns the number of routes for each reason so far, [`PENDING`] included.
     pub fn reasons(&self) -> &BTreeMap<&'static str, usize> {
         &self.reasons
     }
@@ -473,8 +473,9 @@ impl VerificationState {
         }
     }
 
-    /// At most [`UNSHOWN_MAX`] aliases that the version `found`, at which the server stays, may not have, and that it has not
-    /// shown: first those whose state is not known, and then some of those whose condition reports the server, others each time.
+    /// Returns at most [`UNSHOWN_MAX`] aliases that the version `found`, at which the server stays, may lack, and that it has not
+    /// shown: first those with an unknown state, and then some of those whose condition reports the server, different ones each
+    /// time.
     pub(super) fn unshown(&self, server: usize, found: Serial) -> Vec<Box<str>> {
         let start = self.zones.alias.servers[server].queried * UNSHOWN_MAX % self.stale.len().max(1);
         let stale = self.stale.iter().cycle().skip(start).take(self.stale.len().min(SEARCHED_MAX));
@@ -486,12 +487,12 @@ impl VerificationState {
         waiting.chain(stale).filter(|label| is_unshown(label)).take(UNSHOWN_MAX).cloned().collect()
     }
 
-    /// The server, which stays at the version `found`, has shown the alias.
+    /// Records that the server, which stays at the version `found`, has shown the alias.
     pub(super) fn set_shown(&mut self, label: &str, server: usize, found: Serial) {
         self.shown.entry(label.into()).or_default().insert(server, found);
     }
 
-    /// The version in which the server has shown the alias.
+    /// Returns the version in which the server has shown the alias.
     pub(super) fn shown_in(&self, label: &str, server: usize) -> Option<Serial> {
         self.shown.get(label)?.get(&server).copied()
     }
@@ -546,7 +547,7 @@ impl Waiting {
 }
 
 impl Changed {
-    /// Each route is queued once, in the order in which they came.
+    /// Queues each route once, in the order of arrival.
     fn push(&mut self, label: &str) {
         if !self.queued.contains(label) {
             self.queued.insert(label.into());
@@ -575,7 +576,7 @@ impl Zone {
     }
 }
 
-/// The place of a server among those that are queried about shards, or about the alias zone.
+/// Returns the slot of a server among those that are queried about shards, or about the alias zone.
 pub(super) fn slot(server: usize, is_alias: bool) -> usize {
     if is_alias { server + SERVERS_MAX } else { server }
 }
@@ -584,18 +585,18 @@ pub(super) fn serial_of(version: u64) -> Serial {
     Serial(version as u32)
 }
 
-/// The zone of the shard that a binding names.
+/// Returns the zone of the shard that a binding names.
 pub(super) fn shard_of(binding: &BindingInput) -> Name {
     binding.shard.parse().expect("BindingInput::read has checked it")
 }
 
-/// The name to which the alias leads.
+/// Returns the target of the alias.
 pub(super) fn alias_target(binding: &BindingInput) -> Name {
     let zone: Name = binding.target().parse().expect("BindingInput::read has checked it");
     zone.prepend(binding.label.as_bytes()).expect("BindingInput::read has checked the length")
 }
 
-/// The name on the shard.
+/// Returns the name on the shard.
 pub(super) fn system_name(binding: &BindingInput) -> Name {
     shard_of(binding).prepend(binding.label.as_bytes()).expect("BindingInput::read has checked the length")
 }

@@ -369,7 +369,7 @@ fn what_a_router_says_is_what_must_be_answered() {
     assert_eq!(world.proofs.next_route(world.now), None);
     world.run(Duration::ZERO, right);
     assert_eq!(world.reason("app"), Some("Resolvable"));
-    // Drained, the names lead nowhere; with the address back, they lead there again.
+    // While the Router drains, the names have no target; with the address back, they resolve again.
     world.shard("s", serde_json::json!({"addresses": [{"ip": "192.0.2.2", "state": "drained"}]}), 19);
     world.run(Duration::ZERO, right);
     assert_eq!(world.reason("app"), Some("NoActiveAddress"));
@@ -411,7 +411,7 @@ fn a_name_that_something_else_has_is_no_matter_of_other_routes() {
         "deleg.s.v3.example is delegated to other name servers by spec.records of Router s and does not lead to the route: \
          take these records out, or move the route to another Router"
     );
-    // Records that come later take the name as well, and those that go give it back.
+    // Records that are added later also take the name, and their removal releases it.
     world.shard("s", serde_json::json!({"addresses": addresses, "records": ["app CNAME elsewhere.example."]}), 8);
     world.run(INTERVAL, right_but(|name| name.starts_with("app.s.")));
     let found = labels.map(|label| world.reason(label).unwrap_or_default());

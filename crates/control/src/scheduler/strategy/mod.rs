@@ -17,7 +17,7 @@ mod weighted;
 
 /// Chooses among Routers that may take a route.
 pub trait Strategy: Send + Sync {
-    /// The name it goes by in settings and explanations.
+    /// Returns the name in settings and explanations.
     fn name(&self) -> StrategyName;
 
     /// Returns whether the strategy can ever choose this candidate. The others are reported to the user as filtered out.
@@ -25,7 +25,7 @@ pub trait Strategy: Send + Sync {
         true
     }
 
-    /// A score for each candidate, in their order; higher is better. All of them are eligible.
+    /// Returns a score for each candidate, in order; higher is better. All of them are eligible.
     fn score(&self, route: RouteName<'_>, candidates: &[Candidate<'_>]) -> Vec<i64>;
 }
 
@@ -60,7 +60,7 @@ pub struct Pick {
     pub tied: usize,
 }
 
-/// The candidate with the highest score; of equals the one whose name comes first in byte order. `None` without any.
+/// Returns the candidate with the highest score; of equal scores, the first name in byte order. `None` without any.
 pub fn pick(candidates: &[Candidate<'_>], scores: &[i64]) -> Option<Pick> {
     let ranked = || candidates.iter().zip(scores).enumerate();
     let (index, (_, best)) = ranked()
@@ -88,7 +88,7 @@ impl StrategyName {
     pub const ALL: [StrategyName; 4] =
         [StrategyName::RoundRobin, StrategyName::LeastRoutes, StrategyName::Weighted, StrategyName::Rendezvous];
 
-    /// The name as settings and explanations have it.
+    /// Returns the name in settings and explanations.
     pub fn as_str(self) -> &'static str {
         match self {
             StrategyName::RoundRobin => "round-robin",
@@ -98,7 +98,7 @@ impl StrategyName {
         }
     }
 
-    /// The strategy of this name.
+    /// Returns the strategy of this name.
     pub fn strategy(self) -> &'static dyn Strategy {
         match self {
             StrategyName::RoundRobin => &round_robin::RoundRobin,

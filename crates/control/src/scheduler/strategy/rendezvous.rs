@@ -17,7 +17,7 @@ impl Strategy for Rendezvous {
         StrategyName::Rendezvous
     }
 
-    /// The score is the upper 53 bits of the hash, so that JSON readers keep it exactly.
+    /// Returns the upper 53 bits of the hash as the score, so that JSON readers represent it exactly.
     fn score(&self, route: RouteName<'_>, candidates: &[Candidate<'_>]) -> Vec<i64> {
         // Names hold no slash, so that no two pairs make the same octets.
         let of_route = fnv(fnv(fnv(FNV_BASIS, route.namespace), "/"), route.name);

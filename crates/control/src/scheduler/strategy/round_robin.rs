@@ -17,7 +17,7 @@ impl Strategy for RoundRobin {
         StrategyName::RoundRobin
     }
 
-    /// The score is the number of candidates that had a turn since this one's last.
+    /// Returns the number of candidates with an assignment since this one's last as the score.
     fn score(&self, _route: RouteName<'_>, candidates: &[Candidate<'_>]) -> Vec<i64> {
         let mut assigned: Vec<u64> = candidates.iter().map(|candidate| candidate.last_assigned).collect();
         assigned.sort_unstable();

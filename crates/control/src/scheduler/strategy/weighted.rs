@@ -20,7 +20,7 @@ impl Strategy for Weighted {
         candidate.weight > 0
     }
 
-    /// The score is the routes it would have, divided by its weight, in millionths, negative.
+    /// Returns the number of routes with the new one, divided by the weight, in millionths, negative, as the score.
     fn score(&self, _route: RouteName<'_>, candidates: &[Candidate<'_>]) -> Vec<i64> {
         let load =
             |candidate: &Candidate<'_>| (i64::from(candidate.routes) + 1) * SCALE / i64::from(candidate.weight.max(1));

@@ -14,7 +14,7 @@ use crate::world::router::RouterTarget;
 use signpost_api::v1alpha1::route::Route;
 use signpost_api::v1alpha1::{GROUP, VERSION};
 
-/// The maximum length of the reason that is kept of an answer, in characters: it is part of one line.
+/// The maximum length of the stored reason of an answer, in characters: it is part of one line.
 const REASON_CHARACTERS_MAX: usize = 256;
 
 /// Returns the request about a Route. `routers` are those that may take it, at least one, by name; `snapshot` is the state at
@@ -110,13 +110,13 @@ impl Answer {
         Ok(answer)
     }
 
-    /// The score that it gives a Router.
+    /// Returns the score of a Router in the answer.
     pub fn score(&self, router: &str) -> Option<i64> {
         self.scores.as_ref()?.get(router).copied()
     }
 }
 
-/// The text as one line without what cannot be seen, cut where it is too long.
+/// Returns the text as one line without invisible characters, cut if it is too long.
 fn one_line(text: &str) -> String {
     let text: String = text.chars().filter(|character| !is_unseen(*character)).collect();
     let words: Vec<&str> = text.split(|character: char| character.is_whitespace() || character.is_control()).collect();
@@ -127,8 +127,8 @@ fn one_line(text: &str) -> String {
     }
 }
 
-/// Whether a character takes no room, or changes the direction of others: with those a text reads as something else than it is
-/// (Unicode TR 36 §2.4). The two joiners stay, which words of some languages need.
+/// Returns whether a character is invisible, or changes the direction of others, so that a text is displayed differently (Unicode
+/// TR 36 §2.4). The two joiners stay, because words of some languages need them.
 fn is_unseen(character: char) -> bool {
     matches!(character,
         '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}'

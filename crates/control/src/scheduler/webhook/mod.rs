@@ -105,7 +105,7 @@ impl CallError {
         !matches!(self, CallError::TooLarge | CallError::Malformed(_))
     }
 
-    /// Whether another try may go better.
+    /// Returns whether a retry may succeed.
     fn passes(&self) -> bool {
         match self {
             CallError::Unreachable(_) | CallError::Timeout(_) => true,
@@ -127,7 +127,7 @@ pub struct Webhook {
 }
 
 impl Webhook {
-    /// The endpoint that the settings name. Nothing is sent yet.
+    /// Returns the endpoint in the settings, without sending anything.
     pub fn new(settings: Settings, metrics: Metrics) -> Webhook {
         Webhook { settings, client: OnceCell::new(), metrics }
     }
@@ -193,7 +193,7 @@ pub async fn check(settings: &Settings) -> Result<(), FileError> {
     authorization(settings.token.as_deref()).await.map(drop).map_err(FileError::Token)
 }
 
-/// The header that shows the token in this file.
+/// Returns the header with the token in this file.
 async fn authorization(token: Option<&Path>) -> Result<Option<HeaderValue>, String> {
     let Some(path) = token else { return Ok(None) };
     let read = async {

@@ -16,7 +16,7 @@ fn mark(is_true: bool) -> Mark {
     Mark::of(if is_true { "True" } else { "False" }, "", "")
 }
 
-/// A Route as its binding leaves it.
+/// Returns a Route in the state after its binding.
 fn placed() -> RouteInfo {
     let conditions = Conditions { scheduled: Some(mark(true)), admitted: Some(mark(true)), ..Conditions::default() };
     RouteInfo { bound: true, conditions, ..RouteInfo::default() }

@@ -52,7 +52,7 @@ impl Drop for Placer {
     }
 }
 
-/// Every strategy there is, with how far apart it lets the busiest and the idlest of equal Routers come when `routes` are
+/// Returns every strategy, with the allowed difference between the busiest and the idlest of equal Routers when `routes` are
 /// placed at once.
 fn all(placer: &Placer) -> Vec<(StrategyConfig, usize)> {
     let own = StrategyName::ALL.map(|name| {
@@ -134,7 +134,7 @@ async fn equal_input_gives_equal_output() {
                 api.put("routers", router(name, &json!({"weight": weight})));
             }
             let running = start(&api, &chooser);
-            // One after the other: what is placed at the same time may be placed in any order.
+            // In sequence: routes that are placed at the same time can be placed in any order.
             for i in 0..12 {
                 api.put("routes", route("ns", &format!("r{i:02}"), &json!({})));
                 until("it is placed", || scheduled(&api) == i + 1).await;
@@ -180,7 +180,7 @@ async fn what_is_bound_stays_when_routers_come_and_go() {
         api.put("routers", router("shard1", &json!({"state": "cordoned"})));
         api.delete("routers", "", "shard2");
         api.put("routers", router("shard4", &json!({})));
-        // What is placed on the last one that came shows that all this is known.
+        // A placement on the last added Router shows that all changes are known.
         let mut placed = 30;
         while !per_router(&api).contains_key("shard4") {
             assert!(placed < 200, "{chooser} never uses the new one");

@@ -1,4 +1,4 @@
-//! Hosts of Routes' own: who has one, who waits for it, and who gets it next.
+//! Custom hosts: the holders, the waiting Routes, and the next holder.
 
 use std::time::Duration;
 
@@ -256,7 +256,7 @@ async fn a_host_that_is_let_go_passes_those_that_cannot_have_it() {
     until("the first that can have it takes over", || is_placed(&api, "a", "young")).await;
     let told = refusal(&api, "b", "old").expect("it is kept out");
     assert_eq!(told, "www.shop.example is below a wildcard that a route of another namespace holds");
-    // Without the wildcard it waits for the host itself again, and gets it before those that came later.
+    // Without the wildcard, the Route waits for the host itself again, and gets it before later Routes.
     end(&api, "a", "all");
     until("it is told what is so", || {
         refusal(&api, "b", "old").as_deref() == Some("www.shop.example is held by a route of another namespace")

@@ -12,7 +12,8 @@ use super::{Scene, until};
 use crate::api::Behaviour;
 use crate::connection::Weather;
 
-/// Short, so that the tests are; and longer than a busy machine keeps a leader from renewing, which would cost it its term.
+/// Returns short settings, for fast tests, which are longer than a busy machine delays a renewal, so that the leader keeps its
+/// term.
 fn settings() -> Settings {
     Settings { duration: Duration::from_secs(4), renew: Duration::from_millis(50), ..Settings::default() }
 }

@@ -34,7 +34,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// In virtual time: nothing but the API is needed.
+    /// Starts a scene in virtual time, which needs only the API.
     async fn start(behaviour: Behaviour) -> Scene {
         let time = VirtualTime::begin();
         let mut scene = Scene::in_real_time(behaviour).await;

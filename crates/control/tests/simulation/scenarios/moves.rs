@@ -38,7 +38,7 @@ fn start_with(api: &Scene, change: impl Fn(&mut signpost_control::scheduler::Set
     start_both(api, change, |_| ())
 }
 
-/// A platform whose routes are all placed.
+/// Returns a platform whose routes are all placed.
 async fn placed(
     routers: usize,
     routes: usize,
@@ -80,7 +80,7 @@ async fn a_route_moves_when_it_is_asked_to_and_its_name_leads_on() {
     assert_eq!(former_names[0]["name"], "ns-r000.shard2.v3.example");
     // The two moves were two writes of bindings, and nothing moves by itself.
     assert_eq!(api.connection.requests("PUT routebindings"), 2);
-    // Resolvers may hold that its name on shard1 leads to shard2, so that this one does not lead back at once.
+    // Resolvers can cache that its name on shard1 points to shard2, so the opposite direction does not begin immediately.
     let time = |value: &Value| value.as_str().and_then(|text| text.parse::<jiff::Timestamp>().ok()).expect("a time");
     let pause = time(&former_names[0]["from"]).duration_since(time(&former_names[0]["since"]));
     assert_eq!(pause, jiff::SignedDuration::from_secs(40));
@@ -198,7 +198,7 @@ async fn a_route_that_cannot_move_says_why_and_moves_when_it_can() {
         pending(&api, "r000").is_some_and(|(status, reason, _)| status == "False" && reason == "Withdrawn")
     })
     .await;
-    // And made again; the Router goes, and comes back.
+    // The same again; the Router is deleted and re-created.
     ask(&api, "r000", Some("shard2"));
     until("it says why", || pending(&api, "r000").is_some_and(|(status, ..)| status == "True")).await;
     api.delete("routers", "", "shard2");
@@ -287,7 +287,7 @@ async fn a_former_name_ends_when_its_time_is_over() {
     running.stop().await;
 }
 
-/// A forecast of the platform as the API shows it.
+/// Returns a simulation of the platform in the API.
 fn simulation(api: &Scene) -> Simulation {
     fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
         serde_json::from_value(value).expect("an object of the API")

@@ -19,7 +19,7 @@ fn settings() -> Settings {
     }
 }
 
-/// An informer of the Routers' descriptions.
+/// Returns an informer of the Routers' descriptions.
 fn reflector(api: &Scene, settings: Settings) -> (Store<String>, Changes<String>) {
     reflect(api.client(), settings, |router: Router| router.spec.description.unwrap_or_default())
 }
@@ -210,7 +210,7 @@ async fn what_the_server_cannot_read_is_known_to_exist() {
     api.api.forget_history().await;
     assert_eq!(next(&mut changes).await, "R(+a=1)1");
     assert_eq!((store.get(&key("a")).as_deref().map(String::as_str), store.unknown().len()), (Some("1"), 1));
-    // One that goes leaves nothing behind.
+    // A deleted object leaves nothing behind.
     api.delete("routers", "", "b");
     assert_eq!(next(&mut changes).await, "R(+a=1)1");
     assert_eq!(store.unknown(), []);
@@ -251,7 +251,7 @@ async fn events_out_of_order_bring_no_object_back() {
         }
     });
     until("the watch is open", || store.health().connected).await;
-    // All of this comes in one piece: nothing runs in between.
+    // All changes arrive together: nothing runs in between.
     api.put("routers", described("changed", "1"));
     api.put("routers", described("gone", "1"));
     api.put("routers", described("changed", "2"));
@@ -270,7 +270,7 @@ async fn events_out_of_order_bring_no_object_back() {
     follower.abort();
 }
 
-/// The Routers' descriptions, for any number of readers.
+/// Returns the Routers' descriptions, for any number of readers.
 fn informer(api: &Scene) -> Informer<String> {
     Informer::new(api.client(), Settings::default(), |router: Router| router.spec.description.unwrap_or_default())
 }

@@ -46,7 +46,7 @@ pub fn start_both(api: &Scene, change: impl Fn(&mut Settings), keep: impl Fn(&mu
     start_switchable(api, change, keep).0
 }
 
-/// The same, and what changes the strategy.
+/// Starts the same, and returns the sender for changes of the strategy.
 pub fn start_switchable(
     api: &Scene,
     change: impl Fn(&mut Settings),
@@ -87,7 +87,7 @@ fn scheduler(api: &Scene, world: &World, change: impl Fn(&mut Settings)) -> Sche
     Scheduler::new(api.connection.client(USER_SCHEDULER), world, settings, Metrics::default())
 }
 
-/// A namespace and some Routers.
+/// Returns a namespace and some Routers.
 pub async fn platform(routers: usize) -> Scene {
     furnish(Scene::start(Behaviour::Ours).await, routers)
 }
@@ -284,7 +284,7 @@ async fn capacity_is_kept_under_concurrency_and_room_is_used() {
     };
     until("sixty are placed and forty say why not", || scheduled(&api) == 60 && told() == 40).await;
     assert_eq!(per_router(&api), [1, 2, 3].map(|i| (format!("shard{i}"), 20)).into());
-    // A route that goes makes room for one that waits.
+    // A deleted route makes room for a waiting one.
     let gone = api.all("routebindings")[0]["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     api.delete("routebindings", "ns", &gone);
     api.delete("routes", "ns", &gone);
@@ -322,7 +322,7 @@ async fn a_namespace_has_no_more_routes_placed_than_its_quota() {
     until("ten are placed and twenty say why not", || placed("ns") == 10 && told("QuotaExceeded", "allows 10") == 20)
         .await;
     until("the other namespace has no quota", || placed("free") == 1).await;
-    // One that goes makes room for one.
+    // One deletion makes room for one route.
     let gone = api.all("routebindings").into_iter().find(|binding| binding["metadata"]["namespace"] == "ns");
     let gone = gone.expect("ten are placed")["metadata"].clone();
     let name = gone["name"].as_str().expect("has one");

@@ -109,7 +109,7 @@ impl Truth {
             .all(zone::ZONE.key_prefix)
             .filter_map(|(key, zone)| Some((key.parse().ok()?, newest_version(zone)?)))
             .collect();
-        // Who had to count on alone, and came back to contents that the ledger names, stays ahead of it until the next change.
+        // A server that counted on alone, and returned to contents in the ledger, stays ahead of it until the next change.
         let as_named = |apex: &Name, serial: Serial| named.get(apex).copied().filter(|named| is_older(*named, serial));
         let serials_of = |server: &Server| -> BTreeMap<Name, Option<u32>> {
             let serial = |zone: &Zone| zone.serial().map(|serial| as_named(zone.apex(), serial).unwrap_or(serial).0);
@@ -157,7 +157,7 @@ impl Truth {
         }
     }
 
-    /// The name servers that run.
+    /// Returns the running name servers.
     fn running(&self) -> impl Iterator<Item = (&str, &ZoneDb)> {
         self.published.servers.iter().filter_map(|(name, server)| Some((name.as_str(), &**server.db.as_ref()?)))
     }
@@ -185,13 +185,13 @@ impl Truth {
         !self.verify_hosts || challenge["value"].is_string() && is_seen() && !host.is_empty()
     }
 
-    /// All that is resolvable now must stay so.
+    /// Requires that all names that are resolvable now stay so.
     pub fn all_is_live(&mut self) {
         let all: Vec<_> = self.all(route::ROUTE.key_prefix).map(|(_, route)| route.clone()).collect();
         all.iter().filter(|route| is_true(route, "Resolvable")).for_each(|route| self.is_live(route));
     }
 
-    /// Whether another Route holds `host`, or one that overlaps it in another namespace.
+    /// Returns whether another Route holds `host`, or an overlapping one in another namespace.
     fn is_in_the_way(&self, key: &str, host: &str) -> bool {
         let namespace = |key: &str| key.split('/').next().unwrap_or_default().to_owned();
         self.all(name_claim::NAME_CLAIM.key_prefix).any(|(_, claim)| {

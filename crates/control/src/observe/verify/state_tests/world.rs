@@ -35,7 +35,7 @@ impl World {
         World { proofs, now: Instant::now(), jobs: Vec::new() }
     }
 
-    /// The shard `s` in version 7, with Routes of these labels in version 9 of the alias zone.
+    /// Returns the shard `s` in version 7, with Routes of these labels in version 9 of the alias zone.
     pub(super) fn with_routes(servers: Option<usize>, labels: &[&str]) -> Self {
         let mut world = World::new(servers);
         world.shard("s", addresses(), 7);
@@ -133,7 +133,7 @@ impl World {
     }
 }
 
-/// The answers of a server with this serial, which are right for the names that this picks.
+/// Returns the answers of a server with this serial, which are correct for the selected names.
 pub(super) fn answers(job: &Job, serial: Serial, is_right: impl Fn(&str) -> bool) -> Result<CheckResult, Fault> {
     let check = &job.check;
     let answer = |probe: &Probe| match is_right(&text(&probe.name)) {
