@@ -1,12 +1,12 @@
 //! A DNS client: sends one query to one server over UDP, and over TCP when the response does not fit (RFC 1035 §4.2, RFC 7766
 //! §5).
 //!
-//! Each datagram leaves from a socket of its own, so that the system chooses the port at random, under a random identifier.
-//! Only a response from the server's address, with that identifier and the same question, is taken (RFC 5452 §9.1);
-//! the client discards everything else. A datagram may get lost, so the client sends a query twice before it reports silence.
+//! Each datagram leaves from a socket of its own, so that the kernel chooses a random port, under a random identifier. The client
+//! accepts only a response from the server's address, with that identifier and the same question (RFC 5452 §9.1), and discards
+//! everything else. A datagram may get lost, so the client sends a query twice before it reports a timeout.
 //!
 //! `hickory-proto` parses responses. [`Response`] is the only model of a response: verification, ownership checks, host checks,
-//! `signpost doctor`, `dig` and `zone status` use it.
+//! `signpost doctor`, `dig`, and `zone status` use it.
 
 mod response;
 
@@ -26,11 +26,11 @@ use signpost_dns::wire::edns::opt_head;
 use signpost_dns::wire::header::{FLAG_RD, HEADER_OCTETS, Header, Rcode};
 use signpost_dns::wire::{Class, Name, RecordType};
 
-/// Datagrams that a query is sent in, one after the other, before the client reports silence.
+/// The datagrams that are sent for a query, one after another, before the client reports a timeout.
 const TRIES: u32 = 2;
 /// The payload size that the client advertises over UDP: it passes every network whole (DNS flag day 2020).
 pub const PAYLOAD_OCTETS_MAX: u16 = 1232;
-/// Datagrams that do not match and are discarded while the client waits: more are a flood, and end the try.
+/// The mismatched datagrams that are discarded while the client waits: more are a flood, and end the try.
 pub const MISMATCHED_RESPONSES_MAX: usize = 32;
 /// The largest datagram that is read whole. Servers that respect the advertised size send less.
 const DATAGRAM_OCTETS_MAX: usize = 4096;
@@ -41,8 +41,8 @@ thread_local! {
     static SIMULATED: RefCell<Option<Box<Network>>> = const { RefCell::new(None) };
 }
 
-/// Has `network` carry all later queries of this thread instead of the system's: for simulations. It is given the address
-/// of the server and the octets of the query.
+/// Makes `network` transport all later queries of this thread instead of the kernel: for simulations. It gets the address of the
+/// server and the bytes of the query.
 pub fn simulate(network: impl Fn(SocketAddr, Vec<u8>) -> BoxFuture<'static, Vec<u8>> + 'static) {
     SIMULATED.set(Some(Box::new(network)));
 }
@@ -109,10 +109,10 @@ pub enum QueryError {
     /// No response arrived in time.
     #[error("no response within {} ms, in {TRIES} attempts", .0.as_millis())]
     Silent(Duration),
-    /// The system reports that the server cannot be reached.
+    /// The kernel reports that the server is unreachable.
     #[error("not reachable: {0}")]
     Unreachable(io::ErrorKind),
-    /// The server sent no well-formed and whole response to the query.
+    /// The server sent no well-formed and complete response to the query.
     #[error("the response is invalid or does not match the query")]
     Malformed,
 }
@@ -149,11 +149,11 @@ impl<'a> Query<'a> {
         Err(failed)
     }
 
-    /// Sends the query over TCP, which may take `patience` from the connection on.
+    /// Sends the query over TCP, which may take `patience` from the start of the connection.
     ///
     /// # Errors
     ///
-    /// As [`Self::send`].
+    /// The same as for [`Self::send`].
     pub async fn send_over_tcp(&self, server: SocketAddr, patience: Duration) -> Result<Response, QueryError> {
         let message = QueryMessage::new(self);
         let sent = timeout(patience, over_tcp(server, &message)).await.map_err(|_| QueryError::Silent(patience))?;
@@ -192,7 +192,7 @@ impl QueryMessage {
         let question_end = octets.len();
         let options_octets = u16::try_from(query.options.len()).expect("options are shorter than 64 KiB");
         let mut opt = opt_head(PAYLOAD_OCTETS_MAX, Rcode::NOERROR, query.dnssec_ok, options_octets);
-        // RFC 6891 §6.1.3: behind the root, the type, the payload size and the upper bits of the RCODE.
+        // RFC 6891 §6.1.3: after the root name come the type, the payload size, and the upper bits of the RCODE.
         opt[6] = query.edns_version;
         octets.extend_from_slice(&opt);
         octets.extend_from_slice(query.options);
@@ -204,14 +204,14 @@ impl QueryMessage {
         if message[..2] != self.octets[..2] || !header.is_response() {
             return Match::Foreign;
         }
-        // Type and class; letters of a name may come back in another case.
+        // Type and class; the letters of a name can return in another case.
         let (type_at, end) = (self.question_end - 4, self.question_end);
         let repeats = || {
             message.len() >= end
                 && message[HEADER_OCTETS..type_at].eq_ignore_ascii_case(&self.octets[HEADER_OCTETS..type_at])
                 && message[type_at..end] == self.octets[type_at..end]
         };
-        // Who cannot read the question does not repeat it.
+        // A server that cannot parse the question does not repeat it.
         let is_error = header.flags & 0x0f != Rcode::NOERROR.0;
         match header.questions {
             1 if repeats() => Match::Answers,
@@ -221,7 +221,7 @@ impl QueryMessage {
     }
 }
 
-/// Sends a query and waits for its response; `None` if that is malformed, or after too many messages that do not match.
+/// Sends a query and waits for its response; `None` if that is malformed, or after too many mismatched messages.
 async fn over_udp(server: SocketAddr, query: &QueryMessage, is_mismatched: &mut bool) -> io::Result<Option<Response>> {
     let simulated =
         SIMULATED.with_borrow(|network| network.as_ref().map(|network| network(server, query.octets.clone())));
@@ -230,7 +230,7 @@ async fn over_udp(server: SocketAddr, query: &QueryMessage, is_mismatched: &mut 
     }
     let any: IpAddr = if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind((any, 0)).await?;
-    // From then on the system lets nothing in that another address sends.
+    // From then on, the kernel drops messages from other addresses.
     socket.connect(server).await?;
     let sent = Instant::now();
     socket.send(&query.octets).await?;
@@ -247,7 +247,7 @@ async fn over_udp(server: SocketAddr, query: &QueryMessage, is_mismatched: &mut 
     Ok(None)
 }
 
-/// Sends a query over a new connection; `None` if the message that comes back is not its response.
+/// Sends a query over a new connection; `None` if the received message is not its response.
 async fn over_tcp(server: SocketAddr, query: &QueryMessage) -> io::Result<Option<Response>> {
     let sent = Instant::now();
     let mut stream = TcpStream::connect(server).await?;

@@ -1,4 +1,4 @@
-//! Objects to zones: whole zones as text, and changes one by one against all at once.
+//! Objects to zones: whole zones as text, and single changes compared with a whole compilation.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -278,7 +278,7 @@ fn moved_routes_leave_former_names() {
             "*._acme-challenge.web.shard1.v3.example. 300 A 192.0.2.1",
             "*.shard1.v3.example. 300 A 192.0.2.1",
             "*.taken.shard1.v3.example. 300 A 192.0.2.1",
-            // The names below the former one block the wildcard no more than before.
+            // The names below the former one no longer block the wildcard.
             "*.web.shard1.v3.example. 30 CNAME web.shard3.v3.example.",
             "_acme-challenge.web.shard1.v3.example. 300 A 192.0.2.1",
             "_acme-challenge.web.shard1.v3.example. 300 TXT \"y\"",
@@ -371,7 +371,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             Step::Router(number, address.map(|address| router(&format!("r{number}"), second, spec(address))))
         },
     );
-    // No route was ever on the platform's own zones.
+    // The platform's own zones never had a route.
     let is_shards = |apex: &str| apex != "v3.example" && apex != "routes.v3.example";
     let left = proptest::collection::vec(0..6usize, 0..4);
     let binding = (0..5usize, 0..3u32, 0..3usize, proptest::option::weighted(0.7, 0..3usize), left).prop_map(
@@ -398,7 +398,7 @@ fn put(zone: &mut Contents, change: OwnerChange) {
 }
 
 proptest! {
-    /// Changes applied one by one come to what the objects of the end come to at once, digests and diagnostics included.
+    /// Changes applied one by one have the same result as compiling the final objects at once, including digests and diagnostics.
     #[test]
     fn one_by_one_is_all_at_once(history in steps(), with_base in any::<bool>()) {
         let mut settings = settings();

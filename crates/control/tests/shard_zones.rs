@@ -86,7 +86,7 @@ fn trap_2_further_records_do_not_take_a_name_from_the_wildcard() {
         &stage,
         &[
             ("_acme-challenge.app.shard1.v3.example. TXT", "0 TXT token"),
-            // The parents of a record, and the record's own name, still lead to the shard.
+            // The parents of a record, and the record's own name, still resolve to the shard.
             ("app.shard1.v3.example. A", "0 A 192.0.2.1"),
             ("plain.shard1.v3.example. A", "0 A 192.0.2.1"),
             ("plain.shard1.v3.example. TXT", "0 TXT x"),
@@ -121,7 +121,7 @@ fn trap_2_a_former_name_is_alone_at_its_name() {
     // A record there keeps the name, and no zone has both.
     let taken = platform(json!({"addresses": [{"ip": "192.0.2.1"}], "records": ["old-app TXT token"]}));
     answers(&taken, &[("old-app.shard1.v3.example. TXT", "0 TXT token"), ("old-app.shard1.v3.example. CNAME", "0")]);
-    // A token below it is elsewhere, and both stand.
+    // A token below it is elsewhere, and both exist.
     let below = platform(json!({"addresses": [{"ip": "192.0.2.1"}], "records": ["_acme-challenge.old-app TXT token"]}));
     answers(
         &below,

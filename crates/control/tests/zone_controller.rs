@@ -1,5 +1,5 @@
-//! Serials: a leader and several name servers that see the same changes at different moments, in every order of events
-//! that a network and crashes can make of it.
+//! Tests of serials: a leader and several name servers that see the same changes at different moments, in every order of events
+//! that a network and crashes can cause.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -64,7 +64,7 @@ fn binding(number: u8, shard: u8) -> Arc<BindingInput> {
             .filter(|left| number.is_multiple_of(2) && *left != shard)
             .map(|left| format!("r{left}.v3.example").parse().expect("a name"))
             .collect(),
-        // One has come back, and its former names lead to where it was.
+        // One has returned, and its former names point to its former shard.
         leads_to: (number == 2 && shard == 0).then(|| "r3.v3.example".into()),
     })
 }
@@ -81,7 +81,7 @@ enum Step {
     Edit(Edit),
     /// The leader, or a second process that assumes it leads, receives this number of edits and of ledger events.
     Leader(usize, usize, usize),
-    /// A leader writes what it finds due; `true`: the answer does not arrive.
+    /// A leader makes the due writes; `true`: the response does not arrive.
     Write(usize, bool),
     /// A name server receives this number of edits and of ledger events, and publishes.
     Replica(usize, usize, usize),
@@ -213,7 +213,7 @@ impl World {
         }
     }
 
-    /// Does what the leader wants written; whether there was anything.
+    /// Executes the leader's writes; returns whether there were any.
     fn leader_writes(&mut self, who: usize, lost: bool) -> bool {
         let unix_now = self.unix_now();
         let writes = self.leaders[who].ledger.due(self.now.into(), unix_now);
@@ -286,7 +286,7 @@ impl World {
     }
 
     fn restart(&mut self, who: usize) -> Result<(), TestCaseError> {
-        // A restart takes its time: provisional serials are bounded by the clock.
+        // A restart takes time: the clock bounds provisional serials.
         self.now += Duration::from_secs(1);
         let (now, unix_now) = (self.now, self.unix_now());
         let replica = &mut self.replicas[who];
@@ -320,7 +320,7 @@ impl World {
         Ok(())
     }
 
-    /// Applies what a name server would do, and checks each publication.
+    /// Applies the actions of a name server, and checks each publication.
     fn carry_out(&mut self, who: usize, output: Output) -> Result<(), TestCaseError> {
         let replica = &mut self.replicas[who];
         for change in output.changes {
@@ -489,8 +489,8 @@ proptest! {
         world.all_serve_what_the_objects_say()?;
         world.what_was_told_is_served()?;
         world.all_was_told()?;
-        // A name server that published on its own while no one led, and found the objects back in the ledger's state after
-        // that, is ahead of the ledger. The next change of the zone brings all together.
+        // A name server that published a provisional serial while no process led, and then found the objects back in the ledger's
+        // state, is ahead of the ledger. The next change of the zone makes all equal.
         world.now += Duration::from_secs(1);
         for number in 0..3 {
             world.edits.push(Edit::Router(number, Some(9)));
@@ -569,7 +569,7 @@ fn a_former_name_among_very_many_is_not_the_whole_zone_anew() {
     }
     now += wait;
     let left = publish(&mut zones, now).expect("it is served").owner_count();
-    // The apex, the wildcard, and what the one label with records has, with the wildcards below it.
+    // The apex, the wildcard, and the records of the one label, with the wildcards below it.
     assert!(left < 10, "{left}");
     assert_eq!(zones.counters.made_anew, made_anew + 2);
 }

@@ -1,4 +1,4 @@
-//! The loops against the API server, in one process: from objects to the map of zones, on several name servers.
+//! Tests of the loops against the API server, in one process: from objects to the map of zones, on several name servers.
 
 #[path = "zone_controller_api/platform.rs"]
 mod platform;

@@ -39,7 +39,7 @@ pub fn change(label: &str, shard: Option<&str>, settings: &Settings) -> OwnerCha
 
 /// Returns the apex's records, which change with every serial.
 pub fn apex_change(settings: &Settings, serial: u32) -> OwnerChange {
-    // No name server is in this zone: its apex has no addresses.
+    // The alias zone contains no name server: its apex has no addresses.
     OwnerChange {
         owner: settings.alias_apex().clone(),
         rrsets: apex::soa_and_ns(settings, serial),

@@ -30,7 +30,7 @@ use signpost_dns::zone::{Contents, OwnerChange, Rrset, Ttl};
 /// it.
 const TTL_SECONDS_MAX: u32 = 30;
 
-/// The former names in one shard's zone: the label of each route that has left, and the zone below which the label's name leads on.
+/// The former names in one shard's zone: the label of each route that has left, and the zone to which the label's name points.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FormerNames {
     labels: BTreeMap<Box<str>, Box<str>>,

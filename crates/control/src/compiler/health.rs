@@ -51,9 +51,9 @@ pub enum Health {
 /// The addresses to answer with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AddressSelection<'a> {
-    /// In the order of the Router's; empty only if none is active.
+    /// The addresses in the Router's order; empty only if none is active.
     pub addresses: Vec<&'a AddressInput>,
-    /// Whether too few are well, so that health does not count.
+    /// Whether too few addresses are healthy, so that health does not count.
     pub panic: bool,
 }
 
@@ -92,7 +92,7 @@ impl<'a> PriorityGroup<'a> {
     fn new(all: Vec<&'a AddressInput>) -> Self {
         let judged = all.iter().filter(|address| address.health != Health::Pending).count();
         if judged == 0 {
-            // A shard that has just been made must not depend on a prober being there to be born.
+            // A new shard must not depend on a prober to be served.
             return PriorityGroup { well: all.clone(), judged: all.len(), all };
         }
         let is_well = |address: &&&AddressInput| matches!(address.health, Health::Unknown | Health::Up);
@@ -148,7 +148,7 @@ mod tests {
             // A drained address is not in the answer and does not count.
             (All, 50, "uDdD", "0", false),
             (All, 50, "Udd", "12", true),
-            // A newcomer waits for its verdict, and does not weigh on the others; a whole group of them does not wait.
+            // A new address waits for its verdict, and does not affect the others; a whole group of new ones does not wait.
             (All, 50, "up", "0", false),
             (All, 50, "udpp", "0", false),
             (All, 50, "ddp", "012", true),
@@ -162,7 +162,7 @@ mod tests {
             (First, 50, "0dd1dd2u", "4", false),
             (First, 50, "1u0u", "1", false),
             (First, 50, "0UU1u", "2", false),
-            // None has enough: the first that is not quite dead, whole.
+            // No group has enough: the first with any healthy address, as a whole.
             (First, 50, "0dd1udd", "234", true),
             (First, 50, "0dd1dd", "01", true),
             (First, 0, "0d1udd", "1", false),

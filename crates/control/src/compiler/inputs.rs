@@ -25,7 +25,7 @@ pub struct RouterInput {
     pub created: i64,
     /// The shard's zone.
     pub apex: Name,
-    /// TTL of the wildcard and the default TTL of `records`.
+    /// The TTL of the wildcard, and the default TTL of `records`.
     pub ttl: Ttl,
     /// The mode in which the addresses are used together.
     pub mode: Mode,
@@ -122,7 +122,7 @@ pub struct BindingInput {
     pub created: i64,
     /// The label of the Route, in lower case.
     pub label: Box<str>,
-    /// The Router's zone, in lower case and without a dot at the end.
+    /// The Router's zone, in lower case and without a trailing dot.
     pub shard: Arc<str>,
     /// The zones that the Route has left, in which it has former names; `shard` is excluded.
     pub former_names: Box<[Name]>,
@@ -137,7 +137,7 @@ impl BindingInput {
         self.leads_to.as_deref().unwrap_or(&self.shard)
     }
 
-    /// Reads a RouteBinding. `None` if it has no alias, which a diagnostic explains.
+    /// Reads a RouteBinding. Returns `None` if it has no alias, which a diagnostic explains.
     pub fn read(binding: &RouteBinding, diagnostics: &mut Vec<Diagnostic>) -> Option<BindingInput> {
         let metadata = &binding.metadata;
         let key = binding_key(

@@ -67,7 +67,7 @@ pub struct CompiledZone {
 /// Makes all zones from all objects.
 pub fn compile(inputs: &Inputs, settings: &Settings) -> Compiled {
     let mut platform = Platform::new(settings);
-    // The digests and indexes that changes keep are all that is wanted of them here.
+    // Only the updated digests and indexes are needed here.
     let mut changes = Vec::new();
     for router in &inputs.routers {
         platform.put(&router.name, Some(Arc::new(router.clone())), &mut changes);

@@ -1,18 +1,18 @@
 //! The parent zone: the platform's domain, from which resolvers find every shard.
 //!
-//! It holds SOA and NS, the name servers' addresses, a delegation for each shard inside the domain and for the alias zone,
-//! and the records of a base file, `zones/<domain>.zone`. Where the two disagree:
+//! It contains SOA and NS, the name servers' addresses, a delegation for each shard inside the domain and for the alias zone, and
+//! the records of a base file, `zones/<domain>.zone`. In case of a conflict:
 //!
-//! - The base's SOA gives MNAME (unless it is the root), RNAME, timers and TTL; its serial is not used, the parent's serials
-//!   are managed like those of every other zone.
+//! - The base's SOA gives MNAME (unless it is the root), RNAME, timers, and TTL. Its serial is not used: the parent's serials are
+//!   managed like those of every other zone.
 //! - The NS records at the apex and the addresses of name servers inside the domain are those of the configuration.
-//! - A delegation takes the place of all that the base has at and below its name: that is the other zone's now. There only
-//!   NS and the addresses of name servers (RFC 9471: glue) are left.
-//! - A shard inside another shard is not delegated here: it is below a cut. The name servers are the same, and answer from
-//!   the closest zone.
+//! - A delegation replaces all records of the base at and below its name, because these belong to the other zone. Only NS and the
+//!   addresses of name servers (RFC 9471: glue) remain there.
+//! - A shard inside another shard is not delegated here: it is below a cut. The name servers are the same, and answer from the
+//!   closest zone.
 //!
-//! One name's records depend only on the settings and on the delegations at and above it. So a Router that comes or goes
-//! changes the name of its shard, and what the base and the name servers have below that.
+//! One name's records depend only on the settings and on the delegations at and above it. So adding or removing a Router changes
+//! the name of its shard, and the records of the base and the name servers below that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -23,7 +23,7 @@ use super::settings::Settings;
 use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::{Contents, OwnerChange, Rrset};
 
-/// The shards inside the domain, which are delegated from the parent as the alias zone always is.
+/// The shards inside the domain, which are delegated from the parent, as the alias zone always is.
 #[derive(Debug, Clone, Default)]
 pub struct Delegations {
     apexes: BTreeSet<Name>,
@@ -118,7 +118,7 @@ pub fn hidden_base_names(delegations: &Delegations, settings: &Settings) -> Vec<
     base.owners().filter(|(owner, rrsets)| hidden(owner, rrsets)).map(|(owner, _)| owner.clone()).collect()
 }
 
-/// Names that the settings bring into the parent, the apex aside: the base's owners and the name servers.
+/// Returns the names that the settings add to the parent, except for the apex: the base's owners and the name servers.
 fn own_names(settings: &Settings) -> impl Iterator<Item = &Name> {
     let base = settings.base.iter().flat_map(|base| base.owners().map(|(owner, _)| owner));
     let servers = settings.name_servers().iter().map(|server| &server.name);

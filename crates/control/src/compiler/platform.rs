@@ -23,10 +23,10 @@ pub enum Change {
     Shard {
         /// The shard's zone.
         apex: Name,
-        /// The Router that serves it now. The former names in its zone are [`Platform::former_names`].
+        /// The Router that serves it now; [`Platform::former_names`] returns the former names in its zone.
         router: Option<Arc<RouterInput>>,
     },
-    /// The former name of one label in a shard's zone has come, changed or gone.
+    /// The former name of one label in a shard's zone was added, changed, or removed.
     FormerName {
         /// The shard's zone.
         apex: Name,
@@ -34,10 +34,10 @@ pub enum Change {
         label: Box<str>,
         /// The zone to which the label's name points; `None`: the former name was removed.
         zone: Option<Box<str>>,
-        /// Digest of all former names in the shard's zone after this change.
+        /// The digest of all former names in the shard's zone after this change.
         digest: Digest,
     },
-    /// The parent's delegation of a shard has come or gone.
+    /// The parent's delegation of a shard was added or removed.
     Delegation {
         /// The shard's zone.
         apex: Name,
@@ -220,8 +220,8 @@ impl Platform {
                 changes.push(Change::FormerName { apex, label: label.into(), zone, digest });
             }
         }
-        // A binding that was created again, or has inherited the label, is another one, even if its names lead to the same place:
-        // name verification must not take the earlier one for it.
+        // Returns the identity of a binding: one that was re-created, or has inherited the label, differs, even with the same
+        // targets, so that name verification does not confuse it with the earlier one.
         fn identity(binding: &BindingInput) -> (i64, &str, &str, &str) {
             (binding.created, &binding.key, &binding.shard, binding.target())
         }

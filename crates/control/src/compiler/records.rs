@@ -13,7 +13,7 @@ use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::{Contents, Ttl};
 use signpost_dns::zonefile::{Record, Severity, read_records};
 
-/// Adds a Router's further records to its shard's, which so far are the wildcard's addresses.
+/// Adds a Router's further records to its shard's, which contain only the wildcard's addresses before.
 pub fn add(contents: &mut Contents, router: &RouterInput, wildcard: &Name, diagnostics: &mut Vec<Diagnostic>) {
     for (at, text) in router.records.iter().enumerate() {
         let added = read(text, router).and_then(|record| add_one(contents, wildcard, record, router.ttl));

@@ -17,11 +17,11 @@ pub struct Settings {
     name_servers: Vec<NameServer>,
     /// The SOA's timers.
     pub timers: Timers,
-    /// TTL of SOA and NS records, of delegations and of the name servers' addresses.
+    /// The TTL of SOA and NS records, of delegations, and of the name servers' addresses.
     pub infrastructure_ttl: Ttl,
-    /// TTL of an alias's CNAME: how long resolvers may take to notice that a Route has moved.
+    /// The TTL of an alias's CNAME: the time for resolvers to notice that a Route has moved.
     pub alias_ttl: Ttl,
-    /// The records of `zones/<domain>.zone`, which the parent zone takes over.
+    /// The records of `zones/<domain>.zone`, which the parent zone includes.
     pub base: Option<Arc<Contents>>,
 }
 
@@ -72,7 +72,7 @@ pub enum SettingsError {
 }
 
 impl Settings {
-    /// Settings with default times. Without `name_servers` there is one, `ns1.<domain>`, at `listen_addresses`.
+    /// Returns settings with default times. Without `name_servers`, there is one, `ns1.<domain>`, at `listen_addresses`.
     pub fn new(
         domain: &str,
         name_servers: Vec<NameServer>,

@@ -8,12 +8,12 @@
 //! moved.shard1…                    CNAME                     former names of routes that have left (see `former_names`)
 //! ```
 //!
-//! The copies are there since a name that exists blocks the wildcard, for all types, at itself, and at every name above it
-//! that comes to exist by it (RFC 4592 §2.2.1, §3.3.1). Without them, proving the ownership of a certificate's name would
-//! take the application of that name off the air.
+//! The copies are necessary because a name that exists blocks the wildcard, for all types, at itself and at every name above it
+//! that exists as a result (RFC 4592 §2.2.1, §3.3.1). Without them, the ownership challenge of a certificate's name would make
+//! the application of that name unreachable.
 //!
-//! A shard whose addresses are all drained keeps its wildcard, with a TXT record in place of the addresses: its names
-//! answer "no data" instead of "no such name", which resolvers would spread to every type and every name below (RFC 8020).
+//! A shard whose addresses are all drained keeps its wildcard, with a TXT record instead of the addresses: its names answer
+//! NODATA instead of NXDOMAIN, which resolvers would extend to every type and every name below (RFC 8020).
 
 use std::collections::BTreeSet;
 
@@ -112,7 +112,7 @@ fn copy_wildcard(contents: &mut Contents) {
     }
 }
 
-/// Gives `name` of the wildcard's `rrsets` what it lacks.
+/// Adds the missing ones of the wildcard's `rrsets` to `name`.
 fn copy(contents: &mut Contents, rrsets: &[Rrset], wildcard: &Name, name: &Name) {
     let has = |rtype| contents.get(name, rtype).is_some();
     if has(RecordType::CNAME) {
@@ -138,7 +138,7 @@ fn copy(contents: &mut Contents, rrsets: &[Rrset], wildcard: &Name, name: &Name)
 fn blocking(contents: &Contents, apex: &Name, wildcard: &Name) -> BTreeSet<Name> {
     let mut blocking = BTreeSet::new();
     for (owner, _) in contents.owners() {
-        // A name below the asterisk label itself is no match of the wildcard (RFC 4592 §2.2.1).
+        // A name below the asterisk label itself does not match the wildcard (RFC 4592 §2.2.1).
         if owner == apex || owner.is_at_or_below(wildcard) {
             continue;
         }
@@ -167,7 +167,7 @@ mod tests {
         text.parse().expect("a name of a test")
     }
 
-    /// Owners of a zone with a wildcard address and `owners`, given as name, type; after the copying.
+    /// Returns the owners of a zone with a wildcard address and `owners`, given as name, type, after the copying.
     fn copied(owners: &[(&str, RecordType)]) -> Vec<String> {
         let apex = name("s.example.");
         let ttl = Ttl::new(30).expect("small");
@@ -229,7 +229,7 @@ mod tests {
                     "*.x.app.s.example. A AAAA",
                 ],
             ),
-            // The name above a cut is ours, the cut and what is below are not.
+            // The zone is authoritative for the name above a cut, but not for the cut and below.
             (
                 vec![("cut.up", RecordType::NS), ("ns.cut.up", RecordType::AAAA)],
                 vec![

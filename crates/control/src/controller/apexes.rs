@@ -23,7 +23,7 @@ use signpost_dns::zone::{Contents, Zone, ZoneDb, db};
 
 /// The register.
 pub struct ApexOwners {
-    /// The platform's domain and alias zone; `None` on a name server of zone files alone.
+    /// The platform's domain and alias zone; `None` on a name server that serves only zone files.
     platform: Option<(Name, Name)>,
     state: Mutex<State>,
     changed: watch::Sender<()>,
@@ -35,7 +35,7 @@ struct State {
     /// The placeholders for the zones of broken files, until a real zone exists.
     broken: NameMap<Arc<Zone>>,
     base: Option<Arc<Contents>>,
-    /// Whether names may be missing from the platform's zones that exist.
+    /// Whether existing names may be missing from the platform's zones.
     partial: bool,
 }
 
@@ -62,7 +62,7 @@ impl ApexOwners {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing panics while it holds the lock but by a bug of the map of zones; the register is whole even then.
+        // A panic under this lock requires a bug in the map of zones; the register is consistent even then.
         self.state.lock()
     }
 
@@ -83,7 +83,7 @@ impl ApexOwners {
         }
     }
 
-    /// Publishes zones of files that are [`FileZoneStatus::Served`], and writes down that they are served from there.
+    /// Publishes zones of files that are [`FileZoneStatus::Served`], and records that files serve them.
     pub fn publish_files(&self, zones: impl IntoIterator<Item = (Arc<Zone>, Arc<Path>)>, db: &ZoneDb) {
         let mut state = self.state();
         let mut changes = Vec::new();
@@ -216,7 +216,7 @@ impl ApexOwners {
         db.apply(changes.into_iter().filter_map(|change| match &change {
             db::ZoneUpdate::Publish(zone) => (!state.files.contains_key(zone.apex())).then_some(change),
             db::ZoneUpdate::Remove(apex) if state.files.contains_key(apex) => None,
-            // A broken file still names the zone: it is not there, and not unknown either.
+            // A broken file still names the zone: it is unavailable, but not unknown.
             db::ZoneUpdate::Remove(apex) => {
                 Some(state.broken.get(apex).cloned().map_or(change, db::ZoneUpdate::Publish))
             }

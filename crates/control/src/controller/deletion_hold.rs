@@ -42,7 +42,7 @@ use signpost_api::v1alpha1::deletion_hold::{
 
 /// The interval of comparisons when nothing happens.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
-/// The least time between two rounds of writes: a hold may grow many times a second.
+/// The minimum time between two rounds of writes: a hold can grow many times per second.
 const PACE: Duration = Duration::from_secs(1);
 /// The time limit for one write.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
@@ -57,7 +57,7 @@ pub struct Reporter {
     status: Arc<Status>,
     deletion_holds: Store<DeletionHold>,
     changes: Changes<DeletionHold>,
-    /// The DeletionHolds that this process has written to, or tried to, and when it did last.
+    /// The DeletionHolds that this process has written, or tried to write, with the time of the last try.
     ours: HashMap<String, Instant>,
     /// The entries by DeletionHold and name server, each with the time at which it was first seen.
     heard: HashMap<(String, String), (DeletionHoldHolder, Instant)>,
@@ -82,7 +82,7 @@ enum HoldAction {
     Renew(Held),
     /// This server is a holder, but holds nothing.
     Leave(String),
-    /// Others among its holders have been silent for too long.
+    /// Other holders have been silent for too long.
     Lapse(String, Vec<DeletionHoldHolder>),
     /// The object has no holders.
     Sweep(String),
@@ -229,7 +229,7 @@ impl Writer {
         }
     }
 
-    /// Removes holders, and the DeletionHold if it has no other.
+    /// Removes holders, and the DeletionHold if it has no others.
     async fn remove(&self, id: &str, is_removed: impl Fn(&DeletionHoldHolder) -> bool) -> kube::Result<()> {
         let change = |deletion_hold: &DeletionHold| {
             let mut holders = deletion_hold.status.clone().unwrap_or_default().holders;
@@ -477,7 +477,7 @@ mod tests {
             // Decisions from before a restart are unknown.
             (vec!["x"], vec![known("x", 1, 1, None, &[("me", 1)])], true, vec![HoldAction::Renew(held("x"))]),
             (vec![], vec![known("x", 1, 1, None, &[("me", 1), ("other", 1)])], true, vec![leave()]),
-            // After a restart it may yet turn out to be held.
+            // After a restart, it may still be held.
             (vec![], vec![known("x", 1, 1, None, &[("me", 1)])], false, vec![]),
             (vec![], vec![known("x", 1000, 1, None, &[("other", 1)])], true, vec![]),
             (vec![], vec![known("x", 1, 1, None, &[])], true, vec![]),

@@ -32,12 +32,12 @@ pub(super) const UNDER_WAY: Duration = Duration::from_millis(10);
 /// The most names collected; beyond it, all files are checked.
 const NAMES_MAX: usize = 4096;
 
-/// A watch of one folder, for as long as it lives.
+/// A watch of one directory, for its lifetime.
 pub(super) struct Watch {
     folder: PathBuf,
     changed: mpsc::Sender<()>,
     writes: Arc<Writes>,
-    /// Device and inode of what is watched: another folder may come to have its name.
+    /// The device and inode of the watched directory: another directory can get its name.
     watched: Option<(u64, u64)>,
     watcher: Option<RecommendedWatcher>,
 }
@@ -65,7 +65,7 @@ struct WatchState {
 pub(super) struct FolderChanges {
     /// The files that changed.
     pub(super) names: BTreeSet<OsString>,
-    /// Zone files among them that went and did not come again.
+    /// Removed zone files that were not re-created.
     gone: BTreeSet<OsString>,
     /// Whether any file may have changed.
     pub(super) is_all: bool,
@@ -128,7 +128,7 @@ impl Writes {
     /// Takes an event of the kernel, and returns whether there may be something to read.
     fn take(&self, event: &Event) -> bool {
         let is_write = match event.kind {
-            // Reading the folder is an event, too, and would never end.
+            // Reading the directory is an event, too, and would cause an endless loop.
             EventKind::Access(kind) if kind != AccessKind::Close(AccessMode::Write) => return false,
             EventKind::Modify(ModifyKind::Data(_)) => true,
             // A link has no writer.

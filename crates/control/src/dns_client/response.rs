@@ -21,7 +21,7 @@ const FLAG_RA: u16 = 0x0080;
 pub struct Response {
     /// The transport that carried it.
     pub transport: Transport,
-    /// The time from the send of the query to the response.
+    /// The time between the query and the response.
     pub took: Duration,
     /// The length of the message.
     pub octets: usize,
@@ -65,7 +65,7 @@ pub enum Data {
     Soa(Serial),
     /// The name server of an NS.
     NameServer(Name),
-    /// The strings of a TXT, one after the other.
+    /// The strings of a TXT record, concatenated.
     Text(Vec<u8>),
     /// The data of another type.
     Other(RecordType),

@@ -1,7 +1,8 @@
-//! Instances as pods of a Kubernetes cluster: a Deployment, a Service, a PodDisruptionBudget and a ServiceAccount for each Router.
+//! Instances as pods of a Kubernetes cluster: a Deployment, a Service, a PodDisruptionBudget, and a ServiceAccount for each
+//! Router.
 //!
-//! The objects are found by their labels, so that the next leader adopts them. One that differs from what was applied is applied again,
-//! and one that no Router needs is deleted: the Deployment first, and the others when its pods have ended.
+//! The objects are found by their labels, so that the next leader adopts them. An object that differs from the applied one is
+//! applied again. An object that no Router needs is deleted: the Deployment first, and the others when its pods have ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -29,18 +30,18 @@ type Key = (Kind, String);
 pub struct Kubernetes {
     client: kube::Client,
     settings: Settings,
-    /// The objects that should be there, each with its Router.
+    /// The desired objects, each with its Router.
     wanted: BTreeMap<Key, (String, Value)>,
     /// The applied objects, each with its version after that.
     applied: BTreeMap<Key, (Value, String)>,
-    /// The time of the next comparison, unless other objects should be there.
+    /// The time of the next comparison, unless the desired objects change.
     next: Instant,
     /// The reasons why instances of Routers do not run.
     errors: BTreeMap<String, String>,
 }
 
 impl Kubernetes {
-    /// Creates the runtime. Its client has the rights on the objects in the namespace.
+    /// Creates the runtime. The client needs the rights on the objects in the namespace.
     pub fn new(client: kube::Client, settings: Settings) -> Kubernetes {
         let (wanted, applied, errors) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         Kubernetes { client, settings, wanted, applied, next: Instant::now(), errors }
@@ -50,7 +51,7 @@ impl Kubernetes {
         Api::namespaced_with(self.client.clone(), &self.settings.namespace, &kind.resource())
     }
 
-    /// Lists the objects that this runtime, or one before it, has created.
+    /// Lists the objects that this runtime, or an earlier one, has created.
     async fn list(&self) -> Result<BTreeMap<Key, DynamicObject>, String> {
         let mut found = BTreeMap::new();
         let of_instances = ListParams::default().labels(SELECTOR);
@@ -100,7 +101,7 @@ impl Kubernetes {
         let deployments = found.iter().filter(|((kind, _), _)| *kind == Kind::Deployment);
         let draining: BTreeSet<_> = deployments.filter_map(|(_, live)| live.labels().get(ROUTER)).collect();
         for ((kind, name), live) in &found {
-            // Pods that leave need their service account and their load balancer.
+            // Pods that are leaving need their service account and their load balancer.
             let has_pods = live.labels().get(ROUTER).is_some_and(|router| draining.contains(router));
             if *kind != Kind::Deployment && has_pods || live.metadata.deletion_timestamp.is_some() {
                 continue;

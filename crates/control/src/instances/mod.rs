@@ -41,9 +41,9 @@ pub struct Wanted {
     pub ports: Ports,
     /// The instances' addresses, as many as the Router names.
     pub addresses: Vec<IpAddr>,
-    /// The time to live of their addresses in DNS, in seconds.
+    /// The TTL of their addresses in DNS, in seconds.
     pub ttl: u32,
-    /// The names of the Leases of those that serve.
+    /// The names of the Leases of the serving instances.
     pub serving: BTreeSet<String>,
 }
 
@@ -80,7 +80,7 @@ pub trait Runtime: Send {
     fn shut_down(&mut self) -> impl Future<Output = ()> + Send;
 }
 
-/// Keeps instances running until `stop`. They run on then, unless `shut_down` has fired.
+/// Keeps instances running until `stop`. They continue to run then, unless `shut_down` has fired.
 pub async fn run(world: World, mut runtime: impl Runtime, stop: CancellationToken, shut_down: CancellationToken) {
     let (routers, mut changes) = world.routers.read();
     let observations = world.observations;
@@ -101,7 +101,7 @@ pub async fn run(world: World, mut runtime: impl Runtime, stop: CancellationToke
             }
             () = sleep_until(next) => {}
         }
-        // A Router that is not known yet may have instances that run.
+        // A Router that is not known yet may have running instances.
         if !routers.is_synced() {
             next = Instant::now() + INTERVAL;
             continue;

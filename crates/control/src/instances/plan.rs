@@ -36,7 +36,7 @@ pub struct Slot {
 /// A step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Starts an instance at an address that the Router names, or at one that is free.
+    /// Starts an instance at an address that the Router names, or at a free one.
     Start(Option<IpAddr>),
     /// Stops an instance.
     Stop(u32),
@@ -72,7 +72,7 @@ pub fn steps(wanted: Option<&Wanted>, slots: &[Slot]) -> Vec<Step> {
         running().filter(|slot| !is_named(slot)).partition(|slot| slot.shape == shape);
     steps.extend((current.len()..count).map(|_| Step::Start(None)));
     steps.extend(current.iter().skip(count).rev().map(|slot| Step::Stop(slot.id)));
-    // Those that serve stay until as many new ones do.
+    // Serving instances stay until as many new ones serve.
     let serving = current.iter().take(count).filter(|slot| slot.is_serving).count();
     let spare = (serving + old.len()).saturating_sub(count).min(old.len());
     let (idle, busy): (Vec<_>, Vec<_>) = old.into_iter().partition(|slot: &&Slot| !slot.is_serving);
@@ -91,7 +91,8 @@ mod tests {
         [192, 0, 2, octet].into()
     }
 
-    /// Instances as `ID LETTERS`: `h` HAProxy or `n` nginx, then `s` if it serves, `x` if it stops. The address is that of the number.
+    /// Returns instances from `ID LETTERS`: `h` HAProxy or `n` nginx, then `s` if it serves, `x` if it stops. The number defines
+    /// the address.
     fn slots(words: &str) -> Vec<Slot> {
         let slot = |word: &str| {
             let (id, letters) = word.split_at(1);
@@ -131,7 +132,7 @@ mod tests {
             (3, "1hs 2hs", "+"),
             (1, "1hs 2hs 3hs", "-3 -2"),
             (0, "1hs", "-1"),
-            // Another proxy: the new ones first, and then as many leave as serve.
+            // Another proxy: the new ones start first, and then as many old ones stop as serve.
             (2, "1ns 2ns", "+ +"),
             (2, "1ns 2ns 3h 4h", ""),
             (2, "1ns 2ns 3hs 4h", "-1"),

@@ -1,13 +1,13 @@
 //! Instances as child processes of this one: `signpost agent`, each with a directory of its own.
 //!
-//! | file | holds |
+//! | file | contents |
 //! |---|---|
-//! | `instance.json` | what the instance is, its process id and start time |
-//! | `log`, `log.1` | what it has printed, at most [`LOG_BYTES_MAX`] each |
+//! | `instance.json` | the configuration of the instance, its process id and start time |
+//! | `log`, `log.1` | its output, at most [`LOG_BYTES_MAX`] each |
 //! | `agent-<router>/` | the files of the agent and its proxy |
 //!
-//! They outlive this process, and the next one adopts those whose process id and start time are right. One that ends by itself is
-//! started again after a pause that grows.
+//! Instances outlive this process, and the next one adopts those whose process id and start time match. An instance that ends by
+//! itself is restarted after a growing pause.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -37,11 +37,11 @@ pub const LOG_BYTES_MAX: u64 = 1 << 20;
 const NETWORK: Ipv4Addr = Ipv4Addr::new(127, 64, 0, 0);
 /// The port of an agent's admin endpoints on its address.
 const ADMIN_PORT: u16 = 9453;
-/// The pause before an instance is started again: at first, and at most.
+/// The pause before a restart of an instance: the first and the longest.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
 /// The run time from which an instance is restarted with the first pause.
 const STABLE: Duration = Duration::from_secs(60);
-/// The open files of an instance, at most: four for each connection that a proxy forwards, and some.
+/// The most open files of an instance: four for each connection that a proxy forwards, plus a margin.
 const FILES_MAX: u64 = 65_536;
 /// The longest wait of [`Runtime::shut_down`] for instances; they continue and finish their connections.
 const SHUT_DOWN_LONGEST: Duration = Duration::from_secs(3);
@@ -59,7 +59,7 @@ pub struct Settings {
     pub directory: PathBuf,
     /// The kubeconfig of agents.
     pub kubeconfig: PathBuf,
-    /// The API servers, in place of the one in the kubeconfig.
+    /// The API servers, instead of the one in the kubeconfig.
     pub api_servers: Vec<Uri>,
     /// The directory with certificates.
     pub certificates: Option<PathBuf>,
@@ -149,7 +149,7 @@ impl Processes {
         self.settings.directory.join(id.to_string())
     }
 
-    /// Notes which processes have ended, and starts those again that should run.
+    /// Records ended processes, and restarts those that should run.
     fn look(&mut self) {
         let ids: Vec<u32> = self.instances.keys().copied().collect();
         for id in ids {
@@ -334,7 +334,7 @@ impl Instance {
     fn next_restart(&self, now: Instant) -> (Instant, Duration) {
         let former = self.restart.filter(|_| now.duration_since(self.started) < STABLE);
         let pause = former.map_or(PAUSE.0, |(_, pause)| (pause * 2).min(PAUSE.1));
-        // Up to a quarter more, so that instances which fail together do not start together.
+        // Up to a quarter more, so that instances that fail together do not start together.
         let jitter = pause.mul_f64((random() % 256) as f64 / 1024.0);
         (now + pause + jitter, pause)
     }
@@ -386,7 +386,7 @@ fn limit(child: &Child) {
 /// Returns the start time of a process, in ticks since boot; `None`: it has ended.
 fn start_time(pid: i32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name of the program is in parentheses, and may hold some.
+    // The program's name is in parentheses, and can contain parentheses.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?;
     // proc_pid_stat(5): the 22nd field; a zombie has ended.
@@ -394,7 +394,7 @@ fn start_time(pid: i32) -> Option<u64> {
     (state != "Z").then_some(started)
 }
 
-/// Ends the processes that work in the directory of an instance, or below it.
+/// Ends the processes whose working directory is that of an instance, or below it.
 fn end_remains(directory: &Path) {
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
         let pid = entry.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw);

@@ -28,7 +28,7 @@ use signpost_api::v1alpha1::router::{AddressState, Router};
 use signpost_dns::wire::header::Rcode;
 use signpost_dns::wire::{Name, RecordType};
 
-/// The wait before a host that does not point here is checked again, at first: its owner has just read what to do.
+/// The first wait before a host that does not point here is checked again: its owner has just read the instructions.
 const RETRY_FIRST: Duration = Duration::from_secs(5);
 /// The longest wait before a host is checked again.
 const RETRY_LONGEST: Duration = Duration::from_secs(300);
@@ -38,7 +38,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// The check of hosts.
 #[derive(Debug, Clone)]
 pub struct HostCheck {
-    /// Resolvers, queried in this order until one answers; none: no host is checked.
+    /// The resolvers, queried in this order until one responds; without any, no host is checked.
     pub resolvers: Vec<SocketAddr>,
     /// The time for one answer.
     pub patience: Duration,
@@ -177,9 +177,9 @@ async fn addresses_of(client: &kube::Client, router: &str) -> kube::Result<Vec<I
 /// The required targets of a host.
 #[derive(Debug, Default)]
 struct Target {
-    /// Names of the Route that the platform answers for.
+    /// The names of the Route that the platform answers for.
     names: Vec<Name>,
-    /// Active addresses of its Router: where an apex, which can have no CNAME, may lead.
+    /// The active addresses of its Router: the valid targets of an apex, which cannot have a CNAME.
     addresses: Vec<IpAddr>,
 }
 

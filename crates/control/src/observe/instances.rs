@@ -73,7 +73,7 @@ impl Metrics {
     }
 }
 
-/// Watches the Leases until `stop`, which the end of this process's leadership is, too. `panic_percent` is the panic threshold of
+/// Watches the Leases until `stop`, which also ends with this process's leadership. `panic_percent` is the panic threshold of
 /// Routers that set none.
 pub async fn run(client: kube::Client, world: World, panic_percent: u32, metrics: Metrics, stop: CancellationToken) {
     let (routers, mut router_changes) = world.routers.read();
@@ -139,7 +139,7 @@ struct Watch {
     dead: Vec<ObjectKey>,
 }
 
-/// An instance, and when its Lease was seen renewed.
+/// An instance, and the time at which its Lease was seen renewed.
 #[derive(Debug)]
 struct Known {
     report: InstanceReport,
@@ -219,7 +219,7 @@ impl Watch {
         }
     }
 
-    /// Notes which Leases have expired; returns when to look again.
+    /// Records expired Leases; returns the time of the next check.
     fn expire(&mut self, now: Instant) -> Option<Instant> {
         while let Some((turn, key)) = self.turns.first().filter(|(turn, _)| *turn <= now).cloned() {
             self.turns.remove(&(turn, key.clone()));

@@ -15,8 +15,8 @@ thread_local! {
     static SIMULATED: RefCell<Option<Network>> = const { RefCell::new(None) };
 }
 
-/// Has `network` answer all later probes of this thread instead of the system's: for simulations. It is given the address that is
-/// probed, and the host that is requested there.
+/// Makes `network` answer all later probes of this thread instead of the kernel: for simulations. It gets the probed address, and
+/// the host in the request.
 pub fn simulate(network: impl Fn(SocketAddr, &str) -> Answer + 'static) {
     SIMULATED.set(Some(Box::new(network)));
 }

@@ -39,9 +39,9 @@ use signpost_api::v1alpha1::router::{Instance, InstanceState};
 
 /// Probes at a time.
 const PROBES_MAX: usize = 64;
-/// The time for one probe, with reading the Route.
+/// The time limit for one probe, including reading the Route.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
-/// The pause after a failed probe: at first, and at most.
+/// The pause after a failed probe: the first and the longest.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(10));
 /// The time after which a Route that is not programmed is reported: usually it takes milliseconds.
 const GRACE: Duration = Duration::from_secs(5);
@@ -84,13 +84,13 @@ impl Metrics {
     }
 }
 
-/// Looks until `stop`, which the end of this process's leadership is, too.
+/// Checks Routes until `stop`, which also ends with this process's leadership.
 pub async fn run(client: kube::Client, world: World, metrics: Metrics, stop: CancellationToken) {
     let (objects, mut changes) = world.objects();
     let (reports, mut report_changes) = world.instances.read();
     world.observations.forget(Part::Programmed);
     let http = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none());
-    // An instance that stops waits for its connections; and only HTTP is spoken.
+    // An instance that stops waits for its connections; the probe uses only HTTP.
     let http = http.pool_max_idle_per_host(0).tls_certs_only([]).build();
     let Ok(http) = http else { return tracing::error!("no HTTP client can be made: Routes are not probed") };
     let stores = Stores { routes: objects.routes, bindings: objects.bindings, routers: objects.routers, reports };
@@ -121,7 +121,7 @@ pub async fn run(client: kube::Client, world: World, metrics: Metrics, stop: Can
             watch.show();
             shown = now;
         }
-        // A finding that waits to be written, or a list, ends the wait.
+        // A finding that waits for its write, or a list, ends the wait.
         let wake_at =
             if probes.len() < PROBES_MAX { watch.next_turn().map(|turn| turn.max(now + PAUSE.0)) } else { None };
         tokio::select! {
@@ -192,7 +192,7 @@ struct Watch {
     metrics: Metrics,
     waiting: HashMap<ObjectKey, Waiting>,
     turns: BTreeSet<(Instant, ObjectKey)>,
-    /// The Routers of which metrics show that instances lag, with the number of Routes.
+    /// The Routers whose instances lag according to the metrics, with the number of Routes.
     lags: BTreeMap<Arc<str>, i64>,
 }
 
@@ -214,7 +214,7 @@ struct Waiting {
 }
 
 impl Watch {
-    /// Shows how many Routes wait, and for which Routers.
+    /// Updates the metrics of waiting Routes and their Routers.
     fn show(&mut self) {
         self.metrics.waiting.set(i64::try_from(self.waiting.len()).unwrap_or(i64::MAX));
         let mut lags: BTreeMap<Arc<str>, i64> = BTreeMap::new();

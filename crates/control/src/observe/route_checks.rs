@@ -16,16 +16,17 @@ use crate::reconcile::queue::{Item, WorkQueue};
 use crate::world::observations::{Finding, Part};
 use crate::world::{RouteInfo, World};
 
-/// The maximum number of checks in flight. The namespaces share these places: owners of hosts may have slow name servers.
+/// The maximum number of checks in flight. The namespaces share these permits, because owners of hosts may have slow name
+/// servers.
 const IN_FLIGHT_MAX: usize = 16;
 
 /// A check.
 pub trait RouteCheck: Send + Sync + 'static {
     /// The relevant part of a Route.
     type Target: Send + 'static;
-    /// The part of the observations that it finds out.
+    /// The part of the observations that the check provides.
     const PART: Part;
-    /// The subject of the sentence that a failure is logged with.
+    /// The subject of the log message for a failure.
     const SUBJECT: &'static str;
 
     /// Returns the target; `None` for a Route without one.
@@ -121,8 +122,8 @@ impl Item for ObjectKey {
     }
 }
 
-/// Checks Routes until `stop`, and puts what it finds into the World's observations. `client` must be allowed to read Routes, and
-/// what the check reads.
+/// Checks Routes until `stop`, and stores the findings in the World's observations. `client` must be allowed to read Routes, and
+/// the inputs of the check.
 pub async fn run<C: RouteCheck>(
     check: C,
     client: kube::Client,

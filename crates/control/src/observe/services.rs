@@ -33,7 +33,7 @@ struct ServiceInfo {
     labels: Labels,
     /// The Service's addresses outside the cluster.
     external: BTreeSet<IpAddr>,
-    /// Whether it has its endpoints' addresses if it has none of its own. A load balancer will have some.
+    /// Whether the Service has its endpoints' addresses when it has none of its own. A load balancer will get some.
     has_endpoints: bool,
 }
 
@@ -58,7 +58,7 @@ struct SliceInfo {
     labels: Labels,
     /// The addresses that are ready.
     ready: BTreeSet<IpAddr>,
-    /// The others, without those that are about to leave.
+    /// The others, without those that are terminating.
     unready: BTreeSet<IpAddr>,
 }
 
@@ -152,7 +152,7 @@ impl Selecting {
     }
 }
 
-/// Watches until `stop`, which the end of this process's leadership is, too.
+/// Watches until `stop`, which also ends with this process's leadership.
 pub async fn run(client: kube::Client, world: World, stop: CancellationToken) {
     let (_routers, mut changes) = world.routers.read();
     let observations = world.observations;

@@ -39,7 +39,7 @@ use signpost_api::v1alpha1::route_binding::{RouteBinding, RouteBindingSpec};
 const OVERDUE_EVERY: Duration = Duration::from_millis(2);
 /// The delay of a check after the time of a name, so that the time is over.
 const AFTERWARDS: Duration = Duration::from_millis(10);
-/// Longest wait for a date: timers do not count while a machine sleeps.
+/// The longest wait for a date: timers do not advance while a machine sleeps.
 const DATE_LONGEST: Duration = Duration::from_secs(3600);
 
 /// The reasons for keeping former names beyond their time.
@@ -105,7 +105,7 @@ pub fn reconcile(binding: &RouteBinding, quiet: FormerNameRetention, domain: &st
 /// Writes changed names.
 #[derive(Clone)]
 pub struct NameWriter {
-    /// Speaks as the scheduler: none but that may change bindings.
+    /// The scheduler's client: only the scheduler may change bindings.
     pub client: kube::Client,
     /// Whether the client is connected to Signpost's own server.
     pub server: Arc<ServerKind>,

@@ -80,7 +80,7 @@ const DATE_LONGEST: Duration = Duration::from_secs(3600);
 pub struct Settings {
     /// The time for which a released label is reserved for the same namespace and route name.
     pub quarantine: Duration,
-    /// The time for which the host of a deleted Route is kept for a Route of the same namespace and name.
+    /// The time for which the host of a deleted Route is reserved for a Route of the same namespace and name.
     pub host_reservation: Duration,
     /// The time for which a released host stays in the ledger for another Route to take over, before its claim is deleted.
     pub host_grace: Duration,
@@ -204,7 +204,7 @@ pub struct Reconciler {
     planner: Planner,
     queue: WorkQueue<Key>,
     actions: Executor<Key, Done>,
-    /// Which Routes should leave their Routers, if there is a scheduler of which to request that.
+    /// The Routes that should leave their Routers, if there is a scheduler to move them.
     moves: Option<Moves>,
     term: Option<Term>,
     route_states: RouteStateCounts,
@@ -235,7 +235,7 @@ impl Reconciler {
         }
     }
 
-    /// Requests moves of this scheduler, and changes former names as it.
+    /// Requests moves of this scheduler, and changes former names with its identity.
     #[must_use]
     pub fn with_scheduler(mut self, scheduler: &Scheduler) -> Self {
         let (client, server, domain) = scheduler.platform();
@@ -295,11 +295,11 @@ impl Reconciler {
                 () = tokio::task::yield_now(), if more => {}
             }
         }
-        // What is in progress is safe to break off: each action is one write.
+        // Actions in flight can be aborted safely: each is one write.
         self.actions.shutdown().await;
     }
 
-    /// Requests the moves that are due; the answer is when there are more.
+    /// Requests the due moves; returns the time of the next ones.
     fn request_moves(&mut self) -> Option<Instant> {
         let may_act = self.may_act();
         let is_behind = || self.watched.routes.is_behind() || self.watched.bindings.is_behind();

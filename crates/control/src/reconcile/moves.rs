@@ -121,7 +121,7 @@ impl Moves {
 
     /// Handles a deleted Route.
     pub fn on_route_gone(&mut self, key: &ObjectKey) {
-        // Its binding may be held by a finalizer for long: it keeps no other route from leaving.
+        // A finalizer can keep its binding for long: it must not prevent other routes from leaving.
         self.drain.mark_stuck(key);
         if self.requests.holds(key) {
             self.requests.withdraw(key);
@@ -164,7 +164,7 @@ impl Moves {
                 return true;
             }
         }
-        // One that is being deleted, or has moved, keeps no other route from leaving.
+        // A route that is being deleted, or has moved, must not prevent others from leaving.
         self.drain.mark_stuck(key);
         // Also if the condition was written at the moment when the reason for the move ended.
         let says_so = || route.bound && route.conditions.moving.is_some_and(Mark::is_true);

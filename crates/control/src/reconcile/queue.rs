@@ -116,7 +116,7 @@ impl<T: Item> WorkQueue<T> {
         })?;
         self.times.remove(&it);
         if self.times.is_empty() {
-            // After a storm of them the room is given back.
+            // After a burst of items, the memory is freed.
             self.times = HashMap::new();
         }
         self.in_progress.insert(it.clone(), None);
@@ -156,7 +156,7 @@ impl<T: Item> WorkQueue<T> {
         self.line.range(..free).filter_map(|(_, owners)| owners.first())
     }
 
-    /// Changes what is an owner's, and the owner's place in the line with it.
+    /// Changes an owner's state, and the owner's position in the order.
     fn change<R>(&mut self, owner: &T::Owner, change: impl FnOnce(&mut OwnerState<T>) -> R) -> R {
         let share = self.owners.entry(owner.clone()).or_insert_with(|| OwnerState { due: BTreeSet::new(), held: 0 });
         let stands = |share: &OwnerState<T>| share.due.first().map(|(at, _)| (share.held, *at));

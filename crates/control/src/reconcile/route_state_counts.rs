@@ -28,7 +28,7 @@ struct Counts {
     route_states: [i64; RouteState::ALL.len()],
     /// Routes of each namespace that has any.
     namespaces: HashMap<Box<str>, i64>,
-    /// Routes without a Router, by the reason of their condition. A reason that was there once stays, with zero.
+    /// The Routes without a Router, by the reason of their condition. A reason that occurred once stays, with zero.
     waiting: BTreeMap<Box<str>, i64>,
 }
 

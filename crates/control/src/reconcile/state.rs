@@ -90,7 +90,7 @@ pub(super) enum Action {
     ClearBinding(ObjectKey),
     /// Changes the status of a Route. `fresh` is the version that was seen, if the status had no conditions about its names.
     WriteRoute { key: ObjectKey, change: Change, fresh: Option<Box<str>> },
-    /// Brings the status of a Router up to date.
+    /// Updates the status of a Router.
     WriteRouter { name: String, load: Load, findings: RouterFindings },
 }
 
@@ -351,7 +351,7 @@ impl Index {
     pub fn take_appeared(&mut self, key: &ObjectKey) -> Option<Instant> {
         let at = self.appeared.remove(&hash_of(key));
         if self.appeared.is_empty() {
-            // After a storm of them the room is given back.
+            // After a burst of Routes, the memory is freed.
             self.appeared = HashMap::new();
         }
         at

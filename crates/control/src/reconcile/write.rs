@@ -56,7 +56,7 @@ pub(super) struct Writer {
     settings: Settings,
     world: world::Settings,
     events: Arc<Recorder>,
-    /// Changes former names, if there is a scheduler as which to do that.
+    /// The writer of former names, if there is a scheduler whose identity it uses.
     pub names: Option<NameWriter>,
 }
 
@@ -120,7 +120,7 @@ impl Writer {
     /// Writes the contents of its binding to the Route at `key`, if the server has not.
     async fn assign(&self, routes: &Api<Route>, key: &ObjectKey) -> kube::Result<Option<&'static str>> {
         let bindings: Api<RouteBinding> = Api::namespaced(self.client.clone(), key.namespace());
-        // The Route is read first: a binding that changes after that changes the Route, too, or is seen to change.
+        // The Route is read first: a later change of the binding also changes the Route, or is noticed.
         let Some(route) = routes.get_opt(&key.name).await? else { return Ok(None) };
         let Some(binding) = bindings.get_opt(&key.name).await? else { return Ok(None) };
         let Some(status) = assigned(&route, &binding.spec, Timestamp::now()) else { return Ok(None) };

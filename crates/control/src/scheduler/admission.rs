@@ -32,7 +32,7 @@ impl Scheduler {
 
     /// Ends the host requests of a Route in this earlier state: it was deleted, or has another host now.
     pub(super) fn leave_host(&mut self, key: &ObjectKey, route: &RouteInfo) {
-        // The end of an attempt in flight gives up what it has reserved.
+        // The end of an attempt in flight gives up its reservation.
         if !self.queue.is_in_flight(key) {
             self.hosts.give_up(key, route.host.as_deref());
         }

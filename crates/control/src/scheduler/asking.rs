@@ -36,7 +36,7 @@ use signpost_api::v1alpha1::route::Route;
 const TIMES_MAX: u32 = 4;
 /// The time limit for reading the Route.
 const READ_TIMEOUT: Duration = Duration::from_secs(15);
-/// Longest name of a Router that is repeated in an explanation; the API allows no longer ones.
+/// The longest name of a Router that is repeated in an explanation; the API allows no longer ones.
 const NAME_CHARACTERS_MAX: usize = 253;
 
 /// A call of the webhook.

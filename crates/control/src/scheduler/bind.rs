@@ -66,7 +66,7 @@ pub struct Plan {
     pub labels_kept: Option<u32>,
     /// The number of hosts reserved for its namespace, if that is the maximum: then it gets no new host.
     pub hosts_kept: Option<u32>,
-    /// Whether the Route may not have the label that it wants, even if that is free.
+    /// Whether the Route may not have its preferred label, even if that is free.
     pub is_label_refused: bool,
     /// The time of the decision.
     pub decided: std::time::Instant,
@@ -124,7 +124,7 @@ pub enum Outcome {
     },
     /// The API does not answer, or refuses.
     Failed {
-        /// Whether it was the API's answer, rather than none.
+        /// Whether the API responded.
         answered: bool,
         /// The error, for the log.
         error: String,
@@ -275,8 +275,8 @@ impl Binder {
         })
     }
 
-    /// Creates the binding with the label that the route would have before any other, which our own server claims for it;
-    /// `None` if that is refused.
+    /// Creates the binding with the route's preferred label, which Signpost's own server claims for it; `None` if that is
+    /// rejected.
     async fn claim_and_bind(&self, plan: &Plan, holder: &Holder, term: &Term) -> kube::Result<Option<Outcome>> {
         let Some(label) = labels_of(plan, holder).next() else { return Ok(None) };
         let Some(binding) = self.binding(plan, &label, term) else { return Ok(None) };
@@ -362,7 +362,7 @@ impl Binder {
                             );
                             Outcome::failed(error)
                         }
-                        // An earlier Route's, which is about to be cleared away.
+                        // The binding is an earlier Route's, and is about to be deleted.
                         _ => Outcome::Changed,
                     });
                 }

@@ -130,7 +130,7 @@ impl Scheduler {
 
     /// Applies new and withdrawn move requests.
     pub(super) fn on_move_requests(&mut self) {
-        // Who requests may have seen a Router drain that the snapshot does not show yet: then that one might be chosen again.
+        // The requester may have seen a Router drain that the snapshot does not show yet: then that Router might be chosen again.
         if self.watched.routers.is_behind() {
             return self.moves.remind();
         }

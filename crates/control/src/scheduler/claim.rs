@@ -66,9 +66,9 @@ pub async fn claim(
                     return Ok(Claimed::Taken { by: found.spec.holder, until: until.map(|until| until.0) });
                 }
                 ClaimOutcome::Adopt => {
-                    // The claim was read first and is written last: were this Route replaced by a newer one in between, the
-                    // newer one's claim would have changed the version. Without this a late try for the older one, by a
-                    // scheduler that does not know yet, could take the name from under the newer one.
+                    // The claim was read first and is written last: if a newer Route replaced this one in between, its claim
+                    // would have changed the version. Without this check, a late try for the older one, by a scheduler that has
+                    // not noticed the change, could take the name from the newer one.
                     let live = routes.get_opt(&holder.name).await?;
                     if live.is_none_or(|route| route.metadata.uid.as_deref() != Some(&holder.uid)) {
                         return Ok(Claimed::Gone);
@@ -138,7 +138,7 @@ fn evaluate(claim: &NameClaimSpec, holder: &Holder, now: Timestamp) -> ClaimOutc
 }
 
 fn new_claim(kind: ClaimKind, value: &str, holder: &Holder, now: Timestamp) -> NameClaim {
-    // Names are compared without regard to case (RFC 4343), so the claim is on the lower-case one.
+    // Names are compared case-insensitively (RFC 4343), so the claim is on the lower-case one.
     let value = value.to_ascii_lowercase();
     let (name, label) = match kind {
         ClaimKind::Label => (label_claim_name(&value), CLAIM_LABEL_LABEL),

@@ -34,7 +34,7 @@ pub(super) struct QueuedRoute {
     pub(super) namespace: Arc<NamespaceInfo>,
     /// Whether its host is the platform's own name for it.
     pub(super) host_is_own: bool,
-    /// The Router that it is on and is to leave, if it has one.
+    /// The current Router that it must leave, if there is one.
     pub(super) leaving: Option<MoveSource>,
     /// The time at which the route was taken from the queue.
     pub(super) started: Instant,
@@ -80,7 +80,7 @@ impl Scheduler {
         true
     }
 
-    /// Decides where one route goes, and begins to carry it out.
+    /// Decides the Router of one route, and starts the execution.
     fn schedule_one(&mut self, key: ObjectKey, term: Term) {
         if let Some(queued) = self.queued(key, Instant::now(), term) {
             self.place(queued);
@@ -118,7 +118,7 @@ impl Scheduler {
         }
         let zone = route.host.as_deref().and_then(|host| self.platform_zone(host));
         let platform_host = route.host.as_deref().filter(|_| zone.is_some());
-        // One that has a Router was judged before; if no Router has its name, no Router can take it.
+        // A bound route was checked before; if no Router has its name, no Router can take it.
         if let Some(host) = platform_host.filter(|_| leaving.is_none()) {
             let request = PlacementRequest { platform_host, ..PlacementRequest::new(&key, &route, &namespace) };
             if !self.snapshot.routers().any(|(router, _)| is_own_name(&request, router, host)) {
@@ -259,7 +259,7 @@ impl Scheduler {
         self.in_flight.attempts.start(attempt, async move { binder.bind(&plan, &term).await });
     }
 
-    /// Keeps its custom host for a route, from when a Router is looked for on.
+    /// Reserves the custom host for a route, from the start of the search for a Router.
     fn reserve_host(&mut self, queued: &QueuedRoute) {
         if let Some(host) = queued.custom_host() {
             self.hosts.reserve(host, &queued.key);

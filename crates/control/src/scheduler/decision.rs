@@ -37,8 +37,8 @@ pub fn decide(
     Ok(placement(request, &verdicts, best, strategy.name().as_str(), instead_of))
 }
 
-/// Takes the Router `to`, which the route's annotation names, if it can take the route. Soft capacity and weights do not count:
-/// they are for choices, and this is none.
+/// Takes the Router `to` in the route's annotation, if it can take the route. Soft capacity and weights do not count, because
+/// they apply to choices.
 pub fn decide_requested(request: &PlacementRequest<'_>, snapshot: &Snapshot, to: &str) -> Result<Placement, FitError> {
     within_quota(request, snapshot)?;
     let verdicts = filter(request, snapshot, None);
@@ -360,7 +360,7 @@ mod tests {
         assert!(error(&snapshot, "new", Quota::AtMost(1)).is_some());
     }
 
-    /// A thousand Routers with the longest names, of every class of verdict: all classes are found of, in few octets.
+    /// A thousand Routers with the longest names, of every class of result: all classes appear, in few bytes.
     #[test]
     fn no_class_of_verdict_goes_unmentioned() {
         let mut snapshot = Snapshot::default();

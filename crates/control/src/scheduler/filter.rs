@@ -16,7 +16,7 @@ use signpost_api::selectors::unmatched_term;
 use signpost_api::v1alpha1::route::QUOTA_ANNOTATION;
 use signpost_api::v1alpha1::router::RouterState;
 
-/// The route to be placed, with what it brings along.
+/// The route to be placed, and its inputs.
 #[derive(Debug, Clone, Copy)]
 pub struct PlacementRequest<'a> {
     /// The Route's key.
@@ -65,7 +65,7 @@ pub enum Rejection {
     HostElsewhere,
     /// The strategy does not choose Routers of weight 0.
     ZeroWeight,
-    /// The name servers do not serve its zone: a route whose names are live is not moved there.
+    /// The name servers do not serve its zone: a route with resolvable names is not moved there.
     ZoneNotPublished,
 }
 
@@ -179,7 +179,7 @@ impl OverQuota {
 pub struct FitError {
     /// `NoRouter`, `Unschedulable`, `QuotaExceeded` or `InvalidQuota`; of a forecast also why a host is not admitted.
     pub reason: &'static str,
-    /// The verdicts, Router by Router, or what the namespace may not have.
+    /// The results for each Router, or the namespace's exceeded limit.
     pub message: String,
 }
 
@@ -194,8 +194,8 @@ pub struct FilterResult<'a> {
 }
 
 impl<'a> FilterResult<'a> {
-    /// Evaluates whether `router` may take the route that `request` speaks of, before any score and any soft capacity. Without a
-    /// `strategy` any weight will do.
+    /// Evaluates whether `router` may take the route of `request`, before any score and any soft capacity. Without a `strategy`,
+    /// any weight is accepted.
     pub fn of(
         request: &PlacementRequest<'_>,
         router: &'a RouterTarget,

@@ -52,7 +52,7 @@ struct HostOwner {
     reserved_until: Option<Timestamp>,
 }
 
-/// A Route that waits. The order is that of creation and, within a second, of waiting.
+/// A waiting Route. The order is that of creation and, within a second, of waiting.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct WaitPosition {
     created: i64,
@@ -61,11 +61,11 @@ struct WaitPosition {
     is_in_line: bool,
 }
 
-/// A host that keeps a Route from its own.
+/// A host that blocks a Route's own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostConflict {
     path: Path,
-    /// Whether the Route wants this very host, and another Route holds it.
+    /// Whether the Route requests this same host, and another Route holds it.
     is_in_line: bool,
     /// Names nothing of another namespace.
     pub refusal: Refusal,
@@ -96,7 +96,7 @@ fn already_claimed(message: String) -> Refusal {
 }
 
 impl Hosts {
-    /// Takes in a claim that is new or has changed.
+    /// Handles a new or changed claim.
     pub fn set(&mut self, claim: &str, now: &ClaimInfo) {
         if now.released.is_some() && !now.is_quarantined() {
             return self.remove(claim, now);
@@ -116,7 +116,7 @@ impl Hosts {
         if self.held.get(&path).is_some_and(|owner| owner.claim == claim) {
             self.held.remove(&path);
         }
-        // A Route that tries to claim it at the moment may fail because of the claim that was there.
+        // A Route that tries to claim the host at the moment may fail because of the former claim.
         let number = self.next_number;
         let position = |key: &ObjectKey| WaitPosition { created: i64::MIN, number, key: key.clone(), is_in_line: true };
         self.woken.extend(self.reserved.get(&path).map(position));
@@ -164,7 +164,7 @@ impl Hosts {
         owners.into_iter().any(|owner| owner.namespace() != namespace)
     }
 
-    /// Reserves its host for a Route that no conflict keeps from it.
+    /// Reserves the host for a Route without a conflict.
     pub fn reserve(&mut self, host: &str, key: &ObjectKey) {
         self.stop(key);
         let path = path(host);
@@ -178,7 +178,7 @@ impl Hosts {
         }
     }
 
-    /// Ends the reservation of a Route that does not take its host for now. The next in line may have it.
+    /// Ends the reservation of a Route that does not take its host now. The next Route in the queue may have it.
     pub fn give_up(&mut self, key: &ObjectKey, host: Option<&str>) {
         // Nearly always, no host is reserved, and no Route waits.
         let reserved = self.reserved_by.remove(key);
@@ -189,7 +189,7 @@ impl Hosts {
         reserved.iter().chain(&wanted).for_each(|path| self.wake_all(path));
     }
 
-    /// Has a Route wait until a conflict may be over.
+    /// Makes a Route wait until a conflict may be over.
     pub fn wait(&mut self, key: &ObjectKey, created: i64, conflict: &HostConflict) {
         let HostConflict { path, is_in_line, .. } = conflict;
         if self.waits_for.get(key).is_some_and(|(waits, position)| waits == path && position.is_in_line == *is_in_line)
@@ -220,7 +220,7 @@ impl Hosts {
         std::mem::take(&mut self.woken).into_iter().map(|position| position.key).collect()
     }
 
-    /// Wakes all that wait for a host, of those in line the first.
+    /// Requeues all Routes that wait for a host, of those in its queue the first.
     fn wake_all(&mut self, path: &str) {
         let mut waiting = self.waiting.get(path).into_iter().flatten();
         let first = waiting.find(|position| position.is_in_line).cloned();
@@ -339,7 +339,8 @@ mod tests {
         assert!(woken(&mut hosts).is_empty(), "it is held");
         hosts.remove("host.1", &claim(host, "ns"));
         assert_eq!(woken(&mut hosts), ["a"]);
-        // It does not take the host, nor does the next one, which is gone; in one second the first that waited is next.
+        // The Route does not take the host, nor does the next one, which was deleted; within one second, the first that waited is
+        // next.
         for (name, next) in [("a", "bb"), ("bb", "b"), ("b", "c")] {
             hosts.give_up(&key("ns", name), Some(host));
             assert_eq!(woken(&mut hosts), [next]);
@@ -362,12 +363,12 @@ mod tests {
             assert_eq!(conflict.refusal.1, message);
             hosts.wait(route, 7, &conflict);
         }
-        // Its claim is seen: the others get another message.
+        // Its claim becomes visible: the others get another message.
         hosts.set("host.1", &claim("www.shop.example", "ns"));
         assert_eq!(woken(&mut hosts), ["second", "third"]);
         let conflict = hosts.conflict("www.shop.example", &second, now).expect("another Route holds it");
         assert_eq!(conflict.refusal.1, "www.shop.example is held by the route app");
-        // A held host is not reserved, and a Route that wants another host gives up the first.
+        // A held host is not reserved, and a Route that requests another host gives up the first.
         hosts.reserve("www.shop.example", &second);
         assert!(hosts.reserved.is_empty() && hosts.reserved_by.is_empty());
         hosts.reserve("a.example", &second);

@@ -202,7 +202,7 @@ impl Scheduler {
         }
     }
 
-    /// Changes what chooses Routers while it runs. Routes that have a Router keep it.
+    /// Returns the sender that changes the strategy at run time. Bound Routes keep their Router.
     pub fn switch(&self) -> watch::Sender<StrategyConfig> {
         self.choice.switch()
     }
@@ -251,7 +251,7 @@ impl Scheduler {
             let is_pass_open = self.requeue_batch();
             let more = self.schedule_some() | self.push_woken() | is_pass_open;
             self.metrics.depths(self.queue.depths());
-            // Before all is listed, bindings are seen whose Router is not yet.
+            // Before all objects are listed, bindings appear before their Routers.
             self.metrics.orphans(if self.objects.is_synced() { self.snapshot.orphans() } else { 0 });
             let wake_at = self.queue.next_time();
             tokio::select! {
@@ -279,7 +279,7 @@ impl Scheduler {
         let _ = timeout(Duration::from_secs(1), async { while beside.join_next().await.is_some() {} }).await;
     }
 
-    /// Looks through all Routes for one that waits nowhere. There should be none.
+    /// Searches all Routes for one that is in no queue. There should be none.
     fn search_missed(&mut self) {
         if !self.objects.is_synced() {
             return;

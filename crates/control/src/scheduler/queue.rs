@@ -25,8 +25,8 @@ use tokio::time::Instant;
 use crate::client::backoff::delay;
 use crate::client::reflector::ObjectKey;
 
-/// The maximum number of requeued Routes in flight. Each costs the API about half a millisecond of a processor, so that a new Route
-/// waits for at most sixteen of them. A larger number is faster only where each write takes very long.
+/// The maximum number of requeued Routes in flight. Each costs the API about half a millisecond of processor time, so that a new
+/// Route waits for at most sixteen of them. A larger number is faster only if each write takes very long.
 const REQUEUED_IN_FLIGHT_MAX: usize = 16;
 
 /// The wait times of Routes.
@@ -72,7 +72,7 @@ enum Lane {
     New,
     /// Due again: a wait has ended.
     Requeued,
-    /// Due, but the webhook has as many calls as it may have.
+    /// Due, but the webhook has its maximum number of calls.
     Parked,
     BackingOff,
     Unschedulable,
@@ -188,15 +188,15 @@ impl Queue {
         }
     }
 
-    /// Ends an attempt whose Route needs no Router any more.
+    /// Ends an attempt whose Route no longer needs a Router.
     pub fn done(&mut self, key: &ObjectKey) {
         if self.finish_attempt(key).is_some_and(|entry| entry.again) {
             self.put(key.clone(), Lane::New, 0, None);
         }
     }
 
-    /// Ends an attempt that failed: the Route is tried again after a wait, or at once if it changed meanwhile. Returns the number of
-    /// failures in a row.
+    /// Ends an attempt that failed: the Route is retried after a wait, or immediately if it changed meanwhile. Returns the number
+    /// of failures in a row.
     pub fn failed(&mut self, key: &ObjectKey, now: Instant, random: u64) -> u32 {
         let waits = (self.backoff.failed_first, self.backoff.failed_longest);
         self.wait(key, Lane::BackingOff, waits, now, random)
@@ -456,7 +456,7 @@ mod tests {
     }
 
     proptest! {
-        /// Each Route is in one lane, the counts are right, and none is lost.
+        /// Each Route is in one lane, the counts are correct, and none is lost.
         #[test]
         fn counts_are_right(steps in proptest::collection::vec((0_u8..10, 0_u8..6), 0..200)) {
             let mut queue = Queue::new(BackoffSettings::default());

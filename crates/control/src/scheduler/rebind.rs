@@ -97,7 +97,7 @@ fn moved(mut binding: RouteBinding, plan: &Plan, leaving: &MoveSource, now: Time
     let spec = &mut binding.spec;
     let former = names::system_name(&spec.label, &spec.dns)?;
     let system = names::system_name(&spec.label, &plan.placement.dns)?;
-    // Whether resolvers may hold that the name it moves to leads elsewhere.
+    // Whether resolvers may cache that the new name is a CNAME.
     let has_led = spec.former_names.iter().any(|one| one.name == system && one.from.is_none());
     spec.former_names.retain(|one| one.name != system && one.name != former);
     let to_another = former != system;

@@ -58,7 +58,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     outstanding: HashMap<ObjectKey, MoveRequest>,
-    /// Routes with a new request, or without one from now on. The scheduler takes them all with each turn of its loop.
+    /// The Routes with a new or withdrawn request. The scheduler takes them all in each iteration of its loop.
     news: Vec<ObjectKey>,
     answers: Answers,
 }

@@ -22,7 +22,7 @@ const CHECKED_IN_A_ROW: usize = 256;
 struct ClusterEvents {
     /// A change that could help any Route.
     any: bool,
-    /// Routers that are new, decide differently, have room, or are gone.
+    /// Routers that are new, affect decisions, have room, or were deleted.
     routers: BTreeSet<String>,
     /// Namespaces that changed, or whose quota has room.
     namespaces: BTreeSet<String>,

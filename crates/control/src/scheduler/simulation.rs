@@ -54,9 +54,9 @@ struct QuarantinedLabel {
 pub struct Step {
     /// The Route's key.
     pub key: ObjectKey,
-    /// The Router that it is on, if it has one.
+    /// The current Router, if there is one.
     pub from: Option<String>,
-    /// The Router that it would have then, or why none.
+    /// The predicted Router, or the reason why there is none.
     pub outcome: Result<Placement, FitError>,
 }
 
@@ -91,7 +91,7 @@ impl Simulation {
         self
     }
 
-    /// Adds a NameClaim, which matters if it is of a label in quarantine.
+    /// Adds a NameClaim, which matters for a label in quarantine.
     pub fn set_claim(&mut self, claim: NameClaim) {
         let spec = claim.spec;
         if let Some(until) = spec.quarantine_until.filter(|_| spec.kind == ClaimKind::Label) {
@@ -115,7 +115,7 @@ impl Simulation {
         true
     }
 
-    /// Takes a Router away. Routes bound to it stay so, as on the platform.
+    /// Removes a Router. Routes bound to it stay bound, as on the platform.
     pub fn remove_router(&mut self, name: &str) {
         self.snapshot.remove_router(name);
     }
@@ -220,7 +220,7 @@ impl Simulation {
                 }
             }
         }
-        // All are others': it is found out when they are claimed.
+        // All labels are others': the claim attempt detects that.
         Ok(names::wanted_label(namespace, &key.name, subdomain))
     }
 
@@ -362,7 +362,7 @@ mod tests {
         for (at, (namespace, name, subdomain)) in [
             ("shop", "first", ""),
             ("blog", "new", ""),
-            // It wants another's, and so needs a new one.
+            // The Route requests another's label, and so needs a new one.
             ("shop", "second", "shop-other"),
             ("shop", "back", ""),
             ("shop", "third", ""),

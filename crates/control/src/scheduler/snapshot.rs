@@ -34,7 +34,7 @@ pub struct Snapshot {
     revision: Option<u64>,
 }
 
-/// A Router, or what is bound to a Router that does not exist (any more).
+/// A Router, or the routes bound to a Router that does not exist (any more).
 #[derive(Debug, Default)]
 pub struct Shard {
     /// The Router, if it exists.
@@ -149,8 +149,8 @@ impl Snapshot {
     /// Counts a binding that the informer shows.
     pub fn bound(&mut self, key: &ObjectKey, binding: &BindingInfo) {
         let assumed = self.assumed.remove(key);
-        // A turn of our own was counted when it was decided, in the order of decisions. The store's order may differ a
-        // little, and taking it over would break the circle.
+        // An assignment of this scheduler was counted at its decision, in the order of decisions. The store's order can differ
+        // slightly, and using it would break the circle.
         let ours = assumed.as_ref().filter(|assumed| *assumed.router == *binding.router).map(|assumed| assumed.turn);
         if let Some(assumed) = &assumed {
             self.end(key, assumed, ours.is_some());
@@ -281,7 +281,7 @@ mod tests {
         assert_eq!(snapshot.shards["shard1"].last_assigned, 41);
         snapshot.forget(&key);
         assert_eq!(snapshot.shards["shard1"].last_assigned, 40);
-        // Another scheduler chose another Router meanwhile: ours is forgotten, theirs counts.
+        // Another scheduler chose another Router meanwhile: the assumption is dropped, and the other choice counts.
         snapshot.assume(key.clone(), "shard1", Instant::now());
         snapshot.bound(&key, &binding("shard2", 50));
         assert_eq!((snapshot.routes("shard1"), snapshot.routes("shard2")), (1, 1));

@@ -105,7 +105,7 @@ fn statement(wanted: Option<usize>, ready: usize, instances: &[Instance], error:
     }
     let (is_true, reason) = match wanted {
         Some(wanted) if ready >= wanted && error.is_none() => (true, "InstancesServe"),
-        // Those that serve may be other ones than they should be.
+        // The serving instances may differ from the desired ones.
         Some(wanted) if ready >= wanted => (false, "ChangeFailed"),
         None if ready > 0 && dead.is_empty() => (true, "InstancesServe"),
         _ if ready == 0 => (false, "NoInstance"),
@@ -156,7 +156,7 @@ mod tests {
             ("1s 2s", "1 2"),
             ("1s 2e", "1"),
             ("1s 2l", "1"),
-            // Too few serve for the dead ones to count.
+            // Too few instances serve for the dead ones to be omitted.
             ("1s 2e 3e", "1 2 3"),
             ("1e 2e", "1 2"),
             ("1e 2l", "1"),

@@ -106,9 +106,9 @@ pub struct Placement<'a> {
     pub namespace: &'a Labels,
     /// The state of the Route's host.
     pub hold: &'a Hold,
-    /// The Routers that have records where its former names were.
+    /// The Routers that have records at its former names.
     pub blocking: &'a [String],
-    /// The zones of its former names that no Router has any more.
+    /// The zones of its former names that no Router has any longer.
     pub lost: &'a [String],
 }
 
@@ -119,7 +119,7 @@ pub enum Hold {
     Held,
     /// The host must be verified, but is not.
     Unverified,
-    /// Another Route holds it, or one that overlaps with it. In a sentence.
+    /// Another Route holds it, or an overlapping one. The text is a sentence.
     Taken(String),
     /// The host is verified again, and free: the Route must claim it.
     Free,

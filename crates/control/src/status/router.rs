@@ -90,7 +90,7 @@ pub fn router(
     // A serial that was known stays.
     let serial = findings.zone.as_ref().and_then(|(_, serial)| *serial);
     after.serial = serial.map(|serial| serial.0).or(after.serial);
-    // As the API stores them: its times have no fractions of a second, and those of findings do.
+    // In the format of the API: its times have no fractions of a second, but those of findings do.
     let after = patch(&after);
     (patch(&before) != after).then_some(Change { patch: after, notices })
 }
@@ -157,8 +157,8 @@ fn accepted(router: &RouterInfo, load: &Load) -> Option<ConditionUpdate> {
         messages.push(format!("and {} more", faults.len() - FAULTS_LISTED_MAX));
     }
     let mut reason = (!messages.is_empty()).then_some("InvalidFields");
-    // Every tenant may read Routers, and a label is made of its Route's namespace and
-    // name: the conditions of the Routes have the details.
+    // The message omits labels, because every tenant may read Routers, and a label contains its Route's namespace and name: the
+    // conditions of the Routes have the details.
     if load.is_name_taken {
         reason.get_or_insert("NameTaken");
         messages.push(
@@ -324,7 +324,7 @@ mod tests {
         let load = |is_name_taken| Load { is_former_name_blocked: true, is_name_taken, ..Load::default() };
         let found = accepted(&routers, &load(false)).expect("it was examined");
         assert_eq!((found.is_true(), found.reason), (false, "FormerNameBlocked"));
-        // A route on it that lost its name is found of first.
+        // The fault of a route that lost its name comes first.
         let found = accepted(&routers, &load(true)).expect("it was examined");
         assert_eq!((found.is_true(), found.reason), (false, "NameTaken"));
         assert!(found.message.contains("; spec.records: former names"), "{}", found.message);

@@ -25,7 +25,7 @@ pub struct BindingInfo {
     pub dns: Arc<str>,
     /// The label.
     pub label: Box<str>,
-    /// Whether the Route's host is one of its own, and not the platform's name for it.
+    /// Whether the Route's host is a custom one, not its system name.
     pub has_custom: bool,
     /// Whether it is being deleted, and kept by finalizers.
     pub deleting: bool,

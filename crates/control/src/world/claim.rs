@@ -17,7 +17,7 @@ pub struct ClaimInfo {
     pub holder: Box<str>,
     /// The uid of that Route.
     pub holder_uid: Uid,
-    /// Whether and when it was released: most are held.
+    /// The release, if there was one: most claims are held.
     pub released: Option<Box<Released>>,
 }
 

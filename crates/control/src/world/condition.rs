@@ -70,8 +70,8 @@ impl ConditionUpdate {
     }
 }
 
-/// Puts a statement into the conditions; the answer is whether that changed anything. `lastTransitionTime` moves only when
-/// the condition's status does.
+/// Puts a statement into the conditions; returns whether that changed anything. `lastTransitionTime` changes only with the
+/// condition's status.
 pub fn state(
     conditions: &mut Vec<Condition>,
     statement: &ConditionUpdate,

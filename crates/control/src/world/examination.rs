@@ -19,7 +19,7 @@ pub struct Examination {
     /// Labels directly below the zone's apex whose names do not resolve to the Router, in lower case, with the reason as text
     /// that follows the name.
     pub taken: BTreeMap<Box<str>, Box<str>>,
-    /// Labels right below its zone's apex at which it has records of its own, in lower case: no former name can be there.
+    /// Labels directly below its zone's apex at which it has records of its own, in lower case: no former name can be there.
     pub record_labels: BTreeSet<Box<str>>,
 }
 

@@ -73,7 +73,7 @@ pub struct World {
 }
 
 impl World {
-    /// Informers that list and watch through `client`, and read objects under these settings.
+    /// Returns informers that list and watch through `client`, and read objects with these settings.
     pub fn new(client: &kube::Client, settings: Settings) -> Self {
         let listing = reflector::Settings::default;
         let domain: Arc<str> = settings.domain.as_str().into();

@@ -1,4 +1,4 @@
-//! The objects that decide where Routes go and what they are called, for one reader of all of them.
+//! The objects that determine the Routers and names of Routes, for one reader of all of them.
 
 use std::sync::Arc;
 

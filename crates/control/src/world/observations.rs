@@ -33,7 +33,7 @@ use signpost_dns::zone::Serial;
 /// The number of waiting findings from which bulk producers must wait.
 const WAITING_MAX: usize = 1024;
 
-/// Which part of the process has found something out of a Route.
+/// The part of the process that provides a finding about a Route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// The scheduler: why the Route has no Router, or not the requested one.
@@ -51,7 +51,7 @@ pub enum Part {
 /// The finding of one part of the process about a Route.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finding {
-    /// The Route's uid: another Route of the name is not meant.
+    /// The Route's uid: another Route of the same name does not match.
     pub uid: Uid,
     /// The subject; an outdated finding is dropped.
     pub about: About,
@@ -70,7 +70,7 @@ pub enum About {
     Bound,
     /// A Route with this Router.
     BoundTo(Arc<str>),
-    /// A Route that has this name, without a dot at the end.
+    /// A Route with this name, without a trailing dot.
     Name(NameKind, String),
     /// A Route with this host of its own.
     Host(String),
@@ -125,7 +125,7 @@ impl HealthFindings {
     }
 }
 
-/// A Route or a Router of which something was found out.
+/// A Route or a Router with findings.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub enum Observed {
     /// A Route.
@@ -219,7 +219,7 @@ impl Observations {
             known.routes.remove(key);
         }
         if known.routes.is_empty() {
-            // After a storm of them the room is given back.
+            // After a burst of findings, the memory is freed.
             known.routes = HashMap::new();
         }
     }

@@ -17,10 +17,10 @@ use super::ClaimInfo;
 use crate::client::reflector::Change;
 use signpost_api::v1alpha1::name_claim::ClaimKind;
 
-/// The field selector of the claims in question, for a client that needs no others.
+/// The field selector of the relevant claims, for a client that needs no others.
 pub const SELECTOR: &str = "spec.quarantineUntil!=";
 
-/// Labels or hosts, and the namespace of the Routes that held them last.
+/// The kind of name, label or host, and the namespace of the Routes that held them last.
 pub type QuarantineKey = (ClaimKind, Box<str>);
 
 /// The counts of each kind; clones share them. The informer of claims updates them before its readers get a change.

@@ -21,7 +21,7 @@ use signpost_api::v1alpha1::route::{
 pub const SELECTOR_MISMATCH: &str = "SelectorMismatch";
 /// The reason of the condition `Admitted` of a Route whose host another one holds.
 pub const HOST_TAKEN: &str = "HostAlreadyClaimed";
-/// Reason of the conditions `Published` and `Resolvable` where no zone holds the names.
+/// The reason of the conditions `Published` and `Resolvable` if no zone contains the names.
 pub const NOT_PUBLISHED: &str = "NotPublished";
 
 /// A Route.
@@ -51,9 +51,9 @@ pub struct RouteInfo {
     pub has_names: bool,
     /// The host of its own among these names.
     pub custom_name: Option<Box<str>>,
-    /// Whether `spec.host` is the name that the platform gave it in its Router's zone.
+    /// Whether `spec.host` is its system name in its Router's zone.
     pub host_is_system: bool,
-    /// Digest of the names and former names that its status lists.
+    /// The digest of the names and former names in its status.
     pub names: NamesDigest,
     /// The conditions.
     pub conditions: Conditions,
@@ -109,7 +109,7 @@ pub struct Conditions {
     pub names: ReportedNames,
     /// The state that they add up to.
     pub state: RouteState,
-    /// The reason of the condition that decided, if the Route waits for a Router.
+    /// The reason of the deciding condition, if the Route waits for a Router.
     pub waits_for: Option<Box<str>>,
 }
 

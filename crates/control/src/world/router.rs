@@ -109,7 +109,7 @@ pub struct RouterTarget {
     pub labels: Labels,
     /// The selector of the routes' labels. An error is the reason why the selector is invalid.
     pub route_selector: Result<Selector, String>,
-    /// Which routes it takes, by the labels of their namespace.
+    /// The selector of the labels of the routes' namespace.
     pub namespace_selector: Result<Selector, String>,
     /// Whether it takes new routes.
     pub state: RouterState,
@@ -131,7 +131,7 @@ pub struct RouterTarget {
     pub taken: BTreeSet<Box<str>>,
 }
 
-/// Which addresses a Router has that are answered with.
+/// The addresses of a Router that are in answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ActiveAddresses {
     /// Whether it has any.
@@ -181,7 +181,7 @@ impl RouterTarget {
         }
     }
 
-    /// Takes note of which of the platform's name servers have their names in its zone.
+    /// Records the platform's name servers whose names are in its zone.
     pub fn with_name_servers(mut self, servers: &[String]) -> Self {
         let labels = servers.iter().filter_map(|server| {
             let (label, zone) = server.split_once('.')?;

@@ -264,7 +264,7 @@ fn the_objects_follow_the_settings() {
     };
     assert!(has(&pod(&plain, &base), "--proxy", "nginx"));
 
-    // An agent waits for the time to live, and the pod for the agent.
+    // An agent waits for the TTL, and the pod for the agent.
     let slow = pod(&Wanted { ttl: 3_600, ..plain.clone() }, &base);
     assert!(has(&slow, "--leave-timeout", "3660"));
     assert_eq!(slow["terminationGracePeriodSeconds"], 3_660 + 60 + 15);
@@ -297,7 +297,7 @@ fn the_objects_follow_the_settings() {
     let volumes = &with_secrets["volumes"];
     assert_eq!((&volumes[1]["secret"], &volumes[2]["secret"]), (&secret("tls"), &secret("api")));
 
-    // A Service is a label in DNS; the service account is named as the Leases of the Router are.
+    // A Service name is a DNS label; the service account is named like the Leases of the Router.
     for (router, service) in [("a.b", "router-a-b-"), (&"x".repeat(60), &format!("router-{}-", "x".repeat(45)))] {
         let service_name = object(router, &plain, &base, Object::Service)["metadata"]["name"].take();
         let service_name = service_name.as_str().expect("a text");
@@ -322,7 +322,7 @@ async fn the_cluster_follows_the_routers() {
     let first = cluster.deployment("router-shard1").await;
     assert_eq!((&first["spec"]["replicas"], image(&first)), (&json!(2), json!("image:1")));
 
-    // The next process adopts them, and changes nothing that is right.
+    // The next process adopts the objects, and changes nothing that is correct.
     let mut runtime = cluster.runtime("image:1");
     assert_eq!(runtime.reconcile(&two).await, BTreeMap::new());
     assert_eq!(cluster.deployment("router-shard1").await["metadata"], first["metadata"]);
@@ -505,7 +505,7 @@ impl Pods {
             self.all.push(pod);
             return false;
         }
-        // One that is outdated, or too many, leaves if enough others are ready.
+        // A pod that is outdated, or surplus, leaves if enough others are ready.
         let is_spare = |pod: &Pod| pod.image != image || current > replicas;
         let leaving = self.all.iter_mut().find(|pod| pod.agent.state == InstanceState::Serving && is_spare(pod));
         match leaving {
@@ -524,8 +524,8 @@ fn has(router: &Router, address: IpAddr) -> bool {
     router.addresses().iter().any(|one| one.ip.parse() == Ok(address))
 }
 
-/// An image is changed, and the number of instances. All the time the Router's addresses are those of instances that serve, and as
-/// many as there should be.
+/// The image and the number of instances change. During that time, the Router's addresses are always those of serving instances,
+/// in the desired number.
 #[tokio::test]
 async fn a_rolling_change_loses_no_address() {
     let cluster = Running::cluster().await;

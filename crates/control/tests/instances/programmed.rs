@@ -213,7 +213,7 @@ async fn a_route_that_moves_is_judged_by_its_new_binding() {
     scene.report(&agent).await;
     scene.says("True Programmed").await;
 
-    // The binding is another one, which the instance has not applied.
+    // The binding has changed, and the instance has not applied it.
     let bindings = Api::<RouteBinding>::namespaced(scene.platform.client(Identity::user(USER_SCHEDULER)), "default");
     let patch = Patch::Merge(json!({"metadata": {"annotations": {"test": "changed"}}}));
     bindings.patch("web", &PatchParams::default(), &patch).await.expect("patched");

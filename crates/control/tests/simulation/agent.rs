@@ -1,4 +1,4 @@
-//! A simulated agent: it serves the Routes of its Router as the API shows them, and reports by its Lease.
+//! A simulated agent: it serves the Routes of its Router according to the API, and reports through its Lease.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! The simulated API: the real API server over a store in memory, which every commit leaves by way of [`Truth`].
+//! The simulated API: the real API server over a store in memory, whose commits all pass through [`Truth`].
 //!
-//! It behaves in one of two ways: as ours, or as Kubernetes, which has our kinds and none of their hooks, so that
-//! nothing is done in one transaction with a write and only resourceVersions are checked.
+//! It has one of two behaviors: that of Signpost, or that of Kubernetes, which has Signpost's kinds but none of their hooks, so
+//! that nothing is done in one transaction with a write and only resourceVersions are checked.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ pub enum Behaviour {
     Kubernetes,
 }
 
-/// The store of the API. What it commits is the truth.
+/// The store of the API. Its commits define the truth.
 #[derive(Clone)]
 pub struct Witness {
     memory: Memory,
@@ -82,7 +82,7 @@ impl Witness {
         let all = earlier.memory.list(&Key("/".into()), None, None, None).await.expect("listed");
         self.truth.lock().went_back(all.items, restored);
         if restored {
-            // First its revisions, as a restore does it: a Zone that is moved on must not have one that it had before.
+            // First its revisions, as a restore does: an advanced Zone must not have a revision that it had before.
             for revision in 0..2 * commits {
                 let mark = Write::Put { key: Key("/restored".into()), value: revision.to_string().into(), ttl: None };
                 earlier.commit(Txn { expect: Vec::new(), writes: vec![mark] }).await.expect("committed");
@@ -196,7 +196,7 @@ impl Api {
         self.store.lock().put(write);
     }
 
-    /// Forgets what was, as by a compaction, and ends all watches: one from before begins with 410.
+    /// Deletes the history, as in a compaction, and ends all watches: an earlier one begins with 410.
     pub async fn forget_history(&self) {
         let store = self.store.lock().clone();
         let newest = store.revision().await.expect("it is there");

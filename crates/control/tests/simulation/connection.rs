@@ -29,7 +29,7 @@ pub struct Weather {
     pub conflicts: u64,
     /// Requests that fail, and are not done.
     pub failures: u64,
-    /// Writes that are done and whose answers are lost.
+    /// Writes that succeed, but whose responses are lost.
     pub lost_answers: u64,
     /// Watches that end after an event.
     pub ended_watches: u64,
@@ -39,7 +39,7 @@ pub struct Weather {
     pub hung_watches: u64,
     /// Events that arrive together and twice, and in reverse order.
     pub disorder: u64,
-    /// Longest delay of a request, of its answer, and of an event, in milliseconds.
+    /// The longest delay of a request, of its response, and of an event, in milliseconds.
     pub lag_longest: u64,
 }
 
@@ -123,7 +123,8 @@ impl Connection {
         }
         self.lag(weather).await?;
         if writes {
-            // Else two leaders that differ would write against each other without end, and without any time.
+            // Otherwise, two leaders with different states would write against each other endlessly, without virtual time
+            // passing.
             sleep(Duration::from_millis(1)).await;
         }
         if self.chance(weather.failures) {
@@ -165,7 +166,7 @@ impl Connection {
         Ok(Response::from_parts(parts, Body::from_stream(events)))
     }
 
-    /// Counts a request of this kind, or refuses it.
+    /// Counts a request of this kind, or rejects it.
     fn begin(&self, kind: &str) -> Option<Response<Body>> {
         let mut state = self.state.lock();
         if !state.keeps_events && kind.ends_with(" events") {

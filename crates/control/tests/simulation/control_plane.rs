@@ -37,7 +37,7 @@ pub fn loops(
     let (scheduler, controller) = (connection.client(USER_SCHEDULER), connection.client(USER_CONTROLLER));
     let (platform, stop) = (settings(), CancellationToken::new());
     let world = World::new(&controller, world::Settings::of(platform.clone()));
-    // Renewed as rarely as it can be: that is most of what happens in calm.
+    // Renewed as rarely as possible: renewals are most of the events in calm.
     let lease = lease::Settings {
         duration: Duration::from_secs(120),
         renew: Duration::from_secs(55),

@@ -128,7 +128,7 @@ pub async fn live(seed: u64) {
     std::process::exit(0);
 }
 
-/// Gives all zones serials that are far ahead of the clock, as after a migration from serials that were counted otherwise.
+/// Gives all zones serials that are far ahead of the clock, as after a migration from serials with another scheme.
 fn put_ledger_ahead(api: &Api) {
     let now = Time(jiff::Timestamp::from_second(jiff::Timestamp::now().as_second()).expect("it is the time"));
     let shards = (1..=SHARDS).map(|number| (format!("shard{number}.{DOMAIN}"), "shard"));

@@ -40,7 +40,7 @@ const QUIET: Duration = Duration::from_secs(300);
 const SERVERS: [&str; 3] = ["ns1", "ns2", "ns3"];
 /// The processes that may lead.
 const PLANES: [&str; 3] = ["plane1", "plane2", "plane3"];
-/// The instances that come and go, each with its address, all of one Router.
+/// The instances that start and stop, each with its address, all of one Router.
 const AGENTS: [(&str, Ipv4Addr); 2] =
     [("agent1", Ipv4Addr::new(10, 55, 0, 1)), ("agent2", Ipv4Addr::new(10, 55, 0, 2))];
 /// A serial that is ahead of every clock.

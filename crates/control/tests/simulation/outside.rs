@@ -36,7 +36,7 @@ pub struct Answering {
 /// An instance of a Router.
 #[derive(Clone)]
 pub struct Instance {
-    /// The identifier of the Route that each name leads to.
+    /// The identifier of the Route to which each name resolves.
     pub serves: BTreeMap<String, String>,
     /// Since when it runs.
     pub since: Duration,

@@ -135,7 +135,7 @@ impl Life {
     async fn create_route(&mut self) -> String {
         self.made += 1;
         let namespace = *self.chance.one_of(&NAMESPACES).expect("some");
-        // A few names that come again, and a few pairs whose default labels are the same.
+        // A few recurring names, and a few pairs whose default labels are the same.
         let name = match self.chance.below(3) {
             0 => format!("app{}", self.chance.below(6)),
             1 => format!("eu-app{}", self.chance.below(4)),
@@ -213,7 +213,7 @@ impl Life {
         self.write(format!("{}{name}", router::ROUTER.key_prefix), api.delete(name, &parameters)).await;
     }
 
-    /// Writes as a person does: it succeeds, or is refused.
+    /// Writes as a user does: the write succeeds, or is rejected.
     async fn write<T>(&self, key: String, write: impl Future<Output = kube::Result<T>>) {
         self.truth.lock().admin_writes = Some(key.clone());
         let result = pin!(write).await;

@@ -35,7 +35,7 @@ pub struct Register {
 struct State {
     former_names: HashMap<ObjectKey, Vec<FormerName>>,
     count: usize,
-    /// The table before this one, which query threads may still mark.
+    /// The table before this one, in which query threads may still record.
     before: Option<Arc<LastQueried>>,
 }
 

@@ -1,4 +1,4 @@
-//! Changed aliases that no version of the alias zone is known to hold yet.
+//! Changed aliases that are not known to be in any version of the alias zone yet.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use crate::compiler::Digest;
 use crate::compiler::inputs::BindingInput;
 use signpost_dns::zone::Serial;
 
-/// Changes that wait for a version, from which on several of one alias count as one.
+/// The number of waiting changes from which several changes of one alias are merged.
 const CHANGES_MAX: usize = 65_536;
 
 /// The changes, oldest first.
@@ -25,8 +25,8 @@ pub struct AliasChange {
     pub binding: Option<Arc<BindingInput>>,
     /// The zone's digest after that.
     pub after: Digest,
-    /// The zone's newest version then. One before it may have had the same contents, and does not count: who deletes a Route and makes
-    /// it again brings the zone back to a state that it was in, but not back to that version.
+    /// The zone's newest version then. An earlier one may have had the same contents, and does not count: deleting and
+    /// re-creating a Route brings the zone back to an earlier state, but not to the earlier version.
     pub since: Option<Serial>,
 }
 

@@ -1,4 +1,4 @@
-//! Which serial the next version of a zone has.
+//! The choice of the serial for a zone's next version.
 
 use k8s_openapi::jiff::Timestamp;
 
@@ -115,7 +115,7 @@ mod tests {
             assert_eq!((versions.len(), &versions[0]["digest"]), (VERSIONS_MAX, &versions[1]["digest"]));
             Serial(u32::try_from(versions[0]["serial"].as_u64().expect("a number")).expect("32 bits"))
         };
-        // One that counts from a date, one that counts from the clock, one about to wrap around, one of long ago.
+        // A serial from a date, one from the clock, one about to wrap around, and an old one.
         for (serial, at) in [
             (2_026_112_116, "2026-11-21T12:00:00Z"),
             (1_795_262_400, "2026-11-21T12:00:00Z"),

@@ -50,7 +50,7 @@ const BURST: Duration = Duration::from_secs(60);
 pub struct Hold<V> {
     rules: Rules,
     held: BTreeMap<Box<str>, Option<Arc<V>>>,
-    /// Sum of a digest for each that is held.
+    /// The sum of a digest for each held object.
     sum: Digest,
     began: Option<HoldStart>,
     /// The times of the watched losses of the last minute, and whether they were applied.
@@ -122,7 +122,7 @@ pub struct Held {
     pub count: usize,
     /// The largest number of objects known at once since the hold began, including the held ones.
     pub known: usize,
-    /// The first of them by name, at most [`NAMES_MAX`].
+    /// The first names of the held objects, at most [`NAMES_MAX`].
     pub names: Vec<String>,
     /// The decision on this set.
     pub decision: Option<Decision>,
@@ -349,7 +349,7 @@ mod tests {
         let start = Instant::now();
         for (rules, known, gap, count, first_held) in [
             (Rules::routers(25), 8, 0, 8, Some(4)),
-            // Over the share, and fewer than an accident takes.
+            // Over the share, but below the minimum for an accident.
             (Rules::routers(25), 4, 0, 4, None),
             (Rules::routers(25), 100, 0, 26, Some(25)),
             (Rules::routers(25), 8, 61, 8, None),
@@ -408,7 +408,7 @@ mod tests {
         grown.release("o000");
         grown.release("o001");
         assert_eq!(grown.held(&Decisions::new()), None);
-        // Gone, and there without an address, are two things.
+        // Deleted, and existing without an address, are different states.
         let mut emptied: Hold<()> = Hold::new(Rules::routers(25));
         emptied.apply_list(9, [("o000".into(), Some(Arc::new(())))].into());
         assert_ne!(id(&emptied), id(&of(9, 0..1)));

@@ -1,5 +1,5 @@
-//! The [`Hold`]s of both kinds: which changes of objects a name server accepts, and which losses it holds back, given the objects
-//! that its zones are made from.
+//! The [`Hold`]s of both kinds: the changes of objects that a name server accepts, and the losses that it holds, given the
+//! objects of its zones.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -120,13 +120,13 @@ pub struct Holds {
     bindings: Hold<BindingInput>,
     share_percent: watch::Receiver<u32>,
     decisions: watch::Receiver<Arc<Decisions>>,
-    /// The holds that were logged, with their numbers of objects, and when.
+    /// The logged holds, with their numbers of objects, and the time.
     logged: (Vec<(String, Option<Decision>, usize)>, Instant),
     /// The time of the next list, and the wait before it.
     relist: Option<(Instant, Duration)>,
-    /// The objects that are held by the last-good state.
+    /// The objects that are held according to the last-known-good state.
     stored: HashSet<StoredHold>,
-    /// The sums and the names of the holds there.
+    /// The sums and the names of the stored holds.
     stored_sums: [(Digest, Digest); 2],
 }
 
@@ -218,7 +218,7 @@ impl Holds {
         self.routers.held(&decisions).into_iter().chain(self.bindings.held(&decisions)).collect()
     }
 
-    /// Records the holds in the last-good state, so that they survive a restart.
+    /// Stores the holds in the last-known-good state, so that they survive a restart.
     pub fn store(&mut self, journal: &mut Vec<JournalEntry>) {
         let sums = [self.routers.sums(), self.bindings.sums()];
         if self.stored_sums == sums {

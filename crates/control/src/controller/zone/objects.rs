@@ -93,8 +93,8 @@ pub fn put_all<I: Reduced>(platform: &mut Platform, change: &Change<I>, changes:
     });
 }
 
-/// Calls `on` for each object of a change, with its value or, if it was deleted, `None`; but not for those that a list lacks, since
-/// these are judged together.
+/// Calls `on` for each object of a change, with its value or, if it was deleted, `None`; but not for those that a list lacks,
+/// because these are assessed together.
 pub fn each<V>(change: &Change<V>, mut on: impl FnMut(&ObjectKey, Option<&Arc<V>>)) {
     match change {
         Change::Applied(applied) => on(&applied.key, Some(&applied.now)),

@@ -17,13 +17,13 @@ use signpost_dns::wire::RecordType;
 use signpost_dns::zone::check::{self, Severity};
 use signpost_dns::zone::{OwnerChange, Serial, Zone};
 
-/// A shard's zone, with the states that it has yet to come to.
+/// A shard's zone, with its pending states.
 pub struct Shard {
     /// The Router at the start of the timeline.
     router: Arc<RouterInput>,
     /// The former names at the start of the timeline.
     former_names: FormerNames,
-    /// The digest of what the Router at the end of the timeline contributes.
+    /// The digest of the contribution of the Router at the end of the timeline.
     own: Digest,
     /// The states of the zone.
     pub timeline: VersionHistory<Step>,
@@ -147,7 +147,7 @@ pub fn build_shard(
     let servers = settings.name_servers().iter();
     own_labels.extend(servers.filter_map(|server| former_names::top_label(&server.name, &router.apex)));
     let mut contents = shard::zone(made.records, settings, serial.0);
-    // Without further records a zone is good by construction.
+    // Without further records, a zone is always valid.
     if !router.records.is_empty()
         && let Some(fault) =
             check::check(&contents).into_iter().find(|finding| finding.code.severity() == Severity::Error)

@@ -130,7 +130,7 @@ impl Status {
     }
 
     pub(super) fn set_last_good(&self, failing: Arc<AtomicBool>) {
-        // As for the informers: one loop over one status.
+        // As for the informers: each status has one loop.
         let _ = self.last_good_failing.set(failing);
     }
 

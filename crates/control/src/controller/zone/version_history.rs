@@ -25,7 +25,7 @@ use signpost_dns::zone::Serial;
 /// The time for which a state waits for its serial. A write to the API takes some milliseconds; a second is an acceptable delay
 /// without a leading controller.
 pub const SERIAL_WAIT_MAX: Duration = Duration::from_secs(1);
-/// Most steps that wait. Beyond, all are published at once: some seconds of the fastest bulk load.
+/// The most waiting steps. Beyond it, all are published at once: some seconds of the fastest bulk load.
 pub const STEPS_MAX: usize = 65_536;
 /// The lag of a zone's first provisional serial behind the clock, in seconds: large enough that the ledger's serial, which is the
 /// clock's, is newer for any difference between the clocks, and replaces it.
@@ -43,7 +43,7 @@ pub struct Published {
     pub digest: Digest,
     /// Under which configuration it was made.
     pub config: Digest,
-    /// Whether the serial is our own, not the ledger's.
+    /// Whether the serial is provisional, not the ledger's.
     pub provisional: bool,
 }
 
@@ -51,14 +51,14 @@ pub struct Published {
 #[derive(Debug, Clone)]
 pub struct VersionHistory<S> {
     published: Option<Published>,
-    /// Whether that is answered from in this process; not so after a restart, or while a zone file has the apex.
+    /// Whether this process serves the version; false after a restart, or while a zone file has the apex.
     served: bool,
     /// The state before the first step: the published one, or the state when the zone was first known.
     start: Digest,
     start_at: Instant,
     steps: VecDeque<Step<S>>,
     ledger: Versions,
-    /// A serial that others may know the zone by from before; a provisional one is newer.
+    /// A serial under which others may know the zone; a provisional one is newer.
     before: Option<Serial>,
 }
 
@@ -161,7 +161,7 @@ impl<S> VersionHistory<S> {
                 (false, _) => own(next),
             };
         }
-        // The ledger means this state, but by a serial that we are past. It will not name another for it.
+        // The ledger contains this state, but under a serial that this server has passed. It will not assign another one.
         if self.ledger.first().is_some_and(|(_, digest)| *digest == self.digest()) {
             return own(next);
         }

@@ -38,7 +38,7 @@ pub struct Zones {
     ledger: NameMap<Versions>,
     /// The published versions of zones from before a restart or a removal, so that they return with a newer serial.
     remembered: NameMap<Published>,
-    /// No shard's zone is published where a file serves.
+    /// The apexes of zone files: no shard's zone is published there.
     files: FileZones,
     /// Apexes of deleted shards whose zone may still be in the map of zones.
     gone: NameSet,
@@ -108,7 +108,7 @@ impl Zones {
     ) -> (Self, Output) {
         let (mut zones, built) = Self::of(platform, settings, published, restored, now);
         zones.set_files(files);
-        // The zones never served yet stay dirty, and wait for the ledger as any new one.
+        // Zones that were never served stay dirty, and wait for the ledger like new ones.
         let apexes: Vec<Name> = zones.dirty.iter().cloned().collect();
         let output = zones.publish(apexes, PublishTrigger::Resume(built), unix_now);
         (zones, output)
@@ -153,7 +153,7 @@ impl Zones {
             let made = shard::compile(router, former_names, &mut diagnostics);
             let digest = made.digest;
             let last = remembered.get(&router.apex).filter(|last| last.config == *config && last.digest == digest);
-            // What is wrong with further records is found by making the zone.
+            // Problems of further records are found by building the zone.
             if last.is_some() && router.records.is_empty() && served.contains_key(&router.apex) {
                 return (digest, RestoredZone::Served);
             }
@@ -338,7 +338,7 @@ impl Zones {
             self.remembered.remove(apex);
             output.serials.push((apex.clone(), None, None));
         } else if let Some(last) = self.remembered.get(apex) {
-            // Its serial is kept, its zone is not served any more.
+            // Its serial is kept, but its zone is no longer served.
             output.serials.push((apex.clone(), Some(*last), None));
         }
         if self.remembered.len() > REMEMBERED_MAX {
@@ -455,7 +455,7 @@ impl Large {
     }
 
     fn publish(&mut self, steps: usize, published: Published, settings: &Settings, output: &mut Output) {
-        // Of several changes of one owner the last one holds.
+        // Of several changes of one owner, the last one counts.
         let mut changes: NameMap<OwnerChange> = NameMap::default();
         let top = self.kind.apex_change(settings, published.serial.0);
         for change in self.timeline.publish(steps, published).flatten().chain([top]) {
@@ -469,7 +469,7 @@ impl Large {
 }
 
 impl Counters {
-    /// Counts a decision, and notes when to look again. The answer is what to publish.
+    /// Counts a decision, and schedules the next check. Returns what to publish.
     fn note(
         &mut self,
         decision: Decision,
@@ -493,7 +493,7 @@ impl Counters {
 
 /// The reason for checking zones.
 enum PublishTrigger {
-    /// This process has just started; these zones of shards are made already.
+    /// The process has just started; these zones of shards are built already.
     Resume(NameMap<Built>),
     /// Something may be due.
     Due(Instant),

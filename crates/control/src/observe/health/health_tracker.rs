@@ -26,7 +26,7 @@ pub struct HealthTracker {
     rise: u32,
     fall: u32,
     verdict: Option<bool>,
-    /// Outcomes in a row that speak against the verdict.
+    /// The outcomes in a row that contradict the verdict.
     against: u32,
     falls: VecDeque<Instant>,
 }
@@ -47,7 +47,7 @@ impl HealthTracker {
         (self.rise, self.fall) = (rise.max(1), fall.max(1));
     }
 
-    /// Takes in an outcome; whether that changed the verdict.
+    /// Records an outcome; returns whether that changed the verdict.
     pub fn take(&mut self, good: bool, now: Instant) -> bool {
         while self.falls.front().is_some_and(|at| now.duration_since(*at) > FLAPPING) {
             self.falls.pop_front();
@@ -116,10 +116,10 @@ mod tests {
             (2, 3, Some(true), "---", "uud"),
             (2, 3, Some(false), "+-++", "dddu"),
             (1, 1, None, "+-+", "udu"),
-            // The second fall within ten minutes doubles the way back, the third again.
+            // The second fall within ten minutes doubles the outcomes needed, the third doubles them again.
             (1, 1, None, "+-+-++-++++", "ududduddddu"),
             (2, 1, None, "+-++-++++", "udduddddu"),
-            // After a quiet time a fall is the first again.
+            // After a quiet time, a fall counts as the first again.
             (1, 1, None, "+-+_-+", "uduudu"),
         ] {
             let mut tracker = HealthTracker::new(rise, fall, before);

@@ -10,7 +10,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-/// Most addresses that have a series of their own; those of further Routers are not shown.
+/// The most addresses with a series of their own; those of further Routers are not shown.
 const ADDRESSES_MAX: usize = 2000;
 
 /// The numbers; clones share them.
@@ -49,7 +49,7 @@ impl Metrics {
 
     /// Sets whether all of a Router's addresses are in answers because too few are healthy.
     pub(super) fn set_panic(&self, router: &str, panic: bool) {
-        // A Router whose addresses are not shown is not either.
+        // A Router is shown only if its addresses are.
         if self.shown.lock().contains_key(router) {
             self.panic.get_or_create(&[("router", router.to_owned())]).set(i64::from(panic));
         }

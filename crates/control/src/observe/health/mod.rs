@@ -45,7 +45,7 @@ pub struct Settings {
     pub panic_percent: u32,
 }
 
-/// Probes until `stop`, which the end of this process's leadership is, too.
+/// Probes until `stop`, which also ends with this process's leadership.
 pub async fn run(world: World, settings: Settings, metrics: Metrics, stop: CancellationToken) {
     let (routers, mut changes) = world.routers.read();
     let observations = world.observations;

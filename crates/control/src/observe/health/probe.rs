@@ -63,7 +63,7 @@ pub enum ProbeError {
     /// There was no answer in time.
     #[error("no answer within {} s", .0.as_secs())]
     Timeout(Duration),
-    /// The answer has another status than those that are expected.
+    /// The response has an unexpected status.
     #[error("answered with HTTP status {0}")]
     Status(u16),
     /// The prober panicked.
@@ -75,7 +75,7 @@ pub enum ProbeError {
 #[derive(Default)]
 pub struct Clients {
     plain: OnceLock<Result<reqwest::Client, ProbeError>>,
-    /// Trust in the system's authorities; a clone shares it.
+    /// The trust in the system's authorities; clones share it.
     trust: OnceLock<ClientConfig>,
 }
 
@@ -94,11 +94,11 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Gets ready to probe `address`.
+    /// Prepares a probe of `address`.
     ///
     /// # Errors
     ///
-    /// [`ProbeError::Unusable`]: no client can be made.
+    /// [`ProbeError::Unusable`]: the client cannot be created.
     pub fn new(address: IpAddr, check: Check, clients: &Clients) -> Result<Self, ProbeError> {
         let address = SocketAddr::new(address, check.port);
         let client = match check.kind {
@@ -253,7 +253,7 @@ mod tests {
     }
 
     async fn probe(check: Value) -> Result<(), ProbeError> {
-        // As the daemon does at its start; another test may have been faster.
+        // The daemon does this at its start; another test may have done it first.
         let _ = aws_lc_rs::default_provider().install_default();
         let check = Check::new(&serde_json::from_value(check).expect("a check"));
         let address = "127.0.0.1".parse().expect("an address");

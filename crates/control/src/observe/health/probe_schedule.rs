@@ -35,7 +35,7 @@ const ERROR_LENGTH_MAX: usize = 200;
 /// A Router and one of its addresses.
 pub type Key = (String, IpAddr);
 
-/// Each Router has its share of the places for probes: one whose addresses do not answer keeps only its own waiting.
+/// Each Router has its share of the permits for probes: one with unresponsive addresses delays only its own probes.
 impl Item for Key {
     type Owner = String;
 
@@ -136,7 +136,7 @@ impl ProbeSchedule {
         }
         let router = self.routers.entry(name.to_owned()).or_default();
         let Some(check) = &object.spec.health_check else {
-            // Its verdicts are to go; nothing is probed any more.
+            // Its verdicts must be removed; nothing is probed any more.
             router.subjects.keys().for_each(|ip| self.queue.forget(&(name.to_owned(), *ip)));
             *router = Checked::default();
             self.metrics.forget(name);
@@ -210,7 +210,7 @@ impl ProbeSchedule {
         let Some(router) = self.routers.get_mut(name) else { return };
         let (Some(check), Some(subject)) = (&router.check, router.subjects.get_mut(ip)) else { return };
         if self.queue.has(key) {
-            // It was away in between and is another one now.
+            // The Router was deleted and re-created differently.
             return;
         }
         let interval = Duration::from_secs(u64::from(check.interval_seconds.max(1)));
@@ -349,7 +349,7 @@ mod tests {
         assert!(schedule.next_findings(now).is_none());
         assert!(schedule.next_findings(now + SETTLE).is_none(), "nothing has changed since");
 
-        // One bad outcome is none; the second in a row is written, with the reason.
+        // A single bad outcome does not count; the second in a row is written, with the reason.
         let is_good = |ip: &IpAddr| ip.to_string() != "192.0.2.2";
         let now = now + Duration::from_secs(10);
         assert_eq!(probe_all(&mut schedule, now, is_good), 2);
@@ -361,7 +361,7 @@ mod tests {
         assert_eq!(findings.addresses[1].error.as_deref(), Some("refused"));
         assert!(schedule.next_findings(now + SETTLE).is_none());
 
-        // Without a check the verdicts go, and no probe is left.
+        // Without a health check, the verdicts are removed, and no probe is left.
         let reported =
             json!({"addresses": [{"ip": "192.0.2.1", "health": "healthy", "since": "2026-01-01T00:00:00Z"}]});
         schedule.take_change(applied(router(&["192.0.2.1"], Value::Null, reported)), now, TIME);
@@ -453,7 +453,7 @@ mod tests {
             .find(|(name, _)| name == "healthy")
             .expect("its verdicts are to be written");
         assert!(findings.addresses.iter().all(|found| found.health == AddressHealthState::Healthy), "{name}");
-        // And it is probed on, an interval later, while they hang on.
+        // Its probes continue, an interval later, while the others still hang.
         let later = now + Duration::from_secs(5);
         assert_eq!(schedule.next_probe(later).map(|(key, _)| key.0).as_deref(), Some("healthy"));
     }

@@ -32,7 +32,7 @@ pub struct AuthoritativeServers {
     pub port: u16,
     /// The time limit for one response.
     pub patience: Duration,
-    /// Whether private addresses and those of this machine are queried, too.
+    /// Whether private addresses and those of this machine are also queried.
     pub private: bool,
 }
 

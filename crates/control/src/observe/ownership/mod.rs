@@ -39,13 +39,13 @@ pub mod authorities;
 pub mod challenge;
 mod reach;
 
-/// The wait before a host that is not verified is queried again, at first.
+/// The first wait before a host that is not verified is queried again.
 const RETRY_FIRST: Duration = Duration::from_secs(5);
-/// The time for a Route to be placed whose host may be the name that the platform is to give it, which needs no proof.
+/// The time for the placement of a Route whose host may be its system name, which needs no verification.
 const OWN_WAIT: Duration = Duration::from_secs(5);
 /// The longest wait before a host that is not verified, or has lost its record, is queried again.
 const RETRY_LONGEST: Duration = Duration::from_secs(300);
-/// The time for the queries of one host: longer counts as no record.
+/// The time limit for the queries of one host: after it, the record counts as missing.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(30);
 /// The time for reading a Route.
 const READ_TIMEOUT: Duration = Duration::from_secs(15);
@@ -59,9 +59,9 @@ pub struct OwnershipCheck {
     pub key: Key,
     /// The servers that are queried.
     pub authorities: AuthoritativeServers,
-    /// The time after which a record that was found is queried again, about.
+    /// The approximate time after which a found record is queried again.
     pub interval: Duration,
-    /// The time for which a host stays admitted after its record was found last.
+    /// The time for which a host stays admitted after its record was last found.
     pub grace: Duration,
 }
 
@@ -76,14 +76,14 @@ pub fn metrics() -> Metrics {
 pub struct HostTarget {
     uid: Uid,
     host: String,
-    /// Whether it is not placed yet, and its host begins as the name does that the platform is to give it.
+    /// Whether it is not placed yet, and its host may be its system name.
     may_be_own: bool,
     /// Whether its status has a challenge and the condition.
     is_reported: bool,
 }
 
 impl HostTarget {
-    /// Returns none for a host that is the name which the platform has given the Route in the zone of its Router.
+    /// Returns `None` for a host that is the Route's system name in the zone of its Router.
     fn new(key: &ObjectKey, route: &RouteInfo) -> Option<Self> {
         let host = route.host.as_deref().filter(|_| !route.host_is_system)?;
         let namespace = key.namespace();
@@ -153,7 +153,7 @@ impl RouteCheck for OwnershipCheck {
             },
             Err(error) => Proof::Missing(format!("{} is no name that could be asked for: {error}", challenge.name)),
         };
-        // It may have changed while its name servers took their time.
+        // The Route may have changed during the queries.
         let Some(route) = routes.get_opt(&key.name).await? else { return Ok(None) };
         if HostTarget::new(key, &RouteInfo::new(&route)).as_ref() != Some(target) {
             return Ok(None);
@@ -206,7 +206,7 @@ fn evaluate(
     let until = challenge.verified_until.as_ref().map(|until| until.0);
     let (is_true, reason, message) = match proof {
         Proof::Found => {
-            // Written now and then only: the rest of the grace period is long.
+            // Written only at intervals: the rest of the grace period is long.
             let renew = until.is_none_or(|until| now + (end.duration_since(now) * 3 / 4) > until);
             if renew {
                 challenge.verified_until = Some(Time(end));

@@ -1,6 +1,6 @@
-//! Addresses that owners of hosts may let this process query.
+//! The addresses that owners of hosts may let this process query.
 //!
-//! A host's owner chooses the addresses of its name servers. Without a bound that makes this process a prober of networks that the
+//! A host's owner chooses the addresses of its name servers. Without a restriction, this process would probe networks that the
 //! owner cannot reach: private ones, and the services of this machine. So only public addresses of other machines are queried,
 //! unless the operator allows others.
 
@@ -43,7 +43,7 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
     let segments = address.segments();
     let embedded = |high: u16, low: u16| is_public_v4(Ipv4Addr::from(u32::from(high) << 16 | u32::from(low)));
     match segments {
-        // Addresses that lead to an IPv4 address: NAT64 (RFC 6052) and 6to4 (RFC 3056).
+        // Addresses that embed an IPv4 address: NAT64 (RFC 6052) and 6to4 (RFC 3056).
         [0x64, 0xff9b, 0, 0, 0, 0, high, low] => embedded(high, low),
         [0x2002, high, low, ..] => embedded(high, low),
         // Teredo, ORCHID, benchmarks and other protocol assignments (RFC 2928).

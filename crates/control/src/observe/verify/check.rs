@@ -226,7 +226,7 @@ fn check_answer(question: &Question, expected: &Expected, reply: &Response) -> R
             let of_type = |address: &&IpAddr| address.is_ipv6() == (question.rtype == RecordType::AAAA);
             let wanted: Vec<&IpAddr> = addresses.iter().filter(of_type).collect();
             let known = |data: &Data| matches!(data, Data::Address(address) if wanted.contains(&address));
-            // Weights act by inclusion, so that some of the addresses are as right as all.
+            // Weights select a subset, so some of the addresses are as correct as all.
             reply.answers.is_empty() == wanted.is_empty() && reply.answers.iter().all(|record| known(&record.data))
         }
         Expected::Alias(target) => {
@@ -281,7 +281,7 @@ fn record_text(data: &Data) -> String {
     }
 }
 
-/// The start of the label that shows the wildcard's answer; random digits follow.
+/// The start of the label for a query of the wildcard; random digits follow.
 pub const PROBE_LABEL: &str = "signpost-probe-";
 
 /// Returns a name without the trailing dot. A label of [`PROBE_LABEL`] becomes the wildcard.
@@ -334,8 +334,8 @@ mod tests {
         vec![Say::Records(vec![Data::Cname(name(target))])]
     }
 
-    /// Runs a check of a server that answers this for SOA, A, AAAA and CNAME. The result is the serial and what is wrong with the
-    /// witness and with the name.
+    /// Runs a check of a server with these answers for SOA, A, AAAA, and CNAME. Returns the serial and the faults of the witness
+    /// and of the name.
     async fn check(answers: [Vec<Say>; 4], stale: StaleSerialPolicy) -> Result<(u32, [Option<String>; 2]), String> {
         let patience = if answers.iter().any(|all| matches!(all[..], [Say::Nothing])) {
             Duration::from_millis(50)
@@ -375,7 +375,7 @@ mod tests {
             (good(soa(6)), Stop, Ok((6, [neither, neither]))),
             (good(soa(7 + (1 << 31))), Stop, Ok((7 + (1 << 31), [neither, neither]))),
             (good(soa(6)), Query, Ok((6, [right, right]))),
-            // One address of two may be all there was in the older version.
+            // The older version may have had only one of the two addresses.
             (good(soa(6)), QueryAll, Ok((6, [Some("WrongAnswer answers 192.0.2.2 for x.s.example A"), right]))),
             (
                 with(1, records("192.0.2.1 192.0.2.9")),

@@ -1,6 +1,6 @@
-//! The checks of name verification: which are due, what each queries, and what follows from its answers. Pure.
+//! The checks of name verification: their schedule, their queries, and the results of their answers. Pure.
 //!
-//! Checks that something waits for go first, so that a great number of zones that are due delays no new route.
+//! Checks with waiting names go first, so that many due zones do not delay new routes.
 
 use std::time::Duration;
 
@@ -13,21 +13,21 @@ use crate::world::expectation::Expected;
 use signpost_dns::wire::Name;
 use signpost_dns::zone::Serial;
 
-/// The maximum number of names with answers of their own in one check; of more, others in the next.
+/// The maximum number of names with answers of their own in one check; the next check covers others.
 const OWN_ANSWERS_MAX: usize = 8;
-/// The maximum number of names of a server and a kind of zone that are kept as wrong: more are found again when some of these are
-/// right.
+/// The maximum number of recorded wrong names of a server and a kind of zone: further ones are found again when some of these are
+/// correct.
 const FAILING_MAX: usize = 1024;
 /// The routes from which one is chosen whose alias represents the alias zone.
 const WITNESSES: usize = 64;
-/// The least time between two checks of a server and a zone that are right: under steady change one check verifies all that has
-/// come meanwhile.
+/// The minimum time between two correct checks of a server and a zone: under steady change, one check verifies all names that
+/// arrived meanwhile.
 const GAP: Duration = Duration::from_millis(20);
-/// The longest wait between checks of the alias zone on a server that has failed. Every server has that zone, so this is how
-/// soon a server that answers again is found, at two or three queries per second for each that does not.
+/// The longest wait between checks of the alias zone on a failed server. Every server has that zone, so this is the delay until a
+/// recovery is noticed, at two or three queries per second for each failed server.
 const ALIAS_RETRY: Duration = Duration::from_secs(1);
-/// The least time between two checks of all that failed on a server that answers again, so that a server that answers now and
-/// then is not queried about all of it each time.
+/// The minimum time between two checks of all failed names on a server that responds again, so that an intermittent server is not
+/// queried about all of them each time.
 const RECHECK_GAP: Duration = Duration::from_secs(1);
 
 /// A check to be carried out.
@@ -145,7 +145,7 @@ impl VerificationState {
         match found {
             _ if !is_alias => self.queue_shard(apex),
             Some(found) => self.reach(server, found),
-            // The next right check counts for all that waits.
+            // The next correct check counts for all waiting names.
             None => self.waiting.reached[server] = None,
         }
         if is_news {
@@ -174,10 +174,10 @@ impl VerificationState {
         let (is_failing, is_silent) = (state.is_failing(), state.is_silent());
         let wait = state.wait(interval);
         let wait = match is_failing {
-            // Between three quarters and five quarters, so that zones part that were first checked together.
+            // Between three quarters and five quarters, so that zones that were first checked together drift apart.
             false => wait.mul_f64(0.75 + (random >> 32) as f64 / f64::from(u32::MAX) / 2.0),
             true if is_alias => wait.min(ALIAS_RETRY),
-            // The alias zone shows when the server answers again. Checks of thousands of zones would only wait meanwhile.
+            // The alias zone shows when the server responds again. Checks of thousands of zones would only wait meanwhile.
             true if is_silent && is_alias_silent => wait.max(interval),
             true => wait,
         };

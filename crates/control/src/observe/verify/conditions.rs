@@ -30,7 +30,7 @@ use signpost_api::v1alpha1::router::{NO_ACTIVE_ADDRESS, ZONE_PUBLISHED};
 use signpost_dns::wire::Name;
 use signpost_dns::zone::Serial;
 
-/// The servers that a message names; of more it has the number.
+/// The servers that a message names; the others are counted.
 const SERVERS_NAMED_MAX: usize = 4;
 const NO_NAME_SERVER: &str =
     "no name server is listed with an address to ask: set nameserver or verify.server in the configuration";
@@ -107,7 +107,7 @@ impl VerificationState {
             true => Some(no_active_address(RESOLVABLE, &shard.router.name)),
             false => self.resolvable((label, route), (&apex, shard), host, is_late, time),
         };
-        // Both are reported at once, unless that takes too long.
+        // Both are reported together, unless that takes too long.
         let published = (resolvable.is_some() || is_late).then_some(published);
         DesiredConditions { published, resolvable }
     }
@@ -208,7 +208,7 @@ impl VerificationState {
             match entry.state.state(serial) {
                 State::Right => {}
                 State::Unknown => return None,
-                // Where no DeletionHold is known, the version counts: a zone has more than addresses.
+                // Without a known DeletionHold, the version counts: a zone has more than addresses.
                 State::Failed(_) if has_deletion_hold && entry.state.is_same() => is_old = true,
                 State::Failed(fault) => faults.push(ServerFault { server, fault, apex, need: serial }),
             }
@@ -218,7 +218,7 @@ impl VerificationState {
         }
         let servers = list(self.config.servers.iter().map(Server::to_string), self.config.servers.len(), ", ");
         let answer = if self.config.servers.len() == 1 { "answers" } else { "answer" };
-        // Every tenant may read it, and a DeletionHold is the operator's: it is not named.
+        // The message omits the DeletionHold, because every tenant may read the message, but a DeletionHold is the operator's.
         let message = match is_old {
             false => format!("{servers} {answer} for {zone} from serial {serial} on"),
             true => format!(
@@ -260,7 +260,8 @@ impl VerificationState {
             if **fault != Fault::OldSerial {
                 return format!("{server} {fault}");
             }
-            // Without the serial that the server has: it may change with every check, and this is written to each Route of the zone.
+            // The message omits the server's serial: it can change with every check, and the message is written to each Route of
+            // the zone.
             let held = match self.has_deletion_hold(apex) {
                 true => {
                     ", while a DeletionHold holds back what was deleted, and has not answered for the name as it should"

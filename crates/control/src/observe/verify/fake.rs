@@ -1,4 +1,4 @@
-//! A name server of tests: real sockets on a free port of the loopback, and answers to order.
+//! A name server for tests: real sockets on a free port of the loopback, and configurable answers.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;

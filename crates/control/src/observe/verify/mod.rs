@@ -73,13 +73,13 @@ pub struct Settings {
     pub servers: Option<Vec<Server>>,
     /// The time for a name server to answer one query.
     pub timeout: Duration,
-    /// The time after which a zone whose answers are right is checked again, about.
+    /// The approximate time after which a zone with correct answers is checked again.
     pub interval: Duration,
     /// The apexes of the zones that this process serves from files.
     pub files: watch::Receiver<Arc<BTreeSet<Name>>>,
 }
 
-/// Verifies names until `stop`, and puts what it finds into the World's observations.
+/// Verifies names until `stop`, and stores the findings in the World's observations.
 pub async fn run(
     world: World,
     platform: Arc<compiler::Settings>,
@@ -139,7 +139,8 @@ struct Verifier {
     observations: Arc<Observations>,
     metrics: Metrics,
     state: VerificationState,
-    /// The bound Routes whose names were in no zone when they changed, or were another Route's, and when that is too long.
+    /// The bound Routes whose names were in no zone when they changed, or were another Route's, with the time at which that is
+    /// too long.
     without_alias: BTreeSet<(Instant, ObjectKey)>,
     checks: JoinSet<(Job, Result<CheckResult, Fault>)>,
     queries: TokenBucket,
@@ -149,7 +150,7 @@ impl Verifier {
     fn take_update(&mut self, feed: &ZoneFeed) {
         let now = Instant::now();
         let update = feed.take();
-        // A zone elsewhere may take hosts of routes, or release them; one of the platform's domain has none.
+        // A zone outside the platform's domain can contain or release hosts of routes; one inside has none.
         let comes_or_goes = |(apex, shard): (&Name, &Option<_>)| {
             self.state.is_other_elsewhere(apex, shard.is_some()).then(|| check::text(apex))
         };
@@ -192,7 +193,7 @@ impl Verifier {
         binding.is_some_and(|binding| *binding.key == *binding_key(key.namespace(), &key.name))
     }
 
-    /// Computes the conditions that may have changed, as long as more findings may wait. Returns whether there are more.
+    /// Computes the conditions that may have changed, while more findings may wait. Returns whether there are more.
     fn compute_conditions(&mut self) -> bool {
         let now = Instant::now();
         for _ in 0..ROUTES_IN_A_ROW {
@@ -272,7 +273,7 @@ impl Verifier {
         span.with("signpost.label", label).with("signpost.resolvable", "true").end();
     }
 
-    /// Starts the checks that are due, as many as the rate of queries allows.
+    /// Starts the due checks, as many as the query rate allows.
     fn start_checks(&mut self) {
         let now = Instant::now();
         while self.checks.len() < IN_FLIGHT_MAX && self.queries.opens_at(now) <= now {
@@ -326,7 +327,7 @@ fn entered(deletion_holds: &Store<DeletionHold>) -> BTreeMap<String, DeletionHol
 #[derive(Debug)]
 struct TokenBucket {
     per_second: u32,
-    /// The time at which all that was taken is refilled.
+    /// The time at which all used tokens are refilled.
     full_at: Option<Instant>,
 }
 

@@ -6,9 +6,9 @@
 //!      └─────wrong──► in doubt ──still wrong, for a while──► Failed
 //! ```
 //!
-//! A single failure is doubt: a datagram gets lost, or a name server is a moment behind or ahead of this process. Doubt changes
-//! no condition. Only what fails for [`DOUBT`] has failed. An older version is a state of its own: a server that has one answers
-//! right for the names of that version, until it has failed in another way for as long.
+//! A single failure is doubt: a datagram can get lost, or a name server can be a moment behind or ahead of this process. Doubt
+//! changes no condition. A check counts as failed only after it fails for [`DOUBT`]. An older version is a separate state: a
+//! server with an older version answers correctly for the names of that version, until it has failed in another way for as long.
 
 use std::time::Duration;
 
@@ -17,13 +17,13 @@ use tokio::time::Instant;
 use super::check::Fault;
 use signpost_dns::zone::Serial;
 
-/// The time for which a server fails before it has failed.
+/// The time for which checks fail before the state is failed.
 pub const DOUBT: Duration = Duration::from_secs(2);
 /// The wait after a first failure; each further one is twice as long, up to [`RETRY_LONGEST`].
 const RETRY_FIRST: Duration = Duration::from_millis(2);
 /// The longest wait in doubt.
 pub const RETRY_LONGEST: Duration = Duration::from_millis(250);
-/// The longest wait between checks of what has failed.
+/// The longest wait between checks of a failed zone or name.
 const FAILED_RETRY: Duration = Duration::from_secs(5);
 
 /// A series of failures.
@@ -43,8 +43,8 @@ impl Failure {
         Failure { fault, other: None, since, times: 1, has_failed: false }
     }
 
-    /// Adds another failure. Details may differ from check to check, and each would be a write: a new one counts when it
-    /// comes twice in a row. Returns whether the fault to report is another one.
+    /// Adds another failure. Details can differ from check to check, and each would be a write: a new one counts when it occurs
+    /// twice in a row. Returns whether the fault to report has changed.
     pub fn add(&mut self, fault: Fault, now: Instant) -> bool {
         self.times = self.times.saturating_add(1);
         let is_repeated = self.other.take().is_some_and(|other| other.is_like(&fault));
@@ -57,7 +57,7 @@ impl Failure {
         self.settle(now) || self.has_failed && is_other
     }
 
-    /// Notes whether it fails for long enough. Returns whether that is new.
+    /// Records whether it has failed for long enough. Returns whether that is new.
     fn settle(&mut self, now: Instant) -> bool {
         let had_failed = self.has_failed;
         self.has_failed |= now >= self.since + DOUBT;
@@ -93,7 +93,7 @@ pub enum State<'a> {
 /// The end of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// The server has a version that is new enough, and the witness is right.
+    /// The server has a sufficiently new version, and the witness is correct.
     Right(Serial),
     /// The server has an older version.
     Stale {
@@ -110,11 +110,11 @@ pub enum Outcome {
 #[derive(Debug, Clone)]
 pub struct ServerZone {
     serial: Option<Serial>,
-    /// The series of checks that found an older version, and whether the witness was right in the last one.
+    /// The series of checks that found an older version, and whether the witness was correct in the last one.
     stale: Option<(Failure, bool)>,
     /// The series of checks that failed in another way.
     failure: Option<Failure>,
-    /// The last state beyond doubt: the fault, and whether an older version has the same answers. `None`: other contents.
+    /// The last certain state: the fault, and whether an older version has the same answers. `None`: other contents.
     reported: Option<(Option<Fault>, bool)>,
     /// The time of the last right check.
     pub last_right: Option<Instant>,
@@ -160,14 +160,14 @@ impl ServerZone {
     /// Forgets the state, because the zone has another version. `has_other_contents`: its names have other targets, too.
     pub fn forget(&mut self, has_other_contents: bool) {
         (self.serial, self.stale) = (None, None);
-        // A server that is not there is not there for the new version either.
+        // An unreachable server is unreachable for the new version, too.
         self.failure.take_if(|failure| !matches!(failure.fault, Fault::NotAnswering(_) | Fault::Documentation));
         if has_other_contents {
             self.reported = None;
         }
     }
 
-    /// Adds a check. Returns whether that is news for all names of the zone.
+    /// Adds a check. Returns whether that changes the state of all names in the zone.
     pub fn add(&mut self, outcome: Outcome, now: Instant) -> bool {
         match outcome {
             Outcome::Right(serial) => {

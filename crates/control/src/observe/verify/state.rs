@@ -34,17 +34,17 @@ use signpost_dns::zone::Serial;
 pub const SERVERS_MAX: usize = 32;
 /// Each of this many routes within [`IDLE_WINDOW`] is queried by its own names.
 pub(super) const IDLE_MAX: usize = 4;
-/// See [`IDLE_MAX`]: at most 20 routes per second cost queries of their own.
+/// The window of [`IDLE_MAX`]: at most 20 routes per second cause queries of their own.
 const IDLE_WINDOW: Duration = Duration::from_millis(200);
-/// The maximum number of routes that wait for such a query: they pile up while a server is away.
+/// The maximum number of routes that wait for such a query: they accumulate while a server is unreachable.
 const SAMPLED_MAX: usize = 64;
 /// The maximum number of aliases in one check of a server that stays at an old version.
 const UNSHOWN_MAX: usize = 32;
-/// The routes that one search for aliases that a server has not shown looks through: many may be verified of this server and
-/// wait for another.
+/// The routes that one search for aliases checks that a server has not shown: many may be verified on this server and wait for
+/// another.
 const SEARCHED_MAX: usize = 1024;
 
-/// The reason under which routes are counted whose state is not known yet.
+/// The reason under which routes with an unknown state are counted.
 pub const PENDING: &str = "Pending";
 
 /// A name server that is queried.
@@ -75,7 +75,8 @@ pub struct VerificationState {
     reasons: BTreeMap<&'static str, usize>,
     pub(super) waiting: Waiting,
     pub(super) sampled: Sampled,
-    /// The names that servers answer wrong though the zone is right. There is a slot for each server and kind of zone ([`slot`]).
+    /// The names that servers answer incorrectly although the zone is correct. There is a slot for each server and kind of zone
+    /// ([`slot`]).
     pub(super) failing: Box<[BTreeMap<Box<str>, Failure>]>,
     /// The versions of the alias zone in which servers that stay at old ones have shown aliases.
     shown: HashMap<Box<str>, BTreeMap<usize, Serial>>,
@@ -87,7 +88,7 @@ pub struct VerificationState {
     deletion_holds: BTreeMap<String, DeletionHoldKind>,
     /// The due checks: those for waiting names, and the periodic ones.
     pub(super) due: [BTreeSet<(Instant, Name, usize)>; 2],
-    /// The time at which all that had failed of a server was last checked again at once.
+    /// The time at which all failed names of a server were last checked again.
     pub(super) rechecked: Box<[Option<Instant>]>,
     changed: Changed,
 }
@@ -98,7 +99,7 @@ pub(super) struct Config {
     pub servers: Box<[Server]>,
     /// Whether name servers are queried at all.
     pub queries: bool,
-    /// About how long after it was right something is checked again.
+    /// The approximate time after which correct answers are checked again.
     pub interval: Duration,
 }
 
@@ -106,22 +107,22 @@ pub(super) struct Config {
 pub(super) struct Zones {
     pub alias: Zone,
     pub shards: HashMap<Name, Shard>,
-    /// The Routers of zones whose serials the API refuses, and why.
+    /// The Routers of zones whose serials the API rejects, with the reason.
     pub refused: HashMap<Name, (Box<str>, String)>,
     /// The number of zone contents so far.
     epochs: u64,
 }
 
-/// The routes whose state is not known yet, in the order of the versions of the alias zone that they need.
+/// The routes with an unknown state, in the order of the versions of the alias zone that they need.
 pub(super) struct Waiting {
     pub routes: BTreeSet<(u64, Box<str>)>,
     /// The newest version of the alias zone.
     newest: u64,
-    /// The version up to which each server has shown the alias zone, if nothing was wrong with it since.
+    /// The version up to which each server has shown the alias zone, without a fault since.
     pub reached: Box<[Option<u64>]>,
 }
 
-/// The new routes that are queried by their own names, and the times at which the last of them came.
+/// The new routes that are queried by their own names, and the arrival times of the last of them.
 #[derive(Debug, Default)]
 pub(super) struct Sampled {
     pub labels: BTreeSet<Box<str>>,
@@ -133,7 +134,7 @@ pub(super) struct Sampled {
 pub(super) struct Zone {
     /// The newest version, by the serial allocator.
     pub serial: Serial,
-    /// A number for its contents: answers about earlier ones do not count.
+    /// A number for its contents: answers about earlier contents do not count.
     pub epoch: u64,
     pub servers: Box<[ZoneServer]>,
 }
@@ -161,7 +162,7 @@ pub(super) struct Shard {
 #[derive(Debug)]
 pub(super) struct RouteEntry {
     pub binding: Arc<BindingInput>,
-    /// The version of the alias zone in which it appeared.
+    /// The version of the alias zone in which the route appeared.
     pub version: u64,
     /// The time since which that is known.
     pub since: Instant,
@@ -362,7 +363,7 @@ impl VerificationState {
     pub(super) fn labels_with_own_answers(&self, apex: &Name) -> BTreeSet<Box<str>> {
         let shard = self.zones.shards.get(apex);
         let explicit = shard.into_iter().flat_map(|shard| shard.expectation.explicit());
-        // In the canonical order all that is below a name follows it.
+        // In canonical order, all names below a name follow it directly.
         let files = self.files.range(apex..).take_while(|file| file.is_at_or_below(apex));
         let labels = explicit.chain(files).filter_map(|name| String::from_utf8(top_label(name, apex)?.into()).ok());
         labels.map(String::into_boxed_str).filter(|label| self.name_in(apex, label).is_some()).collect()
@@ -441,8 +442,8 @@ impl VerificationState {
         self.changed.later.first().map(|(at, _)| *at)
     }
 
-    /// Notes the reason of a route's condition, or `None` if its state is not known yet: then its condition stays until the next right
-    /// check may change it.
+    /// Records the reason of a route's condition, or `None` if its state is unknown: then its condition stays until the next
+    /// correct check can change it.
     pub fn set_reason(&mut self, label: &str, reason: Option<&'static str>) {
         let Some(route) = self.routes.get_mut(label) else { return };
         let entry = (route.version, label.into());
@@ -540,7 +541,7 @@ impl Sampled {
 impl Waiting {
     /// Returns a serial of the alias zone without wraparound, relative to the newest so far (RFC 1982).
     pub(super) fn version(&self, serial: Serial) -> u64 {
-        // The low half is the serial of the newest.
+        // The low half is the serial of the newest version.
         let ahead = serial.0.wrapping_sub(self.newest as u32) as i32;
         self.newest.saturating_add_signed(i64::from(ahead))
     }
@@ -561,7 +562,7 @@ impl Changed {
             self.push(&label);
         }
         let Some(label) = self.queue.pop_front() else {
-            // After a storm of them the memory is released.
+            // After a burst of changes, the memory is released.
             (self.queue, self.queued) = Default::default();
             return None;
         };

@@ -39,7 +39,7 @@ fn a_route_on_an_idle_system_is_asked_for_by_its_names() {
                 .to_owned()
         )
     );
-    // And then the zones are checked now and then.
+    // After that, the zones are checked at intervals.
     world.run(INTERVAL * 10, right);
     let count = world.jobs.len();
     assert!((30..=60).contains(&count), "{count} checks in ten intervals, of two servers and two zones");
@@ -73,7 +73,7 @@ fn a_server_that_lags_under_steady_change_still_proves() {
         for number in 0..10 {
             world.alias(&format!("app{round}-{number}"), "s", newest);
         }
-        // It always has the version before the newest one.
+        // The server always has the version before the newest one.
         world.run(Duration::from_millis(25), |job| {
             let has = if is_alias(job) { Serial(newest - 1) } else { Serial(7) };
             answers(job, has, |_| true)
@@ -163,7 +163,7 @@ fn a_shard_that_stays_old_is_verified_by_its_answers() {
     world.shard("s", records, 8);
     world.run(PATIENCE * 2, stays(true));
     assert_eq!(world.reason("app"), Some("Resolvable"));
-    // A zone has more than addresses: without a DeletionHold its version counts.
+    // A zone has more than addresses: without a DeletionHold, its version counts.
     let zone = |world: &World| {
         world.proofs.router_condition(&apex).map(|(_, told, _)| (told.is_true(), told.reason, told.message))
     };

@@ -198,7 +198,7 @@ mod tests {
         }
     }
 
-    /// The spread each strategy promises over 1,200 routes on Routers of these weights.
+    /// Each strategy has its promised spread over 1,200 routes on Routers of these weights.
     #[test]
     fn conformance_spread() {
         for (name, weights, expected, tolerance) in [
@@ -208,7 +208,7 @@ mod tests {
             (StrategyName::Weighted, vec![1, 2, 3], vec![200, 400, 600], 1),
             (StrategyName::Weighted, vec![0, 1, 1], vec![0, 600, 600], 1),
             (StrategyName::Weighted, vec![1000, 200], vec![1000, 200], 1),
-            // A hash spreads as chance does: four standard deviations of a binomial.
+            // A hash gives a random distribution: four standard deviations of a binomial.
             (StrategyName::Rendezvous, vec![1, 1, 1], vec![400, 400, 400], 66),
         ] {
             let mut platform = Platform::new(&weights);
@@ -221,7 +221,7 @@ mod tests {
         }
     }
 
-    /// However uneven the start, round robin gives each of n Routers one of any n routes in a row.
+    /// Round robin gives each of n Routers one of any n routes in a row, even after an uneven start.
     #[test]
     fn round_robin_gives_each_its_turn() {
         let mut platform = Platform::new(&[1; 5]);
@@ -229,7 +229,7 @@ mod tests {
         let strategy = StrategyName::RoundRobin.strategy();
         let order: Vec<_> = (0..10).filter_map(|i| platform.place(strategy, &format!("r{i}"))).collect();
         assert_eq!(order, [0, 1, 2, 3, 4, 0, 1, 2, 3, 4]);
-        // A Router that comes late gets one turn, not all it missed.
+        // A Router that is added late gets one route, not all that it missed.
         platform.routers.push(("a-late-one".to_owned(), 1, 0, 0));
         let order: Vec<_> = (0..6).filter_map(|i| platform.place(strategy, &format!("s{i}"))).collect();
         assert_eq!(order, [5, 0, 1, 2, 3, 4]);
@@ -253,7 +253,7 @@ mod tests {
             assert!(before == with_more || with_more.as_deref() == Some("new"), "{name}: {before:?} {with_more:?}");
             moved += u32::from(before != with_more);
         }
-        // One of eleven, give or take four standard deviations of a binomial.
+        // One of eleven, plus or minus four standard deviations of a binomial.
         assert!(moved.abs_diff(500 / 11) < 26, "{moved}");
     }
 

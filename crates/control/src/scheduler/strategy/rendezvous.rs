@@ -19,7 +19,7 @@ impl Strategy for Rendezvous {
 
     /// Returns the upper 53 bits of the hash as the score, so that JSON readers represent it exactly.
     fn score(&self, route: RouteName<'_>, candidates: &[Candidate<'_>]) -> Vec<i64> {
-        // Names hold no slash, so that no two pairs make the same octets.
+        // Names contain no slash, so two pairs never have the same bytes.
         let of_route = fnv(fnv(fnv(FNV_BASIS, route.namespace), "/"), route.name);
         let score = |candidate: &Candidate<'_>| finish(fnv(fnv(of_route, "/"), candidate.name)) >> 11;
         candidates.iter().map(|candidate| i64::try_from(score(candidate)).unwrap_or(i64::MAX)).collect()

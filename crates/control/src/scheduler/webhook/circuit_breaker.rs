@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Failures in a row after which it rests. Fewer may be one restart of it.
+/// The failures in a row after which the circuit opens. Fewer can be one restart of the endpoint.
 const FAILURES_MAX: u32 = 5;
 /// The first time for which the circuit is open; each further one is twice as long.
 const REST_FIRST: Duration = Duration::from_secs(1);

@@ -27,7 +27,7 @@ pub fn question(route: Route, namespace: &NamespaceInfo, routers: Vec<Value>, sn
         "route": {
             "namespace": metadata.namespace.unwrap_or_default(),
             "name": metadata.name.unwrap_or_default(),
-            // The same as in an earlier question only for the same Route.
+            // Equal to that of an earlier request only for the same Route.
             "uid": metadata.uid.unwrap_or_default(),
             "labels": metadata.labels.unwrap_or_default(),
             "namespaceLabels": namespace.labels,

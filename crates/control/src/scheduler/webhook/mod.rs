@@ -34,7 +34,7 @@ pub const NAME: &str = "webhook";
 /// The most calls in flight. More would be faster with a slow endpoint, but each call would lack more of the others' results:
 /// calls in flight are in no count.
 pub const ASKED_AT_A_TIME: usize = 16;
-/// Largest answer in octets: scores of a thousand Routers with the longest names.
+/// The largest response in bytes: scores of a thousand Routers with the longest names.
 const ANSWER_OCTETS_MAX: usize = 512 * 1024;
 /// Largest file of a token in octets.
 const TOKEN_OCTETS_MAX: usize = 16 * 1024;
@@ -50,7 +50,7 @@ pub struct Settings {
     pub timeout: Duration,
     /// Authorities in PEM to trust instead of the system's.
     pub authorities: Option<PathBuf>,
-    /// The file of the token that it is shown; read for each question, so that a new one is in use at once.
+    /// The file with the bearer token, read for each request, so that a new token is used immediately.
     pub token: Option<PathBuf>,
     /// The strategy that decides without a usable answer.
     pub fallback: StrategyName,
@@ -121,7 +121,7 @@ impl CallError {
 pub struct Webhook {
     /// The location of the endpoint.
     pub settings: Settings,
-    /// Made with the first question, since it reads a file; a failure is another try's chance.
+    /// Created with the first request, because it reads a file; after a failure, the next try creates it.
     client: OnceCell<reqwest::Client>,
     metrics: Metrics,
 }

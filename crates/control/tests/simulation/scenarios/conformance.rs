@@ -15,7 +15,7 @@ use signpost_control::scheduler::webhook::Settings;
 use super::scheduling::{Running, per_router, platform_with_sockets, scheduled, start_with};
 use super::{Scene, condition, namespace, route, router, until};
 
-/// The service of `examples/webhook`, as its README starts it.
+/// The service of `examples/webhook`, started as in its README.
 struct Placer {
     child: Child,
     url: String,
@@ -58,7 +58,7 @@ fn all(placer: &Placer) -> Vec<(StrategyConfig, usize)> {
     let own = StrategyName::ALL.map(|name| {
         let spread = match name {
             StrategyName::RoundRobin | StrategyName::LeastRoutes | StrategyName::Weighted => 1,
-            // Four standard deviations of a binomial of 200 routes and 4 Routers, each way.
+            // Four standard deviations of a binomial of 200 routes and 4 Routers, in both directions.
             StrategyName::Rendezvous => 50,
         };
         (StrategyConfig::Strategy(name), spread)

@@ -265,7 +265,7 @@ async fn a_host_that_is_let_go_passes_those_that_cannot_have_it() {
     end(&api, "a", "young");
     until("it takes over", || is_placed(&api, "b", "old")).await;
     assert!(refusal(&api, "c", "younger").is_some());
-    // One that is offered the host and goes in that moment passes it on, too.
+    // A Route that is offered the host and deleted in that moment also passes it on.
     api.delete("routes", "a", "nowhere");
     end(&api, "b", "old");
     until("the last takes over", || is_placed(&api, "c", "younger")).await;

@@ -1,4 +1,4 @@
-//! Leader election: one leads, and another does when it stops, hangs or dies.
+//! Leader election: one candidate leads, and another does when it stops, hangs, or dies.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Scenarios: what the client and the scheduler do in a situation that a test makes, to the word and the number of requests. They
-//! play on the API of the simulation, and the invariants of [`Truth`](crate::truth::Truth) hold in them, too.
+//! Scenarios: the exact behavior of the client and the scheduler in a situation that a test creates, including texts and numbers
+//! of requests. They use the API of the simulation, and the invariants of [`Truth`](crate::truth::Truth) also hold in them.
 
 mod conformance;
 mod hosts;

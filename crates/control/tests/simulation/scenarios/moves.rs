@@ -72,7 +72,7 @@ async fn a_route_moves_when_it_is_asked_to_and_its_name_leads_on() {
     assert_eq!(spec(&api, "r001")["formerNames"], Value::Null, "the other one was not asked");
     until("it is told", || api.all("events").iter().any(|event| event["reason"] == "Moved")).await;
 
-    // Back again: no former name where it is, one where it was.
+    // Back again: no former name on the current Router, but one on the former one.
     ask(&api, "r000", Some("shard1"));
     until("it is back", || spec(&api, "r000")["router"] == "shard1").await;
     let former_names = spec(&api, "r000")["formerNames"].clone();
@@ -207,7 +207,7 @@ async fn a_route_that_cannot_move_says_why_and_moves_when_it_can() {
     api.put("routers", router("shard2", &json!({})));
     until("it has moved", || spec(&api, "r000")["router"] == "shard2").await;
     set_state(&api, "shard1", "cordoned");
-    // Routes and Routers come by two watches: what is placed after the change has seen it.
+    // Routes and Routers arrive on two watches: a later placement shows that the change has arrived.
     api.put("routes", route("ns", "later", &json!({})));
     until("another is placed", || api.get("routebindings", "ns", "later").is_some()).await;
     ask(&api, "r000", Some("shard1"));
@@ -227,7 +227,7 @@ async fn a_draining_router_is_emptied_at_the_pace_that_is_set() {
     let begun = std::time::Instant::now();
     set_state(&api, "shard1", "draining");
     until("it is empty", || !per_router(&api).contains_key("shard1")).await;
-    // Twenty at fifty a second, the first at once, and a tenth of a second to catch up.
+    // Twenty at 50 per second, the first immediately, and a tenth of a second to catch up.
     assert!(begun.elapsed() >= Duration::from_millis(280), "{:?}", begun.elapsed());
     assert_eq!(per_router(&api), [("shard2".to_owned(), 30), ("shard3".to_owned(), 30)].into());
     let moved: Vec<Value> =
@@ -311,7 +311,7 @@ async fn the_scheduler_does_what_was_foretold() {
         let (api, running) = placed(2, 40, |settings| {
             settings.chooser = StrategyConfig::Strategy(strategy);
             settings.drain_rate = 10_000;
-            // One at a time: two at once may be confirmed in another order than they were decided in.
+            // One at a time: two at once can be confirmed in another order than their decisions.
             settings.concurrency = 1;
         })
         .await;

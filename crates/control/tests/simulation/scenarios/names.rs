@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 use signpost_api::names::{is_label_to_have, shortened_label, system_name, wanted_label};
 
-/// Namespaces and names as Kubernetes allows them, made to collide: few letters, many dashes and dots, up to full length, and
-/// such as look like A-labels.
+/// Returns namespaces and names as Kubernetes allows them, made to collide: few letters, many dashes and dots, up to full length,
+/// and some that resemble A-labels.
 fn dns_label() -> impl Strategy<Value = String> {
     prop_oneof!["[ab](-?[ab]){0,4}", "[ab][ab-]{0,61}[ab]", "a{63}", "(a-){20}b", "xn(--?[abz0](-?[abz0]){0,8})?"]
 }

@@ -178,7 +178,7 @@ async fn one_bad_object_harms_no_other() {
     let (store, mut changes) = reflector(&api, settings());
     assert_eq!(next(&mut changes).await, "R(+good=1)1");
     assert!(store.health().undecodable > 0);
-    // It becomes good, then bad again: its last good value stays, and its deletion is seen.
+    // The object becomes valid, then invalid again: its last good value stays, and its deletion is seen.
     api.put("routers", described("bad", "mended"));
     assert_eq!(next(&mut changes).await, "+bad=mended");
     api.put("routers", router("bad", &json!({"state": 7})));
@@ -238,7 +238,7 @@ async fn a_server_that_went_back_is_listed_anew() {
     assert_eq!((store.len(), store.get(&key("a")).as_deref().map(String::as_str)), (2, Some("2")));
 }
 
-/// No API server of good faith does this; a proxy that repeats and reorders does.
+/// A correct API server never does this; a proxy that repeats and reorders does.
 #[tokio::test]
 async fn events_out_of_order_bring_no_object_back() {
     let api = Scene::start(Behaviour::Ours).await;

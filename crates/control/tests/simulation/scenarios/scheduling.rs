@@ -232,7 +232,7 @@ async fn routers_that_come_while_very_many_routes_wait_get_each_theirs() {
     until("all wait", || api.all("routes").iter().all(|route| condition(route, "Scheduled").is_some())).await;
     api.put("routers", taking("gold"));
     api.put("routers", taking("silver"));
-    // Routes change, come and go while these are searched for.
+    // Routes change, are created, and are deleted while these are searched.
     api.put("routes", of_tier(ROUTES - 1, "gold"));
     api.put("routes", of_tier(ROUTES, "silver"));
     api.delete("routes", "ns", "r0000");
@@ -437,7 +437,7 @@ async fn a_namespace_with_many_reserved_hosts_gets_no_new_one() {
         api.put("nameclaims", reserved(number));
     }
     let running = start_with(&api, |settings| settings.quarantined_max = 2);
-    // One that comes back has its host again, and one without a host needs none.
+    // A returning Route has its host again, and one without a host needs none.
     for (name, spec) in [("old1", json!({"host": "h1.example"})), ("plain", json!({}))] {
         api.put("routes", route("ns", name, &spec));
     }

@@ -35,11 +35,11 @@ enum Reply {
     Never,
 }
 
-/// A web server that plays an operator's endpoint, and keeps the questions.
+/// A web server that plays an operator's endpoint, and records the requests.
 struct Endpoint {
     url: String,
     asked: Arc<Mutex<Vec<Value>>>,
-    /// The token that it wants, if any; questions without it get a 401.
+    /// The required token, if any; requests without it get a 401.
     token: Arc<Mutex<Option<String>>>,
     server: JoinHandle<()>,
 }
@@ -174,7 +174,7 @@ async fn without_a_good_answer_the_fallback_decides_and_says_why() {
         api.put("routers", router("shard3", &json!({"state": "cordoned"})));
         let endpoint = Endpoint::start(None, move |_| reply.clone()).await;
         api.put("routes", route("ns", "app", &json!({})));
-        // Long enough for the question to come there on a busy machine.
+        // Long enough for the request to arrive on a busy machine.
         let waits = Duration::from_secs(if part.contains("2000 ms") { 2 } else { 20 });
         let running = start_choosing(&api, &chooser(&endpoint.url, waits, None));
         until(part, || scheduled(&api) == 1).await;
@@ -445,7 +445,7 @@ async fn a_host_goes_to_the_route_that_was_looked_at_first_whoever_is_answered_f
     let host = |host: &str| json!({"host": host});
     api.put("routes", route("ns", "first", &host("www.shop.example")));
     until("the first is asked about", || !endpoint.asked().is_empty()).await;
-    // One wants the same host, one a wildcard above it, one another host.
+    // One requests the same host, one a wildcard above it, one another host.
     api.put("routes", route("ns", "second", &host("WWW.shop.example")));
     api.put("routes", route("other", "around", &host("*.shop.example")));
     api.put("routes", route("other", "beside", &host("www.beside.example")));

@@ -58,7 +58,7 @@ impl Truth {
                 let expected = self.answered_of(router);
                 for (server, db) in self.running() {
                     let found = |name: &Name| (ask(db, name), addresses(db, name));
-                    // An alias is answered with its CNAME alone, where another zone follows.
+                    // An alias has only its CNAME as the answer, if another zone follows.
                     let is_right = |name: &Name| match name.to_string().ends_with(ALIASES) {
                         true => ask(db, name) == Rcode::NOERROR,
                         false => found(name) == (Rcode::NOERROR, expected.clone()),

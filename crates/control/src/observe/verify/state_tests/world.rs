@@ -1,4 +1,4 @@
-//! The world of these tests: proofs, a clock that they move, and name servers that are functions.
+//! The world of these tests: verification states, a clock that they advance, and name servers as functions.
 
 use std::sync::Arc;
 use std::time::Duration;
