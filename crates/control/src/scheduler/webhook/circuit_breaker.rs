@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!             failures in a row
-//!   closed ──────────────────────► open ── its time ──► half-open: one call ──┬── answered: closed
-//!     ▲                              ▲                                        └── failed: open, for longer
-//!     └──────── an answer ───────────┴────────────────────────────────────────────┘
+//!   closed ──────────────────────► open ── its time ──► half-open: one call ──┬── answered ──► closed
+//!                                    ▲                                        │
+//!                                    └────────── failed: open, for longer ────┘
 //! ```
 
 use std::time::Duration;
