@@ -13,16 +13,16 @@ use data_encoding::{BASE32HEX_NOPAD, Encoding, Specification};
 use regex::Regex;
 use std::sync::LazyLock;
 
-/// Longest label in octets (RFC 1035 §2.3.4).
+/// The maximum length of a label in octets (RFC 1035 §2.3.4).
 pub const LABEL_OCTETS_MAX: usize = 63;
-/// Longest host name in octets as text without the dot at the end (RFC 1035 §2.3.4: 255 on the wire).
+/// The maximum length of a host name in octets, as text without a trailing dot (RFC 1035 §2.3.4: 255 on the wire).
 pub const NAME_OCTETS_MAX: usize = 253;
 /// The number of base32 characters of the hash at the end of a shortened label.
 const HASH_CHARACTERS: usize = 10;
-/// The label below the platform's domain under which the aliases are: `<label>.routes.<domain>`.
+/// The label below the platform's domain for the aliases: `<label>.routes.<domain>`.
 pub const ALIAS_LABEL: &str = "routes";
 
-/// Lower-case base32 of RFC 4648 §6 without padding: letters and the digits 2 to 7, all of them good in host names.
+/// Lower-case base32 of RFC 4648 §6 without padding: letters and the digits 2 to 7, all of which are valid in host names.
 static BASE32: LazyLock<Encoding> = LazyLock::new(|| {
     let mut specification = Specification::new();
     specification.symbols.push_str("abcdefghijklmnopqrstuvwxyz234567");
@@ -43,7 +43,7 @@ pub fn wanted_label(namespace: &str, name: &str, subdomain: Option<&str>) -> Str
 /// prefix of it and ten characters of a hash over namespace and name. The prefix of an A-label is not an A-label, so its `xn--`
 /// becomes `x-`.
 pub fn shortened_label(namespace: &str, name: &str, wanted: &str) -> String {
-    // The length of the namespace stands first, so that no two pairs hash the same octets.
+    // The length of the namespace is first, so that no two pairs hash the same octets.
     let mut context = digest::Context::new(&digest::SHA256);
     context.update(&(namespace.len() as u64).to_be_bytes());
     context.update(namespace.as_bytes());
@@ -99,7 +99,7 @@ pub fn is_host_label(label: &str) -> bool {
 }
 
 /// The labels that no Route gets by default: [`ALIAS_LABEL`]; `localhost` (RFC 6761 §6.3); names that machines look up in their
-/// search domain or mail domain, and whose holder they trust; and names at which people expect the platform itself.
+/// search domain or mail domain, and whose holder they trust; and names that users expect to be the platform itself.
 pub const RESERVED_LABELS: [&str; 8] =
     [ALIAS_LABEL, "localhost", "wpad", "isatap", "autodiscover", "mta-sts", "login", "admin"];
 
@@ -256,7 +256,7 @@ pub enum HostError {
     BadALabel,
 }
 
-/// One condition on the text of a name: a pattern that it matches, or does not match. The rules of our kinds are made of the same
+/// One condition on the text of a name: a pattern that it matches, or does not match. The rules of Signpost's kinds are made of the same
 /// tables (`rules::shape`).
 pub struct Shape {
     /// A regular expression.
@@ -343,8 +343,8 @@ pub fn check_host(host: &str) -> Result<(), HostError> {
     check_a_labels(host)
 }
 
-/// Checks the name of a zone of the platform, as its domain and a Router's `dns`: a domain without underscores. The ledger of
-/// serials has an object of each zone's name, and names of objects hold none.
+/// Checks the name of a zone of the platform, such as its domain or a Router's `dns`: a domain without underscores. Each zone has
+/// an object with its name, and names of objects contain no underscores.
 pub fn check_zone(domain: &str) -> Result<(), HostError> {
     check_domain(domain)?;
     if domain.contains('_') { Err(HostError::Underscore) } else { Ok(()) }
@@ -367,7 +367,7 @@ pub fn is_valid_if_a_label(label: &str) -> bool {
     if !label.get(..4).is_some_and(|prefix| prefix.eq_ignore_ascii_case("xn--")) {
         return true;
     }
-    // Strict: with hyphens checked and the characters of host names alone, as registries demand.
+    // Strict: with a check of hyphens, and only the characters of host names, as registries require.
     let (decoded, good) = idna::domain_to_unicode(label);
     let encoded = idna::domain_to_ascii_strict(&decoded);
     good.is_ok() && !decoded.is_ascii() && encoded.is_ok_and(|encoded| encoded.eq_ignore_ascii_case(label))
@@ -423,7 +423,7 @@ mod tests {
             ("shop", "shop-eux", false),
             ("shop-eu", "shop-eu-x", false),
             ("shop-eu", "shop-x", true),
-            // Its own namespace is on its way out of the cache.
+            // The deleted namespace is being removed from the cache.
             ("gone", "gone-x", false),
         ] {
             assert_eq!(is_of_another_namespace(label, own, exists), verdict, "{own} {label}");
@@ -480,7 +480,7 @@ mod tests {
             ("XN--BCHER-KVA.example", Ok(())),
             ("*.xn--fiqs8s.xn--wgv71a", Ok(())),
             ("xn--a.example", Err(HostError::BadALabel)),
-            // It happens to be one, of U+456D; the next one of two control characters.
+            // A valid A-label by coincidence, for U+456D; the next one contains two control characters.
             ("xn--foo.example", Ok(())),
             ("xn--bar.example", Err(HostError::BadALabel)),
             ("xn--zzzzz99999.example", Err(HostError::BadALabel)),

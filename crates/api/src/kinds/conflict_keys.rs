@@ -1,4 +1,4 @@
-//! The conflict keys of our kinds ([`ConflictKey`]). They are stored, so their prefix and names stay what they are.
+//! The conflict keys of Signpost's kinds ([`ConflictKey`]). They are stored, so their prefix and names stay what they are.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use signpost_apiserver::registry::conflict_key::ConflictKey;

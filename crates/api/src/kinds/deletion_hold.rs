@@ -25,7 +25,7 @@ use signpost_apiserver::kind::Kind;
 use signpost_apiserver::kind::columns::{self, AGE, Cell, Column};
 use signpost_apiserver::registry::{Context, Hooks, Operation, Reader, RelatedWrite};
 
-/// The kind.
+/// The DeletionHold kind.
 pub static DELETION_HOLD: LazyLock<Kind> = LazyLock::new(|| {
     Kind::of::<DeletionHold>()
         .with_columns(COLUMNS)
@@ -84,7 +84,7 @@ impl Hooks for DeletionHolds {
             let what = "may not be set at creation: an administrator decides later, by an update";
             causes.push(Cause::forbidden(format!("spec.{name}"), what));
         }
-        // With one, a DeletionHold would outlive its hold and block the next DeletionHold of that name.
+        // A finalizer would keep a DeletionHold after the end of its hold and block the next DeletionHold of that name.
         if !object["metadata"]["finalizers"].is_null() && !may_decide(context) {
             causes.push(Cause::forbidden(
                 "metadata.finalizers",

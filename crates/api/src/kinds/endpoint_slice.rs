@@ -83,7 +83,7 @@ impl Hooks for EndpointSlices {
         if old["addressType"] != new["addressType"] {
             causes.push(Cause::invalid("addressType", &new["addressType"], "field is immutable"));
         }
-        // A tenant may label a slice of an administrator's, but not lead to another port of a local address.
+        // A tenant may label a slice of an administrator, but not redirect it to another port of a local address.
         if ["endpoints", "ports"].iter().any(|name| old[*name] != new[*name]) {
             causes.extend(local_faults(context, new));
         }

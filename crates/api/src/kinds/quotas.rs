@@ -15,7 +15,8 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// 10,000 Routes with their status have about 30 MiB. A namespace at these limits costs the process 200 MiB.
+    /// Returns the default limits: 10,000 Routes with their status have about 30 MiB. A namespace at these limits costs the
+    /// process 200 MiB.
     fn default() -> Self {
         Limits {
             object_bytes: OBJECT_BYTES,
@@ -25,7 +26,7 @@ impl Default for Limits {
     }
 }
 
-/// A bound by its name, which the limit, the resource and the annotation share.
+/// Defines a bound by its name, which the limit, the resource, and the annotation share.
 macro_rules! bound {
     ($name:literal) => {
         Bound { limit: concat!("namespace-", $name), resource: $name, annotation: concat!("signpost.dev/max-", $name) }

@@ -1,4 +1,4 @@
-//! Router: one shard. Its zone is unique, its addresses are good, and it is not deleted while routes are bound to it.
+//! Router: one shard. Its zone is unique, its addresses are valid, and it cannot be deleted while Routes are bound to it.
 
 use std::sync::{Arc, LazyLock};
 
@@ -261,7 +261,7 @@ fn check_warnings(check: &Value) -> Vec<String> {
     warnings
 }
 
-/// No shard's zone is inside another's: the wildcard of the outer one would claim the names of the inner one.
+/// Rejects a zone inside another shard's zone: the wildcard of the outer zone would claim the names of the inner one.
 async fn overlap(object: &Value, reader: &dyn Reader) -> Result<(), ApiError> {
     let dns = object["spec"]["dns"].as_str().unwrap_or_default();
     for other in reader.list("Router", None).await? {
@@ -305,7 +305,7 @@ async fn taken_hosts(router: &Value, domain: &str, reader: &dyn Reader) -> Resul
     }))
 }
 
-/// Warns of routes on a Router whose names in its zone are `taken`: labels, each with why.
+/// Warns of Routes on a Router whose names in its zone are `taken`: labels, each with the reason.
 async fn taken_names(
     router: &Value,
     taken: &[(String, String)],
@@ -420,7 +420,7 @@ async fn former_names_through(router: &str, dns: &Value, reader: &dyn Reader) ->
     let bindings = reader.list("RouteBinding", None).await?;
     let former_names =
         bindings.iter().flat_map(|binding| binding["spec"]["formerNames"].as_array().into_iter().flatten());
-    // Those of a former Router of this name, which had another zone, went with that.
+    // Former names of an earlier Router with this name and another zone were deleted with that zone.
     let zone =
         |former: &Value| former["name"].as_str().and_then(|name| name.split_once('.')).map(|(_, zone)| zone.to_owned());
     let is_its = |former: &&Value| zone(former).is_none_or(|zone| dns.as_str().is_none_or(|dns| zone == dns));

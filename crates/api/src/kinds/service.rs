@@ -160,7 +160,7 @@ fn prepare(service: &mut Value) {
     first_cluster_ip(spec);
 }
 
-/// The first of `clusterIPs` is `clusterIP`, which older clients set alone.
+/// Makes the first of `clusterIPs` equal to `clusterIP`, which older clients set alone.
 fn first_cluster_ip(spec: &mut Map<String, Value>) {
     match spec.get("clusterIP").filter(|ip| ip.as_str().is_some_and(|ip| !ip.is_empty())).cloned() {
         None => {

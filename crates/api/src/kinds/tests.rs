@@ -79,8 +79,8 @@ fn every_field_has_a_description_and_a_bound() {
         let mut found = Vec::new();
         without_description(kind.schema.document(), "", &mut found);
         assert_eq!(found, Vec::<String>::new(), "{} {}", kind.group, kind.kind);
-        // The server bounds the lists, maps and texts of the metadata, and their field sets by the size of the object, since
-        // an object that was stored with more must stay writable.
+        // The server limits the lists, maps, and texts of the metadata; it limits their field sets only by the size of the
+        // object, because an object that was stored with more must stay writable.
         let mut schema = kind.schema.document().clone();
         schema["properties"].as_object_mut().expect("fields").remove("metadata");
         without_bound(&schema, "", &mut found);

@@ -1,4 +1,4 @@
-//! Zone: the ledger of serials, which the leading controller writes.
+//! Zone: the serials of a zone's versions, which the leading controller writes.
 
 use std::sync::LazyLock;
 

@@ -29,7 +29,7 @@ pub(crate) enum Expr {
     Equal(Box<Expr>, Box<Expr>),
     AtMost(Box<Expr>, Box<Expr>),
     OneOf(Box<Expr>, Vec<String>),
-    /// Two texts in a row.
+    /// The concatenation of two texts.
     Join(Box<Expr>, Box<Expr>),
     Matches(Box<Expr>, Regex),
     StartsWith(Box<Expr>, Box<Expr>),
@@ -42,24 +42,24 @@ pub(crate) enum Expr {
 /// A function of one value.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Function {
-    /// Characters of a text, items of a list.
+    /// The number of characters of a text, or of items of a list.
     Size,
-    /// Octets of a text.
+    /// The number of octets of a text.
     Octets,
     Lower,
     /// Whether a value is a text.
     IsText,
     /// The parts of a text between commas.
     Split(char),
-    /// One of the parts of a text between separators.
+    /// A part of a text between separators, by its index.
     Part(char, usize),
-    /// The text with another character instead of one.
+    /// The text with one character replaced by another.
     Replace(char, char),
     IsIp,
     IsUnspecified,
-    /// An IPv6 address that means something else on each machine.
+    /// Whether an IPv6 address has a meaning only on one machine or link.
     IsLocalIpv6,
-    /// One that applications have: neither multicast nor broadcast, nor local to a link for IPv6.
+    /// Whether an address is one of a host: neither multicast nor broadcast, nor local to a link for IPv6.
     IsHostIp,
     /// The address itself, which compares by value.
     Ip,
@@ -107,7 +107,7 @@ impl Expr {
         self.clone().has(name).choose(self.field(name), "")
     }
 
-    /// Whether an optional field is there and not empty.
+    /// Returns a test that an optional field exists and is not empty.
     pub(crate) fn names(self, name: &'static str) -> Expr {
         self.clone().has(name) & !self.field(name).is("")
     }
@@ -124,9 +124,9 @@ impl Expr {
         Expr::OneOf(self.into(), texts.iter().map(|text| text.as_ref().to_owned()).collect())
     }
 
-    /// Whether a part of the text matches.
+    /// Returns a test that a part of the text matches.
     pub(crate) fn matches(self, pattern: &str) -> Expr {
-        // The rules have some thirty patterns; to compile one takes as long as a hundred searches.
+        // The rules have some thirty patterns; compiling one takes as long as a hundred searches.
         static COMPILED: LazyLock<Mutex<HashMap<String, Regex>>> = LazyLock::new(Mutex::default);
         let mut compiled = COMPILED.lock().expect("nothing panics under it but a wrong pattern");
         let compile = || Regex::new(pattern).expect("the pattern of a rule");
