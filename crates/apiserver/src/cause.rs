@@ -1,4 +1,4 @@
-//! Faults of single fields, in Kubernetes' words.
+//! Faults of single fields, with Kubernetes' messages.
 
 use serde_json::{Value, json};
 
@@ -27,7 +27,7 @@ impl Cause {
         Cause { reason, field: field.into(), message: message.into() }
     }
 
-    /// A field that must be set is absent.
+    /// Returns the fault of a missing required field.
     pub fn required(field: impl Into<String>, what: &str) -> Self {
         let message = if what.is_empty() { "Required value".to_owned() } else { format!("Required value: {what}") };
         Self::new("FieldValueRequired", field, message)
@@ -70,12 +70,12 @@ impl Cause {
         Self::new("FieldValueForbidden", field, format!("Forbidden: {what}"))
     }
 
-    /// Another object that is named and is not there.
+    /// Returns the fault of a reference to a missing object.
     pub fn not_found(field: impl Into<String>, value: &Value) -> Self {
         Self::new("FieldValueNotFound", field, format!("Not found: {}", shown(value)))
     }
 
-    /// Text over its length in octets.
+    /// Returns the fault of a text over its maximum length in octets.
     pub fn too_long(field: impl Into<String>, octets_max: u64) -> Self {
         Self::new(Self::TOO_LONG, field, format!("Too long: may not be more than {octets_max} bytes"))
     }

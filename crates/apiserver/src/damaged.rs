@@ -13,7 +13,7 @@ use serde_json::json;
 use super::kind::Kind;
 use super::object::{self, Object};
 
-/// The names by which a server and its clients speak of damaged objects.
+/// The names that a server and its clients use for damaged objects.
 #[derive(Debug, Clone, Copy)]
 pub struct DamageMarks {
     /// The annotation of a placeholder for a damaged object. The object exists; its contents are unknown.

@@ -1,4 +1,4 @@
-//! Discovery: which groups, versions and resources there are, in the aggregated form and in the older one.
+//! Discovery: the groups, versions, and resources, in the aggregated format and in the older one.
 
 use axum::response::Response;
 use http::{HeaderMap, HeaderValue, StatusCode, header};

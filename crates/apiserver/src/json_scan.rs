@@ -98,7 +98,7 @@ struct Step<'n> {
 }
 
 impl Paths {
-    /// The same path may be there more than once.
+    /// Returns these paths. A path can occur more than once.
     ///
     /// # Panics
     ///
@@ -148,7 +148,7 @@ fn seek<'a>(steps: &[Step<'_>], json: &'a [u8], found: &mut [Json<'a>]) -> Resul
     serde_json::Deserializer::from_slice(json).deserialize_map(Seek { steps, found })
 }
 
-/// Reads an object, and fills in what lies where the steps lead.
+/// A visitor that reads an object, and stores the values at the paths.
 struct Seek<'s, 'f, 'a> {
     steps: &'s [Step<'s>],
     found: &'f mut [Json<'a>],
@@ -224,7 +224,7 @@ mod tests {
     const PATHS: [&str; 6] =
         ["spec.host", "spec.to.name", "status.conditions", "metadata.uid", "metadata.labels", "kind"];
 
-    /// Objects in which the names of the paths are frequent.
+    /// Generates objects in which the names of the paths are frequent.
     fn any_object() -> impl Strategy<Value = Value> {
         const NAMES: [&str; 10] =
             ["spec", "status", "host", "to", "name", "conditions", "metadata", "uid", "labels", "kind"];

@@ -1,4 +1,4 @@
-//! Which format an answer has, by the `Accept` header, and which format a body has.
+//! The negotiation of response formats, by the `Accept` header, and of body formats.
 
 use http::{HeaderMap, header};
 
@@ -11,11 +11,11 @@ pub enum Format {
     Objects(Text),
     /// A table with the kind's columns, as `kubectl get` prints it.
     Table(MetaVersion),
-    /// Metadata alone.
+    /// The metadata only.
     Metadata(MetaVersion),
 }
 
-/// A version of the group `meta.k8s.io`, to which tables and metadata alone belong. They are the same in both.
+/// A version of the group `meta.k8s.io`, with tables and partial metadata. They are the same in both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetaVersion {
     /// `v1`.
@@ -56,7 +56,7 @@ pub enum Offer {
 
 const OFFERED: &str = "application/json, application/yaml";
 
-/// One media type of an `Accept` header with its parameters, most wanted first.
+/// A media type of an `Accept` header with its parameters.
 pub struct MediaRange<'a> {
     /// Such as `application/json`, in lower case.
     pub media_type: String,
@@ -78,7 +78,7 @@ pub fn accepted(headers: &HeaderMap) -> Vec<MediaRange<'_>> {
     if ranges.is_empty() {
         ranges.extend(media_range("*/*"));
     }
-    // A stable sort: among equals the client's order stands.
+    // A stable sort: among equal weights, the client's order is kept.
     ranges.sort_by(|a, b| b.quality.total_cmp(&a.quality));
     ranges
 }

@@ -32,7 +32,7 @@ const REVISION: &[u8] = b"\"resourceVersion\":\"";
 
 /// One revision of an object.
 pub struct Object {
-    /// The revision that wrote it (of a deleted object: that deleted it).
+    /// The revision that wrote it (for a deleted object: that deleted it).
     pub revision: u64,
     /// The range of the value of `metadata` in the JSON, including braces.
     metadata: (u32, u32),
@@ -165,7 +165,7 @@ impl Object {
         self.metadata.0 as usize..self.metadata.1 as usize
     }
 
-    /// Keeps its JSON as what sets it apart from `sample`, unless it is kept so already: for an object at rest.
+    /// Compresses its JSON relative to `sample`, unless that is done already: for an object at rest.
     pub fn pack(&self, sample: &Arc<Dictionary>) {
         let json = self.json();
         let mut text = self.text.write();

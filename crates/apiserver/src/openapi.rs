@@ -65,7 +65,7 @@ const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+pro
 /// The name under which kubectl requests it. It is not a valid media type, so the response must not use it.
 const V2_PROTOBUF_ASKED: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 
-/// A document of version 2: the fields that must be there, under their numbers in gnostic's `OpenAPIv2.proto`.
+/// A document of version 2: the required fields, with their numbers in gnostic's `OpenAPIv2.proto`.
 #[derive(Clone, PartialEq, prost::Message)]
 struct V2 {
     #[prost(string, tag = "1")]

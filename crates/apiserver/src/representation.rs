@@ -1,4 +1,4 @@
-//! An object as one of its kinds shows it, a view perhaps, whole or its metadata alone.
+//! The representation of an object as one of its kinds, possibly a view, whole or only its metadata.
 
 use bytes::Bytes;
 use serde_json::Value;

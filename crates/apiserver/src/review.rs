@@ -1,4 +1,4 @@
-//! Reviews: questions about rights and identities, answered from the rule table and never stored.
+//! Reviews: queries about permissions and identities, answered from the rule table and never stored.
 
 use serde_json::{Value, json};
 

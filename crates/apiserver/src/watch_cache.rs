@@ -53,11 +53,11 @@ const CATCH_UP: Duration = Duration::from_millis(500);
 /// The cache of all kinds.
 pub struct WatchCache {
     kind_caches: Vec<Arc<KindCache>>,
-    /// The revision all shelves show; 0 before the first.
+    /// The revision all kind caches show; 0 before the first.
     applied: watch::Sender<u64>,
 }
 
-/// The objects of one kind (of one key prefix: two views of events share a shelf).
+/// The objects of one kind (of one key prefix: two views of events share a kind cache).
 pub struct KindCache {
     /// The kind in its stored representation.
     pub kind: &'static Kind,
@@ -97,7 +97,7 @@ pub struct Change {
     line: OnceLock<Bytes>,
 }
 
-/// The objects of a shelf at a revision.
+/// The objects of a kind cache at a revision.
 pub struct Snapshot {
     /// The revision that the objects show.
     pub revision: u64,
@@ -126,7 +126,7 @@ pub struct TooOld {
 }
 
 impl WatchCache {
-    /// Returns an empty cache with a shelf for each stored kind.
+    /// Returns an empty cache with a kind cache for each stored kind.
     pub fn new(kinds: &Kinds) -> Self {
         let stored = kinds.iter().filter(|kind| kind.view.is_none());
         let kind_caches = stored.map(|kind| Arc::new(KindCache::new(kind, kinds)));
@@ -209,13 +209,13 @@ impl WatchCache {
         }
     }
 
-    /// Returns the shelf of a kind.
+    /// Returns the kind cache of a kind.
     pub fn kind_cache(&self, kind: &Kind) -> &Arc<KindCache> {
         let same = |kind_cache: &&Arc<KindCache>| kind_cache.kind.key_prefix == kind.key_prefix;
         self.kind_caches.iter().find(same).expect("every kind, and every view's stored kind, has a shelf")
     }
 
-    /// Returns all shelves.
+    /// Returns all kind caches.
     pub fn kind_caches(&self) -> &[Arc<KindCache>] {
         &self.kind_caches
     }
@@ -244,7 +244,7 @@ impl WatchCache {
 
     /// Returns the objects of a kind whose keys start with `prefix` (empty, or a namespace and `/`).
     pub fn snapshot(&self, kind: &Kind, prefix: &str) -> Snapshot {
-        // Read before the shelf: all up to it is shown there, so the later of the two is what the objects show.
+        // Read before the kind cache: all up to it is shown there, so the later of the two is what the objects show.
         let applied = self.applied();
         self.kind_cache(kind).state.read().snapshot(prefix, applied)
     }

@@ -140,7 +140,7 @@ mod tests {
     use super::super::vectors::{any_value, kind};
     use super::*;
 
-    /// Every field of a value by its path, with its value if it is one.
+    /// Lists every field of a value by its path, with its value if it is a leaf.
     fn flat(
         schema: Option<&Node>,
         value: &Value,

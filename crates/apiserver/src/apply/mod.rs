@@ -40,12 +40,12 @@ pub use update::track_update;
 /// The manager that the server adds for the existing fields at the first apply to an object without managed fields.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
-/// Server-side apply: merges `config` into `live` (`None`: the object is not there) and returns the object as it will be,
-/// `metadata.managedFields` included, without new defaults. The result equals `live` where nothing changes. A conflict is 409
-/// with a cause for each field and owner.
+/// Runs a server-side apply: merges `config` into `live` (`None`: the object does not exist) and returns the resulting object,
+/// including `metadata.managedFields`, without new defaults. If nothing changes, the result equals `live`. A conflict is 409 with
+/// a cause for each field and owner.
 ///
-/// `config` must be pruned already. With `subresource` `status` only its status counts, without it all but the status.
-/// `metadata` that the server sets is ignored; a precondition in it is for the caller to check.
+/// `config` must be pruned already. With `subresource` `status`, only its status applies; without it, everything except the
+/// status. `metadata` that the server sets is ignored; the caller must check a precondition in it.
 pub fn server_side_apply(
     kind: &Kind,
     live: Option<&Value>,
@@ -151,7 +151,7 @@ impl Request<'_> {
 
         if let Some(mine) = managers.0.get_mut(&me) {
             mine.set = tracked(self.kind, std::mem::take(&mut mine.set), self.subresource);
-            // As in Kubernetes, only a change of the object moves the time: who applies what is already there has none.
+            // As in Kubernetes, only a change of the object updates the time, so a repeated apply does not.
             mine.time = match result == live {
                 true => before.and_then(|before| before.time),
                 false => Some(self.now),
@@ -180,7 +180,7 @@ fn prune(schema: Option<&Node>, merged: &Value, before: &FieldSet, managers: &Ma
     // The fields that remain after a set is removed. A container that loses everything still exists at this stage.
     let left = |set: &FieldSet| fields_of(&merge::remove(schema, merged, set, Some(&Value::Null)).unwrap_or_default());
 
-    // The metadata itself never goes, whether or not the configuration names the object again.
+    // The metadata itself is never removed, even if the configuration does not name the object again.
     let before = complete(before).difference(&SERVERS_OWN);
     let all = fields_of(merged);
     let owned = managers.0.values().fold(FieldSet::default(), |mut all, owned| {

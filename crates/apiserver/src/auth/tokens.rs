@@ -20,7 +20,7 @@ pub const TOKENS_MAX: usize = 10_000;
 /// Longest token in octets.
 const TOKEN_OCTETS_MAX: usize = 4_096;
 
-/// The tokens that are taken, hashed.
+/// The accepted tokens, hashed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tokens(Vec<TokenEntry>);
 
@@ -35,11 +35,11 @@ struct TokenEntry {
 /// SHA-256 of a token.
 pub type Hash = [u8; SHA256_OUTPUT_LEN];
 
-/// A line of a token file that cannot be understood.
+/// The error of an invalid line in a token file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {what}")]
 pub struct TokenFileError {
-    /// Which line, from 1.
+    /// The number of the line, from 1.
     pub line: usize,
     /// The problem, and the expected form.
     pub what: String,

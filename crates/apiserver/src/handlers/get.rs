@@ -52,7 +52,7 @@ pub(crate) async fn wait_for_wanted(call: &Call<'_>) -> Result<(), ApiError> {
     }
 }
 
-/// Waits until the cache shows `wanted`; 504 if that takes too long.
+/// Waits until the cache has reached `wanted`; 504 if that takes too long.
 pub(crate) async fn wait_for(call: &Call<'_>, wanted: u64) -> Result<(), ApiError> {
     match call.server.cache.reaches(wanted, FUTURE_WAIT).await {
         true => Ok(()),

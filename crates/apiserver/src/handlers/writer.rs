@@ -31,11 +31,12 @@ pub(crate) struct Writer<'a> {
 pub(crate) struct CurrentObject {
     /// The object with its `resourceVersion`.
     pub(crate) tree: Value,
-    /// The revision that wrote it.
+    /// The revision of the object.
     pub(crate) revision: u64,
-    /// The size of its JSON, as stored.
+    /// The size of the stored JSON.
     pub(crate) bytes: usize,
-    /// Whether it is the cache's, and another server may have replaced it. A commit finds out; what ends without one does not.
+    /// Whether it is from the cache, and another server may have replaced it. A commit detects that; a write without a commit
+    /// does not.
     pub(crate) is_cached: bool,
 }
 
@@ -55,7 +56,7 @@ impl CurrentObject {
     }
 }
 
-/// Which part of an object an update is of.
+/// The part of an object that an update changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     /// All but the status.

@@ -13,13 +13,13 @@ pub struct Column {
     pub name: &'static str,
     /// `string`, `integer`, `date` or `boolean`.
     pub kind: &'static str,
-    /// 0 is always shown, 1 with `-o wide`.
+    /// The priority: 0 is always shown, 1 only with `-o wide`.
     pub priority: u8,
     /// The description for `kubectl explain` and tools.
     pub description: &'static str,
-    /// The dotted paths of all that the cell is made of, in the stored representation of the object.
+    /// The dotted paths of all values in the cell, in the stored representation of the object.
     pub reads: &'static [&'static str],
-    /// Makes the cell.
+    /// The function that creates the cell.
     pub cell: MakeCell,
 }
 
@@ -40,19 +40,20 @@ impl Column {
         Column { cell, ..self }
     }
 
-    /// Shown with `-o wide` alone.
+    /// Returns the column, shown only with `-o wide`.
     pub const fn wide(self) -> Column {
         Column { priority: 1, ..self }
     }
 }
 
-/// Makes a cell of what its column reads, in that order. The time is for ages, in seconds since the epoch.
+/// The function that creates a cell from the values that its column reads, in that order. The time is for ages, in seconds since
+/// the epoch.
 pub type MakeCell = for<'a> fn(read: &[Json<'a>], now: i64) -> Cell<'a>;
 
 /// The contents of a cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cell<'a> {
-    /// Nothing.
+    /// An empty cell.
     Blank,
     /// The value in the object; empty if it is absent there.
     As(Json<'a>),
@@ -79,7 +80,7 @@ impl<'a> Cell<'a> {
     }
 }
 
-/// The columns of a kind, and where in its objects lies what they read.
+/// The columns of a kind, and the paths of the values that they read.
 pub struct Columns {
     columns: &'static [Column],
     paths: Paths,
@@ -135,7 +136,7 @@ fn shown<'a>(read: &[Json<'a>], _now: i64) -> Cell<'a> {
     Cell::As(read[0])
 }
 
-/// Time since an RFC 3339 timestamp, as kubectl prints it; blank without one.
+/// Returns the time since an RFC 3339 timestamp, as kubectl prints it; blank without a timestamp.
 pub fn since<'a>(time: Json<'a>, now: i64) -> Cell<'a> {
     match time.text().and_then(|text| text.parse::<Timestamp>().ok()) {
         Some(time) => Cell::text(human_duration(now.saturating_sub(time.as_second()))),

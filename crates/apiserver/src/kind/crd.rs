@@ -1,6 +1,6 @@
 //! CustomResourceDefinitions of kinds, for a real cluster.
 //!
-//! The same schema serves the server's validation, the OpenAPI documents, and the definitions, so the three cannot disagree.
+//! The same schema serves the server's validation, the OpenAPI documents, and the definitions, so the three cannot differ.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceColumnDefinition, CustomResourceDefinition, JSONSchemaProps, SelectableField,

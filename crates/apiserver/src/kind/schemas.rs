@@ -1,4 +1,4 @@
-//! The structural schemas of whole objects, made of Rust types.
+//! The structural schemas of whole objects, derived from Rust types.
 
 use std::sync::LazyLock;
 

@@ -26,7 +26,7 @@ impl Dictionary {
     }
 }
 
-/// A text as what sets it apart from a sample.
+/// A text, compressed relative to a sample.
 pub(super) struct Compressed {
     octets: Box<[u8]>,
     len: u32,
@@ -36,7 +36,7 @@ pub(super) struct Compressed {
 impl Compressed {
     pub fn new(text: &[u8], sample: &Arc<Dictionary>) -> Compressed {
         let len = u32::try_from(text.len()).expect("an object is smaller than four GiB");
-        // Copied, since an allocator leaves what shrinks by less than half where it is.
+        // Copied, because an allocator leaves a block in place that shrinks by less than half.
         let octets = lz4_flex::block::compress_with_dict(text, &sample.0).as_slice().into();
         Compressed { octets, len, sample: Arc::clone(sample) }
     }

@@ -23,14 +23,14 @@ struct Entry {
 }
 
 impl Default for Kinds {
-    /// No kinds but those that every server has.
+    /// Returns only the kinds that every server has.
     fn default() -> Self {
         Kinds::new([])
     }
 }
 
 impl Kinds {
-    /// These kinds with their hooks, and those that every server has.
+    /// Returns these kinds with their hooks, and those that every server has.
     pub fn new(own: impl IntoIterator<Item = (&'static Kind, Arc<dyn Hooks>)>) -> Kinds {
         let every_server: [(&'static LazyLock<Kind>, Arc<dyn Hooks>); 4] = [
             (&namespace::NAMESPACE, Arc::new(namespace::Namespaces)),

@@ -1,4 +1,4 @@
-//! A schema made ready for walks: what each place of an object may hold, looked up once and not in JSON for each object.
+//! A schema in a form for walks: the permitted contents of each place, looked up once and not in JSON for each object.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ pub struct Schema {
 }
 
 impl Schema {
-    /// Makes a document ready.
+    /// Parses a document.
     pub fn new(document: Value) -> Arc<Schema> {
         let root = Node::of(&document);
         Arc::new(Schema { document, root })
@@ -36,7 +36,7 @@ impl Deref for Schema {
 /// Things by the names of fields, in their order.
 type Named<T> = Box<[(Box<str>, T)]>;
 
-/// The schema of one place. What is absent in the document bounds nothing.
+/// The schema of one place. An absent member limits nothing.
 #[derive(Debug, Default)]
 pub struct Node {
     /// `type`.

@@ -71,7 +71,7 @@ fn array(schema: &Node, items: &[Value], path: &Path<'_>, causes: &mut Vec<Cause
     if let Some(maximum) = maximum
         && items.len() as u64 > maximum
     {
-        // Then neither each item nor the uniqueness of all is worth the work.
+        // Then checking each item, or the uniqueness of all, is too much work.
         causes.push(Cause::too_many(path.to_string(), items.len(), maximum));
         return;
     }

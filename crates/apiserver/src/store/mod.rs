@@ -177,7 +177,7 @@ pub enum Outcome {
     Committed(Revision),
     /// An expectation failed; nothing was written.
     Refused {
-        /// The revision at which it was judged.
+        /// The revision at which it was validated.
         at: Revision,
         /// The values of the keys of `expect`, in its order, so that a retry needs no read.
         found: Vec<Option<KeyValue>>,

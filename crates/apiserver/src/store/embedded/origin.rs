@@ -66,7 +66,7 @@ pub(super) fn check_present(data_dir: &Path) -> Result<bool, OpenError> {
     }
 }
 
-/// Refuses a file that has none of our tables where a platform was before.
+/// Rejects a file that has none of our tables where a platform was before.
 pub(super) fn check_tables(data_dir: &Path, database: &Database) -> Result<(), OpenError> {
     let path = data_dir.join(FILE_NAME);
     let is_store = prepare::written(database).map_err(|error| error.at(&path))?.is_some();
