@@ -68,7 +68,7 @@ pub fn only(pem: &[u8]) -> Result<rustls::ClientConfig, PemError> {
     peer_verifier.client_config().map_err(|error| PemError(error.to_string()))
 }
 
-/// Returns whether a certificate is refused only because it is marked as an authority's and was shown by a server.
+/// Returns whether a certificate is rejected only because it is marked as an authority's and was shown by a server.
 pub fn is_authority_itself(fault: &CertificateError) -> bool {
     // The verifier's own error type is in a crate that is not a dependency; this is its text.
     matches!(fault, CertificateError::Other(other) if format!("{other:?}").contains("CaUsedAsEndEntity"))

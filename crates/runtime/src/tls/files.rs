@@ -9,7 +9,7 @@ fn at(path: &Path) -> impl Fn(io::Error) -> Error + '_ {
     |source| Error::File { path: path.to_owned(), source }
 }
 
-/// Makes the folder, and its parents, if they are not there. A folder made here has mode 0700.
+/// Makes the directory, and its parents, if they are not there. A directory made here has mode 0700.
 pub fn private_folder(path: &Path) -> Result<(), Error> {
     if path.is_dir() {
         return Ok(());

@@ -171,7 +171,7 @@ pub struct Renewed {
 }
 
 impl Authority {
-    /// Opens the authority in `folder`, or makes one if the folder holds none, with a server certificate that is valid for
+    /// Opens the authority in `folder`, or makes one if the directory holds none, with a server certificate that is valid for
     /// `names` (host names and IP addresses) at the time `now`.
     pub fn open(folder: &Path, names: impl IntoIterator<Item = String>, now: SystemTime) -> Result<Self, Error> {
         files::private_folder(folder)?;
