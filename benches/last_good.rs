@@ -1,4 +1,4 @@
-//! A name server that restarts while the API is away: from the start of the process to answers from the last-good state.
+//! A name server that restarts while the API is away: from the start of the process to answers from the last-known-good state.
 //!
 //! `cargo bench --bench last_good` writes the state of `SIGNPOST_BENCH_SHARDS` Routers (default 100,000), lets the real
 //! program take it over once, so that every zone has its serial there, ends that, and starts it again: the time is until a

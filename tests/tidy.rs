@@ -35,7 +35,7 @@ const IMPURE: &[&str] = &[
 
 /// The exceptions of pure modules, each with its reason.
 const IMPURE_ALLOWED: &[(&str, &str)] = &[
-    // `$INCLUDE` and the zones folder are read where they are understood.
+    // `$INCLUDE` and the zones directory are read where they are understood.
     ("crates/dns/src/zonefile/", "std::fs"),
     // A file's age, to know one that may be written again within the same tick of its time stamp.
     ("crates/dns/src/zonefile/folder.rs", "SystemTime"),

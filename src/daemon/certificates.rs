@@ -22,7 +22,7 @@ use signpost_control::compiler;
 use signpost_runtime::tls::served::Served;
 use signpost_runtime::tls::{self, Authority};
 
-/// The folders of a process's own authorities in its data directory. That of the API's is another, since it signs users, too.
+/// The directories of a process's own authorities in its data directory. That of the API's is another, since it signs users, too.
 const ADMIN_FOLDER: &str = "admin-pki";
 const DNS_FOLDER: &str = "dns-pki";
 /// The owner of the certificates, for the log.

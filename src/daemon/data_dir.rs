@@ -106,7 +106,7 @@ impl DataDir {
         Ok(Key::new(&octets))
     }
 
-    /// Returns a file or folder in it.
+    /// Returns a file or directory in it.
     pub fn join(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }

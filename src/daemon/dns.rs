@@ -127,7 +127,7 @@ pub struct Follow {
     pub client: kube::Client,
     pub world: World,
     pub platform: Arc<compiler::Settings>,
-    /// Folder of the last-good state; `None` where the API is in this process.
+    /// Directory of the last-known-good state; `None` where the API is in this process.
     pub state: Option<PathBuf>,
     /// This process's name, the same after a restart.
     pub instance: String,
@@ -135,7 +135,7 @@ pub struct Follow {
 
 impl Dns {
     /// Loads the zone files, follows the API in `tasks` if there is one to follow, and answers on `bound` as soon as the zones
-    /// are there that this process can have by itself: those of files, and those of the last-good state.
+    /// are there that this process can have by itself: those of files, and those of the last-known-good state.
     pub async fn start(
         settings: &Settings,
         runtime_settings: &RuntimeSettings,

@@ -82,7 +82,7 @@ pub struct Report {
     pub kept: Vec<String>,
 }
 
-/// Reads the objects of all `paths`: files, and the YAML and JSON files of folders in the order of their names. Namespaces
+/// Reads the objects of all `paths`: files, and the YAML and JSON files of directories in the order of their names. Namespaces
 /// come first. All faults are reported.
 pub fn read(paths: &[PathBuf]) -> Result<Vec<Document>, Vec<ManifestError>> {
     let mut errors = Vec::new();
@@ -185,7 +185,7 @@ fn take(mut location: Location, mut object: Value, documents: &mut Vec<Document>
     }
 }
 
-/// Applies all `documents`, or none if one of them would be refused.
+/// Applies all `documents`, or none if one of them would be rejected.
 pub async fn apply(client: &Client, documents: &[Document]) -> Result<Report, Vec<ManifestError>> {
     let kinds = kinds(client, documents).await?;
     let mut report = Report::default();

@@ -20,7 +20,7 @@ use zones::Chance;
 
 const PAIRS_OF_ROUND: usize = 2_000;
 const ZONES_OF_ROUND: usize = 24;
-/// Most differences that are shown, and after which no further round is begun.
+/// The maximum number of differences that are shown, and after which no further round is begun.
 const SHOWN_MAX: usize = 20;
 
 fn setting(name: &str, default: u64) -> u64 {

@@ -85,7 +85,7 @@ fn the_apis_authority_and_a_name_servers_own() {
     eventually("it is ready over HTTPS", || is_ready(&client));
     assert!(server.log().contains(&format!("https://{}/", server.admin)), "{}", server.log());
 
-    // Signing in over our own TLS makes a cookie that browsers send over TLS alone.
+    // Signing in over Signpost's own TLS makes a cookie that browsers send over TLS alone.
     let kubeconfig = std::fs::read_to_string(data.join("kubeconfig")).expect("the server wrote it");
     let token = kubeconfig.lines().find_map(|line| line.trim().strip_prefix("token:")).expect("it has a token");
     let cookie = client.runtime.block_on(async {

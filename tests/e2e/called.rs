@@ -33,7 +33,7 @@ metadata: {name: thief, namespace: other}
 spec: {to: {name: web}, host: www.shop.example}
 ";
 
-/// A platform `plat.example` with a route on `sh1`, an empty `sh2`, and a route that is refused.
+/// A platform `plat.example` with a route on `sh1`, an empty `sh2`, and a refused Route.
 struct Elsewhere {
     data: DataDir,
     server: Server,

@@ -283,7 +283,7 @@ fn a_backup_is_taken_running_and_stopped_and_restored() {
     use std::os::unix::fs::PermissionsExt as _;
     assert_eq!(std::fs::metadata(&online).expect("is there").permissions().mode() & 0o777, 0o600);
 
-    // A damaged one is refused, and leaves nothing.
+    // A damaged one is rejected, and leaves nothing.
     let new = DataDir::new();
     let mut damaged = std::fs::read(&online).expect("is there");
     let middle = damaged.len() / 2;

@@ -32,7 +32,7 @@ fn zone(serial: u32, rest: &str) -> String {
     format!("$TTL 60\n@ SOA ns1.apps.example. hostmaster.apps.example. {serial} 3600 600 86400 60\n{rest}")
 }
 
-/// A folder, and the port of all servers.
+/// A directory, and the port of all servers.
 struct Stage {
     folder: TempDir,
     port: u16,

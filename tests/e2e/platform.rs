@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use signpost_testing::{DataDir, Kubectl, PATIENCE, Ports, Server, dig, eventually, http_get, root};
 
-/// Returns the folder with the example.
+/// Returns the directory with the example.
 pub fn example() -> String {
     root().join("examples/rhcloud").to_str().expect("UTF-8").to_owned()
 }

@@ -8,7 +8,7 @@ use signpost_testing::{DataDir, Ports, Scrape, Server, dig, eventually};
 
 const ZONE: &str = "$TTL 60\n@ SOA ns h 1 2 3 4 5\n@ NS ns\nns A 192.0.2.53\n* A 192.0.2.1\n* A 192.0.2.2\n";
 
-/// Returns a folder with a zones folder in it that serves `a.example`.
+/// Returns a directory with a zones directory in it that serves `a.example`.
 fn folder() -> DataDir {
     let folder = DataDir::new();
     std::fs::create_dir(folder.join("zones")).expect("made");

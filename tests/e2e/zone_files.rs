@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use signpost_testing::{DataDir, Kubectl, Ports, Server, eventually, try_dig};
 
-/// A folder of zone files and a server of it.
+/// A directory of zone files and a server of it.
 struct Fixture {
     data: DataDir,
     server: Option<Server>,
@@ -159,7 +159,7 @@ fn half_a_file_is_never_served() {
     for writer in &mut writers {
         writer.write_all(start.as_bytes()).expect("written");
     }
-    // Other files do not wait for it; and what brings them makes the folder be read.
+    // Other files do not wait for it; and what brings them makes the directory be read.
     f.write("other.test.zone", &zone("192.0.2.3"));
     f.becomes("www.other.test", "192.0.2.3");
     let until = Instant::now() + Duration::from_millis(1500);

@@ -23,9 +23,9 @@ use tokio::sync::watch;
 pub enum Lie {
     /// Nothing: the API's own words.
     None,
-    /// Lists are refused with this code; open watches end.
+    /// Lists are rejected with this code; open watches end.
     Lists(u16),
-    /// Watches are refused with this code; those that are open end.
+    /// Watches are rejected with this code; those that are open end.
     Watches(u16),
     /// Both.
     All(u16),

@@ -58,7 +58,7 @@ impl Split {
     }
 
     /// `between` gives the kubeconfig by which the name server finds the API, from the API's address, the kubeconfig that
-    /// is meant for it, and a folder.
+    /// is meant for it, and a directory.
     fn with(between: impl FnOnce(SocketAddr, &Path, &Path) -> PathBuf) -> Split {
         let (data, state) = (DataDir::new(), DataDir::new());
         let (api_ports, dns_ports) = (Ports::free(), Ports::free());

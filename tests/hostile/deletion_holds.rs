@@ -54,7 +54,7 @@ fn a_deletion_hold_that_is_deleted_or_made_anew_is_not_decided() {
 
     // All objects are lost.
     assert!(api.terminate().success());
-    // With the store's identity: otherwise the start is refused.
+    // With the store's identity: otherwise the start is rejected.
     for file in ["store.redb", "store-identity"] {
         std::fs::remove_file(data.join(file)).expect("the store is there");
     }

@@ -144,7 +144,7 @@ fn refusals_of_one_user_leave_the_audit_log_alone() {
     });
     let of = |user: &str| log.lines().filter(|line| line.contains(&format!("\"username\":\"{user}\""))).count();
     let written = of("flood");
-    // A hundred at once, and ten per second: this is far below what was refused however slow the machine is.
+    // A hundred at once, and ten per second: this is far below what was rejected however slow the machine is.
     assert!(written >= 100, "{written}");
     let suppressed = platform.metric("signpost_api_audit_events_total{outcome=\"suppressed\"}") as usize;
     assert!(suppressed >= refused - written, "{suppressed} of {refused}, {written} written");

@@ -344,7 +344,7 @@ impl Worker {
         known.sent
     }
 
-    /// Notes a write that was refused, or has no answer. The Route is in doubt in any case.
+    /// Notes a write that was rejected, or has no answer. The Route is in doubt in any case.
     fn unacknowledged(&mut self, what: &str, route: &str, status: u16, body: &str, doubt: Doubt) {
         let counts = &self.shared.counts;
         match status {

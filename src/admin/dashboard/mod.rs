@@ -57,7 +57,7 @@ use signpost_runtime::httpd::Encrypted;
 
 /// Largest request of a browser: a token, and a few words.
 const BODY_OCTETS_MAX: usize = 16 << 10;
-/// Most answers of the API on their way to browsers at once: with their largest size some 256 MiB.
+/// The maximum number of answers of the API on their way to browsers at once: with their largest size some 256 MiB.
 const ANSWERS_MAX: usize = 32;
 const PIECE_OCTETS: usize = 64 << 10;
 /// The policy of the page. It loads nothing from other origins and sends nothing to them; the markup contains no scripts and
@@ -203,7 +203,7 @@ async fn sign_in(
         return refuse("OtherSite", "sign in on the dashboard's own page");
     }
     let origin = text("origin");
-    // Over TLS of our own, or of a proxy in front of us.
+    // Over TLS of Signpost's own, or of a proxy in front of us.
     let secure = encrypted.is_some() || origin.starts_with("https://");
     if !secure && !origin.is_empty() && !is_loopback(origin) {
         return refuse(

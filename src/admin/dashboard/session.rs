@@ -29,7 +29,7 @@ use signpost_control::client;
 
 /// Sessions at a time; beyond, the one used least recently ends. Each is a token and a client, some ten kilobytes.
 const SESSIONS_MAX: usize = 1_024;
-/// Most sessions of one user: the least recently used one ends.
+/// The maximum number of sessions of one user: the least recently used one ends.
 const SESSIONS_OF_USER_MAX: usize = 16;
 /// The maximum number of concurrent API responses to one user's browsers, over all sessions.
 const ANSWERS_OF_USER_MAX: usize = 8;
