@@ -1,4 +1,4 @@
-//! A name server that restarts while the API is away: from the start of the process to answers from the last-good state.
+//! A name server that restarts while the API is away: from the start of the process to answers from the last-known-good state.
 //!
 //! `cargo bench --bench last_good` writes the state of `SIGNPOST_BENCH_SHARDS` Routers (default 100,000), lets the real
 //! program take it over once, so that every zone has its serial there, ends that, and starts it again: the time is until a
@@ -138,7 +138,7 @@ impl Drop for Server {
     }
 }
 
-/// Whether a name of the shard is answered with its two addresses.
+/// Returns whether a name of the shard is answered with its two addresses.
 fn is_answered(socket: &UdpSocket, server: SocketAddr, number: usize) -> bool {
     let mut query = b"\x12\x34\0\0\0\x01\0\0\0\0\0\0\x03app".to_vec();
     let name: Name = format!("shard{number}.{DOMAIN}.").parse().expect("a name");
@@ -152,7 +152,7 @@ fn is_answered(socket: &UdpSocket, server: SocketAddr, number: usize) -> bool {
     }
 }
 
-/// An address that was free a moment ago.
+/// Returns an address that was free a moment ago.
 fn free() -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     listener.local_addr().expect("is bound")

@@ -199,7 +199,7 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Whether a name is served by this application.
+/// Returns whether a name is served by this application.
 fn is_from(proxy: SocketAddr, name: &str, application: &str) -> bool {
     let answer = exchange(proxy, &format!("GET / HTTP/1.1\r\nHost: {name}"), "");
     answer.is_some_and(|answer| answer.status == 200 && answer.body == application)

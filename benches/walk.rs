@@ -229,7 +229,7 @@ impl Metrics {
     }
 }
 
-/// A Router that takes Routes whose tier is gold (`In`), or all others (`NotIn`).
+/// Returns a Router that takes Routes whose tier is gold (`In`), or all others (`NotIn`).
 fn router(shard: usize, operator: &str) -> Router {
     let tier = serde_json::json!({"key": "tier", "operator": operator, "values": ["gold"]});
     object(serde_json::json!({

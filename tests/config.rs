@@ -1,4 +1,4 @@
-//! Configuration as an operator meets it: what wins, what is refused, and where the fault is said to be.
+//! The configuration from the operator's view: precedence, rejected values, and the reported location of errors.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -491,7 +491,7 @@ fn identity_providers_are_tables_or_texts() {
     assert_eq!((first.issuer.as_str(), first.audiences.len()), ("https://idp.example", 2));
     assert_eq!(first.groups_prefix, "signpost:");
     assert_eq!(first.leeway, Duration::from_secs(5));
-    // Files stand beside the configuration's.
+    // The paths are relative to the configuration's directory.
     assert!(matches!(&first.keys, Source::File(path) if path.is_absolute()), "{:?}", first.keys);
     assert!(matches!(&second.keys, Source::Url { url, .. } if url == "https://idp.example/keys"));
     let text = "issuer=i,audience=a,jwks=keys.json";

@@ -1,5 +1,5 @@
-//! Reloading the configuration of a running program: a bad file changes nothing and is complained of, a good one comes into
-//! effect as far as it can.
+//! Reloading the configuration of a running program: an invalid file changes nothing and is logged; a valid one takes effect as
+//! far as possible.
 
 use std::process::Command;
 
@@ -28,7 +28,7 @@ fn a_bad_file_keeps_the_settings_and_a_good_one_changes_what_it_can() {
     let restart = running.says("changes of these keys need a restart: ");
     assert!(restart.ends_with(": domain"), "{restart}");
 
-    // The level that was read last is the one that counts: errors alone, and then all as before.
+    // The most recently read level applies: errors only, and then all as before.
     write(&format!("{turned}log.level = \"error\"\nquery-log.sample = 1\nquery-log.file = \"/nonexistent/log\""));
     running.signal("HUP");
     running.says("the query log stays as it was");

@@ -1,4 +1,4 @@
-//! What `deploy/` and the operators' pages say fits the program: names of series, settings, alerts and findings.
+//! Checks that `deploy/` and the operators' pages match the program: names of series, settings, alerts, and findings.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,7 +19,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// All words of `text` that begin with `signpost_`.
+/// Returns all words of `text` that begin with `signpost_`.
 fn series(text: &str) -> BTreeSet<String> {
     let part = |character: char| character.is_ascii_alphanumeric() || character == '_';
     text.split(|character| !part(character)).filter(|word| word.starts_with("signpost_")).map(str::to_owned).collect()
@@ -80,7 +80,7 @@ fn panels_of_the_dashboard_lie_beside_each_other() {
     assert!(seen.len() > 40);
 }
 
-/// The rules of a policy for requests to the API of a cluster: from the kustomization, and the same from the chart.
+/// Returns the rules of a policy for requests to the API of a cluster: from the kustomization, and the same from the chart.
 fn policy(name: &str) -> Vec<VapExpression> {
     let file = read("deploy/kubernetes/cluster-api/admission.yaml");
     let chart =
@@ -106,7 +106,7 @@ fn policy(name: &str) -> Vec<VapExpression> {
     rules.collect()
 }
 
-/// Whether these rules let a request pass.
+/// Returns whether these rules let a request pass.
 fn admits(rules: &[VapExpression], operation: &str, old: Option<&Value>, new: &Value) -> bool {
     let request = AdmissionRequest { operation: operation.to_owned(), ..AdmissionRequest::default() };
     let evaluator =
@@ -121,7 +121,7 @@ fn admits(rules: &[VapExpression], operation: &str, old: Option<&Value>, new: &V
     results.iter().all(|result| result.passed)
 }
 
-/// What Signpost's own API refuses beyond roles (`tests/hostile/deletion_holds.rs`) is refused by a cluster's, too.
+/// A cluster's API also rejects what Signpost's own API rejects beyond roles (`tests/hostile/deletion_holds.rs`).
 #[test]
 fn on_a_clusters_api_nobody_forges_a_decision() {
     let deletion_hold = |generation: i64| {
@@ -200,7 +200,7 @@ fn on_a_clusters_api_nobody_forges_a_decision() {
     }
 }
 
-/// As Signpost's own API (`hostile/roles::an_agent_has_the_leases_of_its_router`).
+/// The same rules as in Signpost's own API (`hostile/roles::an_agent_has_the_leases_of_its_router`).
 #[test]
 fn on_a_clusters_api_an_agent_writes_the_leases_of_its_router() {
     let rules = policy("signpost-router-agents");
@@ -318,7 +318,7 @@ fn each_test_that_the_security_page_names_exists() {
     }
 }
 
-/// The cluster's role of name servers and the rule table say the same of each verb on each of our kinds.
+/// The cluster's role of name servers and the rule table agree on each verb and each of Signpost's kinds.
 #[test]
 fn on_a_clusters_api_name_servers_have_the_same_rights() {
     let documents =
@@ -348,7 +348,7 @@ fn on_a_clusters_api_name_servers_have_the_same_rights() {
     assert!(allowed > 20, "{allowed}");
 }
 
-/// The cluster's role of agents and the rule table say the same, but of Leases, which a policy restricts there.
+/// The cluster's role of agents and the rule table agree, except for Leases, which a policy restricts there.
 #[test]
 fn on_a_clusters_api_agents_have_the_same_rights() {
     let documents =
@@ -385,7 +385,7 @@ fn on_a_clusters_api_agents_have_the_same_rights() {
                 });
                 let access = Access::resource(verb, group, resource, Some(namespace), name);
                 let may = matches!(decide(&agent, &access), Decision::Allowed { .. });
-                // Agents apply and delete, and need no more.
+                // Agents only need to apply and delete.
                 let is_lease = resource == "leases" && ["get", "update"].contains(&verb);
                 let is_of_this_role = (resource == "leases") == (namespace == "default");
                 assert_eq!(rule.is_some(), may && is_of_this_role && !is_lease, "{verb} {resource} in {namespace}");

@@ -1,7 +1,7 @@
-//! What the process keeps of each object: the API server's cache, an informer, and all that the control loops see of a Route.
+//! The memory per object of a process: the API server's cache, an informer, and the state of a Route in all control loops.
 //!
-//! The allocator of this test program counts the octets that are allocated. They are compared before and after, with many
-//! objects, so that what there is once hardly counts. A bound here is a tenth above what was measured.
+//! The allocator of this test program counts the allocated octets. The counts are compared before and after, with many objects,
+//! so that one-time costs hardly matter. A limit here is a tenth above the measured value.
 
 #![allow(unsafe_code, reason = "an allocator that counts is a global allocator, which is unsafe by its trait")]
 
@@ -110,7 +110,7 @@ async fn in_the_informers(store: &Arc<Memory>) {
     server.ready().await;
     let identity = Identity { user: "informer".into(), groups: vec![GROUP_MASTERS.into()] };
     let client = signpost_control::client::in_process(server.router(), identity);
-    // What there is once for all requests is there after the first informer.
+    // The one-time costs of all requests are included after the first informer.
     let (first, mut changes) = reflect(client.clone(), reflector::Settings::default(), |_: Route| ());
     drop(changes.next().await);
     let before = ALLOCATED.load(Ordering::Relaxed);
@@ -125,7 +125,7 @@ async fn in_the_informers(store: &Arc<Memory>) {
     tokio::time::timeout(PATIENCE, running).await.expect("it stops").expect("in good order");
 }
 
-/// What the loops of a process with all roles keep of a Route, its RouteBinding and its NameClaim.
+/// Creates the state of a Route, its RouteBinding, and its NameClaim in the loops of a process with all roles.
 async fn as_the_loops_see_it(client: kube::Client) {
     let before = ALLOCATED.load(Ordering::Relaxed);
     let world = World::new(&client, world::Settings::of_domain("example.org"));
@@ -197,7 +197,7 @@ fn claim(number: usize) -> Value {
     })
 }
 
-/// A Route with its names, as the platform has left it.
+/// Returns a Route with its names, as the platform has left it.
 fn route(number: usize) -> Value {
     let name = format!("route-{number}");
     let (shard, alias) = (format!("default-{name}.shard1.example.org"), format!("default-{name}.routes.example.org"));

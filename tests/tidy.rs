@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// Modules that open no socket, read no file and ask for neither time nor chance: these come as arguments.
+/// The modules that open no socket, read no file, and use neither the clock nor random numbers: these are arguments.
 const PURE: &[&str] = &[
     "crates/dns/src/wire/",
     "crates/dns/src/zone/",
@@ -17,7 +17,7 @@ const PURE: &[&str] = &[
     "crates/control/src/scheduler/strategy/",
 ];
 
-/// What a pure module does not name.
+/// The names that a pure module must not contain.
 const IMPURE: &[&str] = &[
     "std::fs",
     "TcpListener",
@@ -33,15 +33,15 @@ const IMPURE: &[&str] = &[
     "rand::",
 ];
 
-/// Where a pure module departs from that, and why.
+/// The exceptions of pure modules, each with its reason.
 const IMPURE_ALLOWED: &[(&str, &str)] = &[
-    // `$INCLUDE` and the zones folder are read where they are understood.
+    // `$INCLUDE` and the zones directory are read where they are understood.
     ("crates/dns/src/zonefile/", "std::fs"),
     // A file's age, to know one that may be written again within the same tick of its time stamp.
     ("crates/dns/src/zonefile/folder.rs", "SystemTime"),
 ];
 
-/// Names of files that say nothing of what is in them.
+/// The file names that do not describe their contents.
 const EMPTY_NAMES: &[&str] = &["util", "utils", "common", "helper", "helpers", "misc", "manager", "stuff"];
 
 /// Marks of work left undone.
@@ -51,7 +51,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// All Rust files below `folder`, with their path from the root and their text, in order.
+/// Returns all Rust files below `folder`, with their path from the root and their text, in order.
 fn sources(folder: &str) -> Vec<(String, String)> {
     fn walk(folder: &Path, files: &mut Vec<PathBuf>) {
         for entry in std::fs::read_dir(folder).expect("a folder of the project") {
@@ -73,7 +73,7 @@ fn sources(folder: &str) -> Vec<(String, String)> {
     files.iter().map(|path| (inside(path), std::fs::read_to_string(path).expect("UTF-8"))).collect()
 }
 
-/// The text without comments, string literals and the tests at its end. Tests may use whatever they like.
+/// Returns the text without comments, string literals, and the tests at its end. Tests may use any names.
 fn code(text: &str) -> String {
     let text = text.split("\n#[cfg(test)]\n").next().expect("split gives one part at least");
     let bytes = text.as_bytes();
@@ -108,7 +108,7 @@ fn code(text: &str) -> String {
     code
 }
 
-/// How many `#` the raw string has that `text` begins with.
+/// Returns the number of `#` of the raw string at the start of `text`.
 fn raw_string(text: &str) -> Option<usize> {
     let rest = text.strip_prefix('r')?;
     let hashes = rest.bytes().take_while(|octet| *octet == b'#').count();
@@ -145,7 +145,7 @@ fn unsafe_is_in_sys_alone() {
 fn pure_modules_stay_pure() {
     let mut faults = Vec::new();
     for (file, text) in sources("crates") {
-        // Tests in a file of their own may use whatever they like, as others may.
+        // Tests in a separate file may use any names, like other tests.
         if !PURE.iter().any(|pure| file.starts_with(pure)) || file.ends_with("/tests.rs") {
             continue;
         }
@@ -203,7 +203,7 @@ fn every_dependency_says_why_it_is_here() {
         } else if line.is_empty() {
             explained = false;
         } else if in_dependencies {
-            // One comment may stand above a group of lines. Packages take versions and reasons from the workspace.
+            // One comment can cover a group of lines. Packages take versions and reasons from the workspace.
             assert!(
                 explained || line.ends_with(".workspace = true"),
                 "Cargo.toml:{}: no comment above says why this is here: {line}",

@@ -23,7 +23,7 @@ fn zones(unsayable: &[&str]) -> Vec<Contents> {
     let mut every_type = String::from("$TTL 300\n@ SOA ns admin 1 2 3 4 300\n@ NS ns\nns A 192.0.2.1\n");
     every_type += "\\*.esc\\.aped TXT \"\\000\\\"\\\\;\\255\"\n* A 192.0.2.7\nx 60 A 192.0.2.7\n\\$d\\@ A 192.0.2.7\n";
     for (index, line) in include_str!("../crates/dns/tests/zonefile/types.txt").lines().enumerate() {
-        // Proofs and delegations that lead nowhere are what a checker rightly complains about.
+        // A checker correctly reports proofs and delegations without a target.
         let skip = ["#", "NSEC", "DNAME", "NS "].iter().chain(unsayable).any(|start| line.starts_with(start));
         if !line.is_empty() && !skip {
             let given = line.split(" => ").next().expect("a line has a first part");
@@ -39,8 +39,8 @@ fn zones(unsayable: &[&str]) -> Vec<Contents> {
     ]
 }
 
-/// Runs a checker over each zone; says so if it is not installed. `unsayable` begins records of valid data that it refuses
-/// in any form.
+/// Runs a checker on each zone; prints a note if it is not installed. `unsayable` lists the beginnings of valid records that it
+/// rejects in any form.
 fn check_with(program: &str, unsayable: &[&str], arguments: impl Fn(&Path, &str, &Path) -> Vec<String>) {
     let paths = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
     let Some(program) = paths.split(':').map(|dir| Path::new(dir).join(program)).find(|path| path.exists()) else {
@@ -92,7 +92,8 @@ fn bind_loads_what_we_write() {
     });
 }
 
-/// What the first lines of a file of `crates/dns/tests/zonefile/check` say is found in it: by us, and by the exit codes of others.
+/// The expected findings in the first lines of a file of `crates/dns/tests/zonefile/check`: those of Signpost, and the exit codes
+/// of others.
 struct Expected {
     /// `ok`, `note`, `warning`, `fault` or `error`, and the codes.
     signpost: Vec<String>,
@@ -122,8 +123,8 @@ impl Expected {
     }
 }
 
-/// `signpost check zone` beside `kzonecheck` and `named-checkzone`, over a folder of good and bad files. Where the verdicts
-/// differ, the file says why.
+/// Compares `signpost check zone` with `kzonecheck` and `named-checkzone`, on a directory of valid and invalid files. Where the
+/// results differ, the file contains the reason.
 #[test]
 fn findings_beside_those_of_knot_and_bind() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/dns/tests/zonefile/check");
@@ -155,7 +156,7 @@ fn findings_beside_those_of_knot_and_bind() {
         assert_eq!(exit, i32::from(matches!(severity, "error" | "fault")), "{file}");
         let (strict, _) = run(ours, &["check", "zone", "--strict", "--origin", "example.org."], path);
         assert_eq!(strict, i32::from(!matches!(severity, "ok" | "note")), "{file} with --strict");
-        // Each finding says where it stands.
+        // Each finding has its position.
         for line in findings {
             let place = line.strip_prefix(&format!("{}:", path.display()));
             let number = place.and_then(|rest| rest.split(':').next()?.parse::<usize>().ok());

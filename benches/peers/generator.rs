@@ -61,7 +61,7 @@ pub struct Report {
     pub took: Duration,
 }
 
-/// Whether `count` queries, one after another, each get a right answer soon. The first that does not ends it.
+/// Returns whether `count` queries, one after another, each get a right answer soon. The first that does not ends it.
 pub fn all_right(load: Load, count: usize) -> bool {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     socket.connect(load.server).expect("an address");

@@ -77,7 +77,7 @@ pub fn cpu() -> std::io::Result<()> {
     costs(&rows).map(|_| ())
 }
 
-/// Whether the row is among those that `PEERS_ROWS` names, each by a part of its label; without it all are.
+/// Returns whether the row is among those that `PEERS_ROWS` names, each by a part of its label; without it all are.
 fn is_wanted(label: &str) -> bool {
     std::env::var("PEERS_ROWS").map_or(true, |parts| parts.split(';').any(|part| label.contains(part)))
 }

@@ -31,7 +31,7 @@ pub struct Latencies {
 }
 
 impl Latencies {
-    /// The time within which this share of answers had come, in µs.
+    /// Returns the time within which this share of answers had come, in µs.
     pub fn quantile(&self, share: f64) -> f64 {
         let place = (self.times.len() as f64 * share) as usize;
         self.times.get(place.min(self.times.len().saturating_sub(1))).map_or(f64::NAN, |time| time.as_secs_f64() * 1e6)

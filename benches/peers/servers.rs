@@ -206,7 +206,7 @@ impl Drop for Process {
     }
 }
 
-/// A process and all that come from it.
+/// Returns a process and all that come from it.
 fn family(first: u32) -> Vec<u32> {
     let mut members = vec![first];
     let mut next = 0;

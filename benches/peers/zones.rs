@@ -14,7 +14,7 @@ pub const ZONES: usize = 1_001;
 
 const APEX_OCTETS: usize = 20;
 
-/// The wire form of a zone's apex.
+/// Returns the wire form of a zone's apex.
 pub fn apex(zone: usize) -> [u8; APEX_OCTETS] {
     let mut apex = *b"\x07z000000\x05bench\x04test\0";
     let mut rest = zone;
@@ -38,7 +38,7 @@ pub fn is_right(reply: &[u8], zones: usize) -> bool {
     header && zone(reply).is_some_and(|zone| zone < zones && reply[7] == addresses(zone))
 }
 
-/// Some zones, and the folders of their master files, which are written when they are first wanted.
+/// Some zones, and the directories of their master files, which are written when they are first wanted.
 pub struct Zones {
     pub count: usize,
     folder: tempfile::TempDir,
@@ -52,12 +52,12 @@ impl Zones {
         Ok(Zones { count, folder, with_suffix: OnceCell::new(), without: OnceCell::new() })
     }
 
-    /// The folder of files `<apex>.zone`.
+    /// Returns the directory of files `<apex>.zone`.
     pub fn files(&self) -> std::io::Result<&Path> {
         self.written(&self.with_suffix, ".zone")
     }
 
-    /// The folder of files `<apex>`.
+    /// Returns the directory of files `<apex>`.
     pub fn bare_files(&self) -> std::io::Result<&Path> {
         self.written(&self.without, "")
     }

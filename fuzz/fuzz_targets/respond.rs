@@ -113,8 +113,8 @@ fn far() -> Zone {
     Zone::build(&contents).expect("a zone")
 }
 
-/// A zone whose answers have room in 512 octets only with their names as short as they go, if at all: a referral, a wildcard and
-/// a chain of aliases.
+/// Returns a zone whose answers have room in 512 octets only with their names as short as they go, if at all: a referral, a
+/// wildcard and a chain of aliases.
 fn tight() -> Zone {
     let apex: Name = "t.".parse().expect("a name");
     let mut contents = Contents::new(apex.clone());

@@ -26,7 +26,7 @@ impl Format {
         if open_metrics > 0.0 && open_metrics >= text { Format::OpenMetrics } else { Format::Prometheus }
     }
 
-    /// The content type of the text.
+    /// Returns the content type of the text.
     pub fn content_type(self) -> &'static str {
         match self {
             Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
@@ -34,7 +34,7 @@ impl Format {
         }
     }
 
-    /// The text in this format, of a text in OpenMetrics.
+    /// Returns the text in this format, of a text in OpenMetrics.
     pub fn text(self, open_metrics: String) -> String {
         match self {
             Format::OpenMetrics => open_metrics,
@@ -80,7 +80,7 @@ fn sample(line: &str) -> Option<MetricSample> {
     Some(MetricSample { name, labels, value })
 }
 
-/// The text up to the closing quote, and what follows it.
+/// Returns the text up to the closing quote, and what follows it.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut characters = text.char_indices();
@@ -97,7 +97,7 @@ fn quoted(text: &str) -> Option<(String, &str)> {
     None
 }
 
-/// The highest weight (RFC 9110 §12.4.2) of the media ranges that `wanted` takes; zero if there is none.
+/// Returns the highest weight (RFC 9110 §12.4.2) of the media ranges that `wanted` takes; zero if there is none.
 fn quality(accept: &str, wanted: impl Fn(&str) -> bool) -> f32 {
     let weight = |range: &str| {
         let mut parts = range.split(';').map(str::trim);

@@ -106,7 +106,7 @@ struct CheckLine {
 }
 
 impl Report {
-    /// Whether nothing is missing.
+    /// Returns whether nothing is missing.
     pub fn is_ready(&self) -> bool {
         !self.0.iter().any(|line| matches!(line.status, CheckStatus::Missing(_)))
     }

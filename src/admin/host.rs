@@ -42,7 +42,7 @@ impl Hosts {
         Arc::new(Hosts { names, is_certified: Box::new(is_certified), refused: Counter::default() })
     }
 
-    /// The number of refused requests, for `/metrics`.
+    /// Returns the number of refused requests, for `/metrics`.
     pub fn refused(&self) -> Counter {
         self.refused.clone()
     }
@@ -69,7 +69,7 @@ impl Hosts {
         name == "localhost" || self.names.contains(&name) || (self.is_certified)(&name)
     }
 
-    /// The first name in a request that is not accepted.
+    /// Returns the first name in a request that is not accepted.
     fn refuses(&self, uri: &Uri, headers: &HeaderMap) -> Option<String> {
         let of_target = uri.authority().map(|authority| authority.as_str().as_bytes());
         // All of them: a request can have several, or one in addition to `:authority`, and browsers and proxies differ in which

@@ -61,7 +61,7 @@ impl Liveness {
         });
     }
 
-    /// The parts that were hung at the last look, a sentence for each.
+    /// Returns the parts that were hung at the last look, a sentence for each.
     pub fn hung(&self, now: Instant) -> Vec<String> {
         let state = self.state.lock();
         let hung = state.parts.iter().filter(|part| part.still >= part.limit && (part.beats)() == Some(part.seen));

@@ -55,7 +55,7 @@ impl Metrics {
         self.register(|registry| registry.register_collector(Box::new(collector)));
     }
 
-    /// The text of a scrape.
+    /// Returns the text of a scrape.
     pub fn encode(&self, format: Format) -> Result<String, fmt::Error> {
         let mut text = String::new();
         let registry = self.registry.lock();

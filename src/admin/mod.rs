@@ -42,7 +42,7 @@ pub struct Admin {
     pub unrouted: Arc<Unrouted>,
 }
 
-/// The endpoints, those of the dashboard among them.
+/// Returns the endpoints, those of the dashboard among them.
 pub fn router(admin: Admin, dashboard: Dashboard) -> Router {
     let (shown, judge) = (admin.clone(), dashboard.clone());
     let unrouted = move |peer, headers| unrouted_names(shown.clone(), judge.clone(), peer, headers);

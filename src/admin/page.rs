@@ -23,7 +23,7 @@ pub struct Histogram<'a> {
 pub struct Page<'a>(DescriptorEncoder<'a>);
 
 impl<'a> Page<'a> {
-    /// A page that a collector writes to.
+    /// Returns a page that a collector writes to.
     pub fn new(encoder: DescriptorEncoder<'a>) -> Self {
         Page(encoder)
     }

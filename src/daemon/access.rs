@@ -97,7 +97,7 @@ impl Access {
         self.authority.server_config(self.served.clone())
     }
 
-    /// The certificate that the API shows.
+    /// Returns the certificate that the API shows.
     pub fn certificate(&self) -> Arc<dyn ResolvesServerCert> {
         match &self.served {
             Some(served) => served.clone(),
@@ -105,23 +105,23 @@ impl Access {
         }
     }
 
-    /// The platform's certificate authority, which this keeps.
+    /// Returns the platform's certificate authority, which this keeps.
     pub fn authority(&self) -> Arc<Authority> {
         self.authority.clone()
     }
 
-    /// Whether the certificate that the API shows is valid for this host name.
+    /// Returns whether the certificate that the API shows is valid for this host name.
     pub fn is_for(&self, name: &str) -> bool {
         self.served.as_ref().map_or_else(|| self.authority.is_for(name), |served| served.is_for(name))
     }
 
-    /// The validity periods of the API's certificate and of the authority's, in seconds since 1970.
+    /// Returns the validity periods of the API's certificate and of the authority's, in seconds since 1970.
     pub fn periods(&self) -> [Option<Range<i64>>; 2] {
         let served = self.served.as_ref().map_or_else(|| self.authority.server_period(), |served| served.period());
         [served, self.authority.period()]
     }
 
-    /// The administrator's kubeconfig.
+    /// Returns the administrator's kubeconfig.
     pub fn admin_kubeconfig(&self) -> PathBuf {
         self.folder.join("kubeconfig")
     }

@@ -114,7 +114,7 @@ impl Api {
         Ok(Api { server, access, audit, damage: store.damage(), addresses })
     }
 
-    /// A client in this process that speaks as `identity`.
+    /// Returns a client in this process that speaks as `identity`.
     pub fn client(&self, identity: Identity) -> kube::Client {
         client::in_process(self.server.router(), identity)
     }

@@ -376,7 +376,7 @@ impl<'a> Build<'a> {
         Ok(())
     }
 
-    /// The objects that all loops of this process read, with the rights of one of them.
+    /// Returns the objects that all loops of this process read, with the rights of one of them.
     async fn world(&self, api: Option<&Api>) -> Result<Option<World>, Error> {
         let schedules = self.settings.has(Role::Scheduler);
         let user = match schedules {
@@ -472,7 +472,7 @@ impl<'a> Build<'a> {
         Ok(())
     }
 
-    /// The API of the cluster in which instances run.
+    /// Returns the API of the cluster in which instances run.
     async fn cluster(&self) -> Result<Client, Error> {
         let settings = self.settings;
         let read_timeout = settings.api.read_timeout;

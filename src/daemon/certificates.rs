@@ -22,7 +22,7 @@ use signpost_control::compiler;
 use signpost_runtime::tls::served::Served;
 use signpost_runtime::tls::{self, Authority};
 
-/// The folders of a process's own authorities in its data directory. That of the API's is another, since it signs users, too.
+/// The directories of a process's own authorities in its data directory. That of the API's is another, since it signs users, too.
 const ADMIN_FOLDER: &str = "admin-pki";
 const DNS_FOLDER: &str = "dns-pki";
 /// The owner of the certificates, for the log.
@@ -39,7 +39,7 @@ pub struct Certificates {
 }
 
 impl Certificates {
-    /// All that there are.
+    /// Returns all that there are.
     pub fn each(&self) -> impl Iterator<Item = &Arc<Source>> {
         self.admin.iter().chain(&self.dns)
     }
@@ -104,7 +104,7 @@ impl Source {
         Ok(Some(Arc::new(Source { whose: DNS, from })))
     }
 
-    /// The certificate, the newest one at each handshake.
+    /// Returns the certificate, the newest one at each handshake.
     pub fn certificate(&self) -> Arc<dyn ResolvesServerCert> {
         match &self.from {
             From::Api(access) => access.certificate(),
@@ -119,7 +119,7 @@ impl Source {
         tls::server_config(self.certificate())
     }
 
-    /// Whether the certificate is valid for this host name.
+    /// Returns whether the certificate is valid for this host name.
     pub fn is_for(&self, name: &str) -> bool {
         match &self.from {
             From::Api(access) => access.is_for(name),
@@ -129,7 +129,7 @@ impl Source {
         }
     }
 
-    /// The validity period of the certificate, in seconds since 1970.
+    /// Returns the validity period of the certificate, in seconds since 1970.
     pub fn period(&self) -> Option<Range<i64>> {
         match &self.from {
             From::Api(access) => access.periods()[0].clone(),
@@ -180,7 +180,7 @@ impl Maintenance for Source {
     }
 }
 
-/// The names and addresses of the platform's name servers, and where this one listens, for its certificate.
+/// Returns the names and addresses of the platform's name servers, and where this one listens, for its certificate.
 pub fn dns_names(settings: &Settings, platform: Option<&compiler::Settings>) -> Vec<String> {
     let listened: Vec<SocketAddr> = settings.encrypted_dns_addresses().collect();
     let servers = platform.map(compiler::Settings::name_servers).unwrap_or_default();

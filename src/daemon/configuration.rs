@@ -12,7 +12,7 @@ use super::{dns, manifests};
 use crate::config::{self, ConfigSources, Error, Errors, Role, Settings};
 use signpost_api::names::{check_zone, is_at_or_below};
 
-/// Domains of examples: of our own pages, and those that RFC 2606 and RFC 6761 reserve.
+/// Domains of examples: of Signpost's own pages, and those that RFC 2606 and RFC 6761 reserve.
 const EXAMPLES: [&str; 7] =
     ["v3.rhcloud.com", "example.com", "example.org", "example.net", "example", "test", "invalid"];
 
@@ -36,7 +36,7 @@ pub fn load(places: &ConfigSources) -> Result<Settings, Errors> {
     }
 }
 
-/// The zone above those that the Routers in the manifests name.
+/// Returns the zone above those that the Routers in the manifests name.
 fn domain_of_manifests(settings: &Settings) -> Result<String, Errors> {
     let fault = |text: String| Errors(vec![Error::new(text)]);
     let documents = manifests::read(&settings.manifests)

@@ -73,13 +73,13 @@ impl DataDir {
         Ok(DataDir { path: path.to_owned(), _lock: lock })
     }
 
-    /// Whether a process holds the directory.
+    /// Returns whether a process holds the directory.
     pub fn is_in_use(path: &Path) -> bool {
         let lock = OpenOptions::new().read(true).write(true).open(path.join("pid"));
         lock.is_ok_and(|lock| matches!(lock.try_lock(), Err(TryLockError::WouldBlock)))
     }
 
-    /// The name by which this directory's process is known to others, the same after every restart: it then takes up its
+    /// Returns the name by which this directory's process is known to others, the same after every restart: it then takes up its
     /// own Lease at once.
     pub fn instance(&self) -> Result<String, tls::Error> {
         let file = self.join("instance");
@@ -106,7 +106,7 @@ impl DataDir {
         Ok(Key::new(&octets))
     }
 
-    /// A file or folder in it.
+    /// Returns a file or directory in it.
     pub fn join(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }

@@ -107,7 +107,7 @@ fn stream_limits(settings: &Settings, files_max: u64) -> transport::Limits {
     }
 }
 
-/// The platform's settings as a name server at these addresses sees them.
+/// Returns the platform's settings as a name server at these addresses sees them.
 pub fn platform_settings(settings: &Settings, listened: &[SocketAddr]) -> Result<Arc<compiler::Settings>, Error> {
     let addresses: Vec<IpAddr> = listened.iter().map(SocketAddr::ip).collect();
     Ok(Arc::new(platform::settings(settings, &addresses, None)?))
@@ -136,7 +136,7 @@ pub struct Follow {
     pub client: kube::Client,
     pub world: World,
     pub platform: Arc<compiler::Settings>,
-    /// Folder of the last-good state; `None` where the API is in this process.
+    /// Directory of the last-known-good state; `None` where the API is in this process.
     pub state: Option<PathBuf>,
     /// This process's name, the same after a restart.
     pub instance: String,
@@ -144,7 +144,7 @@ pub struct Follow {
 
 impl Dns {
     /// Loads the zone files, follows the API in `tasks` if there is one to follow, and answers on `bound` as soon as the zones
-    /// are there that this process can have by itself: those of files, and those of the last-good state.
+    /// are there that this process can have by itself: those of files, and those of the last-known-good state.
     pub async fn start(
         settings: &Settings,
         runtime_settings: &RuntimeSettings,
@@ -401,8 +401,8 @@ async fn mark_stale(
     }
 }
 
-/// Whether an informer of the API's objects has been without a watch for too long. An open watch that is silent is idle; if it
-/// is dead, the informer finds out.
+/// Returns whether an informer of the API's objects has been without a watch for too long. An open watch that is silent is idle;
+/// if it is dead, the informer finds out.
 fn is_stale(informers: &[Health], running: Duration, after: Duration) -> bool {
     informers.iter().any(|informer| !informer.connected && informer.age.unwrap_or(running) > after)
 }

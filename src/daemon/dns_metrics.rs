@@ -273,7 +273,8 @@ fn synced(page: &mut Page<'_>, status: &Status) -> fmt::Result {
     page.level("zone_input_errors", "Faults of objects that zones are made from", status.diagnostics().len() as i64)
 }
 
-/// The informers that the loop keeps, for [`signpost_control::client::metrics::InformerMetrics`]. Until the loop runs they are unheard of.
+/// Returns the informers that the loop keeps, for [`signpost_control::client::metrics::InformerMetrics`]. Until the loop runs
+/// they are unheard of.
 pub fn informers(status: &Arc<Status>) -> Vec<(&'static str, HealthProbe)> {
     let probe = |(at, kind): (usize, &'static str)| -> (&'static str, HealthProbe) {
         let status = status.clone();

@@ -39,7 +39,7 @@ struct Origin {
 }
 
 impl Engine {
-    /// The engine of this configuration, with a fresh secret.
+    /// Returns the engine of this configuration, with a fresh secret.
     pub fn new(settings: &Settings) -> Self {
         let origin = Origin { settings: settings.clone(), drawn: [draw(), draw()], stale: false, asked: None };
         Engine { live: Arc::new(ArcSwap::from_pointee(origin.compose())), origin: Mutex::new(origin) }

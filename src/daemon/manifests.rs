@@ -82,7 +82,7 @@ pub struct Report {
     pub kept: Vec<String>,
 }
 
-/// Reads the objects of all `paths`: files, and the YAML and JSON files of folders in the order of their names. Namespaces
+/// Reads the objects of all `paths`: files, and the YAML and JSON files of directories in the order of their names. Namespaces
 /// come first. All faults are reported.
 pub fn read(paths: &[PathBuf]) -> Result<Vec<Document>, Vec<ManifestError>> {
     let mut errors = Vec::new();
@@ -185,7 +185,7 @@ fn take(mut location: Location, mut object: Value, documents: &mut Vec<Document>
     }
 }
 
-/// Applies all `documents`, or none if one of them would be refused.
+/// Applies all `documents`, or none if one of them would be rejected.
 pub async fn apply(client: &Client, documents: &[Document]) -> Result<Report, Vec<ManifestError>> {
     let kinds = kinds(client, documents).await?;
     let mut report = Report::default();
@@ -289,18 +289,18 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Whether the document names a version of the object, as one that was read from the API does.
+    /// Returns whether the document names a version of the object, as one that was read from the API does.
     fn has_version(&self) -> bool {
         !self.document.object["metadata"]["resourceVersion"].is_null()
     }
 
-    /// Whether the object's namespace is one of the documents.
+    /// Returns whether the object's namespace is one of the documents.
     fn namespace_comes(&self, documents: &[Document]) -> bool {
         let mut namespaces = documents.iter().filter(|document| is_namespace(&document.object));
         namespaces.any(|document| document.object["metadata"]["name"].as_str() == self.namespace)
     }
 
-    /// A dry run where the object's namespace is not there yet: as a new object in `default`, which always is. What is
+    /// Returns a dry run where the object's namespace is not there yet: as a new object in `default`, which always is. What is
     /// checked of an object does not depend on its namespace, and an object of that name there does not matter.
     async fn try_elsewhere(&self) -> Result<Option<String>, Status> {
         let mut object = self.document.object.clone();
@@ -344,13 +344,13 @@ fn status(error: kube::Error) -> Status {
     }
 }
 
-/// Whether fields that the document has are others' to set.
+/// Returns whether fields that the document has are others' to set.
 fn is_set_by_others(status: &Status) -> bool {
     let causes = status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
     status.reason == "Conflict" && causes.iter().any(|cause| cause.reason == "FieldManagerConflict")
 }
 
-/// A refusal as one error a cause, each with its field.
+/// Returns a refusal as one error a cause, each with its field.
 fn refused(location: &Location, status: &Status) -> Vec<ManifestError> {
     let causes = status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
     let of_cause = |field: &str, message: &str| match field {

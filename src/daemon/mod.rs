@@ -123,7 +123,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the configuration is the reason, so that another start with the same one ends alike.
+    /// Returns whether the configuration is the reason, so that another start with the same one ends alike.
     pub fn is_configuration(&self) -> bool {
         matches!(
             self,

@@ -11,7 +11,7 @@ use signpost_control::scheduler::chooser::StrategyConfig;
 use signpost_control::scheduler::webhook;
 use signpost_dns::zone::Contents;
 
-/// The compiler's settings. Without name servers in the configuration there is one, at `listened`; `base` is what the
+/// Returns the compiler's settings. Without name servers in the configuration there is one, at `listened`; `base` is what the
 /// zone file of the platform's domain adds to the parent zone.
 pub fn settings(
     settings: &Settings,
@@ -29,7 +29,7 @@ pub fn settings(
     Ok(platform)
 }
 
-/// Returns the settings in the parent's Zone object. `asked` is the list of name servers that are queried to verify names.
+/// Returns the settings in the parent's Zone object. The last argument lists the name servers that are queried to verify names.
 pub fn published(settings: &Settings, platform: &compiler::Settings, asked: &[SocketAddr]) -> ZonePlatform {
     let name_server = |server: &NameServer| ZoneNameServer {
         name: text_of(&server.name),

@@ -171,7 +171,7 @@ async fn serve(this: RouterAgent) -> Result<(), Error> {
     Ok(ended?)
 }
 
-/// A client by the kubeconfig, or in a pod without one by its service account.
+/// Returns a client by the kubeconfig, or in a pod without one by its service account.
 async fn connect(settings: &Settings) -> Result<kube::Client, client::ClientError> {
     let of_data_dir = settings.data_dir.join("kubeconfig");
     let servers = Servers::new(settings.api_server.clone());
@@ -257,7 +257,7 @@ async fn look(zone: &Name, address: IpAddr, servers: &[SocketAddr]) -> Look {
     seen
 }
 
-/// The addresses of a zone's name servers, as the system's resolvers return them.
+/// Returns the addresses of a zone's name servers, as the system's resolvers return them.
 async fn name_servers_of(zone: &Name) -> Vec<SocketAddr> {
     let mut addresses = BTreeSet::new();
     let hosts = resolve(zone, RecordType::NS).await;
@@ -274,7 +274,7 @@ async fn name_servers_of(zone: &Name) -> Vec<SocketAddr> {
     addresses.into_iter().collect()
 }
 
-/// The response of the first of the system's resolvers that responds.
+/// Returns the response of the first of the system's resolvers that responds.
 async fn resolve(name: &Name, rtype: RecordType) -> Option<Response> {
     let question = Question { name: name.clone(), rtype };
     for resolver in system_resolvers() {

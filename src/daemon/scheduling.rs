@@ -230,7 +230,7 @@ impl Role<'_> {
     }
 }
 
-/// The kinds that were not listed yet; `None` if all were.
+/// Returns the kinds that were not listed yet; `None` if all were.
 fn unlisted(informers: &[(&'static str, HealthProbe)]) -> Option<String> {
     let unlisted = informers.iter().map(|(_, informer)| informer()).filter(|health| !health.synced);
     let kinds: Vec<String> = unlisted.map(|health| health.kind).collect();

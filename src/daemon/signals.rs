@@ -41,7 +41,7 @@ impl Signals {
         }
     }
 
-    /// Whether a person has ended the process at a terminal (SIGINT).
+    /// Returns whether a person has ended the process at a terminal (SIGINT).
     pub fn is_interrupted(&self) -> bool {
         self.is_interrupted
     }

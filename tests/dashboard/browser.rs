@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use signpost_testing::{Process, until};
 
-/// How long a command may take: the page's own scripts bound it.
+/// The timeout of a command: the page's own scripts are bounded by it.
 const COMMAND_LONGEST: Duration = Duration::from_secs(90);
 
 /// Keys by the protocol's code points.
@@ -101,7 +101,7 @@ impl Browser {
         self.command("POST", "/execute/sync", &json!({"script": script, "args": []}))
     }
 
-    /// The text of the page's main part.
+    /// Returns the text of the page's main part.
     pub fn text(&self) -> String {
         self.script("return document.getElementById('main').innerText").as_str().unwrap_or_default().to_owned()
     }
@@ -131,20 +131,20 @@ impl Browser {
         self.command("POST", "/actions", &json!({"actions": [{"type": "key", "id": "keys", "actions": actions}]}));
     }
 
-    /// What has the focus: its tag and its text or label.
+    /// Returns the focused element: its tag and its text or label.
     pub fn focus(&self) -> String {
         let script = "const it = document.activeElement; return `${it.localName} ${it.id || it.getAttribute('aria-label') \
                       || it.innerText.trim()}`";
         self.script(script).as_str().unwrap_or_default().to_owned()
     }
 
-    /// The cookies that this page's server has set.
+    /// Returns the cookies that this page's server has set.
     pub fn cookies(&self) -> Vec<Value> {
         self.command("GET", "/cookie", &Value::Null).as_array().cloned().unwrap_or_default()
     }
 
-    /// What the console has said since this was asked last: errors of scripts, refusals of the content security policy,
-    /// failed requests.
+    /// Returns the console messages since the last call: errors of scripts, violations of the content security policy, and failed
+    /// requests.
     pub fn log(&self) -> Vec<String> {
         let entries = self.command("POST", "/se/log", &json!({"type": "browser"}));
         let entries = entries.as_array().cloned().unwrap_or_default();

@@ -20,7 +20,7 @@ use signpost_testing::{Scrape, wait_for};
 const ROUTES: usize = 10_000;
 const SHARDS: usize = 50;
 const NAMESPACES: usize = 200;
-/// Requests under way at a time while the platform is made.
+/// The number of concurrent requests while the platform is created.
 const AT_A_TIME: usize = 64;
 /// Makes Routers, Namespaces and Routes through the API.
 async fn make(kubeconfig: &std::path::Path) {
@@ -58,7 +58,7 @@ async fn make(kubeconfig: &std::path::Path) {
     }
 }
 
-/// Waits until all routes have a Router, and tells how long it took from the first request on.
+/// Waits until all Routes have a Router, and returns the time since the first request.
 fn made(example: &Example) -> Duration {
     let began = Instant::now();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
@@ -74,8 +74,8 @@ fn made(example: &Example) -> Duration {
     began.elapsed()
 }
 
-/// How long until a place is shown, as the page itself measures: from the change of place until its main part holds what is
-/// waited for, and a frame was drawn.
+/// Returns the time until a view is shown, as the page itself measures it: from the navigation until its main part contains the
+/// expected text, and a frame was drawn.
 fn shown_within(browser: &Browser, place: &str, wanted: &str) -> Duration {
     let script = format!(
         "window.shownAt = null; const began = performance.now(); location.hash = {}; \
@@ -93,7 +93,7 @@ fn milliseconds(browser: &Browser, script: &str) -> Duration {
     Duration::from_secs_f64(browser.script(script).as_f64().expect("a number") / 1_000.0)
 }
 
-/// Loads the page anew at a place and tells when it is there and reacts, counted from the start of the navigation.
+/// Reloads the page at a view and returns the time until it is there and responds, from the start of the navigation.
 fn interactive_within(browser: &Browser, example: &Example, place: &str, wanted: &str) -> Duration {
     browser.open("about:blank");
     browser.open(&format!("http://{}/dashboard/{place}", example.server.admin));
@@ -108,7 +108,7 @@ fn interactive_within(browser: &Browser, example: &Example, place: &str, wanted:
     milliseconds(browser, "return window.readyAt")
 }
 
-/// Scrolls through the page for a second and tells the longest time between two frames.
+/// Scrolls through the page for a second and returns the longest time between two frames.
 fn scrolls(browser: &Browser) -> Duration {
     browser.script(
         "window.scrolled = null; let longest = 0, last = performance.now(); const began = last; \
@@ -124,7 +124,7 @@ fn scrolls(browser: &Browser) -> Duration {
 #[test]
 fn ten_thousand_routes_stay_smooth() {
     let Some(browser) = Browser::start() else { return };
-    // Nobody is asked whether 10,000 names are answered: that is the same page, and a while of a debug build's time.
+    // Name verification is off: the page is the same with 10,000 verified names, and verification takes time in a debug build.
     let example = Example::serving(&["--domain", "example.org", "--verify-names", "false", "--audit-policy", "off"]);
     eprintln!("{ROUTES} routes on {SHARDS} shards were made within {:?}", made(&example));
     let admin = example.server.admin;
@@ -132,7 +132,7 @@ fn ten_thousand_routes_stay_smooth() {
     let began = Instant::now();
     browser.sees("50 shards");
     eprintln!("the first page, the first list of all routes included: {:?} after signing in", began.elapsed());
-    // On a busy machine the first list takes longer than a request waits for it, and the page asks again.
+    // On a busy machine, the first list takes longer than a request waits for it, and the page retries.
     let said: Vec<String> = browser.log().into_iter().filter(|entry| !entry.contains("503")).collect();
     assert!(said.is_empty(), "{said:#?}");
 

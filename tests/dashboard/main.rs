@@ -1,6 +1,6 @@
-//! The dashboard in a real Chromium, before the real program; and by plain HTTP, what browsers cannot show.
+//! The dashboard in a real Chromium, with the real program; and by plain HTTP, where a browser cannot show the behavior.
 //!
-//! Where there is no chromedriver the tests that look say so and pass.
+//! Without chromedriver, the tests that need it print a note and pass.
 
 mod browser;
 mod large;
@@ -25,13 +25,13 @@ struct Example {
 }
 
 impl Example {
-    /// The example.
+    /// Returns the example.
     fn start() -> Example {
         let manifests = root().join("examples/rhcloud");
         Example::serving(&["--manifests", manifests.to_str().expect("the repository's path is UTF-8")])
     }
 
-    /// What these arguments say.
+    /// Starts the example with these arguments.
     fn serving(arguments: &[&str]) -> Example {
         let data = DataDir::new();
         let server = Server::start(Ports::free(), &[&["--data-dir", data.path()], arguments].concat());
@@ -52,7 +52,7 @@ impl Example {
         ok(&[arguments, &["--data-dir", self.data.path()]].concat()).trim().to_owned()
     }
 
-    /// A tenant of namespace `myapp`.
+    /// Returns a tenant of namespace `myapp`.
     fn tenant(&self, name: &str) -> String {
         let token = self.signpost(&["user", "add", name, "--role", "tenant", "--namespace", "myapp"]);
         eventually("the server knows the tenant", || {
@@ -63,7 +63,7 @@ impl Example {
     }
 }
 
-/// Status, headers and body of a request, whatever it is.
+/// Returns the status, headers, and body of a request.
 fn ask(admin: SocketAddr, head: &str, body: &str) -> (u16, String, String) {
     let length = body.len();
     let answer = exchange(admin, &format!("{head}\r\nHost: {admin}\r\nContent-Length: {length}"), body);
@@ -107,7 +107,7 @@ fn signing_in_and_what_is_refused() {
     let (status, headers, _) = ask(admin, "GET / HTTP/1.1\r\nAccept: text/html", "");
     assert!(status == 303 && headers.contains("location: /dashboard/"), "{headers}");
 
-    // Nobody is anybody before signing in.
+    // Without a session, there is no user.
     for path in ["data/overview", "data/routes", "data/samples", "data/live", "api/apis/signpost.dev/v1alpha1/routers"]
     {
         assert_eq!(get(admin, &format!("/dashboard/{path}"), "signpost_session=made-up").0, 401, "{path}");
@@ -150,7 +150,7 @@ fn signing_in_and_what_is_refused() {
     ] {
         assert_eq!(get(admin, hidden, &cookie).0, 404, "{hidden}");
     }
-    // Nothing can be written, whoever asks.
+    // No user can write anything.
     let delete =
         format!("DELETE /dashboard/api/apis/signpost.dev/v1alpha1/routers/shard1 HTTP/1.1\r\nCookie: {cookie}");
     assert_eq!(ask(admin, &delete, "").0, 405);
@@ -160,7 +160,7 @@ fn signing_in_and_what_is_refused() {
     assert_eq!(get(admin, "/dashboard/data/overview", &cookie).0, 401);
 }
 
-/// Signs in and gives the cookie. Its case matters, and [`ask`] gives headers in lower case.
+/// Signs in and returns the cookie. Its case matters, and the function above returns headers in lower case.
 fn cookie_of(admin: SocketAddr, token: &str) -> String {
     let mut stream = TcpStream::connect(admin).expect("the admin endpoint listens");
     let body = format!("{{\"token\": \"{token}\"}}");
@@ -213,7 +213,7 @@ fn one_who_opens_many_pages_keeps_nobody_out() {
     let example = Example::start();
     let admin = example.server.admin;
     let tina = example.tenant("tina");
-    // Of one user, whatever sessions they come with.
+    // The limit applies per user, over all sessions.
     let cookies = [cookie_of(admin, &tina), cookie_of(admin, &tina)];
     let mut held: Vec<TcpStream> = Vec::new();
     for number in 0..16 {
@@ -290,11 +290,11 @@ fn an_operator_sees_the_platform_live() {
         "return performance.getEntriesByType('resource').map((one) => one.name).filter((name) => !name.startsWith(location.origin))",
     );
     assert_eq!(elsewhere, serde_json::json!([]), "nothing is asked of anyone else");
-    // The one request that is to fail is for the route that is not there.
+    // The one request that must fail is for the missing Route.
     let said: Vec<String> = browser.log().into_iter().filter(|entry| !entry.contains("routes/none")).collect();
     assert!(said.is_empty(), "{said:#?}");
 
-    // The server goes, and the page says that what it shows is old.
+    // The server stops, and the page reports that its data is outdated.
     let shown = browser.text();
     assert!(example.server.terminate().success());
     browser.comes_true("return document.getElementById('banner').innerText.includes('What you see is as of')");
@@ -346,7 +346,7 @@ fn a_tenant_sees_its_own_and_a_keyboard_is_enough() {
     browser.comes_true("return document.activeElement.tagName === 'MAIN'");
     browser.press(ESCAPE);
 
-    // What is another's is not told.
+    // Another user's objects are not shown.
     browser.go("#/namespaces/foo/routes/cache");
     browser.sees("This is not yours to see.");
     for namespace in ["foo", "made-up"] {

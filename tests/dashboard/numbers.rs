@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::{Example, cookie_of, get};
 use signpost_testing::{eventually, http_get, root, until};
 
-/// The sum of the samples of a page that are of this series; `None` if there is none. `label` is such as `zone="a."`.
+/// Returns the sum of the samples of a page that are of this series; `None` if there is none. `label` is such as `zone="a."`.
 fn sum(page: &str, name: &str, label: Option<&str>) -> Option<f64> {
     let values = page.lines().filter_map(|line| {
         let (series, value) = line.rsplit_once(' ')?;
@@ -18,7 +18,7 @@ fn sum(page: &str, name: &str, label: Option<&str>) -> Option<f64> {
     values.fold(None, |sum, value| Some(sum.unwrap_or(0.0) + value))
 }
 
-/// Looks for each number of the overview; what is not there, or not the same.
+/// Compares each number of the overview with the page; returns those that are missing or differ.
 fn missing(overview: &Value, page: &str) -> Vec<String> {
     let mut missing = Vec::new();
     let mut compare = |shown: &Value, name: &str, label: Option<&str>| {
@@ -44,7 +44,7 @@ fn missing(overview: &Value, page: &str) -> Vec<String> {
             }
             // What one namespace has is counted of its objects in the API: there may be any number of namespaces.
             "namespaces" | "links" => {}
-            // Not shown: it says what the page has.
+            // Not shown: it identifies the content of the page.
             "version" => {}
             other => panic!("{other} is no number that this test knows: give it a series"),
         }
@@ -59,7 +59,7 @@ fn every_number_is_in_metrics() {
     let cookie = cookie_of(admin, &example.token());
     let page = || http_get(admin, "/metrics").expect("metrics are there").1;
 
-    // Counts, once both have heard of the last change.
+    // Both show the counts after the last change.
     until("the overview shows the metrics", || {
         let (_, overview) = get(admin, "/dashboard/data/overview", &cookie);
         let missing = missing(&overview, &page());
@@ -85,7 +85,7 @@ fn every_number_is_in_metrics() {
         assert!(sum(&page, &name, label).is_some(), "{column} is plotted, and not in /metrics:\n{page}");
     }
 
-    // The names that stand beside numbers, and those of the page about it. The reference is held to the program elsewhere.
+    // The names next to numbers, and those of the documentation page. Another test compares the reference with the program.
     let reference = std::fs::read_to_string(root().join("docs/metrics.md")).expect("is there");
     let known: BTreeSet<&str> = reference
         .lines()

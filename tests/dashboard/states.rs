@@ -1,5 +1,4 @@
-//! What the page shows when something is not as it should be, or not there yet: the API away, the server started anew, an outage, an
-//! empty platform, a small screen.
+//! The page in unusual states: the API unavailable, the server restarted, an outage, an empty platform, a small screen.
 
 use serde_json::{Value, json};
 
@@ -142,7 +141,7 @@ fn an_empty_platform_says_what_to_do_first() {
     browser.sees("There is no route yet.");
     browser.go("#/");
     browser.sees("kind: Router");
-    // What is shown works as it stands.
+    // The shown command works unchanged.
     let step = browser.script("return document.querySelector('.commands code').innerText");
     let manifest =
         step.as_str().expect("text").lines().skip(1).filter(|line| *line != "EOF").collect::<Vec<_>>().join("\n");

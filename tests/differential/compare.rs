@@ -1,4 +1,4 @@
-//! What must be equal between two servers' answers, and what need not be.
+//! The parts of two servers' answers that must be equal, and the permitted differences.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 use hickory_proto::op::Message;
 use hickory_proto::rr::{Name, Record, RecordType};
 
-/// Where Knot and NSD end a chain of aliases; what they would have said after it is not known.
+/// The number of CNAMEs at which Knot and NSD cut off a chain; the rest of their answer is unknown.
 const ENDLESS_ALIASES: usize = 5;
 const NXDOMAIN: u16 = 3;
 const RRSIG: u16 = 46;
@@ -21,21 +21,21 @@ pub struct Answer {
     answer: Vec<String>,
     authority: Vec<String>,
     additional: Vec<String>,
-    /// What a referral delegates.
+    /// The zone cut of a referral.
     cut: Option<Name>,
     /// The additional section's records, for owners to be compared.
     others: Vec<Record>,
 }
 
 impl Answer {
-    /// What is in `octets`, each record once in a section: see [`compare`].
+    /// Parses `octets`, with each record once per section: see [`compare`].
     pub fn parse(octets: &[u8]) -> Answer {
         let mut answer = Self::parse_as_is(octets);
         [&mut answer.answer, &mut answer.authority, &mut answer.additional].into_iter().for_each(Vec::dedup);
         answer
     }
 
-    /// What is in `octets`, records as often as they are there.
+    /// Parses `octets`, with duplicate records.
     pub fn parse_as_is(octets: &[u8]) -> Answer {
         let message = Message::from_vec(octets).unwrap_or_else(|error| panic!("unreadable: {error}: {octets:02x?}"));
         let lines = |records: &[Record]| {
@@ -59,7 +59,8 @@ impl Answer {
         }
     }
 
-    /// A record that stands twice in a section, or in the additional section beside the answer that it is (RFC 2181 §5).
+    /// Returns a record that occurs twice in a section, or in the additional section although the answer contains it (RFC 2181
+    /// §5).
     fn repeated(&self) -> Option<&String> {
         let in_section = |section: &'_ [String]| section.windows(2).position(|pair| pair[0] == pair[1]);
         let sections = [&self.answer, &self.authority, &self.additional];
@@ -71,7 +72,7 @@ impl Answer {
         self.answer.iter().filter(|line| line.contains(" in cname ")).count()
     }
 
-    /// The addresses of name servers at or below what is delegated.
+    /// Returns the addresses of name servers at or below what is delegated.
     fn in_domain_glue(&self) -> Vec<String> {
         let Some(cut) = &self.cut else { return Vec::new() };
         let glue = self.others.iter().filter(|record| cut.zone_of(&record.name));
@@ -80,7 +81,7 @@ impl Answer {
         lines
     }
 
-    /// The additional section's records of one owner and type, sorted.
+    /// Returns the additional section's records of one owner and type, sorted.
     fn additional_rrset(&self, name: &Name, rtype: RecordType) -> Vec<String> {
         let same = self.others.iter().filter(|record| record.name == *name && record.record_type() == rtype);
         let mut lines: Vec<String> = same.map(|record| record.to_string().to_ascii_lowercase()).collect();
@@ -88,24 +89,24 @@ impl Answer {
         lines
     }
 
-    /// The types of the additional section's records of one owner.
+    /// Returns the types of the additional section's records of one owner.
     fn additional_types(&self, name: &Name) -> BTreeSet<u16> {
         self.others.iter().filter(|record| record.name == *name).map(|record| record.record_type().into()).collect()
     }
 
-    /// What proves an absence, with all signatures of that section.
+    /// Returns the proof of nonexistence, with all signatures of that section.
     fn proof(&self) -> Vec<&String> {
         self.authority.iter().filter(|line| is_of_proof(line)).collect()
     }
 
-    /// Whether there is nothing but the code, and that nobody vouches for.
+    /// Returns whether the response is only an RCODE, without a signed proof.
     fn is_bare_name_error(&self) -> bool {
         let sections = [&self.answer, &self.authority];
         self.rcode == NXDOMAIN && !self.authoritative && sections.iter().all(|section| section.is_empty())
     }
 
-    /// Whether a response of ours is a referral, or a chain of aliases that ends in one: we give NS records in this section
-    /// for nothing else.
+    /// Returns whether a response of Signpost is a referral, or a chain of CNAMEs that ends in one: Signpost adds NS records to
+    /// this section in no other case.
     fn is_referral(&self) -> bool {
         self.authority.iter().any(|line| line.contains(" in ns "))
     }
@@ -123,40 +124,41 @@ impl fmt::Display for Answer {
     }
 }
 
-/// How two answers differ.
+/// The difference between two answers.
 #[derive(Debug)]
 pub enum Difference {
-    /// Only in records of NSEC and NSEC3, and signatures beside them: those that only we give, those that only they give.
+    /// Differences only in NSEC and NSEC3 records and their signatures: those in our answer only, and those in theirs only.
     Proof { ours: Vec<String>, theirs: Vec<String> },
     /// In anything else.
     Other(String),
 }
 
-/// The differences between our answer and those of Knot and NSD that are not accepted, each with the server's name. `arbiter` is
-/// what `named` says, which is asked about proofs of absence alone; `zone` is the zone's text.
+/// Returns the unaccepted differences between our answer and those of Knot and NSD, each with the server's name. `arbiter` is the
+/// answer of `named`, which is queried only about proofs of nonexistence; `zone` is the zone's text.
 ///
-/// Each record of a proof must be given by one of the three others, and none that two of them give may be missing. Accepted of
-/// one server is then:
+/// Each record of a proof must be in the answer of one of the three other servers, and a record in the answers of two of them
+/// must not be missing. The accepted differences of one server are:
 ///
-/// - Knot leaves out what shows that there is no closer name where a wildcard's own name is asked for, be it below another
-///   wildcard that then covers it, which RFC 4035 §3.1.3.3 and RFC 5155 §7.2.5, §7.2.6 demand.
-/// - Knot and `named` leave out what shows that a wildcard has not the type where nothing but names below makes the wildcard
-///   exist, which RFC 4035 §3.1.3.4 demands.
-/// - Knot gives NXDOMAIN without AA and with nothing else, if the closest encloser exists for unsigned delegations alone and
-///   opt-out left it out of the chain. RFC 5155 §7.2.1 has the closest provable encloser.
-/// - NSD leaves out the NSEC3 record that matches the closest encloser, or gives those of other names, where a wildcard has not the
-///   type, where a DNAME led to the name, and where opt-out left names out of the chain: RFC 5155 §7.2.1, §7.2.5.
-/// - NSD gives one NSEC3 record more where a wildcard is asked for by its own name. RFC 5155 §7.2.3 has only the matching one.
-/// - NSD leaves out the NSEC record that covers the name to which a DNAME led, which RFC 4035 §3.1.3.2 and §3.1.3.4 demand.
-/// - NSD gives, instead of the NSEC record that covers a wildcard or beside it, one that covers nothing, where names lie below a
-///   label that sorts before `*`: RFC 4035 §3.1.3.2 demands the one that covers the wildcard in canonical order (RFC 4034 §6.1).
-/// - To a query for RRSIG Knot gives the signatures over one RRset alone, as RFC 8482 §4.1 has it for ANY; we give all, as NSD
-///   and `named` do.
-/// - To a query for RRSIG or NSEC at an alias without such records Knot and `named` answer that there are none; we follow the alias
-///   as for any type (RFC 1034 §4.3.2 step 3a), as NSD does.
-/// - To a query for ANY each gives what it likes (RFC 8482 §4.1): what we give must be among what `named` gives, see [`compare_any`].
-/// - TC where all of the answer fits for us and for another of the three: RFC 1035 §4.1.4 leaves to the server how much of names
-///   is written once.
+/// - Knot omits the proof that there is no closer name in a query for a wildcard's own name, even below another wildcard that
+///   then covers it. RFC 4035 §3.1.3.3 and RFC 5155 §7.2.5, §7.2.6 demand it.
+/// - Knot and `named` omit the proof that a wildcard does not have the type if the wildcard exists only because of names below
+///   it. RFC 4035 §3.1.3.4 demands it.
+/// - Knot returns NXDOMAIN without AA and without any records if the closest encloser exists only for unsigned delegations, and
+///   opt-out has left it out of the chain. RFC 5155 §7.2.1 uses the closest provable encloser.
+/// - NSD omits the NSEC3 record that matches the closest encloser, or returns those of other names, in three cases: if a wildcard
+///   does not have the type, after a DNAME, and if opt-out has left names out of the chain: RFC 5155 §7.2.1, §7.2.5.
+/// - NSD returns one more NSEC3 record for a query for a wildcard's own name. RFC 5155 §7.2.3 has only the matching one.
+/// - NSD omits the NSEC record that covers the target name of a DNAME. RFC 4035 §3.1.3.2 and §3.1.3.4 demand it.
+/// - NSD returns, instead of the NSEC record that covers a wildcard or in addition to it, one that covers nothing, if there are
+///   names below a label that sorts before `*`. RFC 4035 §3.1.3.2 demands the record that covers the wildcard in canonical order
+///   (RFC 4034 §6.1).
+/// - For a query for RRSIG, Knot returns the signatures of one RRset only, like RFC 8482 §4.1 permits for ANY. Signpost returns
+///   all, like NSD and `named`.
+/// - For a query for RRSIG or NSEC at a CNAME without such records, Knot and `named` return NODATA. Signpost follows the CNAME
+///   like for any type (RFC 1034 §4.3.2 step 3a), as NSD does.
+/// - For a query for ANY, each server chooses its answer (RFC 8482 §4.1): ours must be a part of `named`'s, see [`compare_any`].
+/// - TC, if the whole answer fits for Signpost and for another of the three: RFC 1035 §4.1.4 leaves name compression to the
+///   server.
 pub fn differences(
     qtype: u16,
     ours: &Answer,
@@ -193,7 +195,7 @@ pub fn differences(
             Ok(()) => {}
             Err(Difference::Other(text)) => differences.push((server, text)),
             Err(Difference::Proof { ours, theirs }) => {
-                // Where only NSD follows, nobody gives what it leaves out.
+                // If only NSD follows the CNAME, no other server has the records that it omits.
                 if !follows && ours.iter().any(|line| givers(line) == 0) || theirs.iter().any(|line| givers(line) > 1) {
                     differences.push((server, format!("proofs differ: {ours:?} against {theirs:?}")));
                 }
@@ -218,29 +220,29 @@ fn compare_any(ours: &Answer, theirs: &Answer) -> Result<(), String> {
     check("proofs", &ours.proof(), &theirs.proof()).map_err(text)
 }
 
-/// Whether a zone's text has NSEC3 records with the flag for opt-out.
+/// Returns whether a zone's text has NSEC3 records with the flag for opt-out.
 fn has_opt_out(zone: &str) -> bool {
     zone.lines().any(|line| line.split_ascii_whitespace().skip_while(|word| *word != "NSEC3").nth(2) == Some("1"))
 }
 
-/// Whether this is a record of NSEC or NSEC3, or a signature.
+/// Returns whether this is a record of NSEC or NSEC3, or a signature.
 fn is_of_proof(line: &str) -> bool {
     [" in nsec ", " in nsec3 ", " in rrsig "].iter().any(|rtype| line.contains(rtype))
 }
 
-/// Whether the two answers agree in what the standards fix. Accepted differences:
+/// Compares two answers in all parts that the standards define. Accepted differences:
 ///
-/// - The order of records in a section: RFC 1034 §3.6 gives an RRset none.
-/// - NS records of the zone beside a positive answer: RFC 1034 §4.3.2 step 6 leaves additional data to the server, and
+/// - The order of records in a section: RFC 1034 §3.6 defines no order in an RRset.
+/// - NS records of the zone in addition to a positive answer: RFC 1034 §4.3.2 step 6 leaves additional data to the server, and
 ///   minimal responses are allowed; NSD sends them.
-/// - Which RRsets are in the additional section, except for a referral's in-domain glue, which RFC 9471 §3.1 demands: sibling
-///   glue is as there is room (§3.2), addresses beside answers are the server's choice (RFC 1034 §4.3.2 step 6, RFC 9460 §4.1
-///   says SHOULD). An RRset that both have is the same in both.
-/// - A record twice in one section (RFC 2181 §5 has it once): Knot writes a CNAME that points at itself so.
-/// - With TC set, what of the message remains: RFC 2181 §9 has the client throw it away.
-/// - TC where in-domain glue does not fit, be it at the end of a chain of aliases: RFC 9471 §3.1 demands all of it or TC; NSD
-///   leaves a part out without TC.
-/// - Where a chain of aliases that never ends is cut off: no standard says; every server has a bound of its own.
+/// - The RRsets in the additional section, except for a referral's in-domain glue, which RFC 9471 §3.1 demands: sibling glue
+///   depends on space (§3.2), and addresses for answers are the server's choice (RFC 1034 §4.3.2 step 6; a SHOULD in RFC 9460
+///   §4.1). An RRset in both answers is the same in both.
+/// - A record twice in one section (once according to RFC 2181 §5): Knot writes a CNAME that points to itself twice.
+/// - With TC set, the remaining content of the message: according to RFC 2181 §9, the client discards it.
+/// - TC if in-domain glue does not fit, even at the end of a chain of CNAMEs: RFC 9471 §3.1 demands all of it or TC; NSD omits a
+///   part without TC.
+/// - The length at which an endless chain of CNAMEs is cut off: no standard defines it; every server has its own limit.
 fn compare(ours: &Answer, theirs: &Answer, server: &str) -> Result<(), Difference> {
     check("rcode", &ours.rcode, &theirs.rcode)?;
     if theirs.aliases() >= ENDLESS_ALIASES {
@@ -248,7 +250,8 @@ fn compare(ours: &Answer, theirs: &Answer, server: &str) -> Result<(), Differenc
     }
     if server == "nsd" && ours.is_referral() && ours.truncated && !theirs.truncated {
         let glue = theirs.in_domain_glue();
-        // Where it has less of one name server than of another, a part is left out. Knot's answer tells if TC is right.
+        // If it has fewer addresses of one name server than of another, a part is missing. Knot's answer shows whether TC is
+        // correct.
         let of = |server: &str| glue.iter().filter(|line| line.starts_with(&format!("{server} "))).count();
         let servers = theirs.authority.iter().filter_map(|line| line.split(" in ns ").nth(1));
         let counts: Vec<usize> = servers.map(of).collect();
@@ -299,8 +302,8 @@ fn check<T: PartialEq + fmt::Debug>(what: &str, ours: &T, theirs: &T) -> Result<
     }
 }
 
-/// The authority section, without the zone's NS of a positive answer if that is what it is: what is no proof, and proofs
-/// with all signatures.
+/// Returns the authority section, without the zone's NS records of a positive answer: records that prove nothing, and proofs with
+/// all signatures.
 fn required_authority(answer: &Answer, is_referral: bool) -> [Vec<&String>; 2] {
     let negative = answer.authority.iter().any(|line| line.contains(" in soa "));
     let keep_ns = is_referral || answer.answer.is_empty() || negative || !answer.authoritative;

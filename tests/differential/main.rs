@@ -1,10 +1,10 @@
-//! Random zones, random queries: Signpost's answers beside those of `knotd` and `nsd`, over the wire, section by section.
-//! `named` is asked, too, for proofs of absence, about which the two often disagree.
+//! Random zones, random queries: compares Signpost's answers with those of `knotd` and `nsd`, over the wire, section by section.
+//! `named` is queried as well for proofs of nonexistence, on which the two often disagree.
 //!
-//! Every server loads the same zone files, half of them signed. Sets are compared without regard to order, since they rotate.
-//! What may differ is listed in [`compare`], each with the reason that the standard gives. The run is a function of its seed, but for keys:
-//! `DIFFERENTIAL_SEED` repeats one, `DIFFERENTIAL_PAIRS` says how many questions are asked (default 4,000; the long form is
-//! 50,000 and more). Each round of [`PAIRS_OF_ROUND`] questions has new zones.
+//! Every server loads the same zone files, half of them signed. Sets are compared without regard to order, because servers rotate
+//! them. [`compare`] lists the permitted differences, each with the reason in the standard. The seed determines the run, except
+//! for keys: `DIFFERENTIAL_SEED` repeats one, and `DIFFERENTIAL_PAIRS` sets the number of queries (default 4,000; the long form
+//! is 50,000 and more). Each round of [`PAIRS_OF_ROUND`] queries has new zones.
 
 mod compare;
 mod servers;
@@ -20,7 +20,7 @@ use zones::Chance;
 
 const PAIRS_OF_ROUND: usize = 2_000;
 const ZONES_OF_ROUND: usize = 24;
-/// Most differences that are shown, and after which no further round is begun.
+/// The maximum number of differences that are shown, and after which no further round is begun.
 const SHOWN_MAX: usize = 20;
 
 fn setting(name: &str, default: u64) -> u64 {
@@ -75,7 +75,7 @@ fn answers_equal_those_of_knot_and_nsd() {
     println!("{asked} questions were answered alike, seed {seed}");
 }
 
-/// A query in wire form.
+/// Returns a query in wire form.
 fn query(qname: &str, qtype: u16, edns: Option<(u16, bool)>) -> Vec<u8> {
     let mut octets = vec![0x5a, 0xa5, 0, 0, 0, 1, 0, 0, 0, 0, 0, u8::from(edns.is_some())];
     octets.extend_from_slice(&wire_name(qname));
@@ -89,7 +89,7 @@ fn query(qname: &str, qtype: u16, edns: Option<(u16, bool)>) -> Vec<u8> {
     octets
 }
 
-/// A name in wire form; escapes as in a zone file.
+/// Returns a name in wire form; escapes as in a zone file.
 fn wire_name(text: &str) -> Vec<u8> {
     let name: signpost_dns::wire::Name = text.parse().expect("a name of the test's own");
     name.as_wire().to_vec()

@@ -54,6 +54,6 @@ impl Servers {
     }
 }
 
-/// Options by which BIND takes the zones as they are.
+/// The options with which BIND loads the zones without changes.
 const NAMED: &str =
     "recursion no; minimal-responses yes; check-names primary ignore; check-integrity no; check-mx ignore;";

@@ -77,7 +77,7 @@ impl Zone {
         Zone { apex, text, signed: false, owners: plan.owners.into_keys().collect() }
     }
 
-    /// A question that is near something in the zone: name, type, and EDNS size with the DO flag.
+    /// Returns a question that is near something in the zone: name, type, and EDNS size with the DO flag.
     pub fn question(&self, chance: &mut Chance) -> (String, u16, Option<(u16, bool)>) {
         let mut qname = chance.pick(&self.owners).clone();
         for _ in 0..chance.below(3) {
@@ -127,7 +127,7 @@ impl Plan {
         owner
     }
 
-    /// Whether `owner` is strictly below one of `tops`.
+    /// Returns whether `owner` is strictly below one of `tops`.
     fn is_below(owner: &str, tops: &BTreeSet<String>) -> bool {
         tops.iter().any(|top| owner.len() > top.len() && owner.ends_with(&format!(".{top}")))
     }
@@ -184,7 +184,7 @@ impl Plan {
                 if chance.one_in(3) {
                     self.add(&format!("ns.{owner}"), format!("300 IN AAAA 2001:db8::{}", 1 + chance.below(200)));
                 }
-                // A name server that lies below another cut, and one that is the zone's own.
+                // A name server below another zone cut, and one in the zone itself.
                 if chance.one_in(3) && !self.cuts.is_empty() {
                     let cuts: Vec<String> = self.cuts.iter().cloned().collect();
                     self.add(owner, format!("900 IN NS ns.{}", chance.pick(&cuts)));

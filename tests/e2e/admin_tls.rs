@@ -1,5 +1,5 @@
-//! The admin endpoints over HTTPS, asked by a client that checks certificates: with files of the operator's that are replaced,
-//! with the API's authority, and with one of a name server's own.
+//! The admin endpoints over HTTPS, with a client that verifies certificates: with files of the operator that are replaced, with
+//! the API's CA, and with a name server's own CA.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -10,8 +10,8 @@ use signpost_testing::client::{Client, trusting};
 use signpost_testing::program::{ok, run};
 use signpost_testing::{DataDir, Ports, Scrape, Server, eventually, http_get};
 
-/// A client of `admin` that trusts the authority in PEM and nobody else. Each request connects anew, and so sees the certificate
-/// of the moment.
+/// Returns a client of `admin` that trusts only the CA in PEM. Each request uses a new connection, and thus sees the current
+/// certificate.
 fn client(authority: &str, admin: SocketAddr) -> Client {
     Client::new(trusting(authority).pool_max_idle_per_host(0), admin)
 }
@@ -24,7 +24,7 @@ fn is_ready(client: &Client) -> Option<()> {
     (client.get("/readyz")?.0 == 200).then_some(())
 }
 
-/// An authority and a certificate that it signed for 127.0.0.1: both in PEM, and the key.
+/// Returns an authority and a certificate that it signed for 127.0.0.1: both in PEM, and the key.
 fn certificate() -> (String, String, String) {
     let authority_key = rcgen::KeyPair::generate().expect("a key");
     let mut authority = rcgen::CertificateParams::default();
@@ -61,7 +61,7 @@ fn a_certificate_of_ones_own_is_shown_and_taken_up_anew() {
     assert!(second.get("/livez").is_none(), "another authority did not sign this");
     assert!(http_get(server.admin, "/livez").is_none(), "plain HTTP is not answered");
 
-    // Half a pair is complained of and changes nothing.
+    // Half a pair is logged as an error and changes nothing.
     std::fs::write(&crt, &two.1).expect("written");
     eventually("the fault is told", || server.log().contains("cannot be used; the former one").then_some(()));
     assert!(first.get("/livez").is_some());
@@ -69,7 +69,7 @@ fn a_certificate_of_ones_own_is_shown_and_taken_up_anew() {
     eventually("the new pair is shown", || second.get("/livez"));
     // One that has no session from before, which TLS would resume without a certificate.
     assert!(client(&one.0, server.admin).get("/livez").is_none());
-    // Nor does it wait for the next look when it is told.
+    // A signal makes the process reload it immediately.
     write(&three);
     server.signal("HUP");
     eventually("the third pair is shown", || third.get("/livez"));
@@ -85,7 +85,7 @@ fn the_apis_authority_and_a_name_servers_own() {
     eventually("it is ready over HTTPS", || is_ready(&client));
     assert!(server.log().contains(&format!("https://{}/", server.admin)), "{}", server.log());
 
-    // Signing in over our own TLS makes a cookie that browsers send over TLS alone.
+    // Signing in over Signpost's own TLS makes a cookie that browsers send over TLS alone.
     let kubeconfig = std::fs::read_to_string(data.join("kubeconfig")).expect("the server wrote it");
     let token = kubeconfig.lines().find_map(|line| line.trim().strip_prefix("token:")).expect("it has a token");
     let cookie = client.runtime.block_on(async {
@@ -145,7 +145,8 @@ fn a_certificate_of_ones_own_that_is_not_valid_yet_is_reported() {
     eventually("the log reports it", || server.log().contains("replace the file").then_some(()));
 }
 
-/// `/metrics` tells when each certificate ends: those of the API, and the client certificate of a name server's kubeconfig.
+/// `/metrics` contains the expiry of each certificate: those of the API, and the client certificate of a name server's
+/// kubeconfig.
 #[test]
 fn the_end_of_each_certificate_is_told() {
     const DAY: f64 = 86_400.0;

@@ -1,4 +1,4 @@
-//! From `kubectl apply` to an HTTP response through a real HAProxy that the agent configures.
+//! The path from `kubectl apply` to an HTTP response through a real HAProxy that the agent configures.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -17,10 +17,10 @@ use signpost_testing::{DataDir, Kubectl, Ports, Process, Server, eventually, fre
 
 const DOMAIN: [&str; 4] = ["--domain", "example.org", "--nameserver", "ns1.example.org=192.0.2.53"];
 const NAME: &str = "web-shop.shard1.example.org";
-/// Between two requests of the client that never stops.
+/// The pause between two requests of the client that never stops.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// An application that answers each request with its name. Its thread ends with the test.
+/// Returns an application that answers each request with its name. Its thread ends with the test.
 pub fn application(name: &'static str) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let address = listener.local_addr().expect("it is bound");
@@ -38,7 +38,7 @@ pub fn application(name: &'static str) -> SocketAddr {
     address
 }
 
-/// A Service with one endpoint.
+/// Returns a Service with one endpoint.
 pub fn service(name: &str, endpoint: SocketAddr) -> String {
     let (address, port) = (endpoint.ip(), endpoint.port());
     let port = json!({"name": "http", "port": port});
@@ -89,7 +89,7 @@ impl Agent {
         self.process = Some(Process::logged(command.arg("agent").args(&self.arguments).env_remove("KUBECONFIG")));
     }
 
-    /// The status and body of a response for a host.
+    /// Returns the status and body of a response for a host.
     fn get(&self, host: &str) -> Option<(u16, String)> {
         let answer = exchange(self.http, &format!("GET / HTTP/1.1\r\nHost: {host}"), "")?;
         Some((answer.status, answer.body))
@@ -178,7 +178,7 @@ pub fn platform(data: &DataDir, ports: Ports) -> (Server, Kubectl) {
     (server, Kubectl::new(data.join("kubeconfig")))
 }
 
-/// The Router shard1 with addresses, and the namespace of the Routes.
+/// Returns the Router shard1 with addresses, and the namespace of the Routes.
 pub fn router(addresses: &str) -> String {
     format!(
         "apiVersion: signpost.dev/v1alpha1\nkind: Router\nmetadata: {{name: shard1}}\nspec: {{ttl: 1, addresses: [{addresses}]}}\n---\n\
@@ -218,7 +218,7 @@ fn a_route_is_served_until_its_instance_has_left() {
     agent.answers("web-late.shard1.example.org", 200, "late");
     client.check("a Route came");
 
-    // The agent adopts the proxy of the one that was killed.
+    // The new agent adopts the proxy of its killed predecessor.
     let proxy = std::fs::read_to_string(agent.proxy_id_file()).expect("HAProxy runs");
     agent.process.take().expect("it runs").kill();
     client.check("the agent was killed");
@@ -227,7 +227,7 @@ fn a_route_is_served_until_its_instance_has_left() {
     client.check("another agent started");
     assert_eq!(std::fs::read_to_string(agent.proxy_id_file()).expect("HAProxy runs"), proxy);
 
-    // Without the API, an agent and its proxy that start anew serve what was there.
+    // Without the API, a restarted agent and its proxy serve the last known state.
     server.kill();
     agent.process.take().expect("it runs").kill();
     client.check("the API was killed");

@@ -1,4 +1,4 @@
-//! Several API servers: when the one in use is gone, or hangs, a name server and commands go on with another one.
+//! Several API servers: when the current one is unreachable or hangs, a name server and commands switch to another one.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,16 +11,16 @@ use signpost_testing::program::ok;
 use signpost_testing::{DataDir, Kubectl, Ports, Server, eventually, free_address};
 
 const DOMAIN: [&str; 2] = ["--domain", "v3.rhcloud.com"];
-/// How long a line to a server is looked at for what it does now.
+/// The duration for which the behavior of a connection to a server is sampled.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 const FORWARDS: u8 = 0;
-/// It reads nothing, and keeps all connections open, as a machine does that hangs.
+/// The server reads nothing, and keeps all connections open, like a machine that hangs.
 const HANGS: u8 = 1;
-/// It ends all connections.
+/// The server closes all connections.
 const ENDS: u8 = 2;
 
-/// A TCP proxy, which stands for an API server.
+/// A TCP proxy in the role of an API server.
 struct Proxy {
     address: SocketAddr,
     mode: Arc<AtomicU8>,

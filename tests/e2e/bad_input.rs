@@ -7,7 +7,7 @@ use crate::platform::example;
 use signpost_testing::program::run;
 use signpost_testing::{DataDir, Kubectl, PATIENCE, Ports, Server, dig, eventually, root};
 
-/// Runs the program to its end with these arguments and gives its exit code and what it complained of.
+/// Runs the program to its end with these arguments and returns its exit code and its error messages.
 fn fails(arguments: &[&str]) -> (i32, String) {
     let ran = run(arguments);
     assert_ne!(ran.code, Some(0), "{arguments:?} should fail");

@@ -1,5 +1,5 @@
-//! How commands are called: what they find out by themselves, what they refuse at once, and what their exit codes say. Of a
-//! platform whose settings are not the defaults, looked at by those who have none of them.
+//! Invocation of commands: the values that they discover themselves, the invocations that they reject immediately, and their exit
+//! codes. The platform has no default settings, and its users do not have its settings.
 
 use std::fs::File;
 use std::process::{Command, Stdio};
@@ -33,7 +33,7 @@ metadata: {name: thief, namespace: other}
 spec: {to: {name: web}, host: www.shop.example}
 ";
 
-/// A platform `plat.example` with a route on `sh1`, an empty `sh2`, and a route that is refused.
+/// A platform `plat.example` with a route on `sh1`, an empty `sh2`, and a refused Route.
 struct Elsewhere {
     data: DataDir,
     server: Server,
@@ -97,7 +97,7 @@ fn a_platform_is_as_its_api_says() {
     });
     let apexes: Vec<&str> = zones.as_array().expect("zones").iter().filter_map(|zone| zone["zone"].as_str()).collect();
     assert_eq!(apexes, ["plat.example.", "routes.plat.example.", "sh1.plat.example.", "sh2.plat.example."]);
-    // It asks the name servers that the platform asks, at their port.
+    // It queries the same name servers as the platform, at their port.
     assert_eq!(told(&["zone", "status"])[0]["servers"][0]["server"], server.dns.to_string());
     let dig = told(&["dig", &format!("@{}", server.dns), "shop-web.routes.plat.example"]);
     assert_eq!(dig["why"]["steps"][0]["routes"][0]["route"], "shop/web", "{dig}");
@@ -110,7 +110,7 @@ fn a_platform_is_as_its_api_says() {
         assert!(other.code == Some(1) && other.err.contains("is plat.example, not v3.example"), "{}", other.err);
     }
 
-    // A route that is refused takes no room, and says why.
+    // A refused Route takes no capacity, and its reason is printed.
     let plan = told(&["simulate", "--remove", "sh1"]);
     assert_eq!(plan["stays"][0]["reason"], "HostAlreadyClaimed", "{plan}");
     let row =
@@ -189,7 +189,7 @@ fn what_is_called_wrongly_is_said_at_once() {
     let error = &report[0]["findings"][0];
     assert!(found.code == Some(1) && error["severity"] == "error" && error["line"] == 5, "{report}");
 
-    // Output that nobody can have is no success; a reader that has gone is none's fault.
+    // Output that cannot be written is a failure; a reader that has closed the pipe is not.
     let full = || Stdio::from(File::options().write(true).open("/dev/full").expect("it is there"));
     for arguments in [&["version"][..], &["--help"], &["completion", "bash"]] {
         let output =
@@ -204,7 +204,7 @@ fn what_is_called_wrongly_is_said_at_once() {
     drop(child.stdout.take());
     assert_eq!(child.wait().expect("it ends").code(), Some(0));
 
-    // A tenant hears what it may not, and what it is not told.
+    // A tenant gets an error for forbidden objects, and a note about incomplete data.
     let tina = data.join("tina.kubeconfig").to_str().expect("UTF-8").to_owned();
     let user = [
         "user",

@@ -1,5 +1,5 @@
-//! The commands that look at a platform, as an operator and a tenant run them: `status`, `topology`, `dig`, `zone`, `top`, what
-//! they say when nothing answers, and what `kubectl` does in place of removed commands.
+//! The commands that show a platform, run by an operator and a tenant: `status`, `topology`, `dig`, `zone`, `top`, their errors
+//! when nothing responds, and the `kubectl` equivalents of removed commands.
 
 use std::path::Path;
 
@@ -59,7 +59,7 @@ fn an_operator_looks_at_the_example() {
     );
     let screen = ok(&["status", "--admin", &admin, "--interval", "0", "--data-dir", data.path()]);
     assert!(screen.contains("api, scheduler (leading), dns") && !screen.contains('\x1b'), "{screen}");
-    // A process that does not answer is no success.
+    // A process that does not respond is a failure.
     let nobody = format!("http://{}", free_address());
     let broken = run(&["status", "--admin", &admin, "--admin", &nobody, "--interval", "0", "--data-dir", data.path()]);
     assert_eq!(broken.code, Some(1));
@@ -108,7 +108,7 @@ fn an_operator_looks_at_the_example() {
         "{refused}"
     );
 
-    // Queries are counted between two looks, here by ours.
+    // Queries are counted between two samples, here by the test.
     let top = std::thread::spawn({
         let admin = admin.clone();
         move || json(&["top", "--admin", &admin, "--once", "--interval", "3"])
@@ -188,7 +188,7 @@ fn zones_are_listed_shown_compared_and_asked_for() {
     let kinds: Vec<&str> = list.as_array().expect("a list").iter().filter_map(|zone| zone["kind"].as_str()).collect();
     assert_eq!(kinds, ["parent", "alias", "shard", "shard", "shard"]);
 
-    // What is served is what the objects come to, once the ledger and the name server have settled.
+    // The zones match the objects once the serial allocator and the name server have settled.
     eventually("the name server is in step", || (zone(&["status"]).code == Some(0)).then_some(()));
     let nobody = free_address().to_string();
     let status = zone(&["status", "shard1.v3.rhcloud.com", "--server", &dns, "--server", &nobody]);
@@ -215,7 +215,7 @@ fn zones_are_listed_shown_compared_and_asked_for() {
     });
     assert!(differs.contains(&peer) && !differs.contains(&format!("{dns}: ")), "{differs}");
 
-    // The file from before against the zone of now, and against itself.
+    // The former file compared with the current zone, and with itself.
     let diff = zone(&["diff", path, "--ignore-serial"]);
     assert_eq!(diff.code, Some(1));
     assert_eq!(diff.out, "- *.shard1.v3.rhcloud.com. 30 IN A 10.245.2.2\n");
@@ -283,7 +283,7 @@ fn a_backup_is_taken_running_and_stopped_and_restored() {
     use std::os::unix::fs::PermissionsExt as _;
     assert_eq!(std::fs::metadata(&online).expect("is there").permissions().mode() & 0o777, 0o600);
 
-    // A damaged one is refused, and leaves nothing.
+    // A damaged one is rejected, and leaves nothing.
     let new = DataDir::new();
     let mut damaged = std::fs::read(&online).expect("is there");
     let middle = damaged.len() / 2;

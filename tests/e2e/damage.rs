@@ -1,5 +1,5 @@
-//! A damaged store: the objects that are hit are reported and kept apart, their names are never said not to exist, and each
-//! can be restored or dropped by itself.
+//! A damaged store: the affected objects are reported and isolated, their names are never denied, and each can be restored or
+//! dropped separately.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -70,7 +70,7 @@ fn a_damaged_binding_denies_no_name_and_is_restored() {
     assert!(made.status.success(), "{}", text(&made));
     damage(&data, "\"routeName\":\"hit\"");
 
-    // No last-good state is kept beside the API, so nothing is known of the binding.
+    // The process with the API has no last-known-good state, so nothing is known of the binding.
     let server = Server::start(ports, &arguments);
     eventually("the others are answered", || is_answered(&server, WHOLE));
     assert_eq!([HIT, NONE].map(|name| rcode(&server, name)), ["SERVFAIL", "SERVFAIL"]);
@@ -84,7 +84,7 @@ fn a_damaged_binding_denies_no_name_and_is_restored() {
     let named = log.lines().filter(|line| line.contains("a stored value is damaged") && line.contains(KEY)).count();
     assert_eq!(named, 1, "{log}");
 
-    // Whoever lists it is told; whoever does not is not bothered.
+    // Clients that list the collection get an error; other clients are not affected.
     for arguments in
         [&["get", "routebindings", "-n", "web", "-o", "name"][..], &["get", "routebindings", "-A", "-o", "json"]]
     {
@@ -102,11 +102,11 @@ fn a_damaged_binding_denies_no_name_and_is_restored() {
         "{}",
         text(&table)
     );
-    // A new route is placed and answered as ever.
+    // A new Route is bound and answered as usual.
     let new = "apiVersion: signpost.dev/v1alpha1\nkind: Route\nmetadata: {name: new, namespace: web}\nspec: {to: {name: x}}\n";
     kubectl.ok_with(&["apply", "-f", "-"], new);
     eventually("the new route is answered", || is_answered(&server, "web-new.routes.v3.rhcloud.com"));
-    // Nothing is written over what nobody can read.
+    // An unreadable value is never overwritten.
     let told = kubectl.refused(&["label", "routebinding", "hit", "-n", "web", "a=b"], "");
     assert!(told.contains("damaged"), "{told}");
     let told = kubectl.refused(&["delete", "routebinding", "hit", "-n", "web"], "");
@@ -156,7 +156,7 @@ fn an_administrator_drops_a_damaged_object_and_name_servers_keep_what_they_know(
     assert!(api.terminate().success());
     damage(&data, "\"routeName\":\"hit\"");
 
-    // It has a last-good state: the binding is as it was, before and after it has heard the API.
+    // It has a last-known-good state: the binding is unchanged, before and after it has reached the API.
     let api = Server::start(api_ports, &arguments);
     let server = Server::start(ports, &dns);
     eventually("all is listed", || server.log().contains("its last good value stays").then_some(()));

@@ -1,5 +1,5 @@
-//! The API loses its objects, as by a restore from the wrong backup: DNS answers on, an operator sees what is held, and
-//! decides.
+//! The API loses its objects, for example by a restore of the wrong backup: DNS keeps answering, and an operator sees the held
+//! objects and decides.
 
 use serde_json::Value;
 
@@ -19,7 +19,7 @@ fn deletion_hold(kubeconfig: &str, arguments: &[&str]) -> (bool, String) {
     (ran.code == Some(0), ran.out + &ran.err)
 }
 
-/// What is held, as `signpost hold list -o json` prints it, once there are `count` holds of `holders` name servers each.
+/// Returns the holds as `signpost hold list -o json` prints them, once there are `count` holds of `holders` name servers each.
 fn holds(kubeconfig: &str, count: usize, holders: usize) -> Vec<Value> {
     eventually("the holds are listed", || {
         let (true, printed) = deletion_hold(kubeconfig, &["list", "-o", "json"]) else { return None };
@@ -60,7 +60,7 @@ fn an_emptied_api_is_not_believed_until_someone_says_so() {
     let (_, printed) = deletion_hold(admin, &["list"]);
     assert_eq!(printed, "nothing is held\n");
 
-    // One object that someone deletes goes at once.
+    // One object that a user deletes disappears immediately.
     kubectl.ok_with(&["apply", "-f", "-"], EXTRA);
     let extra = "x.extra.v3.rhcloud.com";
     for server in &servers {
@@ -74,7 +74,7 @@ fn an_emptied_api_is_not_believed_until_someone_says_so() {
 
     // The store is replaced by an empty one.
     assert!(api.terminate().success());
-    // Without its identity, that is: else the start is refused.
+    // The identity is deleted as well: otherwise, the process refuses to start.
     for file in ["store.redb", "store-identity"] {
         std::fs::remove_file(data.join(file)).expect("the store is there");
     }
@@ -101,7 +101,7 @@ fn an_emptied_api_is_not_believed_until_someone_says_so() {
     assert!(table.contains(&routers) && table.contains("list"), "{table}");
     kubectl.ok(&["wait", &format!("deletionhold/{routers}"), "--for=condition=Held", "--timeout=180s"]);
 
-    // A name server tells, and does not decide; nor can what a hold stands for be changed.
+    // A name server reports and does not decide. It cannot change the description of a hold either.
     let watcher = Kubectl::new(kubeconfig.into());
     let approval = r#"{"spec":{"decision":"approve"}}"#;
     watcher.refused(&["patch", "deletionhold", &routers, "--type=merge", "-p", approval], "");
@@ -109,7 +109,8 @@ fn an_emptied_api_is_not_believed_until_someone_says_so() {
     assert!(!deletion_hold(kubeconfig, &["approve", &routers]).0);
     assert!(!deletion_hold(admin, &["approve", "routers-0000000000000000"]).0);
 
-    // A rejection keeps all as it is, and quiet; a restart of the API and of a name server does not change that.
+    // A rejection keeps everything unchanged and silences the alarm; a restart of the API and of a name server does not change
+    // that.
     let (done, printed) = deletion_hold(admin, &["reject", &routers]);
     assert!(done && printed.contains("rejected"), "{printed}");
     for server in &servers {
@@ -124,7 +125,7 @@ fn an_emptied_api_is_not_believed_until_someone_says_so() {
     // With an approval the names go, on both name servers, and with them the hold.
     let (done, printed) = deletion_hold(admin, &["approve", &bindings, "--dry-run"]);
     assert!(done && printed.contains("nothing was decided"), "{printed}");
-    // On a terminal the command asks, unless it is told not to.
+    // On a terminal, the command requires confirmation, unless an option disables it.
     let approve = |hold: &str, more: &[&str], typed: &str| {
         let arguments = [&["hold", "approve", hold, "--kubeconfig", admin][..], more].concat();
         on_terminal(200, typed, &arguments)
@@ -151,7 +152,7 @@ fn an_emptied_api_is_not_believed_until_someone_says_so() {
     }
     holds(admin, 0, 0);
 
-    // Without the API the command says where to look instead.
+    // Without the API, the error names the place to check instead.
     assert!(api.terminate().success());
     let (done, printed) = deletion_hold(admin, &["list"]);
     assert!(!done && printed.contains("signpost_deletion_hold_objects"), "{printed}");

@@ -1,4 +1,4 @@
-//! `signpost dig` asks the API for what its one name takes, however many routes there are.
+//! `signpost dig` requests only the objects of its one name from the API, for any number of Routes.
 
 use serde_json::Value;
 
@@ -28,7 +28,7 @@ fn one_name_takes_no_list_of_routes() {
         differences.as_array().is_some_and(Vec::is_empty).then_some(())
     });
     assert_eq!(why("static.example.com")["steps"][0]["routes"][0]["route"], "myapp/static");
-    // Nobody has this name: the wildcard speaks for it on a shard, and nothing in the zone of the aliases.
+    // The name has no Route: the wildcard matches it on a shard, and nothing matches in the alias zone.
     assert_eq!(why("nobody.shard1.v3.rhcloud.com")["steps"][0]["wildcard"], true);
     assert_eq!(why("x_y.nobody.routes.v3.rhcloud.com")["steps"][0]["found"], "no-such-name");
 

@@ -21,9 +21,9 @@ const PARENT: &str = "127.0.0.11";
 const NS1: &str = "127.0.0.12";
 const NS2: &str = "127.0.0.13";
 const RESOLVER: &str = "127.0.0.14";
-/// BIND listens on none of 127.0.0.0/8 but the one that the interface has.
+/// BIND listens on 127.0.0.0/8 only on the interface's address.
 const BIND: &str = "127.0.0.1";
-/// Nobody listens there.
+/// An address without a listener.
 const NOBODY: &str = "127.0.0.19";
 
 const NAME_SERVERS: &str = "@ NS ns1.apps.example.\n@ NS ns2.apps.example.\n";
@@ -32,7 +32,7 @@ fn zone(serial: u32, rest: &str) -> String {
     format!("$TTL 60\n@ SOA ns1.apps.example. hostmaster.apps.example. {serial} 3600 600 86400 60\n{rest}")
 }
 
-/// A folder, and the port of all servers.
+/// A directory, and the port of all servers.
 struct Stage {
     folder: TempDir,
     port: u16,
@@ -41,7 +41,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// The root and the parent, whose zone has `delegation`.
+    /// Returns the root and the parent, whose zone has `delegation`.
     fn new(delegation: &str) -> Stage {
         let (folder, port) = (TempDir::new().expect("a temporary directory"), free_address().port());
         let mut stage = Stage { folder, port, daemons: Vec::new(), ours: Vec::new() };
@@ -115,7 +115,7 @@ impl Stage {
         });
     }
 
-    /// Without an API, and nobody's settings.
+    /// Runs without an API, and without a user's settings.
     fn alone<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         command.current_dir(self.path()).env_remove("KUBECONFIG").env("HOME", self.path())
     }
@@ -136,7 +136,7 @@ impl Stage {
     }
 }
 
-/// The findings that are not good, as `severity code subject`.
+/// Returns the findings that are not good, as `severity code subject`.
 fn found(report: &Value) -> BTreeSet<String> {
     let findings = report["findings"].as_array().expect("a list").iter();
     let bad = findings.filter(|finding| finding["severity"] != "good");
@@ -144,7 +144,7 @@ fn found(report: &Value) -> BTreeSet<String> {
     bad.map(|finding| format!("{} {}", text(finding, "severity"), text(finding, "code"))).collect()
 }
 
-/// The records that the finding with this code wants added (or removed).
+/// Returns the records that the finding with this code wants added (or removed).
 fn records<'a>(report: &'a Value, code: &str, what: &str) -> Vec<&'a str> {
     let findings = report["findings"].as_array().expect("a list").iter();
     let of_code = findings.filter(|finding| finding["code"] == code);
@@ -237,7 +237,7 @@ fn a_broken_delegation_is_found_broken_with_the_records_that_mend_it() {
     assert_eq!(records(&report, "ns-missing", "add"), third);
     assert_eq!(records(&report, "ns-extra", "remove"), ["apps.example. 3600 IN NS ns9.apps.example."]);
 
-    // A domain that nobody delegates gets the whole delegation; loopback addresses are told where they are not meant.
+    // A domain without any delegation gets the whole delegation; loopback addresses are reported where they are a mistake.
     let hints = stage.path().join("hints");
     let mut command = Command::new(program());
     command.args(["doctor", "--domain", "new.example", "--nameserver", &format!("ns1.new.example={NS1}"), "--root"]);

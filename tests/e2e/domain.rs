@@ -1,5 +1,5 @@
-//! Another `--domain` on the same objects, by a typing error or a flag left out: nothing is made of it, nothing is taken
-//! away, and it is said; with `--former-domain` it is meant.
+//! Another `--domain` on the same objects, by a typing error or a missing flag: nothing is created or deleted, and the error is
+//! reported. With `--former-domain`, the change is intended.
 
 use std::process::Command;
 
@@ -31,7 +31,7 @@ fn another_domain_is_not_taken_for_meant() {
     let before = zones(&kubectl);
     assert!(before.contains("/v3.rhcloud.com") && before.contains("/routes.v3.rhcloud.com"), "{before}");
 
-    // Where it is elsewhere, the process waits, and says for what.
+    // If the process with the API is separate, the process waits, and reports the reason.
     let waits = |roles: &str, kubeconfig: &str| {
         let kubeconfig = data.join(kubeconfig);
         let folder = DataDir::new();
@@ -53,7 +53,7 @@ fn another_domain_is_not_taken_for_meant() {
     }
     assert!(name_server.terminate().success() && scheduler.terminate().success() && api.terminate().success());
 
-    // Said to be meant, the names are others, and what the former domain had is gone.
+    // With the flag, the names change, and those of the former domain are gone.
     let former = ["--former-domain", "v3.rhcloud.com"];
     let server = Server::start(ports, &[&whole[..], &OTHER, &former].concat());
     let alias_of = |object: &serde_json::Value| object["status"]["canonicalName"].as_str().map(str::to_owned);
@@ -74,7 +74,7 @@ fn another_domain_is_not_taken_for_meant() {
         assert_eq!(dig(server.dns, &alias, "CNAME", &[]).status, "NOERROR", "{alias}");
         assert!(route["status"]["names"].as_array().is_some_and(|all| all.iter().any(|name| name["name"] == *alias)));
     }
-    // Routers name their zones themselves, and these stay, with what is in them; that is said.
+    // These Routers define their zones explicitly, so the zones and their contents stay; this is reported.
     for promise in &scheduled {
         assert!(!dig(server.dns, &promise.system, "A", &[]).data("A").is_empty(), "{promise:?}");
     }
@@ -97,7 +97,7 @@ fn another_domain_is_not_taken_for_meant() {
     assert!(!server.log().contains("ERROR"), "{}", server.log());
 }
 
-/// As after the installation of a package: the first start is with the wrong domain, the second with the right one.
+/// The order after the installation of a package: the first start has the wrong domain, the second the correct one.
 #[test]
 fn an_empty_platform_takes_another_domain() {
     let data = DataDir::new();
@@ -136,7 +136,7 @@ fn an_empty_platform_takes_another_domain() {
     assert!(name_server.terminate().success() && scheduler.terminate().success() && api.terminate().success());
 }
 
-/// Nothing has a domain by default, so that nobody starts under one that is not theirs.
+/// There is no default domain, so that a process never starts with a foreign one.
 #[test]
 fn a_domain_is_needed_but_for_the_example() {
     let data = DataDir::new();

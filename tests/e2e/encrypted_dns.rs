@@ -1,4 +1,4 @@
-//! The encrypted transports, queried by clients that operators have: `kdig`, which checks certificates, Unbound, which forwards, `curl`, and
+//! The encrypted transports, queried by clients that operators have: `kdig`, which verifies certificates, Unbound, which forwards, `curl`, and
 //! `signpost dig`.
 
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use signpost_testing::peers::unbound_over_tls;
 use signpost_testing::program::run;
 use signpost_testing::{DataDir, Ports, Scrape, Server, eventually, try_dig};
 
-/// What `kdig` prints; the certificate is to be of the authority in `file` and for `name`.
+/// Returns the output of `kdig`, which requires a certificate of the CA in `file` for `name`.
 fn kdig(server: SocketAddr, file: &Path, name: &str, more: &[&str]) -> String {
     let (at, port) = (format!("@{}", server.ip()), server.port().to_string());
     let (authority, hostname) = (format!("+tls-ca={}", file.display()), format!("+tls-hostname={name}"));
@@ -87,7 +87,7 @@ fn a_certificate_of_ones_own_is_taken_up_anew_and_a_bad_one_is_named() {
     assert!(ask("one.example"));
     write_pair(crt_path, key_path, "two.example");
     eventually("the new certificate is shown", || ask("two.example").then_some(()));
-    // At a start, a file that is no certificate is an error that names it.
+    // At a start, a file that is not a certificate is an error that names it.
     std::fs::write(crt_path, "nonsense").expect("written");
     assert!(server.terminate().success());
     let failed = run(&[&["serve"][..], &arguments, &files, &["--dns-listen", "127.0.0.1:0"]].concat());

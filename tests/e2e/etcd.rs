@@ -16,13 +16,13 @@ fn route(name: &str) -> String {
     )
 }
 
-/// The arguments that name the store.
+/// Returns the arguments that name the store.
 fn store(cluster: &Cluster) -> Vec<String> {
     let endpoints = cluster.endpoints().into_iter().flat_map(|url| ["--etcd-endpoints".to_owned(), url]);
     ["--store".to_owned(), "etcd".to_owned()].into_iter().chain(endpoints).collect()
 }
 
-/// An API server with a scheduler over the cluster.
+/// Returns an API server with a scheduler over the cluster.
 fn start(cluster: &Cluster, data: &DataDir) -> Server {
     let store = store(cluster);
     let own = ["--roles", "api,scheduler,admin", "--data-dir", data.path(), "--domain", "v3.rhcloud.com"];
@@ -42,7 +42,7 @@ fn api_servers_share_objects_users_and_the_lead() {
     let cluster = Cluster::start(1, &[]);
     let (one, two) = (DataDir::new(), DataDir::new());
     let first = start(&cluster, &one);
-    // A second one without the key is told what it lacks.
+    // A second process without the key reports the missing key.
     let store = store(&cluster);
     let mut arguments = vec!["serve", "--roles", "api", "--data-dir", two.path(), "--domain", "v3.rhcloud.com"];
     arguments.extend(store.iter().map(String::as_str));
@@ -69,7 +69,7 @@ fn api_servers_share_objects_users_and_the_lead() {
     let url =
         kubeconfig.lines().find_map(|line| line.trim().strip_prefix("server: ")).expect("a URL").trim_matches('"');
     kubectl[0].ok(&["--server", url, "get", "routes"]);
-    // What is done to users on one machine holds on all.
+    // Changes of users on one machine apply on all.
     let token = ok(&["user", "add", "tina", "--data-dir", one.path(), "--group", "signpost:viewers"]);
     let token = token.split_whitespace().last().expect("the token").to_owned();
     let comes_in = || kubectl[1].run(&["--token", &token, "--user", "", "get", "routers"]).status.success();
@@ -77,7 +77,7 @@ fn api_servers_share_objects_users_and_the_lead() {
     let stored = std::fs::read(two.join("pki/ca.key")).expect("is there");
     assert_eq!(stored, std::fs::read(one.join("pki/ca.key")).expect("is there"));
 
-    // Whoever leads: at a clean stop another one goes on.
+    // With any leader: at a graceful stop, another one takes over.
     assert!(first.terminate().success());
     kubectl[1].ok_with(&["apply", "-f", "-"], &route("d"));
     kubectl[1].ok(&["wait", "route/d", "--for=jsonpath={.status.phase}=scheduled", "--timeout=60s"]);

@@ -1,5 +1,5 @@
-//! The exit codes of all commands, against what docs/cli.md and the manual pages promise: 0 done, 1 not done or something
-//! found, 2 invalid usage or configuration; and what they say when they are not 0.
+//! The exit codes of all commands, compared with docs/cli.md and the manual pages: 0 done, 1 not done or something found, 2
+//! invalid usage or configuration; and their error messages.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -8,12 +8,12 @@ use crate::platform::apply_example;
 use signpost_testing::program::{ok, run};
 use signpost_testing::{DataDir, Kubectl, Ports, Server, eventually, free_address};
 
-/// The commands of one fixture, each with its exit code and, unless that is 0, what it says on standard error: the one place
-/// where tests hold the words of the command line. `{admin}` is the administrator's kubeconfig, `{tina}` that of a tenant of
-/// the namespace `foo`, `{server}` that of a name server, `{stranger}` one with a token that nobody has, `{dead}` that of an
-/// API that is not reachable, `{none}` a path that does not exist.
+/// The commands of one fixture, each with its exit code and, unless that is 0, its standard error: the only place where tests
+/// contain the messages of the command line. `{admin}` is the administrator's kubeconfig, `{tina}` that of a tenant of the
+/// namespace `foo`, `{server}` that of a name server, `{stranger}` one with an unknown token, `{dead}` that of an API that is not
+/// reachable, `{none}` a path that does not exist.
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/e2e/wording.txt");
-/// The variable with which the test writes the file anew.
+/// The variable that makes the test rewrite the file.
 const RENEW: &str = "SIGNPOST_RENEW_WORDING";
 
 /// A command of the file.

@@ -16,7 +16,7 @@ const ZONES: [&str; 5] = [
     "shard3.v3.rhcloud.com",
 ];
 
-/// A response with what may differ taken out: the order of sets, and the additional section, which is optional.
+/// Returns a response with what may differ taken out: the order of sets, and the additional section, which is optional.
 fn comparable(mut response: Response) -> Response {
     response.answer.sort();
     response.authority.sort();
@@ -81,8 +81,8 @@ fn knot_and_nsd_load_the_export_and_answer_the_same() {
     }
 }
 
-/// NSD adds the zone's NS to positive answers, which RFC 1034 §4.3.2 leaves open; ours are minimal. It also follows a CNAME
-/// into another zone that it serves, and tells of no data there with that zone's SOA; ours ends where the zone ends.
+/// NSD adds the zone's NS to positive answers, which RFC 1034 §4.3.2 leaves open; Signpost's are minimal. NSD also follows a
+/// CNAME into another zone that it serves, and returns NODATA there with that zone's SOA; Signpost stops at the end of the zone.
 fn minimal(mut response: Response) -> Response {
     if response.answer.last().is_some_and(|record| record.rtype == "CNAME") {
         response.authority.clear();

@@ -15,7 +15,7 @@ const ZONE: &str = "\
 * 60 A 192.0.2.1
 ";
 
-/// A name server for one zone file, with this configuration.
+/// Returns a name server for one zone file, with this configuration.
 fn start(folder: &DataDir, config: &str) -> Server {
     std::fs::write(folder.join("shard.test.zone"), ZONE).expect("written");
     let file = folder.join("signpost.toml");
@@ -24,12 +24,12 @@ fn start(folder: &DataDir, config: &str) -> Server {
     Server::start(Ports::free(), &["--roles", "dns,admin", "--config", file, "--zones", folder.path()])
 }
 
-/// What `dig` prints about one query for an address below the wildcard.
+/// Returns the output of `dig` for one query for an address below the wildcard.
 fn dig(server: SocketAddr, options: &[&str]) -> String {
     printed(server, "app.shard.test", "A", &[&["+time=30", "+tries=2"], options].concat())
 }
 
-/// The cookie that `dig` found good.
+/// Returns the cookie that `dig` found good.
 fn good_cookie(printed: &str) -> Option<&str> {
     let cookie = printed.lines().find_map(|line| line.strip_prefix("; COOKIE: "))?;
     cookie.strip_suffix(" (good)")
@@ -59,7 +59,7 @@ fn dig_gets_a_cookie_and_brings_it_back() {
     let other = DataDir::new();
     let server = start(&other, &format!("{config}\ndns.cookies = \"require\""));
     assert_eq!(good_cookie(&dig(server.dns, &[&format!("+cookie={cookie}")])), Some(cookie));
-    // Without one dig is told so; left to itself, it asks again with what it got.
+    // A query without a cookie gets BADCOOKIE; by default, dig retries with the received cookie.
     let refused = dig(server.dns, &["+cookie", "+nobadcookie"]);
     assert!(refused.contains("status: BADCOOKIE") && good_cookie(&refused).is_some(), "{refused}");
     assert!(dig(server.dns, &["+cookie"]).contains("192.0.2.1"));
@@ -94,7 +94,7 @@ fn a_flood_is_cut_and_a_client_finds_its_way() {
     assert!(whole >= 1 && truncated > whole, "{whole} whole, {truncated} truncated");
     let counted = metric(&server, "signpost_dns_rate_limited_total{action=\"truncated\"}");
     assert_eq!(counted, f64::from(truncated));
-    // dig goes on over TCP, or is let through with a cookie.
+    // dig retries over TCP, or passes with a cookie.
     assert!(dig(server.dns, &["+nocookie"]).contains("192.0.2.1"));
     let printed = dig(server.dns, &["+cookie"]);
     let cookie = good_cookie(&printed).unwrap_or_else(|| panic!("{printed}"));
@@ -136,7 +136,7 @@ fn knot_and_nsd_take_our_cookies_and_we_take_theirs() {
     let all = [server.dns, peers[0].0, peers[1].0];
     let cookies = all.map(|dns| eventually("a cookie", || fresh(dns)));
     for (maker, cookie) in cookies.iter().enumerate() {
-        // Ours and Knot say BADCOOKIE to one that is not good, NSD never does.
+        // Signpost and Knot return BADCOOKIE for an invalid cookie, NSD never does.
         for taker in &all[..2] {
             let printed = dig(*taker, &[&format!("+cookie={cookie}"), "+nobadcookie"]);
             assert!(printed.contains("status: NOERROR"), "made by {maker}, taken by {taker}: {printed}");

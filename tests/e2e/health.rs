@@ -45,7 +45,7 @@ impl Instance {
         Instance { is_well, bad_answers }
     }
 
-    /// How often it said so far that it is not well.
+    /// Returns the number of unhealthy responses so far.
     fn bad_answers(&self) -> u32 {
         self.bad_answers.load(Ordering::SeqCst)
     }
@@ -128,7 +128,7 @@ fn what_is_down_leaves_dns_and_comes_back() {
     // One of two standbys is enough for them; of three, one is too few.
     within("the standby that is well", &[one, two, three], &[three]);
 
-    // A restart goes on from the last verdicts; and without a check health is forgotten.
+    // A restart resumes with the last health states; without a check, health is discarded.
     let before = (answered(server.dns, "all"), answered(server.dns, "first"));
     assert!(server.terminate().success());
     let server = Server::start(Ports::free(), &["--data-dir", data.path(), "--domain", "v3.rhcloud.com"]);

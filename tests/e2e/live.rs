@@ -1,4 +1,4 @@
-//! Live before told: `Resolvable` as a user waits for it, and as it follows the name servers.
+//! Name verification: `Resolvable` as a user waits for it, and as it follows the name servers.
 
 use std::process::Command;
 
@@ -31,7 +31,7 @@ fn wait(kubectl: &Kubectl, name: &str, condition: &str) {
     ]);
 }
 
-/// The reasons of the Events about a route.
+/// Returns the reasons of the Events about a route.
 fn events(kubectl: &Kubectl, name: &str) -> Vec<String> {
     let events = kubectl.json(&["events.events.k8s.io", "-n", "shop"]);
     let of_route =
@@ -55,7 +55,7 @@ fn a_route_is_live_when_it_says_so_without_any_setting() {
     for part in ["shop-cart.one.v3.rhcloud.com", "shop-cart.routes.v3.rhcloud.com", &server.dns.to_string(), &serial] {
         assert!(message.contains(part), "{part} in {message}");
     }
-    // kubectl's own table tells it, and so does the Router.
+    // kubectl's own table shows it, and so does the Router.
     let line = kubectl.ok(&["get", "rt", "-n", "shop", "cart", "--no-headers"]);
     assert!(line.split_whitespace().any(|word| word == "True"), "{line}");
     let router = eventually("the Router says so, too", || {
@@ -72,7 +72,7 @@ fn a_route_is_live_when_it_says_so_without_any_setting() {
     let message = resolvable(&kubectl, "www").expect("it was waited for").message;
     assert!(message.contains("www.shop.example"), "{message}");
 
-    // Conditions follow the generation, or `kubectl wait` would not believe them.
+    // Conditions carry the generation, otherwise `kubectl wait` would ignore them.
     kubectl.ok(&["patch", "rt", "cart", "-n", "shop", "--type=merge", "-p", r#"{"spec":{"path":"/cart"}}"#]);
     wait(&kubectl, "cart", "Resolvable");
 
@@ -84,7 +84,7 @@ fn a_route_is_live_when_it_says_so_without_any_setting() {
     wait(&kubectl, "cart", "Resolvable=False");
     assert_eq!(resolvable(&kubectl, "cart").expect("it was waited for").reason, "NoActiveAddress");
     wait(&kubectl, "cart", "Published=False");
-    // That is an outage, and everything says so.
+    // That is an outage, and all outputs report it.
     let output = |arguments: &[&str]| {
         let admin = format!("http://{}", server.admin);
         let mut command = Command::new(program());
@@ -106,7 +106,7 @@ fn a_route_is_live_when_it_says_so_without_any_setting() {
     wait(&kubectl, "cart", "Published");
     eventually("the outage is over", || output(&["status"]).status.success().then_some(()));
 
-    // Records take its name: whoever writes them is warned, and the Router and the route say so.
+    // Records take its name: their author gets a warning, and the Router and the Route report it.
     let records = |records: &str| format!(r#"{{"spec":{{"records":[{records}]}}}}"#);
     let patch = |text: &str| {
         let patched = kubectl.run(&["patch", "router", "one", "--type=merge", "-p", text]);
@@ -161,7 +161,7 @@ fn many_routes_at_once_all_come_live() {
     assert_eq!(scrape.sum("signpost_route_create_to_resolvable_seconds_count", &[]), 60.0);
 }
 
-/// A process that only answers.
+/// Returns a process that only answers.
 fn name_server(ports: Ports, api: &DataDir, state: &DataDir) -> Server {
     let kubeconfig = api.join("name-server.kubeconfig");
     let kubeconfig = kubeconfig.to_str().expect("UTF-8");
@@ -219,7 +219,7 @@ fn a_name_server_that_goes_is_named_until_it_is_back() {
     drop((first, api));
 }
 
-/// What `kubectl get` shows under LIVE.
+/// Returns the LIVE column of `kubectl get`.
 fn live(kubectl: &Kubectl, name: &str) -> String {
     let page = kubectl.ok(&["get", "rt", "-n", "shop", name]);
     let mut lines = page.lines();
@@ -285,7 +285,7 @@ fn nothing_says_live_of_a_host_before_its_own_dns_leads_here() {
     });
     is_counted(3, 1);
 
-    // Where nobody is asked, that is what is said, and LIVE is not.
+    // Without resolvers, the condition reports that, and LIVE is Unknown.
     assert!(server.terminate().success());
     let server = Server::start(ports, &["--data-dir", data.path(), "--zones", zones.path()]);
     kubectl.ok_with(&["apply", "-f", "-"], &route("late", ", host: late.shop.test"));

@@ -100,7 +100,7 @@ fn the_platform_keeps_instances_running() {
     });
 }
 
-/// The agents that run in this network namespace, and their addresses.
+/// Returns the agents that run in this network namespace, and their addresses.
 fn agents() -> BTreeMap<u32, String> {
     let own = std::fs::read_link("/proc/self/ns/net").ok();
     let ids = std::fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -125,7 +125,7 @@ struct Client {
 struct Shared {
     rounds: AtomicUsize,
     is_paused: AtomicBool,
-    /// What has failed.
+    /// The failures.
     failures: Mutex<Vec<String>>,
 }
 

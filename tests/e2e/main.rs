@@ -1,7 +1,7 @@
-//! End to end: the real program, driven by the clients that users have (`kubectl`, `dig`), beside the peers that operators
-//! run (`unbound`, `knotd`, `nsd`).
+//! End to end: the real program, with the clients that users have (`kubectl`, `dig`), together with the peers that operators run
+//! (`unbound`, `knotd`, `nsd`).
 //!
-//! Each file is one journey. Nothing here looks inside: what is asserted is what a user would see.
+//! Each file is one journey. The tests do not inspect internals: they assert only what a user would see.
 
 mod admin_tls;
 mod agent;

@@ -1,12 +1,12 @@
-//! What a scrape tells: known queries are counted where they belong, every series keeps the conventions, and
-//! `docs/metrics.md` lists all of them and nothing else.
+//! A scrape: known queries are counted in the right series, every series follows the conventions, and `docs/metrics.md` lists
+//! exactly these series.
 
 use std::collections::BTreeSet;
 
 use signpost_testing::scrape::Family;
 use signpost_testing::{DataDir, Ports, Scrape, Server, dig, eventually, root, until};
 
-/// The row of the reference.
+/// Returns the row of the reference.
 fn row(family: &Family) -> String {
     let labels: BTreeSet<&str> = family
         .samples
@@ -75,13 +75,13 @@ fn known_queries_are_counted_where_they_belong() {
     });
     assert!(Scrape::of(server.admin).sum("signpost_dns_request_duration_seconds_sum", &[]) > 0.0);
 
-    // The same zone is the same counter when it comes anew, and when it was away.
+    // A zone that was removed and added again keeps its counter.
     let counted =
         |server: &Server| Scrape::of(server.admin).sum("signpost_dns_zone_requests_total", &[("zone", "a.example.")]);
     assert_eq!(counted(&server), 4.0);
     std::fs::remove_file(folder.join("a.example.zone")).expect("removed");
     server.signal("HUP");
-    // Not by asking: that would be counted.
+    // Without a query, because it would be counted.
     let zones = |count| (Scrape::of(server.admin).sum("signpost_dns_zones", &[]) == count).then_some(());
     eventually("the zone is gone", || zones(2.0));
     assert_eq!(ask("x.a.example", "A", &[]), "REFUSED");
@@ -109,7 +109,7 @@ fn zones_beyond_the_bound_are_counted_together() {
     assert_eq!((of("example."), of("other"), of("other.example.")), (1.0, 2.0, 0.0));
 }
 
-/// A Router whose health is probed. Nobody need listen there.
+/// A Router with a health check. Nothing needs to listen there.
 const CHECKED: &str = "apiVersion: signpost.dev/v1alpha1\nkind: Router\nmetadata: {name: checked}\nspec: {state: cordoned, \
 addresses: [{ip: 127.0.0.1}], healthCheck: {port: 1}}\n";
 
@@ -163,7 +163,7 @@ fn every_series_keeps_the_conventions_and_is_in_the_reference() {
     }
 }
 
-/// What `promtool check metrics` asks for, and what our own names promise.
+/// Checks the rules of `promtool check metrics`, and Signpost's own naming rules.
 fn conventions(family: &Family) {
     let Family { name, kind, help, samples } = family;
     let is_name =

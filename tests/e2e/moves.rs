@@ -16,7 +16,7 @@ fn signpost(data: &DataDir, arguments: &[&str]) -> Ran {
     run(&[arguments, &["--data-dir", data.path()]].concat())
 }
 
-/// What it prints; expects success.
+/// Runs the command, expects success, and returns its output.
 fn told(data: &DataDir, arguments: &[&str]) -> String {
     signpost(data, arguments).ok()
 }
@@ -38,7 +38,7 @@ fn route(name: &str, more: &str) -> String {
     )
 }
 
-/// The CNAME that a name answers with, if it does.
+/// Returns the CNAME that a name answers with, if it does.
 fn leads_to(response: &Response) -> Option<String> {
     response.data("CNAME").first().map(|target| (*target).to_owned())
 }
@@ -75,7 +75,7 @@ fn a_route_moves_and_a_shard_is_emptied() {
         list["items"].as_array().expect("a list").iter().map(|one| one["spec"].clone()).collect()
     };
 
-    // A dry run tells everything, and touches nothing.
+    // A dry run prints everything and changes nothing.
     let before = specs(&versions());
     let page = told(&data, &["move", "route", "shop/web", "--to", "shard2", "--dry-run"]);
     let rows: Vec<String> = page.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
@@ -136,7 +136,7 @@ fn a_route_moves_and_a_shard_is_emptied() {
     assert_eq!(ask(new, "A").data("A"), ["192.0.2.2"]);
     assert_eq!(ask("shop-api.shard1.v3.rhcloud.com", "A").data("A"), ["192.0.2.1"], "the others stay");
     assert!(told(&data, &["explain", "route", "shop/web"]).contains("as signpost.dev/move-to asked"));
-    // The other route has nowhere to go: whoever asks is told so by the exit code, too.
+    // The other Route has no feasible Router: the exit code reports that, too.
     refused(&data, &["drain", "router", "shard1", "--dry-run"], 1);
 
     // It may not be forgotten that names lead through the zone.
@@ -157,7 +157,7 @@ fn a_route_moves_and_a_shard_is_emptied() {
         let found = leads_to(&ask("shop-api.shard1.v3.rhcloud.com", "A"));
         (found.as_deref() == Some("shop-api.shard3.v3.rhcloud.com.")).then_some(())
     });
-    // An odd moment to stop: all is as it was afterwards, former names included.
+    // A stop at a random moment: afterwards, everything is unchanged, including former names.
     drop(server);
     let server = Server::start(Ports::free(), &arguments);
     let kubectl = Kubectl::new(data.join("kubeconfig"));
@@ -173,7 +173,7 @@ fn a_route_moves_and_a_shard_is_emptied() {
     assert!(server.terminate().success());
 }
 
-/// Asks for the address of a name, several times a second, until it is dropped.
+/// Queries the address of a name several times per second until it is dropped.
 struct User {
     stop: Arc<AtomicBool>,
     asking: Option<JoinHandle<()>>,
@@ -231,13 +231,13 @@ fn a_former_name_stays_while_it_is_asked_for() {
     let leads_on = |name: &str, route: &str| {
         (leads_to(&ask(name, "CNAME")) == Some(format!("shop-{route}.shard2.v3.rhcloud.com."))).then_some(())
     };
-    // Who asks for the CNAME itself, as an operator does, is no user of the name.
+    // A query for the CNAME itself, such as an operator's, does not count as a use of the name.
     eventually("both former names lead on", || leads_on(asked, "web").and(leads_on(quiet, "api")));
     let binding = |name: &str| kubectl.json(&["routebindings.signpost.dev", "-n", "shop", name]);
     let until = |name: &str| binding(name)["spec"]["formerNames"][0]["until"].as_str().map(str::to_owned);
     let first = until("web").expect("it has a former name");
 
-    // One name is asked for, below it, and its end moves away; the other ends when its time is over.
+    // One name is queried, below it, so its end is postponed; the other ends on time.
     let user = User::of(name_server.dns, format!("www.{asked}"));
     eventually("the name that is asked for gets a later end, and the other one ends", || {
         assert!(until("web").is_some(), "it ends while it is asked for");
@@ -258,7 +258,7 @@ fn a_former_name_stays_while_it_is_asked_for() {
     let drained = kubectl.condition(&["routers.signpost.dev", "shard1"], "Drained");
     assert_eq!(drained.map(|one| one.reason).as_deref(), Some("FormerNamesServed"));
 
-    // Nobody asks any more, and it ends.
+    // Without queries, it ends.
     drop(user);
     kubectl.ok(&["wait", "router.signpost.dev/shard1", "--for=condition=Drained", "--timeout=180s"]);
     assert_eq!(until("web"), None);

@@ -1,5 +1,5 @@
-//! What operators meet at the command line on a bad day: an address that nobody answers at, a machine without authorities, a
-//! narrow terminal, a configuration that contradicts itself.
+//! The command line in bad conditions: an address without a response, a machine without CAs, a narrow terminal, a contradictory
+//! configuration.
 
 use std::path::Path;
 use std::process::Command;
@@ -18,7 +18,7 @@ fn with(variables: &[(&str, &str)], arguments: &[&str]) -> (Option<i32>, String)
     (ran.code, ran.out + &ran.err)
 }
 
-/// The same on a terminal of so many columns, on which someone types `typed`; `None` where there is no `script`.
+/// Runs the same on a terminal with `columns` columns, with `typed` as its input; `None` if `script` is not installed.
 pub fn on_terminal(columns: u32, typed: &str, arguments: &[&str]) -> Option<(Option<i32>, String)> {
     let quoted: Vec<String> = arguments.iter().map(|argument| format!("'{argument}'")).collect();
     let line = format!("stty cols {columns} rows 40; exec {} {}", program(), quoted.join(" "));
@@ -33,7 +33,7 @@ pub fn on_terminal(columns: u32, typed: &str, arguments: &[&str]) -> Option<(Opt
         use std::io::Write as _;
         let mut stdin = child.stdin.take().expect("was piped");
         stdin.write_all(typed.as_bytes()).expect("it reads");
-        // What is typed stays typed until it is asked for.
+        // The input stays buffered until it is read.
         let output = std::thread::spawn(move || child.wait_with_output().expect("it ends"));
         let output = output.join().expect("no panic");
         drop(stdin);
@@ -70,7 +70,7 @@ fn commands_find_the_admin_endpoint_and_need_no_authorities_for_plain_http() {
             assert_eq!(code, Some(0), "{command:?} {place:?}: {said}");
         }
     }
-    // Over HTTPS the reason is told, and what helps.
+    // Over HTTPS, the error contains the reason and the fix.
     let https = admin.replace("http:", "https:");
     let (code, said) = with(&none, &["top", "--once", "--admin", &https]);
     assert!(code == Some(1) && !said.contains("builder error"), "{said}");
@@ -87,7 +87,7 @@ fn a_drain_is_asked_about_on_a_terminal_and_tables_fit_it() {
     let Some((code, said)) = on_terminal(100, "n\n", &drain) else { return };
     assert!(code == Some(1) && said.contains("Drain it? [y/N]") && said.contains("nothing was changed"), "{said}");
     assert_eq!(state(), "active");
-    // Ctrl-D is no answer.
+    // Ctrl-D is not an answer.
     let (code, said) = on_terminal(100, "\u{4}", &drain).expect("it was there");
     assert!(code == Some(1) && said.contains("nothing was changed") && state() == "active", "{said}");
     let (code, said) = on_terminal(100, "y\n", &drain).expect("it was there");
@@ -95,7 +95,7 @@ fn a_drain_is_asked_about_on_a_terminal_and_tables_fit_it() {
     kubectl.ok(&["patch", "router", "shard1", "--type=merge", "-p", r#"{"spec":{"state":"active"}}"#]);
     let (code, said) = on_terminal(100, "", &[&drain[..], &["--yes"]].concat()).expect("it was there");
     assert!(code == Some(0) && !said.contains("[y/N]") && state() == "draining", "{said}");
-    // A script is not asked.
+    // A script gets no prompt.
     kubectl.ok(&["patch", "router", "shard1", "--type=merge", "-p", r#"{"spec":{"state":"active"}}"#]);
     assert_eq!(run(&drain).code, Some(0));
 
@@ -204,7 +204,7 @@ fn a_clean_stop_warns_of_nothing_and_an_outage_of_the_api_is_one_line() {
     assert!(name_server.terminate().success(), "within {PATIENCE:?}");
 }
 
-/// A tenant asks about its own names, and looks at its own shape of the platform.
+/// A tenant queries its own names, and lists its own topology.
 #[test]
 fn a_tenant_digs_and_sees_its_topology() {
     let (data, ports) = (DataDir::new(), Ports::free());
@@ -230,7 +230,7 @@ fn a_tenant_digs_and_sees_its_topology() {
     assert!(other.code == Some(0) && other.err.contains("no route of yours"), "{}{}", other.out, other.err);
 }
 
-/// It is a wish for a name and no more, and `kubectl explain` says so.
+/// An empty spec is a plain request for a name, as `kubectl explain` documents.
 #[test]
 fn an_empty_spec_asks_for_a_name() {
     let data = DataDir::new();

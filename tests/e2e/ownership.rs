@@ -1,4 +1,4 @@
-//! Proof of control: a host is admitted when its own name server has the record that was asked for, and no sooner.
+//! Proof of control: a host is admitted only when its own name server has the required record.
 //!
 //! In a network namespace of its own the test has a name server of the host's owner (the program itself, over a zone file),
 //! `unbound` as the resolver that finds it, and the platform.
@@ -22,7 +22,7 @@ fn route(name: &str, host: &str) -> String {
     )
 }
 
-/// The zone of the host's owner, with this further line, under this serial.
+/// Returns the zone of the host's owner, with this further line, under this serial.
 fn zone(serial: u32, line: &str) -> String {
     format!("$TTL 60\n@ SOA ns h {serial} 2 3 4 5\n@ NS ns\nns A 127.0.0.5\n{line}\n")
 }
@@ -73,7 +73,7 @@ fn a_host_is_admitted_when_its_own_name_server_has_the_record() {
     let _server = Server::start(ports, &[&arguments[..], &times, &private].concat());
     kubectl.ok_with(&["apply", "-f", "-"], &(PLATFORM.to_owned() + &route("www", "www.shop.example")));
 
-    // Asked for, not there: the route waits, and says which record to create.
+    // The record is missing: the Route waits, and its message contains the record to create.
     let message = until(&kubectl, "www", "Admitted", "False", "OwnershipNotVerified");
     assert!(message.contains("status.challenge.record"), "{message}");
     let message = eventually("the owner's server was asked", || {
@@ -87,7 +87,7 @@ fn a_host_is_admitted_when_its_own_name_server_has_the_record() {
     assert!(message.contains(&record), "{message}");
     assert_eq!(status()["phase"], "new");
 
-    // Another's token proves nothing; one's own does, and the route goes its way.
+    // Another Route's token verifies nothing; the right one does, and the Route is admitted.
     publish(2, "_signpost-challenge.www TXT \"signpost=another\"");
     eventually("another record is told as such", || {
         let Condition { status, message, .. } = condition(&kubectl, "www", "HostVerified")?;
@@ -108,7 +108,7 @@ fn a_host_is_admitted_when_its_own_name_server_has_the_record() {
     publish(5, &record);
     until(&kubectl, "www", "Admitted", "True", "Admitted");
 
-    // Names of the platform need no proof, and a host without a zone says what is wrong.
+    // Names of the platform need no verification, and a host without a zone reports the problem.
     kubectl.ok_with(&["apply", "-f", "-"], &route("plain", ""));
     kubectl.ok(&["wait", "-n", "shop", "rt/plain", "--for=condition=Resolvable", "--timeout=180s"]);
     kubectl.ok_with(&["apply", "-f", "-"], &route("nowhere", "*.nowhere.example"));
@@ -136,7 +136,7 @@ fn the_switch_may_be_turned_off_and_on_again() {
     let challenge = || kubectl.json(&["routes.signpost.dev", "-n", "shop", "www"])["status"]["challenge"].clone();
     let asked = eventually("it is told what to create", || Some(challenge()).filter(|challenge| !challenge.is_null()));
 
-    // Off: it has its host, and nobody is asked to create a record.
+    // Off: the Route has its host, and no record is required.
     assert!(server.terminate().success());
     let server = start("false");
     until(&kubectl, "www", "Admitted", "True", "Admitted");

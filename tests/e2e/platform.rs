@@ -7,12 +7,12 @@ use serde_json::Value;
 
 use signpost_testing::{DataDir, Kubectl, PATIENCE, Ports, Server, dig, eventually, http_get, root};
 
-/// The folder with the example.
+/// Returns the directory with the example.
 pub fn example() -> String {
     root().join("examples/rhcloud").to_str().expect("UTF-8").to_owned()
 }
 
-/// A route as the API tells of it.
+/// A Route as the API returns it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Promise {
     pub namespace: String,
@@ -27,7 +27,7 @@ pub struct Promise {
     pub system: String,
 }
 
-/// All routes, by namespace and name.
+/// Returns all routes, by namespace and name.
 pub fn promises(kubectl: &Kubectl) -> BTreeMap<String, Promise> {
     let list = kubectl.json(&["routes.signpost.dev", "-A"]);
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -55,7 +55,7 @@ pub fn promises(kubectl: &Kubectl) -> BTreeMap<String, Promise> {
 /// The route of the example that no shard accepts.
 pub const UNSCHEDULABLE: &str = "the one route of the example that stays new";
 
-/// Applies the example and waits until all its routes but one are scheduled; gives them and the one that is not.
+/// Applies the example and waits until all its Routes except one are scheduled; returns these and the unscheduled one.
 pub fn apply_example(kubectl: &Kubectl) -> (Vec<Promise>, Promise) {
     kubectl.ok(&["apply", "-f", &example()]);
     let new = eventually(UNSCHEDULABLE, || {
@@ -75,7 +75,7 @@ pub fn apply_example(kubectl: &Kubectl) -> (Vec<Promise>, Promise) {
     (scheduled, new)
 }
 
-/// The addresses of a Router's answer, by family.
+/// Returns the addresses of a Router's answer, by family.
 fn addresses(kubectl: &Kubectl, router: &str) -> (Vec<String>, Vec<String>) {
     let router = kubectl.json(&["routers.signpost.dev", router]);
     let mut all: Vec<String> = router["spec"]["addresses"]
@@ -88,7 +88,7 @@ fn addresses(kubectl: &Kubectl, router: &str) -> (Vec<String>, Vec<String>) {
     all.into_iter().partition(|address| !address.contains(':'))
 }
 
-/// Every name of every scheduled route answers as its Router says.
+/// Checks that every name of every scheduled Route has the answers of its Router.
 pub fn check_names(kubectl: &Kubectl, dns: SocketAddr, scheduled: &[Promise]) {
     for promise in scheduled {
         let (v4, v6) = addresses(kubectl, &promise.router);

@@ -1,4 +1,4 @@
-//! The query log as an operator uses it: off until asked for, in a file or on standard output, changed and rotated by SIGHUP.
+//! The query log from the operator's view: off by default, in a file or on standard output, changed and rotated by SIGHUP.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use signpost_testing::{DataDir, Ports, Scrape, Server, dig, eventually};
 
 const ZONE: &str = "$TTL 60\n@ SOA ns h 1 2 3 4 5\n@ NS ns\nns A 192.0.2.53\n* A 192.0.2.1\n* A 192.0.2.2\n";
 
-/// A folder with a zones folder in it that serves `a.example`.
+/// Returns a directory with a zones directory in it that serves `a.example`.
 fn folder() -> DataDir {
     let folder = DataDir::new();
     std::fs::create_dir(folder.join("zones")).expect("made");
@@ -27,7 +27,7 @@ fn ask(server: &Server, name: &str, rtype: &str, more: &[&str]) {
     dig(server.dns, name, rtype, &[&["+tries=1", "+time=30"], more].concat());
 }
 
-/// The lines of a log, when there are as many.
+/// Returns the lines of a log, when there are as many.
 fn lines(path: &Path, count: usize) -> Vec<String> {
     eventually(&format!("{count} lines are logged"), || {
         let text = std::fs::read_to_string(path).ok()?;
@@ -119,7 +119,7 @@ fn a_reload_turns_it_on_and_off_and_opens_the_file_anew() {
     assert!(lines(&path, 1)[0].contains("two.a.example."));
     lines(&moved, 1);
 
-    // A file that cannot be: the log goes on where it was.
+    // With an invalid path, the log continues at its former destination.
     configure("query-log.sample = 1\nquery-log.file = \"nowhere/queries.log\"\nquery-log.format = \"text\"\n");
     reload();
     eventually("the fault is told", || server.log().contains("nowhere/queries.log").then_some(()));

@@ -30,7 +30,7 @@ fn unbound_resolves_through_the_delegation() {
         all.then_some(())
     });
 
-    // The parent's server has the parent zone alone, as it was exported.
+    // The parent's server has only the exported parent zone.
     let exported = DataDir::new();
     let kubeconfig = data.file("kubeconfig");
     let export = ["zone", "export", "--kubeconfig", &kubeconfig, "--out", exported.path()];

@@ -1,5 +1,5 @@
-//! A name server that restarts says nothing until it can say what is right: whoever asks meanwhile is answered as before, or
-//! not at all, and never that it cannot be said.
+//! A name server that restarts does not answer until it can answer correctly: meanwhile, clients get the former answers or none,
+//! and never SERVFAIL.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -19,12 +19,12 @@ const ZONE: &str = "$TTL 60\n@ SOA ns h 1 2 3 4 5\n@ NS ns\nns A 192.0.2.53\n* A
 /// Names of a shard, of the aliases, of the parent zone, and of a zone file.
 const NAMES: [&str; 4] =
     ["web-shop.shard1.v3.rhcloud.com", "web-shop.routes.v3.rhcloud.com", "ns1.v3.rhcloud.com", "app.file.example"];
-/// Between two questions: a start of the process is some hundred of them long.
+/// The pause between two queries: a start of the process takes some hundred times as long.
 const PAUSE: Duration = Duration::from_millis(1);
-/// How many right answers end the look at a start.
+/// The number of correct answers that end the observation of a start.
 const ANSWERS: usize = 200;
 
-/// Asks for the address of each of [`NAMES`] (the ID is its number) all the time, whether or not anybody answers.
+/// Queries the address of each of [`NAMES`] continuously (the ID is its number), even without a response.
 struct Client {
     right: Arc<AtomicUsize>,
     wrong: Arc<Mutex<BTreeMap<String, usize>>>,
@@ -39,7 +39,7 @@ impl Client {
         let shared = (Arc::clone(&right), Arc::clone(&wrong), Arc::clone(&stop));
         let thread = std::thread::spawn(move || {
             let (right, wrong, stop) = shared;
-            // It is not connected: that nobody listens for a while is no news to it.
+            // The socket is not connected, so that a closed port causes no error.
             let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
             socket.set_read_timeout(Some(PAUSE)).expect("a duration");
             let mut answer = [0; 1500];
@@ -100,7 +100,7 @@ fn every_answer_of_a_name_server_that_restarts_is_right() {
     let arguments = [&arguments[..], &["--kubeconfig", kubeconfig], &DOMAIN, &name_server].concat();
     let ports = Ports::free();
     let mut server = Server::start(ports, &arguments);
-    // The first start has no last-good state: what it says before it has heard the API does not count.
+    // The first start has no last-known-good state: its responses before it has reached the API do not count.
     eventually("the route's name is served", || {
         let answer = try_dig(server.dns, NAMES[1], "A", &[])?;
         (!answer.answer.is_empty()).then_some(())
@@ -126,7 +126,7 @@ fn every_answer_of_a_name_server_that_restarts_is_right() {
         let api = if api.is_some() { "there" } else { "away" };
         client.check(&format!("round {round}, {how}, the API {api}"));
         server.wait_ready();
-        // What is read again is served on meanwhile.
+        // During a reload, the former data is still served.
         server.signal("HUP");
         client.check(&format!("round {round}, reloaded, the API {api}"));
     }

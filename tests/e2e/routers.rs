@@ -264,21 +264,21 @@ impl Scene {
         }
     }
 
-    /// The Routes of which this holds.
+    /// Returns the Routes of which this holds.
     fn routes(&self, holds: impl Fn(&Value) -> bool) -> Vec<Value> {
         let mut routes = self.kubectl.json(&["routes", "-n", "web"]);
         let routes = routes["items"].as_array_mut().map(std::mem::take).unwrap_or_default();
         routes.into_iter().filter(holds).collect()
     }
 
-    /// The system names of the Routes, where they are now.
+    /// Returns the system names of the Routes, where they are now.
     fn names(&self) -> Vec<String> {
         let routes = self.routes(|route| route["status"]["dns"].is_string());
         assert_eq!(routes.len(), ROUTES);
         routes.iter().filter_map(|route| route["status"]["dns"].as_str()).map(str::to_owned).collect()
     }
 
-    /// Moves so many Routes of the other Router to one, and waits until they are ready there.
+    /// Moves `count` Routes of the other Router to one, and waits until they are ready there.
     fn move_routes(&self, count: usize, to: &str) {
         let others = self.routes(|route| route["status"]["router"] != to);
         let others: Vec<&str> =
@@ -297,7 +297,7 @@ impl Scene {
         });
     }
 
-    /// Writes a certificate for the hosts of both Routers, with another serial number than the one before.
+    /// Writes a certificate for the hosts of both Routers, with another serial number than the previous certificate.
     fn write_certificate(&mut self) {
         self.certificate += 1;
         let key = rcgen::KeyPair::generate().expect("a key");
@@ -335,7 +335,7 @@ impl Instance {
         directory.join(format!("proxy/{}.pid", self.proxy))
     }
 
-    /// The identifier of its proxy's first process; empty: it has none.
+    /// Returns the identifier of its proxy's first process; empty: it has none.
     fn proxy_id(&self) -> String {
         std::fs::read_to_string(self.proxy_id_file()).unwrap_or_default().trim().to_owned()
     }
@@ -367,7 +367,7 @@ fn is_ready(route: &Value) -> bool {
     conditions.into_iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
-/// An application that answers each request with its host.
+/// Returns an application that answers each request with its host.
 pub fn application() -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let address = listener.local_addr().expect("it is bound");
@@ -399,7 +399,7 @@ fn routers() -> String {
     json!({"apiVersion": "v1", "kind": "List", "items": [router("shard1"), router("shard2")]}).to_string()
 }
 
-/// The Routes to the application.
+/// Returns the Routes to the application.
 fn routes(application: SocketAddr) -> String {
     let mut objects = vec![
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "web"}}),
@@ -435,7 +435,7 @@ struct Shared {
     names: RwLock<Vec<String>>,
     failures: Mutex<Vec<String>>,
     requests: AtomicU64,
-    /// How many times each client has requested all of its names.
+    /// The number of times that each client has requested all of its names.
     rounds: [AtomicU64; CLIENTS],
     tries_the_next: AtomicBool,
     stop: AtomicBool,
@@ -467,7 +467,7 @@ impl Clients {
         self.shared.requests.load(Ordering::Relaxed)
     }
 
-    /// Waits until every name was requested from each address once more, and finds that no request has failed since the start.
+    /// Waits until every name was requested from each address again, and checks that no request has failed since the start.
     #[track_caller]
     fn check(&self, when: &str) {
         let rounds = || self.shared.rounds.each_ref().map(|rounds| rounds.load(Ordering::Relaxed));
@@ -508,7 +508,7 @@ impl Shared {
         }
     }
 
-    /// Requests a name from one of its addresses, each round from the next one.
+    /// Sends a request for a name to one of its addresses, a different one in each round.
     fn request(&self, resolver: &mut Asker, name: &str, round: usize) -> Result<(), String> {
         let addresses = addresses_of(resolver, name);
         let count = addresses.len();
@@ -528,7 +528,7 @@ impl Shared {
     }
 }
 
-/// The name of one Route on a Router.
+/// Returns the name of one Route on a Router.
 fn name_on<'a>(router: &str, names: &'a [String]) -> &'a str {
     names.iter().find(|name| name.contains(router)).expect("it has Routes")
 }

@@ -1,5 +1,4 @@
-//! Strategies as an operator meets them: a webhook of one's own, its fallback, a change by SIGHUP, and what
-//! `signpost explain` says of all that.
+//! Strategies from the operator's view: a custom webhook, its fallback, a change by SIGHUP, and the output of `signpost explain`.
 
 use std::path::Path;
 use std::process::Command;
@@ -32,12 +31,12 @@ fn explain(data: &DataDir, arguments: &[&str]) -> Ran {
     run(&[&["explain", "route"], arguments, &["--data-dir", data.path()]].concat())
 }
 
-/// The explanation; expects success.
+/// Returns the explanation; expects success.
 fn told(data: &DataDir, arguments: &[&str]) -> String {
     explain(data, arguments).ok()
 }
 
-/// The explanation as text, with one space between columns: their widths follow from all that stands in them.
+/// Returns the explanation as text, with one space between columns, because their widths depend on their contents.
 fn page(data: &DataDir, arguments: &[&str]) -> String {
     let lines = told(data, arguments);
     lines.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ") + "\n").collect()
@@ -129,7 +128,7 @@ fn a_webhook_chooses_until_it_is_gone_and_another_strategy_after_a_reload() {
         kubectl.ok(&["delete", "routes.signpost.dev", "-n", "shop", name]);
     }
 
-    // Without the service its fallback decides, and says so.
+    // Without the service, the fallback decides, and the explanation reports it.
     drop(placer);
     assert_eq!(place(&kubectl, "second"), "east");
     let found = page(&data, &["shop/second"]);

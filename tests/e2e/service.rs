@@ -1,4 +1,4 @@
-//! Under a service manager: what it is told, how the process ends, and sockets that outlive a process.
+//! Running under a service manager: notifications, the end of the process, and sockets that outlive a process.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
@@ -44,7 +44,7 @@ impl Manager {
         Server::logged(ports, command)
     }
 
-    /// The next message that has a line `line`; those before it are passed over.
+    /// Returns the next message that has a line `line`; those before it are passed over.
     fn wait_for(&self, line: &str) -> String {
         let deadline = Instant::now() + PATIENCE;
         let mut buffer = [0; 4096];
@@ -65,7 +65,7 @@ fn the_service_manager_hears_of_start_reload_life_and_stop() {
     let mut server = manager.start(Ports::free(), &[]);
     let ready = manager.wait_for("READY=1");
     assert!(ready.contains("STATUS=running as dns, admin"), "{ready}");
-    // Told when it is true: it answers at once.
+    // The notification is accurate: the server answers immediately.
     assert_eq!(dig(server.dns, NAME, "A", &[]).status, "NOERROR");
     assert_eq!(http_get(server.admin, "/readyz").expect("answers").0, 200);
     manager.wait_for("WATCHDOG=1");
@@ -86,7 +86,7 @@ fn a_lame_duck_ends_when_its_time_is_over_though_the_manager_does_not_listen() {
     let mut server = manager.start(Ports::free(), &["--lame-duck", "3s"]);
     manager.wait_for("READY=1");
     let begun = Instant::now();
-    // From now on nobody reads what the manager is told; ten messages later, two seconds, its socket is full.
+    // From here, the manager does not read notifications; its socket is full after ten messages, that is two seconds.
     server.signal("TERM");
     assert!(server.wait().success());
     assert!(begun.elapsed() >= Duration::from_secs(3), "{:?}", begun.elapsed());
@@ -110,11 +110,11 @@ fn a_lame_duck_is_not_ready_and_answers_until_a_second_signal() {
     assert!(server.terminate().success());
 }
 
-/// Threads of a process that stand still until this is dropped. Another process traces them.
+/// The threads of a process, stopped until this is dropped. Another process traces them.
 struct Frozen(Child);
 
 impl Frozen {
-    /// Stops the threads of `server` with this name; `None`, and a word about it, where nobody may.
+    /// Stops the threads of `server` with this name; `None`, with a note, without the permission.
     fn threads(server: &Server, name: &str) -> Option<Frozen> {
         const SCRIPT: &str = "import ctypes, os, sys\n\
             ptrace = ctypes.CDLL(None, use_errno=True).ptrace\n\
@@ -162,7 +162,7 @@ impl Drop for Frozen {
 }
 
 impl Manager {
-    /// Whether it is told within `time` that the process is alive, what it was told before apart.
+    /// Returns whether the process reports within `time` that it is alive, apart from earlier messages.
     fn is_told_of_life_within(&self, time: Duration) -> bool {
         let mut buffer = [0; 4096];
         self.socket.set_nonblocking(true).expect("is set");

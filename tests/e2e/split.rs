@@ -11,10 +11,10 @@ const DOMAIN: [&str; 2] = ["--domain", "v3.rhcloud.com"];
 const NAME_SERVERS: [&str; 4] =
     ["--nameserver", "ns1.v3.rhcloud.com=192.0.2.53", "--nameserver", "ns2.v3.rhcloud.com=192.0.2.54,2001:db8::54"];
 
-/// What a name server says of one zone: its serial and a sample of its answers.
+/// The state of one zone on a name server: its serial and a sample of its answers.
 type View = BTreeMap<String, (u32, Vec<Record>)>;
 
-/// What the name server says of every generated zone; `None` while it does not answer for one.
+/// Returns the state of every generated zone on a name server; `None` while it does not answer for one.
 fn view(dns: SocketAddr, scheduled: &[Promise]) -> Option<View> {
     let mut view = View::new();
     for zone in [
@@ -44,7 +44,7 @@ fn view(dns: SocketAddr, scheduled: &[Promise]) -> Option<View> {
     Some(view)
 }
 
-/// Waits until both name servers say the same under the same serials, and gives it.
+/// Waits until both name servers have the same state with the same serials, and returns it.
 fn agreed(servers: [SocketAddr; 2], scheduled: &[Promise], what: &str, accept: impl Fn(&View) -> bool) -> View {
     eventually(what, || {
         let views = [view(servers[0], scheduled)?, view(servers[1], scheduled)?];

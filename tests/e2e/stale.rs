@@ -1,4 +1,4 @@
-//! A name server that does not hear of the API any more says so in its answers, if it is told to.
+//! A name server that has lost the API marks its answers as stale, if that is configured.
 
 use signpost_testing::dig::printed;
 use signpost_testing::{DataDir, Kubectl, Ports, Scrape, Server, eventually};

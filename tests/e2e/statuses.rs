@@ -1,4 +1,4 @@
-//! What is taken out of a status is put back by whoever says it, and what is told again is told once.
+//! A status field that a client removes is restored by its owner, and a repeated report causes only one event.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ const PLATFORM: &str = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\
      apiVersion: signpost.dev/v1alpha1\nkind: Route\nmetadata: {name: www, namespace: shop}\n\
      spec: {host: www.shop.example, to: {name: web}}\n";
 
-/// The conditions of an object, each with its status and reason.
+/// Returns the conditions of an object, each with its status and reason.
 fn conditions(object: &Value) -> Vec<(String, String, String)> {
     let text = |condition: &Value, name: &str| condition[name].as_str().unwrap_or_default().to_owned();
     let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
@@ -35,7 +35,7 @@ fn what_is_taken_out_of_a_status_is_put_back() {
     for name in ["cart", "www"] {
         kubectl.ok(&["wait", "-n", "shop", &format!("rt/{name}"), "--for=condition=Resolvable", "--timeout=60s"]);
     }
-    // From now on caches may hold its addresses for longer than it says.
+    // From here, caches can hold its addresses for longer than its TTL.
     kubectl.ok(&["patch", "router", "one", "--type=merge", "-p", r#"{"spec":{"ttl":30}}"#]);
     let kinds = ["Accepted", "AddressesHealthy", "Ready", "ZonePublished"];
     let whole = eventually("the Router's status is whole", || {
@@ -56,7 +56,7 @@ fn what_is_taken_out_of_a_status_is_put_back() {
             });
         }
     }
-    // Both times an Event told of it, in the same words.
+    // Both times, an Event reported it with the same text.
     let told = || kubectl.ok(&["describe", "rt", "cart", "-n", "shop"]);
     eventually("both events are one", || {
         told().lines().any(|line| line.contains("(x2 over") && line.contains("Scheduled: it is on one")).then_some(())
@@ -74,7 +74,7 @@ fn what_is_taken_out_of_a_status_is_put_back() {
         (conditions(router), ["routes", "serial", "panicThreshold", "ttlHorizon"].map(field), addresses)
     };
     eventually("the Router says what it said before", || (facts(&router()) == facts(&whole)).then_some(()));
-    // A condition alone, beside all else, as well.
+    // A condition alone, in addition to all other fields, as well.
     for kind in kinds {
         let at = router()["status"]["conditions"]
             .as_array()

@@ -48,7 +48,7 @@ impl Collector {
         Collector { address, spans, _runtime: runtime }
     }
 
-    /// What was told of one trace.
+    /// Returns the spans of one trace.
     fn of(&self, trace: &[u8]) -> Vec<Told> {
         let spans = self.spans.lock().expect("nobody panics");
         spans.iter().filter(|told| told.span.trace_id == trace).cloned().collect()
@@ -138,7 +138,7 @@ fn a_routes_walk_is_one_tree_over_two_processes() {
         assert!(text.contains(known), "{text}");
     }
 
-    // Who told what: the name server what it did, the other process the rest.
+    // The sources of spans: the name server reports its own steps, the other process the rest.
     assert!(spans.iter().all(|told| told.service.contains("under-test")));
     assert_eq!(one("compile").instance, one("publish").instance);
     assert_ne!(one("compile").instance, one("api.write").instance);

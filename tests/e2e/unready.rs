@@ -1,5 +1,5 @@
-//! A name server before it has heard the API: zone files answer, the platform's names do not, and nothing is denied that may
-//! exist. And the serial of the parent zone when it takes the place of its zone file.
+//! A name server before it has reached the API: zone files answer, the platform's names do not, and no name is denied that can
+//! exist. And the serial of the parent zone when it replaces its zone file.
 
 use signpost_testing::{DataDir, Ports, Server, eventually, free_address, try_dig};
 
@@ -18,7 +18,7 @@ fn zone_files_answer_while_the_api_is_not_heard() {
     write("example.org.zone", soa(1) + "www A 192.0.2.1\n");
     // Above the platform's domain, and without a delegation of it.
     write("example.zone", soa(1) + "www A 192.0.2.2\n");
-    // The platform's own: what it is to be made of is not known yet.
+    // The platform's own zone: its contents are not known yet.
     write("v3.example.zone", soa(2_009_092_001) + "www A 192.0.2.3\n");
     let kubeconfig = data.join("kubeconfig");
     std::fs::write(

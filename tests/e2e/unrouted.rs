@@ -1,4 +1,4 @@
-//! Names without a Route that a shard's wildcard answers: counted for each shard, and told by name.
+//! Names without a Route that a shard's wildcard answers: counted for each shard, and reported by name.
 
 use std::process::Command;
 
@@ -45,12 +45,12 @@ fn names_without_a_route_are_counted_and_told() {
         assert_eq!(answer.status, "NOERROR", "{name}");
     };
     for (name, rtype, more) in [
-        // These have a Route, or are no names that a wildcard answers.
+        // These have a Route, or are names that no wildcard answers.
         ("shop-web.shard1", "A", &[][..]),
         ("shop-web.shard1", "AAAA", &["+tcp"]),
         ("shop-web.routes", "A", &[]),
         ("shard1", "SOA", &[]),
-        // These have none there: a slip, the other shard, and what lies below a name.
+        // These have none there: a typing error, the other shard, and a name below a Route's name.
         ("shop-wbe.shard1", "A", &[]),
         ("SHOP-wbe.shard1", "AAAA", &[]),
         ("shop-wbe.shard1", "TXT", &["+tcp"]),

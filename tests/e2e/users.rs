@@ -1,4 +1,4 @@
-//! People who may do some things: users made while the server runs, seen through kubectl, and taken away again.
+//! Users with limited permissions: created while the server runs, used with kubectl, and revoked.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -16,12 +16,12 @@ fn signpost(data: &DataDir, arguments: &[&str]) -> Ran {
     run(&[arguments, &["--data-dir", data.path()]].concat())
 }
 
-/// The same; expects success and gives what it printed.
+/// Returns the same; expects success and gives what it printed.
 fn ok(data: &DataDir, arguments: &[&str]) -> String {
     signpost(data, arguments).ok()
 }
 
-/// A kubectl that is the user.
+/// Returns a kubectl that is the user.
 fn kubectl(data: &DataDir, user: &str, more: &[&str]) -> Kubectl {
     let path = data.join(&format!("{}.kubeconfig", user.replace('@', "-")));
     let out = path.to_str().expect("UTF-8");
@@ -42,7 +42,7 @@ fn route(namespace: &str, name: &str) -> String {
     )
 }
 
-/// The audit log's events, whole lines only.
+/// Returns the audit log's events, whole lines only.
 fn audit(data: &DataDir) -> Vec<Value> {
     let text = std::fs::read_to_string(data.join("audit.log")).expect("the audit log is there");
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
@@ -122,7 +122,7 @@ fn users_come_may_do_what_they_may_and_go() {
         assert!(!std::fs::read_to_string(data.join("pki").join(file)).expect("reads").contains(token));
     }
 
-    // Revoked users are strangers within a second, without a restart; an open watch of theirs ends.
+    // Revoked users lose access within a second, without a restart; their open watches end.
     let seen = data.join("seen");
     let output = File::create(&seen).expect("a file");
     let mut watch = tina.command(&["get", ROUTES, "--watch"]).stdout(output).stderr(Stdio::null()).spawn();
@@ -132,7 +132,7 @@ fn users_come_may_do_what_they_may_and_go() {
         eventually(&format!("tina sees {name}"), seen);
     };
     sees("front");
-    // What comes after the list is told by the watch: it is open.
+    // The watch delivers the changes after the list: it is open.
     admin.ok_with(&["apply", "-f", "-"], &route("shop", "later"));
     sees("later");
     ok(&data, &["user", "revoke", "tina"]);
@@ -147,7 +147,7 @@ fn users_come_may_do_what_they_may_and_go() {
     assert!(signpost(&data, &["user", "revoke", "tina"]).code != Some(0), "nobody of that name is there any more");
     assert!(signpost(&data, &["user", "add", "system:x", "--role", "admin"]).code != Some(0));
 
-    // The story stands in the audit log, and no secret does.
+    // The audit log has all of these requests, and no secret.
     let events = eventually("the refusals are in the audit log", || {
         let events = audit(&data);
         events.iter().any(|event| event["responseStatus"]["code"] == 401).then_some(events)
@@ -183,7 +183,7 @@ fn users_come_may_do_what_they_may_and_go() {
     assert!(as_ada(&["--server", &url, "get", ROUTES, "-A"]).status.success());
 }
 
-/// A kubeconfig with the server and nobody's secrets.
+/// Returns a kubeconfig with the server and without credentials.
 fn anonymous(data: &DataDir) -> PathBuf {
     let text = std::fs::read_to_string(data.join("kubeconfig")).expect("reads");
     let without: Vec<&str> = text.lines().filter(|line| !line.trim_start().starts_with("token:")).collect();
@@ -229,7 +229,7 @@ fn a_replaced_certificate_is_served_and_a_bad_one_is_not() {
         crt,
     ];
     let server = Server::start(ports, &arguments);
-    // The self-signed certificate is its own authority, and stands in the kubeconfig: kubectl trusts it.
+    // The self-signed certificate is its own CA, and is in the kubeconfig: kubectl trusts it.
     let kubectl = Kubectl::new(state.join("kubeconfig"));
     kubectl.ok(&["get", "namespaces"]);
 

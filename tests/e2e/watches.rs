@@ -1,4 +1,4 @@
-//! A process has one list-watch of each kind, whatever the number of its loops.
+//! A process has one list-watch of each kind, for any number of loops.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! The zones folder under a running server: bad files beside good ones, files that are written slowly, and changes that the
-//! system does not tell of.
+//! The zones directory of a running server: invalid files next to valid ones, files that are written slowly, and changes without
+//! a notification by the system.
 
 use std::fs;
 use std::io::Write as _;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use signpost_testing::{DataDir, Kubectl, Ports, Server, eventually, try_dig};
 
-/// A folder of zone files and a server of it.
+/// A directory of zone files and a server of it.
 struct Fixture {
     data: DataDir,
     server: Option<Server>,
@@ -39,7 +39,7 @@ impl Fixture {
         self.server.as_ref().expect("it was started")
     }
 
-    /// The address at `name`, or the response code.
+    /// Returns the address at `name`, or the response code.
     fn ask(&self, name: &str) -> Option<String> {
         ask(self.server(), name)
     }
@@ -48,7 +48,7 @@ impl Fixture {
         becomes(self.server(), name, expected);
     }
 
-    /// Reads the folder again, and waits until that is done: a new file is served by then.
+    /// Reloads the directory, and waits until that is done: then a new file is served.
     fn reload(&self, number: u32) {
         self.write(&format!("mark{number}.test.zone"), &zone("192.0.2.99"));
         self.server().signal("HUP");
@@ -103,7 +103,7 @@ fn a_refused_file_takes_nothing_from_the_file_that_gives_its_zone() {
     f.reload(1);
     all(["192.0.2.1", "192.0.2.3", "192.0.2.4", "REFUSED", "REFUSED", "SERVFAIL"]);
 
-    // The good one goes, a broken one is left, and is mended.
+    // The valid file is removed, and the invalid one is kept and then corrected.
     fs::remove_file(f.path("a3.zone")).expect("removed");
     f.write("lonely.zone", &of("second.test", &zone("192.0.2.5")));
     f.reload(2);
@@ -147,7 +147,7 @@ fn a_broken_file_takes_nothing_from_a_router() {
     eventually("nobody names the zone", || (ask(&server, name)? != "SERVFAIL").then_some(()));
 }
 
-/// The file is written in place, in pieces: until it is closed the zone stays as it was.
+/// The file is written in place, in pieces: until it is closed, the zone stays unchanged.
 #[test]
 fn half_a_file_is_never_served() {
     let mut f = Fixture::new();
@@ -159,7 +159,7 @@ fn half_a_file_is_never_served() {
     for writer in &mut writers {
         writer.write_all(start.as_bytes()).expect("written");
     }
-    // Other files do not wait for it; and what brings them makes the folder be read.
+    // Other files do not wait for it; and what brings them makes the directory be read.
     f.write("other.test.zone", &zone("192.0.2.3"));
     f.becomes("www.other.test", "192.0.2.3");
     let until = Instant::now() + Duration::from_millis(1500);
@@ -177,7 +177,8 @@ fn half_a_file_is_never_served() {
     f.becomes("www.new.test", "192.0.2.2");
 }
 
-/// Without a signal: files in folders below, behind links, and a folder that takes the place of the folder.
+/// Changes are detected without a signal: files in subdirectories, behind links, and a directory that replaces the zones
+/// directory.
 #[test]
 fn every_change_is_noticed_in_time() {
     let mut f = Fixture::new();

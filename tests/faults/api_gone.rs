@@ -1,4 +1,4 @@
-//! The API is killed, and the API hangs: the name server answers as before, says that it is cut off, and catches up.
+//! The API is killed, or hangs: the name server answers as before, reports the lost connection, and catches up.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::split::Split;
 use signpost_testing::dns::Asker;
 use signpost_testing::{eventually, until};
 
-/// Waits until the name server tells everybody that it is cut off, and stays ready.
+/// Waits until the name server reports that it is disconnected, and stays ready.
 fn says_so(split: &Split, when: &str) {
     eventually(&format!("{when}: it knows that no watch is open"), || (split.watches().0 == 0).then_some(()));
     eventually(&format!("{when}: it calls its answers stale"), || split.is_stale().then_some(()));
@@ -20,7 +20,7 @@ fn says_so(split: &Split, when: &str) {
     assert!(split.is_ready(), "{when}: it answers from what it has, and stays ready");
 }
 
-/// Waits until it no longer says so.
+/// Waits until it no longer reports that.
 fn is_over(split: &Split, when: &str) {
     eventually(&format!("{when}: all watches are open"), || {
         let (open, all) = split.watches();

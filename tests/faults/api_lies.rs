@@ -6,7 +6,7 @@ use crate::liar::{Liar, Lie};
 use crate::split::Split;
 use signpost_testing::{Scrape, eventually};
 
-/// Lies that keep the name server from knowing what is there, and the reason that it counts.
+/// The lies that hide the current objects from the name server, each with the reason that it counts.
 const HIDING: [(Lie, &str); 8] = [
     (Lie::Lists(403), "forbidden"),
     (Lie::Lists(500), "failing"),
@@ -18,7 +18,7 @@ const HIDING: [(Lie, &str); 8] = [
     (Lie::WrongObjects, "invalid_response"),
 ];
 
-/// Lies through which the truth can be found: by listing again and again, or since every event says all there is.
+/// The lies that the name server can correct: by listing again, or because every event contains the whole object.
 const SEEN_THROUGH: [(Lie, &str); 7] = [
     (Lie::Watches(403), "forbidden"),
     (Lie::Watches(410), "expired"),
@@ -55,7 +55,7 @@ fn and_hides_what_is_there() {
     }
 }
 
-/// A list that has nothing, once, and watches that are true again: they tell nothing of what did not change.
+/// An empty list, once, followed by correct watches: they contain no unchanged objects.
 #[test]
 fn with_an_empty_list() {
     let (mut split, liar) = through_a_liar();
@@ -91,8 +91,8 @@ fn and_is_seen_through() {
     }
 }
 
-/// Events that come together are told in another order, or only the last of each object: many changes of the same objects
-/// at once, deleted and made anew under their names among them.
+/// Events that arrive together are reordered, or only the last one of each object is delivered: many changes of the same objects
+/// at once, including objects that are deleted and re-created under their names.
 #[test]
 fn about_the_order_of_events() {
     let (mut split, liar) = through_a_liar();

@@ -1,7 +1,7 @@
 //! The system's clock jumps, forwards and back, under a running process.
 //!
-//! libfaketime stands between the program and the clock; the monotonic clock, which measures lengths of time, it leaves
-//! alone, as the system does when someone sets the clock.
+//! libfaketime replaces the clock of the program. It leaves the monotonic clock, which measures durations, unchanged, like the
+//! system does when an administrator sets the clock.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ use signpost_testing::{DataDir, Kubectl, Ports, Scrape, Server, eventually, prog
 const HOUR: i64 = 3_600;
 const DAY: i64 = 24 * HOUR;
 
-/// Where Debian and its kin install the library.
+/// Returns the path where Debian and its derivatives install the library.
 fn library() -> Option<PathBuf> {
     let found = std::fs::read_dir("/usr/lib").ok()?.filter_map(Result::ok).find_map(|folder| {
         let path = folder.path().join("faketime/libfaketimeMT.so.1");
@@ -33,15 +33,15 @@ fn library() -> Option<PathBuf> {
     found
 }
 
-/// Sets the clock of the process against the true one, such as `+1d`. The file is replaced whole, since it is read at every
-/// look at the clock.
+/// Sets the clock of the process relative to the true one, such as `+1d`. The file is replaced atomically, because the library
+/// reads it at every access to the clock.
 fn set_clock(file: &Path, offset: &str) {
     let new = file.with_extension("new");
     std::fs::write(&new, format!("{offset}\n")).expect("a folder of the test");
     std::fs::rename(new, file).expect("a folder of the test");
 }
 
-/// A server whose clock the file sets.
+/// Returns a server whose clock the file sets.
 fn start(library: &Path, clock: &Path, ports: Ports, store: &Path) -> Server {
     let mut command = Command::new(program());
     command.args(["serve", "--data-dir"]).arg(store).args(arguments(&[])).args(ports.arguments());
@@ -50,7 +50,7 @@ fn start(library: &Path, clock: &Path, ports: Ports, store: &Path) -> Server {
     Server::logged(ports, command)
 }
 
-/// The serial of each zone.
+/// Returns the serial of each zone.
 fn serials(asker: &mut Asker, zones: &[String]) -> BTreeMap<String, Serial> {
     let ask = |zone: &String| {
         let serial = until(&format!("{zone} has a serial"), || {
@@ -112,8 +112,8 @@ fn forwards_and_back() {
     objects.check_kept(&mut model, "after all jumps");
 }
 
-/// The first start is under a wrong clock: what was made then is made anew when the clock is right, while the server runs and
-/// at its next start, and clients with the kubeconfig of then come in.
+/// The first start has a wrong clock: its certificates are renewed when the clock is correct, while the server runs and at its
+/// next start, and clients with the original kubeconfig have access.
 #[test]
 fn certificates_of_a_wrong_clock() {
     let Some(library) = library() else { return };

@@ -35,7 +35,7 @@ fn of_a_name_server() {
         );
     }
 
-    // Only connections that are there hang, as when a firewall forgets them: new ones pass, and nobody says a word.
+    // Only existing connections hang, as when a firewall forgets them: new ones pass, and no error is returned.
     gate.set(Mode::Hang);
     eventually("all watches hang", || (gate.held() >= all).then_some(()));
     gate.set(Mode::Pass);

@@ -1,5 +1,5 @@
-//! A disk without room: what would make the store larger is refused and nothing is lost, deletions, reads and DNS go on, and
-//! all is well when there is room.
+//! A full disk: writes that would enlarge the store are rejected, and nothing is lost; deletions, reads, and DNS continue, and
+//! all works again when there is space.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -38,7 +38,7 @@ impl Disk {
         self.folder.join(name)
     }
 
-    /// Takes room until so many MiB are left.
+    /// Fills the disk until `left_mib` MiB are free.
     fn fill_to(&self, left_mib: u64) {
         let df = Command::new("df").args(["--output=avail", "-B1", self.folder.path()]).output().expect("df runs");
         let free = String::from_utf8_lossy(&df.stdout).lines().nth(1).and_then(|line| line.trim().parse::<u64>().ok());
@@ -70,7 +70,7 @@ impl Drop for Disk {
     }
 }
 
-/// Writes that make the store larger are refused with 507, and say why; what frees room goes on.
+/// Writes that enlarge the store are rejected with 507 and the reason; operations that free space continue.
 fn refused_but_for_deletions(objects: &Objects, model: &mut Model, gone: &str, when: &str) {
     for (key, state) in [
         (Key::Route("late".to_owned()), Some("first".to_owned())),
@@ -83,12 +83,12 @@ fn refused_but_for_deletions(objects: &Objects, model: &mut Model, gone: &str, w
         }
     }
     objects.must(model, Key::Route(gone.to_owned()), None);
-    // Held by a finalizer, an object is first marked, and goes when that is taken away.
+    // An object with a finalizer is first marked, and deleted when the finalizer is removed.
     let held = format!("held-{gone}");
     objects.delete_held(model, &held);
 }
 
-/// `/readyz` says what is wrong, with this status.
+/// `/readyz` reports the problem with this status.
 fn says_full(ports: Ports, status: u16) -> Option<()> {
     let (code, text) = http_get(ports.admin, "/readyz")?;
     (code == status && text.contains("the disk is full")).then_some(())
@@ -139,7 +139,7 @@ fn of_the_api() {
     assert!(!is_full());
     observer.turn_page().assert_steady("the disk was full");
 
-    // A start on a full disk reads what is there and refuses writes.
+    // A start on a full disk reads the existing data and rejects writes.
     disk.fill();
     server.kill();
     let server = start(ports, &own);
@@ -164,7 +164,7 @@ fn of_the_api() {
     println!("disk of the API full: {report}");
 }
 
-/// What fills the disk may be the store itself: then it becomes writable by what it forgets and gives back.
+/// If the store itself fills the disk, it becomes writable through the space that compaction returns.
 #[test]
 fn by_the_store_itself() {
     let Some(disk) = Disk::mount() else { return };
@@ -180,14 +180,15 @@ fn by_the_store_itself() {
         drop(objects.annotate("r0", &format!("{number:05}").repeat(10_000)));
         server.log().contains("the disk is full").then_some(())
     });
-    // Nobody frees anything.
+    // Nothing else frees space.
     taken(&objects, &mut model, "history is forgotten");
     eventually("the log says so", || server.log().contains("the disk has room again").then_some(()));
     objects.check_kept(&mut model, "after all");
     drop(server);
 }
 
-/// A first start on a disk with hardly any room, or none: the process says what it waits for, and goes on when there is room.
+/// A first start on a disk with little space, or none: the process reports the reason for waiting, and continues when there is
+/// space.
 #[test]
 fn at_a_first_start() {
     for left_mib in [0, 2, 24] {
@@ -280,7 +281,7 @@ fn of_a_name_server() {
     });
     observer.watch(objects.check_served(&model, dns_ports.dns, "the disk is full").0);
     observer.turn_page().assert_steady("the name server's disk is full");
-    // A start on the full disk answers, too; what it had not written before, the API tells.
+    // A start on the full disk answers as well; it reads from the API what it had not written before.
     server.kill();
     let server = start(dns_ports, &own);
     objects.check_served(&model, dns_ports.dns, "started on a full disk");

@@ -11,17 +11,17 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
-/// What becomes of connections.
+/// The treatment of connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// They lead to the server.
+    /// Connections are forwarded to the server.
     Pass,
     /// Each is reset at once, those that are open too.
     Reset,
-    /// Nothing goes through any more, and nothing says so. New ones are accepted.
+    /// No data passes, without an error. New connections are accepted.
     Hang,
-    /// The server's side ends in good order (FIN) in the middle of whatever it says, and never says another word. New
-    /// connections end likewise.
+    /// The server's side closes gracefully (FIN) in the middle of its data, and sends nothing more. New connections are treated
+    /// the same.
     HalfClose,
     /// Instead of the server's octets come others.
     Garbage,
@@ -29,18 +29,18 @@ pub enum Mode {
     Drip,
 }
 
-/// A running proxy. Connections that hung, were half-closed or heard garbage stay so for ever; only new ones pass after
-/// that, as after a firewall's restart.
+/// A running proxy. Connections that hung, were half-closed, or received garbage stay in that state; afterwards, only new ones
+/// pass, as after a firewall's restart.
 pub struct Gate {
     mode: watch::Sender<Mode>,
     held: Arc<AtomicUsize>,
-    /// Where clients connect.
+    /// The address for clients.
     pub address: SocketAddr,
     _runtime: Runtime,
 }
 
 impl Gate {
-    /// A proxy to `server`, open.
+    /// Returns a proxy to `server`, open.
     pub fn to(server: SocketAddr) -> Gate {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("threads");
@@ -57,12 +57,12 @@ impl Gate {
         Gate { mode, held, address, _runtime: runtime }
     }
 
-    /// How many connections are open that will never bring another true word.
+    /// Returns the number of open connections that will never carry correct data again.
     pub fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// From now on connections fare so.
+    /// Sets the treatment of connections.
     pub fn set(&self, mode: Mode) {
         self.mode.send_replace(mode);
     }
@@ -80,7 +80,7 @@ async fn serve(client: TcpStream, server: SocketAddr, mode: watch::Receiver<Mode
     let up = tokio::spawn(forward_up(from_client, to_server, mode.clone()));
     let back = forward_down(from_server, to_client, mode).await;
     if let Some((from_server, to_client)) = back {
-        // What the client still says is taken until it ends the connection itself.
+        // The client's data is read until the client closes the connection.
         held.fetch_add(1, Ordering::Relaxed);
         drop(up.await);
         held.fetch_sub(1, Ordering::Relaxed);
@@ -111,8 +111,8 @@ async fn forward_up(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut mode: w
     }
 }
 
-/// The server's octets to the client, or what the mode makes of them. `None`: the connection is over. Else the sockets, to
-/// be held open.
+/// Forwards the server's octets to the client, changed as the mode requires. `None`: the connection is closed. Otherwise, returns
+/// the sockets to keep open.
 async fn forward_down(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,

@@ -10,11 +10,11 @@ use crate::observer::Observer;
 use crate::platform::{Objects, alias_of, spawn, start};
 use signpost_testing::{DataDir, Ports, Server, eventually};
 
-/// How many routes there are at most.
+/// The maximum number of Routes.
 const ROUTES_MAX: u64 = 40;
 /// The longest time that writers have before the kill, beyond that of their first writes.
 const WRITING: Duration = Duration::from_millis(400);
-/// How many writes are acknowledged in each round before the kill, however slow the machine.
+/// The minimum number of acknowledged writes in each round before the kill, on a machine of any speed.
 const WRITES_MIN: u64 = 2;
 /// The longest time that a start has before the kill.
 const STARTING: Duration = Duration::from_millis(800);
@@ -50,7 +50,7 @@ impl Random {
     }
 }
 
-/// Whether Routers come and go, too: a name server that was away asks before it lets one go.
+/// Whether Routers are added and deleted, too: a name server that was away confirms a deletion before it drops one.
 #[derive(Clone, Copy, PartialEq)]
 enum Shards {
     ComeAndGo,
@@ -72,7 +72,7 @@ fn change(objects: &Objects, model: &mut Model, observer: &Observer, random: &mu
         _ => (Key::Router(format!("spare{}", random.below(4))), None),
     };
     if state.is_none() {
-        // It is live no longer from the moment on at which the deletion is asked for.
+        // The name is no longer live from the request of the deletion.
         match &key {
             Key::Route(route) => observer.forget(&alias_of(route)),
             Key::Router(router) => observer.forget(&format!("probe.{router}.{}", crate::platform::DOMAIN)),
@@ -106,7 +106,7 @@ fn write_until_dead(acknowledged: &AtomicU64, mut change: impl FnMut() -> Outcom
     }
 }
 
-/// Remembers how long a recovery took, and tells of one that took long.
+/// Records the duration of a recovery, and prints long ones.
 fn note(times: &mut Vec<Duration>, started: Instant, when: &str) {
     let took = started.elapsed();
     if took > SLOW {
@@ -115,7 +115,7 @@ fn note(times: &mut Vec<Duration>, started: Instant, when: &str) {
     times.push(took);
 }
 
-/// The greatest and the middle of several times.
+/// Returns the greatest and the middle of several times.
 fn figures(times: &mut [Duration]) -> String {
     times.sort();
     match (times.get(times.len() / 2), times.last()) {

@@ -1,5 +1,5 @@
-//! An HTTP proxy before the API that answers whatever an API can answer wrongly. Its clients speak plain HTTP to it, so
-//! that it sees what they ask; it speaks TLS to the API.
+//! An HTTP proxy before the API that can return all kinds of wrong responses. Its clients use plain HTTP, so that it can read
+//! their requests; it uses TLS to the API.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -18,14 +18,14 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
-/// What is said instead of the truth.
+/// A wrong response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lie {
     /// Nothing: the API's own words.
     None,
-    /// Lists are refused with this code; open watches end.
+    /// Lists are rejected with this code; open watches end.
     Lists(u16),
-    /// Watches are refused with this code; those that are open end.
+    /// Watches are rejected with this code; those that are open end.
     Watches(u16),
     /// Both.
     All(u16),
@@ -33,29 +33,29 @@ pub enum Lie {
     GarbageLists,
     /// Lists are of another kind, with objects that do not decode.
     WrongObjects,
-    /// Lists have no objects. Open watches end with a 410 inside, so that there are lists; later ones are true, and tell
-    /// nothing of what was there before.
+    /// Lists are empty. Open watches end with a 410 inside, so that clients list again; later watches are correct, and contain
+    /// nothing about earlier objects.
     EmptyLists,
-    /// Watches begin with a line that is no JSON.
+    /// Watches begin with a line that is not JSON.
     GarbageLines,
     /// Watches end in the middle of a line.
     CutLines,
-    /// Watches end at once, in good order.
+    /// Watches end immediately, gracefully.
     ShortWatches,
-    /// Watches say 410 in their first line, lists are true.
+    /// Watches have a 410 in their first line; lists are correct.
     Gone,
     /// Every event comes twice.
     Duplicates,
-    /// Of two events that come together the second is told first.
+    /// The second of two events that arrive together is delivered first.
     Reordered,
-    /// Of events of one object that come together only the last is told.
+    /// Only the last of several events of one object that arrive together is delivered.
     Coalesced,
 }
 
 /// A running proxy.
 pub struct Liar {
     lie: watch::Sender<Lie>,
-    /// Where clients connect.
+    /// The address for clients.
     pub address: SocketAddr,
     _runtime: Runtime,
 }
@@ -66,13 +66,13 @@ struct Before {
     lie: watch::Receiver<Lie>,
 }
 
-/// How long the API may say nothing. An idle watch gets a bookmark a minute.
+/// The maximum silence of the API. An idle watch gets a bookmark per minute.
 const SILENCE: Duration = Duration::from_secs(150);
-/// How many events that are there are taken together, to be told in another order or as fewer.
+/// The maximum number of available events that are combined, for reordering or omission.
 const TOGETHER_MAX: usize = 16;
 
 impl Liar {
-    /// An honest proxy to the API of this kubeconfig; its clients prove themselves.
+    /// Returns an honest proxy to the API of this kubeconfig; its clients prove themselves.
     pub fn before(kubeconfig: &Path) -> Liar {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("threads");
@@ -90,7 +90,7 @@ impl Liar {
         Liar { lie, address, _runtime: runtime }
     }
 
-    /// From now on this is said.
+    /// Sets the lie.
     pub fn tell(&self, lie: Lie) {
         self.lie.send_replace(lie);
     }
@@ -114,7 +114,7 @@ async fn answer(State(before): State<Before>, request: Request) -> Response {
     let request = http::Request::from_parts(parts, kube::client::Body::from(body.to_bytes()));
     let Ok(response) = before.api.send(request).await else { return refusal(502) };
     let (parts, body) = response.into_parts();
-    // Of the headers only the one that says what the body is: the others are between the API and this proxy.
+    // The only relevant header is the content type: the others concern the API and this proxy.
     let passed_on = |body: Body| {
         let mut answer = Response::new(body);
         *answer.status_mut() = parts.status;
@@ -144,7 +144,7 @@ fn text(body: &'static str) -> Response {
     answer.expect("a response")
 }
 
-/// A `Status` as an API refuses with, or for 502 a page as other proxies have it.
+/// Returns a `Status` error of an API or, for 502, an HTML page like that of other proxies.
 fn refusal(code: u16) -> Response {
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": "Lie", "message": "a lie",
@@ -156,12 +156,12 @@ fn refusal(code: u16) -> Response {
 /// A watch's stream on its way to the client.
 struct Telling {
     octets: BoxStream<'static, Result<Bytes, ()>>,
-    /// What of a line has come.
+    /// The received part of a line.
     begun: Vec<u8>,
     /// Whole lines that wait.
     lines: Vec<Bytes>,
     lie: watch::Receiver<Lie>,
-    /// What was said when the watch began.
+    /// The lie in effect when the watch began.
     begun_with: Lie,
     is_over: bool,
 }
@@ -217,7 +217,7 @@ impl Telling {
         }
     }
 
-    /// The lines that wait, as they are told.
+    /// Returns the pending lines as the client receives them.
     fn as_told(&mut self, lie: Lie) -> Bytes {
         let mut lines: Vec<Bytes> = self.lines.drain(..self.lines.len().min(TOGETHER_MAX)).collect();
         match lie {
@@ -241,7 +241,7 @@ fn object_of(line: &[u8]) -> Option<Value> {
     metadata.get("name").map(|name| json!([name, metadata["namespace"]]))
 }
 
-/// The line by which a watch says that its version is too old.
+/// Returns the line of a watch whose version is too old.
 fn gone() -> Bytes {
     let line = json!({"type": "ERROR", "object": {
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 410, "reason": "Expired",

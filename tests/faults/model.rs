@@ -1,4 +1,4 @@
-//! What was written and acknowledged, kept by the test: what the API must still know, whatever happened to it.
+//! The model of acknowledged writes: the state that the API must still have, after any fault.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,15 +19,15 @@ impl fmt::Display for Key {
     }
 }
 
-/// What an object says, in a word: a Router's addresses, or a Route's target. `None`: there is no such object.
+/// The state of an object as text: a Router's addresses, or a Route's target. `None`: the object does not exist.
 pub type State = Option<String>;
 
-/// How a write ended.
+/// The outcome of a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is there.
+    /// The write is acknowledged.
     Acknowledged,
-    /// The server said that it did not do it.
+    /// The server rejected the write.
     Refused(u16, String),
     /// No answer, or one that leaves it open.
     Doubtful(String),
@@ -57,20 +57,20 @@ impl Model {
         }
     }
 
-    /// The keys of objects that are there, or may be.
+    /// Returns the keys of objects that are there, or may be.
     pub fn present(&self) -> Vec<Key> {
         let there = |known: &Known| known.acknowledged.is_some() || known.doubtful.iter().any(Option::is_some);
         self.objects.iter().filter(|(_, known)| there(known)).map(|(key, _)| key.clone()).collect()
     }
 
-    /// The keys of objects that were deleted for sure.
+    /// Returns the keys of objects that were deleted for sure.
     pub fn gone(&self) -> Vec<Key> {
         let gone = |known: &Known| known.acknowledged.is_none() && known.doubtful.is_empty();
         self.objects.iter().filter(|(_, known)| gone(known)).map(|(key, _)| key.clone()).collect()
     }
 
-    /// Compares with what is there: everything acknowledged, and nothing that nobody wrote. What was in doubt is known
-    /// afterwards.
+    /// Compares the model with the current objects: all acknowledged writes must be there, and nothing that was never written.
+    /// Afterwards, no write is in doubt.
     pub fn check(&mut self, found: &BTreeMap<Key, String>) -> Result<(), String> {
         let mut faults = Vec::new();
         for (key, known) in &mut self.objects {

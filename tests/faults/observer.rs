@@ -1,4 +1,4 @@
-//! Asks a name server all the time for names that are live, and remembers everything it should not have said.
+//! An observer that continuously queries live names on a name server, and records every wrong answer.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,14 +14,14 @@ use hickory_proto::rr::RecordType;
 use signpost_testing::dns::Asker;
 use signpost_testing::eventually;
 
-/// How long an answer may take before the question counts as unanswered: longer than a busy machine lets a process wait for
-/// its turn, since that is no silence of the name server's.
+/// The timeout of a query: longer than a busy machine lets a process wait for the CPU, because that is not a failure of the name
+/// server.
 const PATIENCE: Duration = Duration::from_secs(8);
-/// Between two questions, so that the observer leaves the processor to what it observes.
+/// The pause between two queries, so that the observer leaves the CPU to the observed process.
 const PAUSE: Duration = Duration::from_millis(2);
-/// How many answers a report is made of at least.
+/// The minimum number of answers in a report.
 const ANSWERS_MIN: u64 = 20;
-/// How many lies are remembered with their words; all are counted.
+/// The maximum number of recorded lies; all are counted.
 const LIES_MAX: usize = 20;
 
 /// Watches one name server from a thread of its own, until it is dropped.
@@ -39,18 +39,18 @@ struct Shared {
     stop: AtomicBool,
 }
 
-/// What was seen.
+/// The observations.
 #[derive(Default, Clone)]
 pub struct Report {
     /// Answers with an address or an alias.
     pub answers: u64,
-    /// SERVFAIL: the name server says that it does not know.
+    /// SERVFAIL: the name server reports that it has no data.
     pub failures: u64,
     /// Questions without any answer.
     pub silences: u64,
     /// NXDOMAIN, NODATA, REFUSED and all else for a name that is live.
     pub lies: u64,
-    /// What the first of these were.
+    /// The first of these answers.
     pub said: Vec<String>,
     /// The longest time between two answers.
     pub gap: Duration,
@@ -66,7 +66,7 @@ impl Observer {
         Observer { shared, thread: Some(thread) }
     }
 
-    /// From now on these names are live.
+    /// Adds live names.
     pub fn watch(&self, names: impl IntoIterator<Item = String>) {
         let mut live = lock(&self.shared.names);
         for name in names {
@@ -79,7 +79,7 @@ impl Observer {
         lock(&self.shared.names).remove(name);
     }
 
-    /// What was seen so far, once that is worth a look.
+    /// Returns the observations so far, once there are enough.
     pub fn report(&self) -> Report {
         eventually("the observer has seen something", || {
             let report = lock(&self.shared.report);
@@ -87,7 +87,7 @@ impl Observer {
         })
     }
 
-    /// The same; what is seen from now on is counted anew.
+    /// Returns the observations so far and resets the counts.
     pub fn turn_page(&self) -> Report {
         self.report();
         std::mem::take(&mut lock(&self.shared.report))
@@ -122,7 +122,7 @@ impl Shared {
             };
             let asked = Instant::now();
             let answer = asker.ask(&name, RecordType::A, PATIENCE);
-            // It may have been deleted while the answer was under way.
+            // The name may have been deleted while the answer was in flight.
             let is_live = lock(&self.names).get(&name) == Some(&number);
             let mut report = lock(&self.report);
             match answer {
@@ -149,13 +149,13 @@ impl Shared {
 }
 
 impl Report {
-    /// It never denied a live name, and did answer.
+    /// Asserts that it never denied a live name, and that it answered.
     pub fn assert_honest(&self, when: &str) {
         assert_eq!(self.lies, 0, "{when}: lies: {self}");
         assert!(self.answers > 0, "{when}: nothing was answered: {self}");
     }
 
-    /// It answered every question about a live name with its data.
+    /// Asserts that it answered every query for a live name with its data.
     pub fn assert_steady(&self, when: &str) {
         self.assert_honest(when);
         // The system may drop a datagram where buffers are full.

@@ -77,7 +77,7 @@ fn resolvable(route: &Route) -> Option<(String, Timestamp)> {
     Some((condition.reason.clone(), condition.last_transition_time.0))
 }
 
-/// The latest transition, once `accept` takes the number of Routes with this reason.
+/// Returns the latest transition, once `accept` takes the number of Routes with this reason.
 fn count(objects: &Objects, what: &str, reason: &str, accept: impl Fn(usize) -> bool) -> Timestamp {
     until(what, || {
         let routes = objects.present()?.routes;

@@ -1,4 +1,4 @@
-//! The platform under test: its processes, the objects in its API, and whether DNS is what they say.
+//! The platform under test: its processes, the objects in its API, and a check that DNS matches them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -22,13 +22,13 @@ use signpost_testing::{Ports, Server, until};
 pub const DOMAIN: &str = "v3.example";
 /// The namespace of all routes here.
 pub const NAMESPACE: &str = "live";
-/// How long one request to the API may take.
+/// The timeout of a request to the API.
 const REQUEST: Duration = Duration::from_secs(30);
 
 /// The finalizer of routes that are held.
 const HOLDER: &str = "example.org/holder";
 
-/// What every process here is told.
+/// The arguments of every process.
 const COMMON: [&str; 6] =
     ["--domain", DOMAIN, "--nameserver", "ns1.v3.example=192.0.2.53", "--deletion-hold-threshold", "100"];
 
@@ -37,7 +37,7 @@ pub fn arguments<'a>(own: &[&'a str]) -> Vec<&'a str> {
     [own, &COMMON].concat()
 }
 
-/// A copy of a kubeconfig that leads to `server` instead, such as `https://127.0.0.1:1234`.
+/// Returns a copy of a kubeconfig that leads to `server` instead, such as `https://127.0.0.1:1234`.
 pub fn kubeconfig_to(original: &Path, server: &str, copy: PathBuf) -> PathBuf {
     let text = std::fs::read_to_string(original).expect("the API's process wrote it");
     let lines = text.lines().map(|line| match line.split_once("server:") {
@@ -53,7 +53,7 @@ pub fn start(ports: Ports, own: &[&str]) -> Server {
     Server::start(ports, &arguments(own))
 }
 
-/// The same without waiting until it is ready.
+/// Returns the same without waiting until it is ready.
 pub fn spawn(ports: Ports, own: &[&str]) -> Server {
     Server::spawn(ports, &arguments(own))
 }
@@ -64,7 +64,7 @@ pub struct Objects {
     client: kube::Client,
 }
 
-/// What the API has.
+/// The objects in the API.
 #[derive(Default)]
 pub struct Present {
     pub routers: Vec<Router>,
@@ -99,7 +99,7 @@ impl Objects {
         }
     }
 
-    /// Writes an object, or deletes it, and notes in `model` how that ended.
+    /// Writes or deletes an object, and records the outcome in `model`.
     pub fn write(&self, model: &mut Model, key: Key, state: State) -> Outcome {
         let outcome = self.runtime.block_on(async {
             match tokio::time::timeout(REQUEST, self.send(&key, state.as_deref())).await {
@@ -155,7 +155,7 @@ impl Objects {
         self.patch(name, json!({"metadata": {"finalizers": [HOLDER]}})).expect("it can be held");
     }
 
-    /// Deletes a route that [`Self::hold`] made: marks it, sees it held, and lets it go.
+    /// Deletes a Route that [`Self::hold`] created: marks it, checks that it is held, and removes the finalizer.
     pub fn delete_held(&self, model: &mut Model, name: &str) {
         let routes: Api<Route> = Api::namespaced(self.client.clone(), NAMESPACE);
         let deleted = self.runtime.block_on(routes.delete(name, &DeleteParams::default())).expect("it is marked");
@@ -176,7 +176,7 @@ impl Objects {
         self.runtime.block_on(routes.patch(name, &how, &patch)).map(drop)
     }
 
-    /// All there is, if the API answers.
+    /// Returns all there is, if the API answers.
     pub fn present(&self) -> Result<Present, String> {
         let routers: Api<Router> = Api::all(self.client.clone());
         let routes: Api<Route> = Api::namespaced(self.client.clone(), NAMESPACE);
@@ -191,7 +191,7 @@ impl Objects {
         }
     }
 
-    /// When the scheduler's leader renewed its lease, by its own clock, in seconds since 1970.
+    /// Returns the time when the scheduler's leader renewed its Lease, by its own clock, in seconds since 1970.
     pub fn lease_renewed(&self) -> Option<i64> {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), SCHEDULER_LEASE_NAMESPACE);
         let lease = self.runtime.block_on(leases.get(SCHEDULER_LEASE)).ok()?;
@@ -206,7 +206,7 @@ impl Objects {
         }
     }
 
-    /// Waits until the name server says what the objects say, and gives the live names and how long it took.
+    /// Waits until the name server matches the objects, and returns the live names and the duration.
     pub fn check_served(&self, model: &Model, dns: SocketAddr, when: &str) -> (BTreeSet<String>, Duration) {
         let (begun, mut asker) = (Instant::now(), Asker::new(dns));
         let what = format!("{when}: DNS equals the objects");
@@ -233,7 +233,7 @@ impl Present {
         routers.chain(routes).collect()
     }
 
-    /// Whether the name server says what these objects say; then all names that are live, else the first difference.
+    /// Compares the name server with these objects; returns all live names, or the first difference.
     fn compare(&self, model: &Model, asker: &mut Asker) -> Result<BTreeSet<String>, String> {
         let mut live = BTreeSet::new();
         let mut shards: BTreeMap<String, BTreeSet<IpAddr>> = BTreeMap::new();
@@ -286,7 +286,7 @@ impl Present {
     }
 }
 
-/// The alias of a route here: nothing else claims its label.
+/// Returns the alias of a route here: nothing else claims its label.
 pub fn alias_of(route: &str) -> String {
     format!("{NAMESPACE}-{route}.routes.{DOMAIN}")
 }

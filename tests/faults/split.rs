@@ -1,5 +1,4 @@
-//! The roles apart: the API with the scheduler in one process, a name server in another, with whatever a test puts between
-//! them.
+//! Separate processes: the API with the scheduler in one process, a name server in another, with a test's proxy between them.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -12,14 +11,14 @@ use crate::telling;
 use signpost_testing::program::is_ready;
 use signpost_testing::{DataDir, Ports, Scrape, Server};
 
-/// How long the API may say nothing to the processes here (`--api-read-timeout`).
+/// The API read timeout of these processes (`--api-read-timeout`).
 pub const SILENCE: Duration = Duration::from_secs(3);
-/// The same as an argument.
+/// The timeout as an argument.
 const SILENCE_TEXT: &str = "3s";
 /// After how long answers are marked as stale.
 const STALE_AFTER_TEXT: &str = "1s";
 
-/// Two processes, what was written, and an observer.
+/// Two processes, the written objects, and an observer.
 pub struct Split {
     pub data: DataDir,
     pub state: DataDir,
@@ -27,7 +26,7 @@ pub struct Split {
     pub api: Option<Server>,
     pub dns_ports: Ports,
     pub dns: Option<Server>,
-    /// How the name server finds the API.
+    /// The kubeconfig of the name server.
     kubeconfig: PathBuf,
     pub objects: Objects,
     pub model: Model,
@@ -35,19 +34,19 @@ pub struct Split {
     written: usize,
 }
 
-/// An API with these roles and flags.
+/// Returns an API with these roles and flags.
 pub fn start_api(ports: Ports, data: &DataDir, roles: &str) -> Server {
     start(ports, &["--roles", roles, "--data-dir", data.path(), "--verify-names", "false"])
 }
 
 impl Split {
-    /// A name server that asks the API itself.
+    /// Starts a name server that connects directly to the API.
     pub fn direct() -> Split {
         Split::with(|_, kubeconfig, _| kubeconfig.to_owned())
     }
 
-    /// A name server that asks at the URL which `between` gives for the API's address and the name server's kubeconfig. What
-    /// else it gives is kept by the caller.
+    /// Starts a name server that connects to the URL that `between` returns for the API's address and the name server's
+    /// kubeconfig. The caller keeps the second part of its result.
     pub fn through<T>(between: impl FnOnce(SocketAddr, &Path) -> (String, T)) -> (Split, T) {
         let mut kept = None;
         let split = Split::with(|api, kubeconfig, folder| {
@@ -59,7 +58,7 @@ impl Split {
     }
 
     /// `between` gives the kubeconfig by which the name server finds the API, from the API's address, the kubeconfig that
-    /// is meant for it, and a folder.
+    /// is meant for it, and a directory.
     fn with(between: impl FnOnce(SocketAddr, &Path, &Path) -> PathBuf) -> Split {
         let (data, state) = (DataDir::new(), DataDir::new());
         let (api_ports, dns_ports) = (Ports::free(), Ports::free());
@@ -110,7 +109,7 @@ impl Split {
         self.observer.forget(&alias_of("r1"));
         self.objects.must(&mut self.model, Key::Route("r1".to_owned()), None);
         self.objects.must(&mut self.model, Key::Route("r1".to_owned()), Some(format!("again-{number}")));
-        // After r1: whoever answers for this one has seen r1 go and come back.
+        // Written after r1: a name server that answers for this one has seen r1 deleted and re-created.
         self.objects.must(&mut self.model, Key::Route(format!("new{number}")), Some("first".to_owned()));
         let addresses = format!("192.0.2.{},192.0.2.{}", 10 + number % 90, 110 + number % 90);
         self.objects.must(&mut self.model, Key::Router("shard1".to_owned()), Some(addresses));
@@ -124,35 +123,35 @@ impl Split {
         took
     }
 
-    /// What the observer saw since the last time; the name server must have answered every question all the while.
+    /// Returns the observations since the last call; the name server must have answered every query meanwhile.
     pub fn steady(&self, when: &str) -> Report {
         let report = self.observer.turn_page();
         report.assert_steady(when);
         report
     }
 
-    /// How often the name server's informers started again for this reason.
+    /// Returns the number of restarts of the name server's informers for this reason.
     pub fn restarts(&self, reason: &str) -> f64 {
         let labels = [("owner", "dns"), ("reason", reason)];
         Scrape::of(self.dns_ports.admin).sum("signpost_informer_restarts_total", &labels)
     }
 
-    /// How many watches of the name server are open, and how many there are when all is well.
+    /// Returns the number of open watches of the name server, and the expected number.
     pub fn watches(&self) -> (usize, usize) {
         telling::watches(self.dns_ports.admin, "dns")
     }
 
-    /// Whether the name server says of itself that it may be stale.
+    /// Returns whether the name server reports itself as possibly stale.
     pub fn is_stale(&self) -> bool {
         Scrape::of(self.dns_ports.admin).sum("signpost_dns_stale", &[]) == 1.0
     }
 
-    /// Whether the name server calls itself ready.
+    /// Returns whether the name server calls itself ready.
     pub fn is_ready(&self) -> bool {
         is_ready(self.dns_ports.admin)
     }
 
-    /// A live name whose answers are marked when they may be stale.
+    /// Returns a live name whose answers are marked when they may be stale.
     pub fn name(&self) -> String {
         format!("{NAMESPACE}-r0.shard1.{}", crate::platform::DOMAIN)
     }

@@ -1,6 +1,6 @@
-//! A disk that fails to take what was written: Linux says so once, and a second sync succeeds.
+//! A disk that fails to write back data: Linux reports it once, and a second sync succeeds.
 //!
-//! A small library before the system's own makes one sync of one file fail.
+//! A small library, loaded before the system's own, makes one sync of one file fail.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 
 use signpost_testing::Scrape;
 
-/// How many informers of `owner` have a watch open, and how many there are: of what zones are made of and routes placed by.
+/// Returns the number of informers of `owner` with an open watch, and their total number: of the objects that zones are built
+/// from and Routes are bound by.
 pub fn watches(admin: SocketAddr, owner: &str) -> (usize, usize) {
     let (scrape, labels) = (Scrape::of(admin), [("owner", owner)]);
     let of_owner = scrape.samples("signpost_informer_connected", &labels);

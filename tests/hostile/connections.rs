@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::support::{Platform, is_long};
 
-/// A connection to `server` from the loopback address `client`.
+/// Returns a connection to `server` from the loopback address `client`.
 pub fn connect_from(client: [u8; 4], server: SocketAddr) -> std::io::Result<TcpStream> {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
     socket.bind(&SocketAddr::from((client, 0)).into())?;

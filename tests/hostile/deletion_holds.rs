@@ -1,4 +1,4 @@
-//! A name server that holds, and someone who has its kubeconfig: no way leads to a decision but an administrator's.
+//! A name server with a hold, and a thief with its kubeconfig: only an administrator can make a decision.
 
 use serde_json::Value;
 
@@ -9,12 +9,12 @@ spec: {dns: shard1.v3.rhcloud.com, addresses: [{ip: 192.0.2.1}]}\n---\n\
 apiVersion: signpost.dev/v1alpha1\nkind: Route\nmetadata: {name: app, namespace: default}\nspec: {to: {name: web}}\n";
 const DECIDE: &str = r#"{"spec":{"decision":"approve"}}"#;
 
-/// How many holds of Routers wait for a decision, as the name server tells.
+/// Returns the number of holds of Routers that wait for a decision, as the name server reports.
 fn undecided(server: &Server) -> u32 {
     Scrape::of(server.admin).value("signpost_deletion_hold_pending{kind=\"Router\"}") as u32
 }
 
-/// The DeletionHold about Routers that someone holds, when it is another one than `before`.
+/// Returns the DeletionHold for Routers that has a holder, if it is not `before`.
 fn held(kubectl: &Kubectl, before: &str) -> Value {
     eventually("the name server holds", || {
         let list = kubectl.json(&["deletionholds"]);
@@ -54,7 +54,7 @@ fn a_deletion_hold_that_is_deleted_or_made_anew_is_not_decided() {
 
     // All objects are lost.
     assert!(api.terminate().success());
-    // With the store's identity: otherwise the start is refused.
+    // With the store's identity: otherwise the start is rejected.
     for file in ["store.redb", "store-identity"] {
         std::fs::remove_file(data.join(file)).expect("the store is there");
     }
@@ -63,7 +63,7 @@ fn a_deletion_hold_that_is_deleted_or_made_anew_is_not_decided() {
     let name = hold["metadata"]["name"].as_str().expect("a name");
     assert!(undecided(&name_server) == 1 && is_answered());
 
-    // Who has the credential of the name server cannot decide, whatever the way.
+    // With the credential of the name server, no request can set a decision.
     let mut again = serde_json::json!({
         "apiVersion": "signpost.dev/v1alpha1", "kind": "DeletionHold", "metadata": {"name": name}, "spec": hold["spec"],
     });
@@ -74,7 +74,7 @@ fn a_deletion_hold_that_is_deleted_or_made_anew_is_not_decided() {
     assert_eq!(admin.json(&["deletionhold", name])["spec"]["decision"], Value::Null);
     thief.refused(&["apply", "--server-side", "-f", "-"], &again.to_string());
 
-    // It is deleted, and stays for a finalizer of an administrator's: nobody decides on it any more.
+    // It is deleted, and stays because of an administrator's finalizer: decisions on it have no effect any longer.
     admin.ok(&[
         "patch",
         "deletionhold",
@@ -88,7 +88,7 @@ fn a_deletion_hold_that_is_deleted_or_made_anew_is_not_decided() {
     assert!(refusal.contains("being deleted"), "{refusal}");
     admin.ok(&["patch", "deletionhold", name, "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#]);
 
-    // It is made anew, by the name server or by the thief, who has written a decision into it: nothing is decided.
+    // It is re-created, by the name server or by the thief, with a decision in it: the decision has no effect.
     thief.refused(&["create", "-f", "-"], &again.to_string());
     let first = held(&admin, hold["metadata"]["uid"].as_str().expect("a uid"));
     assert_eq!(first["spec"]["decision"], Value::Null);

@@ -53,7 +53,7 @@ impl Attacked {
         }
     }
 
-    /// A connection over TLS from this address.
+    /// Returns a connection over TLS from this address.
     fn connect(&self, client: [u8; 4]) -> std::io::Result<StreamOwned<ClientConnection, TcpStream>> {
         let mut socket = connect_from(client, self.tls)?;
         socket.set_read_timeout(Some(Duration::from_secs(10)))?;
@@ -107,7 +107,7 @@ impl Attacked {
     }
 }
 
-/// Asks for the bystander's name.
+/// Queries the bystander's name.
 fn ask(stream: &mut (impl Read + Write)) -> std::io::Result<()> {
     stream.write_all(QUERY)?;
     let mut length = [0; 2];
@@ -126,7 +126,7 @@ fn handshakes_that_never_end_lock_nobody_out() {
     let attacked = Attacked::start(&most);
     let bystander = attacked.platform.bystander();
     let before = attacked.platform.resident_mib();
-    // Nothing, the start of a record, and one that is said to be as long as records can be.
+    // Nothing, the start of a record, and a record with the maximum length in its header.
     let beginnings: [&[u8]; 3] = [b"", b"\x16\x03\x01\x02\x00\x01", b"\x16\x03\x01\x3f\xff\x01\x00\x3f\xfb"];
     let mut held = Vec::new();
     for number in 0..clients * each {
@@ -163,7 +163,7 @@ fn a_flood_of_handshakes_leaves_udp_and_tcp_their_time() {
             let (attacked, stop, done) = (&attacked, &stop, &done);
             scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
-                    // Some ask, and most go without a word.
+                    // Some send a query; most disconnect without one.
                     if attacked.connect([127, 4, 0, number + 1]).is_ok() {
                         done.fetch_add(1, Ordering::Relaxed);
                     }

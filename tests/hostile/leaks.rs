@@ -1,4 +1,5 @@
-//! What a tenant can learn of other tenants: it provokes every conflict with their names, and reads everything that it may.
+//! The information about other tenants that a tenant can obtain: it provokes every conflict with their names, and reads
+//! everything that it may.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -24,14 +25,14 @@ fn with_host(name: &str, host: &str) -> Value {
     route(name, json!({"to": {"name": "web"}, "host": host}))
 }
 
-/// The spy's Route `name` says `reason` in one of its conditions.
+/// Waits until the spy's Route `name` has `reason` in one of its conditions.
 fn until_told(spy: &Client, name: &str, reason: &str) {
     let path = format!("{}/{name}", routes_path("spy"));
     let quoted = format!("\"{reason}\"");
     eventually(&format!("{name} has {reason}"), || spy.send("GET", &path, None).1.contains(&quoted).then_some(()));
 }
 
-/// All paths of the API that a tenant could try, of its own and of other namespaces.
+/// Returns all paths of the API that a tenant could try, of its own and of other namespaces.
 fn paths() -> Vec<String> {
     let ours = "/apis/signpost.dev/v1alpha1";
     let mut paths: Vec<String> =
@@ -90,7 +91,7 @@ fn all_that_is_readable(platform: &Platform, spy: &Client) -> Vec<String> {
     for path in paths {
         let (status, body) = spy.send("GET", &path, None);
         readable += usize::from(status == 200);
-        // A refusal repeats what was asked for.
+        // An error repeats the request.
         let told = |body: &str| body.replace(&path, "").replace(&format!("\\\"{VICTIM}\\\""), "");
         let told = |body: &str| told(body).replace(&format!("\"name\":\"{VICTIM}\""), "");
         read.push(format!("{}: {}", path.replace(VICTIM, "…"), told(&body)));
@@ -104,7 +105,7 @@ fn all_that_is_readable(platform: &Platform, spy: &Client) -> Vec<String> {
     read
 }
 
-/// What the dashboard shows the spy.
+/// Returns the data that the dashboard shows to the spy.
 fn dashboard(platform: &Platform, spy: &Client) -> Vec<String> {
     let admin = platform.ports.admin;
     let ask = |head: &str, body: &str, within: Duration| {
@@ -195,7 +196,7 @@ fn nothing_that_a_tenant_may_read_names_an_object_of_another() {
     let claims = || platform.admin.ok(&["get", "nameclaims", "-o", "json"]);
     eventually("its names are released", || claims().contains("releasedAt").then_some(()));
 
-    // Each of the victim's names is asked for.
+    // Each of the victim's names is requested.
     for wanted in [
         with_host("same-host", "HELD.secret.example"),
         with_host("covers", "*.secret.example"),
@@ -278,7 +279,7 @@ fn nothing_that_a_tenant_may_read_names_an_object_of_another() {
     assert!(told.contains("RecordAtFormerName") && told.contains("shard1"), "{told}");
 }
 
-/// The record that proves a host, and what was found of it, are told to the Route that asks alone.
+/// Only the requesting Route shows the record that verifies a host, and the state of the verification.
 #[test]
 fn a_challenge_names_nobody_else() {
     let resolver = free_address().to_string();
@@ -383,7 +384,7 @@ fn names_that_clients_ask_for_are_not_for_everyone() {
         let (status, answer) = ask(client, &header);
         assert_eq!(status, expected, "{client:?} {header}: {answer}");
     }
-    // The command tells what is needed, and sends no token over plain HTTP to another machine.
+    // The command reports the missing requirement, and sends no token over plain HTTP to another machine.
     let file = platform.data.write("token", &token);
     let command = |admin: &str, with_token: bool| {
         let token: &[&str] = if with_token { &["--token-file", &file] } else { &[] };

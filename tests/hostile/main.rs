@@ -1,9 +1,9 @@
-//! Hostile tenants and hostile strangers against the real program: whatever one of them does, *others* are still served, and
-//! memory and disk stay below the bounds of `docs/limits.md`.
+//! Hostile tenants and hostile clients against the real program: during each attack, *others* are still served, and memory and
+//! disk stay below the limits of `docs/limits.md`.
 //!
-//! Each file is one kind of attack, from the seat of a tenant (a token with rights in one namespace) or of a stranger
-//! (nothing but the ports). A test measures that a second tenant's API requests, DNS queries and `/healthz` are answered
-//! while the attack runs. Without `HOSTILE=long` the attacks run in their short form, which is what `scripts/test` does.
+//! Each file covers one kind of attack, by a tenant (a token with permissions in one namespace) or by an anonymous client (access
+//! to the ports only). A test checks that a second tenant's API requests, DNS queries, and `/healthz` are answered during the
+//! attack. Without `HOSTILE=long`, the attacks run in their short form, which `scripts/test` uses.
 
 mod connections;
 mod cpu;

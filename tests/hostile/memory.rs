@@ -1,11 +1,11 @@
-//! Attacks on memory and disk: objects that are large, many, or changed over and over.
+//! Attacks on memory and disk: objects that are large, many, or changed repeatedly.
 
 use serde_json::{Value, json};
 
 use crate::support::{Bystander, Platform, is_long, routes_path};
 use signpost_testing::client::Client;
 
-/// What an attack may cost.
+/// The maximum cost of an attack.
 const MEMORY_MIB: u64 = 256;
 const DISK_MIB: u64 = 512;
 
@@ -26,7 +26,7 @@ impl Attack {
         Attack { platform, attacker, bystander, memory, disk }
     }
 
-    /// How often each limit refused a request, by the metrics.
+    /// Returns the number of requests that each limit rejected, by the metrics.
     fn refused(&self, limit: &str) -> u64 {
         self.platform.metric(&format!("signpost_api_limited_requests_total{{limit=\"{limit}\"}}")) as u64
     }
@@ -90,7 +90,7 @@ fn large_routes_are_refused() {
     attack.end("large routes");
 }
 
-/// As many bytes as a namespace may have, in objects of the largest size, and each of them changed over and over.
+/// The maximum size of a namespace, in objects of the maximum size, each of which is changed repeatedly.
 #[test]
 fn a_full_namespace_that_is_rewritten_stays_within_the_bounds() {
     let attack = Attack::begin();
@@ -119,7 +119,7 @@ fn a_full_namespace_that_is_rewritten_stays_within_the_bounds() {
     attack.end("a full namespace, rewritten");
 }
 
-/// As many objects as a namespace may have, each as small as it can be: what they cost beside their bytes.
+/// The maximum number of objects in a namespace, each as small as possible: their cost in addition to their bytes.
 #[test]
 fn a_namespace_full_of_small_routes_stays_within_the_bounds() {
     let attack = Attack::begin();

@@ -6,7 +6,7 @@ use crate::support::{Platform, routes_path};
 use signpost_testing::client::Client;
 use signpost_testing::eventually;
 
-/// A Route.
+/// Returns a Route.
 pub fn route(name: &str, spec: Value) -> Value {
     json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Route", "metadata": {"name": name}, "spec": spec})
 }
@@ -20,7 +20,7 @@ pub fn create(client: &Client, namespace: &str, route: &Value) -> (u16, String) 
     client.send("POST", &routes_path(namespace), Some(route))
 }
 
-/// The first name that a Route has once it is scheduled.
+/// Returns the first name that a Route has once it is scheduled.
 pub fn dns(client: &Client, namespace: &str, name: &str) -> String {
     eventually("the route has a name", || {
         let (_, body) = client.send("GET", &format!("{}/{name}", routes_path(namespace)), None);
@@ -98,7 +98,7 @@ fn the_operator_says_which_labels_are_reserved_and_who_sets_a_subdomain() {
     }
 }
 
-/// The condition `Admitted` of a Route: its reason and its message.
+/// Returns the condition `Admitted` of a Route: its reason and its message.
 pub fn admitted(client: &Client, namespace: &str, name: &str) -> Option<(String, String)> {
     let (_, body) = client.send("GET", &format!("{}/{name}", routes_path(namespace)), None);
     let route: Value = serde_json::from_str(&body).ok()?;
@@ -107,7 +107,7 @@ pub fn admitted(client: &Client, namespace: &str, name: &str) -> Option<(String,
     Some((found["reason"].as_str()?.to_owned(), found["message"].as_str()?.to_owned()))
 }
 
-/// A Route of `shop` with a host that one of `thief` waits for.
+/// Returns a Route of `shop` with a host that one of `thief` waits for.
 fn with_a_host_that_someone_waits_for(platform: &Platform) -> (Client, Client, Value) {
     let (shop, thief) = (platform.tenant("shop"), platform.tenant("thief"));
     let web = route("web", json!({"to": {"name": "web"}, "host": "www.customer.example"}));

@@ -19,7 +19,7 @@ fn entry(server: &str, set: &str) -> Value {
     json!({"server": server, "since": now, "generation": 1, "set": set, "lastHeartbeatTime": now})
 }
 
-/// Someone has the credential of a name server: neither a decision, nor what another name server has entered, can be forged.
+/// A stolen credential of a name server cannot forge a decision or another name server's entry.
 #[test]
 fn a_stolen_name_server_credential_decides_nothing() {
     let platform = Platform::start(&[]);
@@ -30,7 +30,7 @@ fn a_stolen_name_server_credential_decides_nothing() {
         [&thief, &other].iter().all(|user| user.send("GET", DELETION_HOLDS, None).0 == 200).then_some(())
     });
 
-    // No decision at creation, by whatever way an object is created.
+    // No decision at creation, with any method of creating an object.
     let mut decided = hold("decided");
     decided["spec"]["decision"] = json!("approve");
     for user in [&thief, &other] {
@@ -82,7 +82,8 @@ fn a_stolen_name_server_credential_decides_nothing() {
     bystander.was_served();
 }
 
-/// With the credential of a name server: an entry that would lapse in a hundred years, and as many DeletionHolds as the store takes.
+/// The reports of a stolen name server credential are limited: an entry that would expire in a hundred years, and the maximum
+/// number of DeletionHolds.
 #[test]
 fn forged_reports_lapse_and_are_few() {
     let platform = Platform::start(&[]);
@@ -112,7 +113,7 @@ fn forged_reports_lapse_and_are_few() {
     bystander.was_served();
 }
 
-/// One token sends thousands of refused requests: the log keeps what was there, and the change that another user makes.
+/// One token sends thousands of rejected requests: the log keeps its contents, and the change by another user.
 #[test]
 fn refusals_of_one_user_leave_the_audit_log_alone() {
     let platform = Platform::start(&[]);
@@ -143,7 +144,7 @@ fn refusals_of_one_user_leave_the_audit_log_alone() {
     });
     let of = |user: &str| log.lines().filter(|line| line.contains(&format!("\"username\":\"{user}\""))).count();
     let written = of("flood");
-    // A hundred at once, and ten per second: this is far below what was refused however slow the machine is.
+    // A hundred at once, and ten per second: this is far below what was rejected however slow the machine is.
     assert!(written >= 100, "{written}");
     let suppressed = platform.metric("signpost_api_audit_events_total{outcome=\"suppressed\"}") as usize;
     assert!(suppressed >= refused - written, "{suppressed} of {refused}, {written} written");

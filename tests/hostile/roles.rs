@@ -1,4 +1,4 @@
-//! Each role of the rule table against every verb on every kind: exactly what `docs/security.md` says is allowed.
+//! Each role of the rule table with every verb on every kind: exactly the permissions in `docs/security.md`.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use signpost_testing::{Kubectl, eventually};
 const READ: &[&str] = &["get", "list", "watch"];
 const WRITE: &[&str] = &["create", "update", "patch", "delete"];
 const CHANGE: &[&str] = &["update", "patch"];
-/// What Routes lead to.
+/// The targets of Routes.
 const BACKENDS: [(&str, &str); 2] = [("", "services"), ("discovery.k8s.io", "endpointslices")];
 const NAMESPACES: [&str; 2] = ["team", "other"];
 
@@ -27,7 +27,7 @@ struct Resource {
     verbs: Vec<String>,
 }
 
-/// All that the server's discovery lists.
+/// Returns all that the server's discovery lists.
 fn resources(client: &Client) -> Vec<Resource> {
     let groups = ["signpost.dev/v1alpha1", "coordination.k8s.io/v1", "discovery.k8s.io/v1", "events.k8s.io/v1"];
     let bases = groups.map(|group| format!("/apis/{group}")).into_iter().chain(["/api/v1".to_owned()]);
@@ -58,7 +58,8 @@ fn all_of(allowed: &mut BTreeSet<String>, group: &str, resources: &[&str], verbs
     }
 }
 
-/// What `docs/security.md` says that a role may do in a namespace. `team` is the tenant's, and the one of the agents' Leases.
+/// Returns the permissions of a role in a namespace according to `docs/security.md`. `team` is the tenant's namespace, and that
+/// of the agents' Leases is the other.
 fn documented(role: &str, namespace: &str, kinds: &[Resource]) -> BTreeSet<String> {
     const OURS: &str = "signpost.dev";
     let ours: Vec<&str> = kinds.iter().filter(|kind| kind.group == OURS).map(|kind| kind.name.as_str()).collect();
@@ -124,7 +125,7 @@ fn documented(role: &str, namespace: &str, kinds: &[Resource]) -> BTreeSet<Strin
     allowed
 }
 
-/// Whether `kubectl auth can-i` would print yes.
+/// Returns whether `kubectl auth can-i` would print yes.
 fn can_i(client: &Client, kind: &Resource, verb: &str, namespace: &str) -> bool {
     let (resource, subresource) = kind.name.split_once('/').unwrap_or((&kind.name, ""));
     let name = if resource == "namespaces" { namespace } else { "" };
@@ -143,13 +144,13 @@ fn can_i(client: &Client, kind: &Resource, verb: &str, namespace: &str) -> bool 
     answer["status"]["allowed"] == true
 }
 
-/// Whether the server lets such a request pass. It is one that changes nothing: about an object that is not there, or without a
-/// valid body.
+/// Returns whether the server lets such a request pass. It is one that changes nothing: about an object that is not there, or
+/// without a valid body.
 fn passes(client: &Client, kind: &Resource, verb: &str, namespace: &str) -> bool {
     let (resource, subresource) = kind.name.split_once('/').map_or((&kind.name[..], ""), |(name, _)| (name, "/status"));
     let (place, object) = match (kind.namespaced, resource) {
         (true, _) => (format!("{}/namespaces/{namespace}/{resource}", kind.base), "nosuch"),
-        // A Namespace lies in itself.
+        // A Namespace counts as being inside itself.
         (false, "namespaces") => (format!("{}/{resource}", kind.base), namespace),
         (false, _) => (format!("{}/{resource}", kind.base), "nosuch"),
     };
@@ -205,7 +206,7 @@ fn each_role_may_do_what_is_documented_and_nothing_else() {
             assert_eq!(reviewed, documented, "kubectl auth can-i as {role} in {namespace}");
             assert_eq!(served, documented, "requests as {role} in {namespace}");
         }
-        // Nothing beside objects, and nobody else's name.
+        // No paths other than objects, and no impersonation.
         assert_eq!(client.send("GET", "/backup", None).0, 403, "{role}");
         let others = Resource {
             base: String::new(),
@@ -239,7 +240,7 @@ fn each_role_may_do_what_is_documented_and_nothing_else() {
     }
 }
 
-/// Whoever steals the credential of an agent can end what its own Router has, and nothing of others.
+/// A stolen credential of an agent can affect only the instances of its own Router.
 #[test]
 fn an_agent_has_the_leases_of_its_router() {
     let platform = Platform::start(&[]);

@@ -43,12 +43,12 @@ pub struct Attacker {
 type Answer = Result<Response<RecvStream>, h2::Error>;
 
 impl Attacker {
-    /// Connects from the address `client`; each stream has a `window` of so many octets.
+    /// Connects from the address `client`; each stream has a `window` in octets.
     pub fn connect(client: [u8; 4], server: SocketAddr, window: u32) -> std::io::Result<Attacker> {
         RUNTIME.block_on(async { Attacker::over(tcp(client, server).await?, window).await })
     }
 
-    /// The same over TLS, to the API of `platform`.
+    /// Returns the same over TLS, to the API of `platform`.
     pub fn connect_to_api(client: [u8; 4], platform: &Platform, window: u32) -> std::io::Result<Attacker> {
         let pem = std::fs::read(platform.data.join("pki/ca.crt"))?;
         let mut tls = signpost_runtime::trust::only(&pem).expect("a certificate");
@@ -80,7 +80,7 @@ impl Attacker {
         Ok(Attacker { send, window, ended })
     }
 
-    /// A GET of `url`; its response's head.
+    /// Returns a GET of `url`; its response's head.
     pub async fn get(&self, url: &str, token: Option<&str>) -> Answer {
         let mut send = self.send.clone().ready().await?;
         let mut request = Request::get(url);
@@ -90,7 +90,7 @@ impl Attacker {
         send.send_request(request.body(()).expect("a request"), true)?.0.await
     }
 
-    /// As many of them at a time.
+    /// Sends `count` of these requests concurrently.
     async fn get_many(&self, count: usize, url: &str, token: Option<&str>) -> Vec<Answer> {
         join_all((0..count).map(|_| self.get(url, token))).await
     }
@@ -114,7 +114,7 @@ fn count(answers: &[Answer], status: u16) -> usize {
     answers.iter().flatten().filter(|answer| answer.status() == status).count()
 }
 
-/// The octets of a response.
+/// Returns the octets of a response.
 async fn read(mut response: Response<RecvStream>) -> Result<usize, h2::Error> {
     let mut octets = 0;
     while let Some(data) = response.body_mut().data().await {
@@ -148,7 +148,7 @@ fn streams_without_a_window_are_bounded_and_end() {
     assert!(refused > 0, "more than all may have");
     assert!(answered * page / 2 < ALL_OCTETS, "{answered} pages of some {page} octets are in flight");
     assert!(grown < 256, "{grown} MiB more");
-    // The eighth response that stands still ends its connection.
+    // The eighth stalled response closes its connection.
     until_closed(attackers);
     let closed = "signpost_http_connections_closed_total{server=\"admin\",reason=\"stalled\"}";
     assert_eq!(platform.metric(closed), f64::from(connections));

@@ -1,7 +1,7 @@
 //! A platform with an attacker and a bystander on it.
 //!
-//! [`Platform`] is one real process with a Router and two tenants in namespaces of their own. [`Bystander`] uses the API, DNS and
-//! the health endpoint all the time, as someone would who has nothing to do with the attack, and reports what failed.
+//! [`Platform`] is one real process with a Router and two tenants, each in its own namespace. [`Bystander`] continuously uses the
+//! API, DNS, and the health endpoint, like a client that is not involved in the attack, and reports failures.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,12 +14,12 @@ use signpost_testing::client::{Client, trusting};
 use signpost_testing::program::ok;
 use signpost_testing::{DataDir, Kubectl, Ports, Scrape, Server, eventually, http_get, try_dig};
 
-/// The path of the Routes of a namespace in the API.
+/// Returns the path of the Routes of a namespace in the API.
 pub fn routes_path(namespace: &str) -> String {
     format!("/apis/signpost.dev/v1alpha1/namespaces/{namespace}/routes")
 }
 
-/// Whether the attacks run in their long form.
+/// Returns whether the attacks run in their long form.
 #[allow(dead_code, reason = "for the attacks that have one")]
 pub fn is_long() -> bool {
     std::env::var("HOSTILE").is_ok_and(|form| form == "long")
@@ -48,7 +48,7 @@ impl Platform {
         Platform { server, ports, data, admin }
     }
 
-    /// Stops the process in good order and starts it again, without flags.
+    /// Stops the process gracefully and restarts it, without flags.
     #[allow(dead_code, reason = "for the attacks that last")]
     pub fn restarted(self) -> Platform {
         let Platform { server, ports, data, admin } = self;
@@ -80,12 +80,12 @@ impl Platform {
         self.server.resident_kib() >> 10
     }
 
-    /// The value of a series of its metrics.
+    /// Returns the value of a series of its metrics.
     pub fn metric(&self, series: &str) -> f64 {
         Scrape::of(self.ports.admin).value(series)
     }
 
-    /// The size of all files in the data directory, in MiB.
+    /// Returns the size of all files in the data directory, in MiB.
     #[allow(dead_code, reason = "for the attacks on the disk")]
     pub fn disk_mib(&self) -> u64 {
         fn octets(folder: &std::path::Path) -> u64 {
@@ -101,7 +101,7 @@ impl Platform {
         octets(std::path::Path::new(self.data.path())) >> 20
     }
 
-    /// Starts someone who uses the platform while it is attacked: a tenant of the namespace `bystander` with one Route.
+    /// Starts a client that uses the platform during the attack: a tenant of the namespace `bystander` with one Route.
     pub fn bystander(&self) -> Bystander {
         let client = self.tenant("bystander");
         let route = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Route", "metadata": {"name": "app"},
@@ -117,17 +117,17 @@ impl Platform {
     }
 }
 
-/// Someone who uses the API, DNS and the health endpoint all the time.
+/// A client that continuously uses the API, DNS, and the health endpoint.
 pub struct Bystander {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Report>,
 }
 
-/// What the bystander saw.
+/// The observations of the bystander.
 #[derive(Debug, Default)]
 pub struct Report {
     pub rounds: u32,
-    /// What failed, in words.
+    /// The failures as text.
     pub failures: Vec<String>,
     /// The longest that one API request, one DNS query (by a `dig` of its own) and one request for health took.
     pub slowest_api: Duration,

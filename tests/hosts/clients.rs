@@ -1,8 +1,9 @@
-//! Clients that create, move, delete and read Routes through any API server, and keep what was acknowledged.
+//! Clients that create, move, delete, and read Routes through any API server, and record the acknowledged writes.
 //!
-//! Each Route has one client, so what it is follows from that client's writes. A write without an answer leaves the Route in doubt: it may
-//! come into effect later, such as when TCP repeats a packet that a cut has swallowed, which takes about as long as the cut. Its client writes
-//! it no more until all hosts are ready and a grace period is over, and then reads it ([`Clients::settle`]).
+//! Each Route has one client, so that client's writes determine its state. A write without a response leaves the Route in doubt:
+//! it can take effect later, for example when TCP retransmits a packet that a partition dropped, which takes about as long as the
+//! partition. Its client does not write it again until all hosts are ready and a grace period has passed, and then reads it
+//! ([`Clients::settle`]).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,19 +25,19 @@ const CLIENTS: usize = 4;
 /// A deleted Route is created again after this time at the earliest.
 const REST: Duration = Duration::from_secs(20);
 
-/// How clients proceed.
+/// The pace of the clients.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
     /// The time between two requests of a client.
     pub pause: Duration,
-    /// How long a write without an answer may take to come into effect.
+    /// The maximum time until a write without a response takes effect.
     pub grace: Duration,
 }
 
-/// What is known of a Route.
+/// The known state of a Route.
 #[derive(Debug, Clone)]
 pub struct Known {
-    /// Its uid, if it is there.
+    /// The UID of the Route, if it exists.
     pub uid: Option<String>,
     /// The number of the last write that was acknowledged, and of the last one that was sent.
     pub acknowledged: u64,
@@ -47,17 +48,17 @@ pub struct Known {
     changed: Instant,
 }
 
-/// What an unanswered write leaves open.
+/// The possible effects of a write without a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Doubt {
     Nothing,
-    /// It is there, in one of several versions.
+    /// The Route exists, in one of several versions.
     Version,
-    /// It is there or not.
+    /// The Route may or may not exist.
     Presence,
 }
 
-/// How many requests of each kind were acknowledged, refused, or left without an answer.
+/// The number of requests of each kind that were acknowledged, rejected, or left without a response.
 #[derive(Default)]
 pub struct Counts {
     pub created: AtomicU64,
@@ -81,7 +82,7 @@ struct Shared {
     /// Whether clients are to settle their doubts and end, or to end at once.
     finish: AtomicBool,
     stop: AtomicBool,
-    /// How often all doubts are to be settled, and how often they were, by all clients.
+    /// The number of requested and of completed settlements of all doubts, over all clients.
     settle: AtomicU64,
     settled: AtomicU64,
     /// The clients that have as many Routes as they should have.
@@ -89,7 +90,7 @@ struct Shared {
 }
 
 impl Clients {
-    /// Starts clients that keep so many Routes between them.
+    /// Starts clients that together maintain this number of Routes.
     pub fn start(
         scene: &Scene,
         promises: &Arc<Promises>,
@@ -130,7 +131,7 @@ impl Clients {
         wait_for("all Routes are created", || self.shared.filled.load(Ordering::Relaxed) == CLIENTS as u64);
     }
 
-    /// What the clients did.
+    /// Returns the counts of the clients' requests.
     pub fn counts(&self) -> Arc<Counts> {
         Arc::clone(&self.shared.counts)
     }
@@ -165,7 +166,7 @@ struct Worker {
     servers: Vec<Client>,
     random: Random,
     number: usize,
-    /// How many Routes it keeps.
+    /// The number of Routes of this client.
     share: usize,
     routes: BTreeMap<String, Known>,
     is_filled: bool,
@@ -336,14 +337,14 @@ impl Worker {
         self.shared.settled.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The number of the next write to a Route, which was sent from now on.
+    /// Returns the number of the next write to a Route, which was sent from now on.
     fn sending(&mut self, route: &str) -> u64 {
         let known = self.known(route);
         known.sent += 1;
         known.sent
     }
 
-    /// Notes a write that was refused, or has no answer. The Route is in doubt in any case.
+    /// Notes a write that was rejected, or has no answer. The Route is in doubt in any case.
     fn unacknowledged(&mut self, what: &str, route: &str, status: u16, body: &str, doubt: Doubt) {
         let counts = &self.shared.counts;
         match status {
@@ -377,7 +378,7 @@ impl Worker {
     }
 }
 
-/// Whether a response shows what is known of a Route.
+/// Returns whether a response matches the known state of a Route.
 fn agrees(known: &Known, status: u16, body: &str) -> Result<(), String> {
     match (&known.uid, status) {
         (None, 404) => Ok(()),

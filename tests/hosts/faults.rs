@@ -7,20 +7,20 @@ use crate::observers::Observers;
 use crate::random::Random;
 use crate::scene::{Role, Scene};
 
-/// What a slow link passes in a second, in each direction.
+/// The bandwidth of a slow link, in each direction.
 const SLOW_LINK: &str = "1mbit";
-/// A slow host stands still for most of the time.
+/// The time for which a slow host is stopped in each period.
 const STANDSTILL: Duration = Duration::from_millis(400);
 const MOVEMENT: Duration = Duration::from_millis(100);
 
-/// What happens to a host.
+/// A fault of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// All of its processes are killed, and started again.
     Kill,
-    /// Its processes are stopped, and go on.
+    /// The processes of the host are stopped, and continued later.
     Pause,
-    /// Its processes run for a fifth of the time.
+    /// The processes of the host run for a fifth of the time.
     SlowProcessor,
     SlowLink,
     /// No packet passes to and from the other hosts.
@@ -62,15 +62,15 @@ impl fmt::Display for Fault {
 }
 
 impl Fault {
-    /// A fault of this kind and length, of any host.
+    /// Returns a fault of this kind and length, of any host.
     pub fn draw(scene: &Scene, random: &mut Random, kind: Kind, time: Duration) -> Fault {
-        // The member that leads has most of the faults of etcd: it is the one that the others need.
+        // The leader of etcd has most of the faults: the other members depend on it.
         let any = random.below(scene.machines.len());
         let is_leader = scene.machines[any].role == Role::Etcd && random.below(2) == 0;
         Fault::of(scene, random, kind, if is_leader { scene.etcd_leader() } else { any }, time)
     }
 
-    /// A fault of a host.
+    /// Returns a fault of a host.
     pub fn of(scene: &Scene, random: &mut Random, kind: Kind, machine: usize, time: Duration) -> Fault {
         let all = (0..scene.machines.len()).filter(|other| *other != machine);
         let others: Vec<usize> = all.filter(|_| kind != Kind::Partition || random.below(2) == 0).collect();

@@ -1,18 +1,18 @@
-//! A platform on thirteen hosts: three members of etcd, two API servers, two schedulers, three name servers, two instances of a Router
-//! with HAProxy, and a resolver, each in a network namespace with an address of its own.
+//! A platform on thirteen hosts: three members of etcd, two API servers, two schedulers, three name servers, two instances of a
+//! Router with HAProxy, and a resolver, each in a network namespace with its own address.
 //!
-//! Clients create, move, delete and read Routes through both API servers while hosts are killed, paused, slowed, cut off from others, in
-//! one direction, too, one host after another. All the time:
+//! Clients create, move, delete, and read Routes through both API servers while hosts are killed, paused, slowed, or partitioned
+//! from others, also in only one direction, one host after another. At all times:
 //!
-//! - What was acknowledged is there, on whichever server it is read ([`clients`]).
+//! - An acknowledged write is visible on every server ([`clients`]).
 //! - A watch that continues at the other server sees each event once, in order ([`watcher`]).
 //! - No Route is bound twice, and none leaves its Router unless a client moves it ([`bindings`]).
-//! - A name that was reported `Resolvable` is answered correctly by every name server that queries reach ([`observers`]).
+//! - A name that was reported `Resolvable` is answered correctly by every reachable name server ([`observers`]).
 //!
 //! When all faults are over, the replicas are equal ([`replicas`]).
 //!
-//! `SIGNPOST_HOSTS_SECONDS=3600 cargo test --features etcd --test hosts -- --nocapture` is the long form: 2,000 Routes and any faults for
-//! so long. `SIGNPOST_HOSTS_ROUTES` and `SIGNPOST_HOSTS_SEED` set the number of Routes, and which faults come when.
+//! `SIGNPOST_HOSTS_SECONDS=3600 cargo test --features etcd --test hosts -- --nocapture` is the long form: 2,000 Routes and random
+//! faults for that time. `SIGNPOST_HOSTS_ROUTES` and `SIGNPOST_HOSTS_SEED` set the number of Routes, and the seed of the faults.
 
 mod bindings;
 mod clients;
@@ -44,7 +44,7 @@ use watcher::Watcher;
 /// The Routes of the short and the long form.
 const ROUTES_SHORT: u64 = 200;
 const ROUTES_LONG: u64 = 2_000;
-/// How long a fault of the short form lasts, and the longest one of the long form. The Lease of an instance lasts for 15 seconds.
+/// The duration of a fault of the short form, and the maximum of the long form. The Lease of an instance is valid for 15 seconds.
 const FAULT_SHORT: Duration = Duration::from_secs(3);
 const FAULT_LONG_SECONDS: usize = 25;
 const PACE_SHORT: Pace = Pace { pause: Duration::from_millis(40), grace: Duration::from_secs(10) };
@@ -133,7 +133,7 @@ fn replicas_stay_correct_while_hosts_fail() {
     ));
 }
 
-/// The number in a variable.
+/// Returns the number in a variable.
 fn variable(name: &str) -> Option<u64> {
     let value = std::env::var(name).ok()?;
     Some(value.parse().unwrap_or_else(|_| panic!("{name} is not a number: {value}")))

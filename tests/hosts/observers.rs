@@ -14,7 +14,7 @@ use signpost_testing::dns::{Answer, Asker, RecordType, ResponseCode};
 
 /// The pause between two queries.
 const PAUSE: Duration = Duration::from_millis(8);
-/// How often a query is repeated.
+/// The number of attempts of a query.
 const TRIES: usize = 3;
 
 /// The addresses of each Router.
@@ -61,7 +61,7 @@ impl Observers {
         }
     }
 
-    /// The number of answers that were as promised, and of queries without an answer.
+    /// Returns the number of answers that were as promised, and of queries without an answer.
     pub fn counts(&self) -> (u64, u64) {
         let sum = |count: fn(&Shared) -> &AtomicU64| {
             self.servers.iter().map(|(_, shared)| count(shared).load(Ordering::Relaxed)).sum()
@@ -77,13 +77,13 @@ impl Drop for Observers {
     }
 }
 
-/// The addresses of all Routers.
+/// Returns the addresses of all Routers.
 pub fn addresses(scene: &Scene) -> Addresses {
     ROUTERS.iter().map(|router| ((*router).to_owned(), scene.addresses(router).into_iter().collect())).collect()
 }
 
-/// Whether an answer is as promised: addresses of a Router, and of no other one; from a name server also a CNAME that leads there, which
-/// aliases and former names are.
+/// Returns whether an answer is as promised: addresses of a Router, and of no other one; from a name server also a CNAME that
+/// leads there, which aliases and former names are.
 pub fn is_as_promised(answer: &Answer, routers: &BTreeSet<String>, addresses: &Addresses) -> bool {
     let is_on = |router: &String, name: &str| name.split_once('.').is_some_and(|(_, zone)| zone == zone_of(router));
     let belongs = |router: &String| match &answer.alias {
@@ -93,7 +93,7 @@ pub fn is_as_promised(answer: &Answer, routers: &BTreeSet<String>, addresses: &A
     answer.rcode == ResponseCode::NoError && routers.iter().any(belongs)
 }
 
-/// The zone of a Router.
+/// Returns the zone of a Router.
 pub fn zone_of(router: &str) -> String {
     format!("{router}.{DOMAIN}")
 }
@@ -117,7 +117,7 @@ impl Shared {
         }
     }
 
-    /// Queries a name of a promise; an error is an answer that breaks it.
+    /// Sends a query for a name of a promise; an error is an answer that breaks the promise.
     fn query(
         &self,
         asker: &mut Asker,

@@ -17,16 +17,17 @@ use crate::scene::DOMAIN;
 pub const VERSION: &str = "example.org/version";
 pub const MOVE_TO: &str = "signpost.dev/move-to";
 
-/// How many requests and events of a Route a report shows.
+/// The maximum number of requests and events of a Route in a report.
 const HISTORY_MAX: usize = 12;
 
-/// What is promised of the names of one Route.
+/// The guarantees for the names of one Route.
 #[derive(Debug, Clone)]
 pub struct Promise {
     pub route: String,
     pub system: String,
     pub alias: String,
-    /// Its Router, and the one that its alias leads to: the Router that it has left, if its name there is yet to become a former name.
+    /// The Router of the Route, and the Router that its alias leads to: the former Router, if its name there is not a former name
+    /// yet.
     pub router: String,
     pub leads_to: String,
     /// The Routers that its names may lead to.
@@ -75,7 +76,7 @@ impl Entry {
     }
 }
 
-/// The time of day in UTC, as logs show it.
+/// Returns the time of day in UTC, as logs show it.
 fn now() -> String {
     let since = SystemTime::UNIX_EPOCH.elapsed().expect("it is later");
     let (seconds, milliseconds) = (since.as_secs() % 86_400, since.subsec_millis());
@@ -130,7 +131,7 @@ impl Promises {
         }
     }
 
-    /// Whether a client ever requested to move the Route to this Router.
+    /// Returns whether a client ever requested to move the Route to this Router.
     pub fn was_requested(&self, route: &str, router: &str) -> bool {
         self.inner().routes.get(route).is_some_and(|entry| entry.targets.contains(router))
     }
@@ -176,7 +177,7 @@ impl Promises {
             routers.extend(entry.targets.iter().cloned());
             routers.extend(entry.promise.iter().flat_map(|promise| promise.routers.iter().cloned()));
         }
-        // Nobody reports when each name server has changed the alias.
+        // The time when each name server has changed the alias is not reported.
         routers.extend(entry.left.iter().filter(|(name, _)| name == system).map(|(_, router)| router.clone()));
         let label = system.split('.').next().unwrap_or_default();
         entry.promise = Some(Promise {
@@ -191,33 +192,33 @@ impl Promises {
         });
     }
 
-    /// The next promise in the order of Routes, after the one of this Route.
+    /// Returns the next promise in the order of Routes, after this Route.
     pub fn next(&self, route: &str) -> Option<Promise> {
         let inner = self.inner();
         let after = inner.routes.range::<str, _>((Bound::Excluded(route), Bound::Unbounded));
         after.chain(inner.routes.iter()).find_map(|(_, entry)| entry.promise.clone())
     }
 
-    /// The promise of a Route.
+    /// Returns the promise of a Route.
     pub fn of(&self, route: &str) -> Option<Promise> {
         self.inner().routes.get(route)?.promise.clone()
     }
 
-    /// Whether a promise is still the same.
+    /// Returns whether a promise is still the same.
     pub fn holds(&self, promise: &Promise) -> bool {
         let inner = self.inner();
         let now = inner.routes.get(&promise.route).and_then(|entry| entry.promise.as_ref());
         now.is_some_and(|now| now.number == promise.number)
     }
 
-    /// What happened to a Route.
+    /// Returns the history of a Route.
     pub fn history(&self, route: &str) -> String {
         let inner = self.inner();
         let history = inner.routes.get(route).into_iter().flat_map(|entry| &entry.history);
         history.map(|text| format!("\n    {text}")).collect()
     }
 
-    /// All of them.
+    /// Returns all promises.
     pub fn all(&self) -> Vec<Promise> {
         self.inner().routes.values().filter_map(|entry| entry.promise.clone()).collect()
     }
@@ -227,7 +228,7 @@ impl Promises {
     }
 }
 
-/// The status of a condition.
+/// Returns the status of a condition.
 pub fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a str> {
     find(object, kind)?["status"].as_str()
 }

@@ -4,12 +4,12 @@
 pub struct Random(u64);
 
 impl Random {
-    /// The sequence of `seed`, and of its `branch`.
+    /// Returns the sequence of `seed`, and of its `branch`.
     pub fn new(seed: u64, branch: u64) -> Random {
         Random(seed ^ branch.wrapping_mul(0xd134_2543_de82_ef95))
     }
 
-    /// A number below `bound`.
+    /// Returns a number below `bound`.
     pub fn below(&mut self, bound: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -17,7 +17,7 @@ impl Random {
         ((mixed ^ (mixed >> 31)) % bound as u64) as usize
     }
 
-    /// One of these.
+    /// Returns a random element.
     pub fn pick<'a, T>(&mut self, all: &'a [T]) -> &'a T {
         &all[self.below(all.len())]
     }

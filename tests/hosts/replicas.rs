@@ -1,4 +1,4 @@
-//! What is true when all faults are over: nothing is lost, and all replicas are equal.
+//! The properties when all faults are over: nothing is lost, and all replicas are equal.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use crate::scene::{ANSWER, API_SERVERS, DOMAIN, NAME_SERVERS, NAMESPACE, ROUTERS
 use crate::watcher::{Watcher, revision};
 use signpost_testing::dns::{Answer, Asker, RecordType, ResponseCode};
 
-/// How long the replicas may take to become equal.
+/// The maximum time for the replicas to become equal.
 const CONVERGENCE_MAX: Duration = Duration::from_secs(90);
 
 /// Waits until all of it holds; returns how many Routes there are.
@@ -55,7 +55,7 @@ pub fn are_equal(
     let routers = addresses(scene);
     for Promise { route, .. } in &live {
         until(&format!("all servers answer for Route {route}"), || {
-            // An alias that leads to the former Router leads to the one of now half a minute later.
+            // An alias that leads to the former Router leads to the current one half a minute later.
             let promise = promises.of(route).ok_or("it is promised no more")?;
             is_answered(scene, &promise, &routers)
         });
@@ -133,7 +133,7 @@ fn are_bound_once(routes: &[Value], bindings: &[Value]) -> Result<(), String> {
     routes.iter().find(is_other).map_or(Ok(()), |route| Err(format!("its binding has another Router: {route}")))
 }
 
-/// The objects at a path, if both API servers have the same.
+/// Returns the objects at a path, if both API servers have the same.
 fn equal_lists(scene: &Scene, path: &str) -> Result<Vec<Value>, String> {
     let [first, second] = API_SERVERS.map(|name| list(scene, name, path));
     let (first, second) = (first?, second?);

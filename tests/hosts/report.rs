@@ -1,10 +1,10 @@
-//! What was found to be wrong, and what happened when.
+//! The violations, and the log of events.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// How many violations are kept with their words; all are counted.
+/// The maximum number of violations with their text; all are counted.
 const VIOLATIONS_MAX: usize = 20;
 
 /// The report of a run, which all threads write.
@@ -16,7 +16,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// An empty one.
+    /// Returns an empty one.
     pub fn new() -> Report {
         Report {
             start: Instant::now(),

@@ -34,12 +34,12 @@ const ADMIN: u16 = 9453;
 /// The port of etcd for clients, and for its other members.
 const ETCD_CLIENTS: u16 = 2379;
 const ETCD_PEERS: u16 = 2380;
-/// How long a client waits for a response.
+/// The timeout of a client's request.
 const REQUEST: Duration = Duration::from_secs(5);
-/// How long an answer may take before the question counts as unanswered.
+/// The timeout of a DNS query.
 pub const ANSWER: Duration = Duration::from_secs(3);
 
-/// What a host is for.
+/// The role of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     Etcd,
@@ -60,7 +60,7 @@ pub struct Machine {
     data: DataDir,
 }
 
-/// All of them. Fields are dropped in this order: processes before the network.
+/// The whole scene. Fields are dropped in this order: processes before the network.
 pub struct Scene {
     pub machines: Vec<Machine>,
     pub network: Network,
@@ -106,7 +106,7 @@ impl Scene {
         scene
     }
 
-    /// The program of a machine, and its arguments.
+    /// Returns the program of a machine, and its arguments.
     fn command(&self, index: usize) -> Vec<String> {
         let machine = &self.machines[index];
         let (host, data) = (&machine.host, machine.data.path());
@@ -116,7 +116,7 @@ impl Scene {
             Role::Etcd => {
                 let url = |port| format!("http://{}", host.port(port));
                 let peers = ETCD.map(|name| format!("{name}=http://{}", self.host(name).port(ETCD_PEERS)));
-                // Processes are killed here, not machines: what is written is not lost without a sync.
+                // Processes are killed here, not machines: written data is not lost without a sync.
                 add(&["etcd", "--name", host.name(), "--data-dir", data, "--log-level", "error", "--unsafe-no-fsync"]);
                 add(&["--listen-client-urls", &url(ETCD_CLIENTS), "--advertise-client-urls", &url(ETCD_CLIENTS)]);
                 add(&["--listen-peer-urls", &url(ETCD_PEERS), "--initial-advertise-peer-urls", &url(ETCD_PEERS)]);
@@ -173,7 +173,8 @@ impl Scene {
         command
     }
 
-    /// The kubeconfig of a role that one of the API servers has made, another one for the next machine: each is valid at both.
+    /// Returns the kubeconfig of a role that one of the API servers has made, another one for the next machine: each is valid at
+    /// both.
     fn kubeconfig(&self, index: usize, role: &str) -> String {
         let api_server = self.machine(API_SERVERS[index % API_SERVERS.len()]);
         api_server.data.file(&format!("{role}.kubeconfig"))
@@ -204,7 +205,7 @@ impl Scene {
         &self.machine(name).host
     }
 
-    /// A client of an API server, as an administrator.
+    /// Returns a client of an API server, as an administrator.
     pub fn client(&self, api_server: &str) -> Client {
         let machine = self.machine(api_server);
         let authority = std::fs::read_to_string(machine.data.join("pki/ca.crt")).expect("it has started once");
@@ -230,7 +231,7 @@ impl Scene {
         AGENTS.map(|name| self.host(name).address.into())
     }
 
-    /// The addresses that names on a Router may be answered with.
+    /// Returns the addresses that names on a Router may be answered with.
     pub fn addresses(&self, router: &str) -> Vec<IpAddr> {
         if router == INSTANCES {
             return self.agents().to_vec();
@@ -239,7 +240,7 @@ impl Scene {
         vec![IpAddr::from([192, 0, 2, number])]
     }
 
-    /// The member of etcd that leads.
+    /// Returns the member of etcd that leads.
     pub fn etcd_leader(&self) -> usize {
         until("etcd has a leader", || {
             let is_leader = |machine: &Machine| {
@@ -275,7 +276,7 @@ impl Scene {
     }
 }
 
-/// The serial of a zone on a name server.
+/// Returns the serial of a zone on a name server.
 pub fn serial(server: SocketAddr, zone: &str) -> Option<u32> {
     Asker::new(server).ask(zone, RecordType::SOA, ANSWER)?.serial
 }
@@ -299,7 +300,7 @@ impl Machine {
         self.process = None;
     }
 
-    /// Whether it does its work.
+    /// Returns whether it does its work.
     fn is_ready(&self) -> bool {
         match self.role {
             Role::Etcd => http_get(self.host.port(ETCD_CLIENTS), "/health").is_some_and(|(status, _)| status == 200),

@@ -16,7 +16,7 @@ use crate::report::Report;
 use crate::scene::{API_SERVERS, Scene};
 use signpost_testing::client::Client;
 
-/// How long a server may send nothing. Clients write all the time.
+/// The maximum silence of a server. Clients write continuously.
 const SILENCE: Duration = Duration::from_secs(5);
 /// The pause after a watch that ended.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -35,7 +35,7 @@ struct Shared {
     /// The resourceVersion of each object.
     state: Mutex<BTreeMap<String, u64>>,
     events: AtomicU64,
-    /// How often it continued at another server.
+    /// The number of switches to another server.
     switches: AtomicU64,
     stop: AtomicBool,
 }
@@ -50,12 +50,12 @@ impl Watcher {
         Watcher { shared, thread: Some(std::thread::spawn(move || watch.run())) }
     }
 
-    /// The objects that it has seen, and their resourceVersions.
+    /// Returns the objects that it has seen, and their resourceVersions.
     pub fn state(&self) -> BTreeMap<String, u64> {
         self.shared.state.lock().expect("no thread panics with it").clone()
     }
 
-    /// How many events there were, and how often it continued at another server.
+    /// Returns the number of events, and the number of switches to another server.
     pub fn counts(&self) -> (u64, u64) {
         (self.shared.events.load(Ordering::Relaxed), self.shared.switches.load(Ordering::Relaxed))
     }
@@ -176,7 +176,7 @@ fn name_of(object: &Value) -> String {
     object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
 }
 
-/// The resourceVersion of an object, or of a list.
+/// Returns the resourceVersion of an object, or of a list.
 pub fn revision(object: &Value) -> u64 {
     object["metadata"]["resourceVersion"].as_str().and_then(|revision| revision.parse().ok()).unwrap_or_default()
 }

@@ -1,10 +1,10 @@
-//! Stock `kubectl` against our API server: every command that the program is known by, with its exit code and every line that
-//! it prints, as against a real API server.
+//! Stock `kubectl` with Signpost's API server: all common commands, each with its exit code and every output line, as with a real
+//! API server.
 //!
-//! The cases are data: the [`transcript`]s in `transcripts/`, a file for each kind of work. Each is played against a server of
-//! its own over TLS, by each `kubectl` that is found. `SIGNPOST_KUBECTL` names them (a list as in `PATH`); without it the one
-//! on the `PATH` is taken. Where there is none, the tests say so and pass: the same requests are kept as recordings in
-//! `crates/api/tests/api_server/recorded`, which need no client.
+//! The cases are data: the [`transcript`]s in `transcripts/`, with a file for each kind of work. Each is played against its own
+//! server over TLS, by each available `kubectl`. `SIGNPOST_KUBECTL` names them (a list as in `PATH`); without it, the one on the
+//! `PATH` is used. Without any, the tests print a note and pass: the same requests are recorded in
+//! `crates/api/tests/api_server/recorded`, which needs no client.
 
 mod transcript;
 
@@ -19,7 +19,7 @@ use tempfile::TempDir;
 use crate::transcript::{Act, Step, Transcript};
 use signpost_testing::{DataDir, Ports, Server};
 
-/// How long a command may take, and how long one that is repeated may go on being wrong.
+/// The timeout of a command, and the maximum time for which a repeated command may fail.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Older ones need OpenAPI version 2, which is not served.
 const OLDEST_MINOR: u32 = 29;
@@ -54,7 +54,7 @@ struct Client {
     minor: u32,
 }
 
-/// The clients to test with; empty when there is none.
+/// Returns the clients to test with; empty when there is none.
 fn clients() -> Vec<Client> {
     let named = std::env::var_os("SIGNPOST_KUBECTL");
     let programs: Vec<PathBuf> = match &named {
@@ -100,7 +100,7 @@ struct Session<'a> {
     server: Server,
     /// Commands that run on, by name.
     running: Vec<(String, Running)>,
-    /// What later steps write as `@name@`, newest first.
+    /// The values that later steps use as `@name@`, newest first.
     saved: Vec<(String, String)>,
 }
 
@@ -118,16 +118,16 @@ impl Running {
         self.printed.each_ref().map(text)
     }
 
-    /// Whether its watch is open, as it says itself at [`REQUESTS_ARE_TOLD`]: what happens from then on, it hears.
+    /// Returns whether its watch is open, by its log at [`REQUESTS_ARE_TOLD`]: later events reach it.
     fn watches(&self) -> bool {
         self.printed()[1].lines().any(|line| line.contains("watch=true") && line.contains("200 OK"))
     }
 }
 
-/// By this `kubectl` tells on its standard error of each request that is answered.
+/// The option that makes `kubectl` log each answered request on standard error.
 const REQUESTS_ARE_TOLD: &str = "-v=6";
 
-/// Whether a line is one of `kubectl`'s own log, such as `I1122 16:20:36.123456 …`.
+/// Returns whether a line is one of `kubectl`'s own log, such as `I1122 16:20:36.123456 …`.
 fn is_log(line: &str) -> bool {
     line.strip_prefix('I').and_then(|rest| rest.get(..4)).is_some_and(|date| date.parse::<u16>().is_ok())
 }
@@ -139,7 +139,7 @@ impl Drop for Running {
     }
 }
 
-/// How a command ended.
+/// The outcome of a command.
 struct Outcome {
     code: i32,
     stdout: String,
@@ -149,7 +149,7 @@ struct Outcome {
 impl<'a> Session<'a> {
     fn start(client: &'a Client) -> Self {
         let data = DataDir::new();
-        // The API alone: nobody else writes, so everything that is printed is known.
+        // The API alone: there are no other writers, so all output is known.
         let arguments = ["--roles", "api,admin", "--data-dir", data.path(), "--domain", "v3.example"];
         let server = Server::start(Ports::free(), &arguments);
         Session {
@@ -250,7 +250,7 @@ impl<'a> Session<'a> {
         command
     }
 
-    /// The text with what was saved in its places.
+    /// Returns the text with what was saved in its places.
     fn filled(&self, text: &str) -> String {
         self.saved.iter().fold(text.to_owned(), |text, (name, value)| text.replace(name, value))
     }

@@ -1,11 +1,11 @@
-//! Transcripts: what is typed, and what is printed.
+//! Transcripts: commands, and their output.
 //!
 //! ```text
 //! ## what the following steps are about
 //! # a comment
 //! $ get routes -n a        a command of kubectl; words as a shell would split them, NAME=value in front sets a variable
 //! < apiVersion: v1         a line of its standard input
-//! = 1                      its exit code; 0 where nothing is said
+//! = 1                      its exit code; 0 by default
 //! 1: No resources found    a line of its standard output: all of them, in order
 //! 2: error: …              a line of its standard error: likewise
 //! until 1.30               only for clients up to, or `from`, this version
@@ -13,11 +13,11 @@
 //! save uid                 keeps what it prints, for `@uid@` in commands and input of later steps
 //!
 //! & one: get routes -w     begins a command that runs on, with a name, and waits until its watch is open
-//! . one                    waits until it has printed the following lines, in whatever stream, and ends it
+//! . one                    waits until it has printed the following lines, in any stream, and ends it
 //! ```
 //!
-//! In an expected line `…` stands for any text, and alone for any number of lines. Runs of spaces count as one: how wide a
-//! column is depends on what is in it.
+//! In an expected line, `…` matches any text, and alone any number of lines. Runs of spaces count as one, because the width of a
+//! column depends on its contents.
 
 use std::ops::RangeInclusive;
 
@@ -27,13 +27,13 @@ pub struct Transcript {
     pub steps: Vec<Step>,
 }
 
-/// A command and what should come of it.
+/// A command and its expected outcome.
 pub struct Step {
-    /// Where it stands.
+    /// The number of its line.
     pub line: usize,
-    /// What it is about.
+    /// The title of its section.
     title: String,
-    /// As it was typed.
+    /// The command as typed.
     typed: String,
     pub act: Act,
     pub words: Vec<String>,
@@ -50,7 +50,7 @@ pub struct Step {
     stderr: Vec<String>,
 }
 
-/// What is done.
+/// The action of a step.
 pub enum Act {
     /// Run to the end.
     Run,
@@ -61,7 +61,7 @@ pub enum Act {
 }
 
 impl Transcript {
-    /// Reads one; the error says in which line it is wrong.
+    /// Parses a transcript; the error contains the number of the line.
     pub fn parse(text: &str) -> Result<Transcript, String> {
         let mut steps: Vec<Step> = Vec::new();
         let mut title = String::new();
@@ -154,7 +154,7 @@ fn is_upper(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|octet| octet.is_ascii_uppercase() || octet == b'_')
 }
 
-/// The words of a command line; `None` if a quote is not closed.
+/// Returns the words of a command line; `None` if a quote is not closed.
 fn split(line: &str) -> Option<Vec<String>> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;

@@ -1,6 +1,6 @@
-//! Clients that no server wishes for: idle ones by the thousand, such as never read, such as write an octet a second, and
-//! floods of garbage. All stay on loopback and end by themselves; they come from many addresses of 127.0.0.0/8, so that the
-//! bound on one client's connections is in force as it would be elsewhere.
+//! Abusive clients: thousands of idle ones, clients that never read, clients that write one octet per second, and floods of
+//! garbage. All stay on loopback and end by themselves. They connect from many addresses of 127.0.0.0/8, so that the limit on one
+//! client's connections applies as usual.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
@@ -41,7 +41,7 @@ impl Crowd {
         Crowd((0..count).map(one).collect())
     }
 
-    /// Asks once on each and reads the answer; how many had none in time.
+    /// Sends one query on each connection and reads the answer; returns the number without an answer in time.
     pub fn ask_each(&mut self, patience: Duration) -> usize {
         let query = query(7, "app.shard.example", RecordType::A);
         let unanswered = self.0.iter_mut().filter_map(|stream| {
@@ -59,11 +59,11 @@ impl Crowd {
         unanswered.count()
     }
 
-    /// Asks on each for as many large answers as the kernel takes queries, and reads nothing.
+    /// Sends on each connection as many queries with large answers as the kernel accepts, and reads nothing.
     pub fn ask_without_reading(&mut self) {
         let queries = framed(&query(7, "large.shard.example", RecordType::TXT)).repeat(500);
         for stream in &mut self.0 {
-            // What is not taken any more is not needed.
+            // Queries that are not accepted are not needed.
             let _ = stream.write(&queries);
         }
     }
@@ -76,10 +76,10 @@ impl Crowd {
         }
     }
 
-    /// How many the server has closed; reads nothing.
+    /// Returns the number of connections that the server has closed; reads nothing.
     pub fn closed(&self) -> usize {
         let is_closed = |stream: &&TcpStream| {
-            // What came before the end is in the way of seeing it, but for a reset.
+            // Unread data hides the end of the connection, except for a reset.
             matches!(stream.take_error(), Ok(Some(_)))
                 || match stream.peek(&mut [0]) {
                     Ok(0) => true,
@@ -91,7 +91,7 @@ impl Crowd {
     }
 }
 
-/// Datagrams that are no queries, sent until it is dropped, or for two minutes.
+/// Datagrams that are not queries, sent until this is dropped, or for two minutes.
 pub struct Flood {
     stop: Arc<AtomicBool>,
     sent: Arc<AtomicU64>,
@@ -119,7 +119,7 @@ impl Flood {
         Flood { stop, sent, thread: Some(thread) }
     }
 
-    /// How many were sent so far.
+    /// Returns the number of datagrams sent so far.
     pub fn sent(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
     }

@@ -1,6 +1,6 @@
-//! The real program among clients that no server wishes for: its UDP answers go on, its memory stays bounded, and its caps
-//! and timeouts do what the configuration says. These are the short forms, with some hundred clients, and claim nothing about
-//! speed; `cargo bench --bench reliability` is the long form, whose figures are in docs/reliability.md.
+//! The real program with abusive clients: its UDP answers continue, its memory stays bounded, and its limits and timeouts work as
+//! configured. These are the short forms, with some hundred clients, and claim nothing about speed; `cargo bench --bench
+//! reliability` is the long form, with figures in docs/reliability.md.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by its panic")]
 
@@ -19,7 +19,7 @@ fn start(flags: &[&str]) -> Program {
     Program::start(flags)
 }
 
-/// Asks `count` questions over UDP, a lost one again: loopback drops where buffers are full.
+/// Sends `count` queries over UDP, and repeats lost ones: loopback drops packets if buffers are full.
 fn udp_answers_flow(program: &Program, count: usize) {
     let deadline = Instant::now() + PATIENCE;
     let mut answered = 0;
@@ -29,14 +29,14 @@ fn udp_answers_flow(program: &Program, count: usize) {
     }
 }
 
-/// How much more memory is in use than before, in KiB.
+/// Returns the growth of memory use, in KiB.
 fn growth_kib(program: &Program, before: u64) -> u64 {
     program.resident_kib().saturating_sub(before)
 }
 
 #[test]
 fn idle_connections_cost_little() {
-    // None ends before the last was asked on, however long that takes.
+    // No connection is closed before the last one has sent its query, at any speed.
     let program = start(&["--tcp-idle-timeout", "10m"]);
     let before = program.resident_kib();
     let mut crowd = Crowd::open(program.dns, 600, None);
@@ -76,14 +76,14 @@ fn clients_that_never_read_are_let_go_and_hold_little() {
     let program = start(&["--tcp-write-timeout", "2s", "--tcp-idle-timeout", "60s"]);
     let (before, files) = (program.resident_kib(), program.files());
     let mut crowd = Crowd::open(program.dns, 100, Some(4096));
-    // Before they ask: from then on each is let go after two seconds, however long the last of them take.
+    // Before the queries: from then on, each connection is closed after two seconds, regardless of the others.
     assert_eq!(crowd.ask_each(PATIENCE), 0, "they are connected");
     crowd.ask_without_reading();
     udp_answers_flow(&program, 200);
     let growth = growth_kib(&program, before);
     // Each may hold its unsent answers, one message beyond them, and a read.
     assert!(growth < 100 * 512, "100 clients that never read took {growth} KiB");
-    // From their side nothing is to be seen of it: they do not read.
+    // The clients cannot detect it, because they do not read.
     wait_for("clients that never read are let go", || program.files() <= files);
 }
 
@@ -99,7 +99,7 @@ fn clients_that_write_an_octet_at_a_time_are_let_go() {
     let growth = growth_kib(&program, before);
     assert!(growth < 300 * 64, "300 slow writers took {growth} KiB");
     wait_for("slow writers are let go", || crowd.closed() == 300);
-    // Someone at their pace who comes through in time is answered.
+    // A client that is as slow but completes in time gets an answer.
     assert_eq!(Crowd::open(program.dns, 3, None).ask_each(PATIENCE), 0);
 }
 

@@ -8,24 +8,24 @@ use signpost_testing::dns::{RecordType, query};
 /// After this long without an answer a query is lost.
 const LOST_AFTER: Duration = Duration::from_secs(1);
 
-/// What became of its queries.
+/// The outcome of the queries.
 #[derive(Default)]
 pub struct Report {
     pub asked: usize,
     pub answered: usize,
     pub took: Duration,
-    /// Of each answered query, in order of size.
+    /// The latencies of all answered queries, in order of size.
     latencies: Vec<Duration>,
 }
 
 impl Report {
-    /// Answers a second.
+    /// Returns the number of answers per second.
     #[allow(dead_code, reason = "for the bench")]
     pub fn rate(&self) -> f64 {
         self.answered as f64 / self.took.as_secs_f64().max(1e-9)
     }
 
-    /// The latency that so many of a thousand answers had at most.
+    /// Returns the latency that this many answers of a thousand did not exceed.
     #[allow(dead_code, reason = "for the bench")]
     pub fn latency(&self, of_thousand: usize) -> Duration {
         let last = self.latencies.len().saturating_sub(1);
@@ -33,7 +33,7 @@ impl Report {
     }
 }
 
-/// Asks `count` questions, or for as long as `longest`, `window` at a time, each once.
+/// Sends `count` queries, or as many as fit into `longest`, `window` at a time, each once.
 pub fn ask(server: SocketAddr, count: usize, longest: Duration, window: usize) -> Report {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("loopback");
     socket.connect(server).expect("loopback");

@@ -8,13 +8,13 @@ use signpost_testing::{DataDir, Ports, Server};
 /// A running `signpost serve` with the role `dns`. Dropping it kills it.
 pub struct Program {
     pub server: Server,
-    /// Where it answers.
+    /// The DNS address of the program.
     pub dns: SocketAddr,
     _zones: DataDir,
 }
 
 impl Program {
-    /// Starts it with these flags beside those for its addresses, and waits until it answers.
+    /// Starts the program with these flags in addition to those for its addresses, and waits until it answers.
     pub fn start(flags: &[&str]) -> Program {
         let zones = DataDir::new();
         zones.write("shard.example.zone", zone());
@@ -32,7 +32,7 @@ impl Deref for Program {
     }
 }
 
-/// A wildcard with four addresses, and a text of 40,000 octets at `large`.
+/// Returns a wildcard with four addresses, and a text of 40,000 octets at `large`.
 fn zone() -> String {
     let mut text = String::from(
         "$TTL 30\n@ SOA ns.example.test. admin.example.test. 1 3600 600 86400 30\n@ NS ns.example.test.\n",

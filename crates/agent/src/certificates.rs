@@ -69,7 +69,7 @@ fn read(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// The host of a file with a certificate.
+/// Returns the host of a file with a certificate.
 fn host(path: &Path) -> Option<Host> {
     let name = path.file_name()?.to_str()?.strip_suffix(ENDING)?;
     match name.strip_prefix(WILDCARD) {

@@ -46,7 +46,7 @@ where
         Followed { wants: Box::new(wants), state: Mutex::new(state) }
     }
 
-    /// Whether a list is complete.
+    /// Returns whether a list is complete.
     pub(crate) fn is_synced(&self) -> bool {
         self.state.lock().is_synced
     }
@@ -168,7 +168,7 @@ fn key(object: &impl Resource) -> Key {
     (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default())
 }
 
-/// The resource version; 0 if it is not a number.
+/// Returns the resource version; 0 if it is not a number.
 fn revision(object: &impl Resource) -> u64 {
     object.meta().resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0)
 }

@@ -296,12 +296,12 @@ fn key(metadata: &ObjectMeta) -> Key {
     (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default())
 }
 
-/// Whether a Router serves the Route of a binding.
+/// Returns whether a Router serves the Route of a binding.
 pub(crate) fn is_served(router: &str, binding: &RouteBinding) -> bool {
     binding.spec.router == router || binding.spec.former_names.iter().any(|former| former.router == router)
 }
 
-/// All names that the platform assigned.
+/// Returns all names that the platform assigned.
 fn names(binding: &RouteBinding) -> impl Iterator<Item = String> {
     let names = binding.spec.names.iter().map(|name| &name.name);
     names.chain(binding.spec.former_names.iter().map(|former| &former.name)).map(|name| name.to_ascii_lowercase())
@@ -330,7 +330,7 @@ pub fn destinations(
     (found, faults)
 }
 
-/// The path that a Route has on its hosts. With passthrough it has them all, because the proxy does not see any path.
+/// Returns the path that a Route has on its hosts. With passthrough it has them all, because the proxy does not see any path.
 fn path(spec: &RouteSpec, report: &mut impl FnMut(Reason, String)) -> Option<PathPrefix> {
     if spec.tls.as_ref().is_some_and(|tls| tls.termination == route::Termination::Passthrough) {
         return Some(PathPrefix::root());

@@ -49,7 +49,7 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Whether nothing differs.
+    /// Returns whether nothing differs.
     pub fn is_empty(&self) -> bool {
         self.routes.is_empty() && self.hosts.is_empty()
     }
@@ -107,7 +107,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// The word in maps and configurations.
+    /// Returns the word in maps and configurations.
     pub fn word(self) -> &'static str {
         match self {
             Action::Serve => "serve",
@@ -136,12 +136,12 @@ impl Upstream {
         }
     }
 
-    /// Whether TLS connections go to the application without decryption.
+    /// Returns whether TLS connections go to the application without decryption.
     pub fn is_passthrough(&self) -> bool {
         self.termination == Some(Termination::Passthrough)
     }
 
-    /// Whether any server takes requests.
+    /// Returns whether any server takes requests.
     pub fn is_available(&self) -> bool {
         self.servers.iter().any(|server| server.weight > 0)
     }
@@ -331,7 +331,7 @@ checked_text!(
 );
 
 impl Host {
-    /// Whether the host is a wildcard.
+    /// Returns whether the host is a wildcard.
     pub fn is_wildcard(&self) -> bool {
         self.0.starts_with("*.")
     }
@@ -343,7 +343,7 @@ impl PathPrefix {
         PathPrefix("/".to_owned())
     }
 
-    /// Whether a path begins with this prefix, at the end of an element.
+    /// Returns whether a path begins with this prefix, at the end of an element.
     pub fn matches(&self, path: &str) -> bool {
         let prefix = self.0.trim_end_matches('/');
         path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -375,7 +375,7 @@ fn is_route_key(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// A Site with a Route for each pair of host and path; the Route has the pair's text as its name.
+    /// Returns a Site with a Route for each pair of host and path; the Route has the pair's text as its name.
     fn site(pairs: &[(&str, &str)]) -> Site {
         let mut site = Site::default();
         for (at, (host, path)) in pairs.iter().enumerate() {

@@ -38,7 +38,7 @@ fn object(kind: &str, name: &str) -> Value {
     object
 }
 
-/// The mean time of `each`.
+/// Returns the mean time of `each`.
 fn mean(times: u32, mut each: impl FnMut()) -> Duration {
     let begun = Instant::now();
     (0..times).for_each(|_| each());

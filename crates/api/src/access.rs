@@ -24,8 +24,7 @@ pub const GROUP_NAME_SERVERS: &str = "signpost:name-servers";
 pub const GROUP_ROUTER_AGENTS: &str = "signpost:router-agents";
 /// The groups of the agents of one Router, whose name follows: the same rights, but only its Leases.
 pub const GROUP_ROUTER_AGENT_PREFIX: &str = "signpost:router-agent:";
-/// The namespace in which router agents keep their Leases. It is always there, and it is not the one in which schedulers
-/// elect their leader.
+/// The namespace in which router agents keep their Leases. It always exists, and differs from that of the schedulers' Lease.
 pub const AGENT_NAMESPACE: &str = "default";
 
 /// The roles that administrators assign to users, each with its group. The group of a tenant ends in its namespace, the group of
@@ -143,7 +142,7 @@ const LEASES_ARE_OF_ONE_ROUTER: &str =
 const BINDINGS_ARE_THE_SCHEDULERS: &str = "only the scheduler creates and changes RouteBindings, since that sets the status \
      of the Route; to move a Route by hand, run \"signpost move route\" or set its annotation signpost.dev/move-to";
 
-/// Whether an identity has rights on Leases only as an agent, and of other Routers than that of the Lease.
+/// Returns whether an identity has rights on Leases only as an agent, and of other Routers than that of the Lease.
 fn is_lease_of_another(identity: &Identity, lease: Option<&str>) -> bool {
     let mut routers =
         identity.groups.iter().filter_map(|group| group.strip_prefix(GROUP_ROUTER_AGENT_PREFIX)).peekable();
@@ -233,12 +232,12 @@ impl Authorizer for AccessRules {
     }
 }
 
-/// Decides whether an identity may do something.
+/// Returns whether an identity may perform an access.
 pub fn decide(identity: &Identity, access: &Access<'_>) -> Decision {
     (&AccessRules as &dyn Authorizer).decide(identity, access)
 }
 
-/// Allows, or 403.
+/// Permits the access, or returns 403.
 pub fn authorize(identity: &Identity, access: &Access<'_>) -> Result<(), ApiError> {
     (&AccessRules as &dyn Authorizer).authorize(identity, access)
 }

@@ -9,7 +9,7 @@ use crate::names::RESERVED_LABELS;
 use crate::rules::{self, Rule};
 use crate::{kinds, v1alpha1};
 
-/// The definitions of our kinds for a real cluster, with rules in CEL, printer columns and selectable fields. Rules about
+/// Returns the definitions of Signpost's kinds for a real cluster, with rules in CEL, printer columns and selectable fields. Rules about
 /// the platform's domain are there if it is given.
 pub fn crds(domain: Option<&str>) -> Vec<CustomResourceDefinition> {
     vec![
@@ -19,7 +19,7 @@ pub fn crds(domain: Option<&str>) -> Vec<CustomResourceDefinition> {
             &[
                 ("DNS", "string", ".spec.dns", 0),
                 ("State", "string", ".spec.state", 0),
-                // A cluster shows the first thing that a path finds.
+                // A cluster shows only the first value that a path finds.
                 ("Addresses", "string", ".spec.addresses[*].ip", 0),
                 // Not "2/2", which takes two fields.
                 ("Instances", "integer", ".status.readyInstances", 0),
@@ -38,7 +38,7 @@ pub fn crds(domain: Option<&str>) -> Vec<CustomResourceDefinition> {
                 ("DNS", "string", ".status.dns", 0),
                 ("Router", "string", ".status.router", 0),
                 ("Phase", "string", ".status.phase", 0),
-                // Not "Live": of a custom host that takes both, which a path cannot join.
+                // Not "Live": for a custom host, that depends on two conditions, which a path cannot join.
                 ("Points Here", "string", ".status.conditions[?(@.type==\"HostPointsHere\")].status", 0),
                 ("Ready", "string", ".status.conditions[?(@.type==\"Ready\")].status", 0),
                 ("Reason", "string", ".status.conditions[?(@.type==\"Scheduled\")].reason", 1),
@@ -96,7 +96,7 @@ fn crd<T: CustomResourceExt>(kind: &Kind, domain: Option<&str>, columns: &[Print
     crd::definition::<T>(kind, columns, |schema| rules::declare(&rules_of(kind.kind, domain), schema))
 }
 
-/// The rules of a kind.
+/// Returns the rules of a kind.
 pub(crate) fn rules_of(kind: &str, domain: Option<&str>) -> Vec<Rule> {
     match kind {
         "Router" => kinds::router::rules::rules(domain),

@@ -15,7 +15,7 @@ use crate::v1alpha1::router::{Instance, InstanceState};
 
 /// The label of all Leases of instances, as a label selector.
 pub const SELECTOR: &str = "app.kubernetes.io/component=router-instance";
-/// Longer than this without a renewal, an instance counts as dead.
+/// The time without a renewal after which an instance counts as dead.
 pub const LEASE_DURATION: Duration = Duration::from_secs(15);
 
 /// The prefix of the annotations.
@@ -56,7 +56,7 @@ pub struct InstanceReport {
     pub state: InstanceState,
     /// The number of Routes and certificates that are not served, or served only in part.
     pub faults: u32,
-    /// Every RouteBinding of the Router up to this resource version is applied; 0 if that is not known.
+    /// The resource version up to which all RouteBindings of the Router are applied; 0 if it is unknown.
     pub applied_revision: u64,
     /// The time when the Lease was renewed, by the clock of the agent.
     pub renewed: Timestamp,
@@ -102,7 +102,7 @@ impl InstanceReport {
         }
     }
 
-    /// Reads a Lease; `None`: it is not the report of an instance.
+    /// Parses a Lease; `None`: it is not the report of an instance.
     pub fn read(lease: &Lease) -> Option<InstanceReport> {
         let annotations = lease.metadata.annotations.as_ref()?;
         let text = |name: &str| annotations.get(&format!("{PREFIX}{name}")).map(String::as_str);
@@ -121,7 +121,7 @@ impl InstanceReport {
             renewed: spec.renew_time.as_ref()?.0,
             duration: seconds.map_or(LEASE_DURATION, Duration::from_secs),
         };
-        // So no agent speaks for the address of another by mistake.
+        // The check prevents that an agent reports the address of another by mistake.
         (lease.metadata.name.as_deref() == Some(&report.lease_name())).then_some(report)
     }
 

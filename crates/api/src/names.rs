@@ -13,16 +13,16 @@ use data_encoding::{BASE32HEX_NOPAD, Encoding, Specification};
 use regex::Regex;
 use std::sync::LazyLock;
 
-/// Longest label in octets (RFC 1035 §2.3.4).
+/// The maximum length of a label in octets (RFC 1035 §2.3.4).
 pub const LABEL_OCTETS_MAX: usize = 63;
-/// Longest host name in octets as text without the dot at the end (RFC 1035 §2.3.4: 255 on the wire).
+/// The maximum length of a host name in octets, as text without a trailing dot (RFC 1035 §2.3.4: 255 on the wire).
 pub const NAME_OCTETS_MAX: usize = 253;
 /// The number of base32 characters of the hash at the end of a shortened label.
 const HASH_CHARACTERS: usize = 10;
-/// The label below the platform's domain under which the aliases are: `<label>.routes.<domain>`.
+/// The label below the platform's domain for the aliases: `<label>.routes.<domain>`.
 pub const ALIAS_LABEL: &str = "routes";
 
-/// Lower-case base32 of RFC 4648 §6 without padding: letters and the digits 2 to 7, all of them good in host names.
+/// Lower-case base32 of RFC 4648 §6 without padding: letters and the digits 2 to 7, all of which are valid in host names.
 static BASE32: LazyLock<Encoding> = LazyLock::new(|| {
     let mut specification = Specification::new();
     specification.symbols.push_str("abcdefghijklmnopqrstuvwxyz234567");
@@ -43,7 +43,7 @@ pub fn wanted_label(namespace: &str, name: &str, subdomain: Option<&str>) -> Str
 /// prefix of it and ten characters of a hash over namespace and name. The prefix of an A-label is not an A-label, so its `xn--`
 /// becomes `x-`.
 pub fn shortened_label(namespace: &str, name: &str, wanted: &str) -> String {
-    // The length of the namespace stands first, so that no two pairs hash the same octets.
+    // The length of the namespace is first, so that no two pairs hash the same octets.
     let mut context = digest::Context::new(&digest::SHA256);
     context.update(&(namespace.len() as u64).to_be_bytes());
     context.update(namespace.as_bytes());
@@ -88,7 +88,7 @@ pub fn is_label_to_have(label: &str) -> bool {
     is_host_label(label) && is_valid_if_a_label(label)
 }
 
-/// Whether `label` can be used as a label of a host name: 1 to 63 letters, digits and inner dashes (RFC 1123 §2.1).
+/// Returns whether `label` can be used as a label of a host name: 1 to 63 letters, digits and inner dashes (RFC 1123 §2.1).
 pub fn is_host_label(label: &str) -> bool {
     let bytes = label.as_bytes();
     let inner = |octet: &u8| octet.is_ascii_alphanumeric() || *octet == b'-';
@@ -99,7 +99,7 @@ pub fn is_host_label(label: &str) -> bool {
 }
 
 /// The labels that no Route gets by default: [`ALIAS_LABEL`]; `localhost` (RFC 6761 §6.3); names that machines look up in their
-/// search domain or mail domain, and whose holder they trust; and names at which people expect the platform itself.
+/// search domain or mail domain, and whose holder they trust; and names that users expect to be the platform itself.
 pub const RESERVED_LABELS: [&str; 8] =
     [ALIAS_LABEL, "localhost", "wpad", "isatap", "autodiscover", "mta-sts", "login", "admin"];
 
@@ -119,49 +119,49 @@ impl Default for LabelRules {
 }
 
 impl LabelRules {
-    /// Whether no Route gets `label`.
+    /// Returns whether no Route gets `label`.
     pub fn is_reserved(&self, label: &str) -> bool {
         label.eq_ignore_ascii_case(ALIAS_LABEL) || self.reserved.iter().any(|one| one.eq_ignore_ascii_case(label))
     }
 }
 
-/// Whether another existing namespace than `own` has a claim to `label` by its name: the longest existing namespace whose name
-/// is the label, or the label's beginning up to a dash, is not `own`. The labels of that namespace's Routes begin so.
+/// Returns whether another existing namespace than `own` has a claim to `label` by its name: the longest existing namespace whose
+/// name is the label, or the label's beginning up to a dash, is not `own`. The labels of that namespace's Routes begin so.
 pub fn is_of_another_namespace(label: &str, own: &str, exists: impl Fn(&str) -> bool) -> bool {
     let label = label.to_ascii_lowercase();
     let namespace = namespaces_of(&label).find(|prefix| *prefix == own || exists(prefix));
     namespace.is_some_and(|namespace| namespace != own)
 }
 
-/// The names of namespaces with which `label`, in lower case, could begin, the longest first: itself, and the part before
+/// Returns the names of namespaces with which `label`, in lower case, could begin, the longest first: itself, and the part before
 /// each dash.
 pub fn namespaces_of(label: &str) -> impl Iterator<Item = &str> {
     std::iter::once(label).chain(label.rmatch_indices('-').map(|(at, _)| &label[..at]))
 }
 
-/// The Route's name on its shard: `<label>.<router dns>`; `None` over 253 octets.
+/// Returns the Route's name on its shard: `<label>.<router dns>`; `None` over 253 octets.
 pub fn system_name(label: &str, router_dns: &str) -> Option<String> {
     let name = format!("{label}.{router_dns}");
     (name.len() <= NAME_OCTETS_MAX).then_some(name)
 }
 
-/// The apex of the zone of aliases: `routes.<platform domain>`.
+/// Returns the apex of the zone of aliases: `routes.<platform domain>`.
 pub fn alias_zone(domain: &str) -> String {
     format!("{ALIAS_LABEL}.{domain}")
 }
 
-/// The Route's stable alias: `<label>.routes.<platform domain>`.
+/// Returns the Route's stable alias: `<label>.routes.<platform domain>`.
 pub fn alias_name(label: &str, domain: &str) -> String {
     format!("{label}.{}", alias_zone(domain))
 }
 
-/// The platform's domain, by a Route's alias.
+/// Returns the platform's domain, by a Route's alias.
 pub fn domain_of_alias(alias: &str) -> Option<&str> {
     let (_, zone) = alias.split_once('.')?;
     zone.strip_prefix(ALIAS_LABEL)?.strip_prefix('.')
 }
 
-/// The record that leads `host` to the Route with that alias, as a line of a zone file.
+/// Returns the record that leads `host` to the Route with that alias, as a line of a zone file.
 pub fn record_for_host(host: &str, alias: &str) -> String {
     format!("{host}. IN CNAME {alias}.")
 }
@@ -172,19 +172,19 @@ pub fn challenge_name(host: &str) -> String {
     format!("_signpost-challenge.{}", host.strip_prefix("*.").unwrap_or(&host))
 }
 
-/// The name of the NameClaim on a label: the label.
+/// Returns the name of the NameClaim on a label: the label.
 pub fn label_claim_name(label: &str) -> String {
     label.to_owned()
 }
 
-/// The name of the NameClaim on a custom host: `host.` and 32 characters of a hash, since a host may hold what an object's
-/// name may not (`*`, `_`). No label holds a dot, so the two never meet.
+/// Returns the name of the NameClaim on a custom host: `host.` and 32 characters of a hash, since a host may hold what an
+/// object's name may not (`*`, `_`). No label holds a dot, so the two never meet.
 pub fn host_claim_name(host: &str) -> String {
     let hash = digest::digest(&digest::SHA256, host.to_ascii_lowercase().as_bytes());
     format!("host.{}", BASE32HEX_NOPAD.encode(&hash.as_ref()[..20]).to_ascii_lowercase())
 }
 
-/// Whether `name` is `ancestor` or below it, by whole labels and without regard to case.
+/// Returns whether `name` is `ancestor` or below it, by whole labels and without regard to case.
 pub fn is_at_or_below(name: &str, ancestor: &str) -> bool {
     let Some(start) = name.len().checked_sub(ancestor.len()) else { return false };
     let bytes = name.as_bytes();
@@ -206,7 +206,7 @@ pub fn covers(wildcard: &str, host: &str) -> bool {
     wildcard.strip_prefix("*.").is_some_and(is_below) && !host.eq_ignore_ascii_case(wildcard)
 }
 
-/// The wildcard hosts that cover `host`, the closest first, in lower case.
+/// Returns the wildcard hosts that cover `host`, the closest first, in lower case.
 pub fn wildcards_above(host: &str) -> impl Iterator<Item = String> {
     let below = host.strip_prefix("*.").unwrap_or(host);
     below.match_indices('.').map(|(dot, _)| format!("*{}", below[dot..].to_ascii_lowercase()))
@@ -256,7 +256,7 @@ pub enum HostError {
     BadALabel,
 }
 
-/// One condition on the text of a name: a pattern that it matches, or does not match. The rules of our kinds are made of the same
+/// One condition on the text of a name: a pattern that it matches, or does not match. The rules of Signpost's kinds are made of the same
 /// tables (`rules::shape`).
 pub struct Shape {
     /// A regular expression.
@@ -343,8 +343,8 @@ pub fn check_host(host: &str) -> Result<(), HostError> {
     check_a_labels(host)
 }
 
-/// Checks the name of a zone of the platform, as its domain and a Router's `dns`: a domain without underscores. The ledger of
-/// serials has an object of each zone's name, and names of objects hold none.
+/// Checks the name of a zone of the platform, such as its domain or a Router's `dns`: a domain without underscores. Each zone has
+/// an object with its name, and names of objects contain no underscores.
 pub fn check_zone(domain: &str) -> Result<(), HostError> {
     check_domain(domain)?;
     if domain.contains('_') { Err(HostError::Underscore) } else { Ok(()) }
@@ -367,7 +367,7 @@ pub fn is_valid_if_a_label(label: &str) -> bool {
     if !label.get(..4).is_some_and(|prefix| prefix.eq_ignore_ascii_case("xn--")) {
         return true;
     }
-    // Strict: with hyphens checked and the characters of host names alone, as registries demand.
+    // Strict: with a check of hyphens, and only the characters of host names, as registries require.
     let (decoded, good) = idna::domain_to_unicode(label);
     let encoded = idna::domain_to_ascii_strict(&decoded);
     good.is_ok() && !decoded.is_ascii() && encoded.is_ok_and(|encoded| encoded.eq_ignore_ascii_case(label))
@@ -423,7 +423,7 @@ mod tests {
             ("shop", "shop-eux", false),
             ("shop-eu", "shop-eu-x", false),
             ("shop-eu", "shop-x", true),
-            // Its own namespace is on its way out of the cache.
+            // The deleted namespace is being removed from the cache.
             ("gone", "gone-x", false),
         ] {
             assert_eq!(is_of_another_namespace(label, own, exists), verdict, "{own} {label}");
@@ -480,7 +480,7 @@ mod tests {
             ("XN--BCHER-KVA.example", Ok(())),
             ("*.xn--fiqs8s.xn--wgv71a", Ok(())),
             ("xn--a.example", Err(HostError::BadALabel)),
-            // It happens to be one, of U+456D; the next one of two control characters.
+            // A valid A-label by coincidence, for U+456D; the next one contains two control characters.
             ("xn--foo.example", Ok(())),
             ("xn--bar.example", Err(HostError::BadALabel)),
             ("xn--zzzzz99999.example", Err(HostError::BadALabel)),

@@ -5,10 +5,10 @@
 //! | [`PROBE_HEADER`] | [`ROUTE_HEADER`] of the Route that has the host and path; the proxy answers with 204 itself | plain HTTP |
 //! | [`TRACE_HEADER`] | [`BACKEND_HEADER`] of the endpoint that answered | HTTP, and TLS that ends at the router |
 //!
-//! Any value but the empty one counts. The proxies remove both headers from requests to applications.
+//! Any value except the empty one counts. The proxies remove both headers from requests to applications.
 //!
-//! Everyone can send these requests. The identifiers are hashes of the Route's UID, which is random, so that they reveal nothing about
-//! the Route, its namespace, or the addresses of its endpoints to those who may not read the Route.
+//! All clients can send these requests. The identifiers are hashes of the Route's UID, which is random. They therefore reveal
+//! nothing about the Route, its namespace, or the addresses of its endpoints to users that may not read the Route.
 
 use std::net::SocketAddr;
 
@@ -51,7 +51,7 @@ fn id(parts: &[&str]) -> String {
 mod tests {
     use super::*;
 
-    /// Agents and control planes of different versions meet: an identifier never changes.
+    /// Agents and control planes can have different versions, so an identifier never changes.
     #[test]
     fn identifiers() {
         let (uid, other) = ("6f1c7a52-9d0e-4b57-8a43-2f0a54b1c001", "6f1c7a52-9d0e-4b57-8a43-2f0a54b1c002");

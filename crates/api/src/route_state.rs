@@ -14,7 +14,8 @@ use super::v1alpha1::router::NO_ACTIVE_ADDRESS;
 pub enum RouteState {
     /// Every name server answered correctly for the name of the Route.
     Resolvable,
-    /// Every name server answers its names of the platform right; that its own host points here is not known.
+    /// Every name server answers correctly for the platform's names of the Route; it is unknown whether its custom host leads
+    /// here.
     Answered,
     /// The Route has a Router; there is no verification result for its name.
     Scheduled,

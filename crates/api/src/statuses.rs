@@ -1,10 +1,10 @@
-//! Sets of HTTP status codes as objects write them: `200-399`, `200,204,301-308`.
+//! Sets of HTTP status codes as text: `200-399`, `200,204,301-308`.
 
 use std::ops::RangeInclusive;
 
-/// The codes that there are (RFC 9110 §15).
+/// The range of status codes (RFC 9110 §15).
 const CODES: RangeInclusive<u16> = 100..=599;
-/// Most ranges of a set.
+/// The maximum number of ranges of a set.
 const RANGES_MAX: usize = 16;
 
 /// A set of status codes.
@@ -34,7 +34,7 @@ impl Statuses {
         Ok(Statuses(ranges))
     }
 
-    /// Whether the code is one of them.
+    /// Returns whether the code is one of them.
     pub fn contains(&self, code: u16) -> bool {
         self.0.iter().any(|range| range.contains(&code))
     }

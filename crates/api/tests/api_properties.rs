@@ -28,7 +28,7 @@ fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A field that a Router has, or any.
+/// Returns a field that a Router has, or any.
 fn field() -> impl Strategy<Value = String> {
     const KNOWN: &[&str] = &[
         "spec",
@@ -76,7 +76,7 @@ fn config() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A JSON patch with pointers that often lead somewhere.
+/// Returns a JSON patch with pointers that often lead somewhere.
 fn operations() -> impl Strategy<Value = Value> {
     let pointer = || {
         prop::collection::vec(field(), 0..5).prop_map(|fields| {
@@ -110,7 +110,7 @@ fn field_selector() -> impl Strategy<Value = String> {
     prop::collection::vec(one, 0..3).prop_map(|parts| parts.join(","))
 }
 
-/// A message of the kind, field by field: numbers, texts, and messages in it.
+/// Returns a message of the kind, field by field: numbers, texts, and messages in it.
 fn message() -> impl Strategy<Value = Vec<u8>> {
     let leaf = prop_oneof![
         prop::collection::vec(any::<u8>(), 0..6),

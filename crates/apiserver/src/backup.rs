@@ -17,12 +17,12 @@ use super::respond;
 
 /// The path.
 pub const PATH: &str = "/backup";
-/// Octets of one piece of the answer.
+/// The size of a piece of the response in octets.
 const PIECE_OCTETS: usize = 256 * 1024;
-/// Pieces that wait for the client.
+/// The maximum number of pieces that wait for the client.
 const PIECES_WAITING_MAX: usize = 4;
 
-/// Writes a backup. It may block, and ends with an error if the writer does.
+/// Writes a backup. It can block, and ends with an error if the writer does.
 pub type Source = Arc<dyn Fn(&mut dyn Write) -> Result<(), String> + Send + Sync>;
 
 /// The source of backups, and the permit of the backup in progress.
@@ -38,13 +38,13 @@ impl Default for BackupSlot {
 }
 
 impl BackupSlot {
-    /// The first one counts.
+    /// The first call counts.
     pub(crate) fn set(&self, source: Source) {
         let _ = self.source.set(source);
     }
 }
 
-/// Answers the path; `None` for others, and where the store cannot be backed up.
+/// Answers the path; `None` for others, and if the store does not support backups.
 pub(crate) fn answer(place: &BackupSlot, path: &str, method: &Method) -> Option<Result<Response, ApiError>> {
     let source = place.source.get().filter(|_| path == PATH)?.clone();
     if *method != Method::GET {

@@ -1,4 +1,4 @@
-//! Faults of single fields, in Kubernetes' words.
+//! Faults of single fields, with Kubernetes' messages.
 
 use serde_json::{Value, json};
 
@@ -22,23 +22,23 @@ impl Cause {
     /// The reason of [`Self::too_many`].
     pub const TOO_MANY: &'static str = "FieldValueTooMany";
 
-    /// A fault at `field`.
+    /// Returns a fault at `field`.
     pub fn new(reason: &'static str, field: impl Into<String>, message: impl Into<String>) -> Self {
         Cause { reason, field: field.into(), message: message.into() }
     }
 
-    /// A field that must be set is absent.
+    /// Returns the fault of a missing required field.
     pub fn required(field: impl Into<String>, what: &str) -> Self {
         let message = if what.is_empty() { "Required value".to_owned() } else { format!("Required value: {what}") };
         Self::new("FieldValueRequired", field, message)
     }
 
-    /// A value that cannot be: `Invalid value: "x": what`.
+    /// Returns a value that cannot be: `Invalid value: "x": what`.
     pub fn invalid(field: impl Into<String>, value: &Value, what: &str) -> Self {
         Self::new("FieldValueInvalid", field, format!("Invalid value: {}: {what}", shown(value)))
     }
 
-    /// A value of the wrong JSON type.
+    /// Returns a value of the wrong JSON type.
     pub fn type_invalid(field: &str, value: &Value, expected: &str) -> Self {
         let found = match value {
             Value::Null => "null",
@@ -53,34 +53,34 @@ impl Cause {
         Self::new(Self::TYPE_INVALID, field, message)
     }
 
-    /// A value outside an enumeration.
+    /// Returns a value outside an enumeration.
     pub fn not_supported(field: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
         let list: Vec<String> = supported.iter().map(|one| format!("{one:?}")).collect();
         let message = format!("Unsupported value: {}: supported values: {}", shown(value), list.join(", "));
         Self::new("FieldValueNotSupported", field, message)
     }
 
-    /// A value that may be there once only.
+    /// Returns a value that may be there once only.
     pub fn duplicate(field: impl Into<String>, value: &Value) -> Self {
         Self::new("FieldValueDuplicate", field, format!("Duplicate value: {}", shown(value)))
     }
 
-    /// A value that may not be set, or not by this sender.
+    /// Returns a value that may not be set, or not by this sender.
     pub fn forbidden(field: impl Into<String>, what: &str) -> Self {
         Self::new("FieldValueForbidden", field, format!("Forbidden: {what}"))
     }
 
-    /// Another object that is named and is not there.
+    /// Returns the fault of a reference to a missing object.
     pub fn not_found(field: impl Into<String>, value: &Value) -> Self {
         Self::new("FieldValueNotFound", field, format!("Not found: {}", shown(value)))
     }
 
-    /// Text over its length in octets.
+    /// Returns the fault of a text over its maximum length in octets.
     pub fn too_long(field: impl Into<String>, octets_max: u64) -> Self {
         Self::new(Self::TOO_LONG, field, format!("Too long: may not be more than {octets_max} bytes"))
     }
 
-    /// A list or map with too many items.
+    /// Returns a list or map with too many items.
     pub fn too_many(field: impl Into<String>, found: usize, items_max: u64) -> Self {
         Self::new(Self::TOO_MANY, field, format!("Too many: {found}: must have at most {items_max} items"))
     }
@@ -104,7 +104,7 @@ impl std::fmt::Display for Cause {
     }
 }
 
-/// A value as messages show it, cut where it is long.
+/// Returns a value as messages show it, cut where it is long.
 fn shown(value: &Value) -> String {
     const CHARACTERS_MAX: usize = 512;
     let text = value.to_string();

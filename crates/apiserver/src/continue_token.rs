@@ -1,7 +1,7 @@
 //! The token between the pages of a list: the snapshot's revision and the key where the next page begins.
 //!
-//! It is URL-safe base64 of the JSON that kube-apiserver writes, though no client may look into it. `start` is relative to
-//! what the list is of, so a token cannot lead a list out of its namespace.
+//! It is URL-safe base64 of the JSON that kube-apiserver writes, although clients must not interpret it. `start` is relative to
+//! the listed collection, so a token cannot leave the namespace of a list.
 
 use data_encoding::BASE64URL_NOPAD;
 use serde::{Deserialize, Serialize};
@@ -29,11 +29,11 @@ struct Written {
 }
 
 const FORMAT: &str = "meta.k8s.io/v1";
-/// Longest token in octets; a key has at most 63 + 1 + 253.
+/// The maximum length of a token in octets; a key has at most 63 + 1 + 253.
 const TOKEN_OCTETS_MAX: usize = 2_048;
 
 impl ContinueToken {
-    /// The token's text.
+    /// Returns the token's text.
     pub fn encode(&self) -> String {
         let rv = self.revision.map_or(-1, |revision| i64::try_from(revision).unwrap_or(i64::MAX));
         let written =

@@ -13,7 +13,7 @@ use serde_json::json;
 use super::kind::Kind;
 use super::object::{self, Object};
 
-/// The names by which a server and its clients speak of damaged objects.
+/// The names that a server and its clients use for damaged objects.
 #[derive(Debug, Clone, Copy)]
 pub struct DamageMarks {
     /// The annotation of a placeholder for a damaged object. The object exists; its contents are unknown.
@@ -36,12 +36,12 @@ pub const PLACEHOLDERS: &str = "placeholders";
 pub type DamagedKey = (Box<str>, u64);
 
 impl DamageMarks {
-    /// Whether the client takes placeholders.
+    /// Returns whether the client takes placeholders.
     pub fn takes_placeholders(&self, headers: &HeaderMap) -> bool {
         headers.get(self.header).is_some_and(|value| value == PLACEHOLDERS)
     }
 
-    /// Whether an object is a placeholder.
+    /// Returns whether an object is a placeholder.
     pub fn is_damaged(&self, object: &Object) -> bool {
         let json = object.json();
         let metadata = &json[object.metadata()];
@@ -49,7 +49,7 @@ impl DamageMarks {
             && json.ends_with(br#""spec":"damaged"}"#)
     }
 
-    /// The placeholder of an object. Its spec is none, so that a client that reads it as an object of its kind fails.
+    /// Returns the placeholder of an object. Its spec is none, so that a client that reads it as an object of its kind fails.
     pub fn placeholder(&self, kind: &Kind, (key, revision): &DamagedKey) -> Option<Arc<Object>> {
         let (namespace, name) = key.split_once('/').map_or((None, &**key), |(namespace, name)| (Some(namespace), name));
         let mut tree = json!({

@@ -1,4 +1,4 @@
-//! Discovery: which groups, versions and resources there are, in the aggregated form and in the older one.
+//! Discovery: the groups, versions, and resources, in the aggregated format and in the older one.
 
 use axum::response::Response;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -117,7 +117,7 @@ fn aggregated(kinds: &Kinds, named: bool, headers: &HeaderMap) -> Response {
     response
 }
 
-/// Every group with its versions, in the order of the registry.
+/// Returns every group with its versions, in the order of the registry.
 fn groups(kinds: &Kinds) -> Vec<(&'static str, Vec<&'static str>)> {
     let mut groups: Vec<(&'static str, Vec<&'static str>)> = Vec::new();
     let kinds = kinds.iter().map(|kind| (kind.group, kind.version));
@@ -154,7 +154,7 @@ fn resource_list(kinds: &Kinds, group: &str, version: &str) -> Option<Value> {
     })
 }
 
-/// The resources of a version of a group, sorted by name as kube-apiserver lists them.
+/// Returns the resources of a version of a group, sorted by name as kube-apiserver lists them.
 fn served(kinds: &Kinds, group: &str, version: &str) -> Vec<Served> {
     let stored = kinds.iter().map(Served::from);
     let reviews = REVIEWS.iter().map(|review| Served {

@@ -13,7 +13,7 @@ use super::kind::Kind;
 use super::limits::Limit;
 use crate::store;
 
-/// The reason of an object that cannot be read from the store, as kube-apiserver gives it.
+/// The reason of an object that cannot be read from the store, as in kube-apiserver.
 const DAMAGED: &str = "StoreReadError";
 /// The maximum number of damaged keys in a response.
 const DAMAGED_NAMED_MAX: usize = 10;
@@ -29,9 +29,9 @@ pub struct ApiError {
     pub message: String,
     /// The failed resource: the plural or, for `Invalid`, the kind.
     pub kind: Option<String>,
-    /// API group of what failed.
+    /// The API group of the failed resource.
     pub group: Option<String>,
-    /// Name of the object.
+    /// The name of the object.
     pub name: Option<String>,
     /// The individual faults.
     pub causes: Vec<Cause>,
@@ -42,7 +42,7 @@ pub struct ApiError {
 }
 
 impl ApiError {
-    /// A failure about nothing in particular.
+    /// Returns a failure about nothing in particular.
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
         ApiError {
             code,
@@ -57,7 +57,7 @@ impl ApiError {
         }
     }
 
-    /// The same failure, counted for a limit.
+    /// Returns the same failure, counted for a limit.
     pub fn limited(mut self, limit: Limit) -> Self {
         self.limit = Some(limit);
         self
@@ -70,30 +70,30 @@ impl ApiError {
         self
     }
 
-    /// 400: the request cannot be understood.
+    /// Returns 400: the request is invalid.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(400, "BadRequest", message)
     }
 
-    /// 401: the credentials are wrong.
+    /// Returns 401: the credentials are invalid.
     pub fn unauthorized() -> Self {
         Self::new(401, "Unauthorized", "Unauthorized")
     }
 
-    /// 404: there is no such object.
+    /// Returns 404: the object does not exist.
     pub fn not_found(kind: &Kind, name: &str) -> Self {
         Self::new(404, "NotFound", format!("{} {name:?} not found", qualified(kind.plural, kind.group)))
             .about(kind, name)
     }
 
-    /// 404: a group of Kubernetes' own has no such resource.
+    /// Returns 404: a built-in API group has no such resource.
     pub fn no_such_resource() -> Self {
         let mut error = Self::new(404, "NotFound", "the server could not find the requested resource");
         error.group = Some(String::new());
         error
     }
 
-    /// 404: the resource has another name since a later version.
+    /// Returns 404: the resource has another name since a later version.
     pub fn renamed(former: &str, kind: &Kind) -> Self {
         let (group, plural) = (kind.group, kind.plural);
         let message = format!(
@@ -104,7 +104,7 @@ impl ApiError {
         Self::new(404, "NotFound", message).about(kind, "")
     }
 
-    /// 409: the object exists.
+    /// Returns 409: the object exists.
     pub fn already_exists(kind: &Kind, name: &str) -> Self {
         Self::new(409, "AlreadyExists", format!("{} {name:?} already exists", qualified(kind.plural, kind.group)))
             .about(kind, name)
@@ -116,7 +116,7 @@ impl ApiError {
         Self::new(409, "Conflict", format!("Operation cannot be fulfilled on {what} {name:?}: {why}")).about(kind, name)
     }
 
-    /// 409: the object is not at the resource version the client wrote against.
+    /// Returns 409: the object does not have the resource version that the client requires.
     pub fn modified(kind: &Kind, name: &str) -> Self {
         Self::conflict(
             kind,
@@ -125,7 +125,7 @@ impl ApiError {
         )
     }
 
-    /// 403: it may not be done, for a reason of the object's own rather than of the sender's rights.
+    /// Returns 403: the operation is forbidden for a reason in the object, not in the user's permissions.
     pub fn forbidden(kind: &Kind, name: &str, why: &str) -> Self {
         let what = qualified(kind.plural, kind.group);
         let message = match name {
@@ -135,7 +135,7 @@ impl ApiError {
         Self::new(403, "Forbidden", message).about(kind, name)
     }
 
-    /// 422: the object breaks its schema or its rules.
+    /// Returns 422: the object violates its schema or its rules.
     pub fn invalid(kind: &Kind, name: &str, causes: Vec<Cause>) -> Self {
         Self::invalid_of(kind.kind, kind.group, name, causes)
     }
@@ -159,27 +159,27 @@ impl ApiError {
         error
     }
 
-    /// 405: the resource has no such verb.
+    /// Returns 405: the resource does not support this verb.
     pub fn method_not_allowed() -> Self {
         Self::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
     }
 
-    /// 406: no answer in a format the client takes.
+    /// Returns 406: no supported response format is acceptable to the client.
     pub fn not_acceptable(offered: &str) -> Self {
         Self::new(406, "NotAcceptable", format!("only the following media types are accepted: {offered}"))
     }
 
-    /// 410: the resource version is older than the history that is kept.
+    /// Returns 410: the resource version is older than the available history.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::new(410, "Expired", message)
     }
 
-    /// 413: the request or the object is too large.
+    /// Returns 413: the request or the object is too large.
     pub fn too_large(message: impl Into<String>) -> Self {
         Self::new(413, "RequestEntityTooLarge", message)
     }
 
-    /// 413: the object is larger than objects of its kind may be.
+    /// Returns 413: the object exceeds the maximum size of its kind.
     pub fn object_too_large(kind: &Kind, name: &str, found: usize, limit: usize) -> Self {
         let message = format!(
             "{} {name:?} is too large: its JSON, with metadata.managedFields, has {found} bytes: limit is {limit}",
@@ -188,7 +188,7 @@ impl ApiError {
         Self::too_large(message).about(kind, name).limited(Limit::ObjectSize)
     }
 
-    /// 415: the body's media type is not taken here.
+    /// Returns 415: the body's media type is not supported here.
     pub fn unsupported_media_type(taken: &str) -> Self {
         Self::new(
             415,
@@ -197,19 +197,19 @@ impl ApiError {
         )
     }
 
-    /// 429: too much at once.
+    /// Returns 429: too many concurrent requests.
     pub fn too_many_requests() -> Self {
         let mut error = Self::new(429, "TooManyRequests", "too many requests at once, please try again later");
         error.retry_after_seconds = Some(1);
         error.limited(Limit::RequestsInFlight)
     }
 
-    /// 500: our own fault.
+    /// Returns 500: an internal error.
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(500, "InternalError", format!("Internal error occurred: {}", message.into()))
     }
 
-    /// 500: what is stored under these keys cannot be read, in the words of kube-apiserver (`StoreReadError`).
+    /// Returns 500: the values under these keys are unreadable, with the message of kube-apiserver (`StoreReadError`).
     pub fn damaged<K: std::fmt::Display>(keys: &[K]) -> Self {
         let named: Vec<String> = keys.iter().take(DAMAGED_NAMED_MAX).map(ToString::to_string).collect();
         let more = keys.len().saturating_sub(DAMAGED_NAMED_MAX);
@@ -225,12 +225,12 @@ impl ApiError {
         error
     }
 
-    /// Whether it is one of [`Self::damaged`].
+    /// Returns whether it is one of [`Self::damaged`].
     pub fn is_damaged(&self) -> bool {
         self.reason == DAMAGED
     }
 
-    /// 503: not at the moment.
+    /// Returns 503: temporarily unavailable.
     pub fn unavailable(message: impl Into<String>) -> Self {
         let mut error = Self::new(503, "ServiceUnavailable", message);
         error.retry_after_seconds = Some(1);
@@ -243,7 +243,7 @@ impl ApiError {
         Self::new(507, "InsufficientStorage", message)
     }
 
-    /// 504: no answer in time.
+    /// Returns 504: a timeout.
     pub fn timeout(message: impl Into<String>) -> Self {
         let mut error = Self::new(504, "Timeout", message);
         error.retry_after_seconds = Some(1);
@@ -258,7 +258,7 @@ impl ApiError {
         error
     }
 
-    /// The object `Status` of this failure.
+    /// Returns the object `Status` of this failure.
     pub fn status(&self) -> Value {
         let text = |value: &Option<String>| value.clone().filter(|value| !value.is_empty());
         let causes: Vec<Value> = self.causes.iter().map(Cause::to_value).collect();

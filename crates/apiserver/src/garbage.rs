@@ -1,9 +1,9 @@
-//! The garbage collector: dependents go when their owners are gone.
+//! The garbage collector: deletes dependents when their owners are deleted.
 //!
-//! One loop follows all kinds in the cache and keeps an index from owner to dependents. What it does is what a real
-//! cluster's does, in the same visible steps: after a *background* deletion it deletes dependents whose owners are all gone;
-//! for a *foreground* one it deletes the dependents first and then takes the finalizer `foregroundDeletion` off the owner;
-//! to *orphan*, it takes the owner out of the dependents' references and then the finalizer `orphan` off the owner.
+//! One loop follows all kinds in the cache and keeps an index from owner to dependents. It behaves like a Kubernetes cluster, in
+//! the same visible steps. After a *background* deletion, it deletes dependents whose owners are all deleted. For a *foreground*
+//! deletion, it deletes the dependents first and then removes the finalizer `foregroundDeletion` from the owner. To *orphan*, it
+//! removes the owner from the dependents' references and then the finalizer `orphan` from the owner.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ const RETRY: Duration = Duration::from_secs(1);
 /// The maximum number of changes per batch.
 const CHANGES_AT_ONCE: usize = 1_024;
 
-/// An object: its stored kind's place among the shelves, and its key.
+/// The identity of an object: the index of its stored kind among the kind caches, and its key.
 type Id = (usize, Arc<str>);
 
 /// Collects until `cancel` fires.
@@ -53,7 +53,7 @@ pub(crate) async fn run(server: &Arc<Shared>, cancel: &CancellationToken) {
 struct Collector<'a> {
     server: &'a Arc<Shared>,
     cursors: Vec<Cursor>,
-    /// Uid of an owner → who names it.
+    /// The dependents of each owner, by the owner's UID.
     dependents: HashMap<Box<str>, BTreeSet<Id>>,
     /// The objects to check.
     pending: BTreeSet<Id>,
@@ -116,7 +116,7 @@ impl<'a> Collector<'a> {
                     self.dependents.remove(&owner.uid);
                 }
             }
-            // An owner that waits for its dependents may have waited for this one.
+            // An owner that waits for its dependents may wait for this object.
             self.pending.extend(self.find(owner, object.namespace()).filter(|owner| self.is_held(owner)));
         }
         for owner in has {
@@ -165,7 +165,7 @@ impl<'a> Collector<'a> {
         Ok(())
     }
 
-    /// An object that is being deleted and may wait for its dependents.
+    /// Processes an object that is being deleted and may wait for its dependents.
     async fn release(&self, id: &Id, object: &Object) -> Result<(), ApiError> {
         let tree = object.tree_without_managed_fields();
         let finalizers: Vec<&str> =
@@ -186,12 +186,12 @@ impl<'a> Collector<'a> {
             let Some(found) = self.get(dependent) else { continue };
             let blocks = found.owners().iter().any(|owner| *owner.uid == *object.uid() && owner.blocks);
             if !found.is_deleting() {
-                // Those that have dependents of their own are deleted in the foreground, too.
+                // Dependents with their own dependents are deleted in the foreground, too.
                 let propagation = match self.dependents.contains_key(found.uid()) {
                     true => Propagation::Foreground,
                     false => Propagation::Background,
                 };
-                // One that cannot go yet does not hold up the others.
+                // A dependent that cannot be deleted yet does not block the others.
                 kept = self.delete(dependent, &found, propagation).await.err().or(kept);
             }
             blocked |= blocks && self.get(dependent).is_some_and(|still| still.uid() == found.uid());
@@ -203,7 +203,7 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// An object with owners: it goes when none of them is left, and forgets those that are gone.
+    /// Processes an object with owners: deletes it when none of them exists, and removes references to deleted owners.
     async fn check_owner(&self, id: &Id, object: &Object) -> Result<(), ApiError> {
         let mut gone = Vec::new();
         let owners = object.owners();
@@ -225,13 +225,13 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// Whether an owner does not exist. Of kinds that are not served here nothing is known, so they count as there.
+    /// Returns whether an owner does not exist. Of kinds that are not served here nothing is known, so they count as there.
     async fn is_gone(&self, owner: &Owner, namespace: Option<&str>) -> Result<bool, ApiError> {
         let Some(id) = self.find(owner, namespace) else { return Ok(false) };
         if self.get(&id).is_some_and(|found| found.uid() == &*owner.uid) {
             return Ok(false);
         }
-        // Nothing is deleted on the word of a cache that another server may be ahead of.
+        // The cache can be behind another server, so it is not sufficient evidence for a deletion.
         let kind = self.server.cache.kind_caches()[id.0].kind;
         let (_, found) = self.server.store.get(&Key::below(kind.key_prefix, &id.1), None).await?;
         let Some(found) = found else { return Ok(true) };
@@ -255,7 +255,7 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// Takes references to these owners out of a dependent.
+    /// Removes references to these owners from a dependent.
     async fn strip(&self, id: &Id, gone: &[Box<str>]) -> Result<(), ApiError> {
         self.edit(id, |metadata| {
             let is_gone = |owner: &Value| gone.iter().any(|uid| owner["uid"].as_str() == Some(uid));

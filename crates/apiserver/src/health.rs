@@ -9,7 +9,7 @@ use super::request::Query;
 use super::{Product, Shared, respond};
 use crate::store;
 
-/// The Kubernetes minor version whose contract this server keeps; clients warn where theirs is far from it.
+/// The Kubernetes minor version whose contract this server follows; clients warn if theirs differs too much.
 const KUBERNETES_MINOR: &str = "32";
 
 /// Returns `/readyz` for `/readyz/cache`, and any other path unchanged.
@@ -29,7 +29,7 @@ pub(crate) fn answer(server: &Shared, path: &str, query: &Query) -> Option<Resul
             ("ping", true),
             ("watch-cache", server.cache.applied() > 0),
             ("namespaces", server.is_ready()),
-            // Clients go to a server that reaches the store.
+            // Clients must use a server that reaches the store.
             ("store", server.store.is_reachable()),
             ("shutdown", !server.stopping.is_cancelled()),
         ],
@@ -38,10 +38,10 @@ pub(crate) fn answer(server: &Shared, path: &str, query: &Query) -> Option<Resul
     let excluded: Vec<&str> = query.all("exclude").collect();
     let checks: Vec<_> = checks.into_iter().filter(|(name, _)| !excluded.contains(name)).collect();
     let failed = checks.iter().any(|(_, good)| !good);
-    // No reason to send clients elsewhere: every other object is served.
+    // Clients need not move to another server: every other object is served.
     let damaged = server.store.damage().count();
     let root = path.trim_matches('/');
-    // No reason to turn away from the server: it answers all reads.
+    // Clients need not move to another server: it answers all reads.
     let full = server.store.full().filter(|_| root.starts_with("readyz"));
     if !failed && full.is_none() && !query.flag("verbose") {
         return Some(Ok(respond::text(StatusCode::OK, "ok")));

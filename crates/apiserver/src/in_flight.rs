@@ -14,10 +14,10 @@ use parking_lot::Mutex;
 /// The divisor of the total for one user's limit. With a smaller share, one user's many controllers would wait while the server
 /// is idle; with a larger one, a few users could use all capacity.
 const USERS_PART: usize = 16;
-/// Which part of all is reserved.
+/// The divisor of the total for the reserved part.
 const RESERVED_PART: usize = 8;
 
-/// A number of places, and who holds how many.
+/// A limit on places, and their current holders.
 pub struct InFlightLimiter {
     places: usize,
     held: Mutex<Held>,
@@ -26,11 +26,11 @@ pub struct InFlightLimiter {
 #[derive(Default)]
 struct Held {
     all: usize,
-    /// Only of users who hold any, so no larger than `all`.
+    /// The count of each user that holds any, so it has at most `all` entries.
     by_user: HashMap<Arc<str>, usize>,
 }
 
-/// A place, free again when this is dropped.
+/// A place, freed when this is dropped.
 pub struct InFlightPermit {
     of: Arc<InFlightLimiter>,
     user: Arc<str>,
@@ -42,7 +42,7 @@ impl InFlightLimiter {
         Arc::new(InFlightLimiter { places, held: Mutex::default() })
     }
 
-    /// A place for `user`, also a reserved one if `has_reserve`; `None` if all that this user may take are taken.
+    /// Returns a place for `user`, also a reserved one if `has_reserve`; `None` if all that this user may take are taken.
     pub fn take(self: &Arc<Self>, user: &str, has_reserve: bool) -> Option<InFlightPermit> {
         let places = if has_reserve { self.places } else { self.places - self.places / RESERVED_PART };
         let mut held = self.held.lock();

@@ -13,7 +13,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Seq
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// The object without its members that are `null`.
+/// Returns the object without its members that are `null`.
 pub(crate) fn present(mut object: Value) -> Value {
     if let Some(members) = object.as_object_mut() {
         members.retain(|_, member| !member.is_null());
@@ -37,12 +37,12 @@ impl<'a> Json<'a> {
         self.0.as_bytes()
     }
 
-    /// Whether there is none, or only `null`.
+    /// Returns whether there is none, or only `null`.
     pub fn is_null(self) -> bool {
         matches!(self.0, "" | "null")
     }
 
-    /// The text, if it is one.
+    /// Returns the text, if it is one.
     pub fn text(self) -> Option<Cow<'a, str>> {
         let inside = self.0.strip_prefix('"')?.strip_suffix('"')?;
         match inside.contains('\\') {
@@ -51,28 +51,28 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// Whether it is this text. `text` holds nothing that JSON escapes.
+    /// Returns whether it is this text. `text` holds nothing that JSON escapes.
     pub fn is(self, text: &str) -> bool {
         self.0.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) == Some(text)
     }
 
-    /// The number, if it is a whole one.
+    /// Returns the number, if it is a whole one.
     pub fn number(self) -> Option<i64> {
         self.0.parse().ok()
     }
 
-    /// The items of a list; none of anything else.
+    /// Returns the items of a list; none of anything else.
     pub fn items(self) -> impl Iterator<Item = Json<'a>> {
         serde_json::from_str::<Vec<&RawValue>>(self.0).unwrap_or_default().into_iter().map(Json::from)
     }
 
-    /// The members of an object, by their names; none of anything else.
+    /// Returns the members of an object, by their names; none of anything else.
     pub fn members(self) -> impl Iterator<Item = (String, Json<'a>)> {
         let members: BTreeMap<String, &RawValue> = serde_json::from_str(self.0).unwrap_or_default();
         members.into_iter().map(|(name, value)| (name, value.into()))
     }
 
-    /// The members of an object that have these names.
+    /// Returns the members of an object that have these names.
     pub fn get<const N: usize>(self, names: [&str; N]) -> [Json<'a>; N] {
         let mut found = [Json::default(); N];
         let step = |(place, name)| Step { name, below: Vec::new(), places: vec![place] };
@@ -98,13 +98,13 @@ struct Step<'n> {
 }
 
 impl Paths {
-    /// The same path may be there more than once.
+    /// Returns these paths. A path can occur more than once.
     ///
     /// # Panics
     ///
     /// If a path leads through another's value.
     pub fn new(paths: impl IntoIterator<Item = &'static str>) -> Paths {
-        /// The step of this name, made if there is none.
+        /// Returns the step of this name, made if there is none.
         fn step<'s>(steps: &'s mut Vec<Step<'static>>, name: &'static str) -> &'s mut Step<'static> {
             let at = steps.iter().position(|step| step.name == name);
             let at = at.unwrap_or_else(|| {
@@ -148,7 +148,7 @@ fn seek<'a>(steps: &[Step<'_>], json: &'a [u8], found: &mut [Json<'a>]) -> Resul
     serde_json::Deserializer::from_slice(json).deserialize_map(Seek { steps, found })
 }
 
-/// Reads an object, and fills in what lies where the steps lead.
+/// A visitor that reads an object, and stores the values at the paths.
 struct Seek<'s, 'f, 'a> {
     steps: &'s [Step<'s>],
     found: &'f mut [Json<'a>],
@@ -224,7 +224,7 @@ mod tests {
     const PATHS: [&str; 6] =
         ["spec.host", "spec.to.name", "status.conditions", "metadata.uid", "metadata.labels", "kind"];
 
-    /// Objects in which the names of the paths are frequent.
+    /// Generates objects in which the names of the paths are frequent.
     fn any_object() -> impl Strategy<Value = Value> {
         const NAMES: [&str; 10] =
             ["spec", "status", "host", "to", "name", "conditions", "metadata", "uid", "labels", "kind"];
@@ -246,7 +246,7 @@ mod tests {
         object(inner.boxed())
     }
 
-    /// The value at a path through objects.
+    /// Returns the value at a path through objects.
     fn at<'v>(object: &'v Value, path: &str) -> Option<&'v Value> {
         path.split('.').try_fold(object, |value, name| value.as_object()?.get(name))
     }

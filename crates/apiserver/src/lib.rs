@@ -97,7 +97,7 @@ use self::watch_cache::WatchCache;
 use crate::store::Store;
 use signpost_runtime::httpd;
 
-/// Largest body of a request in octets: what kube-apiserver takes.
+/// The maximum size of a request body in octets: that of kube-apiserver.
 pub const BODY_OCTETS_MAX: usize = 3 * 1024 * 1024;
 /// The maximum time to receive a body.
 const BODY_TIME_MAX: Duration = Duration::from_secs(30);
@@ -112,7 +112,7 @@ const WORKED_ON_MAX: usize = 1_024;
 /// The maximum number of watches; one user gets 1/16 of it. Each is a cursor and its share of a connection.
 const WATCHES_MAX: usize = 20_000;
 
-/// The name under which a server presents itself.
+/// The identity that a server presents to clients.
 #[derive(Debug, Clone, Copy)]
 pub struct Product {
     /// The name of the server in lower case: the realm of the credentials, the field manager of the server's own writes, and the
@@ -185,7 +185,7 @@ struct InFlight {
 }
 
 impl ApiServer {
-    /// A server over `store`. It answers 503 until [`Self::run`] has filled its cache.
+    /// Returns a server over `store`. It answers 503 until [`Self::run`] has filled its cache.
     pub fn new(store: Arc<dyn Store>, settings: Settings) -> Self {
         let shared = Shared {
             store,
@@ -210,13 +210,13 @@ impl ApiServer {
         ApiServer { shared: Arc::new(shared) }
     }
 
-    /// Writes requests down in `audit` from now on. To be called once, before the first request.
+    /// Records requests in `audit` from now on. Call it once, before the first request.
     pub fn audit_to(&self, audit: Arc<Audit>) {
-        // A second log would split the story in two; the first one keeps it.
+        // A second log would split the records; the first one keeps them.
         let _ = self.shared.audit.set(audit);
     }
 
-    /// Serves backups that `source` writes from now on. To be called once, before the first request.
+    /// Serves backups that `source` writes. Call it once, before the first request.
     pub fn back_up_with(&self, source: backup::Source) {
         self.shared.backup.set(source);
     }
@@ -226,7 +226,8 @@ impl ApiServer {
         &self.shared.refusals
     }
 
-    /// Keeps the cache, collects garbage and ends namespaces until `cancel` fires; then watches end, too.
+    /// Keeps the cache up to date, collects garbage, and deletes terminating namespaces until `cancel` fires; then watches end,
+    /// too.
     pub async fn run(&self, cancel: CancellationToken) {
         let shared = &self.shared;
         let _stop = shared.stopping.clone().drop_guard();
@@ -241,7 +242,7 @@ impl ApiServer {
         );
     }
 
-    /// Whether requests can be answered: the cache is filled and the first namespaces are there.
+    /// Returns whether requests can be answered: the cache is filled and the first namespaces are there.
     pub fn is_ready(&self) -> bool {
         self.shared.is_ready()
     }
@@ -253,7 +254,7 @@ impl ApiServer {
         }
     }
 
-    /// The server as a service: behind the TLS listener, or as the service of a [`kube::Client`] in this process, whose
+    /// Returns the server as a service: behind the TLS listener, or as the service of a [`kube::Client`] in this process, whose
     /// requests then carry an [`Identity`] in their extensions.
     pub fn router(&self) -> axum::Router {
         axum::Router::new().fallback(serve).with_state(self.shared.clone())
@@ -339,7 +340,7 @@ impl Shared {
         Ok(self.held(response, share, proof, verb == Some(Verb::Watch)))
     }
 
-    /// A place among the requests or watches; none for what is answered from nothing but its path, and for our own loops.
+    /// Returns a place among the requests or watches; none for what is answered from nothing but its path, and for Signpost's own loops.
     fn share(
         &self,
         verb: Option<Verb>,
@@ -400,7 +401,7 @@ impl Shared {
         if verb == Verb::Watch {
             return handlers::watch::watch(&call).await;
         }
-        // What a client makes us wait for comes first, on its own share; then the work.
+        // Waits that the client causes come first, on its own permit; then the work.
         let body = match verb {
             Verb::Get | Verb::List | Verb::Watch => {
                 handlers::get::wait_for_wanted(&call).await?;
@@ -478,13 +479,13 @@ impl Shared {
         }
     }
 
-    /// Whether requests can be answered.
+    /// Returns whether requests can be answered.
     pub(crate) fn is_ready(&self) -> bool {
         self.cache.applied() > 0 && namespaces::are_there(self)
     }
 }
 
-/// Reads a whole body within its bounds.
+/// Reads a whole body within its limits.
 async fn read(body: Body) -> Result<Bytes, ApiError> {
     let collected = tokio::time::timeout(BODY_TIME_MAX, Limited::new(body, BODY_OCTETS_MAX).collect()).await;
     match collected {

@@ -1,7 +1,8 @@
-//! Limits on what clients store, and the count of requests that a limit refused.
+//! Limits on the data that clients store, and counts of requests that a limit rejected.
 //!
-//! An object may have `Settings::object_bytes`, and a namespace a number and a size of objects of a kind ([`Quota`]). An
-//! annotation of the Namespace replaces the default of the configuration. The handlers check both before the commit (`handlers::admit`); what a namespace has is counted by `watch_cache::usage`.
+//! An object can have `Settings::object_bytes`, and a namespace a number and a total size of objects of a kind ([`Quota`]). An
+//! annotation of the Namespace overrides the default of the configuration. The handlers check both before the commit
+//! (`handlers::admit`); `watch_cache::usage` counts the usage of a namespace.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,8 +10,7 @@ use serde_json::Value;
 
 use super::cause::Cause;
 
-/// The largest size of an object of a kind without namespaces. Tenants write none of these, and they
-/// have lists of hundreds of items.
+/// The maximum size of a cluster-scoped object. Tenants cannot write them, and they contain lists of hundreds of items.
 pub const CLUSTER_OBJECT_BYTES: usize = 512 << 10;
 
 /// The default maximum size of an object in a namespace.
@@ -26,7 +26,7 @@ pub struct Amount {
 }
 
 impl Amount {
-    /// Both together.
+    /// Returns the sum of both.
     pub fn plus(self, other: Amount) -> Amount {
         Amount { objects: self.objects.saturating_add(other.objects), bytes: self.bytes.saturating_add(other.bytes) }
     }
@@ -56,9 +56,9 @@ pub struct Quota {
 /// One bound of a [`Quota`].
 #[derive(Debug, Clone)]
 pub struct Bound {
-    /// The name of the limit, in metrics and refusals.
+    /// The name of the limit, in metrics and errors.
     pub limit: &'static str,
-    /// The resource, as refusals name it.
+    /// The resource, as errors name it.
     pub resource: &'static str,
     /// The annotation of a Namespace that sets it.
     pub annotation: &'static str,
@@ -75,7 +75,7 @@ impl Quota {
     }
 }
 
-/// The faults of the annotations of a Namespace that set quotas.
+/// Returns the faults of the annotations of a Namespace that set quotas.
 pub fn annotation_faults<'a>(quotas: impl Iterator<Item = &'a Quota>, namespace: &Value) -> Vec<Cause> {
     let annotations = &namespace["metadata"]["annotations"];
     let bounds = quotas.flat_map(|quota| [&quota.objects, &quota.bytes]);
@@ -89,7 +89,7 @@ pub fn annotation_faults<'a>(quotas: impl Iterator<Item = &'a Quota>, namespace:
         .collect()
 }
 
-/// A whole number, with `Ki`, `Mi` or `Gi` after it or without.
+/// Returns a whole number, with `Ki`, `Mi` or `Gi` after it or without.
 pub fn parse_size(text: &str) -> Option<u64> {
     let units = [("Ki", 10), ("Mi", 20), ("Gi", 30)];
     let unit = units.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, *shift)));
@@ -98,7 +98,7 @@ pub fn parse_size(text: &str) -> Option<u64> {
     number.checked_mul(1 << shift)
 }
 
-/// A limit that refuses requests.
+/// A limit that rejects requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
     /// The size of a request's body.
@@ -127,7 +127,7 @@ impl Limit {
         Limit::Patch,
     ];
 
-    /// The name of the limit.
+    /// Returns the name of the limit.
     pub fn name(self) -> &'static str {
         match self {
             Limit::RequestBody => "request-body",
@@ -151,14 +151,14 @@ impl Refusals {
         Refusals(Limit::OF_EVERY_SERVER.into_iter().chain(quotas).map(|limit| (limit, AtomicU64::new(0))).collect())
     }
 
-    /// Counts one.
+    /// Counts one rejected request.
     pub fn count(&self, limit: Limit) {
         if let Some((_, count)) = self.0.iter().find(|(counted, _)| *counted == limit) {
             count.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// The limits by name, each with how many requests it refused.
+    /// Returns the limits by name, each with how many requests it refused.
     pub fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.0.iter().map(|(limit, count)| (limit.name(), count.load(Ordering::Relaxed)))
     }

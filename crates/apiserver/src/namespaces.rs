@@ -22,25 +22,25 @@ use super::kind::Kind;
 use super::registry::metadata::whole_seconds;
 use super::registry::namespace::NAMESPACE;
 
-/// The namespaces that are always there.
+/// The namespaces that always exist.
 const ALWAYS: [&str; 2] = ["default", "kube-system"];
 /// The time to collect further changes before terminating namespaces are checked again.
 const GATHER: Duration = Duration::from_millis(50);
 /// The time until a retry after a failure, or while a finalizer holds objects.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// The longest message of a condition, in characters.
+/// The maximum length of a condition's message, in characters.
 const MESSAGE_CHARACTERS_MAX: usize = 4_096;
 /// The maximum number of failures in the conditions of a namespace.
 const FAILURES_TOLD_MAX: usize = 8;
 
-/// Whether the namespaces that are always there are.
+/// Returns whether the namespaces that are always there are.
 pub(crate) fn are_there(server: &Shared) -> bool {
     let kind_cache = server.cache.kind_cache(&NAMESPACE);
     ALWAYS.iter().all(|name| kind_cache.exists(name))
 }
 
-/// Keeps the permanent namespaces and ends the others, until `cancel` fires.
+/// Keeps the permanent namespaces and deletes the terminating ones, until `cancel` fires.
 pub(crate) async fn run(server: &Arc<Shared>, cancel: &CancellationToken) {
     let work = async {
         loop {
@@ -88,7 +88,7 @@ async fn make(server: &Arc<Shared>) -> Result<(), ApiError> {
     for name in ALWAYS {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         match create_object(&writer, namespace, false).await {
-            // One that is damaged is there, too, and is no reason to serve nothing.
+            // A damaged Namespace exists, too, and must not stop the server.
             Err(error) if error.reason != "AlreadyExists" && !error.is_damaged() => return Err(error),
             _ => {}
         }
@@ -152,7 +152,7 @@ impl Remaining {
         }
     }
 
-    /// Type, whether it holds, reason and message of each condition, in the words of Kubernetes, which tools look for.
+    /// The type, status, reason, and message of each condition, with the values of Kubernetes, which tools search for.
     fn conditions(&self, failed: &[ApiError]) -> [(&'static str, bool, &'static str, String); 5] {
         let list = |counts: &BTreeMap<String, usize>, verb: &str| {
             let reported: Vec<String> =

@@ -1,4 +1,4 @@
-//! Which format an answer has, by the `Accept` header, and which format a body has.
+//! The negotiation of response formats, by the `Accept` header, and of body formats.
 
 use http::{HeaderMap, header};
 
@@ -11,11 +11,11 @@ pub enum Format {
     Objects(Text),
     /// A table with the kind's columns, as `kubectl get` prints it.
     Table(MetaVersion),
-    /// Metadata alone.
+    /// The metadata only.
     Metadata(MetaVersion),
 }
 
-/// A version of the group `meta.k8s.io`, to which tables and metadata alone belong. They are the same in both.
+/// A version of the group `meta.k8s.io`, with tables and partial metadata. They are the same in both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetaVersion {
     /// `v1`.
@@ -25,7 +25,7 @@ pub enum MetaVersion {
 }
 
 impl MetaVersion {
-    /// The `apiVersion` of a table.
+    /// Returns the `apiVersion` of a table.
     pub fn api_version(self) -> &'static str {
         match self {
             MetaVersion::V1 => "meta.k8s.io/v1",
@@ -56,7 +56,7 @@ pub enum Offer {
 
 const OFFERED: &str = "application/json, application/yaml";
 
-/// One media type of an `Accept` header with its parameters, most wanted first.
+/// A media type of an `Accept` header with its parameters.
 pub struct MediaRange<'a> {
     /// Such as `application/json`, in lower case.
     pub media_type: String,
@@ -65,20 +65,20 @@ pub struct MediaRange<'a> {
 }
 
 impl MediaRange<'_> {
-    /// The value of a parameter, or empty text.
+    /// Returns the value of a parameter, or empty text.
     pub fn parameter(&self, key: &str) -> &str {
         self.parameters.iter().find(|(found, _)| *found == key).map_or("", |(_, value)| value)
     }
 }
 
-/// The ranges of the `Accept` header, most wanted first; `*/*` if there is none.
+/// Returns the ranges of the `Accept` header, most wanted first; `*/*` if there is none.
 pub fn accepted(headers: &HeaderMap) -> Vec<MediaRange<'_>> {
     let values = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let mut ranges: Vec<MediaRange<'_>> = values.flat_map(|value| value.split(',')).filter_map(media_range).collect();
     if ranges.is_empty() {
         ranges.extend(media_range("*/*"));
     }
-    // A stable sort: among equals the client's order stands.
+    // A stable sort: among equal weights, the client's order is kept.
     ranges.sort_by(|a, b| b.quality.total_cmp(&a.quality));
     ranges
 }
@@ -92,7 +92,7 @@ fn media_range(text: &str) -> Option<MediaRange<'_>> {
     Some(MediaRange { media_type, parameters, quality: quality.unwrap_or(1.0) })
 }
 
-/// The first format the client takes and we have; 406 if there is none.
+/// Returns the first format the client takes and we have; 406 if there is none.
 pub fn format(headers: &HeaderMap, offer: Offer) -> Result<Format, ApiError> {
     for range in accepted(headers) {
         let text = match range.media_type.as_str() {
@@ -117,7 +117,7 @@ pub fn format(headers: &HeaderMap, offer: Offer) -> Result<Format, ApiError> {
     Err(ApiError::not_acceptable(OFFERED))
 }
 
-/// The media type of the body in lower case and without parameters; empty if there is none.
+/// Returns the media type of the body in lower case and without parameters; empty if there is none.
 pub fn content_type(headers: &HeaderMap) -> String {
     let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()

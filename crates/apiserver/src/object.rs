@@ -32,7 +32,7 @@ const REVISION: &[u8] = b"\"resourceVersion\":\"";
 
 /// One revision of an object.
 pub struct Object {
-    /// The revision that wrote it (of a deleted object: that deleted it).
+    /// The revision that wrote it (for a deleted object: that deleted it).
     pub revision: u64,
     /// The range of the value of `metadata` in the JSON, including braces.
     metadata: (u32, u32),
@@ -72,7 +72,7 @@ pub struct NotAnObject {
 }
 
 impl Object {
-    /// The object whose stored value is `value`; `kind` is the stored kind (no view).
+    /// Returns the object whose stored value is `value`; `kind` is the stored kind (no view).
     pub fn from_stored(kind: &Kind, key: &str, value: &[u8], revision: u64) -> Result<Object, NotAnObject> {
         let not = |why: &str| NotAnObject { key: format!("{}{key}", kind.key_prefix), why: why.to_owned() };
         let json = with_revision(value, revision).ok_or_else(|| not("it has no metadata in front"))?;
@@ -110,7 +110,7 @@ impl Object {
         &self.facts.uid
     }
 
-    /// Whether `metadata.deletionTimestamp` is set.
+    /// Returns whether `metadata.deletionTimestamp` is set.
     pub fn is_deleting(&self) -> bool {
         self.facts.deleting
     }
@@ -120,7 +120,7 @@ impl Object {
         self.facts.labels.iter().map(|(key, value)| (&**key, &**value))
     }
 
-    /// The value of the kind's selectable field at `place`.
+    /// Returns the value of the kind's selectable field at `place`.
     pub fn field(&self, place: usize) -> Option<&str> {
         self.facts.fields.get(place).map(|field| &**field)
     }
@@ -138,7 +138,7 @@ impl Object {
         }
     }
 
-    /// The length of its JSON as served.
+    /// Returns the length of its JSON as served.
     pub fn json_len(&self) -> usize {
         match &*self.text.read() {
             Text::Plain(json) => json.len(),
@@ -146,7 +146,7 @@ impl Object {
         }
     }
 
-    /// The length of its JSON as stored, without `metadata.resourceVersion`.
+    /// Returns the length of its JSON as stored, without `metadata.resourceVersion`.
     pub fn stored_len(&self) -> usize {
         let version = REVISION.len() + decimal_len(self.revision) + "\",".len();
         self.json_len().saturating_sub(version)
@@ -165,7 +165,7 @@ impl Object {
         self.metadata.0 as usize..self.metadata.1 as usize
     }
 
-    /// Keeps its JSON as what sets it apart from `sample`, unless it is kept so already: for an object at rest.
+    /// Compresses its JSON relative to `sample`, unless that is done already: for an object at rest.
     pub fn pack(&self, sample: &Arc<Dictionary>) {
         let json = self.json();
         let mut text = self.text.write();
@@ -174,12 +174,12 @@ impl Object {
         }
     }
 
-    /// Whether its JSON is kept packed.
+    /// Returns whether its JSON is kept packed.
     pub fn is_packed(&self) -> bool {
         matches!(*self.text.read(), Text::Compressed(_))
     }
 
-    /// The whole object.
+    /// Returns the whole object.
     pub fn tree(&self) -> Value {
         serde_json::from_slice(&self.json()).unwrap_or_default()
     }
@@ -217,7 +217,7 @@ impl Object {
     }
 }
 
-/// The stored form of an object: `apiVersion`, `kind`, `metadata` without `resourceVersion`, then the rest.
+/// Returns the stored form of an object: `apiVersion`, `kind`, `metadata` without `resourceVersion`, then the rest.
 pub fn encode(object: &Value) -> Vec<u8> {
     let empty = Map::new();
     let object = object.as_object().unwrap_or(&empty);
@@ -244,7 +244,7 @@ pub fn encode(object: &Value) -> Vec<u8> {
     out
 }
 
-/// The same in as many octets as it has, as the store takes it.
+/// Returns the same in as many octets as it has, as the store takes it.
 pub fn stored(object: &Value) -> Bytes {
     encode(object).into_boxed_slice().into()
 }

@@ -55,7 +55,7 @@ impl Documents {
     }
 }
 
-/// A digest of some content, as in a document's URL.
+/// Returns a digest of some content, as in a document's URL.
 pub fn digest(content: &[u8]) -> String {
     HEXUPPER.encode(hash(&SHA256, content).as_ref())
 }
@@ -65,7 +65,7 @@ const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+pro
 /// The name under which kubectl requests it. It is not a valid media type, so the response must not use it.
 const V2_PROTOBUF_ASKED: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 
-/// A document of version 2: the fields that must be there, under their numbers in gnostic's `OpenAPIv2.proto`.
+/// A document of version 2: the required fields, with their numbers in gnostic's `OpenAPIv2.proto`.
 #[derive(Clone, PartialEq, prost::Message)]
 struct V2 {
     #[prost(string, tag = "1")]
@@ -153,7 +153,7 @@ fn root(kind: &Kind) -> String {
     }
 }
 
-/// The name of a kind's schema: `io.k8s.coordination.v1.Lease`.
+/// Returns the name of a kind's schema: `io.k8s.coordination.v1.Lease`.
 fn component(kind: &Kind) -> String {
     let group = if kind.group.is_empty() { "core" } else { kind.group };
     let reversed: Vec<&str> = group.split('.').rev().collect();

@@ -7,15 +7,15 @@ use serde_json::Value;
 use super::error::ApiError;
 use super::limits::Limit;
 
-/// Most operations of one patch, as in Kubernetes: each may move the whole document.
+/// The maximum number of operations of one patch, as in Kubernetes: each may move the whole document.
 const OPERATIONS_MAX: usize = 10_000;
-/// Most octets of JSON that the `copy` and `move` operations of one patch may handle together. Copying a list into itself
+/// The maximum number of octets of JSON that the `copy` and `move` operations of one patch may handle together. Copying a list into itself
 /// doubles it, so without a bound thirty operations fill any memory.
 const COPIED_OCTETS_MAX: usize = 3 * 1024 * 1024;
-/// The most list items that the operations of one patch may shift: each `add` or `remove` at the front of a list moves all others.
-/// 10 million are some 50 ms.
+/// The maximum number of list items that the operations of one patch can shift: each `add` or `remove` at the front of a list
+/// moves all others. 10 million take some 50 ms.
 const SHIFTED_ITEMS_MAX: usize = 10_000_000;
-/// Deepest nesting of what a patch makes. Each body is bounded by its reader, but a patch can stack one on another, and
+/// The maximum depth of a patch's result. The reader limits the depth of each body, but a patch can stack one on another, and
 /// every walk over a value is recursive.
 const LEVELS_MAX: usize = 128;
 
@@ -59,7 +59,7 @@ pub fn json_patch(target: &mut Value, body: &[u8]) -> Result<(), ApiError> {
                 return Err(unprocessable(format!("the patch nests deeper than {LEVELS_MAX} levels")));
             }
         }
-        // In Kubernetes' reading an absent field is null: clients test so that no finalizer is there yet.
+        // In Kubernetes' interpretation, an absent field is null: clients test that there is no finalizer yet.
         if let PatchOperation::Test(test) = operation
             && test.value.is_null()
             && test.path.resolve(&patched).is_err()
@@ -100,7 +100,7 @@ fn levels(value: &Value) -> usize {
     }
 }
 
-/// 422 without an object: Kubernetes gives no details here.
+/// Returns 422 without an object: Kubernetes gives no details here.
 fn unprocessable(message: String) -> ApiError {
     ApiError::new(422, "Invalid", message)
 }
@@ -119,7 +119,7 @@ mod tests {
         let mut target = json!({"a": 1});
         let error = json_patch(&mut target, body.as_bytes()).expect_err("too much work");
         assert_eq!((error.code, &target), (413, &json!({"a": 1})), "{}", error.message);
-        // To append is cheap, and so are many changes of a short list.
+        // Appending is cheap, as are many changes of a short list.
         let mut operations = vec![json!({"op": "add", "path": "/l", "value": []})];
         operations.extend(vec![json!({"op": "add", "path": "/l/-", "value": 1}); 4_000]);
         operations.extend(vec![json!({"op": "remove", "path": "/l/0"}); 1_000]);

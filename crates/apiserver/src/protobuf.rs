@@ -22,7 +22,7 @@ pub const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 /// The first octets of such a body: `k8s` and a zero.
 const MAGIC: [u8; 4] = *b"k8s\0";
 
-/// Decodes a body into the object as JSON. A broken body is 400, a kind without a message here 415.
+/// Decodes a body into the object as JSON. An invalid body is 400, a kind without a message here 415.
 pub fn decode(body: &[u8]) -> Result<Value, ApiError> {
     let envelope = body.strip_prefix(&MAGIC).ok_or_else(|| broken("it does not start with the octets 6b 38 73 00"))?;
     if envelope.is_empty() {
@@ -43,7 +43,7 @@ pub fn decode(body: &[u8]) -> Result<Value, ApiError> {
         ("authorization.k8s.io/v1", "SelfSubjectAccessReview" | "SubjectAccessReview") => "AccessReview",
         ("authorization.k8s.io/v1", "SelfSubjectRulesReview") => "RulesReview",
         ("authentication.k8s.io/v1", "SelfSubjectReview") => "SelfReview",
-        // Each group has the options under its own version; they are the same everywhere.
+        // Each group has the options in its own version; they are the same everywhere.
         (_, "DeleteOptions") => "DeleteOptions",
         ("", _) => return Err(ApiError::bad_request("Object 'apiVersion' is missing in the protobuf body")),
         (_, "") => return Err(ApiError::bad_request("Object 'Kind' is missing in the protobuf body")),
@@ -81,7 +81,7 @@ struct TypeMeta {
 
 /// A field of a message: its number, its name in JSON, and its type.
 type MessageField = (u64, &'static str, Field);
-/// The fields of a message. No message holds itself, which bounds the depth.
+/// The fields of a message. No message contains itself, which limits the depth.
 type Message = [MessageField];
 
 /// The messages by their names, of `messages.txt`.
@@ -157,7 +157,7 @@ impl Field {
 enum Content<'a> {
     Number(u64),
     Octets(&'a [u8]),
-    /// Four or eight octets, which no field here has.
+    /// Four or eight octets, which no field here uses.
     Fixed,
 }
 
@@ -203,7 +203,7 @@ fn set(fields: &mut Map<String, Value>, name: &str, field: &Field, content: Cont
             either.remove(if either.contains_key("type") { "text" } else { "number" })
         }
         (One(message), Content::Octets(octets)) => {
-            // A second one adds to the first.
+            // A repeated message is merged into the first.
             let mut inner = match fields.remove(name) {
                 Some(Value::Object(inner)) => inner,
                 _ => Map::new(),
@@ -250,7 +250,7 @@ fn text(octets: &[u8]) -> Result<&str, ApiError> {
     std::str::from_utf8(octets).map_err(|_| broken("a text is not UTF-8"))
 }
 
-/// A message without fields is Go's zero time: not set.
+/// Converts a message; one without fields is Go's zero time: not set.
 fn time(octets: &[u8], format: &str) -> Result<Option<Value>, ApiError> {
     let parts = object(message_of("Time"), octets)?;
     if parts.is_empty() {
@@ -297,12 +297,12 @@ mod tests {
         octets
     }
 
-    /// A field of a number.
+    /// Returns a field of a number.
     fn count(field: u64, value: u64) -> Vec<u8> {
         [number(field << 3), number(value)].concat()
     }
 
-    /// A field of a text or a message.
+    /// Returns a field of a text or a message.
     fn part(field: u64, content: impl AsRef<[u8]>) -> Vec<u8> {
         let content = content.as_ref();
         [number(field << 3 | 2), number(content.len() as u64), content.to_vec()].concat()

@@ -1,4 +1,4 @@
-//! An object as one of its kinds shows it, a view perhaps, whole or its metadata alone.
+//! The representation of an object as one of its kinds, possibly a view, whole or only its metadata.
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -7,7 +7,7 @@ use super::kind::Kind;
 use super::negotiate::MetaVersion;
 use super::object::Object;
 
-/// The JSON of an object as `kind` (a view perhaps) shows it.
+/// Returns the JSON of an object as `kind` (a view perhaps) shows it.
 pub fn json(kind: &Kind, object: &Object) -> Bytes {
     match kind.view {
         None => object.json(),
@@ -23,7 +23,7 @@ pub fn write_json(out: &mut Vec<u8>, kind: &Kind, object: &Object) {
     }
 }
 
-/// The tree of an object as `kind` shows it.
+/// Returns the tree of an object as `kind` shows it.
 pub fn tree(kind: &Kind, object: &Object) -> Value {
     match kind.view {
         None => object.tree(),
@@ -31,7 +31,7 @@ pub fn tree(kind: &Kind, object: &Object) -> Value {
     }
 }
 
-/// The object's metadata as `PartialObjectMetadata`.
+/// Returns the object's metadata as `PartialObjectMetadata`.
 pub fn metadata(object: &Object, version: MetaVersion) -> Bytes {
     let mut out = Vec::new();
     write_metadata(&mut out, &object.json()[object.metadata()], version);

@@ -11,7 +11,7 @@ use super::kind::Kind;
 use super::registry::kinds::Kinds;
 use super::review::Review;
 
-/// Longest path and longest query in octets.
+/// The maximum length of the path and of the query in octets.
 const URI_OCTETS_MAX: usize = 128 * 1024;
 
 /// The target of the path.
@@ -19,14 +19,14 @@ const URI_OCTETS_MAX: usize = 128 * 1024;
 pub enum Target {
     /// A collection or an object of a kind.
     Resource(Resource),
-    /// A review that is answered and not stored.
+    /// A review, which is answered and not stored.
     Review {
         /// Which one.
         review: &'static Review,
         /// The namespace, if the path has one.
         namespace: Option<String>,
     },
-    /// Everything else, by its path.
+    /// Any other path.
     Path(String),
 }
 
@@ -39,11 +39,11 @@ pub struct Resource {
     pub namespace: Option<String>,
     /// The object, if the path has one.
     pub name: Option<String>,
-    /// Behind the object.
+    /// The part of the path after the object.
     pub subresource: Option<Subresource>,
 }
 
-/// The part of an object behind its own path.
+/// The part of an object after its own path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subresource {
     /// `/status`.
@@ -61,7 +61,7 @@ pub enum Verb {
     List,
     /// Follow a collection or an object.
     Watch,
-    /// Make an object.
+    /// Create an object.
     Create,
     /// Replace an object.
     Update,
@@ -74,7 +74,7 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// The verb's name in authorization and discovery.
+    /// Returns the verb's name in authorization and discovery.
     pub fn as_str(self) -> &'static str {
         match self {
             Verb::Get => "get",
@@ -100,7 +100,7 @@ impl Subresource {
 }
 
 impl Resource {
-    /// The object's key behind the kind's prefix.
+    /// Returns the object's key behind the kind's prefix.
     pub fn key(&self) -> String {
         object_key(self.namespace.as_deref(), self.name.as_deref().unwrap_or_default())
     }
@@ -186,7 +186,7 @@ impl Target {
         };
         // A namespaced kind without a namespace can only be listed, over all namespaces.
         let misplaced = kind.namespaced != namespace.is_some() && !(namespace.is_none() && name.is_none());
-        // An encoded slash must not make one object's path out of another's.
+        // An encoded slash must not turn one object's path into another's.
         let odd = |segment: Option<&str>| segment.is_some_and(|segment| segment.is_empty() || segment.contains('/'));
         if misplaced || odd(name) || odd(namespace) {
             return None;
@@ -224,41 +224,41 @@ impl Resource {
 pub struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Reads the query; empty pairs, as in `?&limit=500`, are passed over.
+    /// Parses the query; empty pairs, as in `?&limit=500`, are skipped.
     pub fn parse(uri: &Uri) -> Query {
         let query = uri.query().unwrap_or_default().as_bytes();
         Query(form_urlencoded::parse(query).into_owned().collect())
     }
 
-    /// The first value of a parameter; `None` if it is absent or empty.
+    /// Returns the first value of a parameter; `None` if it is absent or empty.
     pub fn get(&self, key: &str) -> Option<&str> {
         self.0.iter().find(|(found, value)| found == key && !value.is_empty()).map(|(_, value)| value.as_str())
     }
 
-    /// The value, or empty text.
+    /// Returns the value, or empty text.
     pub fn text(&self, key: &str) -> &str {
         self.get(key).unwrap_or_default()
     }
 
-    /// All values of a parameter.
+    /// Returns all values of a parameter.
     pub fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(found, _)| found == key).map(|(_, value)| value.as_str())
     }
 
-    /// Whether a parameter is `true`, `1` or there without a value.
+    /// Returns whether a parameter is `true`, `1` or there without a value.
     pub fn flag(&self, key: &str) -> bool {
         let value = self.0.iter().find(|(found, _)| found == key).map(|(_, value)| value.as_str());
         matches!(value, Some("" | "true" | "True" | "TRUE" | "t" | "T" | "1"))
     }
 
-    /// A number; 400 if it is none.
+    /// Returns a number; 400 if it is none.
     pub fn number(&self, key: &str) -> Result<Option<u64>, ApiError> {
         let Some(text) = self.get(key) else { return Ok(None) };
         let broken = |_| ApiError::bad_request(format!("{key}: {text:?} is not a whole number of 0 or more"));
         text.parse().map(Some).map_err(broken)
     }
 
-    /// All parameters, as a JSON object of texts.
+    /// Returns all parameters, as a JSON object of texts.
     pub fn to_map(&self) -> serde_json::Map<String, serde_json::Value> {
         self.0.iter().map(|(key, value)| (key.clone(), value.as_str().into())).collect()
     }
@@ -267,7 +267,7 @@ impl Query {
 /// The client's options of a write.
 #[derive(Debug, Clone)]
 pub struct WriteOptions {
-    /// Do everything but the write.
+    /// Run all steps except the write.
     pub dry_run: bool,
     /// The treatment of unknown fields.
     pub validation: FieldValidation,
@@ -275,26 +275,26 @@ pub struct WriteOptions {
     pub manager: String,
     /// Whether a manager was named.
     pub manager_named: bool,
-    /// Whether an apply takes fields from others.
+    /// Whether an apply takes over fields of other managers.
     pub force: Option<bool>,
 }
 
 /// The treatment of unknown and duplicate fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FieldValidation {
-    /// Refuse the object.
+    /// Reject the object.
     Strict,
     /// Drop them, with a warning.
     Warn,
-    /// Leave them out.
+    /// Drop them.
     Ignore,
 }
 
-/// Longest field manager in octets.
+/// The maximum length of a field manager's name in octets.
 const MANAGER_OCTETS_MAX: usize = 128;
 
 impl WriteOptions {
-    /// Reads the options of `options_kind`, such as `CreateOptions`; 422 where one is not allowed.
+    /// Parses the options of `options_kind`, such as `CreateOptions`; 422 if one is invalid.
     pub fn parse(query: &Query, headers: &HeaderMap, options_kind: &str) -> Result<WriteOptions, ApiError> {
         let mut causes = Vec::new();
         let mut not_supported = |field: &str, value: &str, supported: &str| {

@@ -16,12 +16,12 @@ use super::{representation, table};
 /// The maximum number of warnings in a response.
 const WARNINGS_MAX: usize = 16;
 
-/// A JSON answer.
+/// Returns a JSON answer.
 pub fn json(status: StatusCode, body: impl Into<Body>) -> Response {
     typed(status, "application/json", body)
 }
 
-/// An answer of a media type.
+/// Returns an answer of a media type.
 pub fn typed(status: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Response {
     let mut response = Response::new(body.into());
     *response.status_mut() = status;
@@ -41,7 +41,7 @@ pub fn not_found() -> Response {
     text(StatusCode::NOT_FOUND, "404 page not found\n")
 }
 
-/// A stream of JSON lines, each sent at once.
+/// Returns a stream of JSON lines, each sent at once.
 pub fn stream(lines: impl Stream<Item = Bytes> + Send + 'static) -> Response {
     use futures::StreamExt;
     json(StatusCode::OK, Body::from_stream(lines.map(Ok::<_, std::convert::Infallible>)))

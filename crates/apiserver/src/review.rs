@@ -1,4 +1,4 @@
-//! Reviews: questions about rights and identities, answered from the rule table and never stored.
+//! Reviews: queries about permissions and identities, answered from the rule table and never stored.
 
 use serde_json::{Value, json};
 
@@ -43,7 +43,7 @@ const fn review(group: &'static str, kind: &'static str, plural: &'static str) -
 }
 
 impl Review {
-    /// The review served at that path.
+    /// Returns the review served at that path.
     pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Review> {
         REVIEWS.iter().find(|review| review.plural == plural && review.group == group && review.version == version)
     }

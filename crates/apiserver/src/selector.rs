@@ -15,7 +15,7 @@ use super::registry::labels::{check_key, check_value};
 const SELECTOR_OCTETS_MAX: usize = 64 * 1024;
 /// The maximum number of requirements of a selector.
 const REQUIREMENTS_MAX: usize = 64;
-/// The most values that the `in` and `notin` requirements of one selector may have together.
+/// The maximum number of values in all `in` and `notin` requirements of one selector.
 const VALUES_MAX: usize = 1_000;
 
 fn too_much(limit: String) -> ApiError {
@@ -25,9 +25,9 @@ fn too_much(limit: String) -> ApiError {
 /// The filter of a list or a watch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selector {
-    /// All must hold.
+    /// The requirements on labels; all must hold.
     labels: Vec<LabelRequirement>,
-    /// All must hold.
+    /// The requirements on fields; all must hold.
     fields: Vec<FieldRequirement>,
 }
 
@@ -55,7 +55,8 @@ struct FieldRequirement {
 }
 
 impl Selector {
-    /// Parses the two query parameters (empty: everything) for a kind; 400 on what cannot be understood or selected by.
+    /// Parses the two query parameters (empty: everything) for a kind; 400 if they are invalid or name a field that is not
+    /// selectable.
     pub fn parse(kind: &Kind, labels: &str, fields: &str) -> Result<Selector, ApiError> {
         if labels.len() > SELECTOR_OCTETS_MAX || fields.len() > SELECTOR_OCTETS_MAX {
             return Err(too_much(format!("{SELECTOR_OCTETS_MAX} bytes")));
@@ -78,7 +79,7 @@ impl Selector {
         Ok(Selector { labels, fields })
     }
 
-    /// Narrows to the object of that name.
+    /// Restricts the selector to the object of that name.
     pub fn and_name(mut self, name: &str) -> Selector {
         self.fields.push(FieldRequirement { path: "metadata.name".into(), equal: true, value: name.into() });
         self
@@ -89,22 +90,22 @@ impl Selector {
         joined(&self.labels)
     }
 
-    /// The requirements on fields as a query parameter.
+    /// Returns the requirements on fields as a query parameter.
     pub fn fields_text(&self) -> String {
         joined(&self.fields)
     }
 
-    /// Whether it takes everything.
+    /// Returns whether it takes everything.
     pub fn is_everything(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// Whether it takes `object`, which `kind` (a view perhaps) shows.
+    /// Returns whether it takes `object`, which `kind` (a view perhaps) shows.
     pub fn matches(&self, kind: &Kind, object: &Object) -> bool {
         self.labels.iter().all(|requirement| requirement.matches(object)) && self.matches_fields(kind, object)
     }
 
-    /// Whether it takes no object of the name and namespace of `object`, of which nothing else is known.
+    /// Returns whether it takes no object of the name and namespace of `object`, of which nothing else is known.
     pub fn excludes(&self, object: &Object) -> bool {
         self.fields.iter().any(|requirement| {
             let equals = match requirement.path.as_str() {

@@ -242,7 +242,7 @@ fn in_order(items: Vec<Value>, before: &[Value], order: &[Value], id: impl Fn(&V
     ordered
 }
 
-/// The first index of each value.
+/// Returns the first index of each value.
 fn first_places(values: &[Value]) -> HashMap<&Value, usize> {
     let mut places = HashMap::with_capacity(values.len());
     for (place, value) in values.iter().enumerate() {
@@ -282,7 +282,7 @@ fn is_directive(name: &str) -> bool {
     name == PATCH || name == RETAIN_KEYS || name.starts_with(DELETE_FROM) || name.starts_with(SET_ORDER)
 }
 
-/// The fields of an object that a patch has a list for, or a directive about one.
+/// Returns the fields of an object that a patch has a list for, or a directive about one.
 fn lists_of(patch: &Map<String, Value>) -> BTreeSet<&str> {
     let list = |(name, value): (&'_ String, &Value)| -> Option<usize> {
         let prefixes = [DELETE_FROM, SET_ORDER];
@@ -296,7 +296,7 @@ fn items_of<'p>(value: &'p Value, directive: &str) -> Result<&'p [Value], ApiErr
     value.as_array().map(Vec::as_slice).ok_or_else(|| ApiError::bad_request(format!("{directive} must be a list")))
 }
 
-/// The object that a value is, or that it becomes.
+/// Returns the object that a value is, or that it becomes.
 fn object_of(value: &mut Value) -> &mut Map<String, Value> {
     if !value.is_object() {
         *value = Value::Object(Map::new());

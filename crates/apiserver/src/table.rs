@@ -24,7 +24,7 @@ pub enum Include {
 }
 
 impl Include {
-    /// The query parameter `includeObject`; 422 if it is none of the three.
+    /// Returns the query parameter `includeObject`; 422 if it is none of the three.
     pub fn parse(query: &Query) -> Result<Self, ApiError> {
         match query.text("includeObject") {
             "" | "Metadata" => Ok(Include::Metadata),
@@ -90,7 +90,7 @@ impl Rows {
     }
 }
 
-/// A table of one object. In a watch only the first has the columns.
+/// Returns a table of one object. In a watch only the first has the columns.
 pub fn of_one(
     kind: &'static Kind,
     include: Include,
@@ -104,7 +104,7 @@ pub fn of_one(
     out
 }
 
-/// The table up to its rows.
+/// Returns the table up to its rows.
 pub fn head(kind: &Kind, metadata: &Value, with_columns: bool, version: MetaVersion) -> Vec<u8> {
     let mut out = Vec::with_capacity(1024);
     out.extend_from_slice(br#"{"kind":"Table","apiVersion":""#);

@@ -21,7 +21,7 @@ struct Tree {
 }
 
 impl DecodedObjects {
-    /// The tree of an object of this kind.
+    /// Returns the tree of an object of this kind.
     pub fn of(&self, object: &Object) -> Arc<Value> {
         let mut trees = self.0.lock();
         if let Some(tree) = trees.get(object.key()).filter(|tree| tree.revision == object.revision) {

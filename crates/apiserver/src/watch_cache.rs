@@ -53,11 +53,11 @@ const CATCH_UP: Duration = Duration::from_millis(500);
 /// The cache of all kinds.
 pub struct WatchCache {
     kind_caches: Vec<Arc<KindCache>>,
-    /// The revision all shelves show; 0 before the first.
+    /// The revision all kind caches show; 0 before the first.
     applied: watch::Sender<u64>,
 }
 
-/// The objects of one kind (of one key prefix: two views of events share a shelf).
+/// The objects of one kind (of one key prefix: two views of events share a kind cache).
 pub struct KindCache {
     /// The kind in its stored representation.
     pub kind: &'static Kind,
@@ -97,7 +97,7 @@ pub struct Change {
     line: OnceLock<Bytes>,
 }
 
-/// The objects of a shelf at a revision.
+/// The objects of a kind cache at a revision.
 pub struct Snapshot {
     /// The revision that the objects show.
     pub revision: u64,
@@ -126,7 +126,7 @@ pub struct TooOld {
 }
 
 impl WatchCache {
-    /// An empty cache with a shelf for each stored kind.
+    /// Returns an empty cache with a kind cache for each stored kind.
     pub fn new(kinds: &Kinds) -> Self {
         let stored = kinds.iter().filter(|kind| kind.view.is_none());
         let kind_caches = stored.map(|kind| Arc::new(KindCache::new(kind, kinds)));
@@ -209,18 +209,18 @@ impl WatchCache {
         }
     }
 
-    /// The shelf of a kind.
+    /// Returns the kind cache of a kind.
     pub fn kind_cache(&self, kind: &Kind) -> &Arc<KindCache> {
         let same = |kind_cache: &&Arc<KindCache>| kind_cache.kind.key_prefix == kind.key_prefix;
         self.kind_caches.iter().find(same).expect("every kind, and every view's stored kind, has a shelf")
     }
 
-    /// All shelves.
+    /// Returns all kind caches.
     pub fn kind_caches(&self) -> &[Arc<KindCache>] {
         &self.kind_caches
     }
 
-    /// The revision that the cache shows; 0 before it is filled.
+    /// Returns the revision that the cache shows; 0 before it is filled.
     pub fn applied(&self) -> u64 {
         *self.applied.borrow()
     }
@@ -242,9 +242,9 @@ impl WatchCache {
         Ok(newest.0 >= shown && self.reaches(newest.0, CATCH_UP).await)
     }
 
-    /// The objects of a kind whose keys start with `prefix` (empty, or a namespace and `/`).
+    /// Returns the objects of a kind whose keys start with `prefix` (empty, or a namespace and `/`).
     pub fn snapshot(&self, kind: &Kind, prefix: &str) -> Snapshot {
-        // Read before the shelf: all up to it is shown there, so the later of the two is what the objects show.
+        // Read before the kind cache: all up to it is shown there, so the later of the two is what the objects show.
         let applied = self.applied();
         self.kind_cache(kind).state.read().snapshot(prefix, applied)
     }
@@ -294,7 +294,7 @@ impl WatchCache {
         Some((objects, range.next().is_some()))
     }
 
-    /// The objects as [`Self::snapshot`], and a cursor at the changes after it.
+    /// Returns the objects as [`Self::snapshot`], and a cursor at the changes after it.
     pub fn snapshot_and_follow(&self, kind: &Kind, prefix: &str) -> (Snapshot, Cursor) {
         let applied = self.applied();
         let kind_cache = self.kind_cache(kind);
@@ -305,8 +305,8 @@ impl WatchCache {
         (snapshot, cursor)
     }
 
-    /// A cursor at the changes after `revision` of objects whose keys start with `prefix`. It may give more than these: all
-    /// of the namespace, or of all namespaces if the prefix names none.
+    /// Returns a cursor at the changes after `revision` of objects whose keys start with `prefix`. It may give more than these:
+    /// all of the namespace, or of all namespaces if the prefix names none.
     pub fn follow_from(&self, kind: &Kind, prefix: &str, revision: u64) -> Result<Cursor, TooOld> {
         let kind_cache = self.kind_cache(kind);
         let state = kind_cache.state.read();
@@ -329,7 +329,7 @@ impl KindCache {
         }
     }
 
-    /// The object with that key (`namespace/name` or `name`).
+    /// Returns the object with that key (`namespace/name` or `name`).
     pub fn get(&self, key: &str) -> Option<Arc<Object>> {
         self.state.read().objects.get(key).map(|found| found.0.clone())
     }
@@ -339,12 +339,12 @@ impl KindCache {
         self.state.read().objects.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether there is an object with that key, be it one that cannot be read.
+    /// Returns whether there is an object with that key, be it one that cannot be read.
     pub fn exists(&self, key: &str) -> bool {
         let state = self.state.read();
         state.objects.contains(key) || state.damaged.contains_key(key)
@@ -482,8 +482,8 @@ impl PartialEq for ByKey {
 impl Eq for ByKey {}
 
 impl Cursor {
-    /// The next changes, at most `max` and the rest of the last one's revision, none if there are none yet. `TooOld`: some
-    /// of them were evicted.
+    /// Returns the next changes, at most `max` and the rest of the last one's revision, none if there are none yet. `TooOld`:
+    /// some of them were evicted.
     pub fn take(&mut self, max: usize) -> Result<Vec<Arc<Change>>, TooOld> {
         self.bell.mark_unchanged();
         let state = self.kind_cache.state.read();
@@ -555,7 +555,7 @@ impl Change {
         Arc::new(Change { revision: *revision, now, before, deleted: *deleted, line: OnceLock::new() })
     }
 
-    /// The line of a watch without a selector: made once, for all watchers who keep up.
+    /// Returns the line of a watch without a selector: made once, for all watchers who keep up.
     pub fn line(&self) -> Bytes {
         self.line.get_or_init(|| event_line(self.event_type(), &self.now.json())).clone()
     }
@@ -572,7 +572,7 @@ pub fn event_line(event_type: &str, object: &[u8]) -> Bytes {
     line.into_boxed_slice().into()
 }
 
-/// An object of the store; `None` if the value is none.
+/// Returns an object of the store; `None` if the value is none.
 fn understood(kind: &Kind, key: &str, value: &[u8], revision: u64) -> Option<Arc<Object>> {
     if let Err(error) = std::str::from_utf8(value) {
         tracing::error!(key = %format_args!("{}{key}", kind.key_prefix), %error, "a stored value is not text");

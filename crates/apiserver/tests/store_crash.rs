@@ -43,7 +43,7 @@ fn kill_9_loses_nothing_that_was_acknowledged() {
     assert!(writes > rounds, "only {writes} writes in {rounds} rounds");
 }
 
-/// The names of a task's two keys, which always hold the same number.
+/// Returns the names of a task's two keys, which always hold the same number.
 fn keys(task: usize) -> [Key; 2] {
     [Key(format!("/left/{task}").into()), Key(format!("/right/{task}").into())]
 }

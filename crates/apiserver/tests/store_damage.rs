@@ -47,7 +47,7 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
 }
 
-/// A store with values of many sizes, history and deletions, closed; and what it holds.
+/// Returns a store with values of many sizes, history and deletions, closed; and what it holds.
 fn sample(directory: &Path, count: usize) -> Values {
     let mut expected = Values::new();
     runtime().block_on(async {
@@ -154,7 +154,7 @@ fn fate(directory: &Path, expected: &Values) -> Fate {
     }
 }
 
-/// The same, within bounds.
+/// Returns the same, within bounds.
 fn bounded_fate(directory: &Path, expected: &Values, what: &str) -> Fate {
     let (report, reported) = mpsc::channel();
     let (directory, expected) = (directory.to_owned(), expected.clone());

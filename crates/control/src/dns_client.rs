@@ -1,12 +1,12 @@
 //! A DNS client: sends one query to one server over UDP, and over TCP when the response does not fit (RFC 1035 §4.2, RFC 7766
 //! §5), or over an encrypted transport.
 //!
-//! Each datagram leaves from a socket of its own, so that the system chooses the port at random, under a random identifier.
-//! Only a response from the server's address, with that identifier and the same question, is taken (RFC 5452 §9.1);
-//! the client discards everything else. A datagram may get lost, so the client sends a query twice before it reports silence.
+//! Each datagram leaves from a socket of its own, so that the kernel chooses a random port, under a random identifier. The client
+//! accepts only a response from the server's address, with that identifier and the same question (RFC 5452 §9.1), and discards
+//! everything else. A datagram may get lost, so the client sends a query twice before it reports a timeout.
 //!
 //! `hickory-proto` parses responses. [`Response`] is the only model of a response: verification, ownership checks, host checks,
-//! `signpost doctor`, `dig` and `zone status` use it.
+//! `signpost doctor`, `dig`, and `zone status` use it.
 
 mod encrypted;
 mod response;
@@ -28,13 +28,13 @@ use signpost_dns::wire::edns::opt_head;
 use signpost_dns::wire::header::{FLAG_RD, HEADER_OCTETS, Header, Rcode};
 use signpost_dns::wire::{Class, Name, RecordType};
 
-/// Datagrams that a query is sent in, one after the other, before the client reports silence.
+/// The datagrams that are sent for a query, one after another, before the client reports a timeout.
 const TRIES: u32 = 2;
 /// The payload size that the client advertises over UDP: it passes every network whole (DNS flag day 2020).
 pub const PAYLOAD_OCTETS_MAX: u16 = 1232;
-/// Datagrams that do not match and are discarded while the client waits: more are a flood, and end the try.
+/// The mismatched datagrams that are discarded while the client waits: more are a flood, and end the try.
 pub const MISMATCHED_RESPONSES_MAX: usize = 32;
-/// Largest datagram that is read whole. Servers that heed the advertised size send less.
+/// The largest datagram that is read whole. Servers that respect the advertised size send less.
 const DATAGRAM_OCTETS_MAX: usize = 4096;
 
 type Network = dyn Fn(SocketAddr, Vec<u8>) -> BoxFuture<'static, Vec<u8>>;
@@ -43,8 +43,8 @@ thread_local! {
     static SIMULATED: RefCell<Option<Box<Network>>> = const { RefCell::new(None) };
 }
 
-/// Has `network` carry all later queries of this thread instead of the system's: for simulations. It is given the address
-/// of the server and the octets of the query.
+/// Makes `network` transport all later queries of this thread instead of the kernel: for simulations. It gets the address of the
+/// server and the bytes of the query.
 pub fn simulate(network: impl Fn(SocketAddr, Vec<u8>) -> BoxFuture<'static, Vec<u8>> + 'static) {
     SIMULATED.set(Some(Box::new(network)));
 }
@@ -72,7 +72,7 @@ impl Question {
     ///
     /// # Errors
     ///
-    /// As [`Self::ask`].
+    /// [`QueryError`] without a usable response. An error code is a [`Response`].
     pub async fn ask_resolver(&self, server: SocketAddr, patience: Duration) -> Result<Response, QueryError> {
         let query = Query { flags: FLAG_RD, ..Query::new(&self.name, self.rtype) };
         query.send(server, patience).await
@@ -114,10 +114,10 @@ pub enum Transport {
 /// The reason why there is no response.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QueryError {
-    /// Nothing came in time.
+    /// No response arrived in time.
     #[error("no response within {} ms, in {TRIES} attempts", .0.as_millis())]
     Silent(Duration),
-    /// The system reports that the server cannot be reached.
+    /// The kernel reports that the server is unreachable.
     #[error("not reachable: {0}")]
     Unreachable(io::ErrorKind),
     /// The connection failed for another reason.
@@ -132,13 +132,13 @@ pub enum QueryError {
     /// The status of HTTP is not 200.
     #[error("HTTP status {0}")]
     Http(u16),
-    /// The server sent no well-formed and whole response to the query.
+    /// The server sent no well-formed and complete response to the query.
     #[error("the response is invalid or does not match the query")]
     Malformed,
 }
 
 impl<'a> Query<'a> {
-    /// An ordinary question to an authority.
+    /// Returns an ordinary query to an authoritative server.
     pub fn new(name: &'a Name, rtype: RecordType) -> Query<'a> {
         Query { name, rtype, flags: 0, edns_version: 0, dnssec_ok: false, options: &[] }
     }
@@ -169,11 +169,11 @@ impl<'a> Query<'a> {
         Err(failed)
     }
 
-    /// Sends the query over TCP, which may take `patience` from the connection on.
+    /// Sends the query over TCP, which may take `patience` from the start of the connection.
     ///
     /// # Errors
     ///
-    /// As [`Self::send`].
+    /// The same as for [`Self::send`].
     pub async fn send_over_tcp(&self, server: SocketAddr, patience: Duration) -> Result<Response, QueryError> {
         let message = QueryMessage::new(self);
         let sent = timeout(patience, over_tcp(server, &message)).await.map_err(|_| QueryError::Silent(patience))?;
@@ -185,14 +185,14 @@ impl<'a> Query<'a> {
 /// An encoded query with a random identifier.
 struct QueryMessage {
     octets: Vec<u8>,
-    /// Where its question ends.
+    /// The end of the question section.
     question_end: usize,
 }
 
 /// The relation of a received message to a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Match {
-    /// Its response.
+    /// The server sends its response.
     Answers,
     /// A response under its identifier, to another question.
     AnswersAnother,
@@ -212,7 +212,7 @@ impl QueryMessage {
         let question_end = octets.len();
         let options_octets = u16::try_from(query.options.len()).expect("options are shorter than 32 KiB");
         let mut opt = opt_head(PAYLOAD_OCTETS_MAX, Rcode::NOERROR, query.dnssec_ok, options_octets);
-        // RFC 6891 §6.1.3: behind the root, the type, the payload size and the upper bits of the RCODE.
+        // RFC 6891 §6.1.3: after the root name come the type, the payload size, and the upper bits of the RCODE.
         opt[6] = query.edns_version;
         octets.extend_from_slice(&opt);
         octets.extend_from_slice(query.options);
@@ -230,14 +230,14 @@ impl QueryMessage {
         if message[..2] != self.octets[..2] || !header.is_response() {
             return Match::Foreign;
         }
-        // Type and class; letters of a name may come back in another case.
+        // Type and class; the letters of a name can return in another case.
         let (type_at, end) = (self.question_end - 4, self.question_end);
         let repeats = || {
             message.len() >= end
                 && message[HEADER_OCTETS..type_at].eq_ignore_ascii_case(&self.octets[HEADER_OCTETS..type_at])
                 && message[type_at..end] == self.octets[type_at..end]
         };
-        // Who cannot read the question does not repeat it.
+        // A server that cannot parse the question does not repeat it.
         let is_error = header.flags & 0x0f != Rcode::NOERROR.0;
         match header.questions {
             1 if repeats() => Match::Answers,
@@ -247,7 +247,7 @@ impl QueryMessage {
     }
 }
 
-/// Sends a query and waits for its response; `None` if that is malformed, or after too many messages that do not match.
+/// Sends a query and waits for its response; `None` if that is malformed, or after too many mismatched messages.
 async fn over_udp(server: SocketAddr, query: &QueryMessage, is_mismatched: &mut bool) -> io::Result<Option<Response>> {
     let simulated =
         SIMULATED.with_borrow(|network| network.as_ref().map(|network| network(server, query.octets.clone())));
@@ -256,7 +256,7 @@ async fn over_udp(server: SocketAddr, query: &QueryMessage, is_mismatched: &mut 
     }
     let any: IpAddr = if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind((any, 0)).await?;
-    // From then on the system lets nothing in that another address sends.
+    // From then on, the kernel drops messages from other addresses.
     socket.connect(server).await?;
     let sent = Instant::now();
     socket.send(&query.octets).await?;
@@ -273,7 +273,7 @@ async fn over_udp(server: SocketAddr, query: &QueryMessage, is_mismatched: &mut 
     Ok(None)
 }
 
-/// Sends a query over a new connection; `None` if the message that comes back is not its response.
+/// Sends a query over a new connection; `None` if the received message is not its response.
 async fn over_tcp(server: SocketAddr, query: &QueryMessage) -> io::Result<Option<Response>> {
     let sent = Instant::now();
     let octets = exchange(&mut TcpStream::connect(server).await?, query).await?;
@@ -301,16 +301,16 @@ mod tests {
 
     use super::*;
 
-    /// For an answer that comes.
+    /// The time limit for a response that arrives.
     const PATIENCE: Duration = Duration::from_secs(60);
-    /// For one that never comes, when all else that comes has come, even on a busy machine.
+    /// The time limit for a response that never arrives, after all others have arrived, even on a busy machine.
     const SHORT: Duration = Duration::from_millis(700);
 
     fn name() -> Name {
         "www.Example.org.".parse().expect("a name")
     }
 
-    /// The empty response to a query.
+    /// Returns the empty response to a query.
     fn answered(query: &[u8]) -> Vec<u8> {
         let mut message = query.to_vec();
         message[2] |= 0x84;
@@ -325,7 +325,7 @@ mod tests {
         }
     }
 
-    /// A server over UDP that sends these for each query; it stops with the test's runtime.
+    /// Starts a server over UDP that sends these for each query; it stops with the test's runtime.
     async fn server(says: impl Fn(&[u8]) -> Vec<Vec<u8>> + Send + 'static) -> SocketAddr {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
         let address = socket.local_addr().expect("it is bound");
@@ -412,7 +412,7 @@ mod tests {
                 *first.lock().expect("no panic") = answered(query);
                 Vec::new()
             }
-            // A late answer to the first comes before.
+            // A late response to the first query arrives earlier.
             _ => vec![first.lock().expect("no panic").clone(), answered(query)],
         })
         .await;
@@ -459,7 +459,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_port_where_nobody_listens_is_reported() {
-        // Nobody else gets the port: a socket has it that hears another peer alone, and one that does not listen.
+        // No other process gets the port: one socket has it that accepts another peer only, and one that does not listen.
         let (_udp, _tcp, address) = loop {
             let udp = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
             let address = udp.local_addr().expect("it is bound");

@@ -1,9 +1,8 @@
-//! The control plane: it reads the API's objects, decides, writes decisions back, and makes zones of them.
+//! The control plane: it reads the API's objects, decides, writes decisions back, and builds zones from them.
 //!
-//! An object takes this path: [`client`] (list and watch) → [`world`] (one compact value of each) → [`scheduler`] (decide and bind) →
-//! [`controller`] (serials, zones) → [`compiler`] (objects to zones, pure) → the data plane's `zone::db`. [`reconcile`]
-//! keeps in order what follows a binding, and writes what [`status`] decides. [`observe`] finds out what only questions to the
-//! outside can tell.
+//! An object takes this path: [`client`] (list and watch) → [`world`] (one compact value of each) → [`scheduler`] (decide and
+//! bind) → [`controller`] (serials, zones) → [`compiler`] (objects to zones, pure) → the data plane's `zone::db`. [`reconcile`]
+//! cleans up after bindings, and writes the results of [`status`]. [`observe`] contains the checks that need external queries.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Objects to zones: whole zones as text, and changes one by one against all at once.
+//! Objects to zones: whole zones as text, and single changes compared with a whole compilation.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ fn binding(namespace: &str, name: &str, second: u32, label: &str, shard: &str) -
     moved(namespace, name, second, label, shard, &[])
 }
 
-/// A binding of a route that has left these shards; to one with `!` before it its former names lead as yet.
+/// Returns a binding of a route that has left these shards; its former names still point to a shard with a preceding `!`.
 fn moved(namespace: &str, name: &str, second: u32, label: &str, shard: &str, left: &[&str]) -> BindingInput {
     let former = |zone: &&str| match zone.strip_prefix('!') {
         None => json!({"name": format!("{label}.{zone}"), "router": "old", "since": SINCE, "until": UNTIL}),
@@ -77,7 +77,7 @@ fn base(text: &str) -> Arc<Contents> {
     Arc::new(read.contents.unwrap_or_else(|| panic!("{:?}", read.findings)))
 }
 
-/// A zone's records as lines, without the SOA: owner, TTL, type, data.
+/// Returns a zone's records as lines, without the SOA: owner, TTL, type, data.
 fn lines(zone: &Contents) -> Vec<String> {
     let text = String::from_utf8(zonefile::write::to_text(zone)).expect("zone files are ASCII");
     let origin: Arc<std::path::Path> = std::path::Path::new("written").into();
@@ -260,9 +260,9 @@ fn moved_routes_leave_former_names() {
             router("shard3", 0, json!({"addresses": [{"ip": "192.0.2.3"}]})),
         ],
         bindings: vec![
-            // Moved twice: both former names lead to the name of now.
+            // Moved twice: both former names point to the current name.
             moved("ns", "web", 0, "web", "shard3.v3.example", &["shard1.v3.example", "shard2.v3.example"]),
-            // There and back again, to a zone in which it has no former name; and one whose old zone is gone.
+            // A move and its reversal, to a zone without a former name of it; and a route whose old zone was deleted.
             moved("ns", "back", 0, "back", "shard2.v3.example", &["gone.v3.example"]),
             moved("ns", "taken", 0, "taken", "shard2.v3.example", &["shard1.v3.example"]),
         ],
@@ -278,7 +278,7 @@ fn moved_routes_leave_former_names() {
             "*._acme-challenge.web.shard1.v3.example. 300 A 192.0.2.1",
             "*.shard1.v3.example. 300 A 192.0.2.1",
             "*.taken.shard1.v3.example. 300 A 192.0.2.1",
-            // The names below the former one block the wildcard no more than before.
+            // The names below the former one no longer block the wildcard.
             "*.web.shard1.v3.example. 30 CNAME web.shard3.v3.example.",
             "_acme-challenge.web.shard1.v3.example. 300 A 192.0.2.1",
             "_acme-challenge.web.shard1.v3.example. 300 TXT \"y\"",
@@ -371,7 +371,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             Step::Router(number, address.map(|address| router(&format!("r{number}"), second, spec(address))))
         },
     );
-    // No route was ever on the platform's own zones.
+    // The platform's own zones never had a route.
     let is_shards = |apex: &str| apex != "v3.example" && apex != "routes.v3.example";
     let left = proptest::collection::vec(0..6usize, 0..4);
     let binding = (0..5usize, 0..3u32, 0..3usize, proptest::option::weighted(0.7, 0..3usize), left).prop_map(
@@ -398,7 +398,7 @@ fn put(zone: &mut Contents, change: OwnerChange) {
 }
 
 proptest! {
-    /// Changes applied one by one come to what the objects of the end come to at once, digests and diagnostics included.
+    /// Changes applied one by one have the same result as compiling the final objects at once, including digests and diagnostics.
     #[test]
     fn one_by_one_is_all_at_once(history in steps(), with_base in any::<bool>()) {
         let mut settings = settings();
@@ -460,7 +460,7 @@ proptest! {
         prop_assert_eq!(&stepwise, &whole);
         prop_assert_eq!(lines(&parent_zone), lines(zone(&whole, "v3.example.")));
         prop_assert_eq!(lines(&alias_zone), lines(zone(&whole, "routes.v3.example.")));
-        // From each former name it is one step to the name of now, which is none of a former name's.
+        // From each former name, it is one step to the current name, which is not a former name's.
         let former_name_of = |owner: &Name| whole.zones.iter().find_map(|zone| zone.contents.get(owner, RecordType::CNAME));
         for zone in whole.zones.iter().filter(|zone| zone.router.is_some()) {
             for (owner, rrsets) in zone.contents.owners() {

@@ -1,5 +1,5 @@
-//! Shards' zones as their Routers make them, asked: each test whose name begins with `trap_2_` holds one line of the
-//! project's list of what goes wrong with wildcard zones.
+//! Queries of shards' zones as built from their Routers: each test whose name begins with `trap_2_` covers one line of the
+//! project's list of problems with wildcard zones.
 
 use serde_json::{Value, json};
 use signpost_api::names::is_host_label;
@@ -16,12 +16,12 @@ use self::stage::Stage;
 #[allow(dead_code, reason = "the conformance tests of the data plane use more of it")]
 mod stage;
 
-/// These tests ask the engine alone.
+/// These tests query only the engine.
 fn also_ask(_: &Stage, _: &[u8]) {}
 
 const DOMAIN: &str = "v3.example";
 
-/// A platform with one shard, `shard1.v3.example`, of this specification. A route, `old-app`, has left it for `shard2`.
+/// Returns a platform with one shard, `shard1.v3.example`, of this specification. A route, `old-app`, has left it for `shard2`.
 fn platform(spec: Value) -> Stage {
     let name = "ns1.v3.example.".parse().expect("a name");
     let servers = vec![NameServer { name, addresses: vec!["192.0.2.53".parse().expect("an address")] }];
@@ -48,7 +48,7 @@ fn platform(spec: Value) -> Stage {
     Stage::new(compile(&inputs, &settings).zones.iter().map(|zone| Zone::build(&zone.contents).expect("a zone")))
 }
 
-/// The code, and the types and data of the answer section, of what is answered to `question`.
+/// Returns the code, and the types and data of the answer section, of the response to `question`.
 fn answer(stage: &Stage, question: &str) -> String {
     let message = stage.ask(question);
     let code = message[3] & 15;
@@ -86,17 +86,17 @@ fn trap_2_further_records_do_not_take_a_name_from_the_wildcard() {
         &stage,
         &[
             ("_acme-challenge.app.shard1.v3.example. TXT", "0 TXT token"),
-            // The parents of a record, and the record's own name, still lead to the shard.
+            // The parents of a record, and the record's own name, still resolve to the shard.
             ("app.shard1.v3.example. A", "0 A 192.0.2.1"),
             ("plain.shard1.v3.example. A", "0 A 192.0.2.1"),
             ("plain.shard1.v3.example. TXT", "0 TXT x"),
             ("deep.shard1.v3.example. A", "0 A 192.0.2.1"),
             ("b.deep.shard1.v3.example. A", "0 A 192.0.2.1"),
             ("a.b.deep.shard1.v3.example. A", "0 A 192.0.2.1"),
-            // And so do names below them, and those beside them.
+            // So do names below them, and their siblings.
             ("other.app.shard1.v3.example. A", "0 A 192.0.2.1"),
             ("x.y.deep.shard1.v3.example. A", "0 A 192.0.2.1"),
-            // A record's own addresses stand alone.
+            // A record's own addresses are the only answer.
             ("own.shard1.v3.example. A", "0 A 203.0.113.9"),
         ],
     );
@@ -106,7 +106,7 @@ fn trap_2_further_records_do_not_take_a_name_from_the_wildcard() {
 fn trap_2_a_former_name_is_alone_at_its_name() {
     let plain = platform(json!({"addresses": [{"ip": "192.0.2.1"}]}));
     let former_name = "CNAME old-app.shard2.v3.example.";
-    // Where it leads is another zone's to say.
+    // The target is in another zone.
     let led = format!("0 {former_name}");
     answers(
         &plain,
@@ -121,7 +121,7 @@ fn trap_2_a_former_name_is_alone_at_its_name() {
     // A record there keeps the name, and no zone has both.
     let taken = platform(json!({"addresses": [{"ip": "192.0.2.1"}], "records": ["old-app TXT token"]}));
     answers(&taken, &[("old-app.shard1.v3.example. TXT", "0 TXT token"), ("old-app.shard1.v3.example. CNAME", "0")]);
-    // A token below it is elsewhere, and both stand.
+    // A token below it is elsewhere, and both exist.
     let below = platform(json!({"addresses": [{"ip": "192.0.2.1"}], "records": ["_acme-challenge.old-app TXT token"]}));
     answers(
         &below,

@@ -1,5 +1,5 @@
-//! Serials: a leader and several name servers that see the same changes at different moments, in every order of events
-//! that a network and crashes can make of it.
+//! Tests of serials: a leader and several name servers that see the same changes at different moments, in every order of events
+//! that a network and crashes can cause.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -64,7 +64,7 @@ fn binding(number: u8, shard: u8) -> Arc<BindingInput> {
             .filter(|left| number.is_multiple_of(2) && *left != shard)
             .map(|left| format!("r{left}.v3.example").parse().expect("a name"))
             .collect(),
-        // One has come back, and its former names lead to where it was.
+        // One has returned, and its former names point to its former shard.
         leads_to: (number == 2 && shard == 0).then(|| "r3.v3.example".into()),
     })
 }
@@ -79,11 +79,11 @@ enum Edit {
 #[derive(Debug, Clone)]
 enum Step {
     Edit(Edit),
-    /// The leader, or a second one that thinks it leads, hears of so many edits and of so many ledger events.
+    /// The leader, or a second process that assumes it leads, receives this number of edits and of ledger events.
     Leader(usize, usize, usize),
-    /// A leader writes what it finds due; `true`: the answer does not arrive.
+    /// A leader makes the due writes; `true`: the response does not arrive.
     Write(usize, bool),
-    /// A name server hears of so many edits and of so many ledger events, and publishes.
+    /// A name server receives this number of edits and of ledger events, and publishes.
     Replica(usize, usize, usize),
     Restart(usize),
     Sleep(u64),
@@ -110,20 +110,20 @@ struct World {
     now: Instant,
     start: Instant,
     edits: Vec<Edit>,
-    /// The API's Zones, and every version of each as a watch tells it.
+    /// The API's Zones, and every version of each in the order of a watch.
     zones: BTreeMap<String, LedgerZone>,
     zone_events: Vec<(String, Option<LedgerZone>)>,
     revision: u64,
     leaders: Vec<Leader>,
     replicas: Vec<Replica>,
-    /// Which digest a serial of the ledger stands for, as published by anyone.
+    /// The digest of each serial of the ledger, as published by any server.
     meaning: HashMap<(Name, u32), Digest>,
 }
 
 struct Leader {
     ledger: Ledger,
     feed: Arc<ZoneFeed>,
-    /// All that it told of zones.
+    /// All its reports about zones.
     told: ZoneUpdate,
     edits: usize,
     events: usize,
@@ -136,7 +136,7 @@ struct Replica {
     published: NameMap<Published>,
     /// The zones of the last-good state.
     images: HashMap<Name, Arc<Zone>>,
-    /// What a map of zones would hold.
+    /// The contents of a map of zones.
     served: BTreeMap<Name, Contents>,
 }
 
@@ -213,7 +213,7 @@ impl World {
         }
     }
 
-    /// Does what the leader wants written; whether there was anything.
+    /// Executes the leader's writes; returns whether there were any.
     fn leader_writes(&mut self, who: usize, lost: bool) -> bool {
         let unix_now = self.unix_now();
         let writes = self.leaders[who].ledger.due(self.now.into(), unix_now);
@@ -230,7 +230,7 @@ impl World {
         any
     }
 
-    /// The API's part of a write: creation and replacement as Kubernetes has them.
+    /// Applies the API's part of a write: creation and replacement as in Kubernetes.
     fn write(&mut self, apex: &Name, write: Write) -> Option<LedgerZone> {
         let name = signpost_control::compiler::settings::text_of(apex);
         let is_of = |version: &Option<String>| {
@@ -253,7 +253,7 @@ impl World {
                 self.zones.remove(&name);
                 self.zone_events.push((name.clone(), None));
             }
-            // A conflict: the leader looks at what is there.
+            // A conflict: the leader reads the current object.
             None => {}
         }
         self.zones.get(&name).cloned()
@@ -286,7 +286,7 @@ impl World {
     }
 
     fn restart(&mut self, who: usize) -> Result<(), TestCaseError> {
-        // A restart takes its time: provisional serials are bounded by the clock.
+        // A restart takes time: the clock bounds provisional serials.
         self.now += Duration::from_secs(1);
         let (now, unix_now) = (self.now, self.unix_now());
         let replica = &mut self.replicas[who];
@@ -320,7 +320,7 @@ impl World {
         Ok(())
     }
 
-    /// Applies what a name server would do, and checks each publication.
+    /// Applies the actions of a name server, and checks each publication.
     fn carry_out(&mut self, who: usize, output: Output) -> Result<(), TestCaseError> {
         let replica = &mut self.replicas[who];
         for change in output.changes {
@@ -369,7 +369,7 @@ impl World {
         Ok(())
     }
 
-    /// Where a name server has the very version in which a leader says that something appeared, it is there.
+    /// Checks that a name server with the version in which a leader reported a name contains that name.
     fn what_was_told_is_served(&self) -> Result<(), TestCaseError> {
         for (told, replica) in
             self.leaders.iter().flat_map(|leader| self.replicas.iter().map(|one| (&leader.told, one)))
@@ -399,7 +399,7 @@ impl World {
         Ok(())
     }
 
-    /// In the end a leader has told of all there is, and of nothing else.
+    /// Checks that a leader has finally reported everything that exists, and nothing else.
     fn all_was_told(&self) -> Result<(), TestCaseError> {
         let platform = self.replicas[0].zones.platform();
         let told = &self.leaders[0].told;
@@ -418,10 +418,10 @@ impl World {
         Ok(())
     }
 
-    /// Everyone hears everything, until nothing happens any more.
+    /// Delivers all events to all participants until nothing happens.
     ///
-    /// Each version of a zone takes its serial up to eight seconds ahead of the clock, and a Zone is deleted only when the
-    /// clock has passed its serial by as much: so many steps at most, for the versions that a history can write.
+    /// Each version of a zone moves its serial up to eight seconds ahead of the clock, and a Zone is deleted only when the clock
+    /// has passed its serial by as much: this bounds the steps for the versions that a history can write.
     fn settle(&mut self) -> Result<(), TestCaseError> {
         for _ in 0..SETTLING_STEPS_MAX {
             self.leader_hears(0, usize::MAX, usize::MAX);
@@ -476,8 +476,8 @@ fn empty_spec() -> signpost_api::v1alpha1::zone::ZoneSpec {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
 
-    /// Serials never go back; one serial of the ledger means one state, on every name server and over restarts; and in
-    /// the end all serve the same, under the same serials.
+    /// Serials never decrease; one serial of the ledger means one state, on every name server and across restarts; and finally
+    /// all serve the same zones under the same serials.
     #[test]
     fn name_servers_agree(history in steps()) {
         let mut world = World::new();
@@ -489,8 +489,8 @@ proptest! {
         world.all_serve_what_the_objects_say()?;
         world.what_was_told_is_served()?;
         world.all_was_told()?;
-        // A name server that published on its own while no one led, and found the objects back in the ledger's state after
-        // that, is ahead of the ledger. The next change of the zone brings all together.
+        // A name server that published a provisional serial while no process led, and then found the objects back in the ledger's
+        // state, is ahead of the ledger. The next change of the zone makes all equal.
         world.now += Duration::from_secs(1);
         for number in 0..3 {
             world.edits.push(Edit::Router(number, Some(9)));
@@ -511,7 +511,7 @@ proptest! {
     }
 }
 
-/// A drain of a shard with very many routes: each former name costs what it is, whatever there is beside it.
+/// A drain of a shard with very many routes: the cost of each former name does not depend on the others.
 #[test]
 fn a_former_name_among_very_many_is_not_the_whole_zone_anew() {
     const FORMER_NAMES: u32 = 2_000;
@@ -527,7 +527,7 @@ fn a_former_name_among_very_many_is_not_the_whole_zone_anew() {
     };
     let mut now = Instant::now();
     let mut zones = Zones::new(Platform::new(&settings()), settings(), now);
-    // One of the labels has records below it, so that the zone is made anew for its former name.
+    // One of the labels has records below it, so the zone is rebuilt for its former name.
     zones.put("r0", Some(router(0, 1)), now);
     zones.put("r1", Some(router(1, 9)), now);
     let mut served: Option<Arc<Zone>> = None;
@@ -569,7 +569,7 @@ fn a_former_name_among_very_many_is_not_the_whole_zone_anew() {
     }
     now += wait;
     let left = publish(&mut zones, now).expect("it is served").owner_count();
-    // The apex, the wildcard, and what the one label with records has, with the wildcards below it.
+    // The apex, the wildcard, and the records of the one label, with the wildcards below it.
     assert!(left < 10, "{left}");
     assert_eq!(zones.counters.made_anew, made_anew + 2);
 }

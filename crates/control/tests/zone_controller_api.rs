@@ -1,4 +1,4 @@
-//! The loops against the API server, in one process: from objects to the map of zones, on several name servers.
+//! Tests of the loops against the API server, in one process: from objects to the map of zones, on several name servers.
 
 #[path = "zone_controller_api/platform.rs"]
 mod platform;
@@ -49,19 +49,19 @@ async fn a_restart_without_the_api_serves_what_was_served() {
     assert!(server.has_alias("app") && server.wildcard("shard1") == Some(vec![1]) && !server.status.is_synced());
     server.stop().await;
 
-    // Nothing is known without a state: not ready, and nothing said.
+    // Without a state, nothing is known: not ready, and no answers.
     let fresh = NameServer::start(nowhere(), Some(&folder.path().join("other")), apexes());
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert!(!fresh.db.is_ready() && !fresh.status.is_ready());
     fresh.stop().await;
 
-    // An API that has lost its objects is not believed, until someone says so; what it has is served.
+    // The loss is held when an API has lost its objects, until a user approves it; its existing objects are served.
     let emptied = Platform::start().await;
     emptied.create_router("other", &["192.0.2.9"]).await;
     let server = NameServer::start(emptied.client(USER_NAME_SERVER), Some(&state), apexes());
     until("the loss is held", || !server.status.held().is_empty() && server.wildcard("other").is_some()).await;
     assert_eq!(server.wildcard("shard1"), Some(vec![1]));
-    // Objects of those names with another zone and another label are others, and bring nothing back.
+    // Objects of those names with another zone and another label are different ones, and restore nothing.
     until("the alias is held", || server.status.held().len() == 2).await;
     let held_of = |kind| server.status.held().into_iter().find(|held| held.kind == kind);
     for kind in DeletionHoldKind::ALL {
@@ -85,8 +85,8 @@ async fn a_restart_without_the_api_serves_what_was_served() {
     assert!(after.is_after(before), "{after} after {before}");
     server.stop().await;
 
-    // A damaged state is moved aside and told, wherever the damage is; nothing is said until the API was heard, and then
-    // nothing is held of what the state had.
+    // A damaged state is moved aside and reported, for any position of the damage; no answers are given until the API responds,
+    // and then nothing is held from the former state.
     let file = state.join("last-good");
     let whole = std::fs::read(&file).expect("the state");
     for at in [20, whole.len() / 2, whole.len() - 1] {
@@ -104,7 +104,7 @@ async fn a_restart_without_the_api_serves_what_was_served() {
     assert!(server.status.held().is_empty() && server.wildcard("shard1").is_none());
     server.stop().await;
 
-    // What was refused is told until a new state is on the disk, from which the next one answers.
+    // A rejected state is reported until a new state is on disk, from which the next process answers.
     let mut octets = std::fs::read(&file).expect("the state");
     octets[20] ^= 1;
     std::fs::write(&file, octets).expect("damaged");
@@ -161,7 +161,7 @@ async fn a_file_and_a_router_never_serve_one_apex_together() {
     until("the Router serves", || server.wildcard("shard1") == Some(vec![1])).await;
     assert_eq!(server.records("broken.example.", "*.broken.example.", RecordType::A), Some(vec![9]));
 
-    // A file inside a zone made from objects hides a part of it, which is told of the object.
+    // A file inside a zone from objects hides a part of it, which is reported for the object.
     platform.bind("app", "shard1").await;
     let inside = ["hidden.shard1.v3.example.zone", "default-app.routes.v3.example.zone", "free.routes.v3.example.zone"];
     inside.iter().for_each(|file| write(file, &zone_text("198.51.100.7")));
@@ -180,7 +180,7 @@ async fn a_file_and_a_router_never_serve_one_apex_together() {
     reloader.reload().await.expect("it runs").expect("it reads");
     until("it is over", || told() == [false, false]).await;
 
-    // The system tells of this change by itself, or the reload finds it.
+    // The kernel reports this change, or the reload finds it.
     write("shard1.v3.example.zone", &zone_text("198.51.100.7"));
     write("broken.example.zone", "@ SOA this is none\n");
     reloader.reload().await.expect("it runs").expect("it reads");
@@ -207,7 +207,7 @@ async fn what_a_list_shows_as_lost_is_held_and_what_a_watch_tells_is_not() {
         }
         let server = NameServer::start(platform.client(USER_NAME_SERVER), Some(&state), apexes());
         until("ready", || server.db.is_ready() && server.wildcard("shard3").is_some()).await;
-        // On purpose, and told: the last address, and the whole shard.
+        // Deliberate and watched: the last address, and the whole shard.
         platform.set_addresses("shard3", &[]).await;
         until("the last address is gone", || server.wildcard("shard3").is_none()).await;
         platform.delete_router("shard3").await;
@@ -215,14 +215,14 @@ async fn what_a_list_shows_as_lost_is_held_and_what_a_watch_tells_is_not() {
         assert_eq!(server.status.held(), []);
         server.stop().await;
     }
-    // Another API than the one before: one shard is there without an address, one is not there.
+    // A different API: one shard is there without an address, one is missing.
     let other = Platform::start().await;
     other.create_router("shard1", &[]).await;
     let server = NameServer::start(other.client(USER_NAME_SERVER), Some(&state), apexes());
     until("both are held", || server.status.held().first().is_some_and(|held| held.count == 2)).await;
     assert_eq!((server.wildcard("shard1"), server.wildcard("shard2")), (Some(vec![1]), Some(vec![1])));
     let held = server.status.held();
-    // A write of anything else is no word on the addresses, as little as the next.
+    // A write of another field gives no information about the addresses, and neither does the next.
     for number in 0..3 {
         other.label_router("shard1", &number.to_string()).await;
         other.create_router(&format!("later{number}"), &["192.0.2.3"]).await;
@@ -230,17 +230,17 @@ async fn what_a_list_shows_as_lost_is_held_and_what_a_watch_tells_is_not() {
         assert_eq!((server.status.held(), server.wildcard("shard1")), (held.clone(), Some(vec![1])));
     }
     let held = server.status.held();
-    // What someone does to one of them now is told by the watch, and believed.
+    // A change of one of them is now watched, and applied.
     other.set_addresses("shard1", &["192.0.2.7"]).await;
     until("the edit counts", || server.wildcard("shard1") == Some(vec![7])).await;
     until("one is left", || server.status.held().first().is_some_and(|held| held.count == 1)).await;
-    // What was said of both counts for both alone.
+    // The decision on both applies only to both.
     let approval = HoldDecision { decision: Decision::Approve, set: held[0].set.clone() };
     server.status.set_decisions([(held[0].id.clone(), approval)].into());
     other.set_addresses("shard1", &["192.0.2.8"]).await;
     until("the loop goes on", || server.wildcard("shard1") == Some(vec![8])).await;
     assert_eq!(server.wildcard("shard2"), Some(vec![1]));
-    // The Router that is there again is held no more.
+    // The re-created Router is no longer held.
     other.create_router("shard2", &["192.0.2.2"]).await;
     until("nothing is held", || server.status.held().is_empty() && server.wildcard("shard2") == Some(vec![2])).await;
     server.stop().await;
@@ -302,7 +302,7 @@ async fn a_hold_is_told_to_the_api_and_decided_there() {
     };
     until("both are quiet", || quiet(&one) && quiet(&two)).await;
     assert!(one.has_alias("app") && two.wildcard("shard1") == Some(vec![1]));
-    // Whoever deletes the question is asked it again.
+    // If a user deletes the object, it is created again.
     for id in &ids {
         deletion_holds.delete(id, &DeleteParams::default()).await.expect("deleted");
     }
@@ -343,7 +343,7 @@ async fn a_deletion_hold_that_was_never_entered_goes_as_soon_as_nothing_is_held(
         server.stop().await;
     }
     let emptied = Platform::start().await;
-    // DeletionHolds can be made, and nothing more be done to one that is there.
+    // DeletionHolds can be created, but not changed.
     let fails = Arc::new(AtomicBool::new(true));
     let (service, failing) = (emptied.server.router(), fails.clone());
     let lame = axum::Router::new().fallback(move |request: axum::extract::Request| {
@@ -394,7 +394,7 @@ async fn routers_that_no_name_leads_to_are_deleted_together() {
     let server = NameServer::start(platform.client(USER_NAME_SERVER), None, apexes());
     until("ready", || server.db.is_ready() && server.has_alias("app")).await;
     until("all are served", || names.iter().all(|router| server.wildcard(router).is_some())).await;
-    // Seven of eight within a moment: from the fifth on they would be held, if a name led to them.
+    // Seven of eight within a moment: they would be held from the fifth on, if a name resolved to them.
     for router in &names[..7] {
         platform.delete_router(router).await;
     }

@@ -33,7 +33,7 @@ impl ExitReport {
         });
     }
 
-    /// Whether an end was reported.
+    /// Returns whether an end was reported.
     pub fn is_reported(&self) -> bool {
         self.why.borrow().is_some()
     }
@@ -86,7 +86,7 @@ impl Default for ExitReport {
     }
 }
 
-/// The words of a panic.
+/// Returns the words of a panic.
 fn message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")

@@ -38,8 +38,8 @@ pub struct AuthoritiesError {
     pub reason: String,
 }
 
-/// An HTTP client that goes where it is sent and nowhere else: no redirects, no proxies of the environment. Over TLS it trusts
-/// the certificates of the file `authorities` and no others, or the system's if that is not given.
+/// Returns an HTTP client that goes where it is sent and nowhere else: no redirects, no proxies of the environment. Over TLS it
+/// trusts the certificates of the file `authorities` and no others, or the system's if that is not given.
 pub fn client(authorities: Option<&Path>) -> Result<reqwest::ClientBuilder, AuthoritiesError> {
     let trusted = authorities.map_or_else(|| Ok(of_system()), only_file)?;
     let builder = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).no_proxy();
@@ -47,7 +47,7 @@ pub fn client(authorities: Option<&Path>) -> Result<reqwest::ClientBuilder, Auth
     Ok(builder.tls_backend_preconfigured(trusted))
 }
 
-/// The settings of a TLS client that trusts the certificates of this PEM file and no others.
+/// Returns the settings of a TLS client that trusts the certificates of this PEM file and no others.
 ///
 /// # Errors
 ///
@@ -58,7 +58,7 @@ pub fn only_file(path: &Path) -> Result<rustls::ClientConfig, AuthoritiesError> 
     trusted.map_err(|reason| AuthoritiesError { path: path.to_owned(), reason })
 }
 
-/// The settings of a TLS client that trusts the system's certificate authorities, which nothing looks for yet.
+/// Returns the settings of a TLS client that trusts the system's certificate authorities, which nothing looks for yet.
 pub fn of_system() -> rustls::ClientConfig {
     let peer_verifier = PeerVerifier::of_system(Arc::new(rustls::crypto::aws_lc_rs::default_provider()));
     peer_verifier.client_config().expect("the provider has what the default versions need")
@@ -72,7 +72,7 @@ pub fn only(pem: &[u8]) -> Result<rustls::ClientConfig, PemError> {
     peer_verifier.client_config().map_err(|error| PemError(error.to_string()))
 }
 
-/// Whether a certificate is refused only because it is marked as an authority's and was shown by a server.
+/// Returns whether a certificate is rejected only because it is marked as an authority's and was shown by a server.
 pub fn is_authority_itself(fault: &CertificateError) -> bool {
     // The verifier's own error type is in a crate that is not a dependency; this is its text.
     matches!(fault, CertificateError::Other(other) if format!("{other:?}").contains("CaUsedAsEndEntity"))
@@ -217,7 +217,7 @@ pub fn url(text: &str) -> Result<String, UrlError> {
     }
 }
 
-/// Whether requests to this URL leave the machine without TLS.
+/// Returns whether requests to this URL leave the machine without TLS.
 pub fn is_readable_on_its_way(url: &str) -> bool {
     let Ok(url) = url.parse::<http::Uri>() else { return false };
     let host = url.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');

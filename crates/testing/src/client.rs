@@ -28,7 +28,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client of `server`.
+    /// Returns a client of `server`.
     pub fn new(http: reqwest::ClientBuilder, server: SocketAddr) -> Client {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         Client {
@@ -39,7 +39,7 @@ impl Client {
         }
     }
 
-    /// The same client with a bearer token.
+    /// Returns the same client with a bearer token.
     pub fn with_token(self, token: &str) -> Client {
         Client { token: Some(token.to_owned()), ..self }
     }

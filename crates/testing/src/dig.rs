@@ -32,19 +32,19 @@ pub struct Record {
 }
 
 impl Response {
-    /// The data of the answer's records of one type, in their order.
+    /// Returns the data of the answer's records of one type, in their order.
     pub fn data(&self, rtype: &str) -> Vec<&str> {
         self.answer.iter().filter(|record| record.rtype == rtype).map(|record| record.data.as_str()).collect()
     }
 
-    /// The data of the answer's records of one type, sorted: for sets that rotate.
+    /// Returns the data of the answer's records of one type, sorted: for sets that rotate.
     pub fn sorted(&self, rtype: &str) -> Vec<&str> {
         let mut data = self.data(rtype);
         data.sort_unstable();
         data
     }
 
-    /// The serial of the SOA in the answer.
+    /// Returns the serial of the SOA in the answer.
     pub fn serial(&self) -> Option<u32> {
         self.data("SOA").first()?.split(' ').nth(2)?.parse().ok()
     }
@@ -63,7 +63,7 @@ pub fn try_dig(server: SocketAddr, name: &str, rtype: &str, options: &[&str]) ->
     output.status.success().then(|| parse(&String::from_utf8_lossy(&output.stdout)))
 }
 
-/// The whole output of `dig @server name type` with more options.
+/// Returns the whole output of `dig @server name type` with more options.
 pub fn printed(server: SocketAddr, name: &str, rtype: &str, options: &[&str]) -> String {
     String::from_utf8_lossy(&run(server, name, rtype, options).stdout).into_owned()
 }

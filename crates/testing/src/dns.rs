@@ -59,7 +59,7 @@ impl Asker {
         Asker { socket, id: 0 }
     }
 
-    /// The answer, if one comes within `patience`.
+    /// Returns the answer, if one comes within `patience`.
     pub fn ask(&mut self, name: &str, rtype: RecordType, patience: Duration) -> Option<Answer> {
         self.id = self.id.wrapping_add(1);
         let mut query = Message::new(self.id, MessageType::Query, OpCode::Query);
@@ -115,7 +115,7 @@ impl Answer {
         answer
     }
 
-    /// Whether it gives an address or an alias: what a live name is answered with.
+    /// Returns whether it gives an address or an alias: what a live name is answered with.
     pub fn is_live(&self) -> bool {
         self.rcode == ResponseCode::NoError && (!self.addresses.is_empty() || self.alias.is_some())
     }

@@ -36,12 +36,12 @@ impl Cluster {
         cluster
     }
 
-    /// The number of members, those that were killed included.
+    /// Returns the number of members, those that were killed included.
     pub fn size(&self) -> usize {
         self.members.len()
     }
 
-    /// The URLs that clients use.
+    /// Returns the URLs that clients use.
     pub fn endpoints(&self) -> Vec<String> {
         self.clients.iter().map(|client| format!("http://{client}")).collect()
     }
@@ -66,14 +66,14 @@ impl Cluster {
         self.members[number] = Some(self.spawn(number));
     }
 
-    /// The number of watches on a member.
+    /// Returns the number of watches on a member.
     pub fn watches(&self, number: usize) -> u64 {
         let (_, metrics) = http_get(self.clients[number], "/metrics").expect("the member runs");
         let line = metrics.lines().find_map(|line| line.strip_prefix("etcd_debugging_mvcc_watcher_total "));
         line.expect("etcd counts its watchers").parse().expect("a number")
     }
 
-    /// The data directory of a member.
+    /// Returns the data directory of a member.
     pub fn data(&self, number: usize) -> PathBuf {
         self.data.path().join(number.to_string())
     }

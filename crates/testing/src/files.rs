@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-/// The root of the repository.
+/// Returns the root of the repository.
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("this crate is two directories below the root")
 }
@@ -29,12 +29,12 @@ impl DataDir {
         self.0.path().to_str().expect("temporary paths are UTF-8")
     }
 
-    /// The path of a file in it.
+    /// Returns the path of a file in it.
     pub fn join(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
-    /// The path of a file in it, as text for a command line.
+    /// Returns the path of a file in it, as text for a command line.
     pub fn file(&self, name: &str) -> String {
         format!("{}/{name}", self.path())
     }

@@ -89,13 +89,13 @@ impl Host {
         &self.name
     }
 
-    /// A port of it.
+    /// Returns a port of it.
     pub fn port(&self, port: u16) -> SocketAddr {
         SocketAddr::from((self.address, port))
     }
 
-    /// The command of a program that will run on it, with no settings of the developer's own. A process that is started from it is the
-    /// program's.
+    /// Returns the command of a program that will run on it, with no settings of the developer's own. A process that is started
+    /// from it is the program's.
     pub fn command(&self, program: &str) -> Command {
         bare("nsenter", &[&format!("--net=/proc/{}/ns/net", self.holder.id()), "--", program])
     }
@@ -171,7 +171,7 @@ fn rule(action: &str, device: &str, address: Ipv4Addr) {
     succeeds(Command::new("ip").args(rule));
 }
 
-/// The network namespace of a process.
+/// Returns the network namespace of a process.
 fn namespace(id: &str) -> Option<String> {
     let link = std::fs::read_link(format!("/proc/{id}/ns/net")).ok()?;
     link.into_os_string().into_string().ok()

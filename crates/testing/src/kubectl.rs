@@ -29,7 +29,7 @@ impl Kubectl {
         Kubectl { kubeconfig, cache: TempDir::new().expect("a temporary directory") }
     }
 
-    /// The command with `arguments`, which does not run yet.
+    /// Returns the command with `arguments`, which does not run yet.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("kubectl");
         command.arg("--kubeconfig").arg(&self.kubeconfig).arg("--cache-dir").arg(self.cache.path()).args(arguments);

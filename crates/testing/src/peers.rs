@@ -77,7 +77,7 @@ pub fn unbound(listen: SocketAddr, folder: &Path, stubs: &[(&str, SocketAddr)]) 
     run("unbound", &["-d", "-c"], folder, &unbound_configuration(listen, "127.0.0.0/8", stubs))
 }
 
-/// The configuration of that Unbound, which answers the network `clients`.
+/// Returns the configuration of that Unbound, which answers the network `clients`.
 pub fn unbound_configuration(listen: SocketAddr, clients: &str, stubs: &[(&str, SocketAddr)]) -> String {
     let mut configuration = unbound_head(listen, clients);
     let mut before = "";

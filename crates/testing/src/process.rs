@@ -58,7 +58,7 @@ impl Process {
         self.child.id()
     }
 
-    /// The last lines that it printed.
+    /// Returns the last lines that it printed.
     pub fn log(&self) -> String {
         lock(&self.log).lines.iter().fold(String::new(), |text, line| text + line + "\n")
     }
@@ -80,7 +80,7 @@ impl Process {
         })
     }
 
-    /// Whether it runs.
+    /// Returns whether it runs.
     pub fn is_running(&mut self) -> bool {
         self.ended().is_none()
     }
@@ -122,12 +122,12 @@ impl Process {
         self.status("VmRSS:")
     }
 
-    /// The peak of its resident memory in KiB.
+    /// Returns the peak of its resident memory in KiB.
     pub fn resident_peak_kib(&self) -> u64 {
         self.status("VmHWM:")
     }
 
-    /// The processor time that it has used.
+    /// Returns the processor time that it has used.
     pub fn cpu(&self) -> Duration {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id())).expect("Linux has /proc");
         // The name in parentheses may contain spaces. After it, utime is the 12th field and stime the 13th, in hundredths.
@@ -151,7 +151,7 @@ impl Process {
         limits.split_whitespace().next().and_then(|number| number.parse().ok()).expect("a soft limit")
     }
 
-    /// The rest of the line that begins with `key`.
+    /// Returns the rest of the line that begins with `key`.
     fn proc(&self, file: &str, key: &str) -> String {
         let text = std::fs::read_to_string(format!("/proc/{}/{file}", self.id())).expect("Linux has /proc");
         text.lines().find_map(|line| line.strip_prefix(key)).expect("the line is there").to_owned()

@@ -114,7 +114,7 @@ impl Ports {
         Ports { dns: free_address(), api: free_address(), admin: free_address() }
     }
 
-    /// The flags for them.
+    /// Returns the flags for them.
     pub fn arguments(&self) -> [String; 6] {
         let flags = [("--dns-listen", self.dns), ("--api-listen", self.api), ("--admin-listen", self.admin)];
         let mut arguments = flags.into_iter().flat_map(|(flag, address)| [flag.to_owned(), address.to_string()]);
@@ -122,7 +122,7 @@ impl Ports {
     }
 }
 
-/// Whether the process with this admin endpoint is ready.
+/// Returns whether the process with this admin endpoint is ready.
 pub fn is_ready(admin: SocketAddr) -> bool {
     matches!(http_get(admin, "/readyz"), Some((200, _)))
 }

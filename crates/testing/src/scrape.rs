@@ -35,7 +35,7 @@ pub struct Sample {
 }
 
 impl Scrape {
-    /// The metrics of the process whose admin endpoint this is.
+    /// Returns the metrics of the process whose admin endpoint this is.
     pub fn of(admin: SocketAddr) -> Scrape {
         eventually("the admin endpoint serves metrics", || {
             http_get(admin, "/metrics").filter(|(status, _)| *status == 200).map(|(_, text)| Scrape::parse(&text))
@@ -63,7 +63,7 @@ impl Scrape {
         Scrape { families }
     }
 
-    /// All samples of this name that have these labels.
+    /// Returns all samples of this name that have these labels.
     pub fn samples(&self, name: &str, labels: &[(&str, &str)]) -> impl Iterator<Item = &Sample> {
         let has = move |sample: &&Sample| {
             let has_label =
@@ -73,12 +73,12 @@ impl Scrape {
         self.families.iter().flat_map(|family| &family.samples).filter(has)
     }
 
-    /// The sum of all samples of this name that have these labels; 0 without any.
+    /// Returns the sum of all samples of this name that have these labels; 0 without any.
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         self.samples(name, labels).map(|sample| sample.value).sum()
     }
 
-    /// The value of one series, such as `name{label="value"}`.
+    /// Returns the value of one series, such as `name{label="value"}`.
     #[track_caller]
     pub fn value(&self, series: &str) -> f64 {
         let wanted = Sample::parse(&format!("{series} 0"));

@@ -40,7 +40,7 @@ const ASSETS: &[Asset] = &[
     asset!("router.js", JS),
 ];
 
-/// The page itself.
+/// Returns the page itself.
 pub async fn index(headers: HeaderMap) -> Response {
     serve(&INDEX, &headers)
 }

@@ -125,7 +125,7 @@ pub struct Wanted {
     limit: usize,
 }
 
-/// A page of the routes that are wanted, in order of namespace and name.
+/// Returns a page of the routes that are wanted, in order of namespace and name.
 pub fn page(routes: &[Keyed], wanted: &Wanted) -> Value {
     let words: Vec<String> = wanted.q.split_whitespace().take(8).map(str::to_ascii_lowercase).collect();
     let mut found: Vec<&Keyed> = routes.iter().filter(|route| is_wanted(route, wanted, &words)).collect();

@@ -99,7 +99,7 @@ impl ChangeSummary {
 }
 
 impl Feeds {
-    /// The informers that show what `rights` allow, once each was listed: one of all namespaces, or one a namespace.
+    /// Returns the informers that show what `rights` allow, once each was listed: one of all namespaces, or one a namespace.
     pub async fn of(&self, session: &Session, rights: &Rights) -> Result<Vec<Arc<Feed>>, Failure> {
         let scopes: Vec<Option<String>> =
             if rights.all { vec![None] } else { rights.namespaces.iter().cloned().map(Some).collect() };

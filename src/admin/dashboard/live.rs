@@ -70,7 +70,7 @@ struct Viewer {
     _open: Open,
 }
 
-/// The answer to a viewer.
+/// Returns the answer to a viewer.
 pub async fn stream(shared: Arc<Shared>, session: Arc<Session>) -> Result<Response, Failure> {
     let permit = shared.streams.take(&session.user).ok_or_else(too_many)?;
     let open = Open::of(&session);
@@ -109,7 +109,7 @@ pub async fn stream(shared: Arc<Shared>, session: Arc<Session>) -> Result<Respon
 }
 
 impl Viewer {
-    /// The next message; `None` after the last.
+    /// Returns the next message; `None` after the last.
     async fn next(&mut self) -> Option<Bytes> {
         while !self.over {
             tokio::select! {
@@ -132,7 +132,7 @@ impl Viewer {
         None
     }
 
-    /// The last message.
+    /// Returns the last message.
     fn end(&mut self, failure: &Failure) -> Bytes {
         self.over = true;
         event("end", &json!({"reason": failure.reason, "message": failure.message}))

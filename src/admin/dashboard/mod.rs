@@ -57,7 +57,7 @@ use signpost_runtime::httpd::Encrypted;
 
 /// Largest request of a browser: a token, and a few words.
 const BODY_OCTETS_MAX: usize = 16 << 10;
-/// Most answers of the API on their way to browsers at once: with their largest size some 256 MiB.
+/// The maximum number of answers of the API on their way to browsers at once: with their largest size some 256 MiB.
 const ANSWERS_MAX: usize = 32;
 const PIECE_OCTETS: usize = 64 << 10;
 /// The policy of the page. It loads nothing from other origins and sends nothing to them; the markup contains no scripts and
@@ -65,10 +65,9 @@ const PIECE_OCTETS: usize = 64 << 10;
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
      connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; \
      require-trusted-types-for 'script'; trusted-types 'none'";
-/// Which paths of the API are shown, with all below them: those that the page reads. The API decides who may read what of
-/// them.
+/// The paths of the API that are served, with all paths below them: those that the page reads. The API decides about access.
 const SHOWN: &[&str] = &["/apis/signpost.dev/v1alpha1", "/apis/events.k8s.io/v1", "/apis/coordination.k8s.io/v1"];
-/// The second exact path, with the paths directly below it: Namespaces, but not all resources inside of them.
+/// The path that is served with only its direct children: Namespaces, but not the resources inside of them.
 const NAMESPACES: &str = "/api/v1/namespaces";
 
 /// The dashboard of a process; clones are handles to one.
@@ -126,7 +125,7 @@ impl Dashboard {
         }
     }
 
-    /// Whether the API lets the user with this token see the whole platform.
+    /// Returns whether the API lets the user with this token see the whole platform.
     pub async fn sees_all(&self, token: &str) -> Result<bool, Failure> {
         session::may_list_zones(self.0.door()?, token).await
     }
@@ -172,7 +171,7 @@ impl Shared {
         answer
     }
 
-    /// The routes that this session may see.
+    /// Returns the routes that this session may see.
     async fn routes_of(&self, session: &Arc<Session>) -> Result<(u64, Vec<Keyed>), Failure> {
         let rights = self.settle(session, session.rights().await)?;
         let feeds = self.feeds.of(session, &rights).await?;
@@ -204,7 +203,7 @@ async fn sign_in(
         return refuse("OtherSite", "sign in on the dashboard's own page");
     }
     let origin = text("origin");
-    // Over TLS of our own, or of a proxy in front of us.
+    // Over TLS of Signpost's own, or of a proxy in front of us.
     let secure = encrypted.is_some() || origin.starts_with("https://");
     if !secure && !origin.is_empty() && !is_loopback(origin) {
         return refuse(
@@ -288,7 +287,7 @@ async fn live(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Answer {
     shared.settle(&session, answer)
 }
 
-/// An object or a list of the API, as the API gives it to this user.
+/// Returns an object or a list of the API, as the API gives it to this user.
 async fn object(State(shared): State<Arc<Shared>>, request: Request) -> Answer {
     let session = shared.sessions.of(request.headers())?;
     let path = request.uri().path().strip_prefix("/dashboard/api").unwrap_or_default();
@@ -336,7 +335,7 @@ fn json_response(octets: Vec<u8>) -> Response {
     ([(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")], octets).into_response()
 }
 
-/// Whether an origin such as `http://127.0.0.1:9453` is this machine.
+/// Returns whether an origin such as `http://127.0.0.1:9453` is this machine.
 fn is_loopback(origin: &str) -> bool {
     let host = origin.split("://").nth(1).unwrap_or_default();
     let host = match host.strip_prefix('[') {

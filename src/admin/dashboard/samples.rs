@@ -97,7 +97,7 @@ impl Samples {
         json!({"intervalMs": INTERVAL.as_millis() as u64, "pointsMax": POINTS_MAX, "at": ring.at, "columns": columns})
     }
 
-    /// The last one: its time, and the value of each column.
+    /// Returns the last one: its time, and the value of each column.
     pub fn last(&self) -> Option<Value> {
         let ring = self.0.lock();
         let at = ring.at.back()?;
@@ -178,7 +178,7 @@ fn read(page: &str) -> BTreeMap<String, Summed> {
     sums
 }
 
-/// The columns of a sample, those that matter most first.
+/// Returns the columns of a sample, those that matter most first.
 fn row(raw: &BTreeMap<String, Summed>, before: &BTreeMap<String, f64>, seconds: Option<f64>) -> Vec<(String, f64)> {
     let mut row = Vec::new();
     for (family, _, reading) in FAMILIES {
@@ -212,7 +212,7 @@ fn row(raw: &BTreeMap<String, Summed>, before: &BTreeMap<String, f64>, seconds: 
     row
 }
 
-/// The quantile of cumulated buckets, between two bounds by their shares; NaN without a request.
+/// Returns the quantile of cumulated buckets, between two bounds by their shares; NaN without a request.
 fn quantile(buckets: &[(f64, f64)], share: f64) -> f64 {
     let total = buckets.last().map_or(0.0, |(_, count)| *count);
     if total <= 0.0 {

@@ -29,7 +29,7 @@ use signpost_control::client;
 
 /// Sessions at a time; beyond, the one used least recently ends. Each is a token and a client, some ten kilobytes.
 const SESSIONS_MAX: usize = 1_024;
-/// Most sessions of one user: the least recently used one ends.
+/// The maximum number of sessions of one user: the least recently used one ends.
 const SESSIONS_OF_USER_MAX: usize = 16;
 /// The maximum number of concurrent API responses to one user's browsers, over all sessions.
 const ANSWERS_OF_USER_MAX: usize = 8;
@@ -134,7 +134,7 @@ impl Sessions {
         Ok((identifier, session))
     }
 
-    /// The session of a request, by its cookie; it counts as used now.
+    /// Returns the session of a request, by its cookie; it counts as used now.
     pub fn of(&self, headers: &HeaderMap) -> Result<Arc<Session>, Failure> {
         let signed_out = || Failure::new(StatusCode::UNAUTHORIZED, "SignedOut", "you are not signed in, or no longer");
         let key = key(identifier(headers).ok_or_else(signed_out)?);
@@ -160,7 +160,7 @@ impl Sessions {
         self.0.lock().retain(|_, other| !Arc::ptr_eq(other, session));
     }
 
-    /// Whether this session still stands.
+    /// Returns whether this session still stands.
     pub fn holds(&self, session: &Arc<Session>) -> bool {
         self.0.lock().values().any(|other| Arc::ptr_eq(other, session)) && !session.is_over()
     }
@@ -223,7 +223,7 @@ pub async fn may_list_zones(door: &kube::Client, token: &str) -> Result<bool, Fa
     may(&client, "list", GROUP, "zones", None).await
 }
 
-/// A client that carries `token`.
+/// Returns a client that carries `token`.
 fn bearing(door: &kube::Client, token: &str) -> Result<kube::Client, Failure> {
     let unusable = || Failure::new(StatusCode::UNAUTHORIZED, "Unauthorized", "this is no token");
     if token.is_empty() || token.len() > TOKEN_OCTETS_MAX {
@@ -246,7 +246,7 @@ async fn may(
     Ok(answer["status"]["allowed"].as_bool().unwrap_or(false))
 }
 
-/// The value of `Set-Cookie` for a session. `secure`: the browser came over HTTPS.
+/// Returns the value of `Set-Cookie` for a session. `secure`: the browser came over HTTPS.
 pub fn cookie(identifier: &str, secure: bool) -> String {
     let secure = if secure { "; Secure" } else { "" };
     let age = AGE_LONGEST.as_secs();

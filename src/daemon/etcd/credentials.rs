@@ -36,7 +36,7 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// The credentials with which the process has connected.
+    /// Returns the credentials with which the process has connected.
     pub fn new(section: Section) -> Self {
         let last = read(&section).ok();
         Credentials { section, last, failed: None }

@@ -61,7 +61,7 @@ impl EncryptionKey {
         EncryptionKey::read(path)?.ok_or_else(|| Error::Etcd(format!("{} is gone", path.display())))
     }
 
-    /// The nonce, and the encrypted contents of the file `name`.
+    /// Returns the nonce, and the encrypted contents of the file `name`.
     fn encrypt(&self, name: &str, contents: &[u8]) -> Result<Bytes, Error> {
         let mut sealed = contents.to_vec();
         let nonce = self.keys[0].seal_in_place_append_tag(Aad::from(name), &mut sealed);
@@ -106,7 +106,7 @@ pub struct Secrets<S> {
 }
 
 impl<S: Store> Secrets<S> {
-    /// The secrets with files in `folder`. Creates the key if there is neither a key nor a secret.
+    /// Returns the secrets with files in `folder`. Creates the key if there is neither a key nor a secret.
     pub async fn open(store: S, key: &Path, folder: &Path) -> Result<Self, Error> {
         let has_secrets = !list(&store).await?.is_empty();
         let key = match EncryptionKey::read(key)? {
@@ -226,7 +226,7 @@ impl<S: Store> Secrets<S> {
     }
 }
 
-/// The names, values and revisions in etcd.
+/// Returns the names, values and revisions in etcd.
 async fn list(store: &impl Store) -> Result<Vec<(&'static str, Bytes, Revision)>, Error> {
     let page = store.list(&Key(PREFIX.into()), None, None, None).await.map_err(|error| unavailable(&error))?;
     let known = page.items.into_iter().filter_map(|item| Some((name_of(&item.key)?, item.value, item.modified)));

@@ -189,7 +189,7 @@ mod tests {
     use signpost_dns::zone::image::Unavailable;
     use signpost_dns::zone::{Zone, ZoneDb};
 
-    /// The line of a request that `client` sends.
+    /// Returns the line of a request that `client` sends.
     fn line(query: &[u8], client: &str, format: LogFormat, clients: LogClients) -> String {
         let db = ZoneDb::new();
         db.publish(Zone::unavailable("Example.".parse().expect("a name"), Unavailable::Expired));

@@ -100,7 +100,7 @@ impl Unrouted {
         }
     }
 
-    /// The shard's zone and its number, if the name has no Route there.
+    /// Returns the shard's zone and its number, if the name has no Route there.
     fn unrouted(&self, hit: &WildcardHit, snapshot: &Snapshot, aliases: &Zone) -> Option<(Name, usize)> {
         if hit.label().starts_with(PROBE_LABEL.as_bytes()) {
             return None;

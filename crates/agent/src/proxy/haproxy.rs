@@ -124,7 +124,7 @@ impl Haproxy {
         self.wait_for_worker(None).await
     }
 
-    /// All files, with those that come from elsewhere.
+    /// Returns all files, with those that come from elsewhere.
     fn files(&self, layout: &Layout) -> Result<BTreeMap<String, String>, ProxyError> {
         let mut files = layout.files(&self.settings);
         files.insert(DEFAULT_CERTIFICATE.to_owned(), read(&self.directory.join(DEFAULT_CERTIFICATE))?);
@@ -134,7 +134,7 @@ impl Haproxy {
         Ok(files)
     }
 
-    /// The process id of the worker that accepts commands.
+    /// Returns the process id of the worker that accepts commands.
     async fn worker(&self) -> io::Result<String> {
         let info = Session::open(&self.directory.join(WORKER_SOCKET)).await?.run("show info\n").await?;
         let pid = info.lines().find_map(|line| line.strip_prefix("Pid: "));

@@ -118,7 +118,8 @@ impl Rejected {
         Cow::Owned(site.only(&parts.collect()))
     }
 
-    /// Whether no rejected part is among what may have changed, so that the proxy can follow the changes without a comparison.
+    /// Returns whether no rejected part is among what may have changed, so that the proxy can follow the changes without a
+    /// comparison.
     pub(crate) fn is_apart_from(&self, changes: &Changes) -> bool {
         self.0.iter().all(|(part, rejection)| match part {
             Part::Route(route) => {
@@ -165,7 +166,7 @@ impl Rejected {
     }
 }
 
-/// The message with which a proxy rejects a Site that has only the given parts; `None` if it accepts that.
+/// Returns the message with which a proxy rejects a Site that has only the given parts; `None` if it accepts that.
 async fn rejection(site: &Site, parts: &[Part], proxy: &impl Check) -> Result<Option<String>, ProxyError> {
     match proxy.check(&site.only(&parts.iter().cloned().collect())).await {
         Ok(()) => Ok(None),
@@ -222,7 +223,7 @@ impl Running {
     }
 }
 
-/// Whether a process with this name has this working directory, which is so for the proxies of an agent only.
+/// Returns whether a process with this name has this working directory, which is so for the proxies of an agent only.
 fn runs_in(pid: Pid, name: &str, directory: &Path) -> bool {
     let process = PathBuf::from(format!("/proc/{pid}"));
     let has_name = std::fs::read_to_string(process.join("comm")).is_ok_and(|comm| comm.trim() == name);

@@ -89,7 +89,7 @@ impl Nginx {
         command
     }
 
-    /// All files, with those that come from elsewhere.
+    /// Returns all files, with those that come from elsewhere.
     fn files(&self, site: &Site) -> Result<BTreeMap<String, String>, ProxyError> {
         let mut files = files(site, &self.settings, self.generation);
         files.insert(DEFAULT_CERTIFICATE.to_owned(), read(&self.directory.join(DEFAULT_CERTIFICATE))?);

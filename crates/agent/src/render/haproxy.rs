@@ -143,7 +143,7 @@ impl Layout {
         Some(commands)
     }
 
-    /// All that may differ between the layout and a Site.
+    /// Returns all that may differ between the layout and a Site.
     fn all_changes(&self, site: &Site) -> Changes {
         let routes = self.http.slots.keys().chain(self.tcp.slots.keys()).chain(site.routes.keys());
         let hosts = self.hosts.keys().chain(site.hosts.keys());
@@ -195,7 +195,7 @@ impl Layout {
         files
     }
 
-    /// The entries that a host has in the maps.
+    /// Returns the entries that a host has in the maps.
     fn virtual_host(&self, site: &Site, host: &Host, routes: &Paths) -> VirtualHost {
         let tls = match site.passthrough(routes) {
             Some(route) => self.tcp.backend(route).unwrap_or_else(|| UNAVAILABLE_TCP.to_owned()),
@@ -378,7 +378,7 @@ fn quoted(text: &str) -> String {
     text.replace('\n', "\\n")
 }
 
-/// A whole response, for `errorfile`.
+/// Returns a whole response, for `errorfile`.
 fn response(status: &str, body: &str) -> String {
     let length = body.len();
     format!(
@@ -386,7 +386,7 @@ fn response(status: &str, body: &str) -> String {
     )
 }
 
-/// Whether a Route needs a backend of one kind.
+/// Returns whether a Route needs a backend of one kind.
 fn needs_backend(upstream: &Upstream, tcp: bool) -> bool {
     upstream.is_passthrough() == tcp && upstream.is_available()
 }
@@ -422,7 +422,7 @@ impl Command {
         Command { text: text + "\n", success }
     }
 
-    /// Whether a response means success.
+    /// Returns whether a response means success.
     pub fn is_success(&self, response: &str) -> bool {
         if self.success.is_empty() { response.trim().is_empty() } else { response.contains(self.success) }
     }
@@ -436,7 +436,7 @@ impl Pool {
         Pool { prefix, size, free: (0..size).rev().collect(), slots, used, retired }
     }
 
-    /// The name of the backend of a Route.
+    /// Returns the name of the backend of a Route.
     fn backend(&self, route: &RouteKey) -> Option<String> {
         self.slots.get(route).map(|slot| format!("{}{}", self.prefix, slot.number))
     }
@@ -508,8 +508,8 @@ impl Pool {
     }
 }
 
-/// The servers of a Route by name. All options of a server but the weight follow from its name, which begins with the identifier of the
-/// endpoint: a traced response shows it.
+/// Returns the servers of a Route by name. All options of a server but the weight follow from its name, which begins with the
+/// identifier of the endpoint: a traced response shows it.
 fn servers(upstream: &Upstream) -> impl Iterator<Item = (String, &Server)> {
     upstream.servers.iter().map(|server| {
         let id = backend_id(&upstream.uid, server.address);

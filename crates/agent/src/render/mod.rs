@@ -36,7 +36,7 @@ pub(crate) const UNAVAILABLE: &str = "503: no endpoint of this application is re
 /// The body of the response to requests over a TLS connection that was opened for another host (RFC 9110 §15.5.20).
 pub(crate) const MISDIRECTED: &str = "421: this host needs a connection of its own.\n";
 
-/// The file of a certificate. A host never contains `+`.
+/// Returns the file of a certificate. A host never contains `+`.
 fn certificate_file(host: &Host) -> String {
     format!("{CERTIFICATES}/{}.pem", host.as_str().replace('*', "+"))
 }

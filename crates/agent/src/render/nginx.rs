@@ -142,7 +142,7 @@ fn server(
     text.push_str("    }\n");
 }
 
-/// The response to probes of a Route.
+/// Returns the response to probes of a Route.
 fn probe(upstream: &Upstream) -> String {
     let id = route_id(&upstream.uid);
     format!("if ({} != \"\") {{ add_header {ROUTE_HEADER} {id}; return 204; }}", request_header(PROBE_HEADER))
@@ -179,7 +179,7 @@ fn trace(site: &Site, numbers: &BTreeMap<&RouteKey, usize>, text: &mut String) {
     );
 }
 
-/// The variable with a header of a request.
+/// Returns the variable with a header of a request.
 fn request_header(name: &str) -> String {
     format!("$http_{}", name.to_ascii_lowercase().replace('-', "_"))
 }
@@ -217,7 +217,7 @@ fn listen(settings: &Settings, scheme: Scheme, extra: &str) -> String {
     }
 }
 
-/// The certificate of a host, which can be that of a wildcard one label above (RFC 9525 §6.3).
+/// Returns the certificate of a host, which can be that of a wildcard one label above (RFC 9525 §6.3).
 fn certificate<'a>(site: &'a Site, host: &Host) -> Option<&'a Host> {
     let wildcard = host.as_str().split_once('.').map(|(_, parent)| format!("*.{parent}")).unwrap_or_default();
     let found = site.certificates.get_key_value(host).or_else(|| site.certificates.get_key_value(wildcard.as_str()));

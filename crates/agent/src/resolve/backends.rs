@@ -76,7 +76,7 @@ impl Backends {
         before.into_iter().chain(after).collect()
     }
 
-    /// The slices of a Service.
+    /// Returns the slices of a Service.
     fn slices(&self, service: &Key) -> Vec<&EndpointSlice> {
         let names = self.of_service.get(service).into_iter().flatten();
         names.filter_map(|name| self.slices.get(&(service.0.clone(), name.clone()))).map(|slice| &**slice).collect()
@@ -134,7 +134,7 @@ impl Backends {
         found
     }
 
-    /// The addresses of a target's endpoints that get requests.
+    /// Returns the addresses of a target's endpoints that get requests.
     fn endpoints(
         &self,
         namespace: &str,
@@ -184,7 +184,7 @@ impl Backends {
         if v4.is_empty() { v6 } else { v4 }
     }
 
-    /// The address of an endpoint, unless it is one that no application should be reached at.
+    /// Returns the address of an endpoint, unless it is one that no application should be reached at.
     fn address(&self, endpoint: &Endpoint, port: u16) -> Option<SocketAddr> {
         let address: IpAddr = endpoint.addresses.first()?.parse().ok()?;
         let address = address.to_canonical();
@@ -200,7 +200,7 @@ impl Backends {
     }
 }
 
-/// Whether an endpoint is ready (`true`), or still serves while it ends (`false`).
+/// Returns whether an endpoint is ready (`true`), or still serves while it ends (`false`).
 fn is_ready(endpoint: &Endpoint) -> Option<bool> {
     let conditions = endpoint.conditions.clone().unwrap_or_default();
     let ending = conditions.terminating.unwrap_or(false);
@@ -210,7 +210,7 @@ fn is_ready(endpoint: &Endpoint) -> Option<bool> {
     }
 }
 
-/// The TCP ports of a slice that a Route means.
+/// Returns the TCP ports of a slice that a Route means.
 fn ports(slice: &EndpointSlice, wanted: Option<&IntOrString>, of_service: &[ServicePort]) -> Vec<u16> {
     let is_tcp = |protocol: &Option<String>| protocol.as_deref().unwrap_or("TCP") == "TCP";
     let ports: Vec<_> = slice.ports.iter().flatten().filter(|port| is_tcp(&port.protocol)).collect();

@@ -30,7 +30,7 @@ impl World {
         World { routes: vec![], bindings: vec![], services: vec![], slices: vec![] }
     }
 
-    /// A Route that was created at a second, and its binding to a Router.
+    /// Returns a Route that was created at a second, and its binding to a Router.
     fn route(mut self, name: &str, second: u32, router: &str, names: &[&str], spec: Value) -> World {
         let metadata = json!({"namespace": "test", "name": name, "uid": format!("uid-{name}"),
             "creationTimestamp": format!("2026-01-01T00:00:{second:02}Z")});
@@ -46,7 +46,8 @@ impl World {
         self
     }
 
-    /// A Service with endpoints on a port, of which those whose address begins with `!` are not ready, and those with `-` end.
+    /// Returns a Service with endpoints on a port, of which those whose address begins with `!` are not ready, and those with `-`
+    /// end.
     fn service(mut self, name: &str, port: u16, addresses: &[&str]) -> World {
         // As with "kubectl create service clusterip": the port of the Service differs from that of its endpoints.
         self.services.push(shared(json!({"metadata": {"namespace": "test", "name": name}, "spec": {
@@ -82,7 +83,7 @@ impl World {
         (site, faults.into_iter().map(|fault| (fault.route.to_string(), fault.reason)).collect())
     }
 
-    /// The servers of the Route `test/a`.
+    /// Returns the servers of the Route `test/a`.
     fn servers(&self) -> Vec<(String, u16)> {
         let (site, _) = self.resolve();
         site.routes["test/a"].servers.iter().map(|server| (server.address.to_string(), server.weight)).collect()
@@ -221,7 +222,7 @@ fn tls() {
 /// A change to the objects: which one, and in which of its states it is then; state 0: there is none.
 type Step = (usize, usize);
 
-/// The objects of a small world in all their states.
+/// Returns the objects of a small world in all their states.
 fn changed((object, state): Step) -> Objects {
     let mut objects = Objects::default();
     let name = ["a", "b", "c"][object % 3];

@@ -154,12 +154,12 @@ pub fn route(site: &mut Site, name: &str, host: &str, path: &str, upstream: Upst
     site.routes.insert(format!("test/{name}").parse().expect("a Route"), upstream);
 }
 
-/// The UID of a Route.
+/// Returns the UID of a Route.
 pub fn uid(name: &str) -> String {
     format!("uid of {name}")
 }
 
-/// An upstream without TLS.
+/// Returns an upstream without TLS.
 pub fn plain(servers: &[(SocketAddr, u16)]) -> Upstream {
     let server = |&(address, weight): &(SocketAddr, u16)| Server { address, weight, tls_name: None };
     let mut servers: Vec<Server> = servers.iter().map(server).collect();
@@ -167,7 +167,7 @@ pub fn plain(servers: &[(SocketAddr, u16)]) -> Upstream {
     Upstream { servers, ..Upstream::default() }
 }
 
-/// An upstream with TLS.
+/// Returns an upstream with TLS.
 pub fn with_tls(address: SocketAddr, termination: Termination, insecure: Insecure) -> Upstream {
     let tls_name = (termination == Termination::Reencrypt).then(|| "web.test.svc".parse().expect("a host"));
     let servers = vec![Server { address, tls_name, weight: 1 }];

@@ -33,7 +33,7 @@ impl Identity {
         Identity { pem, certificate: made.cert.der().clone(), key: made.signing_key.serialize_der() }
     }
 
-    /// The settings of a server with this certificate.
+    /// Returns the settings of a server with this certificate.
     pub fn server(&self) -> ServerConfig {
         let key = PrivateKeyDer::try_from(self.key.clone()).expect("a key");
         ServerConfig::builder_with_provider(Arc::new(default_provider()))
@@ -46,7 +46,7 @@ impl Identity {
 }
 
 impl Response {
-    /// The value of a header, in lower case.
+    /// Returns the value of a header, in lower case.
     pub fn header(&self, name: &str) -> Option<&str> {
         let name = name.to_ascii_lowercase();
         let mut headers = self.head.lines().filter_map(|line| line.split_once(": "));

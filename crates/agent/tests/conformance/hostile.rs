@@ -92,7 +92,7 @@ impl World {
     }
 }
 
-/// A World with the Route of a victim, whose application answers `victim`.
+/// Returns a World with the Route of a victim, whose application answers `victim`.
 async fn with_victim() -> World {
     let mut world = World::default();
     let address = application("victim", None).await;

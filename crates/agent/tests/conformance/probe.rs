@@ -11,7 +11,7 @@ use crate::client::{Identity, get, get_tls_with, get_with};
 const PROBE: &str = "Signpost-Probe: 1\r\n";
 const TRACE: &str = "Signpost-Trace: 1\r\n";
 
-/// An address where nothing listens.
+/// Returns an address where nothing listens.
 fn closed_address() -> SocketAddr {
     signpost_testing::free_address()
 }

@@ -135,7 +135,7 @@ pub async fn crash(mut bench: Bench) {
     assert_eq!(get(bench.http, "a.example", "/").await.expect("a response").body, "web");
 }
 
-/// A request in progress ends before the proxy does, and new connections are refused.
+/// A request in progress ends before the proxy does, and new connections are rejected.
 pub async fn drain(mut bench: Bench) {
     let mut site = Site::default();
     route(&mut site, "web", "a.example", "/", plain(&[(application("web", None).await, 1)]));

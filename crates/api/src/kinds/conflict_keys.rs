@@ -1,4 +1,4 @@
-//! The conflict keys of our kinds ([`ConflictKey`]). They are stored, so their prefix and names stay what they are.
+//! The conflict keys of Signpost's kinds ([`ConflictKey`]). They are stored, so their prefix and names stay what they are.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use signpost_apiserver::registry::conflict_key::ConflictKey;
@@ -6,18 +6,18 @@ use signpost_apiserver::registry::conflict_key::ConflictKey;
 /// The prefix of conflict keys in the store.
 const PREFIX: &str = "/signpost.dev/turnstiles/";
 
-/// The key of the zones of shards: each new Router touches it.
+/// Returns the key of the zones of shards: each new Router touches it.
 pub(super) fn zones() -> ConflictKey {
     ConflictKey(format!("{PREFIX}zones"))
 }
 
-/// The key of the Router of this name: each binding touches it.
+/// Returns the key of the Router of this name: each binding touches it.
 pub(super) fn router(name: &str) -> ConflictKey {
     ConflictKey(format!("{PREFIX}routers/{name}"))
 }
 
-/// The key of the custom hosts whose last two labels are those of this one: each claim on such a host touches it. They share
-/// 256 keys, so that there are not as many as there were domains ever.
+/// Returns the key of the custom hosts whose last two labels are those of this one: each claim on such a host touches it. They
+/// share 256 keys, so that there are not as many as there were domains ever.
 pub(super) fn hosts_of(host: &str) -> ConflictKey {
     let host = host.to_ascii_lowercase();
     let start = host.rmatch_indices('.').nth(1).map_or(0, |(dot, _)| dot + 1);
@@ -25,7 +25,7 @@ pub(super) fn hosts_of(host: &str) -> ConflictKey {
     ConflictKey(format!("{PREFIX}hosts/{:02x}", hash.as_ref()[0]))
 }
 
-/// The key of all custom hosts: each claim on one touches it.
+/// Returns the key of all custom hosts: each claim on one touches it.
 pub(super) fn hosts() -> ConflictKey {
     ConflictKey(format!("{PREFIX}hosts/all"))
 }

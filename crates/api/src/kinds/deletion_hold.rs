@@ -25,7 +25,7 @@ use signpost_apiserver::kind::Kind;
 use signpost_apiserver::kind::columns::{self, AGE, Cell, Column};
 use signpost_apiserver::registry::{Context, Hooks, Operation, Reader, RelatedWrite};
 
-/// The kind.
+/// The DeletionHold kind.
 pub static DELETION_HOLD: LazyLock<Kind> = LazyLock::new(|| {
     Kind::of::<DeletionHold>()
         .with_columns(COLUMNS)
@@ -84,7 +84,7 @@ impl Hooks for DeletionHolds {
             let what = "may not be set at creation: an administrator decides later, by an update";
             causes.push(Cause::forbidden(format!("spec.{name}"), what));
         }
-        // With one, a DeletionHold would outlive its hold and block the next DeletionHold of that name.
+        // A finalizer would keep a DeletionHold after the end of its hold and block the next DeletionHold of that name.
         if !object["metadata"]["finalizers"].is_null() && !may_decide(context) {
             causes.push(Cause::forbidden(
                 "metadata.finalizers",
@@ -169,14 +169,14 @@ fn find<'a>(hold: &'a Value, server: &Value) -> Option<&'a Value> {
     entries(hold).find(|entry| entry["server"] == *server)
 }
 
-/// Whether the sender may decide: an administrator.
+/// Returns whether the sender may decide: an administrator.
 fn may_decide(context: &Context<'_>) -> bool {
     let wanted = Access::resource("update", GROUP, "deletionholds", None, None);
     matches!(access::decide(context.identity, &wanted), Decision::Allowed { .. })
 }
 
-/// Whether the sender may change an entry: it is the sender's, it lapsed, or the sender is an administrator. An entry that an
-/// older version stored names no user.
+/// Returns whether the sender may change an entry: it is the sender's, it lapsed, or the sender is an administrator. An entry
+/// that an older version stored names no user.
 fn may_change(context: &Context<'_>, entry: &Value) -> bool {
     let is_own = entry["user"].as_str().is_none_or(|user| user == context.identity.user);
     is_own || has_lapsed(entry, context.now) || may_decide(context)

@@ -58,7 +58,7 @@ const COLUMNS: &[Column] = &[
     BUILT_IN_AGE,
 ];
 
-/// The first three, and how many more there are.
+/// Returns the first three, and how many more there are.
 fn first_of<'a>(texts: impl Iterator<Item = String>) -> Cell<'a> {
     let mut texts = texts.fuse();
     let first: Vec<String> = texts.by_ref().take(3).collect();
@@ -83,7 +83,7 @@ impl Hooks for EndpointSlices {
         if old["addressType"] != new["addressType"] {
             causes.push(Cause::invalid("addressType", &new["addressType"], "field is immutable"));
         }
-        // A tenant may label a slice of an administrator's, but not lead to another port of a local address.
+        // A tenant may label a slice of an administrator, but not redirect it to another port of a local address.
         if ["endpoints", "ports"].iter().any(|name| old[*name] != new[*name]) {
             causes.extend(local_faults(context, new));
         }
@@ -150,7 +150,7 @@ pub fn unusable(ip: IpAddr) -> Option<&'static str> {
     }
 }
 
-/// The loopback and link-local addresses of a slice, unless the sender may write them.
+/// Returns the loopback and link-local addresses of a slice, unless the sender may write them.
 fn local_faults(context: &Context<'_>, slice: &Value) -> Vec<Cause> {
     let is_local = |address: &Value| match address.as_str().and_then(|text| text.parse().ok()) {
         Some(IpAddr::V4(ip)) => ip.is_loopback() || ip.is_link_local(),
@@ -168,7 +168,7 @@ fn local_faults(context: &Context<'_>, slice: &Value) -> Vec<Cause> {
     }
 }
 
-/// All addresses of a slice, with their paths.
+/// Returns all addresses of a slice, with their paths.
 fn addresses(slice: &Value) -> impl Iterator<Item = (String, &Value)> {
     let endpoints = slice["endpoints"].as_array().into_iter().flatten().enumerate();
     endpoints.flat_map(|(endpoint, value)| {
@@ -177,7 +177,7 @@ fn addresses(slice: &Value) -> impl Iterator<Item = (String, &Value)> {
     })
 }
 
-/// The reason why a name is not a fully qualified domain name, which may end in a dot and has two labels or more.
+/// Returns the reason why a name is not a fully qualified domain name, which may end in a dot and has two labels or more.
 fn check_fqdn(name: &str) -> Option<String> {
     let name = name.strip_suffix('.').unwrap_or(name);
     check_subdomain(name).or_else(|| {

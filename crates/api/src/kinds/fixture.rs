@@ -21,7 +21,7 @@ pub(crate) const DOMAIN: &str = "v3.example";
 /// The time of all requests in tests.
 pub(crate) const NOW: &str = "2026-01-01T12:00:00Z";
 
-/// A request of an administrator in the namespace `n`; the platform's domain is `v3.example`.
+/// Returns a request of an administrator in the namespace `n`; the platform's domain is `v3.example`.
 pub(crate) fn context() -> Context<'static> {
     static IDENTITY: LazyLock<Identity> = LazyLock::new(|| Identity::user("admin"));
     Context {
@@ -35,12 +35,12 @@ pub(crate) fn context() -> Context<'static> {
 
 static KINDS: LazyLock<Kinds> = LazyLock::new(|| kinds(PlatformConfig::new(DOMAIN)));
 
-/// The kind with this name.
+/// Returns the kind with this name.
 pub(crate) fn known(name: &str) -> &'static Kind {
     KINDS.find_kind(name).expect("the name of a kind")
 }
 
-/// All faults of a new object, as `path: message`, found as the handlers do.
+/// Returns all faults of a new object, as `path: message`, found as the handlers do.
 pub(crate) fn check_create(kind: &str, mut object: Value) -> Vec<String> {
     let kind = known(kind);
     assert_eq!(schema::prune(&kind.schema, &mut object), Vec::<String>::new());
@@ -52,7 +52,7 @@ pub(crate) fn check_create(kind: &str, mut object: Value) -> Vec<String> {
     causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect()
 }
 
-/// All faults of a changed object, as `path: message`.
+/// Returns all faults of a changed object, as `path: message`.
 pub(crate) fn check_update(kind: &str, old: &Value, mut new: Value) -> Vec<String> {
     let kind = known(kind);
     let mut old = old.clone();

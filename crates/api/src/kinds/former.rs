@@ -1,4 +1,4 @@
-//! The names of earlier versions: what each kind, field and annotation is called now. The CHANGELOG lists them.
+//! The names of earlier versions: the current name of each kind, field, and annotation. The CHANGELOG lists them.
 
 use signpost_apiserver::kind::former::FormerNames;
 

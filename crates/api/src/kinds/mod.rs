@@ -43,24 +43,24 @@ pub type DiagnoseRouter = Box<dyn Fn(&Router) -> Vec<String> + Send + Sync>;
 /// follows the name.
 pub type OccupiedLabels = Box<dyn Fn(&Router) -> Vec<(String, String)> + Send + Sync>;
 
-/// The settings of the platform that the hooks of our kinds depend on.
+/// The settings of the platform that the hooks of Signpost's kinds depend on.
 pub struct PlatformConfig {
     /// The platform's domain, such as `v3.rhcloud.com`.
     pub domain: String,
-    /// The names of the platform's name servers, without a dot at the end.
+    /// The names of the platform's name servers, without a trailing dot.
     pub name_servers: Vec<String>,
     /// The labels that Routes may have.
     pub label_rules: LabelRules,
     /// The quotas of namespaces.
     pub limits: Limits,
-    /// The sender of a Router is warned of these faults.
+    /// The diagnosis of Routers: the client that writes a Router gets these faults as warnings.
     pub diagnose_router: DiagnoseRouter,
-    /// The sender of a Router is warned of the routes that have these labels.
+    /// The occupied labels of a Router: the client that writes the Router gets warnings about the Routes with these labels.
     pub occupied_labels: OccupiedLabels,
 }
 
 impl PlatformConfig {
-    /// A platform of which nothing is known but its domain.
+    /// Returns a platform of which nothing is known but its domain.
     pub fn new(domain: impl Into<String>) -> Self {
         PlatformConfig {
             domain: domain.into(),
@@ -73,7 +73,7 @@ impl PlatformConfig {
     }
 }
 
-/// Our kinds, and those that every API server has, with the quotas of namespaces.
+/// Returns Signpost's kinds, and those of every API server, with the quotas of namespaces.
 pub fn kinds(config: PlatformConfig) -> Kinds {
     let (routes, events) = (quotas::routes(&config.limits), quotas::events(&config.limits));
     let platform = Arc::new(config);
@@ -102,7 +102,7 @@ pub fn kind_now(former: &str) -> Option<&'static str> {
     kinds.into_iter().find(|kind| kind.former.kind.is_some_and(|(kind, _)| kind == former)).map(|kind| kind.kind)
 }
 
-/// The settings of an API server that serves a platform.
+/// Returns the settings of an API server that serves a platform.
 pub fn server_settings(config: PlatformConfig, authenticator: Arc<Authenticator>) -> Settings {
     let object_bytes = config.limits.object_bytes;
     let product = Product { name: "signpost", title: "Signpost", version: env!("CARGO_PKG_VERSION") };

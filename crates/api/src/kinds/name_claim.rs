@@ -105,7 +105,7 @@ impl Hooks for NameClaims {
                     guard_overlap(context.now, new, reader).await
                 }
                 Operation::Create(_) | Operation::Update { .. } => Ok(Vec::new()),
-                // At the end of a deletion again: a Route may have taken the claim over while something held it.
+                // Repeated at the end of a deletion: a Route may have taken over the claim while a finalizer held it.
                 Operation::Delete { old, .. } | Operation::Release { old } => {
                     guard_delete(old, reader).await?;
                     Ok(Vec::new())
@@ -131,7 +131,8 @@ fn holds_host(claim: &Value) -> bool {
     claim["spec"]["type"] == "host" && !is_released(claim)
 }
 
-/// Whether a claim keeps a host from Routes of other namespaces: it is held, or was released and is kept for its namespace and name.
+/// Returns whether a claim keeps a host from Routes of other namespaces: it is held, or was released and is kept for its
+/// namespace and name.
 fn keeps_host(now: Timestamp, claim: &Value) -> bool {
     let until = claim["spec"]["quarantineUntil"].as_str().and_then(|until| until.parse::<Timestamp>().ok());
     claim["spec"]["type"] == "host" && (!is_released(claim) || until.is_some_and(|until| until > now))
@@ -145,7 +146,7 @@ fn namespace_of(claim: &Value) -> &Value {
     &claim["spec"]["holder"]["namespace"]
 }
 
-/// Refuses a host that overlaps one that another namespace holds.
+/// Rejects a host that overlaps one that another namespace holds.
 async fn guard_overlap(now: Timestamp, claim: &Value, reader: &dyn Reader) -> Result<Vec<RelatedWrite>, ApiError> {
     const KIND: &str = "NameClaim";
     let host = claim["spec"]["value"].as_str().unwrap_or_default();
@@ -172,7 +173,7 @@ async fn guard_overlap(now: Timestamp, claim: &Value, reader: &dyn Reader) -> Re
         writes.extend([of_domain.touch(), all.touch()]);
         return Ok(writes);
     };
-    // What a wildcard of one label covers touches the key of its own domains.
+    // A host that a wildcard of one label covers touches the key of its own domains.
     let (judged, other) = if stands_for.contains('.') { (of_domain, all) } else { (all, of_domain) };
     let touched = reader.touched(&judged).await?;
     let below = |value: &str| names::covers(host, value);
@@ -185,7 +186,7 @@ async fn guard_overlap(now: Timestamp, claim: &Value, reader: &dyn Reader) -> Re
 
 static RULES: LazyLock<Vec<Rule>> = LazyLock::new(rules);
 
-/// The rules of NameClaims.
+/// Returns the rules of NameClaims.
 pub(crate) fn rules() -> Vec<Rule> {
     let is = |kind: &str| this().field("type").is(kind);
     let mut rules = rules::immutable(&["type", "value"], "field is immutable: create another NameClaim");
@@ -251,14 +252,15 @@ fn name_fault(object: &Value) -> Option<Cause> {
     (name != &claim).then(|| Cause::invalid("metadata.name", name, &format!("must be {claim:?} for this value")))
 }
 
-/// Whether the name may go to another holder: to a Route of the same namespace and name at any time, to others only after
+/// Returns the fault of a takeover: a Route of the same namespace and name can take over the name at any time, others only after
 /// it was released and its quarantine has passed.
 fn takeover_fault(now: Timestamp, before: &Value, after: &Value) -> Option<Cause> {
     let same = |name: &str| before["holder"][name] == after["holder"][name];
     if same("namespace") && same("name") {
         return None;
     }
-    // A refusal of the scheduler's write goes into the condition of a Route of another namespace: it names no holder.
+    // The error of the scheduler's write is copied into the condition of a Route of another namespace, so it must not name the
+    // holder.
     if before["releasedAt"].is_null() {
         return Some(Cause::forbidden(
             "spec.holder",
@@ -371,7 +373,7 @@ mod tests {
             let update = Operation::Update { old: &new, new: &old };
             assert_eq!(NameClaims.before_commit(&context, update, &objects).await.map(|it| it.len()).ok(), Some(0));
         }
-        // What was seen must still be so at the commit.
+        // The values that were read must be unchanged at the commit.
         let context = context();
         let reported = async |asked: &str| {
             let new = host(asked, "n", json!({}));

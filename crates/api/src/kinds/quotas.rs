@@ -15,7 +15,8 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// 10,000 Routes with their status have about 30 MiB. A namespace at these limits costs the process 200 MiB.
+    /// Returns the default limits: 10,000 Routes with their status have about 30 MiB. A namespace at these limits costs the
+    /// process 200 MiB.
     fn default() -> Self {
         Limits {
             object_bytes: OBJECT_BYTES,
@@ -25,31 +26,31 @@ impl Default for Limits {
     }
 }
 
-/// A bound by its name, which the limit, the resource and the annotation share.
+/// Defines a bound by its name, which the limit, the resource, and the annotation share.
 macro_rules! bound {
     ($name:literal) => {
         Bound { limit: concat!("namespace-", $name), resource: $name, annotation: concat!("signpost.dev/max-", $name) }
     };
 }
 
-/// The quota of Routes. The platform itself is not refused.
+/// Returns the quota of Routes. The platform itself is not refused.
 pub(super) fn routes(limits: &Limits) -> Quota {
     Quota { objects: bound!("routes"), bytes: bound!("route-bytes"), default: limits.routes, beyond_limits: None }
 }
 
-/// The quota of Events. Only the platform writes Events about a tenant's Routes, so it has some room that others cannot take
-/// from it.
+/// Returns the quota of Events. Only the platform writes Events about a tenant's Routes, so it has some room that others cannot
+/// take from it.
 pub(super) fn events(limits: &Limits) -> Quota {
     Quota { objects: bound!("events"), bytes: bound!("event-bytes"), default: limits.events, beyond_limits: Some(2) }
 }
 
-/// The quota of Services, of which each has about 1 KiB.
+/// Returns the quota of Services, of which each has about 1 KiB.
 pub(super) fn services() -> Quota {
     let default = Amount { objects: 5_000, bytes: 8 << 20 };
     Quota { objects: bound!("services"), bytes: bound!("service-bytes"), default, beyond_limits: None }
 }
 
-/// The quota of EndpointSlices: one for each Service, and about 100,000 endpoints in all.
+/// Returns the quota of EndpointSlices: one for each Service, and about 100,000 endpoints in all.
 pub(super) fn endpoint_slices() -> Quota {
     let default = Amount { objects: 5_000, bytes: 8 << 20 };
     Quota { objects: bound!("endpoint-slices"), bytes: bound!("endpoint-slice-bytes"), default, beyond_limits: None }

@@ -81,7 +81,7 @@ const COLUMNS: &[Column] = &[
     .wide(),
 ];
 
-/// Whether it is live: its host, if it has one of its own, has to be seen to point here as well.
+/// Returns the LIVE cell. A Route with a custom host is live only if the host was seen to lead here, too.
 fn live<'a>(conditions: Json<'a>, names: Json<'a>) -> Cell<'a> {
     if is_refused(conditions) {
         return Cell::text("False");
@@ -97,7 +97,7 @@ fn live<'a>(conditions: Json<'a>, names: Json<'a>) -> Cell<'a> {
     }
 }
 
-/// Whether it must not have its host, or must not any more.
+/// Returns whether it must not have its host, or must not any more.
 fn is_refused(conditions: Json<'_>) -> bool {
     columns::condition(conditions, ADMITTED, "status").is("False")
 }
@@ -237,7 +237,7 @@ async fn guard_move(
     Err(ApiError::invalid(&ROUTE, name.unwrap_or_default(), causes))
 }
 
-/// The value of a field where empty and absent mean the same.
+/// Returns the value of a field where empty and absent mean the same.
 fn text(value: &Value) -> Option<&str> {
     value.as_str().filter(|text| !text.is_empty())
 }
@@ -246,7 +246,7 @@ fn is_scheduled(route: &Value) -> bool {
     route["status"]["phase"] == "scheduled"
 }
 
-/// The platform's name of a scheduled Route.
+/// Returns the platform's name of a scheduled Route.
 fn own_system_name(route: &Value) -> Option<&str> {
     let names = route["status"]["names"].as_array()?;
     names.iter().find(|name| name["type"] == "system").and_then(|name| name["name"].as_str())
@@ -257,8 +257,8 @@ fn requests_another_name(old: &Value, new: &Value) -> bool {
     ["host", "subdomain"].iter().any(|name| text(&old["spec"][*name]) != text(&new["spec"][*name]))
 }
 
-/// The fault of the host of a Route that is not scheduled that the rules do not see: they do not know the namespace, and take any
-/// name that ends like the Route's own. Whether a Router has the zone of its own name is looked up before the commit.
+/// Returns the fault of an unscheduled Route's host that the rules cannot detect: they do not know the namespace, and accept any
+/// name with the suffix of the Route's own. The lookup of the Router with that zone is made before the commit.
 fn host_fault(domain: &str, context: &Context<'_>, route: &Value) -> Option<Cause> {
     let value = &route["spec"]["host"];
     let host = text(value).filter(|_| wanted_zone(context, route).is_none())?;
@@ -272,8 +272,8 @@ fn platform_fault(domain: &str) -> Cause {
     Cause::forbidden("spec.host", &rules::of_the_platform(domain))
 }
 
-/// The zone of the Router whose system name for this very Route its host is, if it looks like one: the label that the Route
-/// would get, in front of a domain.
+/// Returns the zone of the Router whose system name for this Route is the host, if the host has that form: the label that the
+/// Route would get, in front of a domain.
 fn wanted_zone<'a>(context: &Context<'_>, route: &'a Value) -> Option<&'a str> {
     let (label, zone) = text(&route["spec"]["host"]).filter(|host| names::check_host(host).is_ok())?.split_once('.')?;
     let name = route["metadata"]["name"].as_str().unwrap_or_default();
@@ -315,11 +315,12 @@ fn subdomain_fault(value: &Value) -> Option<Cause> {
     Some(Cause::invalid("spec.subdomain", value, &error.to_string()))
 }
 
-/// The verb on Routes that a user needs to set `subdomain` where tenants may not. No role but that of administrators has it.
+/// The verb on Routes that a user needs to set `subdomain` if tenants may not. Only administrators have it.
 const SUBDOMAIN_VERB: &str = "set-subdomain";
 
-/// Refuses a new `subdomain` of a tenant where the platform lets only administrators set it, and one that begins with the name of another existing namespace and a dash: it is a label that a Route of
-/// that namespace may need later. Each lookup is one in the cache, and a label has at most 63 octets.
+/// Rejects a new `subdomain` of a tenant if the platform permits only administrators to set it. Also rejects one that begins with
+/// the name of another existing namespace and a dash: a Route of that namespace may need the label later. Each lookup is in the
+/// cache, and a label has at most 63 octets.
 async fn guard_subdomain(
     platform: &PlatformConfig,
     context: &Context<'_>,
@@ -357,8 +358,8 @@ async fn guard_subdomain(
     Err(ApiError::invalid(&ROUTE, name, causes))
 }
 
-/// Refuses a host inside one of our zones outside the platform's domain: a Router's `dns` may be anywhere. The Zone of each
-/// ancestor is looked up, so the cost does not grow with the number of shards.
+/// Rejects a host in a zone of the platform that is outside the platform's domain: a Router's `dns` can be anywhere. It looks up
+/// the Zone of each ancestor, so the cost does not grow with the number of shards.
 async fn host_in_zone(host: &Value, route: &Value, reader: &dyn Reader) -> Result<(), ApiError> {
     let Some(host) = text(host) else { return Ok(()) };
     let plain = host.strip_prefix("*.").unwrap_or(host).to_ascii_lowercase();
@@ -377,7 +378,7 @@ async fn host_in_zone(host: &Value, route: &Value, reader: &dyn Reader) -> Resul
     }
 }
 
-/// A Route takes its RouteBinding with it, unless a finalizer holds that.
+/// Returns the write that deletes the RouteBinding of a deleted Route, unless a finalizer holds the binding.
 async fn binding_of(context: &Context<'_>, route: &Value, reader: &dyn Reader) -> Result<Vec<RelatedWrite>, ApiError> {
     let name = route["metadata"]["name"].as_str().unwrap_or_default();
     let binding = reader.get("RouteBinding", context.namespace, name).await?;

@@ -91,7 +91,7 @@ impl Hooks for RouteBindings {
                 }
                 Operation::Update { old, new } if old["spec"] != new["spec"] => {
                     let mut writes = bind(context, new, Unclaimed::IsRefused, reader).await?;
-                    // It leaves a former name in the zone of the Router that it was on, which may be about to be deleted.
+                    // It leaves a former name in the zone of the former Router, which may be about to be deleted.
                     writes.extend(left(old, new).map(|router| conflict_keys::router(router).touch()));
                     writes
                 }
@@ -100,7 +100,7 @@ impl Hooks for RouteBindings {
                     guard_delete(context, old, reader).await?;
                     unbind(context, old, reader).await?.into_iter().collect()
                 }
-                // It was judged when its deletion began.
+                // It was validated when its deletion began.
                 Operation::Release { old } => unbind(context, old, reader).await?.into_iter().collect(),
             })
         })
@@ -183,7 +183,7 @@ fn namespace_fault(binding: &Value) -> Option<Cause> {
 fn only_former_names_age(old: &Value, new: &Value) -> bool {
     let without = |binding: &Value| {
         let mut spec = binding["spec"].clone();
-        // A stored explanation may have fields of an earlier version, which pruning has taken from the new one.
+        // A stored explanation can have fields of an earlier version, which were pruned from the new one.
         spec.as_object_mut().map(|spec| (spec.remove("formerNames"), spec.remove("explanation")));
         spec
     };
@@ -226,7 +226,7 @@ fn set_former_names(status: &mut Value, former_names: &Value) {
     }
 }
 
-/// The Router that a changed binding has left.
+/// Returns the Router that a changed binding has left.
 fn left<'a>(old: &'a Value, new: &Value) -> Option<&'a str> {
     let router = old["spec"]["router"].as_str()?;
     (new["spec"]["router"] != router).then_some(router)
@@ -237,11 +237,11 @@ fn left<'a>(old: &'a Value, new: &Value) -> Option<&'a str> {
 enum Unclaimed {
     /// The binding claims it.
     IsClaimed,
-    /// The binding is refused: one that is there already must have had a claim.
+    /// The binding is rejected: an existing binding must have had a claim.
     IsRefused,
 }
 
-/// Checks the binding against its Route, Router and label, and makes the Route's new status.
+/// Checks the binding against its Route, Router, and label, and builds the Route's new status.
 async fn bind(
     context: &Context<'_>,
     binding: &Value,
@@ -359,7 +359,7 @@ async fn leadership(binding: &Value, reader: &dyn Reader) -> Result<Option<Relat
         let cause = Cause::invalid(FENCING_FIELD, &Value::from(fencing), "must be the fencing number of a leader");
         return Err(ApiError::invalid(kind, name, vec![cause]));
     };
-    // 0 is the number of a scheduler that shares its work with no one and takes no Lease.
+    // 0 is the number of a scheduler that runs alone and acquires no Lease.
     if fencing == 0 {
         return Ok(None);
     }
@@ -386,8 +386,8 @@ async fn leadership(binding: &Value, reader: &dyn Reader) -> Result<Option<Relat
     Ok(Some(RelatedWrite::keep("Lease", &lease)))
 }
 
-/// Gives a Route the status that its binding makes: phase, names, and the conditions of its placement. Our own server does so in the
-/// transaction that writes the binding; where a server has no such transactions, the control plane does.
+/// Sets the part of a Route's status that its binding determines: phase, names, and the conditions of its placement. Signpost's
+/// server does so in the transaction that writes the binding; with a server without such transactions, the control plane does.
 pub fn assign(status: &mut Value, route: &Value, spec: &RouteBindingSpec, now: Timestamp) {
     let generation = &route["metadata"]["generation"];
     let host = route["spec"]["host"].as_str().filter(|host| !host.is_empty());
@@ -402,11 +402,11 @@ pub fn assign(status: &mut Value, route: &Value, spec: &RouteBindingSpec, now: T
         status["observedGeneration"] = generation.clone();
     }
     set_former_names(status, &json!(spec.former_names));
-    // What leads to its names from elsewhere changes none of them.
+    // Former names do not affect the Route's own names.
     if route::BOUND_FIELDS.iter().any(|name| *name != "formerNames" && before[*name] != status[*name]) {
         forget_publication(status);
     }
-    // Only a Route that holds its names is bound. One that has lost its host since has not got it back by a move.
+    // Only a Route that holds its names is bound. A Route that has lost its host since does not regain it by a move.
     let has_lost_host = before["phase"] == "scheduled" && condition(route, ADMITTED, "status") == "False";
     if !has_lost_host {
         let namespace = route["metadata"]["namespace"].as_str().unwrap_or(&spec.route_namespace);
@@ -449,7 +449,7 @@ async fn guard_delete(context: &Context<'_>, binding: &Value, reader: &dyn Reade
     Err(ApiError::conflict(&ROUTE_BINDING, name, &what))
 }
 
-/// A Route whose binding goes waits for the scheduler again.
+/// Returns the write that makes a Route without a binding wait for the scheduler again.
 async fn unbind(context: &Context<'_>, binding: &Value, reader: &dyn Reader) -> Result<Option<RelatedWrite>, ApiError> {
     let spec = &binding["spec"];
     let name = spec["routeName"].as_str().unwrap_or_default();
@@ -466,7 +466,7 @@ async fn unbind(context: &Context<'_>, binding: &Value, reader: &dyn Reader) -> 
     })))
 }
 
-/// The conditions of a Route that speak of its names.
+/// The conditions of a Route that depend on its names.
 const OF_NAMES: [&str; 4] = [PUBLISHED, RESOLVABLE, PROGRAMMED, READY];
 
 /// Resets the conditions on publication: results for the old names do not apply to the new ones, and `kubectl wait` must not use
@@ -498,7 +498,7 @@ fn route_write(context: &Context<'_>, route: &Value, change: impl FnOnce(&mut Va
     }
 }
 
-/// The member `name` of a Route's condition; null if there is no such one.
+/// Returns the member `name` of a Route's condition; null if there is no such one.
 fn condition<'a>(route: &'a Value, kind: &str, name: &str) -> &'a Value {
     let conditions = route["status"]["conditions"].as_array().map_or(&[][..], Vec::as_slice);
     conditions.iter().find(|condition| condition["type"] == kind).map_or(&Value::Null, |condition| &condition[name])

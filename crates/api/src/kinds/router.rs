@@ -1,4 +1,4 @@
-//! Router: one shard. Its zone is unique, its addresses are good, and it is not deleted while routes are bound to it.
+//! Router: one shard. Its zone is unique, its addresses are valid, and it cannot be deleted while Routes are bound to it.
 
 use std::sync::{Arc, LazyLock};
 
@@ -72,7 +72,7 @@ const COLUMNS: &[Column] = &[
         .wide(),
 ];
 
-/// The instances that serve and those that are wanted, as `2/2`; blank where there are none of either.
+/// Returns the instances that serve and those that are wanted, as `2/2`; blank where there are none of either.
 fn instances<'a>(ready: Json<'a>, wanted: Json<'a>, kind: Json<'a>) -> Cell<'a> {
     let is_external = kind.text().is_none_or(|kind| kind == RouterKind::External.word());
     let wanted = match (wanted.is_null(), is_external) {
@@ -87,7 +87,7 @@ fn instances<'a>(ready: Json<'a>, wanted: Json<'a>, kind: Json<'a>) -> Cell<'a> 
     }
 }
 
-/// The two limits as `soft/hard`, with a dash for one that is not set; blank without any.
+/// Returns the two limits as `soft/hard`, with a dash for one that is not set; blank without any.
 fn capacity<'a>(soft: Json<'a>, hard: Json<'a>) -> Cell<'a> {
     if soft.is_null() && hard.is_null() {
         return Cell::Blank;
@@ -208,7 +208,7 @@ fn keep_ttl_horizon(context: &Context<'_>, old: &Value, new: &mut Value) {
     }
 }
 
-/// The time of `status.ttlHorizon`.
+/// Returns the time of `status.ttlHorizon`.
 fn horizon(router: &Value) -> Option<Timestamp> {
     router["status"]["ttlHorizon"].as_str()?.parse().ok()
 }
@@ -220,7 +220,7 @@ fn set_horizon(router: &mut Value, horizon: Timestamp) {
     router["status"]["ttlHorizon"] = Value::from(horizon.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
 }
 
-/// The fault of a zone's name that the rules do not see.
+/// Returns the fault of a zone's name that the rules do not see.
 fn dns_fault(platform: &PlatformConfig, value: &Value) -> Option<Cause> {
     let dns = value.as_str()?;
     let what = if let Err(error) = names::check_a_labels(dns) {
@@ -261,7 +261,7 @@ fn check_warnings(check: &Value) -> Vec<String> {
     warnings
 }
 
-/// No shard's zone is inside another's: the wildcard of the outer one would claim the names of the inner one.
+/// Rejects a zone inside another shard's zone: the wildcard of the outer zone would claim the names of the inner one.
 async fn overlap(object: &Value, reader: &dyn Reader) -> Result<(), ApiError> {
     let dns = object["spec"]["dns"].as_str().unwrap_or_default();
     for other in reader.list("Router", None).await? {
@@ -305,7 +305,7 @@ async fn taken_hosts(router: &Value, domain: &str, reader: &dyn Reader) -> Resul
     }))
 }
 
-/// Warns of routes on a Router whose names in its zone are `taken`: labels, each with why.
+/// Warns of Routes on a Router whose names in its zone are `taken`: labels, each with the reason.
 async fn taken_names(
     router: &Value,
     taken: &[(String, String)],
@@ -420,7 +420,7 @@ async fn former_names_through(router: &str, dns: &Value, reader: &dyn Reader) ->
     let bindings = reader.list("RouteBinding", None).await?;
     let former_names =
         bindings.iter().flat_map(|binding| binding["spec"]["formerNames"].as_array().into_iter().flatten());
-    // Those of a former Router of this name, which had another zone, went with that.
+    // Former names of an earlier Router with this name and another zone were deleted with that zone.
     let zone =
         |former: &Value| former["name"].as_str().and_then(|name| name.split_once('.')).map(|(_, zone)| zone.to_owned());
     let is_its = |former: &&Value| zone(former).is_none_or(|zone| dns.as_str().is_none_or(|dns| zone == dns));

@@ -84,7 +84,7 @@ fn or_none<'a>(text: impl Into<std::borrow::Cow<'a, str>>) -> Cell<'a> {
     }
 }
 
-/// The external addresses of a Service, as kubectl shows them for its type.
+/// Returns the external addresses of a Service, as kubectl shows them for its type.
 fn external<'a>(read: &[Json<'a>], _now: i64) -> Cell<'a> {
     let [kind, name, addresses, ingress] = [read[0], read[1], read[2], read[3]];
     if kind.is("ExternalName") {
@@ -127,7 +127,7 @@ impl Hooks for Services {
     }
 }
 
-/// The reason why the name of an object is not that of a Service, a label that begins with a letter (RFC 1035 §2.3.1).
+/// Returns the reason why the name of an object is not that of a Service, a label that begins with a letter (RFC 1035 §2.3.1).
 fn name_fault(name: &str) -> Option<&'static str> {
     let is_label = check_label(name).is_none() && !name.starts_with(|first: char| first.is_ascii_digit());
     (check_subdomain(name).is_none() && !is_label).then_some(
@@ -160,7 +160,7 @@ fn prepare(service: &mut Value) {
     first_cluster_ip(spec);
 }
 
-/// The first of `clusterIPs` is `clusterIP`, which older clients set alone.
+/// Makes the first of `clusterIPs` equal to `clusterIP`, which older clients set alone.
 fn first_cluster_ip(spec: &mut Map<String, Value>) {
     match spec.get("clusterIP").filter(|ip| ip.as_str().is_some_and(|ip| !ip.is_empty())).cloned() {
         None => {
@@ -217,8 +217,8 @@ fn faults(spec: &Value) -> Vec<Cause> {
     causes
 }
 
-/// The fault of the number or the name of a port. Names are labels in lower case, also of digits: `kubectl create service`
-/// names ports `80-8080`.
+/// Returns the fault of the number or the name of a port. Names are labels in lower case, also of digits: `kubectl create
+/// service` names ports `80-8080`.
 fn target_port_fault(path: &str, port: &Value) -> Option<Cause> {
     let what = match port {
         Value::Number(number) if !number.as_u64().is_some_and(|port| (1..=65535).contains(&port)) => {

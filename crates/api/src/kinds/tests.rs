@@ -7,7 +7,7 @@ use signpost_apiserver::schema::structural::{without_bound, without_description}
 use super::fixture::{NOW, check_create, check_update, known};
 use super::*;
 
-/// An object of a kind with what every one has, unless the case has it.
+/// Returns an object of a kind with what every one has, unless the case has it.
 fn object(kind: &str, case: &Value) -> Value {
     let names =
         json!([{"name": "n-r.s1.v3.example", "type": "system"}, {"name": "n-r.routes.v3.example", "type": "alias"}]);
@@ -79,8 +79,8 @@ fn every_field_has_a_description_and_a_bound() {
         let mut found = Vec::new();
         without_description(kind.schema.document(), "", &mut found);
         assert_eq!(found, Vec::<String>::new(), "{} {}", kind.group, kind.kind);
-        // The server bounds the lists, maps and texts of the metadata, and their field sets by the size of the object, since
-        // an object that was stored with more must stay writable.
+        // The server limits the lists, maps, and texts of the metadata; it limits their field sets only by the size of the
+        // object, because an object that was stored with more must stay writable.
         let mut schema = kind.schema.document().clone();
         schema["properties"].as_object_mut().expect("fields").remove("metadata");
         without_bound(&schema, "", &mut found);

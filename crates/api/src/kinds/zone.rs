@@ -1,4 +1,4 @@
-//! Zone: the ledger of serials, which the leading controller writes.
+//! Zone: the serials of a zone's versions, which the leading controller writes.
 
 use std::sync::LazyLock;
 
@@ -50,7 +50,7 @@ impl Hooks for Zones {
 
 static RULES: LazyLock<Vec<Rule>> = LazyLock::new(rules);
 
-/// The rules of Zones.
+/// Returns the rules of Zones.
 pub(crate) fn rules() -> Vec<Rule> {
     let is_shard = || this().field("type").is("shard");
     let mut rules = rules::immutable(&["type"], "field is immutable: delete the Zone and create it anew");

@@ -9,11 +9,11 @@ use cel::common::ast::{Expr, IdedExpr, LiteralValue};
 use cel::parser::Parser;
 use serde_json::Value;
 
-/// Octets of a request at most.
+/// The maximum size of a request in octets.
 const REQUEST_OCTETS: u64 = 3 * 1024 * 1024;
-/// The most that one rule may cost, everywhere in an object together.
+/// The maximum cost of a rule, over all places of an object.
 pub(super) const RULE_MAX: u64 = 10_000_000;
-/// The most that all rules of a definition may cost.
+/// The maximum cost of all rules of a definition.
 pub(super) const DEFINITION_MAX: u64 = 100_000_000;
 /// The size of unbounded values.
 const UNKNOWN: u64 = u64::MAX;
@@ -78,17 +78,17 @@ fn least_octets(schema: &Value) -> u64 {
 /// The value of an expression.
 #[derive(Clone, Copy)]
 enum What<'a> {
-    /// A whole object, whose metadata has a name and nothing else.
+    /// A whole object, whose metadata has only a name.
     Object(&'a Value),
-    /// `metadata` of one.
+    /// The `metadata` of an object.
     Metadata,
     /// A value of this schema.
     Schema(&'a Value),
-    /// A list that was made by a function: items of it are taken to be as long as the value that the rule is at.
+    /// The list result of a function: the estimate assumes that its items are as long as the value to which the rule applies.
     Made,
     /// The accumulator of a macro.
     Gathered,
-    /// Anything else, whose size is known or not.
+    /// Any other value, with or without a known size.
     Other,
 }
 
@@ -104,7 +104,7 @@ struct Estimator<'a> {
     variables: Vec<(String, Found<'a>)>,
 }
 
-/// `size` by a factor, rounded up.
+/// Returns `percent` percent of `size`, rounded up.
 fn part(size: u64, percent: u64) -> u64 {
     if size == UNKNOWN { UNKNOWN } else { size.saturating_mul(percent).div_ceil(100) }
 }
@@ -205,7 +205,7 @@ impl<'a> Estimator<'a> {
                 what: if one.size >= other.size { one.what } else { other.what },
             },
             ("_==_" | "_!=_" | "_<_" | "_<=_" | "_>_" | "_>=_", _) => scalar(traversal(at(0).min(at(1)))),
-            // Of lists, and of the counts of macros.
+            // For lists, and for the counts of macros.
             ("_+_", [one, other]) if [one, other].iter().any(|one| matches!(one.what, What::Gathered | What::Made)) => {
                 Found { what: What::Made, ..scalar(1) }
             }
@@ -223,7 +223,7 @@ impl<'a> Estimator<'a> {
             ("contains", _) => scalar(traversal(on).saturating_mul(traversal(at(0)))),
             ("startsWith" | "endsWith", _) => scalar(traversal(at(0))),
             ("lowerAscii" | "upperAscii" | "substring" | "trim", _) => text(traversal(on), on),
-            // What replaces is never longer here.
+            // The replacement is never longer here.
             ("replace", _) => text(part(on, 20), on),
             ("split", _) => Found { what: What::Made, ..text(part(on, 20), on) },
             ("indexOf", _) => scalar(traversal(on)),
@@ -264,13 +264,13 @@ mod tests {
                 "long": {"type": "array", "items": {"type": "string"}}}}}});
         for (place, rule, expected) in [
             ("spec.text", "self == 'x'", 2),
-            // 41 by a tenth, rounded up, by a regular expression of three characters, which counts as one.
+            // 41 divided by ten, rounded up, with a regular expression of three characters, which counts as one.
             ("spec.text", "self.matches('abc')", 6),
             ("spec.list[]", "self == 'x'", 10),
             // For each item: the condition 2, the result so far 1, the rule's own 1, which compares nothing; and 2 around them.
             ("spec.list", "self.all(one, one != '')", 22),
             ("", "self.metadata.name.matches('0123456789')", 943_722),
-            // As many items of two octets and a comma as a request holds.
+            // The maximum number of items of two octets and a comma in a request.
             ("spec.long[]", "self == 'x'", 2_097_150),
         ] {
             assert_eq!(cost(&schema, place, rule), expected, "{place} {rule}");

@@ -29,7 +29,7 @@ pub(crate) enum Expr {
     Equal(Box<Expr>, Box<Expr>),
     AtMost(Box<Expr>, Box<Expr>),
     OneOf(Box<Expr>, Vec<String>),
-    /// Two texts in a row.
+    /// The concatenation of two texts.
     Join(Box<Expr>, Box<Expr>),
     Matches(Box<Expr>, Regex),
     StartsWith(Box<Expr>, Box<Expr>),
@@ -42,24 +42,24 @@ pub(crate) enum Expr {
 /// A function of one value.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Function {
-    /// Characters of a text, items of a list.
+    /// The number of characters of a text, or of items of a list.
     Size,
-    /// Octets of a text.
+    /// The number of octets of a text.
     Octets,
     Lower,
     /// Whether a value is a text.
     IsText,
     /// The parts of a text between commas.
     Split(char),
-    /// One of the parts of a text between separators.
+    /// A part of a text between separators, by its index.
     Part(char, usize),
-    /// The text with another character instead of one.
+    /// The text with one character replaced by another.
     Replace(char, char),
     IsIp,
     IsUnspecified,
-    /// An IPv6 address that means something else on each machine.
+    /// Whether an IPv6 address has a meaning only on one machine or link.
     IsLocalIpv6,
-    /// One that applications have: neither multicast nor broadcast, nor local to a link for IPv6.
+    /// Whether an address is one of a host: neither multicast nor broadcast, nor local to a link for IPv6.
     IsHostIp,
     /// The address itself, which compares by value.
     Ip,
@@ -74,17 +74,17 @@ pub(crate) enum Quantity {
     AtMostOne,
 }
 
-/// The value that the rule is at.
+/// Returns the value that the rule is at.
 pub(crate) fn this() -> Expr {
     Expr::Variable("self")
 }
 
-/// The same value before an update.
+/// Returns the same value before an update.
 pub(crate) fn old() -> Expr {
     Expr::Variable("oldSelf")
 }
 
-/// The item of a list.
+/// Returns the item of a list.
 pub(crate) fn item(name: &'static str) -> Expr {
     Expr::Variable(name)
 }
@@ -102,12 +102,12 @@ impl Expr {
         Expr::Entry(self.into(), key.into())
     }
 
-    /// A field that is a text, in which empty and absent mean the same.
+    /// Returns a field that is a text, in which empty and absent mean the same.
     pub(crate) fn text(self, name: &'static str) -> Expr {
         self.clone().has(name).choose(self.field(name), "")
     }
 
-    /// Whether an optional field is there and not empty.
+    /// Returns a test that an optional field exists and is not empty.
     pub(crate) fn names(self, name: &'static str) -> Expr {
         self.clone().has(name) & !self.field(name).is("")
     }
@@ -124,9 +124,9 @@ impl Expr {
         Expr::OneOf(self.into(), texts.iter().map(|text| text.as_ref().to_owned()).collect())
     }
 
-    /// Whether a part of the text matches.
+    /// Returns a test that a part of the text matches.
     pub(crate) fn matches(self, pattern: &str) -> Expr {
-        // The rules have some thirty patterns; to compile one takes as long as a hundred searches.
+        // The rules have some thirty patterns; compiling one takes as long as a hundred searches.
         static COMPILED: LazyLock<Mutex<HashMap<String, Regex>>> = LazyLock::new(Mutex::default);
         let mut compiled = COMPILED.lock().expect("nothing panics under it but a wrong pattern");
         let compile = || Regex::new(pattern).expect("the pattern of a rule");
@@ -153,7 +153,7 @@ impl Expr {
         Expr::Choose(self.into(), Box::new(one.into()), Box::new(other.into()))
     }
 
-    /// Whether it holds for a scope; `None` is an error.
+    /// Returns whether it holds for a scope; `None` is an error.
     pub(crate) fn holds<'a>(&'a self, scope: &Scope<'a, '_>) -> Option<bool> {
         match self.eval(scope)? {
             Val::Bool(holds) => Some(holds),
@@ -206,7 +206,7 @@ impl Expr {
         })
     }
 
-    /// The expression in CEL.
+    /// Returns the expression in CEL.
     pub(crate) fn cel(&self) -> String {
         match self {
             Expr::Variable(name) => (*name).to_owned(),
@@ -264,7 +264,7 @@ impl Expr {
     }
 }
 
-/// Whether one side is `wanted`; an error unless the other side decides.
+/// Returns whether one side is `wanted`; an error unless the other side decides.
 fn decided<'a>(one: &'a Expr, other: &'a Expr, scope: &Scope<'a, '_>, wanted: bool) -> Option<bool> {
     let first = one.holds(scope);
     if first == Some(wanted) {
@@ -353,13 +353,13 @@ impl Function {
     }
 }
 
-/// An address as Kubernetes takes it: not an IPv4 address written as IPv6.
+/// Returns an address as Kubernetes takes it: not an IPv4 address written as IPv6.
 fn parse_ip(text: &str) -> Option<IpAddr> {
     let is_mapped = |ip: &IpAddr| matches!(ip, IpAddr::V6(address) if address.to_ipv4_mapped().is_some());
     text.parse().ok().filter(|ip| !is_mapped(ip))
 }
 
-/// The name of a field in CEL, where some are reserved words.
+/// Returns the name of a field in CEL, where some are reserved words.
 fn escaped(name: &str) -> Cow<'_, str> {
     if name == "namespace" { "__namespace__".into() } else { name.into() }
 }

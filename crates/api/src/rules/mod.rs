@@ -1,7 +1,8 @@
-//! The rules of our kinds that need nothing but the object and its state before: stated once, as data.
+//! The rules of Signpost's kinds that depend only on the object and its former state: defined once, as data.
 //!
-//! Our server evaluates a rule ([`check`]); the CustomResourceDefinitions print it as CEL ([`declare`]). A test puts the same
-//! objects to both. The rules of a kind are in its file below `kinds`. What CEL cannot see is checked in Rust alone:
+//! Signpost's server evaluates a rule ([`check`]); the CustomResourceDefinitions print it as CEL ([`declare`]). A test compares
+//! both on the same objects. The rules of a kind are in its file below `kinds`. Checks that are impossible in CEL are in Rust
+//! only:
 //!
 //! | kind | in Rust alone | where |
 //! |---|---|---|
@@ -9,13 +10,13 @@
 //! | Router | `dns` is not the name of a name server | `kinds/router.rs`, `dns_fault` |
 //! | Router | zones do not overlap; a Router with Routes stays | `kinds/router.rs`, `before_commit` |
 //! | Route | the host is its own name on a Router: it begins with the namespace | `kinds/route.rs`, `wished_host_fault` |
-//! | Route | hosts in our zones, labels of other namespaces, moves, the status | `kinds/route.rs`, `before_commit` |
+//! | Route | hosts in zones of the platform, labels of other namespaces, moves, the status | `kinds/route.rs`, `before_commit` |
 //! | RouteBinding | `routeNamespace` is the object's own namespace | `kinds/route_binding.rs` |
 //! | RouteBinding | Route, Router, label and leader match the binding | `kinds/route_binding.rs`, `before_commit` |
 //! | NameClaim | the name of a claim on a host is a hash | `kinds/name_claim.rs`, `name_fault` |
 //! | NameClaim | a quarantine has passed, by the clock | `kinds/name_claim.rs`, `takeover_fault` |
 //! | NameClaim | hosts of two namespaces do not overlap; a held claim stays | `kinds/name_claim.rs`, `before_commit` |
-//! | DeletionHold | who may decide, and change which entries | `kinds/deletion_hold.rs` |
+//! | DeletionHold | permission to decide, and to change entries | `kinds/deletion_hold.rs` |
 //!
 //! On an update, a fault that the object had before, at the same value, is ignored. Other fields of an object that an earlier
 //! version stored can thus be changed. A cluster does the same ("ratcheting").
@@ -29,21 +30,21 @@ use signpost_apiserver::schema::structural::at;
 use self::expr::{Expr, Quantity, Scope, Val, old, this};
 use crate::names::Shape;
 
-/// A rule: an expression that holds for every value at a place of an object.
+/// A rule: an expression that must hold for every value at a place of an object.
 #[derive(Debug, Clone)]
 pub(crate) struct Rule {
-    /// Such as `spec.addresses[].ip`.
+    /// The place of the values, such as `spec.addresses[].ip`.
     pub(crate) place: String,
     pub(crate) test: Expr,
     reason: Reason,
     message: String,
-    /// The field below the place that the fault is at.
+    /// The field below the place that a fault names.
     field: Option<&'static str>,
-    /// The list below the place whose items the test is about, its variable, and the field of the item that the fault is at.
+    /// The list below the place whose items the test checks, its variable, and the field of the item that a fault names.
     each: Option<(&'static str, &'static str, &'static str)>,
-    /// Whether our server has a stricter rule in its place.
+    /// Whether Signpost's server has a stricter rule instead.
     cluster_only: bool,
-    /// Whether the test compares with the object before.
+    /// Whether the test compares with the former object.
     compares: bool,
 }
 
@@ -53,7 +54,7 @@ enum Reason {
     Required,
     Forbidden,
     Duplicate,
-    /// In octets.
+    /// The value is longer than this number of octets.
     TooLong(u64),
 }
 
@@ -72,12 +73,12 @@ impl Rule {
         }
     }
 
-    /// The fault is at this field below the place.
+    /// Makes faults name this field below the place.
     pub(crate) fn about(self, field: &'static str) -> Rule {
         Rule { field: Some(field), ..self }
     }
 
-    /// The test is about each item of the list `field` (the place itself if it is empty), and the fault at a field of the item.
+    /// Applies the test to each item of the list `list` (the place itself if it is empty); faults name the field of the item.
     pub(crate) fn each(self, list: &'static str, variable: &'static str, field: &'static str) -> Rule {
         Rule { each: Some((list, variable, field)), field: Some(list).filter(|list| !list.is_empty()), ..self }
     }
@@ -98,12 +99,12 @@ impl Rule {
         Rule { reason: Reason::TooLong(octets_max), ..self }
     }
 
-    /// Our server has a stricter rule.
+    /// Restricts the rule to clusters: Signpost's server has a stricter one.
     pub(crate) fn in_clusters(self) -> Rule {
         Rule { cluster_only: true, ..self }
     }
 
-    /// The rule in CEL.
+    /// Returns the rule in CEL.
     pub(crate) fn cel(&self) -> String {
         let Some((list, variable, _)) = self.each else { return self.test.cel() };
         let all = |list: Expr| list.items(Quantity::All, variable, self.test.clone());
@@ -123,13 +124,13 @@ impl Rule {
         }
     }
 
-    /// The faults of one value at the place.
+    /// Adds the faults of one value at the place.
     fn faults_at<'a>(&'a self, path: &str, node: &'a Value, before: Option<&'a Value>, faults: &mut Vec<Fault<'a>>) {
         let before = before.map(|before| Scope { name: "oldSelf", value: Val::of(before), outer: None });
         let scope = Scope { name: "self", value: Val::of(node), outer: before.as_ref() };
         let mut fault = |path: String, value| faults.push(Fault { cause: self.cause(path, value), value });
         let Some((list, variable, field)) = self.each else {
-            // An error is a fault of the schema, which reports it: with the right types and fields no rule has one.
+            // An error is a fault of the schema, which reports it: with correct types and fields, no rule fails to evaluate.
             if self.test.holds(&scope) == Some(false) {
                 let field = self.field.unwrap_or_default();
                 fault(joined(path, field), below(node, field));
@@ -141,7 +142,7 @@ impl Rule {
             let scope = Scope { name: variable, value: Val::of(item), outer: Some(&scope) };
             self.test.holds(&scope) == Some(false)
         });
-        // Of items that are the same, the first is good.
+        // Of equal items, the first is valid.
         for (index, item) in broken.skip(usize::from(self.reason == Reason::Duplicate)) {
             fault(joined(&format!("{}[{index}]", joined(path, list)), field), below(item, field));
         }
@@ -156,7 +157,7 @@ impl Rule {
             }
             return;
         }
-        // Items of a list are not known again after a change, so that no rule about them compares.
+        // Items of a list cannot be matched after a change, so no rule about them compares.
         let mut values = vec![(String::new(), object)];
         for part in self.place.split('.').filter(|part| !part.is_empty()) {
             let name = part.trim_end_matches("[]");
@@ -192,12 +193,12 @@ fn joined(path: &str, field: &str) -> String {
     }
 }
 
-/// The value of a field, such as `metadata.name`.
+/// Returns the value of a field, such as `metadata.name`.
 fn below<'a>(value: &'a Value, field: &str) -> &'a Value {
     field.split('.').filter(|name| !name.is_empty()).fold(value, |value, name| &value[name])
 }
 
-/// The faults of an object: of each field the first. `before` is the object as stored if it is an update.
+/// Returns the faults of an object: of each field the first. `before` is the object as stored if it is an update.
 pub(crate) fn check(rules: &[Rule], before: Option<&Value>, object: &Value) -> Vec<Cause> {
     let mut faults = Vec::new();
     rules.iter().filter(|rule| !rule.cluster_only).for_each(|rule| rule.faults(before, object, &mut faults));
@@ -213,7 +214,7 @@ pub(crate) fn check(rules: &[Rule], before: Option<&Value>, object: &Value) -> V
     causes
 }
 
-/// Adds the causes at fields that have none yet.
+/// Adds the causes at fields without a cause.
 pub(crate) fn add(causes: &mut Vec<Cause>, more: impl IntoIterator<Item = Cause>) {
     for cause in more {
         if causes.iter().all(|known| known.field != cause.field) {
@@ -263,14 +264,14 @@ pub(crate) fn shape(
     rules.collect()
 }
 
-/// That these required fields of `spec` do not change.
+/// Returns rules that these required fields of `spec` do not change.
 pub(crate) fn immutable(fields: &[&'static str], message: &'static str) -> Vec<Rule> {
     let rule =
         |field: &&'static str| Rule::new("spec", this().field(field).is(old().field(field)), message).about(field);
     fields.iter().map(rule).collect()
 }
 
-/// That these required texts are not empty.
+/// Returns rules that these required texts are not empty.
 pub(crate) fn not_empty(places: &[&str], message: &str) -> Vec<Rule> {
     places.iter().map(|place| Rule::new(*place, !this().is(""), message).required()).collect()
 }

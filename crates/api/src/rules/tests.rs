@@ -1,4 +1,4 @@
-//! The rules in both languages: what is evaluated here, and what is printed for a cluster, find the same.
+//! Tests that the evaluation in Rust and the rules printed for a cluster find the same faults.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -31,7 +31,7 @@ static CASES: LazyLock<Value> = LazyLock::new(|| {
     cases
 });
 
-/// Makes the long texts.
+/// Generates the long texts.
 fn expand(value: &mut Value) {
     if let [Value::String(text), Value::Number(times), Value::String(end)] =
         value["repeat"].as_array().map_or(&[][..], Vec::as_slice)
@@ -46,7 +46,7 @@ fn expand(value: &mut Value) {
     }
 }
 
-/// Every field of a good object with every value; null leaves it out.
+/// Returns every field of a good object with every value; null leaves it out.
 fn changes(case: &str) -> Vec<Change> {
     let pools = &CASES["pools"];
     let list = |values: &Value| values.as_array().expect("a list").clone();
@@ -109,7 +109,7 @@ fn the_rules_find_the_same_in_both_languages() {
             for change in &changes {
                 compare(Some(&good), &changed(case, std::slice::from_ref(change)));
             }
-            // Several changes at once, before and after.
+            // Several simultaneous changes, before and after.
             let some = || subsequence(changes.clone(), 0..4.min(changes.len()));
             let objects = (proptest::option::of(some()), some());
             let mut runner = TestRunner::new(Config { cases: 16, failure_persistence: None, ..Config::default() });
@@ -132,7 +132,7 @@ fn every_rule_compiles_at_its_place_and_is_cheap() {
         let mut all = 0_u64;
         for rule in rules_of(kind, Some(DOMAIN)) {
             let (place, text) = (&rule.place, rule.cel());
-            // With a margin, since the estimate of another version may be another one.
+            // With a margin, because the estimate of another version can differ.
             let cost = cost::cost(&definition, place, &text);
             assert!(cost <= cost::RULE_MAX / 2, "{kind} {place}: {text} costs {cost}");
             all = all.saturating_add(cost);

@@ -30,7 +30,7 @@ async fn start(policy: Policy) -> Audited {
 }
 
 impl Audited {
-    /// The events, when there are as many as are expected.
+    /// Returns the events, when there are as many as are expected.
     async fn events(&self, count: u64) -> Vec<Value> {
         let written = async {
             while self.audit.log().counts().written < count {

@@ -86,7 +86,7 @@ impl Key {
         format!("{message}.{}", BASE64URL_NOPAD.encode(&self.sign(message.as_bytes())))
     }
 
-    /// A good token.
+    /// Returns a good token.
     fn good(&self, id: &str) -> String {
         self.token(&json!({"alg": self.algorithm(), "kid": id}), &claims(json!({})))
     }
@@ -137,7 +137,7 @@ async fn ask(authenticator: &Authenticator, token: &str) -> Result<Sender, u16> 
     authenticator.authenticate(&request.into_parts().0).await.map_err(|error| error.code)
 }
 
-/// A key set in a file.
+/// Returns a key set in a file.
 fn file(set: &Value) -> (tempfile::TempDir, Source) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("keys.json");

@@ -1,4 +1,4 @@
-//! kube-rs: the client through which our own loops speak, and users' controllers. Every test runs twice: against the server's
+//! kube-rs: the client through which Signpost's own loops speak, and users' controllers. Every test runs twice: against the server's
 //! own service in this process, and over TLS with a token.
 
 use std::sync::Arc;

@@ -14,7 +14,7 @@ async fn send(server: &Server, token: &str, method: &str, path: &str, body: Body
     server.api.router().oneshot(request).await.expect("routers do not fail")
 }
 
-/// A body that never arrives.
+/// Returns a body that never arrives.
 fn nothing() -> Body {
     Body::from_stream(futures::stream::pending::<Result<Bytes, std::convert::Infallible>>())
 }

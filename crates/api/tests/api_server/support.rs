@@ -207,7 +207,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// The next line; `None` at the end of the stream.
+    /// Returns the next line; `None` at the end of the stream.
     pub async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some((line, rest)) = self.rest.split_once('\n') {
@@ -220,7 +220,7 @@ impl Watch {
         }
     }
 
-    /// The next line as `TYPE name`.
+    /// Returns the next line as `TYPE name`.
     pub async fn reported(&mut self) -> String {
         let line = self.next().await.expect("a line");
         format!(
@@ -230,7 +230,7 @@ impl Watch {
         )
     }
 
-    /// Whether nothing comes for a little while.
+    /// Returns whether nothing comes for a little while.
     pub async fn is_silent(&mut self) -> bool {
         self.rest.is_empty() && tokio::time::timeout(Duration::from_millis(150), self.stream.next()).await.is_err()
     }

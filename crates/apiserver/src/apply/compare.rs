@@ -140,7 +140,7 @@ mod tests {
     use super::super::vectors::{any_value, kind};
     use super::*;
 
-    /// Every field of a value by its path, with its value if it is one.
+    /// Lists every field of a value by its path, with its value if it is a leaf.
     fn flat(
         schema: Option<&Node>,
         value: &Value,
@@ -168,7 +168,7 @@ mod tests {
         found.insert(path.to_vec(), itself);
     }
 
-    /// The same by way of all paths of both versions.
+    /// Returns the same by way of all paths of both versions.
     fn by_paths(schema: &Node, old: &Value, new: &Value) -> Changes {
         let (mut before, mut after) = (BTreeMap::new(), BTreeMap::new());
         flat(Some(schema), old, &[], &mut before);

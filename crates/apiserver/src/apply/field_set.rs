@@ -1,8 +1,8 @@
 //! Sets of fields, and their encoding as FieldsV1.
 //!
-//! A set is a tree along the structure of an object. A node can be a member itself (`.` in the encoding) and have children;
-//! a leaf is always a member. Elements of a path are fields by name (`f:`), items of a list by their key fields (`k:`) or
-//! their value (`v:`), and, never made here but understood, by index (`i:`). In the encoding a leaf is `{}`, never
+//! A set is a tree along the structure of an object. A node can be a member itself (`.` in the encoding) and have children; a
+//! leaf is always a member. Elements of a path are fields by name (`f:`), items of a list by their key fields (`k:`) or their
+//! value (`v:`), and items by index (`i:`), which this code reads but never writes. In the encoding, a leaf is `{}`, never
 //! `{".":{}}`.
 
 use std::collections::BTreeMap;
@@ -28,13 +28,13 @@ pub enum Element {
 }
 
 impl Element {
-    /// The item of a list-map with these key fields.
+    /// Returns the item of a list-map with these key fields.
     pub fn key(fields: &Map<String, Value>) -> Self {
         let sorted: BTreeMap<&String, &Value> = fields.iter().collect();
         Element::Key(serde_json::to_string(&sorted).expect("a map with names is JSON"))
     }
 
-    /// The item of a list-set with this value.
+    /// Returns the item of a list-set with this value.
     pub fn value(value: &Value) -> Self {
         Element::Value(value.to_string())
     }
@@ -91,12 +91,12 @@ struct Node {
 }
 
 impl FieldSet {
-    /// Whether nothing is in it.
+    /// Returns whether nothing is in it.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
 
-    /// Adds the field at `path`; an empty path is the object itself, which is never a member.
+    /// Adds the field at `path`; an empty path means the object itself, which is never a member.
     pub fn insert(&mut self, path: &[Element]) {
         let Some((first, rest)) = path.split_first() else { return };
         let node = self.nodes.entry(first.clone()).or_default();
@@ -106,14 +106,14 @@ impl FieldSet {
         }
     }
 
-    /// Adds the field directly below, by `element`, and what is below that, if there is anything to add.
+    /// Adds the field directly below, by `element`, and its contents, unless both are empty.
     pub(super) fn put(&mut self, element: impl Fn() -> Element, member: bool, children: FieldSet) {
         if member || !children.is_empty() {
             self.nodes.insert(element(), Node { member, children });
         }
     }
 
-    /// The set of these paths of plain fields, such as `["metadata", "name"]`.
+    /// Returns the set of these paths of plain fields, such as `["metadata", "name"]`.
     pub fn of_fields(paths: &[&[&str]]) -> Self {
         let mut set = FieldSet::default();
         for path in paths {
@@ -123,17 +123,17 @@ impl FieldSet {
         set
     }
 
-    /// Whether the field directly below, by `element`, is a member.
+    /// Returns whether the field directly below, by `element`, is a member.
     pub fn has(&self, element: &Element) -> bool {
         self.nodes.get(element).is_some_and(|node| node.member)
     }
 
-    /// The members below `element`.
+    /// Returns the members below `element`.
     pub fn below(&self, element: &Element) -> Option<&FieldSet> {
         self.nodes.get(element).map(|node| &node.children).filter(|children| !children.is_empty())
     }
 
-    /// Members of either.
+    /// Returns the members of either set.
     #[must_use]
     pub fn union(&self, other: &FieldSet) -> FieldSet {
         let mut both = self.clone();
@@ -155,7 +155,7 @@ impl FieldSet {
         }
     }
 
-    /// Members of both.
+    /// Returns the members of both sets.
     #[must_use]
     pub fn intersection(&self, other: &FieldSet) -> FieldSet {
         let nodes = self.nodes.iter().filter_map(|(element, ours)| {
@@ -167,7 +167,7 @@ impl FieldSet {
         FieldSet { nodes: nodes.collect() }
     }
 
-    /// Members that are not members of `other`; what is below a member of `other` stays.
+    /// Returns the members that are not members of `other`; members below a member of `other` stay.
     #[must_use]
     pub fn difference(&self, other: &FieldSet) -> FieldSet {
         let mut left = self.clone();
@@ -175,7 +175,7 @@ impl FieldSet {
         left
     }
 
-    /// Takes out the members of `other`; what is below one of them stays.
+    /// Removes the members of `other`; members below one of them stay.
     pub fn subtract(&mut self, other: &FieldSet) {
         self.reduce(other, |ours, theirs| {
             ours.member &= !theirs.member;
@@ -183,7 +183,7 @@ impl FieldSet {
         });
     }
 
-    /// Takes out the members of `other`, and what is below them.
+    /// Removes the members of `other`, and all members below them.
     pub fn cut(&mut self, other: &FieldSet) {
         self.reduce(other, |ours, theirs| match theirs.member {
             true => *ours = Node::default(),
@@ -201,7 +201,7 @@ impl FieldSet {
         }
     }
 
-    /// The set in which also each field is a member that the schema declares by name and that has members below.
+    /// Returns the set in which also each field is a member that the schema declares by name and that has members below.
     #[must_use]
     pub fn with_containers(&self, schema: Option<&Schema>, step: Step) -> FieldSet {
         let nodes = self.nodes.iter().map(|(element, node)| {
@@ -212,7 +212,7 @@ impl FieldSet {
         FieldSet { nodes: nodes.collect() }
     }
 
-    /// Takes the members of this set out of an encoded one, as [`FieldSet::difference`] does. `None` if that is none.
+    /// Removes the members of this set from an encoded one, like [`FieldSet::difference`]. `None` if the encoding is invalid.
     pub(super) fn take_from(&self, encoded: &mut Map<String, Value>) -> Option<()> {
         for (element, node) in &self.nodes {
             let element = element.encode();
@@ -229,7 +229,7 @@ impl FieldSet {
         Some(())
     }
 
-    /// Adds the members of this set to an encoded one, as [`FieldSet::absorb`] does. `None` if that is none.
+    /// Adds the members of this set to an encoded one, like [`FieldSet::absorb`]. `None` if the encoding is invalid.
     pub(super) fn add_to(&self, encoded: &mut Map<String, Value>) -> Option<()> {
         for (element, node) in &self.nodes {
             let theirs = match encoded.entry(element.encode()) {
@@ -248,8 +248,8 @@ impl FieldSet {
         Some(())
     }
 
-    /// Every member's path as text, such as `.spec.to[name="n1"].weight`. At each level the members come first, then what is
-    /// below them, as Kubernetes lists them.
+    /// Returns every member's path as text, such as `.spec.to[name="n1"].weight`. At each level the members come first, then what
+    /// is below them, as Kubernetes lists them.
     pub fn paths(&self) -> Vec<String> {
         let mut found = Vec::new();
         self.collect_paths("", &mut found);
@@ -264,7 +264,7 @@ impl FieldSet {
         }
     }
 
-    /// The encoding as FieldsV1.
+    /// Returns the encoding as FieldsV1.
     pub fn encode(&self) -> Value {
         let mut object = Map::new();
         for (element, node) in &self.nodes {
@@ -273,7 +273,7 @@ impl FieldSet {
         Value::Object(object)
     }
 
-    /// Reads FieldsV1; `None` if it is none.
+    /// Decodes FieldsV1; `None` if it is invalid.
     pub fn decode(value: &Value) -> Option<FieldSet> {
         let mut set = FieldSet::default();
         for (name, inner) in value.as_object()? {
@@ -322,7 +322,7 @@ mod tests {
         ] {
             assert_eq!(set(encoded.clone()).encode(), encoded);
         }
-        // A leaf is `{}`; `.` alone is understood, and not written.
+        // A leaf is `{}`; a lone `.` is accepted, but never written.
         assert_eq!(set(json!({"f:a": {".": {}}})).encode(), json!({"f:a": {}}));
         for bad in
             [json!([]), json!({"x:a": {}}), json!({"f:a": 1}), json!({"k:{": {}}), json!({"i:x": {}}), json!({"a": {}})]

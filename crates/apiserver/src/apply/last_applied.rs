@@ -31,7 +31,7 @@ fn still_as_applied(schema: &Node, live: &Value) -> Option<FieldSet> {
     Some(set.difference(&changes.modified).difference(&changes.added).difference(&changes.removed))
 }
 
-/// Writes the applied configuration into the annotation, if the object has it: a user may go back to client-side apply.
+/// Writes the applied configuration into the annotation, if the object has it: a user can then return to client-side apply.
 pub(super) fn keep_up(result: &mut Value, config: &Value) {
     let Some(annotation) = result.pointer_mut("/metadata/annotations").and_then(|all| all.get_mut(ANNOTATION)) else {
         return;

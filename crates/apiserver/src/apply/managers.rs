@@ -1,4 +1,4 @@
-//! `metadata.managedFields`: who owns which fields, as stored in the object.
+//! `metadata.managedFields`: the ownership of fields, as stored in the object.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -12,9 +12,9 @@ use crate::json_scan::present;
 /// The maximum number of distinct managers that only update (PUT, patch), as in Kubernetes. Applying managers are not limited:
 /// each needs its own set to find the fields that it has dropped.
 pub(super) const UPDATERS_MAX: usize = 10;
-/// The manager into which the oldest updaters are folded.
+/// The manager into which the oldest updaters are merged.
 const ANCIENT: &str = "ancient-changes";
-/// Longest name of a manager in octets, as in Kubernetes.
+/// The maximum length of a manager's name in octets, as in Kubernetes.
 const NAME_OCTETS_MAX: usize = 128;
 
 /// The operation of a manager. The order is that of the encoding.
@@ -138,7 +138,7 @@ impl Managers {
         Some(Managers(managers))
     }
 
-    /// Writes them into the object, those without fields left out.
+    /// Writes the managers into the object, except those without fields.
     pub(super) fn encode_into(&self, object: &mut Value) {
         let mut owners: Vec<(&Manager, &Owned)> = self.0.iter().filter(|(_, owned)| !owned.set.is_empty()).collect();
         owners.sort_by_key(|(manager, owned)| {
@@ -166,7 +166,7 @@ impl Managers {
         set_entries(object, entries);
     }
 
-    /// Takes these fields from every manager but `except`.
+    /// Removes these fields from every manager except `except`.
     pub(super) fn take(&mut self, fields: &FieldSet, except: Option<&Manager>) {
         for (_, owned) in self.0.iter_mut().filter(|(manager, _)| Some(*manager) != except) {
             owned.set.subtract(fields);
@@ -174,7 +174,7 @@ impl Managers {
         self.0.retain(|_, owned| !owned.set.is_empty());
     }
 
-    /// Folds the oldest updating managers into one while there are too many, for each API version.
+    /// Merges the oldest updating managers into one while there are too many, for each API version.
     pub(super) fn fold_oldest(&mut self) {
         let mut updaters: Vec<Manager> =
             self.0.keys().filter(|manager| manager.operation == Operation::Update).cloned().collect();
@@ -207,7 +207,7 @@ impl Managers {
     }
 }
 
-/// A time as an entry holds it: whole seconds.
+/// Returns a time as an entry holds it: whole seconds.
 pub(super) fn seconds_text(time: Timestamp) -> String {
     Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
 }

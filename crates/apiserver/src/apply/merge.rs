@@ -1,4 +1,4 @@
-//! Putting an applied configuration into an object, and taking fields out of it.
+//! Merges an applied configuration into an object, and removes fields from it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use super::field_set::{Element, FieldSet};
 use super::structure::{Shape, field, identity, items, shape};
 use crate::schema::Node;
 
-/// `live` with `config` put into it: objects and lists with identities merge, all else is replaced.
+/// Merges `config` into `live`: objects and lists with identities merge, and all other values are replaced.
 pub(super) fn merge(schema: Option<&Node>, live: &Value, config: &Value) -> Value {
     match (shape(schema, live), shape(schema, config)) {
         (Shape::Object(ours), Shape::Object(theirs)) => {
@@ -27,8 +27,8 @@ pub(super) fn merge(schema: Option<&Node>, live: &Value, config: &Value) -> Valu
     }
 }
 
-/// Items of both lists. Those of `config` keep their order among themselves, so that who applies a list finds it in the
-/// order it was written; items of `live` alone stay between the same neighbours where that is possible.
+/// Merges the items of both lists. Those of `config` keep their relative order, so that the result has the applied order; items
+/// of `live` alone stay between the same neighbors where possible.
 fn merge_lists(schema: Option<&Node>, live: &[Value], config: &[Value]) -> Vec<Value> {
     // Items without an identity lack a key field. They are kept unchanged, and validation reports them.
     let elements =
@@ -46,16 +46,16 @@ fn merge_lists(schema: Option<&Node>, live: &[Value], config: &[Value]) -> Vec<V
     while left < live.len() || right < config.len() {
         if left < live.len() {
             match &live_elements[left] {
-                // The item that both have and that is due: taken below, from the right side, in the same round.
+                // The next item is in both: it is taken below, from the right side, in the same round.
                 Some(element) if right < config.len() && config_elements[right].as_ref() == Some(element) => left += 1,
-                // An item that both have: skipped here, it comes with the right side.
+                // An item in both: skipped here, because it comes with the right side.
                 Some(element) if of_config.contains(element) => {
                     let due = next_shared == Some(element);
                     if !due || right >= config.len() || done.contains(element) {
                         left += 1;
                         continue;
                     }
-                    // It is due, but items of the right side alone come first.
+                    // It is next, but items of the right side alone come first.
                 }
                 // An item of the left side alone.
                 _ => {
@@ -83,8 +83,7 @@ fn merge_lists(schema: Option<&Node>, live: &[Value], config: &[Value]) -> Vec<V
     merged
 }
 
-/// `value` without the members of `set`. In the place of an object or a list that loses everything comes `emptied`, if
-/// anything.
+/// Returns `value` without the members of `set`. An object or a list that loses everything is replaced by `emptied`, if given.
 pub(super) fn remove(schema: Option<&Node>, value: &Value, set: &FieldSet, emptied: Option<&Value>) -> Option<Value> {
     match shape(schema, value) {
         Shape::Leaf => Some(value.clone()),
@@ -160,7 +159,7 @@ mod tests {
         }
     }
 
-    /// A set as a list in any order.
+    /// Compares a set as a list in any order.
     trait Shuffled: Strategy {
         fn prop_shuffle_vec(self) -> BoxedStrategy<Vec<i64>>;
     }

@@ -40,12 +40,12 @@ pub use update::track_update;
 /// The manager that the server adds for the existing fields at the first apply to an object without managed fields.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
-/// Server-side apply: merges `config` into `live` (`None`: the object is not there) and returns the object as it will be,
-/// `metadata.managedFields` included, without new defaults. The result equals `live` where nothing changes. A conflict is 409
-/// with a cause for each field and owner.
+/// Runs a server-side apply: merges `config` into `live` (`None`: the object does not exist) and returns the resulting object,
+/// including `metadata.managedFields`, without new defaults. If nothing changes, the result equals `live`. A conflict is 409 with
+/// a cause for each field and owner.
 ///
-/// `config` must be pruned already. With `subresource` `status` only its status counts, without it all but the status.
-/// `metadata` that the server sets is ignored; a precondition in it is for the caller to check.
+/// `config` must be pruned already. With `subresource` `status`, only its status applies; without it, everything except the
+/// status. `metadata` that the server sets is ignored; the caller must check a precondition in it.
 pub fn server_side_apply(
     kind: &Kind,
     live: Option<&Value>,
@@ -119,7 +119,7 @@ struct Request<'a> {
 type Conflicts = Vec<(Manager, FieldSet)>;
 
 impl Request<'_> {
-    /// The object and its managers after the apply.
+    /// Returns the object and its managers after the apply.
     fn apply(&self, live: &Value, managers: &Managers, force: bool) -> Result<(Value, Managers), Conflicts> {
         let schema: Option<&Node> = Some(&self.kind.schema);
         let live = without_managed_fields(live);
@@ -151,7 +151,7 @@ impl Request<'_> {
 
         if let Some(mine) = managers.0.get_mut(&me) {
             mine.set = tracked(self.kind, std::mem::take(&mut mine.set), self.subresource);
-            // As in Kubernetes, only a change of the object moves the time: who applies what is already there has none.
+            // As in Kubernetes, only a change of the object updates the time, so a repeated apply does not.
             mine.time = match result == live {
                 true => before.and_then(|before| before.time),
                 false => Some(self.now),
@@ -160,7 +160,7 @@ impl Request<'_> {
         Ok((result, managers))
     }
 
-    /// The invented owner of all that is in an object without managers.
+    /// Returns the invented owner of all that is in an object without managers.
     fn owner_of_what_was_there(&self, live: &Value) -> Option<(Manager, Owned)> {
         let api_version = self.kind.api_version();
         let changes = compare::compare(&self.kind.schema, &json!({}), &without_managed_fields(live));
@@ -180,7 +180,7 @@ fn prune(schema: Option<&Node>, merged: &Value, before: &FieldSet, managers: &Ma
     // The fields that remain after a set is removed. A container that loses everything still exists at this stage.
     let left = |set: &FieldSet| fields_of(&merge::remove(schema, merged, set, Some(&Value::Null)).unwrap_or_default());
 
-    // The metadata itself never goes, whether or not the configuration names the object again.
+    // The metadata itself is never removed, even if the configuration does not name the object again.
     let before = complete(before).difference(&SERVERS_OWN);
     let all = fields_of(merged);
     let owned = managers.0.values().fold(FieldSet::default(), |mut all, owned| {
@@ -193,7 +193,7 @@ fn prune(schema: Option<&Node>, merged: &Value, before: &FieldSet, managers: &Ma
     merge::remove(schema, merged, &gone, None).unwrap_or_else(|| Value::Object(Map::new()))
 }
 
-/// The part of a configuration that an apply is about.
+/// Returns the part of a configuration that an apply is about.
 fn own_part(kind: &Kind, mut config: Value, subresource: Option<&str>) -> Value {
     // A null has no meaning here: to give up a field, leave it out.
     drop_nulls(&kind.schema, &mut config);

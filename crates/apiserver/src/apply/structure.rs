@@ -21,7 +21,7 @@ pub(super) enum Shape<'a> {
     List(&'a [Value]),
 }
 
-/// The structure of `value` under its schema; `None`: there is no schema here.
+/// Returns the structure of `value` under its schema; `None`: there is no schema here.
 pub(super) fn shape<'a>(schema: Option<&Node>, value: &'a Value) -> Shape<'a> {
     match value {
         Value::Object(fields) => match schema {
@@ -34,7 +34,7 @@ pub(super) fn shape<'a>(schema: Option<&Node>, value: &'a Value) -> Shape<'a> {
     }
 }
 
-/// The schema of a field, and whether it is declared by name.
+/// Returns the schema of a field, and whether it is declared by name.
 pub(super) fn field<'a>(schema: Option<&'a Node>, name: &str) -> (Option<&'a Node>, bool) {
     let Some(schema) = schema else { return (None, false) };
     let inner = schema.field(name);
@@ -42,12 +42,12 @@ pub(super) fn field<'a>(schema: Option<&'a Node>, name: &str) -> (Option<&'a Nod
     (inner.filter(|inner| !inner.preserves_unknown || inner.has_properties()), schema.property(name).is_some())
 }
 
-/// The schema of a list's items.
+/// Returns the schema of a list's items.
 pub(super) fn items(schema: Option<&Node>) -> Option<&Node> {
     schema.and_then(|schema| schema.items.as_deref())
 }
 
-/// The identity of a list's item; `None` if it lacks a key field, which validation refuses later.
+/// Returns the identity of a list's item; `None` if it lacks a key field, which validation refuses later.
 pub(super) fn identity(schema: Option<&Node>, item: &Value) -> Option<Element> {
     let schema = schema?;
     match &schema.list {

@@ -37,7 +37,7 @@ pub fn track_update(
     }
 }
 
-/// The fields that every object of a built-in kind has in Kubernetes, if only empty, so that no write makes them.
+/// The fields that every object of a built-in kind has in Kubernetes, even if they are empty, so that no write adds them.
 const STRUCTS: [&str; 4] = ["spec", "status", "source", "deprecatedSource"];
 
 /// A write that is not an apply.
@@ -62,7 +62,7 @@ impl Changed {
 }
 
 impl Update<'_> {
-    /// A create without field sets of the client's own. `None`: it is no such one, and nothing was done.
+    /// Tracks a create without field sets from the client. `None`: the write is of another type, and nothing was done.
     fn create(&self, new: &mut Value) -> Option<()> {
         if self.subresource.is_some() || !is_nothing(&new["metadata"]["managedFields"]) {
             return None;
@@ -73,7 +73,7 @@ impl Update<'_> {
         set_entries(new, entries)
     }
 
-    /// The fields of the new object, encoded, without those that the server sets.
+    /// Returns the fields of the new object, encoded, without those that the server sets.
     fn sent_fields(&self, new: &Value) -> Option<Map<String, Value>> {
         let schema: &Node = &self.kind.schema;
         let mut set = Map::new();
@@ -103,7 +103,8 @@ impl Update<'_> {
         Some(set)
     }
 
-    /// A change of an object whose field sets the client has left alone. `None`: it is no such one, and nothing was done.
+    /// Tracks a change of an object whose field sets the client has not modified. `None`: the write is of another type, and
+    /// nothing was done.
     fn change(&self, old: &Value, new: &mut Value) -> Option<()> {
         let stored = &old["metadata"]["managedFields"];
         let sent = &new["metadata"]["managedFields"];
@@ -111,7 +112,7 @@ impl Update<'_> {
             return None;
         }
         if stored.is_null() {
-            // An object that has no managers (they were cleared) is not tracked again before the first apply.
+            // An object without managers (they were cleared) is not tracked again before the first apply.
             schema::apply_defaults(&self.kind.schema, new);
             return set_entries(new, Vec::new());
         }
@@ -157,7 +158,7 @@ impl Update<'_> {
         set_entries(new, entries)
     }
 
-    /// The entry of this write's manager.
+    /// Returns the entry of this write's manager.
     fn entry(&self, set: Map<String, Value>) -> Value {
         present(json!({
             "manager": self.manager,
@@ -187,21 +188,21 @@ impl Update<'_> {
         tracked(self.kind, written, self.subresource)
     }
 
-    /// Reads all field sets, and writes all.
+    /// Decodes all field sets, and encodes all.
     fn anew(&self, old: Option<&Value>, new: &mut Value) {
         let mut managers = match (old, self.subresource) {
-            // No manager is changed by way of a subresource.
+            // Managers cannot be changed through a subresource.
             (Some(old), Some(_)) => Managers::of(old),
             (old, _) => Managers::of_replacement(old, new),
         };
-        // An object that has no managers (they were cleared) is not tracked again before the first apply.
+        // An object without managers (they were cleared) is not tracked again before the first apply.
         if old.is_some() && managers.0.is_empty() {
             schema::apply_defaults(&self.kind.schema, new);
             managers.encode_into(new);
             return;
         }
         let nothing = Value::Object(Map::new());
-        // What defaults make of a client's own field sets does not count.
+        // Defaults that complete a client's own field sets do not count.
         let mut plain = without_managed_fields(new);
         let changed = self.changed_fields(old.unwrap_or(&nothing), &mut plain);
         *new = plain;
@@ -220,8 +221,8 @@ impl Update<'_> {
     }
 }
 
-/// Returns the encoded fields of a value that was sent as a part of a new object, without the given names. `None`: use
-/// [`Update::anew`].
+/// Returns the fields of a value that was sent as a part of a new object, encoded, except those with the given names. `None`:
+/// this fast path does not support the value.
 fn encoded_fields(schema: Option<&Node>, value: &Value, without: &[&str]) -> Option<Map<String, Value>> {
     let mut set = Map::new();
     match shape(schema, value) {
@@ -256,7 +257,7 @@ fn member(mut inner: Map<String, Value>) -> Value {
     Value::Object(inner)
 }
 
-/// Whether there are no field sets.
+/// Returns whether there are no field sets.
 fn is_nothing(entries: &Value) -> bool {
     entries.is_null() || entries.as_array().is_some_and(Vec::is_empty)
 }

@@ -1,4 +1,4 @@
-//! The behavior of server-side apply as seen on a real kube-apiserver (`vectors.yaml`): a resource whose `host` has parts,
+//! The behavior of server-side apply as observed on a real kube-apiserver (`vectors.yaml`): a resource whose `host` has parts,
 //! `opts` is atomic, `to` a list-map by name, `ports` a list-set, `extra` without a schema.
 
 use jiff::{SignedDuration, Timestamp};
@@ -126,7 +126,7 @@ impl Server {
         &self.object.as_ref().unwrap()["spec"]
     }
 
-    /// The managers with operation, subresource and fields.
+    /// Returns the managers with operation, subresource and fields.
     fn managers(&self) -> Vec<(String, Value)> {
         let entries =
             self.object.as_ref().unwrap()["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
@@ -306,7 +306,7 @@ fn kubectl_moves_from_client_side_to_server_side() {
             .unwrap();
     assert_eq!(kept_up, Server::config(changed));
 
-    // A field that another one has changed since is not forced.
+    // A field that another manager has changed since is not forced.
     let mut server = Server::new();
     let mut with_annotation = part.clone();
     with_annotation["metadata"] = json!({"annotations": {annotation: Server::config(part).to_string()}});

@@ -7,10 +7,11 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-/// Events per second that a bucket regains, and events that a full bucket holds.
+/// The events per second that a bucket regains, and the capacity of a bucket.
 const PER_SECOND: f64 = 10.0;
 const AT_ONCE: f64 = 100.0;
-/// Users with a bucket of their own. One takes about 150 bytes. Full buckets are forgotten when there are more users.
+/// The maximum number of users with their own bucket. One takes about 150 bytes. Full buckets are dropped when there are more
+/// users.
 const USERS_MAX: usize = 4_096;
 
 /// The buckets of all users.
@@ -22,13 +23,14 @@ pub(super) struct Limits {
 
 #[derive(Default)]
 struct Bucket {
-    /// Events taken and not regained yet.
+    /// The events taken and not regained yet.
     taken: f64,
     at: Option<Instant>,
 }
 
 impl Limits {
-    /// Whether there is room for an event of `user`, which is `None` for a sender without credentials. If so, the event counts.
+    /// Returns whether there is room for an event of `user`, which is `None` for a sender without credentials. If so, the event
+    /// counts.
     pub(super) fn take(&mut self, user: Option<&str>, now: Instant) -> bool {
         let Some(user) = user else { return self.strangers.take(now) };
         if !self.users.contains_key(user) {

@@ -29,7 +29,7 @@ const QUEUE_OCTETS_MAX: usize = 16 << 20;
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(10);
 /// The wait for further lines after an idle phase. Each wakeup of the writer costs as much as formatting ten lines.
 const GATHER: Duration = Duration::from_millis(2);
-/// The end of the name of a file that leaves the log.
+/// The suffix of a file that leaves the log.
 const LEAVING: &str = "leaving";
 /// The interval at which the writer checks for a request to reopen the file.
 const WAKE_INTERVAL: Duration = Duration::from_millis(250);
@@ -69,7 +69,7 @@ struct Shared {
     reopen: AtomicBool,
 }
 
-/// A log that is written in the background. Dropping it ends the writer, which writes what waits first.
+/// A log that is written in the background. Dropping it stops the writer after it has written the queue.
 pub struct Log {
     sender: Option<SyncSender<Vec<u8>>>,
     shared: Arc<Shared>,
@@ -77,7 +77,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// Opens the file, made with mode 0600 if it is not there, and begins to write.
+    /// Opens the file, with mode 0600 if it is new, and starts the writer.
     pub fn open(path: &Path, bounds: Bounds) -> io::Result<Log> {
         let files = Files::open(path, bounds)?;
         let shared = Arc::new(Shared::default());
@@ -87,7 +87,7 @@ impl Log {
         Ok(Log { sender: Some(sender), shared, writer: Some(writer) })
     }
 
-    /// Hands over a line, newline included; at once, or it is lost.
+    /// Queues a line, including its newline, without waiting; if the queue is full, the line is lost.
     pub fn write(&self, line: Vec<u8>) {
         let octets = line.len();
         let waiting = self.shared.waiting_octets.fetch_add(octets, Ordering::Relaxed);
@@ -99,7 +99,7 @@ impl Log {
         }
     }
 
-    /// Counts an event that was left out on purpose.
+    /// Counts an event that was omitted on purpose.
     pub fn suppress(&self) {
         self.shared.suppressed.fetch_add(1, Ordering::Relaxed);
     }
@@ -209,13 +209,13 @@ impl ErrorLogLimiter {
     }
 }
 
-/// The file being written, and those before it.
+/// The current file, and the former ones.
 struct Files {
     path: PathBuf,
     bounds: Bounds,
     file: BufWriter<File>,
     octets: u64,
-    /// Puts what leaves the log into its last file.
+    /// Moves the file that leaves the log into the last file.
     archiving: Option<std::thread::JoinHandle<()>>,
 }
 
@@ -230,7 +230,7 @@ impl Files {
         Ok(files)
     }
 
-    /// The path of a further file.
+    /// Returns the path of a further file.
     fn beside(&self, end: impl std::fmt::Display) -> PathBuf {
         let mut name = self.path.clone().into_os_string();
         name.push(format!(".{end}"));
@@ -251,7 +251,7 @@ impl Files {
         self.file.flush()
     }
 
-    /// `audit.log.1` becomes `audit.log.2`, and so on; the last but one goes into the last.
+    /// Renames `audit.log.1` to `audit.log.2`, and so on; the next to last file goes into the last one.
     fn rotate(&mut self) -> io::Result<()> {
         self.flush()?;
         self.finish();
@@ -274,7 +274,7 @@ impl Files {
         self.reopen()
     }
 
-    /// Begins to put what leaves the log into its last file.
+    /// Starts to move the file that leaves the log into the last file.
     fn archive(&mut self) -> io::Result<()> {
         let (leaving, last) = (self.beside(LEAVING), self.beside(self.bounds.files.saturating_sub(1).max(1)));
         let octets = self.bounds.octets;
@@ -282,7 +282,7 @@ impl Files {
             let kept = share::keep(&[&last, &leaving], &last, octets).and_then(|()| std::fs::remove_file(&leaving));
             if let Err(error) = kept {
                 tracing::error!(%error, "older audit events are lost: {} cannot be rewritten", last.display());
-                // The newer ones in their place: the log has its bound on a full disk, too.
+                // The newer files take their places: the log keeps its limit on a full disk, too.
                 let _ = std::fs::rename(&leaving, &last);
             }
         };
@@ -302,7 +302,7 @@ impl Files {
         let flushed = self.file.flush();
         let file = share::open(&self.path)?;
         self.octets = file.metadata()?.len();
-        // What could not be flushed stays behind with the old file.
+        // Data that could not be flushed is dropped with the old file.
         let (_old, _unwritten) =
             std::mem::replace(&mut self.file, BufWriter::with_capacity(1 << 16, file)).into_parts();
         flushed
@@ -350,7 +350,7 @@ mod tests {
                 format!("{{\"user\":{{\"username\":\"{user}\"}},\"n\":{number}}}\n").into_bytes()
             };
             let bounds = Bounds { octets: 8_000, files };
-            // A start in between: what an interrupted one left is put into its place.
+            // A start in between completes an interrupted move.
             for start in 0..3 {
                 let log = Log::open(&path, bounds).expect("opens");
                 (0..10).for_each(|number| log.write(line("quiet", start * 10 + number)));
@@ -402,7 +402,7 @@ mod tests {
 
     #[test]
     fn nobody_waits_and_what_is_lost_is_counted() {
-        // A writer that never comes: what is over the queue is lost at once.
+        // The writer never starts: lines beyond the queue are lost immediately.
         let (sender, _receiver) = sync_channel(4);
         let log = Log { sender: Some(sender), shared: Arc::default(), writer: None };
         for _ in 0..10 {

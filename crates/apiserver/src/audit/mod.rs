@@ -30,15 +30,15 @@ use crate::auth::identity::Identity;
 use crate::json_scan::present;
 use signpost_runtime::httpd::Peer;
 
-/// Longest text of the client's own in an event, in octets: path and query, user agent, a message that quotes them.
+/// The maximum length of a client's text in an event, in octets: path and query, user agent, a message that quotes them.
 const TEXT_OCTETS_MAX: usize = 2_048;
 /// The maximum number of a user's groups in an event.
 const GROUPS_MAX: usize = 64;
 
-/// Which requests are written down.
+/// The policy: which requests are recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Policy {
-    /// Writes and refusals. Left out are reviews (questions), and Leases and Events written by the process's own loops.
+    /// Writes and rejected requests, except reviews, and Leases and Events written by the process's own loops.
     Writes,
     /// Reads as well.
     All,
@@ -70,7 +70,7 @@ pub(crate) struct RequestOutcome<'a> {
     pub(crate) made: Option<&'a CreatedObject>,
 }
 
-/// The object that a create made, as an extension of the response: its name may be the server's choice.
+/// The object that a create made, as an extension of the response: the server may have chosen its name.
 #[derive(Debug, Clone)]
 pub(crate) struct CreatedObject {
     pub(crate) name: String,
@@ -79,17 +79,17 @@ pub(crate) struct CreatedObject {
 }
 
 impl Audit {
-    /// A log into `log`.
+    /// Returns a log into `log`.
     pub fn new(policy: Policy, log: Log) -> Self {
         Audit { policy, log, limits: Mutex::default() }
     }
 
-    /// The file and its numbers.
+    /// Returns the file and its numbers.
     pub fn log(&self) -> &Log {
         &self.log
     }
 
-    /// Writes down a request, if it counts.
+    /// Records a request if the policy includes it.
     pub(crate) fn record(
         &self,
         id: &str,
@@ -122,7 +122,7 @@ impl Audit {
         }
     }
 
-    /// Whether the event is a change that was made, or its sender has room for another event.
+    /// Returns whether the event is a change that was made, or its sender has room for another event.
     fn has_room(&self, facts: &RequestAttributes, code: u16) -> bool {
         let user = match &facts.sender {
             Some(sender) if sender.proof == AuthMethod::InProcess => return true,
@@ -141,7 +141,7 @@ fn is_write(facts: &RequestAttributes) -> bool {
     facts.verb.is_some_and(|verb| !matches!(verb, Verb::Get | Verb::List | Verb::Watch))
 }
 
-/// The `audit.k8s.io/v1` Event of a request.
+/// Returns the `audit.k8s.io/v1` Event of a request.
 fn event(
     id: &str,
     parts: &Parts,

@@ -1,9 +1,9 @@
 //! Equal shares of the oldest part of the audit log.
 //!
-//! The log is as large as its files may be, so something has to go. If that were simply the oldest file, one token that writes all
-//! the time could push the entries of everyone else out. Instead the oldest file is an archive: what would fall out of the log is
-//! put together with it, and then the users with the most octets lose their own oldest entries until the rest fits. An entry of a
-//! user who writes little stays as long as all users have room for an equal share.
+//! The total size of the log's files is limited, so old entries are removed. If that were simply the oldest file, one token with
+//! many writes could remove all other users' entries. Instead, the oldest file is an archive. The next file to leave the log is
+//! merged with it, and then the users with the most octets lose their own oldest entries until the rest fits. The entries of a
+//! user with few writes stay as long as there is space for an equal share of all users.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -38,7 +38,7 @@ pub(super) fn keep(files: &[&Path], archive: &Path, octets: u64) -> io::Result<(
         Ok(())
     })?;
     let share = share(of_users.values().copied().collect(), octets);
-    // From here on: how much each user still loses.
+    // From here: the number of octets that each user still loses.
     of_users.values_mut().for_each(|sum| *sum = sum.saturating_sub(share));
     let beside = beside(archive);
     match std::fs::remove_file(&beside) {
@@ -57,7 +57,7 @@ pub(super) fn keep(files: &[&Path], archive: &Path, octets: u64) -> io::Result<(
     std::fs::rename(&beside, archive)
 }
 
-/// Opens a file of the log for writing, made with mode 0600 if it is not there.
+/// Opens a file of the log for writing, with mode 0600 if it is new.
 pub(super) fn open(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.append(true).create(true);
@@ -81,7 +81,7 @@ fn each_line(files: &[&Path], mut each: impl FnMut(&str, &[u8]) -> io::Result<()
         };
         let (mut reader, mut line) = (BufReader::with_capacity(1 << 16, file), Vec::new());
         while reader.read_until(b'\n', &mut line)? > 0 {
-            // The last line of a crash may be cut.
+            // A crash can cut off the last line.
             if !line.ends_with(b"\n") {
                 line.push(b'\n');
             }
@@ -93,7 +93,7 @@ fn each_line(files: &[&Path], mut each: impl FnMut(&str, &[u8]) -> io::Result<()
     Ok(())
 }
 
-/// The largest share with which all of these sums, each cut to the share, are `octets` at most together.
+/// Returns the largest share with which all of these sums, each cut to the share, are `octets` at most together.
 fn share(mut sums: Vec<u64>, octets: u64) -> u64 {
     sums.sort_unstable();
     let (mut left, mut users) = (octets, sums.len() as u64);

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use crate::auth::identity::{GROUP_AUTHENTICATED, Identity};
 use signpost_runtime::httpd::ClientCertificate;
 
-/// Which certificates are refused though the authority signed them.
+/// The certificates that are rejected although the CA signed them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Revocations {
     users: HashMap<String, i64>,
@@ -17,13 +17,13 @@ pub struct Revocations {
 }
 
 impl Revocations {
-    /// Refuses all certificates of the user that began at `time` (seconds since the epoch) or before.
+    /// Rejects all certificates of the user that began at `time` (seconds since the epoch) or before.
     pub fn refuse_user(&mut self, user: &str, time: i64) {
         let known = self.users.entry(user.to_owned()).or_insert(time);
         *known = time.max(*known);
     }
 
-    /// Refuses the certificate with this serial number, in lower-case hexadecimal.
+    /// Rejects the certificate with this serial number, in lower-case hexadecimal.
     pub fn refuse_serial(&mut self, serial: &str) {
         self.serials.insert(serial.to_owned());
     }

@@ -60,7 +60,7 @@ pub fn impersonate(
             "impersonate-user" | "impersonate-group" | "impersonate-uid" => {}
             other => match other.strip_prefix(EXTRA_PREFIX).filter(|key| !key.is_empty()) {
                 Some(key) => extra.entry(decoded(key)).or_default().push(text(value)?),
-                // One that we do not know must not be ignored either.
+                // An unknown header must not be ignored either.
                 None if is_one(name) => return Err(ApiError::bad_request(format!("the header {other} is not known"))),
                 None => {}
             },
@@ -89,7 +89,7 @@ pub fn impersonate(
     Ok(Some(Subject { identity, uid, extra }))
 }
 
-/// A key of extra values: percent-encoded, since a header's name can hold less than a key.
+/// Returns a key of extra values: percent-encoded, since a header's name can hold less than a key.
 fn decoded(key: &str) -> String {
     let mut octets = Vec::with_capacity(key.len());
     let mut rest = key.as_bytes();

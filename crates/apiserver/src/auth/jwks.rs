@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 
 use signpost_runtime::trust;
 
-/// Largest key set in octets: a hundred RSA keys with their certificates.
+/// The maximum size of a key set in octets: a hundred RSA keys with their certificates.
 const SET_OCTETS_MAX: usize = 512 * 1024;
 /// The maximum number of keys of a set that are considered. Providers have two or three.
 const KEYS_MAX: usize = 100;
@@ -38,7 +38,7 @@ pub enum Source {
     Url {
         /// The URL.
         url: String,
-        /// Authorities in PEM to trust instead of the system's.
+        /// The certificate authorities in PEM to trust instead of the system's.
         authorities: Option<PathBuf>,
     },
 }
@@ -46,15 +46,15 @@ pub enum Source {
 /// The refresh policy of a key set.
 #[derive(Debug, Clone, Copy)]
 pub struct RefreshPolicy {
-    /// A set older than this is fetched again when it is used.
+    /// The age after which a set is fetched again when it is used.
     pub fresh: Duration,
-    /// There is at least this between the end of a fetch, however it ends, and the next.
+    /// The minimum time between the end of a fetch, successful or not, and the next one.
     pub pause: Duration,
 }
 
 impl Default for RefreshPolicy {
     fn default() -> Self {
-        // A withdrawn key is taken for ten minutes more; a new key is known ten seconds after the last look.
+        // A withdrawn key is accepted for up to ten more minutes; a new key is available ten seconds after the last fetch.
         RefreshPolicy { fresh: Duration::from_secs(600), pause: Duration::from_secs(10) }
     }
 }
@@ -118,7 +118,7 @@ struct Key {
 }
 
 impl KeySet {
-    /// The set at that place. It is fetched when it is first needed.
+    /// Returns the set at that place. It is fetched when it is first needed.
     pub fn new(source: Source, pace: RefreshPolicy) -> Arc<Self> {
         Arc::new(KeySet { source, pace, loaded: ArcSwapOption::empty(), fetching: Arc::default() })
     }
@@ -139,7 +139,7 @@ impl KeySet {
         }
         let asked = Instant::now();
         let fetcher = self.fetching.clone().lock_owned().await;
-        // A fetch that ended while this waited is its answer, too, good or bad.
+        // A fetch that ended during the wait counts, whether it succeeded or not.
         if fetcher.ended.is_none_or(|ended| ended < asked)
             && let Some(fetch) = self.fetch_unless_too_soon(fetcher)
         {
@@ -186,7 +186,7 @@ impl KeySet {
                 Err(FetchError::NoKeys { place: self.source.to_string(), reason })
             }
         };
-        // A fetch may take as long as the pause, which begins when it is over.
+        // A fetch can take as long as the pause, which begins when it ends.
         fetcher.ended = Some(Instant::now());
         match loaded {
             Ok(keys) => self.loaded.store(Some(Arc::new(Loaded { keys, at: Instant::now() }))),
@@ -239,7 +239,7 @@ async fn get(client: &reqwest::Client, url: &str) -> Result<Vec<u8>, String> {
     Ok(octets)
 }
 
-/// The keys of a set that signatures can be checked with. Others are left out: sets may hold keys of kinds to come.
+/// Returns the keys of a set that signatures can be checked with. Others are left out: sets may hold keys of kinds to come.
 fn parse(octets: &[u8]) -> Result<Vec<Key>, String> {
     if octets.len() > SET_OCTETS_MAX {
         return Err(format!("is over {SET_OCTETS_MAX} octets"));

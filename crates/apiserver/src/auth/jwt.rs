@@ -17,15 +17,15 @@ use serde_json::{Map, Value};
 use super::jwks::{KeySet, RefreshPolicy, Source};
 use crate::auth::identity::{GROUP_AUTHENTICATED, Identity};
 
-/// Longest token in octets. Real ones have one to four thousand.
+/// The maximum length of a token in octets. Real tokens have one to four thousand.
 const TOKEN_OCTETS_MAX: usize = 16 * 1024;
 /// The maximum number of groups of a token.
 const GROUPS_MAX: usize = 500;
-/// Longest name of a user or a group in octets, prefix included.
+/// The maximum length of a user or group name in octets, including the prefix.
 const NAME_OCTETS_MAX: usize = 512;
 /// The prefix of the platform's own names.
 const RESERVED_PREFIX: &str = "system:";
-/// Longest difference of clocks that can be allowed for.
+/// The maximum permitted clock skew.
 pub const LEEWAY_MAX: Duration = Duration::from_secs(300);
 
 /// The supported signature algorithms. `none` and those with a shared secret are excluded and cannot be configured.
@@ -44,13 +44,13 @@ pub const ALGORITHMS: [Algorithm; 9] = [
 /// The settings of an identity provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IssuerSettings {
-    /// `iss` of its tokens, to the letter.
+    /// The exact `iss` of its tokens.
     pub issuer: String,
     /// At least one of these must be in `aud`; not empty.
     pub audiences: Vec<String>,
     /// The source of the keys.
     pub keys: Source,
-    /// Which of [`ALGORITHMS`] are taken.
+    /// The accepted algorithms among [`ALGORITHMS`].
     pub algorithms: Vec<Algorithm>,
     /// The claim that holds the user's name.
     pub username_claim: String,
@@ -71,7 +71,7 @@ pub struct Issuer {
 }
 
 impl Issuer {
-    /// The provider; its keys are fetched when its first token comes.
+    /// Returns the provider; its keys are fetched when its first token comes.
     pub fn new(settings: IssuerSettings, pace: RefreshPolicy) -> Self {
         let keys = KeySet::new(settings.keys.clone(), pace);
         Issuer { settings, keys }
@@ -89,9 +89,9 @@ pub enum Refused {
     Algorithm,
     /// No key with its id is known.
     Key,
-    /// Signature, audience or time; the library's words.
+    /// The signature, audience, or time is invalid; the message is the library's.
     Invalid(String),
-    /// A claim lacks or cannot be a name.
+    /// A claim is missing or is not a valid name.
     Claim(String),
 }
 
@@ -108,7 +108,7 @@ impl fmt::Display for Refused {
     }
 }
 
-/// Whether a bearer token has the three parts of these tokens.
+/// Returns whether a bearer token has the three parts of these tokens.
 pub fn looks_like_one(token: &str) -> bool {
     token.bytes().filter(|octet| *octet == b'.').count() == 2
 }
@@ -123,13 +123,13 @@ pub async fn identify(issuers: &[Issuer], token: &str) -> Result<(Identity, i64)
         return Err(Refused::Malformed("not three parts"));
     };
     let header = object(header).ok_or(Refused::Malformed("its header is no JSON object"))?;
-    // RFC 7515 §4.1.11: who does not understand what `crit` lists must refuse; we understand none of it.
+    // RFC 7515 §4.1.11: a recipient that does not support the parameters in `crit` must reject the token; none is supported.
     if header.contains_key("crit") {
         return Err(Refused::Malformed("it demands an extension (crit)"));
     }
     let algorithm = header.get("alg").and_then(Value::as_str).and_then(|name| name.parse::<Algorithm>().ok());
     let algorithm = algorithm.filter(|one| one.family() != AlgorithmFamily::Hmac).ok_or(Refused::Algorithm)?;
-    // Not verified yet: this only chooses whose keys to verify with, and is demanded again below.
+    // Not verified yet: this only selects the keys for the verification, which requires the same issuer below.
     let claimed = object(payload).ok_or(Refused::Malformed("its claims are no JSON object"))?;
     let claimed = claimed.get("iss").and_then(Value::as_str).unwrap_or_default();
     let issuer = issuers.iter().find(|issuer| issuer.settings.issuer == claimed).ok_or(Refused::Issuer)?;

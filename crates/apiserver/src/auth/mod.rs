@@ -32,7 +32,7 @@ use super::error::ApiError;
 use signpost_runtime::clock;
 use signpost_runtime::httpd::ClientCertificate;
 
-/// Finds out who sends a request.
+/// The authenticator of requests.
 pub struct Authenticator {
     tokens: ArcSwap<Tokens>,
     revocations: ArcSwap<Revocations>,
@@ -50,7 +50,7 @@ impl Default for Authenticator {
 /// The sender of a request, and its method of authentication.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sender {
-    /// Who.
+    /// The user.
     pub identity: Identity,
     /// The method of authentication.
     pub proof: AuthMethod,
@@ -59,7 +59,7 @@ pub struct Sender {
 /// The method of authentication.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AuthMethod {
-    /// Nothing was shown.
+    /// No credentials.
     Nothing,
     /// The request comes from this process.
     InProcess,
@@ -67,7 +67,7 @@ pub enum AuthMethod {
     Token(tokens::Hash),
     /// A client certificate.
     Certificate(Box<ClientCertificate>),
-    /// A token of an identity provider, which ends then, in seconds since the epoch.
+    /// A token of an identity provider, with its expiry in seconds since the epoch.
     Jwt {
         /// `exp`.
         expires: i64,
@@ -85,7 +85,7 @@ impl Authenticator {
         }
     }
 
-    /// Takes tokens of these identity providers as well.
+    /// Accepts tokens of these identity providers as well.
     pub fn with_issuers(mut self, issuers: Vec<Issuer>) -> Self {
         self.issuers = issuers;
         self
@@ -97,7 +97,7 @@ impl Authenticator {
         self.changed.send_replace(());
     }
 
-    /// Refuses other certificates from now on.
+    /// Replaces the revoked certificates.
     pub fn replace_revocations(&self, revocations: Revocations) {
         self.revocations.store(revocations.into());
         self.changed.send_replace(());
@@ -134,7 +134,7 @@ impl Authenticator {
         Ok(Sender { identity, proof: AuthMethod::Token(hash) })
     }
 
-    /// Returns when the proof is not taken any more or has ended; never, if it cannot end.
+    /// Completes when the credentials are revoked or have expired; never, if neither can happen.
     pub async fn until_refused(self: Arc<Self>, proof: AuthMethod) {
         let mut changed = self.changed.subscribe();
         loop {

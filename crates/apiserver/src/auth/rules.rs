@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::identity::{GROUP_AUTHENTICATED, GROUP_MASTERS, Identity, USER_SERVER};
 use crate::error::ApiError;
 
-/// A name for a set of rules.
+/// A named set of rules.
 pub struct Role {
     /// The name of the role, which `kubectl auth can-i` shows.
     pub name: &'static str,
@@ -17,8 +17,8 @@ pub struct Role {
     pub rules: &'static [Rule],
 }
 
-/// These verbs on these resources of these groups (`*` is any; `leases/status` is the subresource), or on these paths
-/// (`/openapi/*` is all below).
+/// Permits these verbs on these resources of these groups (`*` is any; `leases/status` is the subresource), or on these paths
+/// (`/openapi/*` includes all paths below).
 pub struct Rule {
     verbs: &'static [&'static str],
     groups: &'static [&'static str],
@@ -29,7 +29,7 @@ pub struct Rule {
 /// Any verb, group, resource or path.
 pub const ANY: &[&str] = &["*"];
 
-/// The rule for verbs on resources of API groups.
+/// Returns the rule for verbs on resources of API groups.
 pub const fn on(
     verbs: &'static [&'static str],
     groups: &'static [&'static str],
@@ -60,7 +60,7 @@ const AUTHENTICATED: Role = Role {
 /// A role, everywhere (`None`) or in one namespace.
 pub type Grant<'a> = (&'static Role, Option<&'a str>);
 
-/// The access rules of a server beyond those that every server has. Each method has a default that adds nothing.
+/// The access rules of a server in addition to those of every server. Each method has a default that adds nothing.
 pub trait Authorizer: Send + Sync + 'static {
     /// Adds the roles of an identity.
     fn grant<'a>(&self, _identity: &'a Identity, _grants: &mut Vec<Grant<'a>>) {}
@@ -70,18 +70,18 @@ pub trait Authorizer: Send + Sync + 'static {
         None
     }
 
-    /// Whether a part of the requests and watches in flight is reserved for this user and others like it.
+    /// Returns whether a part of the requests and watches in flight is reserved for this user and others like it.
     fn is_reserved_for(&self, _user: &str) -> bool {
         false
     }
 
-    /// Whether an identity writes about the objects of others, beyond the limits that hold for these.
+    /// Returns whether an identity writes about the objects of others, beyond the limits that hold for these.
     fn writes_beyond_limits(&self, identity: &Identity) -> bool {
         self.is_reserved_for(&identity.user)
     }
 }
 
-/// No rules beyond those that every server has.
+/// No rules in addition to those of every server.
 pub struct MastersOnly;
 
 impl Authorizer for MastersOnly {}
@@ -124,7 +124,7 @@ pub enum Access<'a> {
     },
 }
 
-/// Whether it may be done.
+/// The result of an authorization.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
     /// Yes.
@@ -134,13 +134,13 @@ pub enum Decision {
     },
     /// No.
     Denied {
-        /// A reason beyond that no rule allows it.
+        /// A reason other than the absence of a rule.
         why: Option<&'static str>,
     },
 }
 
 impl dyn Authorizer {
-    /// Decides.
+    /// Returns the decision on an access.
     pub fn decide(&self, identity: &Identity, access: &Access<'_>) -> Decision {
         if let Some(why) = self.denies(identity, access) {
             return Decision::Denied { why: Some(why) };
@@ -152,7 +152,7 @@ impl dyn Authorizer {
         }
     }
 
-    /// Allows, or 403.
+    /// Permits the access, or returns 403.
     pub fn authorize(&self, identity: &Identity, access: &Access<'_>) -> Result<(), ApiError> {
         match self.decide(identity, access) {
             Decision::Allowed { .. } => Ok(()),
@@ -160,7 +160,7 @@ impl dyn Authorizer {
         }
     }
 
-    /// All that an identity may do in a namespace, as `status` of a SelfSubjectRulesReview.
+    /// Returns all that an identity may do in a namespace, as `status` of a SelfSubjectRulesReview.
     pub(crate) fn rules_of(&self, identity: &Identity, namespace: &str) -> Value {
         let (mut resources, mut paths) = (Vec::new(), Vec::new());
         for (role, scope) in grants(self, identity) {
@@ -178,7 +178,7 @@ impl dyn Authorizer {
         json!({"resourceRules": resources, "nonResourceRules": paths, "incomplete": false})
     }
 
-    /// Whether the limits of clients do not hold for an identity's writes.
+    /// Returns whether the limits of clients do not hold for an identity's writes.
     pub(crate) fn is_beyond_limits(&self, identity: &Identity) -> bool {
         identity.user == USER_SERVER || self.writes_beyond_limits(identity)
     }
@@ -220,7 +220,7 @@ impl<'a> Access<'a> {
         Access::Resource { verb, group, resource, namespace: some(namespace), name: some(name) }
     }
 
-    /// The 403 that Kubernetes would give.
+    /// Returns the 403 that Kubernetes would give.
     pub fn forbidden(&self, identity: &Identity, why: Option<&str>) -> ApiError {
         let user = &identity.user;
         let why = why.map_or(String::new(), |why| format!(": {why}"));

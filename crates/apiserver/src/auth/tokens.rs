@@ -20,7 +20,7 @@ pub const TOKENS_MAX: usize = 10_000;
 /// Longest token in octets.
 const TOKEN_OCTETS_MAX: usize = 4_096;
 
-/// The tokens that are taken, hashed.
+/// The accepted tokens, hashed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tokens(Vec<TokenEntry>);
 
@@ -35,11 +35,11 @@ struct TokenEntry {
 /// SHA-256 of a token.
 pub type Hash = [u8; SHA256_OUTPUT_LEN];
 
-/// A line of a token file that cannot be understood.
+/// The error of an invalid line in a token file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {what}")]
 pub struct TokenFileError {
-    /// Which line, from 1.
+    /// The number of the line, from 1.
     pub line: usize,
     /// The problem, and the expected form.
     pub what: String,
@@ -107,13 +107,13 @@ impl Tokens {
     }
 }
 
-/// The line of a token file for `token`, with a newline at the end. `user` and `groups` hold no white space and no `#`.
+/// Returns the line of a token file for `token`, with a newline at the end. `user` and `groups` hold no white space and no `#`.
 pub fn line(token: &str, user: &str, groups: &[String]) -> String {
     let hash = HEXLOWER.encode(digest::digest(&SHA256, token.as_bytes()).as_ref());
     format!("{hash} {user} {}", groups.join(" ")).trim_end().to_owned() + "\n"
 }
 
-/// A new token: 256 random bits as 43 characters; `None` if the system has no randomness.
+/// Returns a new token: 256 random bits as 43 characters; `None` if the system has no randomness.
 pub fn generate() -> Option<String> {
     let mut octets = [0_u8; 32];
     rand::fill(&mut octets).ok()?;

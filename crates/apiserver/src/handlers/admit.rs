@@ -1,7 +1,7 @@
 //! The last check before a commit: the size of the object, and the quota of its namespace.
 //!
-//! Every object that is committed or shown by a dry run is an [`Admitted`] one, which only this file makes. It holds the
-//! encoded object, and the reservation of what the object adds to its namespace until the commit has ended.
+//! Every object that is committed or shown by a dry run is an [`Admitted`] one, which only this file creates. It holds the
+//! encoded object, and the reservation of its addition to the namespace until the commit has ended.
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -14,18 +14,18 @@ use crate::registry::namespace::NAMESPACE;
 use crate::request::object_key;
 use crate::watch_cache::usage::{Reservation, exceeds};
 
-/// An object that may be committed.
+/// An object that can be committed.
 pub(crate) struct Admitted {
     pub(super) name: String,
     /// The object in the stored form.
     pub(super) value: Bytes,
     pub(super) reservation: Option<Reservation>,
-    /// Whether it is part of a deletion, which a full disk does not hinder.
+    /// Whether it is part of a deletion, which a full disk does not block.
     pub(super) frees: bool,
 }
 
 impl Writer<'_> {
-    /// Admits a new object (`old` is `None`) or a changed one, or refuses it: 413 if the object is too large, 403 if the
+    /// Admits a new object (`old` is `None`) or a changed one, or rejects it: 413 if the object is too large, 403 if the
     /// namespace has no room for it.
     pub(crate) fn admit(&self, tree: Value, old: Option<&CurrentObject>, part: Part) -> Result<Admitted, ApiError> {
         let name = name_of(&tree).to_owned();
@@ -37,7 +37,7 @@ impl Writer<'_> {
         Ok(Admitted { name, value, reservation, frees })
     }
 
-    /// Admits an object that is marked for deletion, which is never refused.
+    /// Admits an object that is marked for deletion, which is always permitted.
     pub(crate) fn admit_marked(&self, tree: Value) -> Admitted {
         let name = name_of(&tree).to_owned();
         Admitted { name, value: object::stored(&self.to_stored(tree)), reservation: None, frees: true }
@@ -70,7 +70,7 @@ impl Writer<'_> {
         }
     }
 
-    /// An object that is not committed, of a dry run.
+    /// Returns an object that is not committed, of a dry run.
     pub(crate) fn shown_admitted(&self, admitted: &Admitted, revision: u64) -> Result<Object, ApiError> {
         self.object(&object_key(self.namespace, &admitted.name), &admitted.value, revision)
     }
@@ -108,7 +108,7 @@ impl Writer<'_> {
         quota.amount(found.as_deref())
     }
 
-    /// 403 in the words of a ResourceQuota.
+    /// Returns 403 with the message of a ResourceQuota.
     fn exceeded(&self, quota: &Quota, name: &str, (used, adds): (Amount, Amount), limit: Amount) -> ApiError {
         let reported = |bound: &Bound, requested: u64, used: u64, limited: u64| {
             let Bound { limit, resource, annotation } = bound;
@@ -127,7 +127,7 @@ impl Writer<'_> {
     }
 }
 
-/// The size of an object without its field sets.
+/// Returns the size of an object without its field sets.
 fn content_bytes(stored: &Value) -> usize {
     let mut content = stored.clone();
     content["metadata"].as_object_mut().map(|metadata| metadata.remove("managedFields"));

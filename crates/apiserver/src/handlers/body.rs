@@ -1,4 +1,4 @@
-//! Bodies of requests: which formats they come in, and reading them into JSON trees.
+//! Request bodies: their formats, and their conversion to JSON trees.
 
 use http::HeaderMap;
 use serde_json::Value;
@@ -15,7 +15,7 @@ const TYPES_WITH_PROTOBUF: &str = "application/json, application/yaml, applicati
 pub struct Sent {
     /// The object; `apiVersion` and `kind` are the kind's.
     pub object: Value,
-    /// The paths of keys that stood twice in one object.
+    /// The paths of duplicate keys.
     pub duplicates: Vec<String>,
 }
 

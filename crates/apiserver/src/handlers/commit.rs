@@ -1,4 +1,4 @@
-//! The commit of a write with all that it entails, and the answer.
+//! The commit of a write with all related writes, and the response.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::{representation, respond};
 /// The number of attempts of a write that loses races before it fails with a conflict.
 pub(crate) const ATTEMPTS: usize = 6;
 
-/// A commit that lost.
+/// A commit that failed.
 pub(crate) enum CommitConflict {
     /// Another client wrote one of the objects first; `main` is the current value of the written key.
     Race {
@@ -120,7 +120,7 @@ impl Writer<'_> {
         let committed = match reservation {
             None => committing.await,
             Some(reservation) => {
-                // A client that goes away ends the request, but not the commit, which the reservation must outlast.
+                // A client that disconnects ends the request, but not the commit, which the reservation must outlast.
                 let server = self.server.clone();
                 let reserved = async move {
                     let committed = committing.await;
@@ -142,7 +142,7 @@ impl Writer<'_> {
                 return Err(CommitConflict::Race { main: found.into_iter().next().flatten() });
             }
             Err(Error::OutcomeUnknown) => {
-                // A store that cannot be read leaves it as unknown as before.
+                // If the store cannot be read, the outcome stays unknown.
                 let (_, found) =
                     self.server.store.get(&key, None).await.map_err(|_| ApiError::from(Error::OutcomeUnknown))?;
                 match (found, &encoded) {
@@ -161,7 +161,7 @@ impl Writer<'_> {
         {
             return Ok(shown);
         }
-        // A deletion has no object to show but its revision.
+        // A deletion returns only its revision.
         let value = encoded.unwrap_or_else(|| object::encode(&json!({})).into());
         Ok(Arc::new(self.object(&relative, &value, revision)?))
     }
@@ -180,7 +180,7 @@ impl Writer<'_> {
 }
 
 impl Written {
-    /// The answer to the client.
+    /// Returns the answer to the client.
     pub(crate) fn respond(self, kind: &'static Kind, format: Format, include: Include) -> Response {
         let mut response = respond::object(self.status, kind, format, include, &self.object);
         respond::warn(&mut response, &self.warnings);

@@ -28,7 +28,7 @@ use signpost_runtime::telemetry::trace::Trace;
 const SUFFIX_CHARACTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 /// The number of characters in the suffix.
 const SUFFIX_LENGTH: usize = 5;
-/// Longest base of a generated name: 63 in all.
+/// The maximum length of a generated name's base: 63 in total.
 const BASE_LENGTH_MAX: usize = 58;
 /// The number of generated names to try.
 const NAMES_TRIED: usize = 8;
@@ -92,7 +92,7 @@ pub(crate) async fn create_object(writer: &Writer<'_>, mut object: Value, manage
     Ok(written)
 }
 
-/// Creates `object` under a name that is not taken.
+/// Creates `object` under a free name.
 async fn create_generated(writer: &Writer<'_>, base: &str, object: &Value, managed: bool) -> Result<Written, ApiError> {
     let mut result = Err(ApiError::already_exists(writer.kind, base));
     for _ in 0..NAMES_TRIED {
@@ -106,7 +106,7 @@ async fn create_generated(writer: &Writer<'_>, base: &str, object: &Value, manag
     result
 }
 
-/// The first span of an object's trace: from the request that creates it until that is on the disk.
+/// Returns the root span of an object's trace: from the request that creates it until the object is on the disk.
 fn trace(writer: &Writer<'_>, written: &Written, began: Instant) {
     let Some([key, revision]) = writer.hooks().trace_attributes().filter(|_| !writer.options.dry_run) else { return };
     let Some(trace) = Trace::of(written.object.uid()) else { return };
@@ -119,11 +119,11 @@ async fn create_named(writer: &Writer<'_>, object: Value, managed: bool) -> Resu
     let exists = || ApiError::already_exists(writer.kind, &name);
     for _ in 0..CREATES_AT_ONCE {
         let namespace = home(writer, &name).await?;
-        // As in kube-apiserver, an object that is not valid is 422 even if its name is taken.
+        // As in kube-apiserver, an invalid object is 422 even if its name is taken.
         let new = writer.prepare_create(object.clone(), managed)?;
         let side = writer.before_commit(Operation::Create(&new)).await;
-        // The checks against other objects may fail only because the object exists: report that instead. Without an
-        // error or a dry run, the commit finds it.
+        // The checks against other objects can fail merely because the object exists: then report that instead. Without an error
+        // or a dry run, the commit detects it.
         if (side.is_err() || writer.options.dry_run) && writer.live(&name, true).await?.is_some() {
             return Err(exists());
         }
@@ -143,7 +143,7 @@ async fn create_named(writer: &Writer<'_>, object: Value, managed: bool) -> Resu
     Err(ApiError::conflict(writer.kind, &name, "what it depends on keeps changing; please try again"))
 }
 
-/// The namespace that a new object goes to, at the revision that the commit demands, so that none is created into a
+/// Returns the namespace that a new object goes to, at the revision that the commit demands, so that none is created into a
 /// namespace whose contents were just found to be gone.
 async fn home(writer: &Writer<'_>, name: &str) -> Result<Option<(Key, Revision)>, ApiError> {
     let Some(namespace) = writer.namespace.filter(|_| writer.kind.namespaced) else { return Ok(None) };
@@ -152,7 +152,7 @@ async fn home(writer: &Writer<'_>, name: &str) -> Result<Option<(Key, Revision)>
     let (revision, deleting) = match kind_cache.get(namespace) {
         Some(found) => (found.revision, found.is_deleting()),
         None => {
-            // Another server may have made it just now.
+            // Another server may have created it just now.
             let (_, found) = writer.server.store.get(&Key::below(namespaces.key_prefix, namespace), None).await?;
             (found.ok_or_else(|| ApiError::not_found(namespaces, namespace))?.modified.0, false)
         }
@@ -170,7 +170,7 @@ async fn home(writer: &Writer<'_>, name: &str) -> Result<Option<(Key, Revision)>
 fn generated(base: &str) -> String {
     let cut = base.char_indices().take_while(|(at, character)| at + character.len_utf8() <= BASE_LENGTH_MAX).count();
     let mut name: String = base.chars().take(cut).collect();
-    // 27 characters: the bias of a byte's remainder does not matter here.
+    // 27 characters: the modulo bias of a byte does not matter here.
     let random = uuid::Uuid::new_v4();
     let random = random.as_bytes().iter().take(SUFFIX_LENGTH);
     name.extend(random.map(|octet| char::from(SUFFIX_CHARACTERS[usize::from(*octet) % SUFFIX_CHARACTERS.len()])));
@@ -181,7 +181,7 @@ fn generated(base: &str) -> String {
 /// is not a request to set the status, and `kubectl replace --force` has already deleted the object when it creates it. If only
 /// one writer sets the status (`status_writer`), returns a warning.
 fn drop_read_status(kind: &Kind, status_writer: Option<&str>, object: &mut Value) -> Option<String> {
-    // Only a server gives one.
+    // Only a server sets a UID.
     let was_read = object["metadata"]["uid"].as_str().is_some_and(|uid| !uid.is_empty());
     let status = object.as_object_mut().filter(|_| was_read && kind.has_status)?.remove("status")?;
     let status_writer = status_writer.filter(|_| !is_empty_status(&status))?;
@@ -214,7 +214,7 @@ mod tests {
         for (uid, status, left, reported) in [
             ("u1", json!({"phase": "scheduled", "dns": "x.test"}), false, true),
             ("u1", json!({}), false, false),
-            // Written by hand: it is rejected.
+            // A hand-written status is rejected.
             ("", json!({"phase": "scheduled"}), true, false),
         ] {
             let mut object = copy(uid, status.clone());

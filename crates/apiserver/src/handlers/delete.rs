@@ -1,4 +1,4 @@
-//! DELETE of an object or a collection, finalizers, and what happens to dependents.
+//! DELETE of an object or a collection, finalizers, and the treatment of dependents.
 
 use std::sync::Arc;
 
@@ -29,11 +29,11 @@ use crate::store::{self, Key, Outcome, Txn, Write};
 use crate::table::Include;
 use crate::work::{self, OBJECTS_LARGE};
 
-/// The verb of the right to delete what cannot be read.
+/// The verb of the permission to delete an unreadable object.
 const UNSAFE_DELETE: &str = "unsafe-delete-ignore-read-errors";
-/// Holds an object until its dependents are without it.
+/// The finalizer that holds an object until its dependents no longer refer to it.
 pub const FINALIZER_ORPHAN: &str = "orphan";
-/// Holds an object until the dependents that block its deletion are gone.
+/// The finalizer that holds an object until the dependents that block its deletion are deleted.
 pub const FINALIZER_FOREGROUND: &str = "foregroundDeletion";
 
 /// The options of a deletion.
@@ -42,7 +42,7 @@ pub(crate) struct Deletion {
     pub(crate) uid: Option<String>,
     pub(crate) resource_version: Option<String>,
     pub(crate) propagation: Option<Propagation>,
-    /// Query parameters and body, for rules.
+    /// The query parameters and the body, for rules.
     pub(crate) options: Value,
 }
 
@@ -56,13 +56,13 @@ pub(crate) enum Propagation {
 
 /// The result of a deletion.
 pub(crate) enum Deleted {
-    /// The object is gone; this was its last state.
+    /// The object is deleted; this was its last state.
     Gone(Value),
     /// Finalizers hold the object; this is its current state.
     Held(Arc<Object>),
 }
 
-/// Answers a deletion.
+/// Answers a DELETE request.
 pub(crate) async fn delete(call: &Call<'_>, sent: &Bytes) -> Result<Response, ApiError> {
     let kind = call.resource.kind;
     let format = negotiate::format(call.headers, Offer::Object)?;
@@ -125,7 +125,7 @@ fn success(kind: &Kind, name: &str, last: &Value) -> Value {
     json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
 }
 
-/// Answers the deletion of a collection with the list of what was deleted.
+/// Answers the deletion of a collection with the list of the deleted objects.
 pub(crate) async fn delete_collection(call: &Call<'_>, sent: &Bytes) -> Result<Response, ApiError> {
     let kind = call.resource.kind;
     let format = negotiate::format(call.headers, Offer::Object)?;
@@ -226,7 +226,7 @@ impl Deletion {
     }
 }
 
-/// Deletes an object, or begins to; 404 if it is not there.
+/// Deletes an object, or starts its deletion; 404 if it does not exist.
 pub(crate) async fn delete_object(writer: &Writer<'_>, name: &str, deletion: &Deletion) -> Result<Deleted, ApiError> {
     let mut fresh = false;
     for _ in 0..ATTEMPTS {
@@ -280,7 +280,7 @@ fn check_preconditions(kind: &Kind, name: &str, live: &Value, deletion: &Deletio
     Ok(())
 }
 
-/// The object marked for deletion, if something holds it; `None` if it can go at once.
+/// Returns the object marked for deletion, if something holds it; `None` if it can go at once.
 fn marked(writer: &Writer<'_>, live: &Value, deletion: &Deletion) -> Option<Value> {
     let finalizers = live["metadata"]["finalizers"].as_array().into_iter().flatten();
     let mut finalizers: Vec<&str> = finalizers.filter_map(Value::as_str).collect();

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::kind::Kind;
 
-/// `old` with one member, and the field sets, of `wanted`.
+/// Returns `old` with one member, and the field sets, of `wanted`.
 pub(super) fn with_member(old: &Value, mut wanted: Value, member: &str) -> Value {
     let field_sets = |object: &Value| object["metadata"].get("managedFields").is_some();
     // Usually, nothing else was changed, and `wanted` has this value already.
@@ -28,7 +28,7 @@ pub(super) fn with_member(old: &Value, mut wanted: Value, member: &str) -> Value
     new
 }
 
-/// Whether anything but metadata and status differs.
+/// Returns whether anything but metadata and status differs.
 pub(super) fn content_differs(kind: &Kind, old: &Value, new: &Value) -> bool {
     !same_but(old, new, if kind.has_status { &["metadata", "status"] } else { &["metadata"] })
 }

@@ -37,7 +37,7 @@ pub(crate) async fn get(call: &Call<'_>) -> Result<Response, ApiError> {
     Ok(respond::object(StatusCode::OK, kind, format, include, &object))
 }
 
-/// A `resourceVersion` parameter.
+/// Returns a `resourceVersion` parameter.
 pub(crate) fn resource_version(text: Option<&str>) -> Result<Option<u64>, ApiError> {
     let broken = |_| ApiError::bad_request(format!("invalid resource version {:?}", text.unwrap_or_default()));
     text.map(str::parse).transpose().map_err(broken)
@@ -52,7 +52,7 @@ pub(crate) async fn wait_for_wanted(call: &Call<'_>) -> Result<(), ApiError> {
     }
 }
 
-/// Waits until the cache shows `wanted`; 504 if that takes too long.
+/// Waits until the cache has reached `wanted`; 504 if that takes too long.
 pub(crate) async fn wait_for(call: &Call<'_>, wanted: u64) -> Result<(), ApiError> {
     match call.server.cache.reaches(wanted, FUTURE_WAIT).await {
         true => Ok(()),
@@ -60,7 +60,7 @@ pub(crate) async fn wait_for(call: &Call<'_>, wanted: u64) -> Result<(), ApiErro
     }
 }
 
-/// The object as the store has it.
+/// Returns the object as the store has it.
 async fn read(call: &Call<'_>) -> Result<Arc<Object>, ApiError> {
     let kind = call.server.cache.kind_cache(call.resource.kind).kind;
     let key = call.resource.key();

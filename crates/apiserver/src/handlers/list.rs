@@ -1,7 +1,8 @@
-//! GET of a collection: lists, in pages that are one snapshot.
+//! GET of a collection: lists, with all pages from one snapshot.
 //!
-//! The newest state, and the first page of it, comes from the cache. Later pages do, too, while the kind has not changed since the first.
-//! Otherwise they come from the store's history, as lists at an exact revision do, so that all pages show the revision of the first.
+//! The newest state, and the first page of it, comes from the cache. Later pages do as well while the kind has not changed since
+//! the first. Otherwise, they come from the store's history, like lists at an exact revision, so that all pages have the revision
+//! of the first.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -38,7 +39,7 @@ const CHUNK_OCTETS: usize = 256 * 1024;
 struct Page {
     revision: u64,
     objects: Vec<Arc<Object>>,
-    /// Objects that belong to the list and cannot be read; all of them come with the first page.
+    /// The unreadable objects in the list; all of them are on the first page.
     damaged: Vec<DamagedKey>,
     /// The start of the next page, if there is one.
     next: Option<ContinueToken>,
@@ -62,7 +63,7 @@ pub(crate) async fn list(call: &Call<'_>) -> Result<Response, ApiError> {
     let mut metadata = json!({"resourceVersion": page.revision.to_string()});
     if let Some(token) = &mut page.next {
         if selector.is_everything() {
-            // The next page subtracts from this, so that only one page of a list has to count.
+            // The next page subtracts from this count, so that only one page of a list has to count.
             let remaining = match page.remaining {
                 Some(remaining) => remaining,
                 None => count(call, page.revision, &token.after).await?,
@@ -77,8 +78,8 @@ pub(crate) async fn list(call: &Call<'_>) -> Result<Response, ApiError> {
     Ok(response)
 }
 
-/// Puts placeholders of damaged objects into a page, for a client that takes them and into tables; the list of others fails.
-/// Returns what to warn of.
+/// Adds placeholders of damaged objects to a page, for a client that accepts them and for tables; other lists fail. Returns the
+/// warnings.
 fn show_damaged(
     call: &Call<'_>,
     format: Format,
@@ -103,7 +104,7 @@ fn show_damaged(
     Ok(warnings)
 }
 
-/// The placeholders of those damaged objects that the selector may take.
+/// Returns the placeholders of those damaged objects that the selector may take.
 pub(crate) fn placeholders(call: &Call<'_>, selector: &Selector, damaged: &[DamagedKey]) -> Vec<Arc<Object>> {
     let kind = call.server.cache.kind_cache(call.resource.kind).kind;
     let marks = call.server.kinds.damage_marks();
@@ -120,7 +121,7 @@ pub(crate) fn damaged_objects(call: &Call<'_>, objects: &[Arc<Object>]) -> ApiEr
 /// Returns the requested page, or the 410 that carries a token to continue.
 async fn page(call: &Call<'_>, selector: &Selector) -> Result<Result<Page, Response>, ApiError> {
     let query = &call.query;
-    // 0 is the same as none.
+    // 0 means the same as no limit.
     let limit =
         query.number("limit")?.filter(|limit| *limit > 0).map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
     let version = resource_version(query.get("resourceVersion"))?;
@@ -173,7 +174,7 @@ async fn page(call: &Call<'_>, selector: &Selector) -> Result<Result<Page, Respo
     Ok(Ok(work::beside(is_large, || cached(call, selector, limit))))
 }
 
-/// The first page, from the cache.
+/// Returns the first page, from the cache.
 fn cached(call: &Call<'_>, selector: &Selector, limit: Option<usize>) -> Page {
     let kind = call.resource.kind;
     let cache = &call.server.cache;
@@ -233,7 +234,7 @@ async fn continued(
     }
 }
 
-/// The place of the next page.
+/// Returns the place of the next page.
 fn token(revision: u64, after: &str) -> ContinueToken {
     ContinueToken { revision: Some(revision), after: after.to_owned(), remaining: None }
 }
@@ -254,7 +255,7 @@ async fn count(call: &Call<'_>, revision: u64, after: &str) -> Result<u64, ApiEr
     }
 }
 
-/// A page from the store's history.
+/// Returns a page from the store's history.
 async fn from_store(
     call: &Call<'_>,
     selector: &Selector,
@@ -270,7 +271,7 @@ async fn from_store(
     let mut at = at.map(Revision);
     let (mut objects, mut damaged): (Vec<Arc<Object>>, Vec<DamagedKey>) = Default::default();
     loop {
-        // Without a selector every value counts; with one the page may need more.
+        // Without a selector, every value matches; with a selector, the page may need more values.
         let want = match selector.is_everything() {
             true => STORE_PAGE_OBJECTS.min(limit - objects.len()),
             false => STORE_PAGE_OBJECTS,
@@ -316,7 +317,7 @@ async fn from_store(
     }
 }
 
-/// Writes a list of objects out, a piece at a time.
+/// Writes a list of objects in pieces.
 pub(crate) fn write(
     kind: &'static Kind,
     format: Format,
@@ -393,7 +394,7 @@ fn forbidden_option(field: &str, why: &str) -> ApiError {
     invalid_options(Cause::forbidden(field, why))
 }
 
-/// 422 for an option of a list or a watch.
+/// Returns 422 for an option of a list or a watch.
 pub(crate) fn invalid_options(cause: Cause) -> ApiError {
     ApiError::invalid_of("ListOptions", "meta.k8s.io", "", vec![cause])
 }

@@ -28,7 +28,7 @@ use super::Shared;
 use super::request::{Query, Resource};
 use crate::auth::identity::Identity;
 
-/// A request for objects that may be answered: its sender has the right.
+/// An authorized request for objects.
 pub(crate) struct Call<'a> {
     pub(crate) server: &'a Arc<Shared>,
     pub(crate) resource: Resource,

@@ -128,7 +128,7 @@ async fn patched(
     Ok(written)
 }
 
-/// A patch can change neither name nor namespace nor uid.
+/// Rejects a patch that changes the name, the namespace, or the UID.
 fn check_identity(
     kind: &Kind,
     name: &str,
@@ -151,7 +151,7 @@ fn check_identity(
     Ok(())
 }
 
-/// The configuration that an apply sends, which is judged without the live object.
+/// Returns the configuration that an apply sends, which is validated without the live object.
 fn applied_config(writer: &Writer<'_>, name: &str, sent: &Bytes) -> Result<Value, ApiError> {
     let kind = writer.kind;
     let (mut config, duplicates) =
@@ -179,7 +179,7 @@ fn applied_config(writer: &Writer<'_>, name: &str, sent: &Bytes) -> Result<Value
     }
     let mut unchanged = config.clone();
     check_identity(kind, name, writer.namespace, &Value::Null, &mut unchanged).or_else(|error| match error.code {
-        // The uid of the config is judged against the live object's below.
+        // The UID in the configuration is compared with the live object's below.
         422 => Ok(()),
         _ => Err(error),
     })?;
@@ -225,12 +225,12 @@ async fn apply_patch(writer: &Writer<'_>, name: &str, part: Part, sent: &Bytes) 
         if !version.is_empty() {
             return Err(ApiError::modified(kind, name));
         }
-        // What creates needs the right to create.
+        // A request that creates an object requires the permission to create.
         let access = Access::resource("create", kind.group, kind.plural, writer.namespace, Some(name));
         writer.server.authorizer.authorize(writer.identity, &access)?;
         let mut new = apply::server_side_apply(kind, None, config.clone(), manager, force, None, writer.now)?;
         if let (Some(status), Some(new)) = (config.get("status"), new.as_object_mut()) {
-            // The create judges it, and drops it.
+            // The create checks it, and drops it.
             new.entry("status").or_insert_with(|| status.clone());
         }
         match create_object(writer, new, true).await {

@@ -15,11 +15,11 @@ use crate::{apply, schema};
 
 /// The outcome of an update.
 pub(crate) enum Change {
-    /// Nothing.
+    /// No change.
     None,
-    /// The object as it will be.
+    /// The object after the update.
     Put(Value),
-    /// The last finalizer is gone from an object that is being deleted: it goes. With its last state.
+    /// The last finalizer was removed from an object that is being deleted, so the object is deleted. With its last state.
     Delete(Value),
 }
 
@@ -47,7 +47,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// `patched` is what a patch makes of the object: 422 shows it, since the patch alone may not hold the field.
+    /// Validates the result of a patch. `patched` is that result: 422 contains it, because the patch alone may lack the field.
     fn strict(&self, patched: Option<Value>, faults: &[String]) -> ApiError {
         let reported = format!("strict decoding error: {}", faults.join(", "));
         let Kind { kind, version, .. } = self.kind;
@@ -87,8 +87,8 @@ impl Writer<'_> {
         Ok(object)
     }
 
-    /// The fault of the `status` that a client sent to the main resource, where only one writer sets it. `old` is the stored
-    /// object; `None`: it is created.
+    /// Returns the fault of the `status` that a client sent to the main resource, where only one writer sets it. `old` is the
+    /// stored object; `None`: it is created.
     fn sent_status_fault(&self, old: Option<&Value>, sent: &Value) -> Option<Cause> {
         let status_writer = self.hooks().status_writer()?;
         if is_empty_status(sent) || old.and_then(|old| old.get("status")) == Some(sent) {
@@ -107,17 +107,17 @@ impl Writer<'_> {
     }
 
     fn verdict(&self, object: &Value, mut causes: Vec<Cause>) -> Result<(), ApiError> {
-        // The schema and the rules may find the same fault.
+        // The schema and the rules can find the same fault.
         let mut seen = HashSet::new();
         causes.retain(|cause| seen.insert(cause.clone()));
         match causes.is_empty() {
             true => Ok(()),
-            // Of the two views of events kube-apiserver names the stored one.
+            // kube-apiserver names the stored view of the two views of events.
             false => Err(ApiError::invalid(self.stored_kind(), name_of(object), causes)),
         }
     }
 
-    /// Makes of the object that the client wants what will be written: all of an update but the commit.
+    /// Converts the object that the client wants to the object to write: all steps of an update except the commit.
     pub(crate) fn prepare_update(
         &self,
         old: &Value,
@@ -160,7 +160,7 @@ impl Writer<'_> {
         })
     }
 
-    /// The faults of a changed object against its schema. What an earlier version stored beyond a maximum may stay.
+    /// Returns the faults of a changed object against its schema. What an earlier version stored beyond a maximum may stay.
     fn schema_faults(&self, old: &Value, new: &Value) -> Vec<Cause> {
         let mut causes = schema::validate(&self.kind.schema, new);
         let exceeds = |cause: &Cause| matches!(cause.reason, Cause::TOO_LONG | Cause::TOO_MANY);
@@ -222,7 +222,7 @@ pub(super) fn is_empty_status(status: &Value) -> bool {
     status.is_null() || status.as_object().is_some_and(Map::is_empty)
 }
 
-/// `generation` after a change.
+/// Returns the `generation` after a change.
 pub(crate) fn next_generation(old: &Value) -> Value {
     (old["metadata"]["generation"].as_i64().unwrap_or(0) + 1).into()
 }

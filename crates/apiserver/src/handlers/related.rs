@@ -1,4 +1,4 @@
-//! The other objects of a write: how hooks read them, and how their related writes join the transaction.
+//! The other objects of a write: reads by hooks, and the related writes that join the transaction.
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ use crate::store::{Key, Precondition, Revision, Txn, Write};
 use crate::watch_cache::SHOWN_WAIT;
 use crate::{Shared, object};
 
-/// Reads of hooks: from the cache, which has shown every write that was answered. What a hook then writes is committed
-/// only if what it read is still so.
+/// Reads of hooks, from the cache, which contains every answered write. The write of a hook is committed only if the objects that
+/// it read are unchanged.
 pub(crate) struct CacheReader<'a> {
     pub(crate) server: &'a Arc<Shared>,
 }

@@ -1,4 +1,4 @@
-//! PUT: an object is replaced, or its status. And the loop that every change of an existing object goes through.
+//! PUT: replaces an object or its status. And the loop for every change of an existing object.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::registry::Operation;
 use crate::request::{Subresource, WriteOptions};
 use crate::table::Include;
 
-/// Answers a replacement.
+/// Answers a PUT request.
 pub(crate) async fn update(call: &Call<'_>, sent: &Bytes) -> Result<Response, ApiError> {
     let kind = call.resource.kind;
     let format = negotiate::format(call.headers, Offer::Object)?;
@@ -62,7 +62,7 @@ pub(crate) async fn update(call: &Call<'_>, sent: &Bytes) -> Result<Response, Ap
     Ok(written.respond(kind, format, include))
 }
 
-/// The part of an object that a request is about.
+/// Returns the part of an object that a request is about.
 pub(crate) fn part(subresource: Option<Subresource>) -> Part {
     match subresource {
         None => Part::Main,
@@ -76,7 +76,7 @@ fn may_leave_out_version(kind: &crate::kind::Kind) -> bool {
     kind.is_built_in() && kind.plural != "leases"
 }
 
-/// The namespace in an object must be that of the URL, or absent.
+/// Checks that the namespace in an object is that of the URL, or absent.
 pub(crate) fn fit_namespace(object: &mut Value, namespace: Option<&str>) -> Result<(), ApiError> {
     let meta = metadata_of(object)?;
     let found = meta.get("namespace").and_then(Value::as_str).unwrap_or_default();
@@ -149,7 +149,7 @@ async fn try_change(
             }
         }
         Change::Delete(last) => {
-            // Whether it may go was judged when its deletion began, by what was agreed to then.
+            // The deletion was checked when it began, with the rules and consent at that time.
             let side = writer.before_commit(Operation::Release { old: &last }).await?;
             if !dry_run {
                 writer.commit_delete(live, side).await?;

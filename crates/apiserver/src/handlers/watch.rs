@@ -31,10 +31,10 @@ use crate::table::{self, Include};
 use crate::watch_cache::{Change, Cursor, event_line};
 use crate::{representation, respond};
 
-/// A watch without `timeoutSeconds` ends after this long and up to as much again, at random, so that watchers that came
-/// together do not come back together.
+/// The minimum duration of a watch without `timeoutSeconds`. The actual duration is random, up to twice as long, so that watchers
+/// that arrived together do not return together.
 const TIMEOUT_MIN: Duration = Duration::from_secs(30 * 60);
-/// Longest watch.
+/// The maximum duration of a watch.
 const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
 /// The interval of bookmarks on an idle watch.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
@@ -45,7 +45,7 @@ const CHANGES_AT_ONCE: usize = 256;
 /// The maximum size of a piece of the stream, give or take one line.
 const CHUNK_OCTETS: usize = 64 * 1024;
 
-/// Answers a watch: the stream's head at once, its lines as they come.
+/// Answers a watch: the stream's head immediately, its lines as they arrive.
 pub(crate) async fn watch(call: &Call<'_>) -> Result<Response, ApiError> {
     let kind = call.resource.kind;
     let bookmarks = call.query.flag("allowWatchBookmarks");
@@ -124,7 +124,7 @@ async fn start(call: &Call<'_>) -> Result<Start, ApiError> {
     match version {
         Some(0) => {}
         Some(wanted) => wait_for(call, wanted).await?,
-        // As consistent as a list: nothing that was committed before may be missing.
+        // As consistent as a list: no earlier commit may be missing.
         None if call.server.cache.is_current(&*call.server.store).await? => {}
         None => wait_for(call, call.server.store.revision().await?.0).await?,
     }
@@ -156,9 +156,9 @@ struct Watcher {
 enum Source {
     /// The cache.
     Ring(Cursor),
-    /// The store, until it reaches what the ring has.
+    /// The store's history, until it reaches the range of the ring.
     History(BoxStream<'static, store::Result<Vec<Event>>>),
-    /// Nowhere: the stream is over.
+    /// No source: the stream has ended.
     Ended,
 }
 
@@ -202,14 +202,14 @@ impl Watcher {
         Ok(())
     }
 
-    /// The next piece of the stream; `None` at its end.
+    /// Returns the next piece of the stream; `None` at its end.
     async fn next(&mut self) -> Option<Bytes> {
         while !self.initial.is_empty() {
             let chunk = self.initial_chunk();
             if !chunk.is_empty() {
                 return Some(chunk);
             }
-            // Others have their turn between objects that the selector does not take.
+            // Yield between objects that the selector does not match.
             tokio::task::yield_now().await;
         }
         if let Some(revision) = self.announce.take() {
@@ -296,7 +296,7 @@ impl Watcher {
         }
     }
 
-    /// One revision of history; the ring takes over as soon as it can.
+    /// Returns the lines of one revision of history; the ring takes over as soon as possible.
     fn historic(&mut self, events: &[Event]) -> Woken {
         let Some(at) = events.last().map(|event| event.at.0) else { return Woken::Changes(Vec::new()) };
         let kind_cache = self.server.cache.kind_cache(self.kind);
@@ -309,7 +309,7 @@ impl Watcher {
         Woken::Changes(changes)
     }
 
-    /// The lines of those changes that this watch is about.
+    /// Returns the lines of those changes that this watch is about.
     fn lines(&mut self, changes: &[Arc<Change>]) -> Bytes {
         let ours: Vec<_> = changes.iter().filter(|change| change.now.key().starts_with(&self.prefix)).collect();
         if let [one] = ours.as_slice() {
@@ -353,7 +353,7 @@ impl Watcher {
         Some(event_line(event_type, &self.shown(&change.now)))
     }
 
-    /// An object in the format of this watch.
+    /// Returns an object in the format of this watch.
     fn shown(&mut self, object: &Object) -> Bytes {
         match self.format {
             Format::Objects(_) => representation::json(self.kind, object),

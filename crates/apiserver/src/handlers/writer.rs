@@ -31,11 +31,12 @@ pub(crate) struct Writer<'a> {
 pub(crate) struct CurrentObject {
     /// The object with its `resourceVersion`.
     pub(crate) tree: Value,
-    /// The revision that wrote it.
+    /// The revision of the object.
     pub(crate) revision: u64,
-    /// The size of its JSON, as stored.
+    /// The size of the stored JSON.
     pub(crate) bytes: usize,
-    /// Whether it is the cache's, and another server may have replaced it. A commit finds out; what ends without one does not.
+    /// Whether it is from the cache, and another server may have replaced it. A commit detects that; a write without a commit
+    /// does not.
     pub(crate) is_cached: bool,
 }
 
@@ -49,13 +50,13 @@ impl CurrentObject {
         }
     }
 
-    /// Whether an error of a write to it stays one: for a refusal, which has written nothing, the cache is not enough.
+    /// Returns whether an error of a write to it stays one: for a refusal, which has written nothing, the cache is not enough.
     pub(crate) fn is_final(&self, error: &ApiError) -> bool {
         !self.is_cached || error.code >= 500
     }
 }
 
-/// Which part of an object an update is of.
+/// The part of an object that an update changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     /// All but the status.
@@ -94,7 +95,7 @@ impl<'a> Writer<'a> {
         Writer { server, kind, namespace, identity, options, now: Timestamp::now() }
     }
 
-    /// The hooks of the kind.
+    /// Returns the hooks of the kind.
     pub(crate) fn hooks(&self) -> &'a dyn Hooks {
         self.server.kinds.hooks(self.kind)
     }
@@ -118,7 +119,7 @@ impl<'a> Writer<'a> {
         Key::below(self.kind.key_prefix, &object_key(self.namespace, name))
     }
 
-    /// The object as the cache has it, or, with `fresh` or if it is not there, as the store has it.
+    /// Returns the object as the cache has it, or, with `fresh` or if it is not there, as the store has it.
     pub(crate) async fn live(&self, name: &str, fresh: bool) -> Result<Option<CurrentObject>, ApiError> {
         let key = object_key(self.namespace, name);
         let cached = if fresh { None } else { self.server.cache.kind_cache(self.kind).get(&key) };
@@ -136,7 +137,7 @@ impl<'a> Writer<'a> {
             .map_err(|error| ApiError::internal(error.to_string()))
     }
 
-    /// An object that did not change, or whose deletion is shown.
+    /// Returns an object that did not change, or whose deletion is shown.
     pub(crate) fn shown(&self, name: &str, tree: &Value, revision: u64) -> Result<Arc<Object>, ApiError> {
         let stored = self.to_stored(tree.clone());
         self.object(&object_key(self.namespace, name), &object::encode(&stored), revision).map(Arc::new)
@@ -149,19 +150,19 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Whether nothing holds an object any more that is being deleted.
+    /// Returns whether nothing holds an object any more that is being deleted.
     pub(crate) fn is_released(&self, object: &Value) -> bool {
         let meta = &object["metadata"];
         !meta["deletionTimestamp"].is_null() && is_empty(&meta["finalizers"]) && !self.holds_contents(object)
     }
 
-    /// Whether this is a namespace whose contents are still to be deleted.
+    /// Returns whether this is a namespace whose contents are still to be deleted.
     pub(crate) fn holds_contents(&self, object: &Value) -> bool {
         self.kind.is_namespace() && !is_empty(&object["spec"]["finalizers"])
     }
 }
 
-/// The metadata of an object, made if they are absent; 400 if they are something else.
+/// Returns the metadata of an object, made if they are absent; 400 if they are something else.
 pub(crate) fn metadata_of(object: &mut Value) -> Result<&mut Map<String, Value>, ApiError> {
     let object = object.as_object_mut().ok_or_else(|| ApiError::bad_request("an object is expected"))?;
     let meta = object.entry("metadata").or_insert(Value::Null);

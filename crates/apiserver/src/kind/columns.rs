@@ -13,18 +13,19 @@ pub struct Column {
     pub name: &'static str,
     /// `string`, `integer`, `date` or `boolean`.
     pub kind: &'static str,
-    /// 0 is always shown, 1 with `-o wide`.
+    /// The priority: 0 is always shown, 1 only with `-o wide`.
     pub priority: u8,
     /// The description for `kubectl explain` and tools.
     pub description: &'static str,
-    /// The dotted paths of all that the cell is made of, in the stored representation of the object.
+    /// The dotted paths of all values in the cell, in the stored representation of the object.
     pub reads: &'static [&'static str],
-    /// Makes the cell.
+    /// The function that creates the cell.
     pub cell: MakeCell,
 }
 
 impl Column {
-    /// The column with this heading that shows the text that it reads, with a description for `kubectl explain` and tools.
+    /// Returns the column with this heading that shows the text that it reads, with a description for `kubectl explain` and
+    /// tools.
     pub const fn new(name: &'static str, reads: &'static [&'static str], description: &'static str) -> Column {
         Column { name, kind: "string", priority: 0, description, reads, cell: shown }
     }
@@ -39,19 +40,20 @@ impl Column {
         Column { cell, ..self }
     }
 
-    /// Shown with `-o wide` alone.
+    /// Returns the column, shown only with `-o wide`.
     pub const fn wide(self) -> Column {
         Column { priority: 1, ..self }
     }
 }
 
-/// Makes a cell of what its column reads, in that order. The time is for ages, in seconds since the epoch.
+/// The function that creates a cell from the values that its column reads, in that order. The time is for ages, in seconds since
+/// the epoch.
 pub type MakeCell = for<'a> fn(read: &[Json<'a>], now: i64) -> Cell<'a>;
 
 /// The contents of a cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cell<'a> {
-    /// Nothing.
+    /// An empty cell.
     Blank,
     /// The value in the object; empty if it is absent there.
     As(Json<'a>),
@@ -62,7 +64,7 @@ pub enum Cell<'a> {
 }
 
 impl<'a> Cell<'a> {
-    /// A text.
+    /// Returns a text.
     pub fn text(text: impl Into<Cow<'a, str>>) -> Cell<'a> {
         Cell::Text(text.into())
     }
@@ -78,7 +80,7 @@ impl<'a> Cell<'a> {
     }
 }
 
-/// The columns of a kind, and where in its objects lies what they read.
+/// The columns of a kind, and the paths of the values that they read.
 pub struct Columns {
     columns: &'static [Column],
     paths: Paths,
@@ -92,7 +94,7 @@ impl Columns {
         Columns { columns, paths: Paths::new(reads()), reads: reads().count() }
     }
 
-    /// The cells of an object of which this is the JSON as stored.
+    /// Returns the cells of an object of which this is the JSON as stored.
     pub fn cells<'a>(&self, json: &'a [u8], now: i64) -> impl Iterator<Item = Cell<'a>> {
         let found = self.paths.find(json).unwrap_or_else(|| vec![Json::default(); self.reads]);
         let mut at = 0;
@@ -103,7 +105,7 @@ impl Columns {
         })
     }
 
-    /// The cell of an object under a heading.
+    /// Returns the cell of an object under a heading.
     pub fn cell_of(&self, name: &str, object: &serde_json::Value, now: i64) -> serde_json::Value {
         let place = self.columns.iter().position(|column| column.name == name).expect("a column");
         let json = object.to_string();
@@ -134,7 +136,7 @@ fn shown<'a>(read: &[Json<'a>], _now: i64) -> Cell<'a> {
     Cell::As(read[0])
 }
 
-/// Time since an RFC 3339 timestamp, as kubectl prints it; blank without one.
+/// Returns the time since an RFC 3339 timestamp, as kubectl prints it; blank without a timestamp.
 pub fn since<'a>(time: Json<'a>, now: i64) -> Cell<'a> {
     match time.text().and_then(|text| text.parse::<Timestamp>().ok()) {
         Some(time) => Cell::text(human_duration(now.saturating_sub(time.as_second()))),
@@ -142,13 +144,13 @@ pub fn since<'a>(time: Json<'a>, now: i64) -> Cell<'a> {
     }
 }
 
-/// The member `name` of the condition `kind` (`status`, `reason`, …), of all conditions; nothing if there is no such one.
+/// Returns the member `name` of the condition `kind` (`status`, `reason`, …), of all conditions; nothing if there is no such one.
 pub fn condition<'a>(conditions: Json<'a>, kind: &str, name: &str) -> Json<'a> {
     let mut each = conditions.items().map(|condition| condition.get(["type", name]));
     each.find(|[its_kind, _]| its_kind.is(kind)).map_or_else(Json::default, |[_, value]| value)
 }
 
-/// The first few of a list of texts, and how many more there are; blank for none.
+/// Returns the first few of a list of texts, and how many more there are; blank for none.
 pub fn list<'a>(items: impl Iterator<Item = Cow<'a, str>>, shown_max: usize) -> Cell<'a> {
     let items: Vec<_> = items.collect();
     match items.len() {
@@ -158,7 +160,7 @@ pub fn list<'a>(items: impl Iterator<Item = Cow<'a, str>>, shown_max: usize) -> 
     }
 }
 
-/// A duration in seconds as kubectl prints ages: `67s`, `3m5s`, `5h12m`, `4d`.
+/// Returns a duration in seconds as kubectl prints ages: `67s`, `3m5s`, `5h12m`, `4d`.
 pub fn human_duration(seconds: i64) -> String {
     let (minutes, hours) = (seconds / 60, seconds / 3600);
     let (days, years) = (hours / 24, hours / 24 / 365);

@@ -1,6 +1,6 @@
 //! CustomResourceDefinitions of kinds, for a real cluster.
 //!
-//! The same schema serves the server's validation, the OpenAPI documents, and the definitions, so the three cannot disagree.
+//! The same schema serves the server's validation, the OpenAPI documents, and the definitions, so the three cannot differ.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceColumnDefinition, CustomResourceDefinition, JSONSchemaProps, SelectableField,
@@ -17,8 +17,8 @@ pub type PrinterColumn = (&'static str, &'static str, &'static str, i32);
 /// The printer column AGE.
 pub const AGE: PrinterColumn = ("Age", "date", ".metadata.creationTimestamp", 0);
 
-/// The definition of the kind `T`, served here as `kind`, with its selectable fields and these printer columns. `add` may add
-/// to the schema, such as rules in CEL.
+/// Returns the definition of the kind `T`, served here as `kind`, with its selectable fields and these printer columns. `add` may
+/// add to the schema, such as rules in CEL.
 ///
 /// A real cluster computes columns from JSON paths, which cannot join or count, so there may be fewer than the kind has here.
 pub fn definition<T: CustomResourceExt>(

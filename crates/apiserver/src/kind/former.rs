@@ -1,17 +1,17 @@
-//! The names that a kind, its fields and its annotations had in an earlier version.
+//! The names of a kind, its fields, and its annotations in an earlier version.
 //!
-//! Nothing is served under them. A request that uses one is answered with the name that took its place.
+//! Nothing is served under them. A request that uses one gets an error with the current name.
 
 use serde_json::Value;
 
 /// The former names of a kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FormerNames {
-    /// The former kind and plural, if it had others.
+    /// The former kind and plural, if they were different.
     pub kind: Option<(&'static str, &'static str)>,
     /// The former names of fields, at any place in the object, each with its current name.
     pub fields: &'static [(&'static str, &'static str)],
-    /// Former annotations, each with its name now.
+    /// The former annotations, each with its current name.
     pub annotations: &'static [(&'static str, &'static str)],
 }
 
@@ -23,7 +23,7 @@ impl FormerNames {
         known.map_or_else(String::new, |(_, now)| format!(" (now {now:?})"))
     }
 
-    /// A warning for each former annotation of an object.
+    /// Returns a warning for each former annotation of an object.
     pub(crate) fn warnings(&self, object: &Value) -> impl Iterator<Item = String> {
         let annotations = &object["metadata"]["annotations"];
         let used = self.annotations.iter().filter(|(former, _)| !annotations[*former].is_null());

@@ -18,7 +18,7 @@ use self::former::FormerNames;
 use self::selectable::Selectable;
 use crate::schema::{Schema, structural};
 
-/// The description of a kind: its names, its schema, and how its objects are shown and selected. A process has one of each, in
+/// The description of a kind: its names, its schema, and the display and selection of its objects. A process has one of each, in
 /// a `static`.
 pub struct Kind {
     /// API group; empty for the core group.
@@ -31,16 +31,17 @@ pub struct Kind {
     pub plural: &'static str,
     /// The other names of the kind.
     pub aliases: Aliases,
-    /// Whether objects live in a namespace.
+    /// Whether the kind is namespaced.
     pub namespaced: bool,
     /// Whether it has the subresource `status`.
     pub has_status: bool,
-    /// The first segment of its keys and the plural, e.g. `/coordination.k8s.io/leases/`. Two views of one kind (events) share
-    /// it.
+    /// The prefix of its keys: the first segment and the plural, such as `/coordination.k8s.io/leases/`. Two views of one kind
+    /// (events) share it.
     pub key_prefix: &'static str,
     /// Structural OpenAPI v3 schema of the whole object, with defaults and descriptions.
     pub schema: Arc<Schema>,
-    /// Table columns after `Name`. Where one of them is itself called `Name` (events, as in Kubernetes), none is put first.
+    /// The table columns after `Name`. If one of them is itself named `Name` (events, as in Kubernetes), no such column is added
+    /// in front.
     pub columns: Columns,
     /// The field selectors in addition to `metadata.name` and `metadata.namespace`, as dotted paths.
     pub selectable_fields: Selectable,
@@ -54,7 +55,7 @@ pub struct Kind {
     pub former: FormerNames,
 }
 
-/// The names of a kind that people type.
+/// The names of a kind that users type.
 #[derive(Clone, Copy, Default)]
 pub struct Aliases {
     /// Lower-case singular.
@@ -71,14 +72,14 @@ pub enum HookReads {
     /// The content: all except the field sets, which are more than half of an object.
     #[default]
     Content,
-    /// The same, and the tree is kept: hooks read the same few objects again and again.
+    /// The content, and the decoded tree is cached: hooks read the same few objects repeatedly.
     OftenTheSame,
-    /// Whole, because a hook of another kind changes it ([`SideEffect::Put`](crate::registry::SideEffect::Put)).
+    /// The whole object, because a hook of another kind changes it ([`SideEffect::Put`](crate::registry::SideEffect::Put)).
     Whole,
 }
 
-/// A second representation of objects that are stored as another kind. Rules, schema and selectors of the view speak of the
-/// view's representation, columns of the stored one.
+/// A second representation of objects that are stored as another kind. The rules, the schema, and the selectors of the view refer
+/// to the view's representation, the columns to the stored one.
 #[derive(Clone, Copy)]
 pub struct View {
     /// Converts the stored representation to this one.
@@ -88,7 +89,8 @@ pub struct View {
 }
 
 impl Kind {
-    /// The kind of a type that derives [`kube::CustomResource`], with one column, the age. Its names live as long as the process.
+    /// Returns the kind of a type that derives [`kube::CustomResource`], with one column, the age. Its names live as long as the
+    /// process.
     pub fn of<T: CustomResourceExt>() -> Kind {
         let definition = T::crd();
         let names = definition.spec.names;
@@ -120,8 +122,8 @@ impl Kind {
         }
     }
 
-    /// A kind of Kubernetes' own, in namespaces, with one column, the age. Adds these attributes to its schema, each at its
-    /// [place](structural::at).
+    /// Returns a kind of Kubernetes' own, in namespaces, with one column, the age. Adds these attributes to its schema, each at
+    /// its [place](structural::at).
     pub fn built_in<T>(attributes: impl IntoIterator<Item = (&'static str, Value)>) -> Kind
     where
         T: k8s_openapi::Resource + schemars::JsonSchema,
@@ -151,13 +153,13 @@ impl Kind {
         }
     }
 
-    /// Whether this is Namespace, which the server itself deals with.
+    /// Returns whether this is Namespace, which the server itself deals with.
     pub fn is_namespace(&self) -> bool {
         self.group.is_empty() && self.plural == "namespaces"
     }
 
-    /// Whether it is one of Kubernetes' own rather than of a custom API group. Those take strategic merge patches, have no
-    /// `generation`, and decode protobuf.
+    /// Returns whether it is one of Kubernetes' own rather than of a custom API group. Those take strategic merge patches, have
+    /// no `generation`, and decode protobuf.
     pub fn is_built_in(&self) -> bool {
         is_built_in_group(self.group)
     }
@@ -190,7 +192,7 @@ impl Kind {
         }
     }
 
-    /// The value of a field that can be selected by, `""` where it is absent; `None` if `path` cannot be selected by. All
+    /// Returns the value of a field that can be selected by, `""` where it is absent; `None` if `path` cannot be selected by. All
     /// kinds can be selected by `metadata.name` and, in a namespace, `metadata.namespace`.
     pub fn field(&self, object: &Value, path: &str) -> Option<String> {
         let declared = path == "metadata.name"
@@ -208,7 +210,7 @@ impl Kind {
     }
 }
 
-/// Whether a group is one of Kubernetes' own.
+/// Returns whether a group is one of Kubernetes' own.
 pub fn is_built_in_group(group: &str) -> bool {
     group.is_empty() || group.ends_with(".k8s.io")
 }

@@ -1,4 +1,4 @@
-//! The structural schemas of whole objects, made of Rust types.
+//! The structural schemas of whole objects, derived from Rust types.
 
 use std::sync::LazyLock;
 
@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 
 use crate::schema::structural;
 
-/// The schema of a whole object of a kind that derives [`kube::CustomResource`], metadata included.
+/// Returns the schema of a whole object of a kind that derives [`kube::CustomResource`], metadata included.
 pub(super) fn of_custom<T: CustomResourceExt>() -> Value {
     complete(declared_schema(&T::crd()))
 }
 
-/// The schema of a whole object of a built-in kind: that of its Rust type, the metadata being that of all kinds.
+/// Returns the schema of a whole object of a built-in kind: that of its Rust type, the metadata being that of all kinds.
 pub(crate) fn of_built_in<T: schemars::JsonSchema>() -> Value {
     let mut schema = of_type::<T>();
     if let Some(properties) = schema["properties"].as_object_mut() {
@@ -23,7 +23,7 @@ pub(crate) fn of_built_in<T: schemars::JsonSchema>() -> Value {
     complete(schema)
 }
 
-/// The schema that a definition holds, made structural.
+/// Returns the schema that a definition holds, made structural.
 pub fn declared_schema(definition: &CustomResourceDefinition) -> Value {
     let schema =
         definition.spec.versions.first().and_then(|version| version.schema.as_ref()?.open_api_v3_schema.as_ref());
@@ -33,7 +33,7 @@ pub fn declared_schema(definition: &CustomResourceDefinition) -> Value {
     schema
 }
 
-/// A kind's schema with `apiVersion`, `kind` and `metadata`.
+/// Returns a kind's schema with `apiVersion`, `kind` and `metadata`.
 fn complete(mut schema: Value) -> Value {
     schema["properties"]["apiVersion"] = json!({"type": "string", "maxLength": 317, "description":
         "Version of this representation of the object, such as `coordination.k8s.io/v1`: API group and version."});
@@ -45,7 +45,7 @@ fn complete(mut schema: Value) -> Value {
     schema
 }
 
-/// The schema of `metadata`, with a description for each field.
+/// Returns the schema of `metadata`, with a description for each field.
 pub(crate) fn metadata() -> Value {
     static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
         let mut schema = of_type::<ObjectMeta>();
@@ -55,7 +55,7 @@ pub(crate) fn metadata() -> Value {
     SCHEMA.clone()
 }
 
-/// The structural schema of a Rust type.
+/// Returns the structural schema of a Rust type.
 fn of_type<T: schemars::JsonSchema>() -> Value {
     let settings = schemars::generate::SchemaSettings::openapi3().with(|settings| settings.inline_subschemas = true);
     let mut schema = Value::from(settings.into_generator().into_root_schema_for::<T>());

@@ -1,4 +1,4 @@
-//! The fields that objects of a kind can be selected by.
+//! The fields of a kind for field selectors.
 
 use std::ops::Deref;
 
@@ -37,6 +37,6 @@ impl Deref for Selectable {
 
 /// Returns the path of a selectable field's value.
 pub(super) fn path_of(field: &str) -> &str {
-    // `kubectl get events --field-selector source=kubelet` means the component, as it always did.
+    // `kubectl get events --field-selector source=kubelet` refers to the component, for compatibility.
     if field == "source" { "source.component" } else { field }
 }

@@ -3,7 +3,8 @@
 use super::Owner;
 use crate::json_scan::Json;
 
-/// The facts of one object. A hundred thousand Routes have three hundred thousand of these, so nothing has room to grow.
+/// The indexed fields of one object. A hundred thousand Routes have three hundred thousand of these, so no field has spare
+/// capacity.
 #[derive(Clone)]
 pub(super) struct IndexedFields {
     /// The object's key after the kind's prefix.
@@ -49,7 +50,7 @@ impl IndexedFields {
     }
 }
 
-/// The text; none is an empty one.
+/// Returns the text; none is an empty one.
 fn text(value: Json<'_>) -> Box<str> {
     value.text().unwrap_or_default().into()
 }

@@ -26,7 +26,7 @@ impl Dictionary {
     }
 }
 
-/// A text as what sets it apart from a sample.
+/// A text, compressed relative to a sample.
 pub(super) struct Compressed {
     octets: Box<[u8]>,
     len: u32,
@@ -36,12 +36,12 @@ pub(super) struct Compressed {
 impl Compressed {
     pub fn new(text: &[u8], sample: &Arc<Dictionary>) -> Compressed {
         let len = u32::try_from(text.len()).expect("an object is smaller than four GiB");
-        // Copied, since an allocator leaves what shrinks by less than half where it is.
+        // Copied, because an allocator leaves a block in place that shrinks by less than half.
         let octets = lz4_flex::block::compress_with_dict(text, &sample.0).as_slice().into();
         Compressed { octets, len, sample: Arc::clone(sample) }
     }
 
-    /// The length of the text.
+    /// Returns the length of the text.
     pub fn len(&self) -> usize {
         self.len as usize
     }
@@ -66,7 +66,7 @@ impl Compressed {
 pub struct DictionaryPool(Mutex<Option<(Arc<Dictionary>, usize)>>);
 
 impl DictionaryPool {
-    /// The sample for `text`: that of the texts before it, or after `TEXTS_A_SAMPLE` of them the text itself.
+    /// Returns the sample for `text`: that of the texts before it, or after `TEXTS_A_SAMPLE` of them the text itself.
     pub fn sample(&self, text: impl FnOnce() -> Bytes) -> Arc<Dictionary> {
         let mut state = self.0.lock();
         match &mut *state {

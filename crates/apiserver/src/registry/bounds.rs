@@ -1,14 +1,15 @@
-//! Bounds on the lists and maps of an object's metadata.
+//! Limits on the lists and maps of an object's metadata.
 //!
-//! The write path checks them before it computes anything from what a client sent, so that no later step has to handle a list
-//! of any length. An object that is stored with more (by an earlier version) stays writable as long as the list does not grow.
+//! The write path checks them before it computes anything from a client's input, so that no later step must handle a list of
+//! arbitrary length. An object that was stored with more (by an earlier version) stays writable as long as the list does not
+//! grow.
 
 use serde_json::Value;
 
 use crate::cause::Cause;
 
-/// The fields of `metadata` with the most items that each may have. Kubernetes bounds only the size of the object. Real objects
-/// have a handful of each; selectors and the garbage collector walk them for every object.
+/// The fields of `metadata` with the maximum number of items of each. Kubernetes limits only the size of the object. Real objects
+/// have a few of each; selectors and the garbage collector walk them for every object.
 const ITEMS_MAX: [(&str, usize); 5] =
     [("finalizers", 64), ("ownerReferences", 64), ("labels", 128), ("annotations", 256), ("managedFields", 64)];
 

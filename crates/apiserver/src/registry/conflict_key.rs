@@ -17,15 +17,15 @@ use serde_json::json;
 use super::{RelatedWrite, SideEffect};
 use crate::store::Key;
 
-/// The `kind` of a [`RelatedWrite`] to a conflict key. No kind may be called so.
+/// The `kind` of a [`RelatedWrite`] to a conflict key. No kind may have this name.
 pub const KIND: &str = "ConflictKey";
 
-/// A conflict key, by its whole key in the store, which must be under the prefix of no kind.
+/// A conflict key, by its whole key in the store, which must not be under the prefix of any kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConflictKey(pub String);
 
 impl ConflictKey {
-    /// The key in the store.
+    /// Returns the key in the store.
     pub fn key(&self) -> Key {
         Key(self.0.as_str().into())
     }

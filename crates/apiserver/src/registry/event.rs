@@ -18,11 +18,12 @@ use crate::kind::{Aliases, Kind, View};
 
 /// The lifetime of an event after its last write, as in Kubernetes.
 const TIME_TO_LIVE: Duration = Duration::from_secs(60 * 60);
-/// The longest message of an event without an `eventTime`. Kubernetes bounds it by the size of the object alone.
+/// The maximum length of an event's message without an `eventTime`. Kubernetes limits it only by the size of the object.
 const MESSAGE_CHARACTERS_MAX: u64 = 8_192;
-/// Longest note of an event in the new representation, in octets, as in Kubernetes.
+/// The maximum length of an event's note in the new representation, in octets, as in Kubernetes.
 const NOTE_OCTETS_MAX: usize = 1024;
-/// Longest action, reason and reporting instance of an event with an `eventTime`, in octets, as in Kubernetes.
+/// The maximum length of the action, the reason, and the reporting instance of an event with an `eventTime`, in octets, as in
+/// Kubernetes.
 const TEXT_OCTETS_MAX: usize = 128;
 /// Name of a field in `events.k8s.io/v1` and in core `v1`, where they differ.
 const NAMES: [(&str, &str); 7] = [
@@ -91,7 +92,7 @@ fn both(kind: Kind) -> Kind {
     }
 }
 
-/// References to objects are one value each when they are merged.
+/// References to objects are atomic when they are merged.
 fn atomic() -> Value {
     json!({"x-kubernetes-map-type": "atomic"})
 }
@@ -228,7 +229,7 @@ fn is_unset(value: &Value) -> bool {
     }
 }
 
-/// The rules for both representations, after kube-apiserver's `legacyValidateEvent`. An event with an `eventTime` can be
+/// Returns the rules for both representations, after kube-apiserver's `legacyValidateEvent`. An event with an `eventTime` can be
 /// about an object of another namespace. `controller` is the name of the field `reportingComponent` in the causes.
 fn validate(event: &Value, controller: &str) -> Vec<Cause> {
     let text = |name: &str| event[name].as_str().unwrap_or_default();
@@ -267,7 +268,7 @@ fn validate(event: &Value, controller: &str) -> Vec<Cause> {
     causes
 }
 
-/// The faults of the series of an event that is written by `events.k8s.io/v1`.
+/// Returns the faults of the series of an event that is written by `events.k8s.io/v1`.
 fn series(event: &Value) -> Vec<Cause> {
     let Some(series) = event["series"].as_object() else { return Vec::new() };
     let mut causes = Vec::new();
@@ -280,7 +281,7 @@ fn series(event: &Value) -> Vec<Cause> {
     causes
 }
 
-/// Writes the times at these JSON pointers with exactly six decimals: clients in Go refuse an object with other ones.
+/// Writes the times at these JSON pointers with exactly six decimals: clients in Go reject an object with any other number.
 pub(super) fn micro_times(object: &mut Value, pointers: &[&str]) {
     for pointer in pointers {
         if let Some(Value::String(text)) = object.pointer_mut(pointer)
@@ -341,7 +342,7 @@ const COLUMNS: &[Column] = &[
     Column::new("Name", &["metadata.name"], "The event's own name.").wide(),
 ];
 
-/// Time since the first of these that there is.
+/// Returns the time since the first existing one of these times.
 fn seen<'a>(read: &[Json<'a>], now: i64) -> Cell<'a> {
     let time = read.iter().find(|time| time.text().is_some()).copied().unwrap_or_default();
     match columns::since(time, now) {

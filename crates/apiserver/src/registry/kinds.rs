@@ -23,14 +23,14 @@ struct Entry {
 }
 
 impl Default for Kinds {
-    /// No kinds but those that every server has.
+    /// Returns only the kinds that every server has.
     fn default() -> Self {
         Kinds::new([])
     }
 }
 
 impl Kinds {
-    /// These kinds with their hooks, and those that every server has.
+    /// Returns these kinds with their hooks, and those that every server has.
     pub fn new(own: impl IntoIterator<Item = (&'static Kind, Arc<dyn Hooks>)>) -> Kinds {
         let every_server: [(&'static LazyLock<Kind>, Arc<dyn Hooks>); 4] = [
             (&namespace::NAMESPACE, Arc::new(namespace::Namespaces)),
@@ -58,7 +58,7 @@ impl Kinds {
         Kinds { damage_marks, ..self }
     }
 
-    /// The names for what is damaged.
+    /// Returns the names for what is damaged.
     pub fn damage_marks(&self) -> DamageMarks {
         self.damage_marks
     }
@@ -68,12 +68,12 @@ impl Kinds {
         self.entries.iter().map(|entry| entry.kind)
     }
 
-    /// The kind served at `/apis/<group>/<version>/<plural>` (core: empty group).
+    /// Returns the kind served at `/apis/<group>/<version>/<plural>` (core: empty group).
     pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<&'static Kind> {
         self.iter().find(|kind| kind.plural == plural && kind.version == version && kind.group == group)
     }
 
-    /// The kind that was served at this path in an earlier version, under the plural that is returned with it.
+    /// Returns the kind that was served at this path in an earlier version, under the plural that is returned with it.
     pub fn find_former(&self, path: &str) -> Option<(&'static Kind, &'static str)> {
         let mut segments = path.trim_matches('/').split('/').skip(1);
         let (group, version) = (segments.next()?, segments.next()?);
@@ -85,22 +85,22 @@ impl Kinds {
         renamed.find(|(kind, former)| *former == plural && kind.group == group && kind.version == version)
     }
 
-    /// The kind with this name, such as `Lease`; of the two views of events, the stored one (core `v1`).
+    /// Returns the kind with this name, such as `Lease`; of the two views of events, the stored one (core `v1`).
     pub fn find_kind(&self, name: &str) -> Option<&'static Kind> {
         self.iter().find(|kind| kind.kind == name && kind.view.is_none())
     }
 
-    /// The hooks of a kind.
+    /// Returns the hooks of a kind.
     pub fn hooks(&self, kind: &Kind) -> &dyn Hooks {
         self.entry(kind).map_or(&super::NoHooks, |entry| &*entry.hooks)
     }
 
-    /// The quota that each namespace has of a kind.
+    /// Returns the quota that each namespace has of a kind.
     pub fn quota(&self, kind: &Kind) -> Option<&Quota> {
         self.entry(kind)?.quota.as_deref()
     }
 
-    /// All quotas.
+    /// Returns all quotas.
     pub fn quotas(&self) -> impl Iterator<Item = &Quota> {
         self.entries.iter().filter_map(|entry| entry.quota.as_deref())
     }

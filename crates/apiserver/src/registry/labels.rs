@@ -4,9 +4,9 @@ use serde_json::Value;
 
 use crate::cause::Cause;
 
-/// Longest name part of a qualified name, and longest label value, in octets.
+/// The maximum length of a qualified name's name part, and of a label value, in octets.
 const PART_OCTETS_MAX: usize = 63;
-/// Longest DNS subdomain in octets.
+/// The maximum length of a DNS subdomain in octets.
 pub const SUBDOMAIN_OCTETS_MAX: usize = 253;
 
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and \
@@ -68,7 +68,7 @@ pub fn check_value(value: &str) -> Option<String> {
     }
 }
 
-/// The faults of a map of labels at `path`.
+/// Returns the faults of a map of labels at `path`.
 pub fn check_labels(path: &str, labels: Option<&Value>) -> Vec<Cause> {
     let mut causes = Vec::new();
     for (key, value) in labels.and_then(Value::as_object).into_iter().flatten() {
@@ -90,7 +90,7 @@ fn is_lower_label(label: &str) -> bool {
         && bytes.iter().all(|octet| edge(octet) || *octet == b'-')
 }
 
-/// Letters, digits, dashes, underscores and dots, with a letter or digit at both ends.
+/// Accepts letters, digits, dashes, underscores, and dots, with a letter or digit at both ends.
 fn is_word(text: &str) -> bool {
     let bytes = text.as_bytes();
     bytes.first().is_some_and(u8::is_ascii_alphanumeric)

@@ -1,4 +1,4 @@
-//! Lease: who leads, and heartbeats; a built-in kind of Kubernetes.
+//! Lease: leader election, and heartbeats; a built-in kind of Kubernetes.
 
 use std::sync::LazyLock;
 

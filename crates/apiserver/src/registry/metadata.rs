@@ -9,19 +9,19 @@ use super::labels::{check_key, check_label, check_labels, check_subdomain};
 use crate::cause::Cause;
 use crate::kind::Kind;
 
-/// Most octets that the keys and values of an object's annotations have together, as in Kubernetes.
+/// The maximum number of octets that the keys and values of an object's annotations have together, as in Kubernetes.
 const ANNOTATIONS_OCTETS_MAX: usize = 256 * 1024;
-/// The longest text in an owner reference, in octets: a DNS subdomain is the longest name there is.
+/// The maximum length of a text in an owner reference, in octets: a DNS subdomain is the longest possible name.
 const OWNER_TEXT_OCTETS_MAX: usize = 253;
-/// The longest base of generated names, in octets: that of a name.
+/// The maximum length of a generated name's base, in octets: that of a name.
 const GENERATE_NAME_OCTETS_MAX: usize = 253;
 
-/// A time as metadata hold it: whole seconds, `Z`.
+/// Returns a time as metadata hold it: whole seconds, `Z`.
 pub(crate) fn whole_seconds(time: Timestamp) -> String {
     Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
 }
 
-/// The faults of an object's metadata beyond its schema: name and namespace, keys and values of labels, keys and size of
+/// Returns the faults of an object's metadata beyond its schema: name and namespace, keys and values of labels, keys and size of
 /// annotations, finalizers, owner references. With `old`, also of its change: name, namespace, uid are immutable, and no
 /// finalizer can be added to an object that is being deleted.
 pub fn validate(kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<Cause> {
@@ -32,7 +32,7 @@ pub fn validate(kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<Cause> {
     }
     match metadata["name"].as_str() {
         None | Some("") => causes.push(Cause::required("metadata.name", "name or generateName is required")),
-        // Names of stored objects stay what they are.
+        // Names of stored objects never change.
         Some(name) if old.is_none() => {
             let wrong = if kind.kind == "Namespace" { check_label(name) } else { check_subdomain(name) };
             causes.extend(wrong.map(|what| Cause::invalid("metadata.name", &metadata["name"], &what)));
@@ -72,7 +72,7 @@ fn annotations(annotations: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     for (key, value) in annotations {
         octets += key.len() + value.as_str().map_or(0, str::len);
-        // Kubernetes takes upper case in the keys of annotations.
+        // Kubernetes accepts upper case in the keys of annotations.
         if let Some(what) = check_key(&key.to_ascii_lowercase()) {
             causes.push(Cause::invalid("metadata.annotations", &Value::from(key.as_str()), &what));
         }

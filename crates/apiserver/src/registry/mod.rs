@@ -36,11 +36,11 @@ use super::error::ApiError;
 use super::kind::Kind;
 use super::schema;
 
-/// The request, as hooks see it.
+/// The request, in the form for hooks.
 pub struct Context<'a> {
     /// All kinds that the server serves.
     pub kinds: &'a Kinds,
-    /// The user that sends it.
+    /// The user that sent it.
     pub identity: &'a Identity,
     /// Namespace of the object, if it has one.
     pub namespace: Option<&'a str>,
@@ -50,7 +50,7 @@ pub struct Context<'a> {
     pub now: Timestamp,
 }
 
-/// A write, as the hooks of the kind see it before the commit.
+/// A write before the commit, in the form for the hooks of the kind.
 #[derive(Clone, Copy)]
 pub enum Operation<'a> {
     /// A new object.
@@ -81,19 +81,20 @@ pub enum Operation<'a> {
 /// Reads of other objects during a write, in the form that [`crate::kind::HookReads`] of their kind defines. Lists have no field
 /// sets.
 pub trait Reader: Send + Sync {
-    /// One object as stored, `None` if it is not there.
+    /// Returns one stored object, `None` if it does not exist.
     fn get<'a>(
         &'a self,
         kind: &'a str,
         namespace: Option<&'a str>,
         name: &'a str,
     ) -> BoxFuture<'a, Result<Option<Arc<Value>>, ApiError>>;
-    /// All objects of a kind, of a namespace or of all.
+    /// Returns all objects of a kind, of a namespace or of all.
     fn list<'a>(&'a self, kind: &'a str, namespace: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Value>, ApiError>>;
     /// Returns the number of objects of a kind, in all namespaces, with `value` in `field`, one of the kind's
     /// `selectable_fields`.
     fn count<'a>(&'a self, kind: &'a str, field: &'a str, value: &'a str) -> BoxFuture<'a, Result<usize, ApiError>>;
-    /// The objects of a kind, in all namespaces, whose `field`, one of the kind's `selectable_fields`, is as `test` wants it.
+    /// Returns the objects of a kind, in all namespaces, whose `field`, one of the kind's `selectable_fields`, is as `test` wants
+    /// it.
     fn matching<'a>(
         &'a self,
         kind: &'a str,
@@ -105,8 +106,8 @@ pub trait Reader: Send + Sync {
     fn touched<'a>(&'a self, key: &'a ConflictKey) -> BoxFuture<'a, Result<Option<String>, ApiError>>;
 }
 
-/// Another object that a write entails a change of, or depends on. Committed in the same transaction, which fails, and is
-/// tried again, if the object is not as the hook has seen it.
+/// A change of, or dependency on, another object. It is committed in the same transaction, which fails and is tried again if that
+/// object differs from the version that the hook read.
 pub struct RelatedWrite {
     /// Kind of the other object, or [`conflict_key::KIND`].
     pub kind: &'static str,
@@ -114,7 +115,7 @@ pub struct RelatedWrite {
     pub namespace: Option<String>,
     /// The name of the object.
     pub name: String,
-    /// The `metadata.resourceVersion` it must still have; `None`: it must not exist.
+    /// The required `metadata.resourceVersion` of the object; `None`: it must not exist.
     pub expect: Option<String>,
     /// The effect on the object.
     pub effect: SideEffect,
@@ -127,14 +128,14 @@ pub enum SideEffect {
     Put(Value),
     /// Delete the object.
     Delete,
-    /// Nothing: a hook has read it, and would judge otherwise if it were another.
+    /// No change: a hook has read it, and its decision depends on it.
     Keep,
     /// Write the object unconditionally: `expect` does not apply. For conflict keys.
     Touch,
 }
 
 impl RelatedWrite {
-    /// That `object`, which a hook has read, must still be so at the commit.
+    /// Returns the requirement that `object`, which a hook has read, is unchanged at the commit.
     pub fn keep(kind: &'static str, object: &Value) -> RelatedWrite {
         let text = |name: &str| object["metadata"][name].as_str().map(str::to_owned);
         RelatedWrite {
@@ -146,13 +147,13 @@ impl RelatedWrite {
         }
     }
 
-    /// Only what it expects.
+    /// Reduces the write to its precondition.
     pub fn expectation(self) -> Option<RelatedWrite> {
         (self.effect != SideEffect::Touch).then_some(RelatedWrite { effect: SideEffect::Keep, ..self })
     }
 }
 
-/// A new object that a hook of another kind makes, judged as one that a client sends.
+/// Returns a new object that a hook of another kind makes, judged as one that a client sends.
 pub fn made(context: &Context<'_>, kind: &'static Kind, mut object: Value) -> Result<Value, ApiError> {
     let causes = complete(context, kind, &mut object, false);
     match causes.is_empty() {
@@ -181,41 +182,40 @@ pub(crate) fn complete(context: &Context<'_>, kind: &'static Kind, object: &mut 
     causes
 }
 
-/// The behavior that is particular to a kind. Each method has a default that does nothing. All objects are whole:
-/// `apiVersion`, `kind`, `metadata`, and so on; defaults of the schema are filled in and the schema is met before any
-/// `validate_…` is called.
+/// The specific behavior of a kind. Each method has a default that does nothing. All objects are whole: `apiVersion`, `kind`,
+/// `metadata`, and so on. Before any `validate_…` is called, defaults are filled in and the object is valid under the schema.
 pub trait Hooks: Send + Sync + 'static {
-    /// Sets what the server sets on a new object.
+    /// Sets the server's fields of a new object.
     fn prepare_create(&self, _context: &Context<'_>, _object: &mut Value) {}
 
-    /// Sets what the server keeps of an object when it is replaced.
+    /// Restores the server's fields when an object is replaced.
     fn prepare_update(&self, _context: &Context<'_>, _old: &Value, _new: &mut Value) {}
 
-    /// Sets what the server keeps of a status when it is replaced.
+    /// Restores the server's fields when a status is replaced.
     fn prepare_status(&self, _context: &Context<'_>, _old: &Value, _new: &mut Value) {}
 
-    /// The faults of a new object beyond its schema.
+    /// Returns the faults of a new object beyond its schema.
     fn validate_create(&self, _context: &Context<'_>, _object: &Value) -> Vec<Cause> {
         Vec::new()
     }
 
-    /// The faults of a change by the main resource, beyond the schema; the status is the stored one already.
+    /// Returns the faults of a change by the main resource, beyond the schema; the status is the stored one already.
     fn validate_update(&self, _context: &Context<'_>, _old: &Value, _new: &Value) -> Vec<Cause> {
         Vec::new()
     }
 
-    /// The faults of a change by the `status` subresource.
+    /// Returns the faults of a change by the `status` subresource.
     fn validate_status_update(&self, _context: &Context<'_>, _old: &Value, _new: &Value) -> Vec<Cause> {
         Vec::new()
     }
 
-    /// The only writer of the status, such as `a Binding`. Then the server rejects a `status` in the main resource that differs
-    /// from the stored one. `None`: it drops such a status silently, as Kubernetes does.
+    /// Returns the only writer of the status, such as `a Binding`. Then the server rejects a `status` in the main resource that
+    /// differs from the stored one. `None`: it drops such a status silently, as Kubernetes does.
     fn status_writer(&self) -> Option<&'static str> {
         None
     }
 
-    /// The related writes that are committed with this one, or the reason that it cannot be done.
+    /// Returns the related writes that are committed with this one, or the reason that it cannot be done.
     fn before_commit<'a>(
         &'a self,
         _context: &'a Context<'a>,
@@ -225,7 +225,7 @@ pub trait Hooks: Send + Sync + 'static {
         Box::pin(async { Ok(Vec::new()) })
     }
 
-    /// Whether [`Self::warnings`] ever returns one.
+    /// Returns whether [`Self::warnings`] ever returns one.
     fn has_warnings(&self) -> bool {
         false
     }
@@ -240,14 +240,14 @@ pub trait Hooks: Send + Sync + 'static {
         Box::pin(async { Vec::new() })
     }
 
-    /// The attributes of the trace span for each new object: one for its namespace and name, one for its revision. `None`: the
-    /// creation starts no trace.
+    /// Returns the attributes of the trace span for each new object: one for its namespace and name, one for its revision.
+    /// `None`: the creation starts no trace.
     fn trace_attributes(&self) -> Option<[&'static str; 2]> {
         None
     }
 }
 
-/// The hooks of a kind without behavior of its own.
+/// The hooks of a kind without specific behavior.
 pub struct NoHooks;
 
 impl Hooks for NoHooks {}

@@ -12,9 +12,9 @@ use crate::kind::columns::{BUILT_IN_AGE, Column};
 use crate::kind::{Aliases, HookReads, Kind};
 use crate::limits;
 
-/// Namespaces that are always there.
+/// The namespaces that always exist.
 const KEPT: [&str; 2] = ["default", "kube-system"];
-/// The label by which a namespace selector picks one namespace by its name.
+/// The label with which a namespace selector selects one namespace by its name.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// The kind.

@@ -1,9 +1,9 @@
-//! Structural schemas: what an object may hold, walked over JSON values.
+//! Structural schemas: the permitted contents of an object, and walks over JSON values.
 //!
-//! A schema is an OpenAPI v3 document of the structural kind (no references, one shape at each place). It comes as JSON, and
-//! is made ready for the walks once ([`node`]). Each walk is a file: [`parse`](mod@parse) reads text and remembers keys that stand twice, [`prune`](mod@prune) takes out what the
-//! schema does not know, [`defaults`] fills in what is absent, [`validate`](mod@validate) finds the faults, in the words of
-//! Kubernetes. [`structural`] makes such schemas from those of our types.
+//! A schema is a structural OpenAPI v3 document (no references, one type at each place). It is parsed from JSON once, into a form
+//! for walks ([`node`]). Each walk is in its own file. [`parse`](mod@parse) parses text and reports duplicate keys,
+//! [`prune`](mod@prune) removes unknown fields, [`defaults`] fills in absent fields, and [`validate`](mod@validate) finds the
+//! faults, with Kubernetes' messages. [`structural`] derives such schemas from Rust types.
 
 pub mod defaults;
 pub mod node;

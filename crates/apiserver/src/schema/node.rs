@@ -1,4 +1,4 @@
-//! A schema made ready for walks: what each place of an object may hold, looked up once and not in JSON for each object.
+//! A schema in a form for walks: the permitted contents of each place, looked up once and not in JSON for each object.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ pub struct Schema {
 }
 
 impl Schema {
-    /// Makes a document ready.
+    /// Parses a document.
     pub fn new(document: Value) -> Arc<Schema> {
         let root = Node::of(&document);
         Arc::new(Schema { document, root })
     }
 
-    /// The document: OpenAPI v3, structural.
+    /// Returns the document: OpenAPI v3, structural.
     pub fn document(&self) -> &Value {
         &self.document
     }
@@ -36,7 +36,7 @@ impl Deref for Schema {
 /// Things by the names of fields, in their order.
 type Named<T> = Box<[(Box<str>, T)]>;
 
-/// The schema of one place. What is absent in the document bounds nothing.
+/// The schema of one place. An absent member limits nothing.
 #[derive(Debug, Default)]
 pub struct Node {
     /// `type`.
@@ -167,22 +167,22 @@ impl Node {
         }
     }
 
-    /// The schema of a field that is declared by name.
+    /// Returns the schema of a field that is declared by name.
     pub(crate) fn property(&self, name: &str) -> Option<&Node> {
         self.properties.as_deref()?.iter().find(|(found, _)| **found == *name).map(|(_, node)| node)
     }
 
-    /// The schema of the field `name`, declared by name or by `additionalProperties`.
+    /// Returns the schema of the field `name`, declared by name or by `additionalProperties`.
     pub(crate) fn field(&self, name: &str) -> Option<&Node> {
         self.property(name).or(self.additional.as_deref())
     }
 
-    /// Whether any field is declared by name.
+    /// Returns whether any field is declared by name.
     pub(crate) fn has_properties(&self) -> bool {
         self.properties.is_some()
     }
 
-    /// The default of a field that is declared by name.
+    /// Returns the default of a field that is declared by name.
     pub(crate) fn default_of(&self, name: &str) -> Option<&Value> {
         self.defaults.iter().find(|(found, _)| **found == *name).map(|(_, default)| default)
     }

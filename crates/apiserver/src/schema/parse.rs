@@ -12,23 +12,23 @@ use serde_json::{Map, Number, Value};
 
 use super::path::Path;
 
-/// JSON or YAML text that cannot be understood.
+/// The error of invalid JSON or YAML text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ParseError(pub String);
 
-/// At most this many duplicate keys are reported; a body made of nothing else would fill the answer.
+/// The maximum number of reported duplicate keys; a hostile body could otherwise fill the response.
 const DUPLICATES_MAX: usize = 64;
-/// Deepest nesting of a YAML document. JSON's reader has a bound of 128 built in.
+/// The maximum depth of a YAML document. JSON's reader has a built-in limit of 128.
 const YAML_LEVELS_MAX: usize = 128;
 
-/// The booleans of YAML 1.1 as kube-apiserver reads them. The YAML reader ignores the case of letters, and takes `yEs` too.
+/// The booleans of YAML 1.1 as kube-apiserver parses them. The YAML reader ignores case, and also accepts `yEs`.
 const YAML_BOOLEANS: [&str; 22] = [
     "y", "Y", "yes", "Yes", "YES", "on", "On", "ON", "true", "True", "TRUE", "n", "N", "no", "No", "NO", "off", "Off",
     "OFF", "false", "False", "FALSE",
 ];
 
-/// Reads JSON. Also returns the paths of keys that stand twice in one object (the last one counts), such as `spec.host`.
+/// Parses JSON. Also returns the paths of duplicate keys (the last one counts), such as `spec.host`.
 pub fn parse_json(bytes: &[u8]) -> Result<(Value, Vec<String>), ParseError> {
     let notes = RefCell::<Notes>::default();
     let mut reader = serde_json::Deserializer::from_slice(bytes);
@@ -37,9 +37,9 @@ pub fn parse_json(bytes: &[u8]) -> Result<(Value, Vec<String>), ParseError> {
     Ok((value, notes.into_inner().duplicates))
 }
 
-/// Reads one YAML document (or JSON); as [`parse_json`].
+/// Parses one YAML document (or JSON), like [`parse_json`].
 pub fn parse_yaml(bytes: &[u8]) -> Result<(Value, Vec<String>), ParseError> {
-    // Programs send JSON under the type of YAML, and to read it as that takes a fraction of the time.
+    // Programs send JSON with the media type of YAML, and parsing it as JSON takes a fraction of the time.
     if let Ok(read @ (Value::Object(_), _)) = parse_json(bytes) {
         return Ok(read);
     }
@@ -86,9 +86,9 @@ enum Booleans {
     /// The findings are not needed.
     #[default]
     Ignored,
-    /// The first reading of two.
+    /// The first pass.
     Collected(Vec<String>),
-    /// The second reading; the first one collected these.
+    /// The second pass; the first one collected these.
     Known(vec::IntoIter<String>),
 }
 

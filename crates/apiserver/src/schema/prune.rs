@@ -1,15 +1,14 @@
-//! Pruning: fields that the schema does not know are taken out, and named.
+//! Pruning: removes and reports unknown fields.
 
 use serde_json::Value;
 
 use super::node::Node;
 use super::path::Path;
 
-/// At most this many paths are named; what is pruned is not bounded.
+/// The maximum number of reported paths; the number of pruned fields is not limited.
 const PATHS_MAX: usize = 64;
 
-/// Removes the fields that the schema does not know, and returns their paths, such as `spec.bogus` or
-/// `spec.addresses[0].bogus`.
+/// Removes the fields that are not in the schema, and returns their paths, such as `spec.bogus` or `spec.addresses[0].bogus`.
 pub fn prune(schema: &Node, object: &mut Value) -> Vec<String> {
     let mut unknown = Vec::new();
     walk(schema, object, &Path::Root, &mut unknown);

@@ -6,7 +6,7 @@
 
 use serde_json::{Map, Value, json};
 
-/// Puts a schema right, in place.
+/// Converts a schema in place.
 pub fn make_structural(schema: &mut Value) {
     let Value::Object(object) = schema else { return };
     for key in ["$schema", "title", "nullable", "$defs", "definitions", "components"] {
@@ -15,7 +15,7 @@ pub fn make_structural(schema: &mut Value) {
     if let Some(Value::String(text)) = object.get_mut("description") {
         *text = joined_lines(text);
     }
-    // That of an `Option`: absent fields need no value, and kubectl takes none that is not of the field's type.
+    // From an `Option`: absent fields need no value, and kubectl accepts only values of the field's type.
     if let Some(Value::Array(values)) = object.get_mut("enum") {
         values.retain(|value| !value.is_null());
     }
@@ -31,7 +31,7 @@ pub fn make_structural(schema: &mut Value) {
     }
 }
 
-/// The lines of a paragraph as one; paragraphs stay apart.
+/// Returns the lines of a paragraph as one; paragraphs stay apart.
 fn joined_lines(text: &str) -> String {
     let paragraphs = text.split("\n\n").map(|paragraph| {
         let words: Vec<&str> = paragraph.split_whitespace().collect();
@@ -40,7 +40,7 @@ fn joined_lines(text: &str) -> String {
     paragraphs.collect::<Vec<_>>().join("\n\n")
 }
 
-/// Bounds of integers as integers, and only formats that OpenAPI knows.
+/// Converts bounds of integers to integers, and removes formats that OpenAPI does not define.
 fn numbers(object: &mut Map<String, Value>) {
     if object.get("type").and_then(Value::as_str) != Some("integer") {
         return;
@@ -116,7 +116,7 @@ fn shared_types(object: &mut Map<String, Value>) {
     }
 }
 
-/// The schema at a place such as `spec.addresses[].ip`; the root is empty, the values of a map are `{}`.
+/// Returns the schema at a place such as `spec.addresses[].ip`; the root is empty, the values of a map are `{}`.
 pub fn at<'a>(schema: &'a mut Value, place: &str) -> Option<&'a mut Value> {
     let mut node = schema;
     for part in place.split('.').filter(|part| !part.is_empty()) {
@@ -144,8 +144,8 @@ pub fn extend(schema: &mut Value, place: &str, attributes: Value) {
     }
 }
 
-/// Bounds what a schema leaves unbounded: the texts, lists and maps of the built-in kinds, which Kubernetes bounds by the size of
-/// the object alone. Real ones are far below.
+/// Adds limits to the unbounded texts, lists, and maps of the built-in kinds, which Kubernetes limits only by the size of the
+/// object. Real ones are far below.
 pub fn bound(schema: &mut Value) {
     let Value::Object(object) = schema else { return };
     if let Some((key, maximum)) = unbounded_here(object) {
@@ -161,7 +161,7 @@ pub fn bound(schema: &mut Value) {
     }
 }
 
-/// The attribute that bounds a schema and that it lacks, with the bound of built-in kinds.
+/// Returns the attribute that bounds a schema and that it lacks, with the bound of built-in kinds.
 fn unbounded_here(schema: &Map<String, Value>) -> Option<(&'static str, u64)> {
     let lacks = |key: &str| !schema.contains_key(key);
     let is_time = || schema.get("format").is_some_and(|format| format == "date-time");

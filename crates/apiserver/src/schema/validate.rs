@@ -19,7 +19,7 @@ const CAUSES_MAX: usize = 64;
 /// The maximum number of list items that are compared pairwise, which needs no allocation.
 const COMPARED_MAX: usize = 16;
 
-/// The faults of an object against its schema, one for each, in the order of the object.
+/// Returns the faults of an object against its schema, one for each, in the order of the object.
 pub fn validate(schema: &Node, object: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     walk(schema, object, &Path::Root, &mut causes);
@@ -71,7 +71,7 @@ fn array(schema: &Node, items: &[Value], path: &Path<'_>, causes: &mut Vec<Cause
     if let Some(maximum) = maximum
         && items.len() as u64 > maximum
     {
-        // Then neither each item nor the uniqueness of all is worth the work.
+        // Then checking each item, or the uniqueness of all, is too much work.
         causes.push(Cause::too_many(path.to_string(), items.len(), maximum));
         return;
     }
@@ -109,7 +109,7 @@ fn unique_items(schema: &Node, items: &[Value], path: &Path<'_>, causes: &mut Ve
     }
 }
 
-/// Whether no two of a few items are the same one.
+/// Returns whether no two of a few items are the same one.
 fn are_unique(schema: &Node, items: &[Value]) -> bool {
     let same = |a: &Value, b: &Value| match &schema.list {
         List::Set => a == b,
@@ -122,15 +122,15 @@ fn are_unique(schema: &Node, items: &[Value]) -> bool {
     items.iter().enumerate().all(|(index, item)| !items[..index].iter().any(|before| same(before, item)))
 }
 
-/// The values of `object` that have the wrong type. The object may lack required fields.
+/// Returns the values of `object` that have the wrong type. The object may lack required fields.
 pub fn type_faults(schema: &Node, object: &Value) -> Vec<Cause> {
     let mut causes = validate(schema, object);
     causes.retain(|cause| cause.reason == Cause::TYPE_INVALID);
     causes
 }
 
-/// The items of list-maps and list-sets that cannot be told apart, since one is there twice or lacks a key field, in an object
-/// that may lack required fields otherwise.
+/// Returns the items of list-maps and list-sets that cannot be told apart, since one is there twice or lacks a key field, in an
+/// object that may lack required fields otherwise.
 pub fn item_faults(schema: &Node, object: &Value) -> Vec<Cause> {
     fn walk(schema: &Node, value: &Value, path: &Path<'_>, causes: &mut Vec<Cause>) {
         match value {
@@ -172,13 +172,13 @@ pub fn item_faults(schema: &Node, object: &Value) -> Vec<Cause> {
     causes
 }
 
-/// The key fields of an item of a list-map; `None` if one is absent and has no default, which is a fault of its own.
+/// Returns the key fields of an item of a list-map; `None` if one is absent and has no default, which is a fault of its own.
 pub(crate) fn list_map_key(schema: &Node, item: &Value) -> Option<Map<String, Value>> {
     let List::Map(keys) = &schema.list else { return Some(Map::new()) };
     keys.iter().map(|name| Some((name.to_string(), key_field(schema, item, name)?.clone()))).collect()
 }
 
-/// A key field of an item of a list-map, or its default.
+/// Returns a key field of an item of a list-map, or its default.
 pub(crate) fn key_field<'a>(schema: &'a Node, item: &'a Value, name: &str) -> Option<&'a Value> {
     let default = || schema.items.as_ref()?.default_of(name);
     item.get(name).filter(|value| !value.is_null()).or_else(default)

@@ -122,7 +122,7 @@ pub fn backup(store: &Embedded, to: &mut dyn std::io::Write) -> Result<Revision,
 pub struct Writer<'a>(Hashing<'a, dyn std::io::Write + 'a>);
 
 impl<'a> Writer<'a> {
-    /// A backup of what is stored at `revision`.
+    /// Returns a backup of what is stored at `revision`.
     pub fn begin(to: &'a mut dyn std::io::Write, revision: Revision) -> std::io::Result<Self> {
         let mut to = Hashing { inner: to, hash: Context::new(&SHA256) };
         to.write_all(MAGIC)?;
@@ -378,12 +378,12 @@ impl<'a, T: Read> Contents<'a, T> {
         Ok(Contents { from, revision, damaged: Vec::new() })
     }
 
-    /// The first revision of a store that is restored from it.
+    /// Returns the first revision of a store that is restored from it.
     fn first(&self) -> Revision {
         Revision(self.revision.0 + REVISION_JUMP)
     }
 
-    /// The next value and its deadline; `None` at the end, when the hash was found to be right.
+    /// Returns the next value and its deadline; `None` at the end, when the hash was found to be right.
     fn next_value(&mut self) -> Result<Option<(KeyValue, u64)>, RestoreError> {
         let from = &mut self.from;
         let mut kind = from.take(1)?[0];

@@ -54,7 +54,7 @@ struct Ring {
 }
 
 impl Feed {
-    /// A feed of an engine whose newest revision is `newest`.
+    /// Returns a feed of an engine whose newest revision is `newest`.
     pub(super) fn new(newest: Revision) -> Self {
         Feed {
             ring: Mutex::new(Ring { floor: newest, revisions: VecDeque::new(), octets: 0 }),
@@ -104,7 +104,7 @@ fn octets(events: &[Event]) -> usize {
     events.iter().map(of).sum()
 }
 
-/// The stream behind `Store::watch`. It does not keep the engine alive.
+/// Returns the stream behind `Store::watch`. It does not keep the engine alive.
 pub(super) fn watch<H: History>(
     engine: &Arc<H>,
     prefix: &Key,

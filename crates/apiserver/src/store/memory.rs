@@ -56,7 +56,7 @@ struct Version {
 }
 
 impl Memory {
-    /// An empty store.
+    /// Returns an empty store.
     pub fn new() -> Self {
         let state = State { revision: 1, compacted: 1, ..State::default() };
         Memory {
@@ -206,7 +206,7 @@ enum Applied {
 }
 
 impl State {
-    /// The revision to read at, if it can be.
+    /// Returns the revision to read at, if it can be.
     fn readable(&self, at: Option<Revision>) -> Result<u64> {
         let at = at.map_or(self.revision, |at| at.0);
         if at > self.revision {
@@ -260,7 +260,7 @@ impl State {
         Applied::Committed(revision, events)
     }
 
-    /// The events of a kept revision, in key order.
+    /// Returns the events of a kept revision, in key order.
     fn events(&self, revision: u64, keys: &[(Key, u64)]) -> Arc<[Event]> {
         let event = |(key, before): &(Key, u64)| {
             let before = if *before == 0 { None } else { self.get(key, *before) };

@@ -51,7 +51,7 @@ pub struct Revision(pub u64);
 pub struct Key(pub Box<str>);
 
 impl Key {
-    /// The key of `relative` under `prefix`.
+    /// Returns the key of `relative` under `prefix`.
     pub fn below(prefix: &str, relative: &str) -> Key {
         Key(format!("{prefix}{relative}").into_boxed_str())
     }
@@ -82,7 +82,7 @@ pub struct KeyValue {
 }
 
 impl KeyValue {
-    /// A value of `key`, with the revisions that made it.
+    /// Returns a value of `key`, with the revisions that made it.
     pub(crate) fn of(key: &str, modified: u64, created: u64, value: &[u8]) -> KeyValue {
         let value = Bytes::copy_from_slice(value);
         KeyValue { key: Key(key.into()), value, created: Revision(created), modified: Revision(modified) }
@@ -162,7 +162,7 @@ impl Txn {
 }
 
 impl Write {
-    /// The key it writes.
+    /// Returns the key it writes.
     pub fn key(&self) -> &Key {
         match self {
             Write::Put { key, .. } | Write::Delete { key } => key,
@@ -177,7 +177,7 @@ pub enum Outcome {
     Committed(Revision),
     /// An expectation failed; nothing was written.
     Refused {
-        /// The revision at which it was judged.
+        /// The revision at which it was validated.
         at: Revision,
         /// The values of the keys of `expect`, in its order, so that a retry needs no read.
         found: Vec<Option<KeyValue>>,
@@ -283,7 +283,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// An engine that keeps objects. Its methods are called within a Tokio runtime.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
-    /// The newest revision (linearizable).
+    /// Returns the newest revision (linearizable).
     async fn revision(&self) -> Result<Revision>;
 
     /// Returns the value of `key`, newest or at `at`, with the revision of the read.
@@ -305,7 +305,7 @@ pub trait Store: Send + Sync + 'static {
         None
     }
 
-    /// Whether the last request reached the engine.
+    /// Returns whether the last request reached the engine.
     fn is_reachable(&self) -> bool {
         true
     }

@@ -51,12 +51,12 @@ struct Retained {
 }
 
 impl History {
-    /// An empty history after `revision`.
+    /// Returns an empty history after `revision`.
     pub(super) fn after(revision: u64) -> Self {
         History { base: revision, floor: revision, ..History::default() }
     }
 
-    /// The revision after which all changes are retained: of one namespace, or of all.
+    /// Returns the revision after which all changes are retained: of one namespace, or of all.
     pub(super) fn floor(&self, namespace: Option<&str>) -> u64 {
         match namespace {
             None => self.floor,
@@ -64,7 +64,7 @@ impl History {
         }
     }
 
-    /// The changes after `revision`, in order.
+    /// Returns the changes after `revision`, in order.
     pub(super) fn since(&self, revision: u64) -> impl Iterator<Item = &Arc<Change>> {
         self.changes.range((revision.saturating_add(1), 0)..).map(|(_, change)| change)
     }
@@ -100,7 +100,7 @@ impl History {
         at_rest
     }
 
-    /// The change to evict: see the module's documentation.
+    /// Returns the change to evict: see the module's documentation.
     fn victim(&self) -> Option<ChangeId> {
         let largest = self.by_bytes.last().filter(|(bytes, _)| *bytes > HISTORY_BYTES_MAX / 4);
         match largest {
@@ -153,7 +153,7 @@ impl History {
     }
 }
 
-/// The bytes that a change holds in memory: the object and its line, or the object that it superseded.
+/// Returns the bytes that a change holds in memory: the object and its line, or the object that it superseded.
 fn charge(change: &Change) -> usize {
     let before = change.before.as_ref().map_or(0, |before| before.json_len());
     (change.now.json_len() + before).max(CHARGE_MIN)

@@ -12,7 +12,7 @@ fn namespaces() -> &'static Kind {
     &NAMESPACE
 }
 
-/// A revision that writes a Lease of a namespace, with an annotation of `size` bytes.
+/// Returns a revision that writes a Lease of a namespace, with an annotation of `size` bytes.
 fn lease(at: u64, namespace: &str, name: &str, size: usize) -> Vec<Event> {
     let kind = &*LEASE;
     let object = json!({"apiVersion": kind.api_version(), "kind": kind.kind,

@@ -72,7 +72,7 @@ fn step(state: State, operation: &Operation) -> Option<State> {
     }
 }
 
-/// The state after a write that was answered with a revision.
+/// Returns the state after a write that was answered with a revision.
 fn written(state: State, action: Action, revision: u64) -> Option<Held> {
     let value = action.written()?;
     let is_later = |held: Held| held.revision.is_none_or(|before| before < revision);
@@ -88,7 +88,7 @@ fn written(state: State, action: Action, revision: u64) -> Option<Held> {
     state.is_none_or(is_later).then_some(Held { value, revision: Some(revision) })
 }
 
-/// The state after a write without an answer took effect, which may change nothing.
+/// Returns the state after a write without an answer took effect, which may change nothing.
 fn after_unknown(state: State, action: Action) -> State {
     let new = action.written().map(|value| Held { value, revision: None });
     let takes_effect = match (action, state) {
@@ -105,7 +105,7 @@ fn after_unknown(state: State, action: Action) -> State {
 }
 
 impl Held {
-    /// Whether it is certainly this version.
+    /// Returns whether it is certainly this version.
     fn is(self, version: Version) -> bool {
         self.value == version.value && self.revision == Some(version.revision)
     }
@@ -187,8 +187,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The operations that may be next: those that began before any that is left has returned. The last is tried first: one
-    /// that returned soon; those without an answer only where nothing else fits.
+    /// Returns the operations that may be next: those that began before any that is left has returned. The last is tried first:
+    /// one that returned soon; those without an answer only where nothing else fits.
     fn candidates(&self) -> Vec<usize> {
         let mut end = u64::MAX;
         let mut found = Vec::new();
@@ -224,7 +224,7 @@ impl<'a> Search<'a> {
         last.others
     }
 
-    /// The set of operations that were taken: how far without a gap, those beyond it, and those without an answer.
+    /// Returns the set of operations that were taken: how far without a gap, those beyond it, and those without an answer.
     fn place(&self) -> Vec<usize> {
         let end = self.returned.get(self.front).map_or(0, |number| self.history[*number].returned);
         let beyond = self.returned[self.front..].iter().take_while(|number| self.history[**number].invoked < end);

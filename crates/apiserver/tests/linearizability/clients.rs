@@ -23,13 +23,13 @@ const PAUSE_MILLISECONDS_MAX: u64 = 8;
 pub struct Draw(TestRng);
 
 impl Draw {
-    /// The numbers of one part of a run.
+    /// Returns the numbers of one part of a run.
     pub fn new(seed: u64, part: u64) -> Self {
         let bytes: Vec<u8> = [seed, part, 0, 0].iter().flat_map(|number| number.to_le_bytes()).collect();
         Draw(TestRng::from_seed(RngAlgorithm::ChaCha, &bytes))
     }
 
-    /// A number below `end`.
+    /// Returns a number below `end`.
     pub fn below(&mut self, end: u64) -> u64 {
         self.0.next_u64() % end
     }
@@ -219,7 +219,7 @@ fn object(name: &str, value: u64, expected: Option<Version>) -> Value {
     json!({"apiVersion": "register.example/v1", "kind": "Register", "metadata": metadata, "spec": {"value": value}})
 }
 
-/// The version that an object shows.
+/// Returns the version that an object shows.
 pub fn version(object: &Value) -> Version {
     Version { value: object["spec"]["value"].as_u64().unwrap(), revision: revision(object) }
 }

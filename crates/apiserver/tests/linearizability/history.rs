@@ -29,7 +29,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// The value that it writes.
+    /// Returns the value that it writes.
     pub fn written(&self) -> Option<u64> {
         match self {
             Action::Create(value) | Action::Set(value) => Some(*value),

@@ -37,7 +37,7 @@ const WATCHERS: usize = 2;
 /// The duration of a run in seconds, if the environment does not set it.
 const SECONDS: u64 = 6;
 
-/// A number from the environment.
+/// Returns a number from the environment.
 fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}: not a number")))
 }

@@ -90,7 +90,7 @@ impl Servers {
         running.task.await.unwrap();
     }
 
-    /// The client of a server, and a token that fires when the server goes away.
+    /// Returns the client of a server, and a token that fires when the server goes away.
     pub fn client(&self, number: usize) -> Option<(Client, CancellationToken)> {
         self.0[number].read().as_ref().map(|running| (running.client.clone(), running.stop.clone()))
     }
@@ -109,7 +109,7 @@ impl Servers {
     }
 }
 
-/// A request with a body of this type.
+/// Returns a request with a body of this type.
 pub fn request(method: Method, path: &str, content_type: &str, body: &Value) -> Request<Body> {
     let body = if body.is_null() { Vec::new() } else { serde_json::to_vec(body).unwrap() };
     let request = Request::builder().method(method).uri(path).header("content-type", content_type);

@@ -159,7 +159,7 @@ impl States {
         self.changes(key).iter().filter_map(|(revision, value)| Some(Version { value: (*value)?, revision: *revision }))
     }
 
-    /// All objects at a revision.
+    /// Returns all objects at a revision.
     fn at(&self, revision: u64) -> BTreeMap<String, Version> {
         let newest = |changes: &[(u64, Option<u64>)]| {
             let (revision, value) = *changes[..changes.partition_point(|(at, _)| *at <= revision)].last()?;
@@ -168,7 +168,7 @@ impl States {
         self.changes.iter().filter_map(|(key, changes)| Some((key.clone(), newest(changes)?))).collect()
     }
 
-    /// Whether the object was as `found` at `revision` or later.
+    /// Returns whether the object was as `found` at `revision` or later.
     fn is_shown_after(&self, key: &str, found: Option<Version>, revision: u64) -> bool {
         let changes = self.changes(key);
         let shown = |at: u64, value: Option<u64>| value.map(|value| Version { value, revision: at });

@@ -30,7 +30,7 @@ pub struct Event {
     pub is_new: bool,
 }
 
-/// The changes from `start` on until `end`, as the store keeps them.
+/// Returns the changes from `start` on until `end`, as the store keeps them.
 pub async fn committed(store: &Arc<dyn Store>, start: u64, end: u64) -> Vec<Event> {
     let mut watch = store.watch(&Key(REGISTER.key_prefix.into()), Revision(start));
     let mut events = Vec::new();

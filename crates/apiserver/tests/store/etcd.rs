@@ -9,7 +9,7 @@ use signpost_apiserver::store::etcd::{Etcd, Settings};
 use signpost_apiserver::store::{Error, Event, Outcome, Revision, Store, Txn, Write};
 use signpost_testing::etcd::Cluster;
 
-/// The engine over all members of a cluster, once they are up.
+/// Returns the engine over all members of a cluster, once they are up.
 pub async fn connect(cluster: &Cluster) -> Arc<dyn Store> {
     let settings = Settings { endpoints: cluster.endpoints(), prefix: "/signpost".to_owned(), ..Settings::default() };
     let until = Instant::now() + Duration::from_secs(60);

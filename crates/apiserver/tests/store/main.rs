@@ -80,13 +80,13 @@ fn text(value: &KeyValue) -> String {
     String::from_utf8(value.value.to_vec()).unwrap()
 }
 
-/// The next `count` items of a watch.
+/// Returns the next `count` items of a watch.
 async fn events(store: &Arc<dyn Store>, prefix: &str, after: Revision, count: usize) -> Vec<Vec<Event>> {
     let watch = store.watch(&key(prefix), after);
     watch.take(count).map(|item| item.unwrap()).collect().await
 }
 
-/// An event in short: `revision key=value was before`.
+/// Returns an event in short: `revision key=value was before`.
 fn short(event: &Event) -> String {
     let what = match event.kind {
         EventKind::Put => format!("{}={}", event.now.key.0, text(&event.now)),

@@ -17,7 +17,7 @@ impl Backoff {
         Backoff { first, longest, failures: 0 }
     }
 
-    /// The wait after one more failure.
+    /// Returns the wait after one more failure.
     pub fn next_wait(&mut self) -> Duration {
         let wait = delay(self.first, self.longest, self.failures, random());
         self.failures = self.failures.saturating_add(1);
@@ -30,8 +30,8 @@ impl Backoff {
     }
 }
 
-/// The wait after `failures` earlier failures: between half and the whole of `first` × 2^`failures`, at most `longest`.
-/// `random` chooses where between.
+/// Returns the wait after `failures` earlier failures: between half and the whole of `first` × 2^`failures`, at most `longest`.
+/// `random` selects the value between.
 pub fn delay(first: Duration, longest: Duration, failures: u32, random: u64) -> Duration {
     let whole = first.saturating_mul(1_u32.checked_shl(failures).unwrap_or(u32::MAX)).min(longest);
     let half = whole / 2;

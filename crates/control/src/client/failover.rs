@@ -186,7 +186,7 @@ impl Servers {
         let (state, now) = (self.0.state.lock(), Instant::now());
         let count = state.servers.len();
         let mut order: Vec<usize> = (0..count).map(|step| (state.current + step) % count).collect();
-        // None is less than any time, and the sort is stable.
+        // `None` sorts before any time, and the sort is stable.
         order.sort_by_key(|index| {
             state.servers[*index].failure.as_ref().map(|failure| failure.until).filter(|until| *until > now)
         });

@@ -1,7 +1,7 @@
-//! The alias zone `routes.<domain>`: for every bound Route a CNAME from its stable name to its name on the shard of now.
+//! The alias zone `routes.<domain>`: for every bound Route, a CNAME from its stable name to its current name on the shard.
 //!
-//! A custom domain's CNAME points at the alias, so that a Route that moves to another shard changes one record here and
-//! nothing at its owner's.
+//! A custom domain's CNAME points to the alias, so that a Route that moves to another shard changes one record here and none in
+//! its owner's zone.
 
 use super::apex;
 use super::inputs::BindingInput;
@@ -9,7 +9,7 @@ use super::settings::Settings;
 use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::{Contents, OwnerChange, Rrset};
 
-/// The whole alias zone under a serial.
+/// Returns the whole alias zone under a serial.
 pub fn zone<'a>(bindings: impl IntoIterator<Item = &'a BindingInput>, settings: &Settings, serial: u32) -> Contents {
     let mut contents = Contents::new(settings.alias_apex().clone());
     apex::dress(&mut contents, settings, serial);
@@ -22,11 +22,11 @@ pub fn zone<'a>(bindings: impl IntoIterator<Item = &'a BindingInput>, settings: 
     contents
 }
 
-/// What the alias of `label` is while it leads to the zone `shard`; without one it is gone.
+/// Returns the change that points the alias of `label` to the zone `shard`, or deletes it without one.
 ///
 /// # Panics
 ///
-/// If `label` is no label, or `shard` no name with room for it: `BindingInput::read` refuses such.
+/// If `label` is not a label, or `shard` is not a name with room for it: `BindingInput::read` rejects these.
 pub fn change(label: &str, shard: Option<&str>, settings: &Settings) -> OwnerChange {
     let owner = settings.alias_apex().prepend(label.as_bytes()).expect("Settings::new leaves room for any label");
     let rrsets = shard.map(|shard| {
@@ -37,9 +37,9 @@ pub fn change(label: &str, shard: Option<&str>, settings: &Settings) -> OwnerCha
     OwnerChange { owner, rrsets: rrsets.into_iter().collect(), weights: Vec::new() }
 }
 
-/// The apex's records, which change with every serial.
+/// Returns the apex's records, which change with every serial.
 pub fn apex_change(settings: &Settings, serial: u32) -> OwnerChange {
-    // No name server is in this zone: its apex has no addresses.
+    // The alias zone contains no name server: its apex has no addresses.
     OwnerChange {
         owner: settings.alias_apex().clone(),
         rrsets: apex::soa_and_ns(settings, serial),

@@ -1,5 +1,5 @@
-//! What every zone of the platform has at its top: the SOA (RFC 1035 §3.3.13), the NS records, and the addresses and SVCB
-//! records of those name servers whose names lie in the zone.
+//! The apex of every zone of the platform: the SOA (RFC 1035 §3.3.13), the NS records, and the addresses and SVCB records of
+//! name servers whose names are in the zone.
 
 use std::net::IpAddr;
 
@@ -8,8 +8,8 @@ use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::Contents;
 use signpost_dns::zone::rrset::{Rdata, Rrset, Ttl};
 
-/// Puts SOA and NS at the apex, and the addresses and SVCB records of name servers inside the zone at their names. What was there of these
-/// types is replaced.
+/// Sets SOA and NS at the apex, and the addresses and SVCB records of name servers inside the zone at their names, replacing
+/// records of these types.
 pub fn dress(contents: &mut Contents, settings: &Settings, serial: u32) {
     let apex = contents.apex().clone();
     for Rrset { rtype, ttl, rdata } in soa_and_ns(settings, serial) {
@@ -29,7 +29,7 @@ pub fn service_rrset(owner: &Name, settings: &Settings) -> Option<Rrset> {
     Some(Rrset { rtype: RecordType::SVCB, ttl: settings.infrastructure_ttl, rdata: rdata.clone() })
 }
 
-/// The SOA of a zone, and its NS records.
+/// Returns the SOA of a zone, and its NS records.
 pub fn soa_and_ns(settings: &Settings, serial: u32) -> Vec<Rrset> {
     let (mname, rname) = (settings.name_servers()[0].name.clone(), settings.hostmaster().clone());
     let soa = Soa { mname, rname, serial, timers: settings.timers };
@@ -40,12 +40,12 @@ pub fn soa_and_ns(settings: &Settings, serial: u32) -> Vec<Rrset> {
     ]
 }
 
-/// The NS records' data: the name servers' names.
+/// Returns the NS records' data: the name servers' names.
 pub fn name_server_rdata(settings: &Settings) -> Vec<Rdata> {
     settings.name_servers().iter().map(|server| server.name.as_wire().into()).collect()
 }
 
-/// Sets the A and AAAA of a name server. What the name had of them is gone: the configuration is the authority.
+/// Sets the A and AAAA records of a name server, replacing the existing ones at the name: the configuration is authoritative.
 pub fn set_addresses(contents: &mut Contents, server: &NameServer, ttl: Ttl) {
     if server.addresses.is_empty() {
         return;
@@ -58,7 +58,7 @@ pub fn set_addresses(contents: &mut Contents, server: &NameServer, ttl: Ttl) {
     }
 }
 
-/// The A and AAAA RRsets of a name server; those that are not empty.
+/// Returns the nonempty A and AAAA RRsets of a name server.
 pub fn address_rrsets(server: &NameServer, ttl: Ttl) -> Vec<Rrset> {
     let mut rrsets: Vec<Rrset> = Vec::new();
     // The addresses are sorted, IPv4 before IPv6.
@@ -72,7 +72,7 @@ pub fn address_rrsets(server: &NameServer, ttl: Ttl) -> Vec<Rrset> {
     rrsets
 }
 
-/// An address as the type and data of a record.
+/// Returns the record type and data of an address.
 pub fn address_record(address: IpAddr) -> (RecordType, Rdata) {
     match address {
         IpAddr::V4(address) => (RecordType::A, Rdata::from(address.octets())),
@@ -92,7 +92,7 @@ pub(super) fn set(contents: &mut Contents, owner: &Name, rtype: RecordType, ttl:
 pub struct Soa {
     /// The primary name server.
     pub mname: Name,
-    /// The mailbox of who is responsible, as a name.
+    /// The mailbox of the responsible person, as a name.
     pub rname: Name,
     /// The zone's version, an RFC 1982 number.
     pub serial: u32,
@@ -101,7 +101,7 @@ pub struct Soa {
 }
 
 impl Soa {
-    /// The record's data as it stands in a message without compression.
+    /// Returns the record's data as in an uncompressed message.
     pub fn to_rdata(&self) -> Rdata {
         let Timers { refresh, retry, expire, minimum } = self.timers;
         let mut rdata = [self.mname.as_wire(), self.rname.as_wire()].concat();
@@ -124,7 +124,7 @@ impl Soa {
     }
 }
 
-/// The serial of the zone's SOA; `None` if it has none.
+/// Returns the serial of the zone's SOA; `None` if it has none.
 pub fn serial_of(contents: &Contents) -> Option<u32> {
     let soa = contents.get(contents.apex(), RecordType::SOA)?;
     Soa::from_rdata(soa.rdata.first()?).map(|soa| soa.serial)

@@ -1,7 +1,7 @@
-//! What is wrong with an object: the compiler's answer to input that it cannot use.
+//! Problems of objects: the compiler's result for unusable input.
 //!
-//! The API server validates before it stores, so a diagnostic is rare: an object from an older version, or a clash between
-//! two objects each of which is valid alone. It goes to the object's status and to the log; the rest of the zone serves.
+//! The API server validates before it stores, so a diagnostic is rare: an object from an older version, or a conflict between two
+//! objects that are valid separately. It appears in the object's status and in the log; the rest of the zone is served.
 
 use std::fmt;
 
@@ -23,14 +23,14 @@ impl fmt::Display for Object {
     }
 }
 
-/// One fault of one object: where it is and what to do about it.
+/// One problem of one object: its position, and the necessary correction.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Diagnostic {
     /// The object at fault.
     pub object: Object,
     /// The field, such as `spec.records[2]`.
     pub path: String,
-    /// What was found there and what is needed instead.
+    /// The problem, and the required form.
     pub message: String,
 }
 
@@ -41,12 +41,12 @@ impl fmt::Display for Diagnostic {
 }
 
 impl Diagnostic {
-    /// A diagnostic on a Router.
+    /// Returns a diagnostic on a Router.
     pub fn router(name: &str, path: impl Into<String>, message: impl Into<String>) -> Self {
         Diagnostic { object: Object::Router(name.into()), path: path.into(), message: message.into() }
     }
 
-    /// A diagnostic on a RouteBinding, named by `<namespace>/<name>`.
+    /// Returns a diagnostic on a RouteBinding, named by `<namespace>/<name>`.
     pub fn binding(key: &str, path: impl Into<String>, message: impl Into<String>) -> Self {
         Diagnostic { object: Object::Binding(key.into()), path: path.into(), message: message.into() }
     }

@@ -1,9 +1,9 @@
-//! Digests of what a zone was made from, by which replicas agree that they hold the same contents.
+//! Digests of the inputs of a zone, which show replicas that they have the same contents.
 //!
-//! A digest is a number of 128 bits. A shard's is a hash over the records that its Router contributes, and a part for
-//! each former name. These parts, the parent zone's digest and the alias zone's are sums modulo 2^128 of one hash for each delegation or alias, so that one change among a million
-//! is one subtraction and one addition, and the order of changes does not matter. Configuration is not part of a digest:
-//! it belongs to a name server, while the digest speaks of the objects that all of them watch.
+//! A digest is a number of 128 bits. A shard's digest is a hash over the records that its Router contributes, and a part for each
+//! former name. These parts, the parent zone's digest, and the alias zone's are sums modulo 2^128 of one hash for each delegation
+//! or alias. So one change among a million is one subtraction and one addition, and the order of changes does not matter.
+//! Configuration is not part of a digest: it belongs to a name server, while the digest covers the objects that all of them watch.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,15 +13,15 @@ use aws_lc_rs::digest::{Context, SHA256};
 use signpost_dns::wire::Name;
 use signpost_dns::zone::Contents;
 
-/// Stands before everything that is hashed. Change it when the same objects come to mean other records.
+/// The prefix of everything that is hashed. Change it when the same objects result in other records.
 const FORMAT: &[u8] = b"signpost zone 1";
 
-/// What a zone was made from, in 128 bits.
+/// The inputs of a zone, in 128 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]
 pub struct Digest(pub u128);
 
 impl Digest {
-    /// The digest of the records that one Router contributes to its shard's zone.
+    /// Returns the digest of the records that one Router contributes to its shard's zone.
     pub fn of_contents(contents: &Contents) -> Digest {
         let mut hash = hasher(b"contents");
         put(&mut hash, contents.apex().to_lowercase().as_wire());
@@ -47,23 +47,23 @@ impl Digest {
         finish(hash)
     }
 
-    /// What the delegation of a zone adds to the digest of the zone above it.
+    /// Returns the contribution of a zone's delegation to the digest of its parent zone.
     pub fn of_delegation(apex: &Name) -> Digest {
         Digest::of(b"delegation", &[apex.to_lowercase().as_wire()])
     }
 
-    /// What one alias adds to the digest of the alias zone: a label, and the zone below which it leads.
+    /// Returns the contribution of one alias to the digest of the alias zone: a label, and the zone of its target.
     pub fn of_alias(label: &str, shard: &str) -> Digest {
         Digest::of(b"alias", &[label.to_ascii_lowercase().as_bytes(), shard.to_ascii_lowercase().as_bytes()])
     }
 
-    /// What the former name of a moved route adds to the digest of the shard's zone that it left: its label, and the shard below
-    /// which the label's name is now.
+    /// Returns the contribution of a moved route's former name to the digest of the zone that it left: its label, and the shard
+    /// of its current name.
     pub fn of_former_name(label: &str, shard: &str) -> Digest {
         Digest::of(b"trail", &[label.to_ascii_lowercase().as_bytes(), shard.to_ascii_lowercase().as_bytes()])
     }
 
-    /// The digest of some octets: of configuration, which is compared on one machine only.
+    /// Returns the digest of some bytes: of configuration, which is compared on one machine only.
     pub fn of_octets(octets: &[u8]) -> Digest {
         Digest::of(b"octets", &[octets])
     }
@@ -74,13 +74,13 @@ impl Digest {
         finish(hash)
     }
 
-    /// With a part added.
+    /// Returns the digest with a part added.
     #[must_use]
     pub fn plus(self, part: Digest) -> Digest {
         Digest(self.0.wrapping_add(part.0))
     }
 
-    /// With a part taken away.
+    /// Returns the digest with a part removed.
     #[must_use]
     pub fn minus(self, part: Digest) -> Digest {
         Digest(self.0.wrapping_sub(part.0))
@@ -88,7 +88,7 @@ impl Digest {
 }
 
 impl fmt::Display for Digest {
-    /// 32 hexadecimal digits, as in a Zone's `versions`.
+    /// Writes 32 hexadecimal digits, as in a Zone's `versions`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:032x}", self.0)
     }

@@ -1,21 +1,21 @@
-//! Former names: what is left in a shard's zone of routes that have moved to another one.
+//! Former names: the records in a shard's zone for routes that have moved to another one.
 //!
 //! ```text
-//! *.shard1.v3.example.             A      as ever
+//! *.shard1.v3.example.             A      unchanged
 //! shop-web.shard1.v3.example.      CNAME  shop-web.shard2.v3.example.
 //! *.shop-web.shard1.v3.example.    CNAME  shop-web.shard2.v3.example.
 //! ```
 //!
-//! The second record is there since a name that exists blocks the wildcard also for the names below it (RFC 4592 §3.3.1),
+//! The second record is necessary because a name that exists also blocks the wildcard for the names below it (RFC 4592 §3.3.1),
 //! which the wildcard answered before.
 //!
-//! A RouteBinding holds the zones that its Route has left. Where their names lead is not stored but made from where the Route
-//! is now, so that a Route that moves twice has two former names to one name, never a chain; and a zone that a Route has come
-//! back to holds no former name of it, so that there is no loop. Resolvers may hold for a while what such a zone said before: until
-//! they do not, the former names lead to the name that the Route left last, where the wildcard answers
+//! A RouteBinding contains the zones that its Route has left. The targets of these names are not stored, but derived from the
+//! Route's current shard. So a Route that moves twice has two former names that point to one name, never a chain; and a zone to
+//! which a Route has returned contains no former name of it, so that there is no loop. Resolvers can cache the earlier record of
+//! such a zone: until it expires, the former names point to the name that the Route left last, where the wildcard answers
 //! ([`BindingInput::leads_to`]).
 //!
-//! A former name that comes or goes costs what one name costs, however many there are: a drained shard gets tens of thousands.
+//! Adding or removing a former name has the cost of one name, for any number of them: a drained shard gets tens of thousands.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,10 +26,11 @@ use super::inputs::{BindingInput, RouterInput};
 use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::{Contents, OwnerChange, Rrset, Ttl};
 
-/// Longest TTL of a former name's CNAME in seconds. It is short, whatever the shard's, since a further move changes it.
+/// The longest TTL of a former name's CNAME in seconds. It is short, regardless of the shard's, because a further move changes
+/// it.
 const TTL_SECONDS_MAX: u32 = 30;
 
-/// The former names in one shard's zone: the label of each route that has left, and the zone below which the label's name leads on.
+/// The former names in one shard's zone: the label of each route that has left, and the zone to which the label's name points.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FormerNames {
     labels: BTreeMap<Box<str>, Box<str>>,
@@ -37,17 +38,17 @@ pub struct FormerNames {
 }
 
 impl FormerNames {
-    /// Whether there are none.
+    /// Returns whether there are no former names.
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty()
     }
 
-    /// What they add to the digest of the shard's zone.
+    /// Returns their contribution to the digest of the shard's zone.
     pub fn digest(&self) -> Digest {
         self.digest
     }
 
-    /// Lets the former name of `label` lead to `zone`; without one it is gone.
+    /// Points the former name of `label` to `zone`, or removes it without one.
     pub fn set(&mut self, label: &str, zone: Option<Box<str>>) {
         let part = |zone: &str| Digest::of_former_name(label, zone);
         let before = match zone {
@@ -72,20 +73,19 @@ pub struct FormerNameIndex(BTreeMap<Name, FormerNames>);
 pub struct Changed {
     /// The zone that it is in.
     pub apex: Name,
-    /// The zone below which the label's name leads on; `None`: the former name is gone.
+    /// The zone to which the label's name points; `None`: the former name was removed.
     pub zone: Option<Box<str>>,
     /// The digest of all former names in the zone after this change.
     pub digest: Digest,
 }
 
 impl FormerNameIndex {
-    /// The former names in the zone `apex`, if there are any.
+    /// Returns the former names in the zone `apex`, if there are any.
     pub fn of(&self, apex: &Name) -> Option<&FormerNames> {
         self.0.get(apex)
     }
 
-    /// Puts the former names of a binding in the place of those of the one that had its label before. The answer is what this
-    /// changes.
+    /// Replaces the former names of the binding that had the label with those of another one. Returns the changes.
     pub fn replace(&mut self, before: Option<&BindingInput>, now: Option<&BindingInput>) -> Vec<Changed> {
         let leads = |binding: Option<&BindingInput>, apex: &Name| {
             let binding = binding.filter(|binding| binding.former_names.contains(apex))?;
@@ -112,8 +112,8 @@ impl FormerNameIndex {
     }
 }
 
-/// Puts the former names of a shard's zone into it. A label at which the Router has records of its own gets none, with a diagnostic: a
-/// CNAME stands alone (RFC 1034 §3.6.2).
+/// Adds the former names of a shard's zone to it. A label at which the Router has records of its own gets none, but a diagnostic:
+/// a CNAME cannot coexist with other records (RFC 1034 §3.6.2).
 pub fn add(
     contents: &mut Contents,
     router: &RouterInput,
@@ -139,12 +139,12 @@ pub fn add(
     }
 }
 
-/// What the former name of `label` is in the zone of `router`: its own name, and the wildcard below. This holds where the Router has
-/// no record at or below the label ([`own_labels`]).
+/// Returns the owners of the former name of `label` in the zone of `router`: its own name, and the wildcard below. Valid only if
+/// the Router has no record at or below the label ([`own_labels`]).
 ///
 /// # Panics
 ///
-/// If `label` is no label, or there is no room for it in either zone: `BindingInput::read` refuses such.
+/// If `label` is not a label, or there is no room for it in either zone: `BindingInput::read` rejects these.
 pub fn changes(router: &RouterInput, label: &str, zone: Option<&str>) -> [OwnerChange; 2] {
     let ttl = Ttl::new(router.ttl.seconds().min(TTL_SECONDS_MAX)).expect("smaller than a TTL");
     let checked = "BindingInput::read has checked it";
@@ -160,14 +160,14 @@ pub fn changes(router: &RouterInput, label: &str, zone: Option<&str>) -> [OwnerC
     [change(owner), change(below)]
 }
 
-/// The labels right below the apex at or below which a zone, as yet without former names, has records: a former name of such a label is not
-/// a matter of its own name alone. The shard's own wildcard is none of them: no route has that label.
+/// Returns the labels directly below the apex at or below which a zone has records other than former names: a former name of such
+/// a label also depends on these records. The shard's own wildcard is excluded, because no route has that label.
 pub fn own_labels(contents: &Contents) -> BTreeSet<Box<[u8]>> {
     let labels = contents.owners().filter_map(|(owner, _)| top_label(owner, contents.apex()));
     labels.filter(|label| **label != *b"*").collect()
 }
 
-/// The label of `name` right below `apex`, in lower case; `None` for the apex itself and names elsewhere.
+/// Returns the label of `name` directly below `apex`, in lower case; `None` for the apex itself and names elsewhere.
 pub fn top_label(name: &Name, apex: &Name) -> Option<Box<[u8]>> {
     let above = name.is_below(apex).then(|| name.label_count() - apex.label_count() - 1)?;
     name.labels().nth(above).map(|label| label.to_ascii_lowercase().into())

@@ -1,19 +1,19 @@
-//! Which of a shard's addresses are answered with, given their state, their priority and what probes found.
+//! The selection of a shard's addresses for answers, by their state, their priority, and the probes.
 //!
 //! ```text
-//!   active addresses ── active-active: one group ──────────┐
-//!                    └─ active-passive: one a priority ────┤ in order: the first group with enough that are well
-//!                                                          ▼
-//!                          enough are well: those ── none has: panic, a whole group, whatever the probes say
+//!   active addresses ── active-active: one group ──────────────────┐
+//!                    └─ active-passive: one group per priority ────┤ in order: the first group with enough healthy addresses
+//!                                                                  ▼
+//!              enough are healthy: those ── otherwise: panic, a whole group, regardless of the probes
 //! ```
 //!
-//! Enough is a share of the group, the panic threshold. Below it the probes are more likely at fault than the addresses, or
-//! what is left could not carry the load and would fall next; so the answer is as if there were no probes. Health therefore
-//! never empties the wildcard. Under panic the group is the first that has any address which is well: where the standby is
-//! half alive, it is better than a primary of which nothing is.
+//! Enough is a share of the group, the panic threshold. Below it, the probes are more likely wrong than the addresses, or the
+//! remaining addresses could not carry the load and would fail next; so the answer ignores the probes. Health therefore never
+//! empties the wildcard. In panic mode, the group is the first that has any healthy address: a standby that is half healthy is
+//! better than a primary without any healthy address.
 //!
-//! The verdicts are part of the Router's status, so that all name servers choose alike; a state `drained`, which someone has
-//! set, is stronger than any verdict.
+//! The verdicts are part of the Router's status, so that all name servers make the same selection; the state `drained`, which an
+//! operator sets, overrides any verdict.
 
 use std::net::IpAddr;
 
@@ -30,34 +30,34 @@ pub struct AddressInput {
     pub priority: u32,
     /// Share of the answers against the others, at least 1.
     pub weight: u16,
-    /// What is known of it.
+    /// The known health.
     pub health: Health,
 }
 
-/// What is known of an address.
+/// The known health of an address.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Health {
-    /// It is not probed, or could not be in time: it counts as well.
+    /// The address is not probed, or could not be in time: it counts as healthy.
     #[default]
     Unknown,
-    /// It is to be probed, and the first verdict is not there: it waits, unless its whole group does.
+    /// The address must be probed, but has no verdict: it waits, unless its whole group does.
     Pending,
     /// Probes reach it.
     Up,
-    /// They do not.
+    /// Probes do not reach the address.
     Down,
 }
 
 /// The addresses to answer with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AddressSelection<'a> {
-    /// In the order of the Router's; empty only if none is active.
+    /// The addresses in the Router's order; empty only if none is active.
     pub addresses: Vec<&'a AddressInput>,
-    /// Whether too few are well, so that health does not count.
+    /// Whether too few addresses are healthy, so that health does not count.
     pub panic: bool,
 }
 
-/// Chooses; `threshold_percent` is the share of a group that must be well for health to count.
+/// Selects the addresses; `threshold_percent` is the share of a group that must be healthy for health to count.
 pub fn choose(addresses: &[AddressInput], mode: Mode, threshold_percent: u8) -> AddressSelection<'_> {
     let active = || addresses.iter().filter(|address| address.active);
     let mut priorities: Vec<Option<u32>> = match mode {
@@ -84,7 +84,7 @@ pub fn choose(addresses: &[AddressInput], mode: Mode, threshold_percent: u8) -> 
 struct PriorityGroup<'a> {
     all: Vec<&'a AddressInput>,
     well: Vec<&'a AddressInput>,
-    /// How many have a verdict, or need none.
+    /// The number of addresses with a verdict, or that need none.
     judged: usize,
 }
 
@@ -92,7 +92,7 @@ impl<'a> PriorityGroup<'a> {
     fn new(all: Vec<&'a AddressInput>) -> Self {
         let judged = all.iter().filter(|address| address.health != Health::Pending).count();
         if judged == 0 {
-            // A shard that has just been made must not depend on a prober being there to be born.
+            // A new shard must not depend on a prober to be served.
             return PriorityGroup { well: all.clone(), judged: all.len(), all };
         }
         let is_well = |address: &&&AddressInput| matches!(address.health, Health::Unknown | Health::Up);
@@ -145,10 +145,10 @@ mod tests {
             (All, 0, "udd", "0", false),
             (All, 0, "ddd", "012", true),
             (All, 100, "uud", "012", true),
-            // What someone drained neither answers nor counts.
+            // A drained address is not in the answer and does not count.
             (All, 50, "uDdD", "0", false),
             (All, 50, "Udd", "12", true),
-            // A newcomer waits for its verdict, and does not weigh on the others; a whole group of them does not wait.
+            // A new address waits for its verdict, and does not affect the others; a whole group of new ones does not wait.
             (All, 50, "up", "0", false),
             (All, 50, "udpp", "0", false),
             (All, 50, "ddp", "012", true),
@@ -162,7 +162,7 @@ mod tests {
             (First, 50, "0dd1dd2u", "4", false),
             (First, 50, "1u0u", "1", false),
             (First, 50, "0UU1u", "2", false),
-            // None has enough: the first that is not quite dead, whole.
+            // No group has enough: the first with any healthy address, as a whole.
             (First, 50, "0dd1udd", "234", true),
             (First, 50, "0dd1dd", "01", true),
             (First, 0, "0d1udd", "1", false),

@@ -1,8 +1,7 @@
-//! What the compiler needs of each object: Routers and RouteBindings, reduced to the fields that come to be records.
+//! The compiler's inputs from each object: Routers and RouteBindings, reduced to the fields that become records.
 //!
-//! An object is read once, when it comes in. What cannot be used is left out with a diagnostic, so that the rest of the
-//! compiler meets only names that are names and addresses that are addresses. These reduced objects are also what the
-//! last-good state keeps on disk.
+//! An object is read once, on arrival. Unusable values are omitted with a diagnostic, so that the rest of the compiler gets only
+//! valid names and valid addresses. The last-known-good state on disk also contains these reduced objects.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -22,25 +21,25 @@ use signpost_dns::zone::Ttl;
 pub struct RouterInput {
     /// `metadata.name`.
     pub name: Box<str>,
-    /// When it was created, in seconds since 1970; of two Routers with one `dns`, the older serves it.
+    /// The creation time, in seconds since 1970; of two Routers with one `dns`, the older one serves it.
     pub created: i64,
     /// The shard's zone.
     pub apex: Name,
-    /// TTL of the wildcard and the default TTL of `records`.
+    /// The TTL of the wildcard, and the default TTL of `records`.
     pub ttl: Ttl,
-    /// How the addresses are used together.
+    /// The mode in which the addresses are used together.
     pub mode: Mode,
     /// The usable addresses, each once, in numeric order.
     pub addresses: Box<[AddressInput]>,
-    /// `spec.records`, as they are.
+    /// The unchanged `spec.records`.
     pub records: Box<[Box<str>]>,
-    /// How many of a hundred addresses must be well for health to count; 0 for a Router without a health check.
+    /// The percentage of addresses that must be healthy for health to count; 0 for a Router without a health check.
     pub panic_percent: u8,
 }
 
 impl RouterInput {
-    /// Reads a Router, where `domain` is the platform's, without a dot at the end. `None` if there is no zone to be made,
-    /// which a diagnostic explains; other diagnostics say what was left out.
+    /// Reads a Router; `domain` is the platform's, without a trailing dot. Returns `None` if no zone is possible, with a
+    /// diagnostic of the reason; other diagnostics list the omitted values.
     pub fn read(router: &Router, domain: &str, diagnostics: &mut Vec<Diagnostic>) -> Option<RouterInput> {
         let name = router.metadata.name.as_deref().unwrap_or_default();
         let spec = &router.spec;
@@ -81,18 +80,18 @@ impl RouterInput {
         })
     }
 
-    /// The addresses to answer with, by state, mode and health (see [`health`](super::health)).
+    /// Returns the addresses to answer with, by state, mode and health (see [`health`](super::health)).
     pub fn answering(&self) -> impl Iterator<Item = &AddressInput> {
         self.choice().addresses.into_iter()
     }
 
-    /// The same, with whether health counts.
+    /// Returns these addresses, and whether health counts.
     pub fn choice(&self) -> AddressSelection<'_> {
         choose(&self.addresses, self.mode, self.panic_percent)
     }
 }
 
-/// What is known of an address of a Router.
+/// Returns the known health of a Router's address.
 fn health(router: &Router, ip: IpAddr) -> Health {
     if router.spec.health_check.is_none() {
         return Health::Unknown;
@@ -107,7 +106,7 @@ fn health(router: &Router, ip: IpAddr) -> Health {
     }
 }
 
-/// The panic threshold that the prober goes by, or before it has said so, the Router's own.
+/// Returns the panic threshold of the prober, or, before it has reported one, the Router's own.
 fn panic_percent(router: &Router) -> u8 {
     let Some(check) = &router.spec.health_check else { return 0 };
     let reported = router.status.as_ref().and_then(|status| status.panic_threshold);
@@ -119,26 +118,26 @@ fn panic_percent(router: &Router) -> u8 {
 pub struct BindingInput {
     /// `<namespace>/<name>` of the binding.
     pub key: Box<str>,
-    /// When it was created, in seconds since 1970; of two bindings with one label, the older has it.
+    /// The creation time, in seconds since 1970; of two bindings with one label, the older one has it.
     pub created: i64,
     /// The label of the Route, in lower case.
     pub label: Box<str>,
-    /// The Router's zone, in lower case and without a dot at the end.
+    /// The Router's zone, in lower case and without a trailing dot.
     pub shard: Arc<str>,
-    /// The zones that the Route has left, in which its former names lead on; `shard` is none of them.
+    /// The zones that the Route has left, in which it has former names; `shard` is excluded.
     pub former_names: Box<[Name]>,
-    /// The zone below which these and the alias lead, if that is not `shard` yet, in lower case and without a dot at the end:
-    /// resolvers may still hold that the Route's name of now leads elsewhere, or the instances do not serve it yet.
+    /// The zone to which these and the alias point, if that is not `shard` yet, in lower case and without a trailing dot:
+    /// resolvers can still cache that the Route's current name points elsewhere, or the instances do not serve it yet.
     pub leads_to: Option<Box<str>>,
 }
 
 impl BindingInput {
-    /// The zone below which alias and former names lead.
+    /// Returns the zone to which alias and former names point.
     pub fn target(&self) -> &str {
         self.leads_to.as_deref().unwrap_or(&self.shard)
     }
 
-    /// Reads a RouteBinding. `None` if it has no alias, which a diagnostic explains.
+    /// Reads a RouteBinding. Returns `None` if it has no alias, which a diagnostic explains.
     pub fn read(binding: &RouteBinding, diagnostics: &mut Vec<Diagnostic>) -> Option<BindingInput> {
         let metadata = &binding.metadata;
         let key = binding_key(
@@ -172,8 +171,8 @@ impl BindingInput {
     }
 }
 
-/// The zones in which a binding has former names, each once, in canonical order; and the one whose former name is yet to begin, to which
-/// the others and the alias lead until then.
+/// Returns the zones in which a binding has former names, each once, in canonical order, and the zone whose former name has not
+/// begun, to which the others and the alias point until then.
 fn left_zones(
     binding: &RouteBinding,
     label: &str,
@@ -206,7 +205,7 @@ fn left_zones(
     (zones.into_boxed_slice(), leads_to)
 }
 
-/// The key of a binding: `<namespace>/<name>`.
+/// Returns the key of a binding: `<namespace>/<name>`.
 pub fn binding_key(namespace: &str, name: &str) -> Box<str> {
     format!("{namespace}/{name}").into_boxed_str()
 }

@@ -1,11 +1,11 @@
-//! Objects → zones: what the records of the platform's zones are, given its Routers, its RouteBindings and the
+//! The compiler from objects to zones: the records of the platform's zones, given its Routers, its RouteBindings, and the
 //! configuration. Pure: no I/O, no clock.
 //!
-//! [`compile`] says what everything means. The control loops use the parts it is made of: [`platform::Platform`] holds the
-//! objects and tells what a changed one changes, [`shard`], [`parent`] and [`alias`] make a whole zone or the changed names
-//! of one, [`digest`] says when two name servers hold the same.
+//! [`compile`] defines the meaning of all objects. The control loops use its parts: [`platform::Platform`] holds the objects and
+//! returns the effects of a changed one, [`shard`], [`parent`], and [`alias`] build a whole zone or the changed names of one, and
+//! [`digest`] identifies the contents that two name servers have in common.
 //!
-//! An invalid object is met with a [`Diagnostic`] on it; the others, and what is good of it, serve.
+//! An invalid object gets a [`Diagnostic`]; the other objects, and its valid parts, are served.
 
 use std::sync::Arc;
 
@@ -43,32 +43,32 @@ pub struct Inputs {
     pub bindings: Vec<inputs::BindingInput>,
 }
 
-/// What the objects come to.
+/// The results of the objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Compiled {
     /// The parent zone, the alias zone, then the shards' zones in canonical order; with serial 0.
     pub zones: Vec<CompiledZone>,
-    /// What is wrong with objects, beyond what was found when they were read.
+    /// The problems of objects, beyond those that were found when they were read.
     pub diagnostics: Vec<Diagnostic>,
 }
 
 /// One zone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompiledZone {
-    /// What it is made for.
+    /// The kind of zone.
     pub kind: ZoneKind,
     /// The Router, for a shard.
     pub router: Option<Box<str>>,
     /// Digest of what the objects contribute.
     pub digest: Digest,
-    /// The records. The SOA's serial is 0: which it comes to be is the ledger's matter.
+    /// The records. The SOA's serial is 0: the ledger sets it.
     pub contents: Contents,
 }
 
 /// Makes all zones from all objects.
 pub fn compile(inputs: &Inputs, settings: &Settings) -> Compiled {
     let mut platform = Platform::new(settings);
-    // The digests and indexes that changes keep are all that is wanted of them here.
+    // Only the updated digests and indexes are needed here.
     let mut changes = Vec::new();
     for router in &inputs.routers {
         platform.put(&router.name, Some(Arc::new(router.clone())), &mut changes);

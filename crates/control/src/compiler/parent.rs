@@ -1,19 +1,19 @@
 //! The parent zone: the platform's domain, from which resolvers find every shard.
 //!
-//! It holds SOA and NS, the name servers' addresses, a delegation for each shard inside the domain and for the alias zone,
-//! and the records of a base file, `zones/<domain>.zone`. Where the two disagree:
+//! It contains SOA and NS, the name servers' addresses, a delegation for each shard inside the domain and for the alias zone, and
+//! the records of a base file, `zones/<domain>.zone`. In case of a conflict:
 //!
-//! - The base's SOA gives MNAME (unless it is the root), RNAME, timers and TTL; its serial is not used, the parent's serials
-//!   are managed like those of every other zone.
+//! - The base's SOA gives MNAME (unless it is the root), RNAME, timers, and TTL. Its serial is not used: the parent's serials are
+//!   managed like those of every other zone.
 //! - The NS records at the apex and the addresses of name servers inside the domain are those of the configuration.
-//! - So are the SVCB records of name servers at `_dns.<name server>`, if the configuration offers encrypted transports.
-//! - A delegation takes the place of all that the base has at and below its name: that is the other zone's now. There only
-//!   NS and the addresses of name servers (RFC 9471: glue) are left.
-//! - A shard inside another shard is not delegated here: it is below a cut. The name servers are the same, and answer from
-//!   the closest zone.
+//! - The SVCB records of name servers at `_dns.<name server>`, are those of the configuration, too.
+//! - A delegation replaces all records of the base at and below its name, because these belong to the other zone. Only NS and the
+//!   addresses of name servers (RFC 9471: glue) remain there.
+//! - A shard inside another shard is not delegated here: it is below a cut. The name servers are the same, and answer from the
+//!   closest zone.
 //!
-//! One name's records depend only on the settings and on the delegations at and above it. So a Router that comes or goes
-//! changes the name of its shard, and what the base and the name servers have below that.
+//! One name's records depend only on the settings and on the delegations at and above it. So adding or removing a Router changes
+//! the name of its shard, and the records of the base and the name servers below that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -24,7 +24,7 @@ use super::settings::Settings;
 use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::{Contents, OwnerChange, Rrset};
 
-/// The shards inside the domain, which are delegated from the parent as the alias zone always is.
+/// The shards inside the domain, which are delegated from the parent, as the alias zone always is.
 #[derive(Debug, Clone, Default)]
 pub struct Delegations {
     apexes: BTreeSet<Name>,
@@ -47,12 +47,12 @@ impl Delegations {
         }
     }
 
-    /// The digest of the parent zone.
+    /// Returns the digest of the parent zone.
     pub fn digest(&self) -> Digest {
         self.digest
     }
 
-    /// The delegated name closest to the domain that is `name` or above it.
+    /// Returns the delegated name closest to the domain that is `name` or above it.
     fn cut_of(&self, name: &Name, settings: &Settings) -> Option<Name> {
         let mut cut = None;
         let mut at = name.clone();
@@ -67,7 +67,7 @@ impl Delegations {
     }
 }
 
-/// The whole parent zone under a serial.
+/// Returns the whole parent zone under a serial.
 pub fn zone(delegations: &Delegations, settings: &Settings, serial: u32) -> Contents {
     let mut contents = Contents::new(settings.domain().clone());
     // Whether each is delegated.
@@ -76,7 +76,7 @@ pub fn zone(delegations: &Delegations, settings: &Settings, serial: u32) -> Cont
     for name in own_names(settings).chain([settings.domain()]) {
         owners.entry(name).or_insert(false);
     }
-    // In canonical order a name comes right before those below it, so that the last cut is the one above them.
+    // In canonical order, a name comes directly before those below it, so the last cut is the one above them.
     let mut cut: Option<&Name> = None;
     for (owner, is_delegated) in owners {
         if cut.is_none_or(|cut| !owner.is_below(cut)) {
@@ -89,7 +89,7 @@ pub fn zone(delegations: &Delegations, settings: &Settings, serial: u32) -> Cont
     contents
 }
 
-/// What changes in the parent zone when the delegation of `apex` has come or gone, without the SOA.
+/// Returns the changes in the parent zone when the delegation of `apex` was added or removed, without the SOA.
 pub fn changes(apex: &Name, delegations: &Delegations, settings: &Settings) -> Vec<OwnerChange> {
     let mut affected: BTreeSet<&Name> = own_names(settings).filter(|name| name.is_below(apex)).collect();
     affected.insert(apex);
@@ -102,16 +102,16 @@ pub fn changes(apex: &Name, delegations: &Delegations, settings: &Settings) -> V
     affected.into_iter().map(change).collect()
 }
 
-/// The apex's records, which change with every serial.
+/// Returns the apex's records, which change with every serial.
 pub fn apex_change(settings: &Settings, serial: u32) -> OwnerChange {
     owner_change(settings.domain(), apex_rrsets(settings, serial))
 }
 
-/// What the base has at and below names that are delegated, and does not come to be served; for a warning.
+/// Returns the names of the base at and below delegated names, which are not served; for a warning.
 pub fn hidden_base_names(delegations: &Delegations, settings: &Settings) -> Vec<Name> {
     let Some(base) = &settings.base else { return Vec::new() };
     let hidden = |owner: &Name, rrsets: &[Rrset]| match delegations.cut_of(owner, settings) {
-        // A base that delegates the same shards is how most parents look; that is no loss.
+        // A base that delegates the same shards is normal, and loses nothing.
         Some(cut) if cut == *owner => rrsets.iter().any(|rrset| rrset.rtype != RecordType::NS),
         Some(_) => !settings.name_servers().iter().any(|server| server.name == *owner),
         None => false,
@@ -119,8 +119,8 @@ pub fn hidden_base_names(delegations: &Delegations, settings: &Settings) -> Vec<
     base.owners().filter(|(owner, rrsets)| hidden(owner, rrsets)).map(|(owner, _)| owner.clone()).collect()
 }
 
-/// Names that the settings bring into the parent, the apex aside: the base's owners, the name servers, and the owners of their
-/// SVCB records.
+/// Returns the names that the settings add to the parent, except for the apex: the base's owners, the name
+/// servers, and the owners of their SVCB records.
 fn own_names(settings: &Settings) -> impl Iterator<Item = &Name> {
     let base = settings.base.iter().flat_map(|base| base.owners().map(|(owner, _)| owner));
     let servers = settings.name_servers().iter().map(|server| &server.name);
@@ -132,7 +132,7 @@ fn owner_change(owner: &Name, rrsets: Vec<Rrset>) -> OwnerChange {
     OwnerChange { owner: owner.clone(), rrsets, weights: Vec::new() }
 }
 
-/// The records of `owner`, where `cut` is the delegated name closest to the domain that is `owner` or above it.
+/// Returns the records of `owner`; `cut` is the delegated name closest to the domain that is `owner` or above it.
 fn owner_rrsets(owner: &Name, cut: Option<&Name>, settings: &Settings, serial: u32) -> Vec<Rrset> {
     if owner == settings.domain() {
         return apex_rrsets(settings, serial);

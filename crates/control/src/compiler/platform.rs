@@ -1,9 +1,9 @@
-//! The platform's objects as they are at a moment, and what one changed object changes in the zones.
+//! The platform's objects at a moment, and the effects of one changed object on the zones.
 //!
-//! Each change of an object costs what it changes, whatever the number of objects: a Router touches its shard's zone and
-//! one delegation of the parent, a RouteBinding one alias and the zones of the shards that its Route has left. Conflicts are settled here: of two Routers with one `dns`, or two
-//! bindings with one label, the older serves (then the one whose name comes first), the other gets a diagnostic, and takes
-//! over when the first goes.
+//! The cost of a change depends only on its effects, not on the number of objects: a Router affects its shard's zone and one
+//! delegation of the parent, a RouteBinding one alias and the zones of the shards that its Route has left. Conflicts are resolved
+//! here: of two Routers with one `dns`, or two bindings with one label, the older one is served (with equal ages, the first by
+//! name). The other one gets a diagnostic, and takes over when the first is deleted.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock};
@@ -16,28 +16,28 @@ use super::parent::Delegations;
 use super::settings::{Settings, text_of};
 use signpost_dns::wire::Name;
 
-/// What one changed object changes in the zones.
+/// The effect of one changed object on the zones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// A shard's zone is to be made anew from this Router; without one it is gone.
+    /// The shard's zone must be rebuilt from this Router; without one, it is removed.
     Shard {
         /// The shard's zone.
         apex: Name,
-        /// The Router that serves it now. The former names in its zone are [`Platform::former_names`].
+        /// The Router that serves it now; [`Platform::former_names`] returns the former names in its zone.
         router: Option<Arc<RouterInput>>,
     },
-    /// The former name of one label in a shard's zone has come, changed or gone.
+    /// The former name of one label in a shard's zone was added, changed, or removed.
     FormerName {
         /// The shard's zone.
         apex: Name,
         /// The label of the Route that has left.
         label: Box<str>,
-        /// The zone below which the label's name leads on; `None`: the former name is gone.
+        /// The zone to which the label's name points; `None`: the former name was removed.
         zone: Option<Box<str>>,
-        /// Digest of all former names in the shard's zone after this change.
+        /// The digest of all former names in the shard's zone after this change.
         digest: Digest,
     },
-    /// The parent's delegation of a shard has come or gone.
+    /// The parent's delegation of a shard was added or removed.
     Delegation {
         /// The shard's zone.
         apex: Name,
@@ -57,7 +57,7 @@ pub enum Change {
 
 /// A kind of object that zones are made from.
 pub trait Input: Sized {
-    /// Puts an object in the place of what its name had, or forgets that; tells what this changes.
+    /// Replaces or removes the object of a name, and returns the effects.
     fn put(platform: &mut Platform, name: &str, now: Option<Arc<Self>>, changes: &mut Vec<Change>);
 }
 
@@ -109,11 +109,11 @@ pub struct Platform {
     domain: Name,
     alias_apex: Name,
     routers: HashMap<Box<str>, Arc<RouterInput>>,
-    /// Who wants to serve an apex, the one who does first.
+    /// The claimants of an apex, in order of precedence.
     claims: BTreeMap<Name, Vec<Arc<RouterInput>>>,
     delegations: Delegations,
     bindings: HashMap<Box<str>, Arc<BindingInput>>,
-    /// Who wants a label, the one who has it first; there are others only while claims are broken.
+    /// The claimants of a label, in order of precedence; there are several only while claims are broken.
     labels: HashMap<Box<str>, Vec<Arc<BindingInput>>>,
     aliases_digest: Digest,
     former_names: FormerNameIndex,
@@ -121,7 +121,7 @@ pub struct Platform {
 }
 
 impl Platform {
-    /// No objects.
+    /// Returns a platform without objects.
     pub fn new(settings: &Settings) -> Self {
         Platform {
             domain: settings.domain().clone(),
@@ -137,12 +137,12 @@ impl Platform {
         }
     }
 
-    /// Puts an object in the place of what its name had, or forgets that; tells what this changes.
+    /// Replaces or removes the object of a name, and returns the effects.
     pub fn put<I: Input>(&mut self, name: &str, now: Option<Arc<I>>, changes: &mut Vec<Change>) {
         I::put(self, name, now, changes);
     }
 
-    /// Takes the Router `name` off an apex, puts one on, and tells if that changes who serves the apex or with what.
+    /// Removes the Router `name` from an apex, adds one, and reports whether that changes the Router of the apex or its contents.
     fn claim(&mut self, apex: &Name, name: &str, on: Option<Arc<RouterInput>>, changes: &mut Vec<Change>) {
         let claims = self.claims.entry(apex.clone()).or_default();
         let before = claims.first().cloned();
@@ -180,7 +180,7 @@ impl Platform {
         changes.push(Change::Shard { apex: apex.clone(), router: now });
     }
 
-    /// Why no Router can have this zone.
+    /// Returns the reason why no Router can have this zone.
     fn unusable(&self, apex: &Name) -> Option<String> {
         if self.is_usable(apex) {
             None
@@ -195,7 +195,7 @@ impl Platform {
         *apex != self.domain && !apex.is_at_or_below(&self.alias_apex)
     }
 
-    /// Takes the binding `key` off a label, puts one on, and tells if that changes the alias.
+    /// Removes the binding `key` from a label, adds one, and reports whether that changes the alias.
     fn relabel(&mut self, label: &str, key: &str, on: Option<Arc<BindingInput>>, changes: &mut Vec<Change>) {
         let wanting = self.labels.entry(label.into()).or_default();
         let before = wanting.first().cloned();
@@ -220,8 +220,8 @@ impl Platform {
                 changes.push(Change::FormerName { apex, label: label.into(), zone, digest });
             }
         }
-        // A binding that was created again, or has inherited the label, is another one, even if its names lead to the same place:
-        // name verification must not take the earlier one for it.
+        // Returns the identity of a binding: one that was re-created, or has inherited the label, differs, even with the same
+        // targets, so that name verification does not confuse it with the earlier one.
         fn identity(binding: &BindingInput) -> (i64, &str, &str, &str) {
             (binding.created, &binding.key, &binding.shard, binding.target())
         }
@@ -237,81 +237,81 @@ impl Platform {
         changes.push(Change::Alias { label: label.into(), binding: now, digest: self.aliases_digest });
     }
 
-    /// The platform's domain.
+    /// Returns the platform's domain.
     pub fn domain(&self) -> &Name {
         &self.domain
     }
 
-    /// All Routers, in no order.
+    /// Returns all Routers, in no order.
     pub fn routers(&self) -> impl Iterator<Item = &Arc<RouterInput>> {
         self.routers.values()
     }
 
-    /// All bindings, in no order.
+    /// Returns all bindings, in no order.
     pub fn bindings(&self) -> impl Iterator<Item = &Arc<BindingInput>> {
         self.bindings.values()
     }
 
-    /// The Router of that name.
+    /// Returns the Router of that name.
     pub fn router(&self, name: &str) -> Option<&Arc<RouterInput>> {
         self.routers.get(name)
     }
 
-    /// The binding of that key.
+    /// Returns the binding of that key.
     pub fn binding(&self, key: &str) -> Option<&Arc<BindingInput>> {
         self.bindings.get(key)
     }
 
-    /// How many Routers and bindings there are.
+    /// Returns the numbers of Routers and bindings.
     pub fn counts(&self) -> (usize, usize) {
         (self.routers.len(), self.bindings.len())
     }
 
-    /// The shards that are served, by apex in canonical order, with their Routers.
+    /// Returns the served shards, by apex in canonical order, with their Routers.
     pub fn shards(&self) -> impl Iterator<Item = (&Name, &Arc<RouterInput>)> {
         let usable = self.claims.iter().filter(move |(apex, _)| self.is_usable(apex));
         usable.filter_map(|(apex, claims)| Some((apex, claims.first()?)))
     }
 
-    /// The Router that serves `apex`.
+    /// Returns the Router that serves `apex`.
     pub fn shard(&self, apex: &Name) -> Option<&Arc<RouterInput>> {
         self.claims.get(apex).filter(|_| self.is_usable(apex))?.first()
     }
 
-    /// Whether no name leads to the shard of `router`: no Route is on it, and of none that has left is there a former name.
+    /// Returns whether no name resolves to the shard of `router`: it has no routes and no former names.
     pub fn is_vacant(&self, router: &RouterInput) -> bool {
         let shard = text_of(&router.apex);
         self.former_names(&router.apex).is_empty()
             && !self.bindings.values().any(|binding| binding.shard.eq_ignore_ascii_case(&shard))
     }
 
-    /// The former names in the zone `apex`.
+    /// Returns the former names in the zone `apex`.
     pub fn former_names(&self, apex: &Name) -> &FormerNames {
         static NONE: LazyLock<FormerNames> = LazyLock::new(FormerNames::default);
         self.former_names.of(apex).unwrap_or(&NONE)
     }
 
-    /// The bindings that have their label, in no order.
+    /// Returns the bindings that have their label, in no order.
     pub fn aliases(&self) -> impl Iterator<Item = &Arc<BindingInput>> {
         self.labels.values().filter_map(|wanting| wanting.first())
     }
 
-    /// The binding whose alias has this label, in any case.
+    /// Returns the binding whose alias has this label, in any case.
     pub fn alias(&self, label: &str) -> Option<&Arc<BindingInput>> {
         self.labels.get(label.to_ascii_lowercase().as_str())?.first()
     }
 
-    /// The parent's delegations.
+    /// Returns the parent's delegations.
     pub fn delegations(&self) -> &Delegations {
         &self.delegations
     }
 
-    /// Digest of the parent zone.
+    /// Returns the digest of the parent zone.
     pub fn parent_digest(&self) -> Digest {
         self.delegations.digest()
     }
 
-    /// Digest of the alias zone.
+    /// Returns the digest of the alias zone.
     pub fn alias_digest(&self) -> Digest {
         self.aliases_digest
     }

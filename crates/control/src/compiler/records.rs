@@ -1,8 +1,8 @@
 //! `spec.records` of a Router: further records of the shard's zone, in zone-file syntax (RFC 1035 §5.1).
 //!
-//! Each entry is one record, relative to the shard's zone, with the Router's TTL unless it names one. Directives are
-//! refused: an object may not make a name server read its files. What an entry must not do is said here once, so that no
-//! entry can make the zone unloadable: each bad one is left out with a diagnostic, and the others serve.
+//! Each entry is one record, relative to the shard's zone, with the Router's TTL unless it names one. Directives are rejected: an
+//! object must not make a name server read its files. The restrictions on entries are defined here once, so that no entry can
+//! make the zone unloadable: each invalid one is omitted with a diagnostic, and the others are served.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::{Contents, Ttl};
 use signpost_dns::zonefile::{Record, Severity, read_records};
 
-/// Adds a Router's further records to its shard's, which so far are the wildcard's addresses.
+/// Adds a Router's further records to its shard's, which contain only the wildcard's addresses before.
 pub fn add(contents: &mut Contents, router: &RouterInput, wildcard: &Name, diagnostics: &mut Vec<Diagnostic>) {
     for (at, text) in router.records.iter().enumerate() {
         let added = read(text, router).and_then(|record| add_one(contents, wildcard, record, router.ttl));
@@ -101,7 +101,7 @@ fn add_one(contents: &mut Contents, wildcard: &Name, record: Record, default_ttl
     }
 }
 
-/// The closest name above `owner` with a DNAME.
+/// Returns the closest name above `owner` with a DNAME.
 fn dname_above(contents: &Contents, owner: &Name) -> Option<Name> {
     let mut above = owner.parent()?;
     while above.is_below(contents.apex()) {
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
     use signpost_api::v1alpha1::router::Mode;
 
-    /// What becomes of these entries: the records, and the places of diagnostics with a part of each message.
+    /// Checks the result of these entries: the records, and the positions of diagnostics with a part of each message.
     fn check(entries: &[&str], owners: &[&str], diagnostics: &[(&str, &str)]) {
         let apex: Name = "s.example.".parse().expect("a name");
         let router = RouterInput {
@@ -153,7 +153,7 @@ mod tests {
                 "_acme-challenge.app 5 TXT token\n",
                 "* MX 10 mail.example.",
                 "a TXT ( x ) ; why",
-                // Who asks for a place on the Public Suffix List shows so that the zone is theirs.
+                // An applicant for the Public Suffix List proves control of the zone in this way.
                 "_psl TXT \"https://github.com/publicsuffix/list/pull/1\"",
             ],
             &[

@@ -1,4 +1,4 @@
-//! What a name server's configuration adds to every zone: the platform's domain, the name servers, the SOA's numbers.
+//! The parts of a name server's configuration in every zone: the platform's domain, the name servers, the SOA's numbers.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use signpost_dns::wire::Name;
 use signpost_dns::zone::rrset::Rdata;
 use signpost_dns::zone::{Contents, Ttl};
 
-/// Configuration of the platform's zones. It is checked: [`Settings::new`] refuses what no zone can be made from.
+/// The valid configuration of the platform's zones: [`Settings::new`] rejects configurations that are unusable for zones.
 #[derive(Debug, Clone)]
 pub struct Settings {
     domain: Name,
@@ -21,34 +21,34 @@ pub struct Settings {
     services: Vec<(Name, Vec<Rdata>)>,
     /// The SOA's timers.
     pub timers: Timers,
-    /// TTL of SOA and NS records, of delegations and of the name servers' addresses.
+    /// The TTL of SOA and NS records, of delegations, and of the name servers' addresses.
     pub infrastructure_ttl: Ttl,
-    /// TTL of an alias's CNAME: how long resolvers may take to notice that a Route has moved.
+    /// The TTL of an alias's CNAME: the time for resolvers to notice that a Route has moved.
     pub alias_ttl: Ttl,
-    /// The records of `zones/<domain>.zone`, which the parent zone takes over.
+    /// The records of `zones/<domain>.zone`, which the parent zone includes.
     pub base: Option<Arc<Contents>>,
 }
 
 /// A name server of the platform's zones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NameServer {
-    /// Its name, which NS records point at.
+    /// The name in NS records.
     pub name: Name,
-    /// Its addresses; needed where the name lies inside the platform's domain.
+    /// The addresses; required if the name is inside the platform's domain.
     pub addresses: Vec<IpAddr>,
 }
 
 /// The four times of an SOA (RFC 1035 §3.3.13), in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timers {
-    /// How often a secondary asks for news.
+    /// The interval of a secondary's SOA queries.
     pub refresh: u32,
-    /// How soon it asks again after a failure.
+    /// The wait of a secondary after a failure.
     pub retry: u32,
-    /// When it stops answering without having reached the primary.
+    /// The time without contact to the primary after which a secondary stops answering.
     pub expire: u32,
-    /// How long "no such name" may be cached (RFC 2308 §5). Short, since a name asked for a moment too early should appear
-    /// soon.
+    /// The time for which NXDOMAIN can be cached (RFC 2308 §5). Short, because a name that is queried a moment too early should
+    /// appear soon.
     pub minimum: u32,
 }
 
@@ -58,10 +58,10 @@ impl Default for Timers {
     }
 }
 
-/// Why no zone can be made from a configuration.
+/// The reason why a configuration is unusable for zones.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
-    /// The domain is no name, or leaves no room for the labels below it.
+    /// The domain is not a valid name, or leaves no room for the labels below it.
     #[error("the platform's domain {0:?} is not a usable domain name")]
     Domain(String),
     /// A name server inside the domain has no address, so that no resolver could find it.
@@ -76,7 +76,7 @@ pub enum SettingsError {
 }
 
 impl Settings {
-    /// Settings with default times. Without `name_servers` there is one, `ns1.<domain>`, at `listen_addresses`.
+    /// Returns settings with default times. Without `name_servers`, there is one, `ns1.<domain>`, at `listen_addresses`.
     pub fn new(
         domain: &str,
         name_servers: Vec<NameServer>,
@@ -96,7 +96,7 @@ impl Settings {
             name_servers.push(NameServer { name, addresses: listen_addresses.to_vec() });
         }
         for server in &mut name_servers {
-            // "All addresses of this machine", which a socket may listen on, leads nobody anywhere.
+            // The unspecified address, on which a socket may listen, is not a usable target.
             server.addresses.retain(|address| !address.is_unspecified());
             server.addresses.iter_mut().for_each(|address| *address = address.to_canonical());
             server.addresses.sort_unstable();
@@ -126,13 +126,13 @@ impl Settings {
         })
     }
 
-    /// These settings with another base of the parent zone.
+    /// Returns these settings with another base of the parent zone.
     #[must_use]
     pub fn with_base(&self, base: Option<Arc<Contents>>) -> Settings {
         Settings { base, ..self.clone() }
     }
 
-    /// These settings with SVCB records for the encrypted transports that all name servers inside the domain offer.
+    /// Returns these settings with SVCB records for the encrypted transports that all name servers inside the domain offer.
     /// `path` is that of DNS over HTTPS.
     #[must_use]
     pub fn with_transports(mut self, transports: &[OfferedTransport], path: &str) -> Settings {
@@ -141,37 +141,37 @@ impl Settings {
         self
     }
 
-    /// The owners of the SVCB records of name servers, with the records' data.
+    /// Returns the owners of the SVCB records of name servers, with the records' data.
     pub fn services(&self) -> &[(Name, Vec<Rdata>)] {
         &self.services
     }
 
-    /// The platform's domain, the apex of the parent zone.
+    /// Returns the platform's domain, the apex of the parent zone.
     pub fn domain(&self) -> &Name {
         &self.domain
     }
 
-    /// The apex of the alias zone, `routes.<domain>`.
+    /// Returns the apex of the alias zone, `routes.<domain>`.
     pub fn alias_apex(&self) -> &Name {
         &self.alias_apex
     }
 
-    /// The mailbox in SOA records, `hostmaster.<domain>`.
+    /// Returns the mailbox in SOA records, `hostmaster.<domain>`.
     pub fn hostmaster(&self) -> &Name {
         &self.hostmaster
     }
 
-    /// The name servers, at least one; the first is the SOA's MNAME.
+    /// Returns the name servers, at least one; the first is the SOA's MNAME.
     pub fn name_servers(&self) -> &[NameServer] {
         &self.name_servers
     }
 
-    /// The domain as objects write it: lower case, without the dot at the end.
+    /// Returns the domain in the form of the API's objects: lower case, without a trailing dot.
     pub fn domain_text(&self) -> String {
         text_of(&self.domain)
     }
 
-    /// A digest over all of this: zones made under equal settings from equal objects are equal.
+    /// Returns a digest over all settings: zones built with equal settings from equal objects are equal.
     pub fn digest(&self) -> Digest {
         let mut octets = Vec::with_capacity(256);
         let mut put = |part: &[u8]| {
@@ -199,7 +199,7 @@ impl Settings {
     }
 }
 
-/// A name as objects write it: lower case, without the dot at the end.
+/// Returns a name in the form of the API's objects: lower case, without a trailing dot.
 pub fn text_of(name: &Name) -> String {
     let mut text = name.to_lowercase().to_string();
     text.pop();

@@ -8,12 +8,12 @@
 //! moved.shard1…                    CNAME                     former names of routes that have left (see `former_names`)
 //! ```
 //!
-//! The copies are there since a name that exists blocks the wildcard, for all types, at itself, and at every name above it
-//! that comes to exist by it (RFC 4592 §2.2.1, §3.3.1). Without them, proving the ownership of a certificate's name would
-//! take the application of that name off the air.
+//! The copies are necessary because a name that exists blocks the wildcard, for all types, at itself and at every name above it
+//! that exists as a result (RFC 4592 §2.2.1, §3.3.1). Without them, the ownership challenge of a certificate's name would make
+//! the application of that name unreachable.
 //!
-//! A shard whose addresses are all drained keeps its wildcard, with a TXT record in place of the addresses: its names
-//! answer "no data" instead of "no such name", which resolvers would spread to every type and every name below (RFC 8020).
+//! A shard whose addresses are all drained keeps its wildcard, with a TXT record instead of the addresses: its names answer
+//! NODATA instead of NXDOMAIN, which resolvers would extend to every type and every name below (RFC 8020).
 
 use std::collections::BTreeSet;
 
@@ -27,10 +27,10 @@ use super::settings::Settings;
 use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::{Contents, Rrset};
 
-/// What stands at the wildcard of a shard without an active address.
+/// The text at the wildcard of a shard without an active address.
 const NO_ADDRESS: &[u8] = b"no active address";
 
-/// What one Router contributes to its shard's zone.
+/// The contribution of one Router to its shard's zone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shard {
     /// The wildcard, the further records, and the former names.
@@ -41,7 +41,7 @@ pub struct Shard {
     pub own_labels: BTreeSet<Box<[u8]>>,
 }
 
-/// Makes a shard's records from its Router and the former names in its zone. What cannot be used is left out, with a diagnostic.
+/// Builds a shard's records from its Router and the former names in its zone. Unusable parts are omitted, with a diagnostic.
 pub fn compile(router: &RouterInput, former_names: &FormerNames, diagnostics: &mut Vec<Diagnostic>) -> Shard {
     let mut contents = without_former_names(router, diagnostics);
     let (digest, own_labels) = (Digest::of_contents(&contents), former_names::own_labels(&contents));
@@ -49,7 +49,7 @@ pub fn compile(router: &RouterInput, former_names: &FormerNames, diagnostics: &m
     Shard { digest: digest.plus(former_names.digest()), records: contents, own_labels }
 }
 
-/// The digest that [`compile`] would find without former names: what the Router itself contributes.
+/// Returns the digest of [`compile`] without former names: the Router's own contribution.
 pub fn digest(router: &RouterInput) -> Digest {
     Digest::of_contents(&without_former_names(router, &mut Vec::new()))
 }
@@ -65,7 +65,7 @@ fn without_former_names(router: &RouterInput, diagnostics: &mut Vec<Diagnostic>)
     contents
 }
 
-/// The whole zone of a shard, under a serial.
+/// Returns the whole zone of a shard, under a serial.
 pub fn zone(records: Contents, settings: &Settings, serial: u32) -> Contents {
     let mut contents = records;
     apex::dress(&mut contents, settings, serial);
@@ -90,10 +90,10 @@ fn character_string(text: &[u8]) -> Box<[u8]> {
     [&[length], text].concat().into_boxed_slice()
 }
 
-/// Gives every name that blocks the wildcard what the wildcard would have answered there, for types that the name does not
-/// have itself, and so the names below it, by a wildcard of its own: a record changes its own name and no other. A name with
-/// an address of its own gets none: it leads elsewhere on purpose. A CNAME stands alone, and at and below a zone cut, and
-/// below a DNAME, the zone has no say.
+/// Gives every name that blocks the wildcard the wildcard's answer for the types that the name lacks, and also the names below
+/// it, by a wildcard of its own: a record changes only its own name. A name with an address of its own gets none, because it has
+/// a different target on purpose. A CNAME cannot coexist with other records, and the zone is not authoritative at and below a
+/// zone cut, and below a DNAME.
 fn copy_wildcard(contents: &mut Contents) {
     let apex = contents.apex().clone();
     let Ok(wildcard) = apex.wildcard() else { return };
@@ -102,9 +102,9 @@ fn copy_wildcard(contents: &mut Contents) {
         return;
     }
     let blocking = blocking(contents, &apex, &wildcard);
-    // Told before any is made: what is made here blocks nothing.
+    // Computed before any is added: names that are added here block nothing.
     let below = blocking.iter().filter(|name| !name.is_wildcard() && contents.get(name, RecordType::DNAME).is_none());
-    // There may be no room for a longer name; then nobody can ask for one either.
+    // A longer name may not fit, and then cannot be queried either.
     let below: Vec<Name> = below.filter_map(|name| name.wildcard().ok()).collect();
     let below = below.into_iter().filter(|name| contents.owner(name).is_empty()).collect::<Vec<_>>();
     for name in blocking.iter().chain(&below) {
@@ -112,7 +112,7 @@ fn copy_wildcard(contents: &mut Contents) {
     }
 }
 
-/// Gives `name` of the wildcard's `rrsets` what it lacks.
+/// Adds the missing ones of the wildcard's `rrsets` to `name`.
 fn copy(contents: &mut Contents, rrsets: &[Rrset], wildcard: &Name, name: &Name) {
     let has = |rtype| contents.get(name, rtype).is_some();
     if has(RecordType::CNAME) {
@@ -134,11 +134,11 @@ fn copy(contents: &mut Contents, rrsets: &[Rrset], wildcard: &Name, name: &Name)
     }
 }
 
-/// The names at which the wildcard no longer applies: owners, and the names between them and the apex.
+/// Returns the names at which the wildcard no longer applies: owners, and the names between them and the apex.
 fn blocking(contents: &Contents, apex: &Name, wildcard: &Name) -> BTreeSet<Name> {
     let mut blocking = BTreeSet::new();
     for (owner, _) in contents.owners() {
-        // A name below the asterisk label itself is no match of the wildcard (RFC 4592 §2.2.1).
+        // A name below the asterisk label itself does not match the wildcard (RFC 4592 §2.2.1).
         if owner == apex || owner.is_at_or_below(wildcard) {
             continue;
         }
@@ -167,7 +167,7 @@ mod tests {
         text.parse().expect("a name of a test")
     }
 
-    /// Owners of a zone with a wildcard address and `owners`, given as name, type; after the copying.
+    /// Returns the owners of a zone with a wildcard address and `owners`, given as name, type, after the copying.
     fn copied(owners: &[(&str, RecordType)]) -> Vec<String> {
         let apex = name("s.example.");
         let ttl = Ttl::new(30).expect("small");
@@ -216,7 +216,7 @@ mod tests {
                     "*.a.b.c.s.example. A AAAA",
                 ],
             ),
-            // An address of its own: it leads elsewhere, for both families.
+            // A name with an address of its own: it has a different target, for both families.
             (vec![("app", RecordType::A)], vec![wildcard, "app.s.example. A", "*.app.s.example. A AAAA"]),
             (vec![("app", RecordType::DNAME)], vec![wildcard, "app.s.example. A AAAA DNAME"]),
             (
@@ -229,7 +229,7 @@ mod tests {
                     "*.x.app.s.example. A AAAA",
                 ],
             ),
-            // The name above a cut is ours, the cut and what is below are not.
+            // The zone is authoritative for the name above a cut, but not for the cut and below.
             (
                 vec![("cut.up", RecordType::NS), ("ns.cut.up", RecordType::AAAA)],
                 vec![

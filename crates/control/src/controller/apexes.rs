@@ -23,7 +23,7 @@ use signpost_dns::zone::{Contents, Zone, ZoneDb, db};
 
 /// The register.
 pub struct ApexOwners {
-    /// The platform's domain and alias zone; `None` on a name server of zone files alone.
+    /// The platform's domain and alias zone; `None` on a name server that serves only zone files.
     platform: Option<(Name, Name)>,
     state: Mutex<State>,
     changed: watch::Sender<()>,
@@ -35,7 +35,7 @@ struct State {
     /// The placeholders for the zones of broken files, until a real zone exists.
     broken: NameMap<Arc<Zone>>,
     base: Option<Arc<Contents>>,
-    /// Whether names may be missing from the platform's zones that exist.
+    /// Whether existing names may be missing from the platform's zones.
     partial: bool,
 }
 
@@ -51,18 +51,18 @@ pub enum FileZoneStatus {
 }
 
 impl ApexOwners {
-    /// The register of a name server of zone files alone.
+    /// Returns the register of a name server that serves only zone files.
     pub fn of_files() -> Self {
         ApexOwners { platform: None, state: Mutex::default(), changed: watch::Sender::new(()) }
     }
 
-    /// The register of a name server of the platform.
+    /// Returns the register of a name server of the platform.
     pub fn of_platform(settings: &Settings) -> Self {
         ApexOwners { platform: Some((settings.domain().clone(), settings.alias_apex().clone())), ..Self::of_files() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing panics while it holds the lock but by a bug of the map of zones; the register is whole even then.
+        // A panic under this lock requires a bug in the map of zones; the register is consistent even then.
         self.state.lock()
     }
 
@@ -83,7 +83,7 @@ impl ApexOwners {
         }
     }
 
-    /// Publishes zones of files that are [`FileZoneStatus::Served`], and writes down that they are served from there.
+    /// Publishes zones of files that are [`FileZoneStatus::Served`], and records that files serve them.
     pub fn publish_files(&self, zones: impl IntoIterator<Item = (Arc<Zone>, Arc<Path>)>, db: &ZoneDb) {
         let mut state = self.state();
         let mut changes = Vec::new();
@@ -104,9 +104,9 @@ impl ApexOwners {
         }
     }
 
-    /// No file gives the zones at `withdrawn` any more, and those at `broken` are the ones whose files have errors and never
-    /// gave a zone. Where the platform is served too, its loop takes the withdrawn zones away, or puts its own in their place,
-    /// so that no name is without a zone in between. Returns those of `broken` that something else serves.
+    /// Records that no file provides the zones at `withdrawn` any longer, and that the files of `broken` have errors and never
+    /// provided a zone. If the platform is served too, its loop removes the withdrawn zones, or replaces them with its own, so
+    /// that no name is without a zone in between. Returns the apexes of `broken` that another source serves.
     pub fn settle_files(&self, withdrawn: &[Name], broken: &[Name], db: &ZoneDb) -> Vec<Name> {
         let mut state = self.state();
         let mut changes = Vec::new();
@@ -151,18 +151,18 @@ impl ApexOwners {
         served
     }
 
-    /// The base of the parent zone has changed, or is gone.
+    /// Changes or removes the base of the parent zone.
     pub fn set_base(&self, base: Option<Arc<Contents>>) {
         self.state().base = base;
         self.changed.send_replace(());
     }
 
-    /// The base of the parent zone.
+    /// Returns the base of the parent zone.
     pub fn base(&self) -> Option<Arc<Contents>> {
         self.state().base.clone()
     }
 
-    /// The apexes that files serve, with their files.
+    /// Returns the apexes that files serve, with their files.
     pub fn files(&self) -> BTreeMap<Name, Arc<Path>> {
         self.state().files.iter().map(|(apex, path)| (apex.clone(), Arc::clone(path))).collect()
     }
@@ -187,7 +187,7 @@ impl ApexOwners {
         }
     }
 
-    /// The file that serves `apex`.
+    /// Returns the file that serves `apex`.
     pub fn file_of(&self, apex: &Name) -> Option<Arc<Path>> {
         self.state().files.get(apex).cloned()
     }
@@ -216,7 +216,7 @@ impl ApexOwners {
         db.apply(changes.into_iter().filter_map(|change| match &change {
             db::ZoneUpdate::Publish(zone) => (!state.files.contains_key(zone.apex())).then_some(change),
             db::ZoneUpdate::Remove(apex) if state.files.contains_key(apex) => None,
-            // A broken file still names the zone: it is not there, and not unknown either.
+            // A broken file still names the zone: it is unavailable, but not unknown.
             db::ZoneUpdate::Remove(apex) => {
                 Some(state.broken.get(apex).cloned().map_or(change, db::ZoneUpdate::Publish))
             }

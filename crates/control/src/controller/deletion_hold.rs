@@ -42,7 +42,7 @@ use signpost_api::v1alpha1::deletion_hold::{
 
 /// The interval of comparisons when nothing happens.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
-/// The least time between two rounds of writes: a hold may grow many times a second.
+/// The minimum time between two rounds of writes: a hold can grow many times per second.
 const PACE: Duration = Duration::from_secs(1);
 /// The time limit for one write.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
@@ -57,7 +57,7 @@ pub struct Reporter {
     status: Arc<Status>,
     deletion_holds: Store<DeletionHold>,
     changes: Changes<DeletionHold>,
-    /// The DeletionHolds that this process has written to, or tried to, and when it did last.
+    /// The DeletionHolds that this process has written, or tried to write, with the time of the last try.
     ours: HashMap<String, Instant>,
     /// The entries by DeletionHold and name server, each with the time at which it was first seen.
     heard: HashMap<(String, String), (DeletionHoldHolder, Instant)>,
@@ -82,7 +82,7 @@ enum HoldAction {
     Renew(Held),
     /// This server is a holder, but holds nothing.
     Leave(String),
-    /// Others among its holders have been silent for too long.
+    /// Other holders have been silent for too long.
     Lapse(String, Vec<DeletionHoldHolder>),
     /// The object has no holders.
     Sweep(String),
@@ -108,7 +108,7 @@ impl Reporter {
         }
     }
 
-    /// The health of its informer.
+    /// Returns the health of its informer.
     pub fn informer(&self) -> HealthProbe {
         self.deletion_holds.probe()
     }
@@ -151,7 +151,7 @@ impl Reporter {
                 not_before = Instant::now() + PACE;
             }
             for step in steps {
-                // Before it is tried: what has failed may have been done.
+                // Recorded before the try: a failed write may have taken effect.
                 if let Some(id) = step.is_entered() {
                     self.ours.insert(id.to_owned(), Instant::now());
                 }
@@ -196,7 +196,7 @@ impl Reporter {
 }
 
 impl HoldAction {
-    /// The ID of the DeletionHold that it makes this name server a holder of, or no holder any more.
+    /// Returns the ID of the DeletionHold that this action enters or leaves.
     fn is_entered(&self) -> Option<&str> {
         match self {
             HoldAction::Create(held) | HoldAction::Enter(held) | HoldAction::Renew(held) => Some(&held.id),
@@ -229,7 +229,7 @@ impl Writer {
         }
     }
 
-    /// Removes holders, and the DeletionHold if it has no other.
+    /// Removes holders, and the DeletionHold if it has no others.
     async fn remove(&self, id: &str, is_removed: impl Fn(&DeletionHoldHolder) -> bool) -> kube::Result<()> {
         let change = |deletion_hold: &DeletionHold| {
             let mut holders = deletion_hold.status.clone().unwrap_or_default().holders;
@@ -301,7 +301,7 @@ impl Writer {
     }
 }
 
-/// The DeletionHold of a hold.
+/// Returns the DeletionHold of a hold.
 fn deletion_hold(held: &Held) -> DeletionHold {
     DeletionHold::new(
         &held.id,
@@ -431,7 +431,8 @@ mod tests {
         }
     }
 
-    /// A DeletionHold of age `age` in seconds and of this generation, with its holders and the generations at which they entered.
+    /// Returns a DeletionHold of age `age` in seconds and of this generation, with its holders and the generations at which they
+    /// entered.
     fn known(
         id: &str,
         age: i64,
@@ -476,13 +477,13 @@ mod tests {
             // Decisions from before a restart are unknown.
             (vec!["x"], vec![known("x", 1, 1, None, &[("me", 1)])], true, vec![HoldAction::Renew(held("x"))]),
             (vec![], vec![known("x", 1, 1, None, &[("me", 1), ("other", 1)])], true, vec![leave()]),
-            // After a restart it may yet turn out to be held.
+            // After a restart, it may still be held.
             (vec![], vec![known("x", 1, 1, None, &[("me", 1)])], false, vec![]),
             (vec![], vec![known("x", 1000, 1, None, &[("other", 1)])], true, vec![]),
             (vec![], vec![known("x", 1, 1, None, &[])], true, vec![]),
             (vec![], vec![known("x", 30, 1, None, &[])], true, vec![]),
             (vec![], vec![known("x", 31, 1, None, &[])], true, vec![sweep("x")]),
-            // It has made it itself, and holds nothing any more.
+            // This name server has created it, and no longer holds anything.
             (vec![], vec![known("mine", 1, 1, None, &[])], true, vec![sweep("mine")]),
             (vec![], vec![known("mine", 1, 1, None, &[("other", 1)])], true, vec![]),
             (vec!["mine"], vec![known("mine", 31, 1, None, &[])], true, vec![HoldAction::Enter(held("mine"))]),

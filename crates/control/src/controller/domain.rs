@@ -50,7 +50,7 @@ pub struct Domains {
 }
 
 impl Domains {
-    /// A domain that was never another one.
+    /// Returns a domain that was never changed.
     pub fn unchanged(domain: &str) -> Self {
         Domains { domain: domain.to_owned(), former: None }
     }
@@ -120,7 +120,7 @@ pub async fn disagreement(client: &kube::Client, domains: &Domains) -> kube::Res
         Err(kube::Error::Api(status)) if status.reason == "StoreReadError" => return Ok(None),
         own => drop(own?),
     }
-    // It is one among those of all shards; but they are looked through only where our own is not there.
+    // It is among the Zones of all shards; but these are searched only if the platform's own is missing.
     let mut page = ListParams::default().limit(PAGE_ZONES);
     loop {
         let zones = api.list(&page).await?;

@@ -1,7 +1,7 @@
 //! The platform's zones as they should be by the API's objects at this moment, for the command line.
 //!
-//! A zone has the serial that the ledger names for its state; where the ledger does not name it yet, one that comes after
-//! what it names. So a secondary that is fed from an export stays in step with the name servers.
+//! A zone has the ledger's serial for its state; if the ledger does not have the state yet, the serial is after those in the
+//! ledger. So a secondary that is fed from an export stays consistent with the name servers.
 
 use std::collections::HashMap;
 
@@ -44,7 +44,7 @@ pub struct ExportedZone {
     pub router: Option<Box<str>>,
     /// The records, including the SOA; [`signpost_dns::zone::Contents::apex`] is their apex.
     pub contents: Contents,
-    /// Whether the ledger names its serial; otherwise it is ours.
+    /// Whether the ledger contains its serial; otherwise, it is provisional.
     pub in_ledger: bool,
 }
 
@@ -66,7 +66,7 @@ pub struct Objects {
     extent: Extent,
 }
 
-/// Lists the objects once and makes the zones of them. Errors are those of the API.
+/// Lists the objects once and builds their zones. Errors are those of the API.
 pub async fn export(client: Client, settings: &Settings) -> Result<Export, kube::Error> {
     let (mut objects, bindings) =
         tokio::try_join!(Objects::without_bindings(client.clone()), list::<RouteBinding>(client))?;
@@ -100,7 +100,7 @@ impl Objects {
     }
 }
 
-/// Gives the zones their serials. A part of a zone has the newest one, since it is not known to be another.
+/// Sets the serials of the zones. A part of a zone has the newest one, because it is not known to differ.
 fn number(
     zones: Vec<CompiledZone>,
     ledger: &HashMap<Name, Versions>,

@@ -59,25 +59,25 @@ pub mod write;
 
 /// Versions that a Zone keeps.
 pub const VERSIONS_MAX: usize = 16;
-/// The least time between two versions of a zone. With [`VERSIONS_MAX`] it is how far a name server may lag under steady
-/// change; a single change on an idle zone never waits for it.
+/// The minimum time between two versions of a zone. With [`VERSIONS_MAX`], it defines the lag that a name server may have under
+/// steady change; a single change on an idle zone never waits for it.
 pub const WRITE_INTERVAL: Duration = Duration::from_millis(25);
 /// The write interval while changes arrive singly, such as routes that are each created after the response for the previous one.
 /// With [`WRITE_INTERVAL`], each response took 25 ms. Name servers keep up with such small changes.
 pub const SMALL_WRITE_INTERVAL: Duration = Duration::from_millis(10);
-/// Changed aliases up to which a version is small.
+/// The number of changed aliases up to which a version is small.
 const SMALL_CHANGE: usize = 4;
-/// Places of the work queue, of which it gives half to one owner: most writes in progress at once.
+/// The permits of the work queue, half of which one owner can hold: the most writes in flight.
 const PLACES: usize = 2 * 64;
 /// The longest that a write may take.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The wait after a failed write; if the API rejects the write, the wait doubles each time, up to the longest.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
-/// See [`RETRY_AFTER`]: an object that the API refuses will be refused again.
+/// The longest wait after [`RETRY_AFTER`]: an object that the API rejects will be rejected again.
 const RETRY_LONGEST: Duration = Duration::from_secs(60);
-/// Most Routers that a line of the log names.
+/// The most Routers that a log line names.
 const SHARDS_TOLD_MAX: usize = 20;
-/// Most events that one batch takes in before it writes.
+/// The most events of one batch before it writes.
 const BATCH_MAX: usize = 4096;
 
 /// The inputs of the ledger.
@@ -89,7 +89,7 @@ pub struct Sources {
     pub settings: Arc<Settings>,
     /// The former domain, if the domain was changed; its Zones are removed.
     pub former: Option<String>,
-    /// Whether the parent zone has a zone file, and under which serial; nothing is written before that is known.
+    /// The zone file's serial for the parent zone, if there is a file; nothing is written before that is known.
     pub base: watch::Receiver<Option<BaseSerial>>,
     /// The configuration in the parent's Zone.
     pub description: watch::Receiver<Option<ZonePlatform>>,
@@ -146,12 +146,12 @@ pub struct Ledger {
     domain: Name,
     alias_apex: Name,
     platform: Platform,
-    /// The digests of what the Routers of shards contribute to their zones.
+    /// The digests of the contributions of Routers to the zones of their shards.
     own: HashMap<Name, Digest>,
     known: HashMap<Name, KnownZone>,
     queue: WorkQueue<Name>,
     synced: bool,
-    /// Zones without a Router that are left alone, since there were too many at once.
+    /// Zones without a Router that are kept, because there were too many at once.
     orphans: HashSet<Name>,
     /// The configuration to write to the parent's Zone; `None`: no change.
     description: Option<ZonePlatform>,
@@ -180,7 +180,7 @@ enum Plan {
 }
 
 impl Ledger {
-    /// A ledger for the platform's domain, of which nothing is known yet.
+    /// Returns a ledger for the platform's domain, without any known state.
     pub fn new(settings: &Settings, base: BaseSerial, feed: Arc<ZoneFeed>) -> Self {
         Ledger {
             base,
@@ -199,7 +199,7 @@ impl Ledger {
         }
     }
 
-    /// Sets the domain that the platform had before: its parent and alias Zone may go.
+    /// Sets the former domain of the platform: its parent and alias Zone may be deleted.
     pub fn may_forget(&mut self, former: Option<Name>) {
         self.former = former;
     }
@@ -210,7 +210,7 @@ impl Ledger {
         self.queue.add(self.domain.clone(), now);
     }
 
-    /// Takes in what happened.
+    /// Handles an event.
     pub fn take(&mut self, event: Event, now: Instant) {
         let mut changes = Vec::new();
         match event {
@@ -228,7 +228,7 @@ impl Ledger {
         changes.into_iter().for_each(|change| self.note(change, now));
     }
 
-    /// A write has ended: the zone's object is this now, or `None` if it is gone.
+    /// Handles the end of a write: the zone's object is now this, or `None` if it was deleted.
     pub fn written(&mut self, apex: Name, result: kube::Result<Option<Zone>>, now: Instant) {
         self.queue.end(&apex);
         let known = self.known.entry(apex.clone()).or_default();
@@ -245,7 +245,7 @@ impl Ledger {
         }
     }
 
-    /// A write has failed, after the API had refused others of this zone one time after the other.
+    /// Schedules a retry of a failed write, after the API had rejected others of this zone in a row.
     fn retry(&mut self, apex: Name, error: &kube::Error, refusals: u32, now: Instant) {
         tracing::warn!(zone = %apex, %error, "the zone's serial could not be written; trying again");
         let refusal = refusal(error);
@@ -299,7 +299,7 @@ impl Ledger {
         }
         known.zone = zone;
         if self.synced {
-            // A write of it may be in progress, whose end is waited for with the next one, but not with this.
+            // A write of this zone may be in flight: the next write waits for its end, but the feed does not.
             self.update_feed(&apex);
         }
         self.queue.add(apex, now);
@@ -315,7 +315,7 @@ impl Ledger {
         let of_kind = |kind: ZoneKind| {
             self.known.iter().filter(move |(_, known)| known.zone.as_ref().is_some_and(|zone| zone.spec.kind == kind))
         };
-        // Only on purpose does a platform come to have two parents. The way from one to the other was cut short.
+        // A platform has two parents only during an intended change of the domain, which was interrupted.
         let mut parents = of_kind(ZoneKind::Parent).map(|(apex, _)| apex);
         if self.former.is_none() && parents.clone().any(|apex| *apex == self.domain) {
             self.former = parents.find(|apex| **apex != self.domain).cloned();
@@ -355,7 +355,7 @@ impl Ledger {
         self.queue.next_at()
     }
 
-    /// The writes that are due. Each must be reported to [`Self::written`].
+    /// Returns the due writes. Each must be reported to [`Self::written`].
     pub fn due(&mut self, now: Instant, unix_now: u64) -> Vec<(Name, Write)> {
         let mut writes = Vec::new();
         while let Some(apex) = self.queue.begin(now) {
@@ -384,7 +384,8 @@ impl Ledger {
         }
         let Some((kind, router, digest)) = wanted else { return self.plan_deletion(apex, now, unix_now) };
         let description = self.description.as_ref().filter(|_| kind == ZoneKind::Parent);
-        // After the store went back the state may be that of its newest version, which is older than what name servers publish.
+        // After a restore of the store, the state may be that of its newest version, which is older than the version that name
+        // servers publish.
         let last = known.last;
         let has_state = |zone: &Zone| {
             newest(zone)
@@ -405,7 +406,7 @@ impl Ledger {
         });
         zone.spec.platform = description.cloned().or(zone.spec.platform);
         if !has_state(&zone) {
-            // Before the first version nothing was published under a serial of the ledger.
+            // Before the first version, nothing was published under a serial of the ledger.
             let serial = match known.last {
                 Some(previous) => Serial::next(with_room(previous), unix_now),
                 None if kind == ZoneKind::Parent => self.base.first_serial(unix_now),
@@ -482,7 +483,7 @@ impl Ledger {
     }
 }
 
-/// A Zone's newest version.
+/// Returns a Zone's newest version.
 fn newest(zone: &Zone) -> Option<(Serial, Digest)> {
     zone.spec.versions.first().and_then(read_version)
 }

@@ -31,9 +31,9 @@ use signpost_dns::zonefile::{Severity, ZoneFinding};
 /// The quiet time after a change of the directory before it is read: writes of an editor or an archiver come together, and a file
 /// is complete only after the last one.
 const QUIET: Duration = zone_watch::UNDER_WAY;
-/// The same where a zone file went: some programs take one away before they write the next.
+/// The quiet time after a zone file was removed: some programs delete a file before they write the next.
 const QUIET_GONE: Duration = Duration::from_millis(100);
-/// The longest wait for quiet, where files change all the time.
+/// The longest wait for quiet, if files change continuously.
 const QUIET_LONGEST: Duration = Duration::from_secs(1);
 /// The interval of checks without a reported change: the kernel does not report files in other directories, behind links, or on
 /// other machines.
@@ -41,18 +41,18 @@ const LOOK: Duration = Duration::from_secs(5);
 /// The minimum wait until the next check, as a multiple of the duration of the check, so that checks of very many files use at
 /// most one hundredth of a processor.
 const LOOK_SHARE: u32 = 100;
-/// Zones that are published in one step at most, while many are loaded: enough to make a step cheap, few enough that they
-/// answer soon and take little memory twice.
+/// The most zones that are published in one step while many are loaded: enough for cheap steps, and few enough that they are
+/// served soon and need little duplicate memory.
 const PUBLISH_CHUNK: usize = 4096;
 
 /// The results of reading the directory once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Loaded {
-    /// Zone files that are new or changed, and good.
+    /// The zone files that are new or changed, and valid.
     pub served: usize,
-    /// Zone files with errors; their last good version stays.
+    /// The zone files with errors; their last good version stays.
     pub refused: usize,
-    /// Zones whose file is gone.
+    /// Zones whose file was deleted.
     pub withdrawn: usize,
     /// Unchanged files.
     pub unchanged: usize,
@@ -131,19 +131,18 @@ enum ParsedFile {
 }
 
 impl StaticZones {
-    /// The zones of `folder`, none of them read yet.
+    /// Returns the zones of `folder`, none of them read yet.
     pub fn new(folder: &Path, db: Arc<ZoneDb>, apexes: Arc<ApexOwners>) -> Self {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         StaticZones { folder: Folder::new(folder, threads), db, apexes }
     }
 
-    /// Reads what changed since the last time, at first everything. It blocks: on a large folder for as long as the disk
-    /// takes.
+    /// Reads the changes since the last call, at first everything. It blocks: on a large directory for as long as the disk needs.
     pub fn load(&mut self) -> Result<Loaded, FolderError> {
         self.load_whole(Extent::All, None)
     }
 
-    /// [`Self::load`] of a part of the folder, without the files that are not whole yet.
+    /// Does the same as [`Self::load`] for a part of the directory, without incomplete files.
     fn load_whole(&mut self, extent: Extent<'_>, is_whole: Option<IsWhole<'_>>) -> Result<Loaded, FolderError> {
         let StaticZones { folder, db, apexes } = self;
         let make = |contents: Contents| match apexes.place(contents.apex()) {
@@ -196,7 +195,7 @@ impl StaticZones {
             }
             tracing::info!(zone = %apex, "the zone has no file any more");
         }
-        // Only now is it known which zones no file gives.
+        // Only now are the zones without a file known.
         let unserved =
             folder.unserved().map(|(apex, _)| apex).filter(|apex| apexes.place(apex) == FileZoneStatus::Served);
         let unserved: Vec<Name> = unserved.cloned().collect();
@@ -255,7 +254,7 @@ async fn follow(
     status.see(&zones.folder);
     let mut zones = Some(zones);
     let mut error_logged = None;
-    // What changed before the watch was set is found then.
+    // This check finds changes from before the watch was set up.
     let mut next_look = Instant::now() + LOOK;
     loop {
         // The files that the kernel reported, unless all files can have changed; and the requester that waits for the results.
@@ -316,7 +315,7 @@ async fn follow(
     }
 }
 
-/// Reads the files that are whole: those `changed_names`, or all.
+/// Reads the complete files: those in `changed_names`, or all.
 fn read_whole(
     zones: &mut StaticZones,
     changed_names: Option<&BTreeSet<OsString>>,

@@ -66,7 +66,7 @@ pub mod metrics;
 pub mod publish_traces;
 pub mod status;
 
-/// Most events of one batch: some milliseconds of work.
+/// The most events of one batch: some milliseconds of work.
 const BATCH_MAX: usize = 4096;
 /// The interval at which old versions of zones are freed and diagnostics are updated, when nothing happens.
 const HOUSEKEEPING: Duration = Duration::from_secs(5);
@@ -77,11 +77,11 @@ const HIDDEN_TOLD_MAX: usize = 10;
 pub struct Options {
     /// The current configuration. The platform's domain must not change.
     pub settings: watch::Receiver<Arc<Settings>>,
-    /// The directory of the last-good state; `None`: none is kept, as where the API is in the same process.
+    /// The directory of the last-known-good state; `None`: no state, as with the API in the same process.
     pub state: Option<PathBuf>,
     /// The objects.
     pub world: World,
-    /// The domain that the platform had before, if that was changed.
+    /// The former domain of the platform, if the domain was changed.
     pub former_domain: Option<String>,
     /// The owners of the apexes, shared with the loop of the zone files, which has loaded them already.
     pub apexes: Arc<ApexOwners>,
@@ -94,11 +94,11 @@ pub struct Options {
     pub asked: Arc<Register>,
     /// The metric of publication times.
     pub publishing: Publishing,
-    /// Dropped as soon as the last-good state is served, or found not to be there: who answers may wait for that.
+    /// Dropped as soon as the last-known-good state is served, or found to be missing: query threads can wait for that.
     pub loading: oneshot::Sender<Infallible>,
 }
 
-/// Runs until `stop`. The error is one of the start: the directory of the last-good state cannot be used.
+/// Runs until `stop`. An error can only occur at the start: the directory of the last-known-good state cannot be used.
 pub async fn run(
     client: kube::Client,
     db: Arc<ZoneDb>,
@@ -117,7 +117,7 @@ pub async fn run(
     let start = move || restart(publisher, holds, state, &known, settings, loading);
     let started = match Handle::current().runtime_flavor() {
         RuntimeFlavor::CurrentThread => start(),
-        // It may take a second of a processor, which is not the runtime's to give.
+        // This can take a second of processor time, which must not block the runtime.
         _ => tokio::task::spawn_blocking(start).await.expect("taking up the last-good state does not panic"),
     };
     let (mut publisher, holds, restored) =
@@ -148,10 +148,10 @@ pub async fn run(
         () = run.follow(&stop) => Ok(()),
         why = ended => Err(why),
     }
-    // The last-good state is brought to the disk when it is dropped.
+    // The last-known-good state is synced to disk when it is dropped.
 }
 
-/// Serves the last-good state, if there is one, and drops `loading` as soon as it does.
+/// Serves the last-known-good state, if there is one, and drops `loading` as soon as it does.
 fn restart(
     mut publisher: Publisher,
     mut holds: Holds,
@@ -238,11 +238,11 @@ impl Sources {
         Sources { objects, settings: options.settings.clone(), files, decisions }
     }
 
-    /// The next event. Nothing is lost if it is dropped before it comes.
+    /// Waits for the next event. Dropping the future loses nothing.
     async fn next(&mut self) -> Event {
         tokio::select! {
             event = self.objects.next() => Event::Object(event),
-            // A sender that is gone changes nothing any more.
+            // A dropped sender has no further changes.
             Ok(()) = self.settings.changed() => Event::Settings,
             Ok(()) = self.files.changed() => Event::Settings,
             Ok(()) = self.decisions.changed() => Event::HoldDecision,
@@ -267,7 +267,7 @@ struct Run {
     publisher: Publisher,
     asked: Arc<Register>,
     log: DiagnosticLog,
-    /// Whether names are missing because objects cannot be read.
+    /// Whether names are missing because objects are unreadable.
     is_partial: bool,
 }
 
@@ -286,7 +286,7 @@ impl Run {
                 () = stop.cancelled() => return,
                 event = self.sources.next() => {
                     self.take(event);
-                    // What has come meanwhile is published together with it.
+                    // Later events are published together with it.
                     for _ in 1..BATCH_MAX {
                         let Some(event) = self.sources.next().now_or_never() else { break };
                         self.take(event);
@@ -333,7 +333,7 @@ impl Run {
         self.put(accepted);
     }
 
-    /// Puts objects into the zones and the last-good state; `None`: it is gone.
+    /// Puts objects into the zones and the last-known-good state; `None`: deleted.
     fn put<V: MayBeHeld>(&mut self, objects: impl IntoIterator<Item = (Box<str>, Option<Arc<V>>)>) {
         for (name, object) in objects {
             self.publisher.journal.push(V::entry(&name, object.as_deref()));
@@ -341,7 +341,7 @@ impl Run {
         }
     }
 
-    /// Follows the Route of a binding from here on, if it is traced and this gives it another name.
+    /// Traces the Route of a binding from here on, if it has a trace and a new name.
     fn trace(&mut self, applied: &Applied<BindingInfo>) {
         let name = |info: &BindingInfo| info.input.as_ref().map(|one| (one.label.clone(), one.shard.clone()));
         let is_known = applied.before.as_ref().is_some_and(|before| name(before) == name(&applied.now));
@@ -350,7 +350,7 @@ impl Run {
         }
     }
 
-    /// Releases the holds that are approved, and reports the others.
+    /// Releases the approved holds, and reports the others.
     fn apply_decisions(&mut self) {
         let (routers, bindings) = self.holds.approved();
         self.put(routers);
@@ -359,7 +359,7 @@ impl Run {
         self.holds.store(&mut self.publisher.journal);
     }
 
-    /// While an object exists that cannot be read and is not known from before, a name that is not found may be one of its.
+    /// Updates the partial mode: while an unreadable object without a known value exists, a missing name may be one of its names.
     fn settle_unknown(&mut self) {
         let Objects { routers, bindings, .. } = &self.sources.objects;
         let (routers, bindings) = (routers.0.unknown(), bindings.0.unknown());
@@ -384,7 +384,7 @@ impl Run {
         }
     }
 
-    /// Warns of what the base of the parent zone has where another zone is.
+    /// Logs a warning about names in the base of the parent zone that other zones hide.
     fn warn_of_hidden(&self) {
         for name in self.zones.hidden_base_names().into_iter().take(HIDDEN_TOLD_MAX) {
             tracing::warn!(%name, "the parent zone's file has records where a shard or the aliases have their zone; they are not served");
@@ -431,13 +431,14 @@ impl DiagnosticLog {
     }
 }
 
-/// The apex and the versions of a `Zone` object; `None` if its name is not a domain name. Versions that cannot be read are left out.
+/// Returns the apex and the versions of a `Zone` object; `None` if its name is not a domain name. Unreadable versions are
+/// omitted.
 pub(super) fn ledger_entry(zone: &LedgerZone) -> Option<(Name, Versions)> {
     let apex = zone.metadata.name.as_deref()?.parse().ok()?;
     Some((apex, zone.spec.versions.iter().filter_map(read_version).collect()))
 }
 
-/// A version as the ledger has it; `None` if it cannot be read.
+/// Returns a version of the ledger; `None` if it is unreadable.
 pub(super) fn read_version(version: &ZoneVersion) -> Option<(Serial, Digest)> {
     Some((Serial(version.serial), version.digest.parse().ok()?))
 }
@@ -455,7 +456,7 @@ pub(super) fn unix_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// The name of a zone's `Zone` object: its apex in lower case without the dot at the end.
+/// Returns the name of a zone's `Zone` object: its apex in lower case without a trailing dot.
 pub fn ledger_name(apex: &Name) -> String {
     text_of(apex)
 }

@@ -32,12 +32,12 @@ pub(super) const UNDER_WAY: Duration = Duration::from_millis(10);
 /// The most names collected; beyond it, all files are checked.
 const NAMES_MAX: usize = 4096;
 
-/// A watch of one folder, for as long as it lives.
+/// A watch of one directory, for its lifetime.
 pub(super) struct Watch {
     folder: PathBuf,
     changed: mpsc::Sender<()>,
     writes: Arc<Writes>,
-    /// Device and inode of what is watched: another folder may come to have its name.
+    /// The device and inode of the watched directory: another directory can get its name.
     watched: Option<(u64, u64)>,
     watcher: Option<RecommendedWatcher>,
 }
@@ -65,7 +65,7 @@ struct WatchState {
 pub(super) struct FolderChanges {
     /// The files that changed.
     pub(super) names: BTreeSet<OsString>,
-    /// Zone files among them that went and did not come again.
+    /// Removed zone files that were not re-created.
     gone: BTreeSet<OsString>,
     /// Whether any file may have changed.
     pub(super) is_all: bool,
@@ -128,7 +128,7 @@ impl Writes {
     /// Takes an event of the kernel, and returns whether there may be something to read.
     fn take(&self, event: &Event) -> bool {
         let is_write = match event.kind {
-            // Reading the folder is an event, too, and would never end.
+            // Reading the directory is an event, too, and would cause an endless loop.
             EventKind::Access(kind) if kind != AccessKind::Close(AccessMode::Write) => return false,
             EventKind::Modify(ModifyKind::Data(_)) => true,
             // A link has no writer.
@@ -157,7 +157,7 @@ impl Writes {
         std::mem::take(&mut self.state().changes)
     }
 
-    /// Whether a zone file went: another may be about to take its place.
+    /// Returns whether a zone file was removed: another one may be about to replace it.
     pub(super) fn is_gone(&self) -> bool {
         !self.state().changes.gone.is_empty()
     }
@@ -167,7 +167,7 @@ impl Writes {
         self.state().open.retain(|_, written| written.elapsed() < WRITTEN);
     }
 
-    /// Whether a file that is new, or was `before` and is `now` another, can be read.
+    /// Returns whether a new file, or one that was `before` and is `now` different, is ready to be read.
     pub(super) fn is_whole(&self, path: &Path, before: Option<&FileStamp>, now: &FileStamp) -> bool {
         let is_link = || path.symlink_metadata().is_ok_and(|metadata| metadata.is_symlink());
         if self.is_watched.load(Ordering::Relaxed) && path.parent() == Some(&self.folder) && !is_link() {
@@ -180,7 +180,7 @@ impl Writes {
 }
 
 impl FolderChanges {
-    /// The file `name` at `path` came, changed or went.
+    /// Handles the creation, change, or removal of the file `name` at `path`.
     fn take(&mut self, name: OsString, path: &Path) {
         let metadata = path.symlink_metadata().ok();
         if metadata.is_none() && is_zone_file(&name) {
@@ -198,7 +198,7 @@ impl FolderChanges {
     }
 }
 
-/// Whether it is a file with one name, and no link.
+/// Returns whether it is a file with one name, and not a link.
 fn is_single_file(path: &Path) -> bool {
     path.symlink_metadata().is_ok_and(|metadata| metadata.is_file() && metadata.nlink() == 1)
 }
@@ -219,7 +219,7 @@ mod tests {
         FileStamp::of(&path.metadata().expect("it is there"))
     }
 
-    /// A file in the folder and one below, both last changed `age` ago.
+    /// Returns a file in the directory and one below, both last changed `age` ago.
     fn files(age: Duration) -> (tempfile::TempDir, Writes, [PathBuf; 2]) {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::create_dir(folder.path().join("sub")).expect("a folder");

@@ -21,7 +21,7 @@ const FLAG_RA: u16 = 0x0080;
 pub struct Response {
     /// The transport that carried it.
     pub transport: Transport,
-    /// The time from the send of the query to the response.
+    /// The time between the query and the response.
     pub took: Duration,
     /// The length of the message.
     pub octets: usize,
@@ -65,7 +65,7 @@ pub enum Data {
     Soa(Serial),
     /// The name server of an NS.
     NameServer(Name),
-    /// The strings of a TXT, one after the other.
+    /// The strings of a TXT record, concatenated.
     Text(Vec<u8>),
     /// The data of another type.
     Other(RecordType),
@@ -84,7 +84,7 @@ pub struct Edns {
 
 impl Response {
     /// Parses a message that matches its query; `None` if it is malformed. The sections of a truncated response stay empty: its
-    /// last record may be incomplete, and nothing of it is used (RFC 2181 §9).
+    /// last record can be incomplete, so none of it is used (RFC 2181 §9).
     pub(super) fn parse(octets: &[u8], transport: Transport, took: Duration) -> Option<Response> {
         let flags = Header::read(octets)?.flags;
         let mut response = Response {
@@ -111,29 +111,29 @@ impl Response {
         Some(response)
     }
 
-    /// Whether it was cut to fit (TC).
+    /// Returns whether the response is truncated (TC).
     pub fn is_truncated(&self) -> bool {
         self.flags & FLAG_TC != 0
     }
 
-    /// Whether the server is an authority for the name (AA).
+    /// Returns whether the server is authoritative for the name (AA).
     pub fn is_authoritative(&self) -> bool {
         self.flags & FLAG_AA != 0
     }
 
-    /// Whether the server offers recursion (RA).
+    /// Returns whether the server offers recursion (RA).
     pub fn offers_recursion(&self) -> bool {
         self.flags & FLAG_RA != 0
     }
 
-    /// The serial of the SOA in the answer section.
+    /// Returns the serial of the SOA in the answer section.
     pub fn serial(&self) -> Option<Serial> {
         self.answers.iter().find_map(|record| if let Data::Soa(serial) = record.data { Some(serial) } else { None })
     }
 }
 
 impl Record {
-    /// The record; `None` for another class.
+    /// Returns the record; `None` for another class.
     fn of(record: &rr::Record) -> Option<Record> {
         if record.dns_class != DNSClass::IN {
             return None;
@@ -179,7 +179,7 @@ impl Edns {
 mod tests {
     use super::*;
 
-    /// `www.example. MX`, with an MX, an SOA in authority, an address, and an OPT record with NSID and an extended error.
+    /// Returns `www.example. MX`, with an MX, an SOA in authority, an address, and an OPT record with NSID and an extended error.
     fn message() -> Vec<u8> {
         let mut message = b"\0\x07\x84\x03\0\x01\0\x01\0\x01\0\x02\x03www\x07example\0\0\x0f\0\x01".to_vec();
         message.extend_from_slice(b"\xc0\x0c\0\x0f\0\x01\0\0\0\x3c\0\x07\0\x0a\x02mx\xc0\x10");

@@ -1,7 +1,8 @@
-//! Instances as pods of a Kubernetes cluster: a Deployment, a Service, a PodDisruptionBudget and a ServiceAccount for each Router.
+//! Instances as pods of a Kubernetes cluster: a Deployment, a Service, a PodDisruptionBudget, and a ServiceAccount for each
+//! Router.
 //!
-//! The objects are found by their labels, so that the next leader adopts them. One that differs from what was applied is applied again,
-//! and one that no Router needs is deleted: the Deployment first, and the others when its pods have ended.
+//! The objects are found by their labels, so that the next leader adopts them. An object that differs from the applied one is
+//! applied again. An object that no Router needs is deleted: the Deployment first, and the others when its pods have ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -29,18 +30,18 @@ type Key = (Kind, String);
 pub struct Kubernetes {
     client: kube::Client,
     settings: Settings,
-    /// The objects that should be there, each with its Router.
+    /// The desired objects, each with its Router.
     wanted: BTreeMap<Key, (String, Value)>,
-    /// The objects as they were applied, each with the version that it had afterwards.
+    /// The applied objects, each with its version after that.
     applied: BTreeMap<Key, (Value, String)>,
-    /// The time of the next comparison, unless other objects should be there.
+    /// The time of the next comparison, unless the desired objects change.
     next: Instant,
     /// The reasons why instances of Routers do not run.
     errors: BTreeMap<String, String>,
 }
 
 impl Kubernetes {
-    /// Creates the runtime. Its client has the rights on the objects in the namespace.
+    /// Creates the runtime. The client needs the rights on the objects in the namespace.
     pub fn new(client: kube::Client, settings: Settings) -> Kubernetes {
         let (wanted, applied, errors) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         Kubernetes { client, settings, wanted, applied, next: Instant::now(), errors }
@@ -50,7 +51,7 @@ impl Kubernetes {
         Api::namespaced_with(self.client.clone(), &self.settings.namespace, &kind.resource())
     }
 
-    /// Lists the objects that this runtime, or one before it, has created.
+    /// Lists the objects that this runtime, or an earlier one, has created.
     async fn list(&self) -> Result<BTreeMap<Key, DynamicObject>, String> {
         let mut found = BTreeMap::new();
         let of_instances = ListParams::default().labels(SELECTOR);
@@ -61,7 +62,7 @@ impl Kubernetes {
         Ok(found)
     }
 
-    /// Compares the cluster with what should be there, and changes what differs.
+    /// Compares the cluster with the desired state, and changes the differences.
     async fn compare(&mut self) -> Result<BTreeMap<String, String>, String> {
         let mut found = self.list().await?;
         let mut errors = BTreeMap::new();
@@ -73,14 +74,14 @@ impl Kubernetes {
                     .is_some_and(|(applied, version)| applied == content && *version == version_of(live))
             };
             let result = match live {
-                // It is created again when it is gone.
+                // The object is created again after its deletion.
                 Some(live) if live.metadata.deletion_timestamp.is_some() => Err("it is being deleted".to_owned()),
                 Some(live) if is_as_applied(&live) => Ok(live),
                 live => {
-                    // An object of the name without our labels belongs to somebody else: what differs is a conflict.
+                    // An object of that name without Signpost's labels belongs to another owner: a difference is a conflict.
                     let parameters = PatchParams { force: live.is_some(), ..PatchParams::apply(MANAGER) };
                     let applied = bounded(self.api(key.0).patch(&key.1, &parameters, &Patch::Apply(content))).await;
-                    // Who asked for it reports an error.
+                    // The caller reports an error.
                     if applied.is_ok() {
                         tracing::info!(router, kind = ?key.0, name = key.1, "applied an object of instances");
                     }
@@ -100,7 +101,7 @@ impl Kubernetes {
         let deployments = found.iter().filter(|((kind, _), _)| *kind == Kind::Deployment);
         let draining: BTreeSet<_> = deployments.filter_map(|(_, live)| live.labels().get(ROUTER)).collect();
         for ((kind, name), live) in &found {
-            // Pods that leave need their service account and their load balancer.
+            // Pods that are leaving need their service account and their load balancer.
             let has_pods = live.labels().get(ROUTER).is_some_and(|router| draining.contains(router));
             if *kind != Kind::Deployment && has_pods || live.metadata.deletion_timestamp.is_some() {
                 continue;
@@ -146,7 +147,7 @@ impl Runtime for Kubernetes {
     async fn shut_down(&mut self) {}
 }
 
-/// A value that changes whenever somebody changes an object, and for a Deployment not with its status.
+/// Returns a value that changes whenever a client changes an object, and for a Deployment not with its status.
 fn version_of(object: &DynamicObject) -> String {
     match object.metadata.generation {
         Some(generation) => format!("{generation} of {}", object.uid().unwrap_or_default()),
@@ -154,7 +155,7 @@ fn version_of(object: &DynamicObject) -> String {
     }
 }
 
-/// The reason why a Deployment has no new pods, or these are not ready.
+/// Returns the reason why a Deployment has no new pods, or these are not ready.
 fn failure(object: &DynamicObject) -> Option<String> {
     let conditions = object.data["status"]["conditions"].as_array()?;
     let text = |condition: &Value, field: &str| condition[field].as_str().unwrap_or_default().to_owned();

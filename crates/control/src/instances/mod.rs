@@ -1,9 +1,9 @@
 //! The RouterController: keeps the instances of managed Routers running.
 //!
 //! ```text
-//!  Routers ──► what is wanted of each ──► Runtime: starts, stops, replaces ──► agents with their proxies ──► Leases
-//!  (spec.type, instances, ports, addresses)                                                                   │
-//!      ▲ status.instances: which serve ◄──────────────────────────────────────────────────────────────────────┘
+//!  Routers ──► desired instances of each ──► Runtime: starts, stops, replaces ──► agents with their proxies ──► Leases
+//!  (spec.type, instances, ports, addresses)                                                                       │
+//!      ▲ status.instances: the serving ones ◄─────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
 //! A [`Runtime`] decides how instances run: [`process`] as child processes of this one, [`kubernetes`] as pods of a cluster.
@@ -27,28 +27,28 @@ use crate::client::reflector::Change;
 use crate::world::{RouterInfo, World};
 use signpost_api::v1alpha1::router::{InstanceState, Ports, Router, RouterKind};
 
-/// The longest time between two looks at what runs.
+/// The longest time between two checks of the running instances.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// What is wanted of the instances of a Router.
+/// The desired instances of a Router.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// The proxy.
     pub kind: RouterKind,
-    /// How many.
+    /// The number of instances.
     pub count: usize,
-    /// Where they accept requests.
+    /// The ports on which they accept requests.
     pub ports: Ports,
-    /// Their addresses, as many as the Router names.
+    /// The instances' addresses, as many as the Router names.
     pub addresses: Vec<IpAddr>,
-    /// The time to live of their addresses in DNS, in seconds.
+    /// The TTL of their addresses in DNS, in seconds.
     pub ttl: u32,
-    /// The names of the Leases of those that serve.
+    /// The names of the Leases of the serving instances.
     pub serving: BTreeSet<String>,
 }
 
 impl Wanted {
-    /// What a Router says; `None`: the platform does not run its instances.
+    /// Returns the desired instances of a Router; `None`: the platform does not run them.
     pub fn of(router: &Router) -> Option<Wanted> {
         let kind = router.spec.instances.kind;
         if !kind.is_managed() || router.metadata.deletion_timestamp.is_some() {
@@ -71,8 +71,8 @@ impl Wanted {
 
 /// Runs instances.
 pub trait Runtime: Send {
-    /// Takes a step from what runs to what is wanted of each Router; instances of others are stopped. Returns why instances of a
-    /// Router do not run.
+    /// Takes a step from the running instances to the desired ones of each Router; instances of others are stopped. Returns the
+    /// reasons why instances of a Router do not run.
     fn reconcile(&mut self, wanted: &BTreeMap<String, Wanted>)
     -> impl Future<Output = BTreeMap<String, String>> + Send;
 
@@ -80,7 +80,7 @@ pub trait Runtime: Send {
     fn shut_down(&mut self) -> impl Future<Output = ()> + Send;
 }
 
-/// Keeps instances running until `stop`. They run on then, unless `shut_down` has fired.
+/// Keeps instances running until `stop`. They continue to run then, unless `shut_down` has fired.
 pub async fn run(world: World, mut runtime: impl Runtime, stop: CancellationToken, shut_down: CancellationToken) {
     let (routers, mut changes) = world.routers.read();
     let observations = world.observations;
@@ -101,7 +101,7 @@ pub async fn run(world: World, mut runtime: impl Runtime, stop: CancellationToke
             }
             () = sleep_until(next) => {}
         }
-        // A Router that is not known yet may have instances that run.
+        // A Router that is not known yet may have running instances.
         if !routers.is_synced() {
             next = Instant::now() + INTERVAL;
             continue;
@@ -119,7 +119,7 @@ pub async fn run(world: World, mut runtime: impl Runtime, stop: CancellationToke
     }
 }
 
-/// Notes what is wanted now; returns whether that is something else.
+/// Records the desired instances; returns whether they changed.
 fn take(change: Change<RouterInfo>, wanted: &mut BTreeMap<String, Wanted>) -> bool {
     let (applied, gone) = change.into_parts();
     let mut is_other = false;

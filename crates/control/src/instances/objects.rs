@@ -1,8 +1,9 @@
 //! The objects of a cluster that run the instances of a Router. Pure.
 //!
-//! An instance is a pod of the Router's Deployment. A rolling change starts a new pod first. The pod is ready when its proxy serves what
-//! the Router should serve and the Router's status has its address (`/readyz` of the agent), and only then does an old pod get SIGTERM.
-//! Its agent leaves DNS, waits for the time to live, and lets connections finish. The grace period is longer than its time limits for that.
+//! An instance is a pod of the Router's Deployment. A rolling change starts a new pod first. The pod is ready when its proxy
+//! serves the Router's configuration, and the Router's status has its address (`/readyz` of the agent). Only then does an old pod
+//! get SIGTERM. Its agent leaves DNS, waits for the TTL, and lets connections finish. The grace period is longer than its time
+//! limits for that.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -24,7 +25,7 @@ pub const SELECTOR: &str = "app.kubernetes.io/component=router-instance,app.kube
 pub(super) const ROUTER: &str = "signpost.dev/router";
 /// The least time limit of an agent that waits for DNS, in seconds: that of `signpost agent`.
 const LEAVE: u64 = 300;
-/// The time in which name servers take up that an address is gone, beside its time to live, in seconds.
+/// The time in which name servers process the removal of an address, in addition to its TTL, in seconds.
 const PROPAGATION: u64 = 60;
 /// The time limit for connections to finish, in seconds: that of `signpost agent`.
 const DRAIN: u64 = 60;
@@ -34,11 +35,11 @@ const END: u64 = 15;
 const READY: u32 = 5;
 /// The port of an agent's admin endpoints.
 const ADMIN_PORT: u16 = 9453;
-/// The directory of the state of an agent. It is short because HAProxy's sockets are below it.
+/// The directory of an agent's state. It is short because the paths of HAProxy's sockets are below it.
 const DATA: &str = "/data";
 const CERTIFICATES: &str = "/etc/signpost-certificates";
 const ACCESS: &str = "/etc/signpost-access";
-/// Where client libraries look for the credential of a pod.
+/// The path at which client libraries search for the credential of a pod.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// The user of the program in its images.
 const USER: u32 = 65_532;
@@ -48,21 +49,21 @@ const USER: u32 = 65_532;
 pub struct Settings {
     /// The namespace of the objects.
     pub namespace: String,
-    /// The image, which has the program and the proxies.
+    /// The image, which contains the program and the proxies.
     pub image: String,
     /// The type of the Services, such as `ClusterIP`.
     pub service_type: &'static str,
     /// Whether pods use the network of their nodes.
     pub host_network: bool,
-    /// The processor time that a pod requests, such as `100m`.
+    /// The CPU request of a pod, such as `100m`.
     pub cpu: String,
-    /// The memory that a pod requests and may use, such as `512Mi`.
+    /// The memory request and limit of a pod, such as `512Mi`.
     pub memory: String,
     /// The Secret with certificates.
     pub certificates: Option<String>,
     /// The Secret with the kubeconfig of agents; `None`: the API is that of the cluster, and their credential the service account.
     pub access: Option<String>,
-    /// The API servers, in place of the one in that kubeconfig.
+    /// The API servers, instead of the one in that kubeconfig.
     pub api_servers: Vec<Uri>,
     /// The addresses on which agents serve `/readyz`; only their families count.
     pub admin: Vec<SocketAddr>,
@@ -84,7 +85,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Kind; 4] = [Kind::ServiceAccount, Kind::Service, Kind::DisruptionBudget, Kind::Deployment];
 
     /// Returns its place in the API.
@@ -102,7 +103,7 @@ impl Kind {
 pub fn of(router: &str, wanted: &Wanted, settings: &Settings) -> [(Kind, String, Value); 4] {
     // The admission policy for Leases of agents depends on the name of the service account.
     let name = format!("router-{router}");
-    // A Service is a name in DNS, and the others are not.
+    // A Service name must be a DNS label; the other names need not be.
     let service =
         if is_host_label(&name) { name.clone() } else { shortened_label("router", router, &name.replace('.', "-")) };
     let labels = json!({
@@ -140,7 +141,7 @@ pub fn of(router: &str, wanted: &Wanted, settings: &Settings) -> [(Kind, String,
     })
 }
 
-/// The specification of a pod.
+/// Returns the specification of a pod.
 fn pod(router: &str, name: &str, wanted: &Wanted, settings: &Settings, selector: &Value) -> Value {
     let leave = LEAVE.max(u64::from(wanted.ttl) + PROPAGATION);
     let spread = |topology: &str| {
@@ -199,7 +200,7 @@ fn pod(router: &str, name: &str, wanted: &Wanted, settings: &Settings, selector:
     spec
 }
 
-/// The command line of an agent.
+/// Returns the command line of an agent.
 fn arguments(router: &str, wanted: &Wanted, settings: &Settings, leave: u64) -> Vec<String> {
     let mut arguments: Vec<String> =
         ["agent", "--router", router, "--proxy", wanted.kind.word()].map(str::to_owned).into();
@@ -231,7 +232,7 @@ fn arguments(router: &str, wanted: &Wanted, settings: &Settings, leave: u64) -> 
     arguments
 }
 
-/// The volumes of a pod, each with its directory and its source.
+/// Returns the volumes of a pod, each with its directory and its source.
 fn volumes(settings: &Settings) -> Vec<(&'static str, &'static str, (&'static str, Value))> {
     let secret = |name: &String| ("secret", json!({"secretName": name, "defaultMode": 0o440}));
     let mut volumes = vec![("data", DATA, ("emptyDir", json!({})))];

@@ -1,47 +1,48 @@
-//! Which instances of a Router to start and to stop. Pure.
+//! The selection of a Router's instances to start and to stop. Pure.
 //!
-//! Another proxy or port is a new instance: with an address of its own it starts beside those that it replaces, and they stop once it
-//! serves. With an address that the Router names it starts when the one before it has left, one after the other.
+//! A changed proxy or port requires a new instance. With an address of its own, it starts in parallel with the instances that it
+//! replaces, and they stop once it serves. With an address that the Router names, it starts when its predecessor has ended, one
+//! after another.
 
 use std::net::IpAddr;
 
 use super::Wanted;
 use signpost_api::v1alpha1::router::{Ports, RouterKind};
 
-/// What an instance is made of.
+/// The configuration of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// The proxy.
     pub kind: RouterKind,
-    /// Where it accepts requests.
+    /// The ports on which it accepts requests.
     pub ports: Ports,
 }
 
 /// An instance that runs, or is to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slot {
-    /// Its number, the same for as long as it is there.
+    /// The instance's number, constant for its lifetime.
     pub id: u32,
-    /// What it is made of; `None`: another version of the program has started it.
+    /// The instance's configuration; `None`: another version of the program has started it.
     pub shape: Option<Shape>,
-    /// Its address.
+    /// The instance's address.
     pub address: IpAddr,
-    /// Whether it was told to stop.
+    /// Whether the instance has been signaled to stop.
     pub is_stopping: bool,
-    /// Whether its Lease says that it serves.
+    /// Whether its Lease reports that it serves.
     pub is_serving: bool,
 }
 
 /// A step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Starts an instance at an address that the Router names, or at one that is free.
+    /// Starts an instance at an address that the Router names, or at a free one.
     Start(Option<IpAddr>),
     /// Stops an instance.
     Stop(u32),
 }
 
-/// Which steps to take for the instances of a Router, oldest first, as they are; `None`: it is to have none.
+/// Returns the steps for the existing instances of a Router, oldest first; `None`: the Router must have none.
 pub fn steps(wanted: Option<&Wanted>, slots: &[Slot]) -> Vec<Step> {
     let running = || slots.iter().filter(|slot| !slot.is_stopping);
     let Some(wanted) = wanted else { return running().map(|slot| Step::Stop(slot.id)).collect() };
@@ -71,7 +72,7 @@ pub fn steps(wanted: Option<&Wanted>, slots: &[Slot]) -> Vec<Step> {
         running().filter(|slot| !is_named(slot)).partition(|slot| slot.shape == shape);
     steps.extend((current.len()..count).map(|_| Step::Start(None)));
     steps.extend(current.iter().skip(count).rev().map(|slot| Step::Stop(slot.id)));
-    // Those that serve stay until as many new ones do.
+    // Serving instances stay until as many new ones serve.
     let serving = current.iter().take(count).filter(|slot| slot.is_serving).count();
     let spare = (serving + old.len()).saturating_sub(count).min(old.len());
     let (idle, busy): (Vec<_>, Vec<_>) = old.into_iter().partition(|slot: &&Slot| !slot.is_serving);
@@ -90,7 +91,8 @@ mod tests {
         [192, 0, 2, octet].into()
     }
 
-    /// Instances as `ID LETTERS`: `h` HAProxy or `n` nginx, then `s` if it serves, `x` if it stops. The address is that of the number.
+    /// Returns instances from `ID LETTERS`: `h` HAProxy or `n` nginx, then `s` if it serves, `x` if it stops. The number defines
+    /// the address.
     fn slots(words: &str) -> Vec<Slot> {
         let slot = |word: &str| {
             let (id, letters) = word.split_at(1);
@@ -130,7 +132,7 @@ mod tests {
             (3, "1hs 2hs", "+"),
             (1, "1hs 2hs 3hs", "-3 -2"),
             (0, "1hs", "-1"),
-            // Another proxy: the new ones first, and then as many leave as serve.
+            // Another proxy: the new ones start first, and then as many old ones stop as serve.
             (2, "1ns 2ns", "+ +"),
             (2, "1ns 2ns 3h 4h", ""),
             (2, "1ns 2ns 3hs 4h", "-1"),

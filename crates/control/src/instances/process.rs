@@ -1,13 +1,13 @@
 //! Instances as child processes of this one: `signpost agent`, each with a directory of its own.
 //!
-//! | file | holds |
+//! | file | contents |
 //! |---|---|
-//! | `instance.json` | what the instance is, its process id and start time |
-//! | `log`, `log.1` | what it has printed, at most [`LOG_BYTES_MAX`] each |
+//! | `instance.json` | the configuration of the instance, its process id and start time |
+//! | `log`, `log.1` | its output, at most [`LOG_BYTES_MAX`] each |
 //! | `agent-<router>/` | the files of the agent and its proxy |
 //!
-//! They outlive this process, and the next one adopts those whose process id and start time are right. One that ends by itself is
-//! started again after a pause that grows.
+//! Instances outlive this process, and the next one adopts those whose process id and start time match. An instance that ends by
+//! itself is restarted after a growing pause.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -31,26 +31,26 @@ use crate::client::failover;
 use signpost_api::instance::lease_name;
 use signpost_api::v1alpha1::router::{Ports, RouterKind};
 
-/// The most of a log that is kept before it is moved to `log.1`.
+/// The log size from which a log is renamed to `log.1`.
 pub const LOG_BYTES_MAX: u64 = 1 << 20;
 /// The network of instances without an address of their Router: 65,534 addresses on loopback.
 const NETWORK: Ipv4Addr = Ipv4Addr::new(127, 64, 0, 0);
 /// The port of an agent's admin endpoints on its address.
 const ADMIN_PORT: u16 = 9453;
-/// The pause before an instance is started again: at first, and at most.
+/// The pause before a restart of an instance: the first and the longest.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
-/// An instance that has run for so long is started again after the first pause.
+/// The run time from which an instance is restarted with the first pause.
 const STABLE: Duration = Duration::from_secs(60);
-/// The open files of an instance, at most: four for each connection that a proxy forwards, and some.
+/// The most open files of an instance: four for each connection that a proxy forwards, plus a margin.
 const FILES_MAX: u64 = 65_536;
-/// How long [`Runtime::shut_down`] waits for instances; they go on to finish their connections.
+/// The longest wait of [`Runtime::shut_down`] for instances; they continue and finish their connections.
 const SHUT_DOWN_LONGEST: Duration = Duration::from_secs(3);
-/// The pause between two looks at processes that end.
+/// The pause between two checks of processes that end.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 const RECORD: &str = "instance.json";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// How to run instances.
+/// The settings for running instances.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The program.
@@ -59,7 +59,7 @@ pub struct Settings {
     pub directory: PathBuf,
     /// The kubeconfig of agents.
     pub kubeconfig: PathBuf,
-    /// The API servers, in place of the one in the kubeconfig.
+    /// The API servers, instead of the one in the kubeconfig.
     pub api_servers: Vec<Uri>,
     /// The directory with certificates.
     pub certificates: Option<PathBuf>,
@@ -67,7 +67,7 @@ pub struct Settings {
     pub name_servers: Vec<SocketAddr>,
 }
 
-/// What it counts; clones share it.
+/// The metrics; clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
     starts: Counter,
@@ -101,7 +101,7 @@ struct Record {
     /// The version of the program that started it.
     version: String,
     is_stopping: bool,
-    /// The process, and when the system says that it began.
+    /// The process, and its start time according to the kernel.
     process: Option<(i32, u64)>,
 }
 
@@ -111,9 +111,9 @@ struct Instance {
     /// The process, if it was not adopted.
     child: Option<Child>,
     started: Instant,
-    /// When to start it again, and the pause before that.
+    /// The time of the next start, and the pause before that.
     restart: Option<(Instant, Duration)>,
-    /// Why it ended.
+    /// The reason why it ended.
     error: Option<String>,
 }
 
@@ -149,7 +149,7 @@ impl Processes {
         self.settings.directory.join(id.to_string())
     }
 
-    /// Notes which processes have ended, and starts those again that should run.
+    /// Records ended processes, and restarts those that should run.
     fn look(&mut self) {
         let ids: Vec<u32> = self.instances.keys().copied().collect();
         for id in ids {
@@ -212,7 +212,7 @@ impl Processes {
         }
     }
 
-    /// An address in the network that no instance has.
+    /// Returns an address in the network that no instance has.
     fn free_address(&self) -> Option<IpAddr> {
         let taken: BTreeSet<IpAddr> = self.instances.values().map(|instance| instance.record.address).collect();
         let network = u32::from(NETWORK);
@@ -286,7 +286,7 @@ impl Runtime for Processes {
     }
 
     async fn shut_down(&mut self) {
-        // The first signal has an agent leave DNS, the second has it not wait for that.
+        // At the first signal, an agent leaves DNS; at the second, it does not wait for that.
         for _ in 0..2 {
             self.instances.values_mut().for_each(Instance::signal);
             tokio::time::sleep(LOOK_INTERVAL).await;
@@ -299,7 +299,7 @@ impl Runtime for Processes {
 }
 
 impl Instance {
-    /// Whether its process runs. A child that has ended leaves the table of processes by this.
+    /// Returns whether the process runs. This also reaps a child that has ended.
     fn is_running(&mut self) -> bool {
         match &mut self.child {
             Some(child) => matches!(child.try_wait(), Ok(None)),
@@ -307,7 +307,7 @@ impl Instance {
         }
     }
 
-    /// Tells the process to end, if it is the one that was started.
+    /// Signals the process to end, if it is still the started one.
     fn signal(&mut self) {
         let pid = self.record.process.map(|(pid, _)| pid).and_then(Pid::from_raw);
         if let Some(pid) = pid.filter(|_| self.is_running()) {
@@ -330,11 +330,11 @@ impl Instance {
         self.record.process = None;
     }
 
-    /// When to start it next, and the pause before that.
+    /// Returns the time of the next start, and the pause before that.
     fn next_restart(&self, now: Instant) -> (Instant, Duration) {
         let former = self.restart.filter(|_| now.duration_since(self.started) < STABLE);
         let pause = former.map_or(PAUSE.0, |(_, pause)| (pause * 2).min(PAUSE.1));
-        // Up to a quarter more, so that instances which fail together do not start together.
+        // Up to a quarter more, so that instances that fail together do not start together.
         let jitter = pause.mul_f64((random() % 256) as f64 / 1024.0);
         (now + pause + jitter, pause)
     }
@@ -366,13 +366,13 @@ fn spawn(settings: &Settings, record: &Record, directory: &Path) -> io::Result<C
     if let Some(certificates) = &settings.certificates {
         command.arg("--certificates").arg(certificates);
     }
-    // A signal from a terminal is for this process, which tells them.
+    // A terminal's signal goes to this process, which signals the others.
     let child = command.process_group(0).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?;
     limit(&child);
     Ok(child)
 }
 
-/// Limits what a process may use. What cannot be limited runs without limits.
+/// Limits the resources of a process. If limiting fails, the process runs without limits.
 fn limit(child: &Child) {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     for (resource, most) in [(Resource::Nofile, FILES_MAX), (Resource::Core, 0)] {
@@ -383,10 +383,10 @@ fn limit(child: &Child) {
     }
 }
 
-/// When a process began, in ticks since the system did; `None`: it has ended.
+/// Returns the start time of a process, in ticks since boot; `None`: it has ended.
 fn start_time(pid: i32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name of the program is in parentheses, and may hold some.
+    // The program's name is in parentheses, and can contain parentheses.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?;
     // proc_pid_stat(5): the 22nd field; a zombie has ended.
@@ -394,7 +394,7 @@ fn start_time(pid: i32) -> Option<u64> {
     (state != "Z").then_some(started)
 }
 
-/// Ends the processes that work in the directory of an instance, or below it.
+/// Ends the processes whose working directory is that of an instance, or below it.
 fn end_remains(directory: &Path) {
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
         let pid = entry.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw);
@@ -407,7 +407,7 @@ fn end_remains(directory: &Path) {
     }
 }
 
-/// Moves a log to `log.1` when it is long. The process goes on to write at its end.
+/// Renames a long log to `log.1`. The process continues to write at its end.
 fn rotate(directory: &Path) {
     let log = directory.join("log");
     if std::fs::metadata(&log).is_ok_and(|metadata| metadata.len() > LOG_BYTES_MAX) {

@@ -1,12 +1,12 @@
-//! Whether custom hosts point here: the condition `HostPointsHere` of Routes with a host outside the platform.
+//! The check whether custom hosts point to the platform: the condition `HostPointsHere` of Routes with a host outside the
+//! platform.
 //!
-//! The host's DNS is its owner's, and name servers of the platform know nothing of it. So resolvers of the configuration
-//! (`host.resolvers`) are asked, as clients of the host ask theirs: a host points here if its CNAME chain leads to one of the
-//! Route's names, or if all its addresses are active ones of the Route's Router. Without resolvers nobody is asked, and the
-//! condition is `Unknown`.
+//! The host's DNS belongs to its owner, and the platform's name servers have no data of it. So the prober queries the configured
+//! resolvers (`host.resolvers`), as the host's clients query theirs. A host points here if its CNAME chain ends at one of the
+//! Route's names, or if all its addresses are active ones of the Route's Router. Without resolvers, the condition is `Unknown`.
 //!
-//! What resolvers answer is not repeated in the message: the host is any name that a tenant wrote, and may be one that only the
-//! platform's own network can resolve.
+//! The message does not repeat the resolvers' answers: a tenant can enter any name, including one that only the platform's own
+//! network can resolve.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use signpost_api::v1alpha1::router::{AddressState, Router};
 use signpost_dns::wire::header::Rcode;
 use signpost_dns::wire::{Name, RecordType};
 
-/// The wait before a host that does not point here is checked again, at first: its owner has just read what to do.
+/// The first wait before a host that does not point here is checked again: its owner has just read the instructions.
 const RETRY_FIRST: Duration = Duration::from_secs(5);
 /// The longest wait before a host is checked again.
 const RETRY_LONGEST: Duration = Duration::from_secs(300);
@@ -38,7 +38,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// The check of hosts.
 #[derive(Debug, Clone)]
 pub struct HostCheck {
-    /// Resolvers, queried in this order until one answers; none: no host is checked.
+    /// The resolvers, queried in this order until one responds; without any, no host is checked.
     pub resolvers: Vec<SocketAddr>,
     /// The time for one answer.
     pub patience: Duration,
@@ -122,7 +122,7 @@ impl RouteCheck for HostCheck {
     }
 }
 
-/// What is known of a host.
+/// The known state of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Found {
     Here,
@@ -130,7 +130,7 @@ enum Found {
     Elsewhere,
     /// No resolver answered.
     Unresolved,
-    /// Nobody is asked.
+    /// No resolver is configured.
     NotChecked,
 }
 
@@ -143,7 +143,7 @@ impl Found {
         }
     }
 
-    /// The condition; `record` is what the owner should create.
+    /// Returns the condition; `record` is the record that the owner should create.
     fn condition(self, host: &str, record: &str) -> ConditionUpdate {
         let (status, reason, message) = match self {
             Found::Here => (Status::True, "PointsHere", format!("{host} leads to a name or an address of the route")),
@@ -174,26 +174,26 @@ async fn addresses_of(client: &kube::Client, router: &str) -> kube::Result<Vec<I
     Ok(active.filter_map(|address| address.ip.parse().ok()).collect())
 }
 
-/// What a host must lead to.
+/// The required targets of a host.
 #[derive(Debug, Default)]
 struct Target {
-    /// Names of the Route that the platform answers for.
+    /// The names of the Route that the platform answers for.
     names: Vec<Name>,
-    /// Active addresses of its Router: where an apex, which can have no CNAME, may lead.
+    /// The active addresses of its Router: the valid targets of an apex, which cannot have a CNAME.
     addresses: Vec<IpAddr>,
 }
 
-/// Asks resolvers where a host leads.
+/// Queries the resolvers for the target of a host.
 async fn resolve(check: &HostCheck, host: &str, target: &Target) -> Found {
     let name: Result<Name, _> = match host.strip_prefix("*.") {
-        // Any name that a wildcard answers for; this one is nobody's.
+        // A wildcard answers for any name; this one is random and unused.
         Some(above) => format!("{PROBE_LABEL}{:016x}.{above}", random()).parse(),
         None => host.parse(),
     };
     let Ok(name) = name else { return Found::NoRecord };
     let mut found = Vec::new();
     let mut failed = false;
-    // The CNAME by itself: a resolver that cannot follow it to the platform's domain still tells where it leads.
+    // The CNAME is queried separately: a resolver that cannot follow it to the platform's domain still returns it.
     for rtype in [RecordType::CNAME, RecordType::A, RecordType::AAAA] {
         match answers(check, &Question { name: name.clone(), rtype }).await {
             Some(answers) => found.extend(answers),
@@ -208,7 +208,7 @@ async fn resolve(check: &HostCheck, host: &str, target: &Target) -> Found {
     match (failed, found.is_empty()) {
         (true, true) => Found::Unresolved,
         (false, true) => Found::NoRecord,
-        // Half an answer is none for the half that is missing, and what leads elsewhere does so all the same.
+        // A partial answer is not conclusive for the missing part, but a wrong target in it is.
         _ if addresses.clone().next().is_some() && addresses.all(|address| target.addresses.contains(address)) => {
             match failed {
                 true => Found::Unresolved,
@@ -219,7 +219,7 @@ async fn resolve(check: &HostCheck, host: &str, target: &Target) -> Found {
     }
 }
 
-/// The answers of the first resolver that gives any, which may be that there are none.
+/// Returns the answers of the first resolver that responds, which can be empty.
 async fn answers(check: &HostCheck, question: &Question) -> Option<Vec<Data>> {
     for resolver in &check.resolvers {
         match question.ask_resolver(*resolver, check.patience).await {

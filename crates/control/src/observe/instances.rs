@@ -1,10 +1,10 @@
-//! The instances of Routers: which of them serve, by the Leases that their agents renew.
+//! The instances of Routers: those that serve, by the Leases that their agents renew.
 //!
-//! A Lease expires when it was not renewed for its duration by the clock of this process: clocks of instances may differ. One that a
-//! new leader finds gets that time once more, unless the Router's status says that it has expired.
+//! A Lease expires when it was not renewed for its duration by this process's clock, because clocks of instances can differ. A
+//! new leader gives each Lease that time again, unless the Router's status shows it as expired.
 //!
-//! The reconciler writes what is found here into `status.instances`, `status.readyInstances` and, for Routers whose addresses come
-//! from instances, `status.currentAddresses`, from which the name servers make the zone.
+//! The reconciler writes the results into `status.instances`, `status.readyInstances`, and, for Routers whose addresses come from
+//! instances, `status.currentAddresses`, from which the name servers build the zone.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -28,12 +28,12 @@ use signpost_api::access::AGENT_NAMESPACE;
 use signpost_api::instance::InstanceReport;
 use signpost_api::v1alpha1::router::{Instance, InstanceState};
 
-/// An instance that has been dead for so long, and that no answer needs, is forgotten: its Lease is deleted.
+/// The time after which a dead instance that no answer needs is removed: its Lease is deleted.
 const DEAD_LONGEST: Duration = Duration::from_secs(600);
 /// The time for one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What `/metrics` shows of instances; clones share it.
+/// The metrics of instances on `/metrics`; clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Metrics {
     instances: Family<[(&'static str, String); 2], Gauge>,
@@ -73,7 +73,7 @@ impl Metrics {
     }
 }
 
-/// Watches the Leases until `stop`, which the end of this process's leadership is, too. `panic_percent` is the panic threshold of
+/// Watches the Leases until `stop`, which also ends with this process's leadership. `panic_percent` is the panic threshold of
 /// Routers that set none.
 pub async fn run(client: kube::Client, world: World, panic_percent: u32, metrics: Metrics, stop: CancellationToken) {
     let (routers, mut router_changes) = world.routers.read();
@@ -111,7 +111,7 @@ pub async fn run(client: kube::Client, world: World, panic_percent: u32, metrics
     shown.iter().for_each(|router| watch.metrics.forget(router));
 }
 
-/// Deletes a Lease, if it is as it was.
+/// Deletes a Lease, if it is unchanged.
 async fn forget(leases: &Api<Lease>, reports: &Store<Option<InstanceReport>>, key: &ObjectKey) {
     let Some((_, version)) = reports.get_versioned(key) else { return };
     let preconditions = Preconditions { resource_version: Some(version.into()), uid: None };
@@ -123,23 +123,23 @@ async fn forget(leases: &Api<Lease>, reports: &Store<Option<InstanceReport>>, ke
     }
 }
 
-/// What is known of Leases.
+/// The known state of Leases.
 #[derive(Default)]
 struct Watch {
     panic_percent: u32,
     metrics: Metrics,
     instances: BTreeMap<String, HashMap<ObjectKey, Known>>,
-    /// When which Lease is to be looked at.
+    /// The times at which Leases are checked.
     turns: BTreeSet<(Instant, ObjectKey)>,
     /// The Routers that there are.
     routers: BTreeSet<String>,
-    /// The Routers of which something is to be said.
+    /// The Routers with changes to report.
     dirty: BTreeSet<String>,
     /// The Leases that have been expired for [`DEAD_LONGEST`].
     dead: Vec<ObjectKey>,
 }
 
-/// An instance, and when its Lease was seen renewed.
+/// An instance, and the time at which its Lease was seen renewed.
 #[derive(Debug)]
 struct Known {
     report: InstanceReport,
@@ -202,7 +202,7 @@ impl Watch {
         let of_router = self.instances.entry(router.clone()).or_default();
         if let Some(known) = of_router.get_mut(&key) {
             if known.report.renewed == report.renewed {
-                // Somebody else has changed the Lease.
+                // Another client has changed the Lease.
                 known.report = report;
                 self.dirty.insert(router);
                 return;
@@ -219,7 +219,7 @@ impl Watch {
         }
     }
 
-    /// Notes which Leases have expired; returns when to look again.
+    /// Records expired Leases; returns the time of the next check.
     fn expire(&mut self, now: Instant) -> Option<Instant> {
         while let Some((turn, key)) = self.turns.first().filter(|(turn, _)| *turn <= now).cloned() {
             self.turns.remove(&(turn, key.clone()));
@@ -239,7 +239,7 @@ impl Watch {
         self.turns.first().map(|(turn, _)| *turn)
     }
 
-    /// Tells what is new.
+    /// Reports the changes.
     fn tell(&mut self, routers: &Store<RouterInfo>, observations: &Observations) {
         for name in std::mem::take(&mut self.dirty) {
             if !self.routers.contains(&name) {
@@ -258,7 +258,7 @@ impl Watch {
         }
     }
 
-    /// The Leases to delete: of instances that have been dead for long, where enough others serve.
+    /// Returns the Leases to delete: those of instances that have been dead for long, if enough others serve.
     fn take_dead(&mut self) -> Vec<ObjectKey> {
         let mut dead = std::mem::take(&mut self.dead);
         dead.retain(|key| {
@@ -295,7 +295,7 @@ mod tests {
         }
     }
 
-    /// A watch of instances, and what it says at seconds since its start.
+    /// A watch of instances, and its reports at seconds since its start.
     struct Scene {
         watch: Watch,
         start: Instant,
@@ -334,7 +334,7 @@ mod tests {
         assert_eq!(scene.serving(30), 1);
     }
 
-    /// The applied revision changes without a renewal when somebody else writes the Lease.
+    /// The applied revision changes without a renewal when another client writes the Lease.
     #[test]
     fn another_change_is_no_renewal() {
         let mut scene = Scene::new();
@@ -356,7 +356,7 @@ mod tests {
         assert_eq!(scene.watch.take_dead().len(), 1);
     }
 
-    /// A renewal is no news: the status does not change.
+    /// A renewal causes no report: the status does not change.
     #[test]
     fn only_changes_are_told() {
         let mut scene = Scene::new();

@@ -1,5 +1,5 @@
-//! Queries and probes: which names are answered, whose a host is and where it points, which addresses are healthy, which instances
-//! serve, and which addresses Services have. What they find goes into the World's [observations](crate::world::observations).
+//! Queries and probes of names, hosts, addresses, instances, and Services. Their results are in the World's
+//! [observations](crate::world::observations).
 
 pub mod verify;
 

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use futures::future::BoxFuture;
 use http::Response;
 
-/// The answer to a probe; the error is why there is none.
+/// The response to a probe; the error is the reason why there is none.
 type Answer = BoxFuture<'static, Result<Response<()>, String>>;
 
 type Network = Box<dyn Fn(SocketAddr, &str) -> Answer>;
@@ -15,13 +15,13 @@ thread_local! {
     static SIMULATED: RefCell<Option<Network>> = const { RefCell::new(None) };
 }
 
-/// Has `network` answer all later probes of this thread instead of the system's: for simulations. It is given the address that is
-/// probed, and the host that is requested there.
+/// Makes `network` answer all later probes of this thread instead of the kernel: for simulations. It gets the probed address, and
+/// the host in the request.
 pub fn simulate(network: impl Fn(SocketAddr, &str) -> Answer + 'static) {
     SIMULATED.set(Some(Box::new(network)));
 }
 
-/// The answer of the simulated network, if there is one.
+/// Returns the response of the simulated network, if there is one.
 pub(super) fn simulated(place: SocketAddr, host: &str) -> Option<Answer> {
     SIMULATED.with_borrow(|network| network.as_ref().map(|network| network(place, host)))
 }

@@ -1,12 +1,12 @@
-//! Whether the instances of Routers serve the Routes: what the condition `Programmed` says.
+//! The check whether the instances of Routers serve the Routes: the condition `Programmed`.
 //!
 //! ```text
 //!  RouteBinding ──► waits until every serving instance ──► one HTTP probe ──► Programmed
 //!                   has applied its resource version       of an instance
 //! ```
 //!
-//! A Route is looked at when its binding has changed, its Router has other instances, or it does not say that it is programmed, and again
-//! until it is. One that is not after five seconds says so. Routers without instances that report are left out.
+//! A Route is checked when its binding has changed, its Router has other instances, or its status is not `Programmed`, and again
+//! until it is. If it is not after five seconds, the condition reports that. Routers without instances that report are skipped.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
@@ -39,18 +39,18 @@ use signpost_api::v1alpha1::router::{Instance, InstanceState};
 
 /// Probes at a time.
 const PROBES_MAX: usize = 64;
-/// The time for one probe, with reading the Route.
+/// The time limit for one probe, including reading the Route.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
-/// The pause after a failed probe: at first, and at most.
+/// The pause after a failed probe: the first and the longest.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(10));
-/// How long a Route may not be programmed before it says so: mostly it is within milliseconds.
+/// The time after which a Route that is not programmed is reported: usually it takes milliseconds.
 const GRACE: Duration = Duration::from_secs(5);
 /// Most instances that a condition names.
 const NAMED_MAX: usize = 3;
-/// The time between two updates of metrics, which looks at every Route that waits.
+/// The time between two updates of the metrics, which scan every waiting Route.
 const SHOW_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What `/metrics` shows of it; clones share it.
+/// The metrics on `/metrics`; clones share them.
 #[derive(Debug, Clone)]
 pub struct Metrics {
     waiting: Gauge,
@@ -84,13 +84,13 @@ impl Metrics {
     }
 }
 
-/// Looks until `stop`, which the end of this process's leadership is, too.
+/// Checks Routes until `stop`, which also ends with this process's leadership.
 pub async fn run(client: kube::Client, world: World, metrics: Metrics, stop: CancellationToken) {
     let (objects, mut changes) = world.objects();
     let (reports, mut report_changes) = world.instances.read();
     world.observations.forget(Part::Programmed);
     let http = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none());
-    // An instance that stops waits for its connections; and only HTTP is spoken.
+    // An instance that stops waits for its connections; the probe uses only HTTP.
     let http = http.pool_max_idle_per_host(0).tls_certs_only([]).build();
     let Ok(http) = http else { return tracing::error!("no HTTP client can be made: Routes are not probed") };
     let stores = Stores { routes: objects.routes, bindings: objects.bindings, routers: objects.routers, reports };
@@ -121,7 +121,7 @@ pub async fn run(client: kube::Client, world: World, metrics: Metrics, stop: Can
             watch.show();
             shown = now;
         }
-        // A finding that waits to be written, or a list, ends the wait.
+        // A finding that waits for its write, or a list, ends the wait.
         let wake_at =
             if probes.len() < PROBES_MAX { watch.next_turn().map(|turn| turn.max(now + PAUSE.0)) } else { None };
         tokio::select! {
@@ -144,7 +144,7 @@ pub async fn run(client: kube::Client, world: World, metrics: Metrics, stop: Can
     watch.show();
 }
 
-/// Requests a Route from an instance, as everyone may; the error is why that does not show that it is served.
+/// Sends a request for a Route to an instance, as any client can; the error is the reason why it is not served.
 async fn probe(client: kube::Client, http: reqwest::Client, key: &ObjectKey, place: SocketAddr) -> Result<(), String> {
     let route = Api::<Route>::namespaced(client, key.namespace()).get(&key.name).await;
     let route = route.map_err(|error| format!("the Route cannot be read: {error}"))?;
@@ -168,7 +168,7 @@ async fn probe(client: kube::Client, http: reqwest::Client, key: &ObjectKey, pla
     }
 }
 
-/// The objects that say which Route is served where.
+/// The objects that define the Router of each Route.
 struct Stores {
     routes: Store<RouteInfo>,
     bindings: Store<BindingInfo>,
@@ -181,7 +181,7 @@ impl Stores {
         self.routes.is_synced() && self.bindings.is_synced() && self.routers.is_synced() && self.reports.is_synced()
     }
 
-    /// The Router of a Route, if its instances report.
+    /// Returns the Router of a Route, if its instances report.
     fn router_of(&self, binding: &BindingInfo) -> Option<Arc<RouterInfo>> {
         self.routers.get(&ObjectKey::cluster(&binding.router)).filter(|router| router.target.active.has_instances)
     }
@@ -192,28 +192,29 @@ struct Watch {
     metrics: Metrics,
     waiting: HashMap<ObjectKey, Waiting>,
     turns: BTreeSet<(Instant, ObjectKey)>,
-    /// The Routers of which metrics show that instances lag, with the number of Routes.
+    /// The Routers whose instances lag according to the metrics, with the number of Routes.
     lags: BTreeMap<Arc<str>, i64>,
 }
 
 /// A Route that waits.
 struct Waiting {
     since: Instant,
-    /// When it is looked at next; `None`: it is being probed.
+    /// The time of the next check; `None`: a probe is in flight.
     turn: Option<Instant>,
     pause: Duration,
-    /// It was programmed by its former binding, or before this process led: a probe is not needed if nothing lags.
+    /// Whether the Route was programmed with its former binding, or before this process led: no probe is necessary if nothing
+    /// lags.
     is_known: bool,
-    /// It was probed with this binding, and is served.
+    /// Whether a probe with this binding succeeded.
     is_probed: bool,
     /// The Router, if one of its instances has not applied the binding.
     lags_at: Option<Arc<str>>,
-    /// Why it is not programmed.
+    /// The reason why the Route is not programmed.
     error: Option<(&'static str, String)>,
 }
 
 impl Watch {
-    /// Shows how many Routes wait, and for which Routers.
+    /// Updates the metrics of waiting Routes and their Routers.
     fn show(&mut self) {
         self.metrics.waiting.set(i64::try_from(self.waiting.len()).unwrap_or(i64::MAX));
         let mut lags: BTreeMap<Arc<str>, i64> = BTreeMap::new();
@@ -243,7 +244,7 @@ impl Watch {
         self.turns.first().map(|(turn, _)| *turn)
     }
 
-    /// Looks at a Route soon; `is_known`: it said that it was programmed, and what has changed is not its binding.
+    /// Schedules a check of a Route; `is_known`: its status was `Programmed`, and its binding has not changed.
     fn add(&mut self, key: ObjectKey, is_known: bool) {
         let now = Instant::now();
         if let Some(turn) = self.waiting.remove(&key).and_then(|waiting| waiting.turn) {
@@ -270,8 +271,8 @@ impl Watch {
         }
     }
 
-    /// A bound Route that does not say that it is programmed is looked at, whatever it said before: a status may have been written from
-    /// a state that was old by then, and a store may go back in time.
+    /// Checks a bound Route without `Programmed` in its status, regardless of earlier results: a status may have been written
+    /// from an outdated state, and a store can be restored.
     fn take_routes(&mut self, change: Change<RouteInfo>, stores: &Stores, observations: &Observations) {
         for Applied { key, now: route, .. } in change.into_parts().0 {
             let is_true = route.conditions.names.programmed.is_some_and(Mark::is_true);
@@ -283,7 +284,7 @@ impl Watch {
         }
     }
 
-    /// The Routes of a Router are looked at when other instances serve.
+    /// Checks the Routes of a Router when other instances serve.
     fn take_routers(&mut self, change: Change<RouterInfo>, stores: &Stores) {
         if change.is_first() {
             return;
@@ -320,7 +321,7 @@ impl Watch {
         }
     }
 
-    /// Looks at a Route, and returns the instance to probe, if that is needed.
+    /// Checks a Route, and returns the instance to probe, if that is necessary.
     fn look(
         &mut self,
         key: &ObjectKey,
@@ -331,11 +332,11 @@ impl Watch {
         let waiting = self.waiting.get_mut(key)?;
         let (route, binding) = (stores.routes.get(key), stores.bindings.get(key));
         let (Some(route), Some(binding)) = (route.filter(|route| route.bound), binding) else {
-            // The Route tells when it is bound.
+            // The Route is reported when it is bound.
             self.forget(key);
             return None;
         };
-        // One of the two watches may lag behind, which tells later.
+        // One of the two watches can lag, and delivers later.
         let is_of = binding.route_uid == route.uid && route.router.as_ref() == Some(&binding.router);
         let router = stores.router_of(&binding).filter(|_| is_of);
         let Some(router) = router else {
@@ -371,7 +372,7 @@ impl Watch {
             }
             return None;
         } else {
-            // Another instance each time, so that no one stands for all.
+            // A different instance each time, so that no single instance represents all.
             let at = usize::try_from(random()).unwrap_or(0) % serving.len();
             let place = serving[at].ip.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, serving[at].http_port));
             if let Ok(place) = place {
@@ -382,7 +383,7 @@ impl Watch {
         None
     }
 
-    /// Has a Route wait, and says why if it has waited for long.
+    /// Schedules another check of a Route, and reports the reason if it has waited for long.
     fn wait(&mut self, key: &ObjectKey, route: &RouteInfo, observations: &Observations, now: Instant) {
         let Some(waiting) = self.waiting.get_mut(key) else { return };
         let late = waiting.since + GRACE;
@@ -407,7 +408,7 @@ impl Watch {
     ) {
         let (outcome, now) = (if result.is_ok() { "good" } else { "bad" }, Instant::now());
         self.metrics.probes.get_or_create(&[("outcome", outcome)]).inc();
-        // Another binding came meanwhile: it is looked at again anyway.
+        // Another binding arrived meanwhile, and is checked anyway.
         let Some(waiting) = self.waiting.get_mut(key).filter(|waiting| waiting.turn.is_none()) else { return };
         match (result, stores.routes.get(key)) {
             (Ok(()), _) => {
@@ -424,7 +425,7 @@ impl Watch {
     }
 }
 
-/// The instances of a Router that serve.
+/// Returns the instances of a Router that serve.
 fn serving(router: &RouterInfo) -> impl Iterator<Item = &Instance> {
     let instances = router.object.status.iter().flat_map(|status| &status.instances);
     instances.filter(|instance| instance.state == InstanceState::Serving)

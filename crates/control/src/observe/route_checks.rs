@@ -1,5 +1,4 @@
-//! One loop for each thing that is checked outside for Routes with a host of their own: which Routes are due, what was found, and
-//! when each is checked again.
+//! The loop of each external check for Routes with a custom host: the due Routes, the findings, and the next checks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,36 +16,37 @@ use crate::reconcile::queue::{Item, WorkQueue};
 use crate::world::observations::{Finding, Part};
 use crate::world::{RouteInfo, World};
 
-/// The maximum number of checks in flight. The namespaces share these places: owners of hosts may have slow name servers.
+/// The maximum number of checks in flight. The namespaces share these permits, because owners of hosts may have slow name
+/// servers.
 const IN_FLIGHT_MAX: usize = 16;
 
 /// A check.
 pub trait RouteCheck: Send + Sync + 'static {
-    /// What it depends on of a Route.
+    /// The relevant part of a Route.
     type Target: Send + 'static;
-    /// The part of the observations that it finds out.
+    /// The part of the observations that the check provides.
     const PART: Part;
-    /// The subject of the sentence that a failure is logged with.
+    /// The subject of the log message for a failure.
     const SUBJECT: &'static str;
 
-    /// The target; `None` for a Route without one.
+    /// Returns the target; `None` for a Route without one.
     fn target(&self, key: &ObjectKey, route: &RouteInfo) -> Option<Self::Target>;
 
-    /// Whether a change from `before` to `now` needs no check: at most the Route's status reports more.
+    /// Returns whether a change from `before` to `now` needs no check: at most the Route's status reports more.
     fn is_same(now: &Self::Target, before: &Self::Target) -> bool;
 
-    /// The wait before the first check, and what is reported until then.
+    /// Returns the wait before the first check, and the finding until then.
     fn start(&self, _: &ObjectKey, _: &RouteInfo, _: &Self::Target) -> (Duration, Option<Finding>) {
         (Duration::ZERO, None)
     }
 
-    /// The waits after failures, the first and the longest.
+    /// Returns the waits after failures, the first and the longest.
     fn retry(&self) -> [Duration; 2];
 
-    /// The time for one check.
+    /// Returns the time for one check.
     fn timeout(&self) -> Duration;
 
-    /// Checks one Route. `None`: it is another one by then.
+    /// Checks one Route. `None`: the Route has changed.
     fn check(
         &self,
         client: &kube::Client,
@@ -60,7 +60,7 @@ pub trait RouteCheck: Send + Sync + 'static {
 pub struct Checked {
     /// The label of the metric.
     pub outcome: &'static str,
-    /// What was found.
+    /// The finding.
     pub finding: Finding,
     /// The next check.
     pub next: Next,
@@ -69,11 +69,11 @@ pub struct Checked {
 /// The time of the next check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// About so long after this one.
+    /// About this long after the last check.
     After(Duration),
     /// Sooner, and then ever more rarely.
     Retry,
-    /// When the Route changes.
+    /// The next change of the Route.
     Never,
 }
 
@@ -100,7 +100,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// A counter of this name and with these outcomes.
+    /// Returns a counter of this name and with these outcomes.
     pub fn new(name: &'static str, help: &'static str, outcomes: &[&'static str]) -> Self {
         let checks = Family::<[(&'static str, &'static str); 1], Counter>::default();
         outcomes.iter().for_each(|outcome| drop(checks.get_or_create(&[("outcome", outcome)])));
@@ -122,8 +122,8 @@ impl Item for ObjectKey {
     }
 }
 
-/// Checks Routes until `stop`, and puts what it finds into the World's observations. `client` must be allowed to read Routes, and
-/// what the check reads.
+/// Checks Routes until `stop`, and stores the findings in the World's observations. `client` must be allowed to read Routes, and
+/// the inputs of the check.
 pub async fn run<C: RouteCheck>(
     check: C,
     client: kube::Client,

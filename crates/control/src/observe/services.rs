@@ -1,7 +1,7 @@
-//! The addresses of Routers with `addressesFrom.serviceSelector`: those of the Services and EndpointSlices that it selects.
+//! The addresses of Routers with `addressesFrom.serviceSelector`: those of the selected Services and EndpointSlices.
 //!
-//! Only the namespaces that such a Router names are watched, and not the cluster: its other EndpointSlices are many, and nothing here
-//! needs them. What is found is written by the reconciler into `status.currentAddresses`.
+//! Only the namespaces in such a Router are watched, not the cluster, which has many other EndpointSlices. The reconciler writes
+//! the result into `status.currentAddresses`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
@@ -24,16 +24,16 @@ use signpost_api::v1alpha1::router::Router;
 
 /// The label of an EndpointSlice that names its Service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
-/// Changes within so long are taken in together.
+/// The time within which changes are processed together.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What is to be known of a Service.
+/// The stored part of a Service.
 #[derive(Debug, Default, PartialEq)]
 struct ServiceInfo {
     labels: Labels,
-    /// Its addresses outside the cluster.
+    /// The Service's addresses outside the cluster.
     external: BTreeSet<IpAddr>,
-    /// Whether it has its endpoints' addresses if it has none of its own. A load balancer will have some.
+    /// Whether the Service has its endpoints' addresses when it has none of its own. A load balancer will get some.
     has_endpoints: bool,
 }
 
@@ -52,13 +52,13 @@ impl ServiceInfo {
     }
 }
 
-/// What is to be known of an EndpointSlice.
+/// The stored part of an EndpointSlice.
 #[derive(Debug, Default, PartialEq)]
 struct SliceInfo {
     labels: Labels,
     /// The addresses that are ready.
     ready: BTreeSet<IpAddr>,
-    /// The others, without those that are about to leave.
+    /// The others, without those that are terminating.
     unready: BTreeSet<IpAddr>,
 }
 
@@ -68,7 +68,7 @@ impl SliceInfo {
         let mut info = SliceInfo { labels, ..SliceInfo::default() };
         for endpoint in slice.endpoints.into_iter().flatten() {
             let conditions = endpoint.conditions.unwrap_or_default();
-            // Whose readiness is unknown is ready, as Kubernetes says.
+            // Endpoints with unknown readiness count as ready, as in Kubernetes.
             match (conditions.ready.unwrap_or(true), conditions.terminating.unwrap_or(false)) {
                 (true, _) => info.ready.extend(usable(endpoint.addresses.into_iter())),
                 (false, false) => info.unready.extend(usable(endpoint.addresses.into_iter())),
@@ -83,7 +83,7 @@ fn usable(ips: impl Iterator<Item = String>) -> BTreeSet<IpAddr> {
     ips.filter_map(|ip| ip.parse().ok()).filter(|ip| unusable(*ip).is_none()).collect()
 }
 
-/// The addresses that a selector selects: those that are ready, or, if none is, all. An answer without addresses helps nobody, and
+/// Returns the addresses of a selector: the ready ones, or all if none is ready. An answer without addresses is useless, and
 /// readiness can be wrong.
 fn addresses(
     selector: &Result<Selector, String>,
@@ -96,7 +96,7 @@ fn addresses(
         .map(|(key, service)| (&*key.name, &**service))
         .collect();
     let external = selected.values().flat_map(|service| service.external.iter().copied());
-    // The slices of a Service have its labels: where it is selected, it says whether they count.
+    // The slices of a Service have its labels: if the Service is selected, it decides whether they count.
     let counts = |slice: &SliceInfo| match slice.labels.get(SERVICE_NAME).and_then(|name| selected.get(&**name)) {
         Some(service) => service.has_endpoints && service.external.is_empty(),
         None => matches(selector, &slice.labels),
@@ -140,7 +140,7 @@ impl Namespace {
 struct Selecting {
     namespace: String,
     selector: Result<Selector, String>,
-    /// What was told last.
+    /// The last reported addresses.
     told: Option<Vec<IpAddr>>,
 }
 
@@ -152,7 +152,7 @@ impl Selecting {
     }
 }
 
-/// Watches until `stop`, which the end of this process's leadership is, too.
+/// Watches until `stop`, which also ends with this process's leadership.
 pub async fn run(client: kube::Client, world: World, stop: CancellationToken) {
     let (_routers, mut changes) = world.routers.read();
     let observations = world.observations;
@@ -236,7 +236,7 @@ mod tests {
         (ObjectKey::namespaced("edge", name), Arc::new(ServiceInfo::new(service)))
     }
 
-    /// An EndpointSlice with an address that is ready, one that is not, and one of which that is not known.
+    /// Returns an EndpointSlice with an address that is ready, one that is not, and one of which that is not known.
     fn slice(name: &str, labels: Value, octet: u8) -> (ObjectKey, Arc<SliceInfo>) {
         let ip = |last: u8| format!("192.0.2.{}", octet + last);
         let slice = json!({

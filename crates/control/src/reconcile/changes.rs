@@ -1,4 +1,4 @@
-//! What changes of the API's objects mean for the index and the queue.
+//! The effects of changes of the API's objects on the index and the queue.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::world::route::Mark;
 use crate::world::{BindingInfo, ClaimInfo, NamespaceInfo, RouteInfo, RouterInfo};
 use signpost_api::v1alpha1::name_claim::ClaimKind;
 
-/// By how much each Router delays the writing of route counts, so that all of them together stay at fifty writes a second.
+/// The delay of writes of route counts per Router, so that all Routers together cause at most 50 writes per second.
 const COUNT_DELAY_PER_ROUTER: Duration = Duration::from_millis(20);
 
 impl Reconciler {
@@ -21,7 +21,7 @@ impl Reconciler {
         let (applied, gone) = change.into_parts();
         for (key, last) in gone {
             self.route_states.remove(&key, &last);
-            // Its deletion is certain: whoever waits for its host shall not wait for the informers to settle.
+            // The deletion is certain: a Route that waits for the host must not wait for the informers to settle.
             for name in self.planner.index.claims_of(&key) {
                 self.queue.add(Key::Claim(name), Instant::now());
             }
@@ -70,7 +70,8 @@ impl Reconciler {
         }
     }
 
-    /// Whether a Route may lack something that the reconciler writes by itself: one that waits for the scheduler does not.
+    /// Returns whether a Route may lack something that the reconciler writes by itself: one that waits for the scheduler does
+    /// not.
     fn may_need_write(&self, key: &ObjectKey, route: &RouteInfo) -> bool {
         route.bound
             || route.conditions.has_points_here
@@ -134,7 +135,7 @@ impl Reconciler {
         self.count_changed(&last.router);
     }
 
-    /// A binding that was there longer than its Route kept its label from being let go.
+    /// Checks the label's claim: a binding that existed longer than its Route prevented its release.
     fn release_label(&mut self, key: &ObjectKey) {
         self.moves.iter_mut().for_each(|moves| moves.on_binding_gone(key));
         if self.planner.objects.routes.get(key).is_none() {
@@ -142,7 +143,8 @@ impl Reconciler {
         }
     }
 
-    /// What the deletion hold keeps may lead to any Router: a DeletionHold tells but a few of the names.
+    /// Checks all Routers: RouteBindings kept by the deletion hold can be on any of them, and a DeletionHold lists only a few
+    /// names.
     pub(super) fn on_deletion_holds(&mut self) {
         let held = self
             .planner
@@ -182,7 +184,8 @@ impl Reconciler {
         self.check_hosts(&applied.now, applied.before.as_deref());
     }
 
-    /// A claim on a host has changed or is gone: those who have lost theirs may have it back; and its holder has it.
+    /// Checks the Routes after the change or deletion of a claim on a host: those that have lost it may get it back, and its
+    /// holder has it.
     fn check_hosts(&mut self, claim: &ClaimInfo, before: Option<&ClaimInfo>) {
         if claim.kind != ClaimKind::Host || before.is_some_and(|before| before == claim) {
             return;
@@ -207,7 +210,7 @@ impl Reconciler {
         self.moves.iter_mut().for_each(|moves| moves.on_routers(&change, |router| counts.contains_key(router)));
         let first = change.is_first();
         let (applied, gone) = change.into_parts();
-        // The Routers whose routes are looked at: their selectors are others, or they have gone or come.
+        // The Routers whose routes are checked: their selectors changed, or they were deleted or added.
         let mut changed: HashSet<String> = gone.into_iter().map(|(key, _)| key.name).collect();
         changed.iter().for_each(|router| self.queue.add(Key::Router(router.clone()), Instant::now()));
         let index = &self.planner.index;
@@ -226,7 +229,7 @@ impl Reconciler {
             {
                 left.extend(routes_left(&applied.key.name));
             }
-            // The zone of a Router that is gone may have come back by another one's name.
+            // The zone of a deleted Router may have returned with another Router's name.
             if before.as_ref().is_none_or(|before| before.zone() != now.zone()) {
                 let in_zone = index.former_names.iter().filter(|(_, zone, ..)| now.has_zone(zone));
                 left.extend(in_zone.map(|(.., route)| route.clone()));

@@ -1,22 +1,22 @@
-//! The ledger of names: claims are let go when their Route is, kept in quarantine, and purged.
+//! The name ledger: claims are released after their Route, kept in quarantine, and purged.
 //!
 //! ```text
-//!            Route gone, or the name not its own any more                  quarantine over
+//!            Route deleted, or its name changed                            quarantine over
 //!   held ─────────────────────────────────────────────────► released ──────────────────────► (deleted)
 //!     ▲                                                        │
 //!     └────── a Route of the same namespace and name ──────────┘   (or, for a host, the Route that has waited longest)
 //! ```
 //!
-//! Where hosts are to be verified, the claim on one is let go as well when its Route has lost the proof. That Route stays bound;
-//! when it has the proof again and nobody holds the host, the claim is made for it again ([`reclaim`]).
+//! If hosts must be verified, the claim on a host is also released when its Route loses verification. That Route stays bound;
+//! when it is verified again and the host is free, the claim is created for it again ([`reclaim`]).
 //!
-//! The label of a RouteBinding that finalizers hold beyond its Route is held as long as that.
+//! The label of a RouteBinding that finalizers keep after its Route is held until the RouteBinding is deleted.
 //!
-//! A *label* stays in quarantine for the time in the settings, thirty days as a rule: bookmarks, caches and certificates of
-//! the old application must not lead to someone else's. Within it only a Route of the same namespace and name gets it back,
-//! which is the scheduler's doing. The *host* of a Route that was deleted is kept so as well, for minutes: a Route that is deleted
-//! and created again keeps its host, even if others wait for it. After that, or at once where the Route gave the host up, the scheduler gives
-//! it to the Route that has waited longest, and its claim is deleted if no Route takes it.
+//! A *label* stays in quarantine for the time in the settings, thirty days by default: bookmarks, caches, and certificates of the
+//! old application must not lead to another tenant's. During that time, only a Route of the same namespace and name gets it back,
+//! through the scheduler. The *host* of a deleted Route is also reserved, for minutes: a Route that is deleted and re-created
+//! keeps its host, even if others wait for it. After that, or immediately if the Route gave the host up, the scheduler gives it
+//! to the Route that has waited longest, and its claim is deleted if no Route takes it.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -33,22 +33,22 @@ use signpost_api::v1alpha1::name_claim::{ClaimKind, Holder, NameClaim, NameClaim
 use signpost_api::v1alpha1::route::Route;
 use signpost_api::v1alpha1::route_binding::RouteBinding;
 
-/// What is to be done with a claim.
+/// The next action for a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// Nothing.
     Keep,
     /// Nothing before this time.
     LookAgain(Timestamp),
-    /// It is let go.
+    /// Release the claim.
     Release,
-    /// Its holder is another Route of the same namespace and name, and uses it: its uid is written down.
+    /// The holder is another Route of the same namespace and name, and uses the claim: store its uid.
     Adopt,
-    /// It is deleted.
+    /// Delete the claim.
     Purge,
 }
 
-/// What is to be done with `claim`, given the Route where its holder is or was, and that Route's binding.
+/// Returns the next action for `claim`, given the current Route under its holder's name, and that Route's binding.
 pub fn next_step(
     claim: &ClaimInfo,
     route: Option<&RouteInfo>,
@@ -63,8 +63,7 @@ pub fn next_step(
         };
         return if end <= now { Step::Purge } else { Step::LookAgain(end) };
     }
-    // What a Route has left behind may be held by a finalizer, and with it the name, which is served until that is
-    // gone.
+    // A finalizer can keep a former Route's binding, and with it the name, which is served until the binding is deleted.
     let is_left = |binding: &BindingInfo| binding.deleting || route.is_none();
     let is_of_label = |binding: &BindingInfo| binding.label.eq_ignore_ascii_case(&claim.value);
     if claim.kind == ClaimKind::Label && binding.is_some_and(|binding| is_left(binding) && is_of_label(binding)) {
@@ -76,13 +75,14 @@ pub fn next_step(
     let uses = match (claim.kind, binding) {
         (ClaimKind::Host, _) => {
             let wants = route.host.as_deref().is_some_and(|host| host.eq_ignore_ascii_case(&claim.value));
-            // Without the proof a route holds no claim on a host. One that had it before proofs were asked for has its
-            // time of grace, within which nothing is said against it; one made anew has to prove it anew.
+            // Without verification, a route holds no claim on a host. A host from before verification was enabled has a grace
+            // period without a negative condition; a re-created Route must verify again.
             let is_verified = route.conditions.host_verified.unwrap_or(is_holder);
             Some(wants && (is_verified || !settings.verify_hosts))
         }
         (ClaimKind::Label, Some(binding)) => Some(binding.label.eq_ignore_ascii_case(&claim.value)),
-        // It is about to be placed, and will say. One made anew may wait for long, and has the label back when it is placed.
+        // The Route is about to be placed, which decides. A re-created Route can wait for long, and gets the label back when it
+        // is placed.
         (ClaimKind::Label, None) => (!is_holder).then_some(false),
     };
     match uses {
@@ -93,7 +93,7 @@ pub fn next_step(
     }
 }
 
-/// Does what is to be done with the claim `name`, by what the API says now. The answer names the step taken.
+/// Executes the action for the claim `name`, by the current state in the API. Returns the name of the action.
 pub async fn settle(client: &kube::Client, name: &str, settings: &Settings) -> kube::Result<Option<&'static str>> {
     let claims: Api<NameClaim> = Api::all(client.clone());
     let Some(mut claim) = claims.get_opt(name).await? else { return Ok(None) };
@@ -123,13 +123,13 @@ pub async fn settle(client: &kube::Client, name: &str, settings: &Settings) -> k
             "adopted"
         }
     };
-    // With the version that was read: whoever changed it meanwhile knew more.
+    // With the version that was read: a concurrent change is more recent.
     claims.replace(name, &PostParams::default(), &claim).await?;
     Ok(Some(action))
 }
 
-/// Whether a released host is kept for its namespace and name: its Route was deleted, and may come back, or has and is not
-/// verified yet. A Route with another host, or that has lost its proof, has given it up.
+/// Returns whether a released host is reserved for its namespace and name: its Route was deleted, and may be re-created, or was
+/// re-created and is not verified yet. A Route with another host, or without verification, has given it up.
 fn is_reserved_after(claim: &NameClaimSpec, route: Option<&RouteInfo>) -> bool {
     route.is_none_or(|route| {
         let wants = route.host.as_deref().is_some_and(|host| host.eq_ignore_ascii_case(&claim.value));
@@ -137,18 +137,18 @@ fn is_reserved_after(claim: &NameClaimSpec, route: Option<&RouteInfo>) -> bool {
     })
 }
 
-/// Whether a binding has no Route, or not the one that is there.
+/// Returns whether a binding has no Route, or not the current one.
 pub fn is_stray(binding: &BindingInfo, route: Option<&RouteInfo>) -> bool {
     route.is_none_or(|route| route.uid != binding.route_uid)
 }
 
-/// Whether two hosts overlap: one is a wildcard, and covers the other.
+/// Returns whether two hosts overlap: one is a wildcard, and covers the other.
 pub fn overlap(one: &str, other: &str) -> bool {
     covers(one, other) || covers(other, one)
 }
 
-/// Claims the host of the bound Route at `key` for it again, if it is still the one with this uid and nobody holds the host by
-/// what the API says now.
+/// Creates the claim on the host of the bound Route at `key` again, if the Route still has this uid and the host is free
+/// according to the API.
 pub async fn reclaim(client: &kube::Client, key: &ObjectKey, uid: &str) -> kube::Result<Option<&'static str>> {
     let namespace = key.namespace().to_owned();
     let routes: Api<Route> = Api::namespaced(client.clone(), &namespace);

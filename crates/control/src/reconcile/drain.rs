@@ -1,15 +1,14 @@
-//! The routes on Routers that are draining: which of them is to be moved next, and when.
+//! The routes on draining Routers: the next one to move, and the time.
 //!
 //! ```text
 //!   add ─► waiting ──(its turn)──► released ──moved──► (gone: its binding names another Router)
 //!             ▲                       │
-//!             └──something changed── stuck ◄──nowhere to go
+//!             └──something changed── stuck ◄──no target
 //! ```
 //!
-//! A move changes the name of a route and sends its users elsewhere, so a drain goes at a pace that is set: those first that had
-//! the fewest attempts, so that many with nowhere to go do not keep others waiting each time that something changes, and among
-//! these in the order of the routes' names, which is the same after a restart, when the lists are made anew from the bindings.
-//! Pure: the time comes from the caller.
+//! A move changes the name of a route and redirects its users, so a drain has a configured rate. Routes with the fewest attempts
+//! move first, so that many routes without a target do not delay others after each change. Among these, the order is that of the
+//! routes' names, which is the same after a restart, when the lists are rebuilt from the bindings. Pure: time is an argument.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -18,8 +17,8 @@ use tokio::time::Instant;
 
 use crate::client::reflector::ObjectKey;
 
-/// How much of a pause is caught up on. A loop that is busy for a moment shall not slow a drain down, and one that was away
-/// for long shall not move all at once.
+/// The part of a pause that is caught up. A short delay of the loop must not slow a drain down, and a long one must not move all
+/// routes at once.
 const CATCH_UP: Duration = Duration::from_millis(100);
 
 /// The routes to be moved away.
@@ -28,18 +27,18 @@ pub struct Drain {
     interval: Duration,
     released_max: usize,
     routers: BTreeSet<String>,
-    /// With how many attempts each has had.
+    /// The waiting routes, with the number of attempts for each.
     waiting: BTreeSet<(u32, ObjectKey)>,
     released: BTreeSet<ObjectKey>,
     stuck: BTreeSet<ObjectKey>,
-    /// Of each route that is in one of these, how many attempts it has had, if any.
+    /// The number of attempts for each route in one of these sets, if there were any.
     attempts: HashMap<ObjectKey, u32>,
     next: Option<Instant>,
 }
 
 impl Drain {
-    /// No Router drains. `per_second` routes are released in a second, at least one, and at most `released_max` are released
-    /// at a time.
+    /// Returns a state without draining Routers. `per_second` routes are released per second, at least one, and at most
+    /// `released_max` at a time.
     pub fn new(per_second: u32, released_max: usize) -> Self {
         Drain {
             interval: Duration::from_secs(1) / per_second.max(1),
@@ -53,27 +52,27 @@ impl Drain {
         }
     }
 
-    /// Whether a Router is draining.
+    /// Returns whether a Router is draining.
     pub fn drains(&self, router: &str) -> bool {
         self.routers.contains(router)
     }
 
-    /// Whether any is.
+    /// Returns whether no Router drains.
     pub fn is_idle(&self) -> bool {
         self.routers.is_empty()
     }
 
-    /// Says whether a Router is draining now; whether that is news.
+    /// Sets whether a Router is draining; returns whether that is a change.
     pub fn set_router(&mut self, router: &str, drains: bool) -> bool {
         if drains { self.routers.insert(router.to_owned()) } else { self.routers.remove(router) }
     }
 
-    /// A route is on a draining Router; whether that is news.
+    /// Adds a route on a draining Router; returns whether that is a change.
     pub fn add(&mut self, key: &ObjectKey) -> bool {
         !self.holds(key) && self.waiting.insert((0, key.clone()))
     }
 
-    /// A route is on none any more; whether it was.
+    /// Removes a route that is no longer on a draining Router; returns whether it was.
     pub fn remove(&mut self, key: &ObjectKey) -> bool {
         // Nearly always there are none.
         if self.is_empty() {
@@ -83,7 +82,7 @@ impl Drain {
         self.waiting.remove(&(attempts, key.clone())) | self.released.remove(key) | self.stuck.remove(key)
     }
 
-    /// The next route to move, if it is time.
+    /// Returns the next route to move, if it is time.
     pub fn release(&mut self, now: Instant) -> Option<ObjectKey> {
         if self.released.len() >= self.released_max || self.next.is_some_and(|next| next > now) {
             return None;
@@ -96,25 +95,25 @@ impl Drain {
         Some(key)
     }
 
-    /// Whether a route was released and is still where it was.
+    /// Returns whether a route was released and has not moved.
     pub fn is_released(&self, key: &ObjectKey) -> bool {
         self.released.contains(key)
     }
 
-    /// A released route has nowhere to go.
+    /// Marks a released route as without a target.
     pub fn mark_stuck(&mut self, key: &ObjectKey) {
         if self.released.remove(key) {
             self.stuck.insert(key.clone());
         }
     }
 
-    /// Something changed: those that had nowhere to go get another turn.
+    /// Retries the routes without a target after a change.
     pub fn retry(&mut self) {
         let attempts = |key: &ObjectKey| self.attempts.get(key).copied().unwrap_or(0);
         self.waiting.extend(std::mem::take(&mut self.stuck).into_iter().map(|key| (attempts(&key), key)));
     }
 
-    /// A route is another one: if it had nowhere to go, it gets another turn.
+    /// Retries a changed route if it had no target.
     pub fn retry_one(&mut self, key: &ObjectKey) {
         if self.stuck.remove(key) {
             let attempts = self.attempts.get(key).copied().unwrap_or(0);
@@ -122,18 +121,18 @@ impl Drain {
         }
     }
 
-    /// When the next route can be released, if there is one.
+    /// Returns the time at which the next route can be released, if there is one.
     pub fn next_time(&self, now: Instant) -> Option<Instant> {
         let may = !self.waiting.is_empty() && self.released.len() < self.released_max;
         may.then(|| self.next.unwrap_or(now))
     }
 
-    /// How many wait for their turn, being moved included, and how many have nowhere to go.
+    /// Returns the number of routes that wait or are being moved, and of those without a target.
     pub fn depths(&self) -> (usize, usize) {
         (self.waiting.len() + self.released.len(), self.stuck.len())
     }
 
-    /// Whether a route is on a draining Router, as far as is known here.
+    /// Returns whether a route is known to be on a draining Router.
     pub fn holds(&self, key: &ObjectKey) -> bool {
         let is_waiting = || {
             let attempts = self.attempts.get(key).copied().unwrap_or(0);
@@ -170,7 +169,7 @@ mod tests {
         assert_eq!(drain.release(at(100)), Some(key("b")));
         assert_eq!((drain.release(at(1000)), drain.next_time(at(1000))), (None, None), "two are on their way");
         assert!(drain.remove(&key("a")) && !drain.remove(&key("a")));
-        // A pause is caught up on by no more than a tenth of a second.
+        // At most a tenth of a second of a pause is caught up.
         assert_eq!(drain.release(at(1000)), Some(key("c")));
         drain.remove(&key("c"));
         assert_eq!(drain.release(at(1000)), Some(key("d")));

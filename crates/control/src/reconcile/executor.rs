@@ -1,6 +1,6 @@
-//! Carries out what was decided: futures that run beside a loop, each for a key, in bounded time.
+//! Executes actions: futures that run outside a loop, each for a key, with a time limit.
 //!
-//! A future that does not end in time, or panics, ends as an error of its key, so that the loop treats all three alike.
+//! A future that times out, or panics, ends as an error of its key, so that the loop handles all three in the same way.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,7 +18,7 @@ pub struct Executor<K, T> {
 }
 
 impl<K, T: Send + 'static> Executor<K, T> {
-    /// An executor that gives each future `limit` to end.
+    /// Returns an executor with the time limit `limit` for each future.
     pub fn new(limit: Duration) -> Self {
         Executor { limit, tasks: JoinSet::new(), keys: HashMap::new() }
     }
@@ -32,12 +32,12 @@ impl<K, T: Send + 'static> Executor<K, T> {
         self.keys.insert(task.id(), key);
     }
 
-    /// The number of futures in progress.
+    /// Returns the number of futures in progress.
     pub fn len(&self) -> usize {
         self.keys.len()
     }
 
-    /// Whether none is in progress.
+    /// Returns whether no future is in progress.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
@@ -48,7 +48,7 @@ impl<K, T: Send + 'static> Executor<K, T> {
         std::mem::take(&mut self.keys).into_values()
     }
 
-    /// The next future to end; `None`: none is in progress.
+    /// Waits for the next future to end; `None`: none is in progress.
     pub async fn next(&mut self) -> Option<(K, kube::Result<T>)> {
         let (id, result) = match self.tasks.join_next_with_id().await? {
             Ok((id, result)) => (id, result),

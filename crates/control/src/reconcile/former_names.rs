@@ -1,20 +1,20 @@
-//! Former names of bound Routes: when they begin and end; and their aliases, when the platform has another domain than before.
+//! Former names of bound Routes: their begin and end; and their aliases, after a change of the platform's domain.
 //!
-//! A former name whose time is over ends when it was not asked for in the quiet time, or the longest time is over.
+//! A former name whose time is over ends when it had no queries for the idle timeout, or the maximum time is over.
 //!
 //! ```text
-//!  the route leaves         retention, caches      asked  asked
+//!  the route leaves         retention, caches      query  query
 //!  ├────────────────────────────┤────────────────────┤──────┤┄┄┄┄┄┄ idle-timeout ┄┄┄┄┄┄┤ the former name ends
-//!                               until: then it is looked at     until: then it is looked at
+//!                               until: the first check          until: the next check
 //! ```
 //!
-//! When a name was asked last stands in the binding's status, where name servers tell it; nothing there means that nobody
-//! asked. A former name that stays gets a later end, so that everyone who reads `until` reads the earliest moment at which it can
-//! end by what is known now. Name servers tell of a name a quarter of the quiet time after they last did, at the latest, so
-//! whoever asks while a former name waits for its end is known by then.
+//! The binding's status contains the time of each name's last query, as reported by name servers; without an entry, there was
+//! none. A former name that stays gets a later end, so that `until` is always the earliest possible end. Name servers report a
+//! name at most a quarter of the idle timeout after their last report, so all queries while a former name waits for its end are
+//! known at that time.
 //!
-//! [`reconcile`] decides, and is pure; the next look is due when [`BindingInfo::former_name_turn`] says. [`NameWriter`] writes what
-//! was decided. `scheduler::rebind` says what a former name is, and why one may begin later.
+//! [`reconcile`] decides, and is pure; [`BindingInfo::former_name_turn`] returns the time of the next check. [`NameWriter`]
+//! writes the decisions. `scheduler::rebind` defines former names, and explains why one can begin later.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,20 +34,20 @@ use crate::world::{BindingInfo, later};
 use signpost_api::v1alpha1::route::{FormerName, NameKind, Route};
 use signpost_api::v1alpha1::route_binding::{RouteBinding, RouteBindingSpec};
 
-/// Between two bindings whose names are due already when they are first seen: five hundred a second. There may be very many, when
-/// nobody led for long or the domain is another one, and they shall not keep everything else waiting.
+/// The time between two bindings whose names are already due when they are first seen: 500 per second. There can be very many
+/// after a long time without a leader or a change of the domain, and they must not delay other work.
 const OVERDUE_EVERY: Duration = Duration::from_millis(2);
-/// How long after its time a name is looked at, so that the time is over by then.
+/// The delay of a check after the time of a name, so that the time is over.
 const AFTERWARDS: Duration = Duration::from_millis(10);
-/// Longest wait for a date: timers do not count while a machine sleeps.
+/// The longest wait for a date: timers do not advance while a machine sleeps.
 const DATE_LONGEST: Duration = Duration::from_secs(3600);
 
-/// What keeps former names beyond their time.
+/// The reasons for keeping former names beyond their time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FormerNameRetention {
-    /// How long a name must not have been asked for; `None`: that makes no difference.
+    /// The idle timeout: the time without queries; `None`: queries make no difference.
     pub time: Option<Duration>,
-    /// How long after its begin a former name ends, asked for or not.
+    /// The time after its begin at which a former name ends in any case.
     pub maximum: Duration,
 }
 
@@ -57,19 +57,20 @@ impl Default for FormerNameRetention {
     }
 }
 
-/// A binding whose names are to be changed.
+/// The changes of a binding's names.
 #[derive(Debug, PartialEq)]
 pub struct Changed {
-    /// What it is to say.
+    /// The new spec.
     pub spec: RouteBindingSpec,
     /// Whether its alias is another one then.
     pub alias: bool,
-    /// The former names that end though they were asked for lately.
+    /// The former names that end despite recent queries.
     pub ended: Vec<String>,
 }
 
-/// What is to become of a binding's names by `now`, on the platform of this domain: former names whose time is over end if their names
-/// are quiet, and else get a later end; those begin whose time has come; and an alias of another domain becomes one of this.
+/// Returns the due changes of a binding's names at `now`, on the platform of this domain. Former names whose time is over end if
+/// they are idle, and otherwise get a later end. Due former names begin. An alias of another domain is replaced by one of this
+/// domain.
 pub fn reconcile(binding: &RouteBinding, quiet: FormerNameRetention, domain: &str, now: Timestamp) -> Option<Changed> {
     let alias = alias_to_change(binding, domain);
     let uses = binding.status.as_ref().map_or(&[][..], |status| &status.former_names);
@@ -104,20 +105,20 @@ pub fn reconcile(binding: &RouteBinding, quiet: FormerNameRetention, domain: &st
 /// Writes changed names.
 #[derive(Clone)]
 pub struct NameWriter {
-    /// Speaks as the scheduler: none but that may change bindings.
+    /// The scheduler's client: only the scheduler may change bindings.
     pub client: kube::Client,
-    /// Whether that is to our own server.
+    /// Whether the client is connected to Signpost's own server.
     pub server: Arc<ServerKind>,
     /// The platform's domain.
     pub domain: Arc<str>,
-    /// What keeps former names beyond their time.
+    /// The reasons for keeping former names beyond their time.
     pub quiet: FormerNameRetention,
-    /// When the next binding is looked at that is overdue.
+    /// The time at which the next overdue binding is checked.
     pub next_overdue: Instant,
 }
 
 impl NameWriter {
-    /// When the names of a binding that has changed are to be looked at.
+    /// Returns the time at which the names of a changed binding must be checked.
     pub fn time_of(&mut self, binding: &BindingInfo) -> Option<Instant> {
         let (turn, now) = (binding.former_name_turn()?, Instant::now());
         let wait = Duration::try_from(turn.duration_since(Timestamp::now())).unwrap_or_default();
@@ -128,8 +129,8 @@ impl NameWriter {
         Some(now + (wait + AFTERWARDS).min(DATE_LONGEST))
     }
 
-    /// Changes the names of the binding at `key` as they are due by what the API says now, while `term` lasts. The answer names
-    /// what was done.
+    /// Applies the due changes of names to the binding at `key`, by the current state in the API, while `term` lasts. Returns the
+    /// name of the action.
     pub async fn settle(&self, key: &ObjectKey, term: &Term) -> kube::Result<Option<&'static str>> {
         let namespace = key.namespace();
         let bindings: Api<RouteBinding> = Api::namespaced(self.client.clone(), namespace);
@@ -141,7 +142,7 @@ impl NameWriter {
         }
         binding.spec = spec;
         if alias {
-            // It is bound anew, as the Route is at the moment.
+            // The Route is bound again at the moment.
             let routes: Api<Route> = Api::namespaced(self.client.clone(), namespace);
             let Some(route) = routes.get_opt(&key.name).await? else { return Ok(None) };
             binding.spec.route_resource_version = route.metadata.resource_version;
@@ -149,7 +150,7 @@ impl NameWriter {
         fence(&mut binding, term);
         match bindings.replace(&key.name, &PostParams::default(), &binding).await {
             Ok(_) => {}
-            // It is looked at again.
+            // The key is checked again.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return Ok(None),
             Err(error) => {
                 self.server.failed(&error);
@@ -173,7 +174,7 @@ mod tests {
         Timestamp::from_second(second).expect("in range")
     }
 
-    /// A binding whose former name began at 1000 and ends at `until`, asked last at `asked`.
+    /// Returns a binding whose former name began at 1000 and ends at `until`, with a last query at that time.
     fn binding(until: i64, asked: Option<i64>) -> RouteBinding {
         let name = "ns-app.s1.v3.example";
         let uses: Vec<Value> = asked.iter().map(|asked| json!({"name": name, "lastQueriedTime": at(*asked)})).collect();
@@ -198,7 +199,7 @@ mod tests {
             (quiet, 2_000, Some(1_901), 2_000, Some(2_001), false),
             (quiet, 2_000, Some(1_990), 2_050, Some(2_090), false),
             (off, 2_000, Some(1_990), 2_000, None, false),
-            // Told before the former name began, or by a clock that is ahead.
+            // Reported before the former name began, or by a clock that is ahead.
             (quiet, 1_050, Some(999), 1_050, None, false),
             (quiet, 2_000, Some(9_999), 2_000, Some(2_100), false),
             // The longest time is near, and over.
@@ -231,8 +232,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is asked when: a former name that is looked at whenever its time is over ends neither before its first end, nor
-        /// within the quiet time after a question, nor after the longest time; and it does end.
+        /// Any sequence of queries: a former name that is checked whenever its time is over ends neither before its first
+        /// end, nor within the idle timeout after a query, nor after the maximum time; and it does end.
         #[test]
         fn it_ends_in_time(
             first in 0_i64..3_000,

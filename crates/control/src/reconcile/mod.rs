@@ -1,20 +1,20 @@
-//! The reconciler: keeps in order what placing routes leaves behind (claims on names, bindings), and writes the statuses of Routes
-//! and Routers.
+//! The reconciler: cleans up after the placement of routes (claims on names, bindings), and writes the statuses of Routes and
+//! Routers.
 //!
 //! ```text
-//!  World ──changes──► which keys ──┐
+//!  World ──changes──► keys ────────┐
 //!                     (changes)    ├─► WorkQueue ─► plan (pure) ─► Executor ─► API
-//!  Observations ──findings─────────┘       ▲            │ look again at      │
+//!  Observations ──findings─────────┘       ▲            │ check again        │
 //!                                          └────────────┴────────────────────┘ failed: after a backoff
 //! ```
 //!
-//! `state::Planner::plan` says what should be done for a key by what the informers show. Informers may lag behind one another,
-//! and what is done here (a name released, a binding deleted) must not rest on that: so a key is looked at some time after the
-//! change ([`Settings::settle`]), and an action reads the objects again and judges once more. What other parts of the process have
-//! found out is written at once.
+//! `state::Planner::plan` returns the action for a key by the state of the informers. Informers can lag behind one another, and
+//! actions (release a name, delete a binding) must not depend on that. So a key is checked some time after the change
+//! ([`Settings::settle`]), and an action reads the objects again and repeats the decision. Findings of other parts of the process
+//! are written immediately.
 //!
-//! It acts only while this process leads. What is done is safe to repeat, so that an action which fails, or a crash, is mended by
-//! looking again.
+//! The reconciler acts only while this process leads. Actions are safe to repeat, so a failed action, or a crash, is corrected by
+//! the next check.
 
 pub mod queue;
 
@@ -65,36 +65,36 @@ use crate::world::{self, World};
 use signpost_api::v1alpha1::deletion_hold::DeletionHold;
 use signpost_api::v1alpha1::route::{ADMITTED, FORMER_NAME_BLOCKED, PUBLISHED, RESOLVABLE, SCHEDULED};
 
-/// Actions at a time; those of one kind get at most half of them. New Routes are scheduled beside this, which must not wait for
-/// it.
+/// The actions in flight; those of one kind get at most half of them. New Routes are scheduled concurrently, and must not wait
+/// for it.
 const ACTIONS_AT_A_TIME: usize = 32;
-/// Keys looked at in a row before events are taken in again.
+/// The keys checked in a row before events are processed again.
 const LOOKS_IN_A_ROW: usize = 1024;
-/// How long one action may take.
+/// The time limit for one action.
 const ACTION_TIMEOUT: Duration = Duration::from_secs(15);
-/// The longest time until something is looked at again that waits for a date: timers do not count while a machine sleeps.
+/// The longest time until a key that waits for a date is checked again: timers do not advance while a machine sleeps.
 const DATE_LONGEST: Duration = Duration::from_secs(3600);
 
-/// How to keep order.
+/// The settings of the reconciler.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// How long a label that was let go is kept for the same namespace and route name.
+    /// The time for which a released label is reserved for the same namespace and route name.
     pub quarantine: Duration,
-    /// The time for which the host of a deleted Route is kept for a Route of the same namespace and name.
+    /// The time for which the host of a deleted Route is reserved for a Route of the same namespace and name.
     pub host_reservation: Duration,
-    /// How long a host that was let go stays in the ledger for another Route to take it over, before its claim is deleted.
+    /// The time for which a released host stays in the ledger for another Route to take over, before its claim is deleted.
     pub host_grace: Duration,
-    /// Whether hosts are to be verified.
+    /// Whether hosts must be verified.
     pub verify_hosts: bool,
     /// Whether name servers are queried for the names of Routes.
     pub verify_names: bool,
-    /// How long after an event things are looked at, so that the informers of the other kinds have caught up.
+    /// The delay between an event and the check, so that the informers of the other kinds have caught up.
     pub settle: Duration,
-    /// How long after a failed action it is tried again, at first; at most 32 times as long.
+    /// The first wait after a failed action; the longest is 32 times that.
     pub retry: Duration,
-    /// What keeps former names beyond their time.
+    /// The reasons for keeping former names beyond their time.
     pub quiet: FormerNameRetention,
-    /// What the platform's zones are made under, to examine Routers; without it nothing is said of their fields.
+    /// The settings of the platform's zones, to examine Routers; without them, their fields get no conditions.
     pub platform: Option<Arc<compiler::Settings>>,
     /// Name of this process in events.
     pub instance: String,
@@ -118,13 +118,13 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// What objects are read under.
+    /// Returns the settings for reading objects.
     pub fn world(&self) -> world::Settings {
         self.platform.clone().map(world::Settings::of).unwrap_or_default()
     }
 }
 
-/// What the reconciler counts; clones share it.
+/// The reconciler's metrics; clones share them.
 #[derive(Debug, Clone)]
 pub struct Metrics {
     actions: Family<[(&'static str, &'static str); 2], Counter>,
@@ -161,7 +161,7 @@ impl Metrics {
     }
 }
 
-/// What is looked at.
+/// The key of a check.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Key {
     /// A NameClaim.
@@ -170,7 +170,7 @@ pub enum Key {
     Binding(ObjectKey),
     /// The former names of a RouteBinding, and its alias.
     FormerNames(ObjectKey),
-    /// A Route, when what is known of its placement has settled.
+    /// A Route, after the informers have settled.
     Route(ObjectKey),
     /// A Route of which something was found out.
     Findings(ObjectKey),
@@ -204,15 +204,15 @@ pub struct Reconciler {
     planner: Planner,
     queue: WorkQueue<Key>,
     actions: Executor<Key, Done>,
-    /// Which Routes should leave their Routers, if there is a scheduler of which to request that.
+    /// The Routes that should leave their Routers, if there is a scheduler to move them.
     moves: Option<Moves>,
     term: Option<Term>,
     route_states: RouteStateCounts,
 }
 
 impl Reconciler {
-    /// A reconciler that speaks through `client`, whose identity must be allowed to change NameClaims, delete RouteBindings, write
-    /// the status of Routes and Routers, and record Events. It reads the objects of `world`, and what its observations tell.
+    /// Returns a reconciler that uses `client`, whose identity must be allowed to change NameClaims, delete RouteBindings, write
+    /// the status of Routes and Routers, and record Events. It reads the objects and the observations of `world`.
     pub fn new(client: kube::Client, world: &World, settings: Settings, metrics: Metrics) -> Self {
         let (objects, watched) = world.objects();
         let (deletion_holds, deletion_hold_changes) = world.holds.read();
@@ -235,7 +235,7 @@ impl Reconciler {
         }
     }
 
-    /// Requests moves of this scheduler, and changes former names as it.
+    /// Requests moves of this scheduler, and changes former names with its identity.
     #[must_use]
     pub fn with_scheduler(mut self, scheduler: &Scheduler) -> Self {
         let (client, server, domain) = scheduler.platform();
@@ -245,22 +245,22 @@ impl Reconciler {
         self
     }
 
-    /// How many routes each Router has, for `/metrics`.
+    /// Returns the number of routes of each Router, for `/metrics`.
     pub fn router_metrics(&self) -> RouterMetrics {
         RouterMetrics(self.planner.objects.routers.clone())
     }
 
-    /// How many Routes are in each state, for `/metrics`.
+    /// Returns the number of Routes in each state, for `/metrics`.
     pub fn route_states(&self) -> RouteStateCounts {
         self.route_states.clone()
     }
 
-    /// The health of each informer, for metrics and readiness.
+    /// Returns the health of each informer, for metrics and readiness.
     pub fn informers(&self) -> Vec<HealthProbe> {
         self.planner.objects.probes()
     }
 
-    /// Reconciles whenever `leadership` says that this process leads, until `stop`.
+    /// Reconciles while `leadership` shows that this process leads, until `stop`.
     pub async fn run(mut self, mut leadership: watch::Receiver<Leadership>, stop: CancellationToken) {
         let reporter = events::Reporter {
             controller: "signpost.dev/placement",
@@ -268,7 +268,7 @@ impl Reconciler {
             instance: self.settings.instance.clone(),
         };
         let (events, recording) = Events::new(self.writer.client.clone(), reporter, self.metrics.events.clone());
-        // It ends with this loop: an event tells what the status tells.
+        // The recorder ends with this loop: events only repeat the status.
         let mut beside = JoinSet::new();
         beside.spawn(recording);
         let observations = Arc::clone(&self.planner.observations);
@@ -295,11 +295,11 @@ impl Reconciler {
                 () = tokio::task::yield_now(), if more => {}
             }
         }
-        // What is in progress is safe to break off: each action is one write.
+        // Actions in flight can be aborted safely: each is one write.
         self.actions.shutdown().await;
     }
 
-    /// Requests the moves that are due; the answer is when there are more.
+    /// Requests the due moves; returns the time of the next ones.
     fn request_moves(&mut self) -> Option<Instant> {
         let may_act = self.may_act();
         let is_behind = || self.watched.routes.is_behind() || self.watched.bindings.is_behind();
@@ -310,7 +310,7 @@ impl Reconciler {
         self.planner.objects.is_synced() && self.term.as_ref().is_some_and(Term::is_current)
     }
 
-    /// Queues what was found out.
+    /// Queues the findings.
     fn take_findings(&mut self) {
         let now = Instant::now();
         for observed in self.planner.observations.take_changed() {
@@ -322,7 +322,7 @@ impl Reconciler {
         }
     }
 
-    /// Looks at what is due, and starts what is to be done; whether there is more.
+    /// Checks due keys, and starts actions; returns whether there is more to do.
     fn work(&mut self) -> bool {
         let Some(term) = self.term.clone().filter(|_| self.may_act()) else { return false };
         let (now, time) = (Instant::now(), Timestamp::now());
@@ -353,7 +353,7 @@ impl Reconciler {
 
     fn on_done(&mut self, key: Key, result: kube::Result<Done>, events: &Events) {
         self.queue.end(&key);
-        // What was found out of a Route is written as all of its status is.
+        // Findings about a Route are written like the rest of its status.
         let kind = if let Key::Findings(_) = key { "route" } else { *key.owner() };
         let done = match result {
             Ok(done) => done,
@@ -370,12 +370,12 @@ impl Reconciler {
             done.turned.iter().for_each(|statement| self.record(events, route, &done.uid, statement));
         }
         if !matches!(key, Key::Findings(_)) {
-            // Claims have a next step; and whatever the informers showed wrongly, they show rightly by then.
+            // Claims have a next step; and temporary errors of the informers are over at that time.
             self.queue.add(key, Instant::now() + self.settings.settle * 2);
         }
     }
 
-    /// Tells by an Event that a condition has turned, and measures.
+    /// Records an Event for a condition that has turned, and updates metrics.
     fn record(&mut self, events: &Events, key: &ObjectKey, uid: &str, statement: &ConditionUpdate) {
         let ConditionUpdate { kind, reason, message, .. } = statement;
         let is_true = statement.is_true();

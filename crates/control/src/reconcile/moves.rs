@@ -1,9 +1,9 @@
-//! Which bound Routes are to leave their Routers: those whose annotation says so, and those on Routers that are draining, one
-//! after the other (`drain`). The scheduler is requested to find them other Routers.
+//! The selection of bound Routes that must leave their Routers: those with the annotation, and, one after another, those on
+//! draining Routers (`drain`). The scheduler is requested to choose other Routers for them.
 //!
-//! A route that is to move goes the way of one that has no Router, through the same queue, filter and strategy. What it is told
-//! when there is nowhere to go is the condition `MovePending`; it stays where it is meanwhile, and serves. Nothing else moves a
-//! route: not a new Router, not changed selectors, not another strategy.
+//! A route that must move takes the same path as an unbound one, through the same queue, filter, and strategy. Without a target,
+//! it gets the condition `MovePending`, stays on its Router, and is served. Nothing else moves a route: not a new Router, not
+//! changed selectors, not another strategy.
 
 use std::future::pending;
 use std::time::Duration;
@@ -20,15 +20,15 @@ use crate::world::route::Mark;
 use crate::world::router::RouterTarget;
 use crate::world::{BindingInfo, RouteInfo, RouterInfo};
 
-/// Why a bound Route is to leave its Router now, if it is. `router` is the one of that name; `is_released`: its turn to leave that
-/// one has come, which drains.
+/// Returns the reason why a bound Route must leave its Router now, if it must. `router` is the Router of that name;
+/// `is_released`: the Route's turn to leave that draining Router has come.
 pub fn reason(
     route: &RouteInfo,
     binding: &BindingInfo,
     router: Option<&RouterTarget>,
     is_released: bool,
 ) -> Option<MoveReason> {
-    // A Router made again with another zone is another one.
+    // A Router that was re-created with another zone is a different one.
     let is_zone_gone = router.is_some_and(|router| binding.is_zone_gone(router));
     match route.move_to.as_ref() {
         _ if route.deleting || !route.bound => None,
@@ -37,7 +37,7 @@ pub fn reason(
     }
 }
 
-/// Requests moves, and follows what comes of them.
+/// Requests moves, and follows their results.
 pub struct Moves {
     requests: MoveRequests,
     metrics: Metrics,
@@ -61,7 +61,7 @@ impl Moves {
         }
     }
 
-    /// Routers have changed; `is_used` says which have routes.
+    /// Handles changes of Routers; `is_used` returns whether one has routes.
     pub fn on_routers(&mut self, change: &Change<RouterInfo>, is_used: impl Fn(&str) -> bool) {
         let (applied, gone) = match change {
             Change::Applied(applied) => (std::slice::from_ref(applied), Vec::new()),
@@ -75,7 +75,7 @@ impl Moves {
         if !turned.is_empty() {
             self.follow_draining(&turned);
         }
-        // Routes may be asked for on the very Routers that they were on, which are others by now.
+        // Routes may be requested on their own former Routers, which have changed.
         let is_other = |one: &&Applied<RouterInfo>| {
             one.before.as_ref().is_none_or(|before| before.target.dns != one.now.target.dns) && is_used(&one.key.name)
         };
@@ -89,7 +89,7 @@ impl Moves {
         }
     }
 
-    /// These Routers drain from now on, or do not any more.
+    /// Handles Routers that start or stop draining.
     fn follow_draining(&mut self, turned: &[&str]) {
         for router in turned.iter().filter(|router| self.drain.drains(router)) {
             tracing::info!(router, "the Router is draining: its routes are moved to others");
@@ -109,26 +109,26 @@ impl Moves {
         }
     }
 
-    /// A Route is there, or is different.
+    /// Handles a new or changed Route.
     pub fn on_route(&mut self, applied: &Applied<RouteInfo>) {
         let Applied { key, now, before, .. } = applied;
         let wanted = self.reconcile(key, now, now.is_news(before.as_deref()));
         if !wanted && before.as_ref().is_none_or(|before| !now.decides_as(before)) {
-            // It may fit another Router by now, and a request that is taken back may leave it one that drains.
+            // The route may fit another Router now, and a withdrawn request can leave it on a draining one.
             self.drain.retry_one(key);
         }
     }
 
-    /// A Route is gone.
+    /// Handles a deleted Route.
     pub fn on_route_gone(&mut self, key: &ObjectKey) {
-        // Its binding may be held by a finalizer for long: it keeps no other route from leaving.
+        // A finalizer can keep its binding for long: it must not prevent other routes from leaving.
         self.drain.mark_stuck(key);
         if self.requests.holds(key) {
             self.requests.withdraw(key);
         }
     }
 
-    /// A binding is there, or is different.
+    /// Handles a new or changed binding.
     pub fn on_binding(&mut self, applied: &Applied<BindingInfo>) {
         let Applied { key, now, before, .. } = applied;
         if before.as_ref().is_some_and(|before| before.router != now.router || before.route_uid != now.route_uid) {
@@ -142,7 +142,7 @@ impl Moves {
         }
     }
 
-    /// A binding is gone.
+    /// Handles a deleted binding.
     pub fn on_binding_gone(&mut self, key: &ObjectKey) {
         self.drain.remove(key);
         if self.requests.holds(key) {
@@ -150,10 +150,10 @@ impl Moves {
         }
     }
 
-    /// Requests that the Route move, if it is to, and nothing any more if not. The answer is whether it is to move.
+    /// Requests the Route's move, if it must move, and withdraws the request otherwise. Returns whether it must move.
     fn reconcile(&mut self, key: &ObjectKey, route: &RouteInfo, again: bool) -> bool {
         let is_released = self.drain.is_released(key);
-        // Nearly always nobody wants it to.
+        // Nearly always, there is no request.
         let binding = if route.move_to.is_some() || is_released { self.objects.bindings.get(key) } else { None };
         if let Some(binding) = binding.filter(|binding| binding.route_uid == route.uid) {
             let router = self.objects.router(&binding.router);
@@ -164,9 +164,9 @@ impl Moves {
                 return true;
             }
         }
-        // One that is being deleted, or has moved, keeps no other route from leaving.
+        // A route that is being deleted, or has moved, must not prevent others from leaving.
         self.drain.mark_stuck(key);
-        // Also when it came to say that it is to move as the reason for it went.
+        // Also if the condition was written at the moment when the reason for the move ended.
         let says_so = || route.bound && route.conditions.moving.is_some_and(Mark::is_true);
         if self.requests.holds(key) || says_so() && !self.drain.holds(key) && self.objects.is_synced() {
             self.requests.withdraw(key);
@@ -174,7 +174,8 @@ impl Moves {
         false
     }
 
-    /// Takes in what the scheduler has answered, and, if it may act, requests what is due. The answer is when there is more to do.
+    /// Processes the scheduler's answers, and, if it may act, makes the due requests. Returns the time at which there is more to
+    /// do.
     pub fn step(&mut self, may_act: bool, is_behind: impl FnOnce() -> bool) -> Option<Instant> {
         let answers = self.requests.take_answers();
         answers.stuck.iter().for_each(|key| self.drain.mark_stuck(key));
@@ -198,9 +199,9 @@ impl Moves {
         may_act.then(|| self.drain.next_time(now).map_or(self.next_search, |next| next.min(self.next_search)))
     }
 
-    /// Looks for routes that are to move, and of which nothing is requested. There should be none.
+    /// Searches for routes that must move, but have no request. There should be none.
     fn search_missed(&mut self, is_behind: bool) {
-        // One that is about to be told of is not missed.
+        // A Route that is about to arrive is not missed.
         let missed = u64::from(!is_behind);
         for (key, route) in self.objects.routes.all() {
             let was_known = self.requests.holds(&key);
@@ -221,7 +222,7 @@ impl Moves {
         }
     }
 
-    /// Waits for answers of the scheduler; for ever if there is none.
+    /// Waits for answers of the scheduler; indefinitely if there is none.
     pub async fn answered(moves: Option<&Self>) {
         match moves {
             Some(moves) => moves.requests.answered().await,

@@ -1,15 +1,16 @@
-//! The work queue: what is to be done, when, and whose turn it is where many wait for few places and some hold theirs for long
-//! (a Router whose addresses do not answer, a namespace whose hosts' name servers are slow).
+//! The work queue: the due times of items, and a fair allocation of the permits when many items wait and some hold permits for
+//! long (a Router with unresponsive addresses, a namespace whose hosts' name servers are slow).
 //!
-//! An item waits once, at one time. While it is in progress it can be added again: it then waits when that ends. A failed item
-//! comes back after an exponential backoff with jitter, which its next success ends.
+//! An item waits once, for one due time. While it is in progress, it can be added again, and then waits when that ends. A failed item
+//! returns after an exponential backoff with jitter, which its next success resets.
 //!
-//! A place goes to the owner who holds the fewest, and of the others to who has been due longest. An owner may take one more
-//! only while it holds fewer than are free: alone it can hold half of the places, two can hold a third each, and so on. So
-//! whoever holds places for long keeps only its own waiting, and a place is free at once for an owner who comes, however few
-//! the others are. Only as many owners as there are places, all of them slow, hold them all, one each.
+//! A permit goes to the owner with the fewest permits, and among equals to the owner that has been due longest. An owner can take
+//! another permit only while it holds fewer than are free: alone it can hold half of the permits, two owners can hold a third
+//! each, and so on. So an owner that holds permits for long delays only its own items, and a new owner gets a permit immediately,
+//! for any number of others. Only if there are as many owners as permits, and all of them are slow, all permits are taken, one
+//! each.
 //!
-//! Pure: time and chance come from the caller.
+//! Pure: time and randomness are arguments.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Debug;
@@ -22,29 +23,29 @@ use crate::client::backoff::delay;
 
 /// Something that waits in a queue.
 pub trait Item: Clone + Debug + Eq + Ord + Hash {
-    /// Whose places it takes.
+    /// The owner whose permits the item uses.
     type Owner: Clone + Debug + Default + Eq + Ord + Hash;
 
-    /// Whose it is.
+    /// Returns the item's owner.
     fn owner(&self) -> &Self::Owner;
 }
 
-/// What waits, when each is due, and how many places each owner holds.
+/// The waiting items, their due times, and the permits of each owner.
 #[derive(Debug)]
 pub struct WorkQueue<T: Item> {
     places: usize,
-    /// What holds a place, and when it waits again after that, if it does.
+    /// The items that hold a permit, each with the time at which it waits again after that, if it does.
     in_progress: HashMap<T, Option<Instant>>,
     owners: HashMap<T::Owner, OwnerState<T>>,
     times: HashMap<T, Instant>,
-    /// Owners for whom something waits, by how many places they hold and when the first of theirs is due.
+    /// The owners with waiting items, by the number of their permits and the due time of their first item.
     line: BTreeMap<usize, BTreeSet<(Instant, T::Owner)>>,
-    /// How often in a row an item has failed.
+    /// The number of failures of an item in a row.
     failures: HashMap<T, u32>,
     retry: [Duration; 2],
 }
 
-/// What is one owner's.
+/// The state of one owner.
 #[derive(Debug)]
 struct OwnerState<T> {
     due: BTreeSet<(Instant, T)>,
@@ -52,14 +53,15 @@ struct OwnerState<T> {
 }
 
 impl<T: Item> WorkQueue<T> {
-    /// An empty queue with so many places, at least one. The backoff begins with the first of `retry` and ends with the other.
+    /// Returns an empty queue with this number of permits, at least one. The backoff begins with the first of `retry` and ends
+    /// with the other.
     pub fn new(places: usize, retry: [Duration; 2]) -> Self {
         let (owners, times, line) = (HashMap::new(), HashMap::new(), BTreeMap::new());
         let (in_progress, failures) = (HashMap::new(), HashMap::new());
         WorkQueue { places: places.max(1), in_progress, owners, times, line, failures, retry }
     }
 
-    /// The item is due at this time at the latest.
+    /// Adds the item, due at this time at the latest.
     pub fn add(&mut self, it: T, at: Instant) {
         let before = self.in_progress.get(&it).map_or_else(|| self.times.get(&it).copied(), |again| *again);
         if before.is_none_or(|before| at < before) {
@@ -67,7 +69,7 @@ impl<T: Item> WorkQueue<T> {
         }
     }
 
-    /// The item is due at this time, and at no other.
+    /// Sets the item's only due time.
     pub fn plan(&mut self, it: T, at: Instant) {
         if let Some(again) = self.in_progress.get_mut(&it) {
             *again = Some(at);
@@ -79,7 +81,7 @@ impl<T: Item> WorkQueue<T> {
         self.change(&owner, |share| share.due.insert((at, it)));
     }
 
-    /// The item waits no more, and has not failed. The place that it holds, if it does, is given back by [`Self::end`] alone.
+    /// Removes a waiting item and its failures. Only [`Self::end`] returns the permit that it holds, if it does.
     pub fn forget(&mut self, it: &T) {
         self.failures.remove(it);
         match self.in_progress.get_mut(it) {
@@ -94,17 +96,17 @@ impl<T: Item> WorkQueue<T> {
         }
     }
 
-    /// Whether the item waits, now or after what is in progress.
+    /// Returns whether the item waits, now or after its current action.
     pub fn has(&self, it: &T) -> bool {
         self.times.contains_key(it) || self.in_progress.get(it).is_some_and(Option::is_some)
     }
 
-    /// How many items wait.
+    /// Returns the number of waiting items.
     pub fn depth(&self) -> usize {
         self.times.len()
     }
 
-    /// The next item that is due. It holds a place until [`Self::end`].
+    /// Takes the next due item. It holds a permit until [`Self::end`].
     pub fn begin(&mut self, now: Instant) -> Option<T> {
         let (_, owner) = self.firsts().find(|(at, _)| *at <= now)?;
         let owner = owner.clone();
@@ -114,14 +116,14 @@ impl<T: Item> WorkQueue<T> {
         })?;
         self.times.remove(&it);
         if self.times.is_empty() {
-            // After a storm of them the room is given back.
+            // After a burst of items, the memory is freed.
             self.times = HashMap::new();
         }
         self.in_progress.insert(it.clone(), None);
         Some(it)
     }
 
-    /// The item gives its place back.
+    /// Returns the item's permit.
     pub fn end(&mut self, it: &T) {
         let Some(again) = self.in_progress.remove(it) else { return };
         self.change(it.owner(), |share| share.held -= 1);
@@ -130,12 +132,12 @@ impl<T: Item> WorkQueue<T> {
         }
     }
 
-    /// The item has succeeded: its next failure is the first.
+    /// Records the item's success: its next failure counts as the first.
     pub fn succeeded(&mut self, it: &T) {
         self.failures.remove(it);
     }
 
-    /// The item has failed, and waits for as long as its failures in a row tell; `random` is a number of chance.
+    /// Requeues a failed item after a wait that depends on its failures in a row; `random` is a random number.
     pub fn failed(&mut self, it: &T, now: Instant, random: u64) {
         let failures = self.failures.entry(it.clone()).or_default();
         let wait = delay(self.retry[0], self.retry[1], *failures, random);
@@ -143,18 +145,18 @@ impl<T: Item> WorkQueue<T> {
         self.plan(it.clone(), now + wait);
     }
 
-    /// When one can begin next; `None`: not before a place is given back, or something is planned.
+    /// Returns the time at which the next item can begin; `None`: not before a permit is returned, or an item is added.
     pub fn next_at(&self) -> Option<Instant> {
         self.firsts().map(|(at, _)| *at).min()
     }
 
-    /// Of owners who may have one more place, by how many they hold, the one who has been due longest.
+    /// Returns the longest due owner for each number of held permits, among owners that may take one more.
     fn firsts(&self) -> impl Iterator<Item = &(Instant, T::Owner)> {
         let free = self.places.saturating_sub(self.in_progress.len());
         self.line.range(..free).filter_map(|(_, owners)| owners.first())
     }
 
-    /// Changes what is an owner's, and the owner's place in the line with it.
+    /// Changes an owner's state, and the owner's position in the order.
     fn change<R>(&mut self, owner: &T::Owner, change: impl FnOnce(&mut OwnerState<T>) -> R) -> R {
         let share = self.owners.entry(owner.clone()).or_insert_with(|| OwnerState { due: BTreeSet::new(), held: 0 });
         let stands = |share: &OwnerState<T>| share.due.first().map(|(at, _)| (share.held, *at));
@@ -199,8 +201,8 @@ mod tests {
         std::iter::from_fn(|| queue.begin(now)).collect()
     }
 
-    /// How many places each of `slow` owners gets of sixteen, with more to do than there are places; and that another one gets
-    /// its place at once, and gives and takes it as often as it likes.
+    /// The permits, of sixteen, for each of `slow` owners with more work than permits. Another owner gets its permit immediately,
+    /// and can return and take it any number of times.
     #[test]
     fn who_is_slow_keeps_only_its_own_waiting() {
         const SLOW: [&str; 5] = ["slow1", "slow2", "slow3", "slow4", "slow5"];

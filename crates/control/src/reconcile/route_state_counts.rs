@@ -1,5 +1,4 @@
-//! How many Routes there are, by where they stand, as metrics: counted as the informer of Routes changes, so that a scrape
-//! costs the same whatever their number.
+//! The number of Routes by state, as metrics: counted from the changes of the informer, so that a scrape has a fixed cost.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -15,9 +14,9 @@ use crate::client::reflector::ObjectKey;
 use crate::world::RouteInfo;
 use signpost_api::route_state::RouteState;
 
-/// Reasons that are told apart. The scheduler has a handful; whatever else may stand in a condition is `other`.
+/// The most distinct reasons. The scheduler has a handful; any other text in a condition is `other`.
 const REASONS_MAX: usize = 32;
-/// The reason of a Route of which nothing was said yet.
+/// The reason of a Route without conditions.
 const NOT_LOOKED_AT: &str = "Pending";
 
 /// Counts of Routes; clones share them.
@@ -29,17 +28,17 @@ struct Counts {
     route_states: [i64; RouteState::ALL.len()],
     /// Routes of each namespace that has any.
     namespaces: HashMap<Box<str>, i64>,
-    /// Routes without a Router, by the reason of their condition. A reason that was there once stays, with zero.
+    /// The Routes without a Router, by the reason of their condition. A reason that occurred once stays, with zero.
     waiting: BTreeMap<Box<str>, i64>,
 }
 
 impl RouteStateCounts {
-    /// A Route is there that was not, or is as it was not before.
+    /// Adds a Route that is new or has changed.
     pub fn add(&self, key: &ObjectKey, route: &RouteInfo) {
         self.counts().count(key, route, 1);
     }
 
-    /// A Route that was added is gone, or is not as it was any more.
+    /// Removes a Route that was added, because it was deleted or has changed.
     pub fn remove(&self, key: &ObjectKey, route: &RouteInfo) {
         self.counts().count(key, route, -1);
     }

@@ -1,4 +1,4 @@
-//! How many routes each Router has, as a metric: what the Routers' own status says, read when it is asked for.
+//! The number of routes of each Router as a metric, from the Routers' own statuses, read at each scrape.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use crate::client::reflector::Store;
 use crate::world::RouterInfo;
 
-/// How many Routers are told of, the first by name: what is exported must not grow with the platform without bound.
+/// The most Routers in the metric, the first by name: the size of the output must be bounded.
 const ROUTERS_MAX: usize = 2_000;
 
 /// Reads an informer of the Routers.

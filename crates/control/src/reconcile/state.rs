@@ -1,4 +1,4 @@
-//! What the reconciler knows, and what should be done by that. Pure but for the stores that it reads.
+//! The state of the reconciler, and the resulting actions. Pure except for the stores that it reads.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
@@ -25,12 +25,12 @@ use signpost_api::v1alpha1::deletion_hold::DeletionHold;
 use signpost_api::v1alpha1::name_claim::ClaimKind;
 use signpost_api::v1alpha1::router::{Instance, InstanceState};
 
-/// How often a Route that has moved is looked at until instances serve it.
+/// The interval of checks of a moved Route until instances serve it.
 const INSTANCES_INTERVAL: Duration = Duration::from_millis(100);
-/// How long instances are waited for; then its names lead to the Router nevertheless, since the one that it has left may be shut down.
+/// The longest wait for instances; then the names point to the Router anyway, because the former one may be shut down.
 const INSTANCES_LONGEST: Duration = Duration::from_secs(60);
 
-/// The objects as the informers show them, what was found out, and what both are indexed by.
+/// The objects of the informers, the findings, and the index of both.
 pub(super) struct Planner {
     pub objects: Objects,
     pub deletion_holds: Store<DeletionHold>,
@@ -41,13 +41,13 @@ pub(super) struct Planner {
 
 pub(super) type FormerNameKey = (Arc<str>, Arc<str>, Timestamp, ObjectKey);
 
-/// Which objects belong together. Kept up to date with the changes that the reconciler takes in.
+/// The relations between objects, updated with the changes that the reconciler handles.
 #[derive(Default)]
 pub(super) struct Index {
-    /// The claims that a Route holds or held last, behind the hash of its namespace and name: there may be 100,000. A claim
-    /// of another Route with that hash is looked at for nothing.
+    /// The claims that a Route holds or held last, by the hash of its namespace and name, because there can be 100,000. A claim
+    /// of another Route with the same hash is checked in vain.
     pub claims_of: BTreeSet<(u64, Box<str>)>,
-    /// How many routes are bound to each Router.
+    /// The number of routes of each Router.
     pub counts: HashMap<Arc<str>, u32>,
     /// The former names of Routes: their Router, zone and end, and the Route.
     pub former_names: BTreeSet<FormerNameKey>,
@@ -55,18 +55,18 @@ pub(super) struct Index {
     pub without_host: BTreeMap<ObjectKey, String>,
     /// The Routes that are being deleted.
     pub deleting: HashSet<ObjectKey>,
-    /// How many RouteBindings deletion holds keep.
+    /// The number of RouteBindings that deletion holds keep.
     pub held: u32,
-    /// When Routes without a Router were seen first, by the hash of where they are: it is for a metric, and of thousands that
-    /// come at a time no text is kept for that.
+    /// The time at which each Route without a Router was first seen, by the hash of its key: the times serve a metric, and
+    /// thousands can arrive at a time, so their texts are not stored.
     pub appeared: HashMap<u64, Instant>,
 }
 
-/// What should be done for a key.
+/// The action for a key.
 pub(super) enum Plan {
     /// Nothing.
     Done,
-    /// Nothing before so long.
+    /// Check again, not before this time.
     LookAgain(Duration),
     /// This.
     Act(Box<Action>),
@@ -78,7 +78,7 @@ impl Plan {
     }
 }
 
-/// What is done for a key: each is one write, and safe to repeat.
+/// The actions: each is one write, and safe to repeat.
 pub(super) enum Action {
     /// Takes the next step of a claim.
     SettleClaim(String),
@@ -88,14 +88,14 @@ pub(super) enum Action {
     SettleNames(ObjectKey),
     /// Deletes a binding that has no Route.
     ClearBinding(ObjectKey),
-    /// Changes the status of a Route. The version is what it was seen with, if it said nothing of its names.
+    /// Changes the status of a Route. `fresh` is the version that was seen, if the status had no conditions about its names.
     WriteRoute { key: ObjectKey, change: Change, fresh: Option<Box<str>> },
-    /// Brings the status of a Router up to date.
+    /// Updates the status of a Router.
     WriteRouter { name: String, load: Load, findings: RouterFindings },
 }
 
 impl Planner {
-    /// What should be done for a key, by what is known at `now`.
+    /// Returns the action for a key, by the state at `now`.
     pub fn plan(&self, key: &Key, settings: &Settings, now: Timestamp) -> Plan {
         match key {
             Key::Claim(name) => self.plan_claim(name, settings, now),
@@ -123,8 +123,8 @@ impl Planner {
         }
     }
 
-    /// Whether the names of a Route that has moved are still to lead to where it was, since the instances of its Router do not all serve
-    /// it yet.
+    /// Returns whether the names of a moved Route must still point to its former name, because the instances of its Router do not
+    /// all serve it yet.
     fn waits_for_instances(&self, key: &ObjectKey, now: Timestamp) -> bool {
         let Some(binding) = self.objects.bindings.get(key) else { return false };
         let last_left = binding.former_names.iter().find(|former_name| former_name.from.is_some());
@@ -158,7 +158,7 @@ impl Planner {
     fn plan_route(&self, key: &ObjectKey, has_settled: bool, settings: &Settings, now: Timestamp) -> Plan {
         let findings = self.observations.route(key);
         let Some((route, version)) = self.objects.routes.get_versioned(key) else {
-            // It is gone, and what was found out with it.
+            // The Route was deleted, and its findings are obsolete.
             self.observations.settle_route(key, &findings);
             return Plan::Done;
         };
@@ -178,7 +178,7 @@ impl Planner {
             blocking: &blocking,
             lost: &lost,
         });
-        // The Router that the Route names: a watch of RouteBindings may lag behind. What is said of one that is unknown stays.
+        // The Router in the Route's status: a watch of RouteBindings can lag. The conditions of an unknown one stay.
         let reported = route.router.as_deref().and_then(|name| self.objects.router(name));
         let says_programmed = route.conditions.names.programmed.is_some();
         let instances = reported.map_or(says_programmed, |router| router.target.active.has_instances);
@@ -195,7 +195,7 @@ impl Planner {
         }
     }
 
-    /// The Routers that have records where the former names of a Route were, and the zones of former names that no Router has.
+    /// Returns the Routers that have records at the former names of a Route, and the zones of former names that no Router has.
     fn blocked(&self, binding: &BindingInfo) -> (Vec<String>, Vec<String>) {
         let blocks =
             |router: &str| self.objects.router(router).is_some_and(|router| router.has_records_at(&binding.label));
@@ -204,15 +204,15 @@ impl Planner {
         (blocking.collect(), lost.iter().map(|former| former.zone.to_string()).collect())
     }
 
-    /// Whether no Router has the zone of a former name any more.
+    /// Returns whether no Router has the zone of a former name any longer.
     fn is_lost(&self, former_name: &FormerNameInfo) -> bool {
         let router = self.objects.router(&former_name.router);
-        // Nearly always it is still there. If not, another one may have its zone.
+        // Nearly always, the Router still exists. If not, another one may have its zone.
         router.is_none_or(|router| router.has_other_zone(&former_name.zone))
             && !self.objects.routers.all().iter().any(|(_, router)| router.has_zone(&former_name.zone))
     }
 
-    /// How a bound Route stands to its host.
+    /// Returns the state of a bound Route's host.
     fn hold(
         &self,
         key: &ObjectKey,
@@ -231,7 +231,7 @@ impl Planner {
         let holder = claim.filter(|claim| is_kept(claim)).map(|claim| claim.holder_key());
         let is_ours = |holder: &ObjectKey| holder.namespace == key.namespace;
         match holder {
-            // Another uid of the same name is written down when its claim is looked at.
+            // Another uid of the same name is stored when its claim is checked.
             Some(holder) if holder == *key => Hold::Held,
             Some(holder) if is_ours(&holder) => {
                 Hold::Taken(format!("{host} is held by the route {} by now", holder.name))
@@ -244,7 +244,8 @@ impl Planner {
         }
     }
 
-    /// Whether a Route of another namespace holds a host that overlaps with this one. Asked of the few that have lost theirs.
+    /// Returns whether a Route of another namespace holds a host that overlaps this one. Used only for the few Routes that have
+    /// lost theirs.
     fn has_overlap(&self, key: &ObjectKey, host: &str, now: Timestamp) -> bool {
         let is_in_the_way = |claim: &ClaimInfo| {
             claim.kind == ClaimKind::Host
@@ -266,7 +267,7 @@ impl Planner {
             self.observations.forget_router(name);
             return Plan::Done;
         };
-        // Drained may be what somebody waits for to delete it.
+        // A user may wait for `Drained` to delete the Router.
         if router.is_draining() && !self.knows_deletion_holds() {
             return Plan::LookAgain(Duration::ZERO);
         }
@@ -277,7 +278,7 @@ impl Planner {
         }
     }
 
-    /// What is on a Router.
+    /// Returns the load of a Router.
     fn load(&self, router: &str) -> Load {
         let view = self.objects.router(router);
         let is_of_zone = |zone: &str| !view.as_ref().is_some_and(|view| view.has_other_zone(zone));
@@ -293,13 +294,13 @@ impl Planner {
         }
     }
 
-    /// Whether the DeletionHolds were listed. The kind may be missing in a cluster with older definitions: then there are none.
+    /// Returns whether the DeletionHolds were listed. A cluster with older definitions can lack the kind: then there are none.
     fn knows_deletion_holds(&self) -> bool {
         let health = self.deletion_holds.health();
         health.synced || health.error.is_some()
     }
 
-    /// How many of the routes on a Router that is draining are being deleted.
+    /// Returns the number of routes on a draining Router that are being deleted.
     fn deleting_on(&self, router: &str) -> u32 {
         // Nearly always there are none.
         if self.index.deleting.is_empty() || !self.objects.router(router).is_some_and(|one| one.is_draining()) {
@@ -310,7 +311,7 @@ impl Planner {
         u32::try_from(self.index.deleting.iter().filter(is_there).count()).unwrap_or(u32::MAX)
     }
 
-    /// Whether there are routes on a Router whose names in its zone lead elsewhere.
+    /// Returns whether there are routes on a Router whose names in its zone have other targets.
     fn is_name_taken(&self, router: &str) -> bool {
         let Some(view) = self.objects.router(router) else { return false };
         view.taken().any(|(label, _)| {
@@ -320,7 +321,7 @@ impl Planner {
         })
     }
 
-    /// Whether former names of routes are records of a Router.
+    /// Returns whether a Router has records at former names of routes.
     fn is_former_name_blocked(&self, router: &str) -> bool {
         let Some(view) = self.objects.router(router).filter(|view| view.record_labels().is_some()) else {
             return false;
@@ -332,25 +333,25 @@ impl Planner {
 }
 
 impl Index {
-    /// The claims that the Route of this key holds; rarely one of another's, of the same hash.
+    /// Returns the claims that the Route of this key holds, and rarely one of another Route with the same hash.
     pub fn claims_of(&self, key: &ObjectKey) -> Vec<String> {
         let hash = hash_of(key);
         let claims = self.claims_of.range((hash, Box::default())..).take_while(|(of, _)| *of == hash);
         claims.map(|(_, name)| name.to_string()).collect()
     }
 
-    /// The former names on a Router.
+    /// Returns the former names on a Router.
     pub fn former_names_on(&self, router: &str) -> impl Iterator<Item = &FormerNameKey> + use<'_> {
         let router: Arc<str> = router.into();
         let from = (Arc::clone(&router), "".into(), Timestamp::MIN, ObjectKey::cluster(""));
         self.former_names.range(from..).take_while(move |(on, ..)| *on == router)
     }
 
-    /// When the Route at `key` was seen first; this is told once.
+    /// Returns the time at which the Route at `key` was first seen, once.
     pub fn take_appeared(&mut self, key: &ObjectKey) -> Option<Instant> {
         let at = self.appeared.remove(&hash_of(key));
         if self.appeared.is_empty() {
-            // After a storm of them the room is given back.
+            // After a burst of Routes, the memory is freed.
             self.appeared = HashMap::new();
         }
         at

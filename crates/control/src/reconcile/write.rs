@@ -1,7 +1,8 @@
-//! Carries out what the reconciler has planned. Each action reads the objects that it must not be wrong about, and judges again.
+//! Execution of the reconciler's actions. Each one reads again the objects that the decision depends on, and repeats the
+//! decision.
 //!
-//! A new Route whose names were verified is the exception: it gets its conditions by one patch that appends them, and holds only
-//! if the Route still is as it was seen. That is one request and no reading before.
+//! The exception is a new Route whose names were verified: one patch appends its conditions, and applies only if the Route is
+//! unchanged. That is one request without a previous read.
 
 use std::sync::Arc;
 
@@ -29,16 +30,16 @@ use signpost_api::v1alpha1::route::{NameKind, ROUTER_GONE, Route};
 use signpost_api::v1alpha1::route_binding::RouteBinding;
 use signpost_api::v1alpha1::router::Router;
 
-/// What came of an action.
+/// The result of an action.
 #[derive(Debug, Default)]
 pub(super) struct Done {
-    /// What was done, as a metric's label; `None`: nothing was left to do.
+    /// The action as a metric label; `None`: nothing was left to do.
     pub action: Option<&'static str>,
     /// The uid of the Route that was written.
     pub uid: String,
-    /// What of its conditions came to be true or false by that, or was said first.
+    /// The conditions that turned true or false, or are new.
     pub turned: Vec<ConditionUpdate>,
-    /// The findings that are written now, or are about what is not any more.
+    /// The findings that were written, or are obsolete.
     pub findings: RouteFindings,
 }
 
@@ -48,14 +49,14 @@ impl Done {
     }
 }
 
-/// Carries out actions; clones share what was told by events.
+/// Executes actions; clones share the record of events.
 #[derive(Clone)]
 pub(super) struct Writer {
     pub client: kube::Client,
     settings: Settings,
     world: world::Settings,
     events: Arc<Recorder>,
-    /// Changes former names, if there is a scheduler as which to do that.
+    /// The writer of former names, if there is a scheduler whose identity it uses.
     pub names: Option<NameWriter>,
 }
 
@@ -116,23 +117,23 @@ impl Writer {
         Ok(done(written))
     }
 
-    /// Writes to the Route at `key` what its binding says, where the server has not.
+    /// Writes the contents of its binding to the Route at `key`, if the server has not.
     async fn assign(&self, routes: &Api<Route>, key: &ObjectKey) -> kube::Result<Option<&'static str>> {
         let bindings: Api<RouteBinding> = Api::namespaced(self.client.clone(), key.namespace());
-        // The Route is read first: a binding that changes after that changes the Route, too, or is seen to change.
+        // The Route is read first: a later change of the binding also changes the Route, or is noticed.
         let Some(route) = routes.get_opt(&key.name).await? else { return Ok(None) };
         let Some(binding) = bindings.get_opt(&key.name).await? else { return Ok(None) };
         let Some(status) = assigned(&route, &binding.spec, Timestamp::now()) else { return Ok(None) };
         let patch = json!({"metadata": {"resourceVersion": route.metadata.resource_version}, "status": status});
         match routes.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await {
             Ok(_) => Ok(Some("assigned")),
-            // It is looked at again.
+            // The key is checked again.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// An informer of Routers that lags must not make anybody believe that one is gone.
+    /// Returns whether a Router was deleted according to the API, because the informer can lag.
     async fn is_router_gone(&self, key: &ObjectKey) -> kube::Result<bool> {
         let bindings: Api<RouteBinding> = Api::namespaced(self.client.clone(), key.namespace());
         let routers: Api<Router> = Api::all(self.client.clone());
@@ -142,7 +143,7 @@ impl Writer {
         Ok(router.is_none_or(|router| !router.spec.dns.as_deref().is_none_or(is_same)))
     }
 
-    /// Appends what was found out of the names of a Route that says nothing of them, if it has not changed; `None`: it has, or
+    /// Appends the findings about the names of a Route without such conditions, if it is unchanged; `None`: it has changed, or
     /// there is more to write.
     async fn append(
         &self,
@@ -155,8 +156,8 @@ impl Writer {
             && change.withdrawn.is_empty()
             && change.findings.iter().flatten().count() == 1;
         let Some(finding) = of_names.filter(|finding| is_alone && finding.uid == change.uid) else { return Ok(None) };
-        // The Route may have moved, which takes its conditions away, before its binding was seen to have: what is known then is
-        // of its former name. The system name stands first; where it does not, the other way is taken.
+        // The Route may have moved, which removes its conditions, before its binding was seen to have moved: then the findings
+        // are about its former name. The system name is first; otherwise, the normal path is taken.
         let About::Name(NameKind::System, system_name) = &finding.about else { return Ok(None) };
         // A JSON patch (RFC 6902).
         let mut operations = vec![
@@ -174,7 +175,7 @@ impl Writer {
         let body = serde_json::to_vec(&operations).map_err(kube::Error::SerdeError)?;
         match patch_status::<Route>(&self.client, key.namespace.as_deref(), &key.name, body).await {
             Ok(()) => Ok(Some(finding.statements.clone())),
-            // It is gone, has changed, or has no conditions yet.
+            // The Route was deleted, has changed, or has no conditions yet.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409 | 422) => Ok(None),
             Err(error) => Err(error),
         }
@@ -210,11 +211,11 @@ impl Writer {
         Ok(Some("status_written"))
     }
 
-    /// Deletes the binding at `key`, if it has no Route by what the API says now.
+    /// Deletes the binding at `key`, if it has no Route according to the API.
     async fn clear_binding(&self, key: &ObjectKey) -> kube::Result<Option<&'static str>> {
         let bindings: Api<RouteBinding> = Api::namespaced(self.client.clone(), key.namespace());
         let routes: Api<Route> = Api::namespaced(self.client.clone(), key.namespace());
-        // In this order: were the Route made anew and bound in between, the binding's uid would be another one.
+        // In this order: if the Route were re-created and bound in between, the binding's uid would be different.
         let Some(binding) = bindings.get_opt(&key.name).await? else { return Ok(None) };
         let route = routes.get_opt(&key.name).await?.map(|route| RouteInfo::new(&route));
         let view = BindingInfo::new(&binding);

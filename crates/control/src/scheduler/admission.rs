@@ -1,8 +1,8 @@
-//! Whether a Route may have its custom host.
+//! The admission of a Route's custom host.
 //!
-//! A Route is refused because of an overlapping host of another namespace ([`super::hosts`]), a missing proof, a Route that is
-//! about to claim the very host, or one that holds it. It waits for just that; its wait in the queue is only the guard against a
-//! change that was missed.
+//! A Route is not admitted because of an overlapping host of another namespace ([`super::hosts`]), missing ownership
+//! verification, a Route that is about to claim the same host, or a Route that holds it. It waits for exactly that change; its
+//! backoff in the queue is only a safeguard against a missed change.
 
 use jiff::Timestamp;
 
@@ -30,9 +30,9 @@ impl Scheduler {
         Some(conflict.refusal)
     }
 
-    /// Ends what a Route, as it was, wanted of a host: it was deleted, or wants another one.
+    /// Ends the host requests of a Route in this earlier state: it was deleted, or has another host now.
     pub(super) fn leave_host(&mut self, key: &ObjectKey, route: &RouteInfo) {
-        // The end of an attempt in flight gives up what it has reserved.
+        // The end of an attempt in flight gives up its reservation.
         if !self.queue.is_in_flight(key) {
             self.hosts.give_up(key, route.host.as_deref());
         }

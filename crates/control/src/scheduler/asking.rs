@@ -1,17 +1,17 @@
-//! Placing routes by the webhook: asking beside the loop, and judging in the loop what was answered.
+//! Placement by the webhook: calls run outside the loop, and the loop checks the answers.
 //!
 //! ```text
-//!   place ─► consult ──rests──────────────────────────────────────────────┐
+//!   place ─► consult ──circuit open───────────────────────────────────────┐
 //!               │                                                         ▼
-//!               └─► ask ─ ─ ─(beside)─ ─ ─► on_answered ──no answer──► fallback strategy
+//!               └─► call ─ ─ (outside) ─ ► on_answered ──no answer───► fallback strategy
 //!                    ▲                           │                        │
-//!                    └──does not fit any more────┤                        ▼
+//!                    └──no longer fits───────────┤                        ▼
 //!                                                └──fits────────────► carry_out
 //! ```
 //!
-//! While a route is asked about nothing is assumed of it but that it will have its custom host: the order in which routes were
-//! looked at decides who gets one, not that of the answers. Its binding is assumed when the answer has been found to fit, by
-//! the snapshot of that moment, so that no Router and no namespace ever gets more than it may have.
+//! While a call about a Route is in flight, the scheduler assumes only that the Route gets its custom host: the order of
+//! scheduling decides which Route gets a host, not that of the answers. The binding is assumed when the answer fits the snapshot
+//! of that moment, so that no Router and no namespace ever exceeds its limit.
 
 use std::io;
 use std::sync::Arc;
@@ -32,11 +32,11 @@ use crate::client::reflector::ObjectKey;
 use crate::world::RouteInfo;
 use signpost_api::v1alpha1::route::Route;
 
-/// How often a route is asked about in a row, when the Router named cannot take it any more by the time of the answer.
+/// The most calls in a row about a Route, if the chosen Router can no longer take it when the answer arrives.
 const TIMES_MAX: u32 = 4;
-/// How long reading the Route may take.
+/// The time limit for reading the Route.
 const READ_TIMEOUT: Duration = Duration::from_secs(15);
-/// Longest name of a Router that is repeated in an explanation; the API allows no longer ones.
+/// The longest name of a Router that is repeated in an explanation; the API allows no longer ones.
 const NAME_CHARACTERS_MAX: usize = 253;
 
 /// A call of the webhook.
@@ -45,7 +45,7 @@ pub(super) struct Call {
     webhook: Arc<Webhook>,
     /// The Routers that it may choose.
     routers: Vec<String>,
-    /// How often it was called in a row for this Route, this time included.
+    /// The number of calls in a row for this Route, including this one.
     times: u32,
 }
 
@@ -79,14 +79,14 @@ impl Scheduler {
         });
     }
 
-    /// Takes in the end of a call; `None` as the result: the Route is not what was looked at any more.
+    /// Handles the end of a call; `None` as the result: the Route has changed since it was scheduled.
     pub(super) fn on_answered(&mut self, call: Call, result: kube::Result<Option<Result<Answer, CallError>>>) {
         let Call { queued, webhook, routers, times } = call;
         let now = Instant::now();
         if let Err(error) = &result {
             tracing::warn!(route = %queued.key, %error, "the route cannot be read");
         }
-        // One that is not called any more has no say, and its failures are not the new one's.
+        // A replaced webhook no longer decides, and its failures do not count against the new one.
         let is_in_use = self.choice.in_use.is(&webhook);
         let outcome = result.ok().flatten();
         match &outcome {
@@ -132,7 +132,7 @@ impl Scheduler {
     }
 }
 
-/// Reads the whole Route, of which the scheduler keeps only what decides; `None`: it decides otherwise by now.
+/// Reads the whole Route, of which the scheduler stores only the deciding fields; `None`: these fields have changed.
 async fn read(client: &kube::Client, key: &ObjectKey, decided: &RouteInfo) -> kube::Result<Option<Route>> {
     let routes: Api<Route> = Api::namespaced(client.clone(), key.namespace());
     let late = |_| kube::Error::ReadEvents(io::Error::new(io::ErrorKind::TimedOut, "the API did not answer in time"));

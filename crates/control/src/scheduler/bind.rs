@@ -1,14 +1,14 @@
-//! Carrying out a decision: claim the names, and create the RouteBinding.
+//! Execution of a decision: claim the names, and create the RouteBinding.
 //!
-//! Each step is safe to repeat, and to repeat after a crash at any point: a claim that is ours already is a success, and so
-//! is a binding of this very Route (by uid), whoever made it. The binding has the Route's name, so creating it is the lock:
-//! of two schedulers one gets AlreadyExists. It carries the resourceVersion of the Route that was looked at; our own server
-//! refuses it if the Route has changed since, and the Route is read again.
+//! Each step is safe to repeat, even after a crash at any point: an existing claim of this Route is a success, and so is a
+//! binding of this Route (by uid) by any writer. The binding has the Route's name, so its creation is the lock: one of two
+//! schedulers gets AlreadyExists. It carries the resourceVersion of the scheduled Route; Signpost's own server rejects it if the
+//! Route has changed since, and the Route is read again.
 //!
-//! On the ordinary way that is two writes a route: one claim and one binding. Our own server makes the claim in the
-//! transaction that makes the binding, if nobody ever had the label: then it is one write. That is tried with our own server
-//! alone; another one would take the binding and leave the label to anybody. Whatever that write is refused for but a fencing
-//! number, the way by two writes comes next, and finds out.
+//! Normally, a route needs two writes: one claim and one binding. Signpost's own server creates the claim in the transaction that
+//! creates the binding, if the label was never claimed: then one write suffices. The scheduler tries this only with Signpost's
+//! own server; another one would create the binding without a claim on the label. After any rejection of that write, except for a
+//! fencing number, the scheduler uses two writes, which show the reason.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,17 +31,17 @@ use signpost_api::v1alpha1::name_claim::{ClaimKind, Holder};
 use signpost_api::v1alpha1::route::{AssignedName, NameKind, Route};
 use signpost_api::v1alpha1::route_binding::{FENCING_ANNOTATION, FENCING_FIELD, RouteBinding, RouteBindingSpec};
 
-/// How long one attempt may take.
+/// The time limit for one attempt.
 pub(super) const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(15);
-/// How often the Route may change under one attempt, in ways that leave the decision as it is.
+/// The most changes of the Route during one attempt that do not affect the decision.
 pub(super) const CHANGES_MAX: u32 = 4;
 
-/// What is needed to bind any route.
+/// The resources for binding any route.
 #[derive(Clone)]
 pub struct Binder {
     /// Speaks as the scheduler.
     pub client: kube::Client,
-    /// Whether that is to our own server.
+    /// Whether the client is connected to Signpost's own server.
     pub server: Arc<ServerKind>,
     /// The platform's domain.
     pub domain: Arc<str>,
@@ -50,11 +50,11 @@ pub struct Binder {
 /// A route with the Router chosen for it.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Where the Route is.
+    /// The Route's key.
     pub key: ObjectKey,
-    /// The Route as it was looked at.
+    /// The Route as scheduled.
     pub route: Arc<RouteInfo>,
-    /// Its resourceVersion then.
+    /// The resourceVersion of the Route as scheduled.
     pub version: Box<str>,
     /// Whether its host is the platform's own name for it.
     pub host_is_own: bool,
@@ -62,75 +62,78 @@ pub struct Plan {
     pub leaving: Option<MoveSource>,
     /// The Router.
     pub placement: Placement,
-    /// How many labels are in quarantine for its namespace, if that is as many as may be: then it gets none that is new.
+    /// The number of labels in quarantine for its namespace, if that is the maximum: then it gets no new label.
     pub labels_kept: Option<u32>,
-    /// How many hosts are reserved for its namespace, if that is as many as may be: then it gets none that is new.
+    /// The number of hosts reserved for its namespace, if that is the maximum: then it gets no new host.
     pub hosts_kept: Option<u32>,
-    /// Whether the Route may not have the label that it wants, even if that is free.
+    /// Whether the Route may not have its preferred label, even if that is free.
     pub is_label_refused: bool,
-    /// When it was chosen.
+    /// The time of the decision.
     pub decided: std::time::Instant,
 }
 
-/// A Router that a route is to leave.
+/// The Router that a route must leave.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MoveSource {
     /// The Router.
     pub router: String,
     /// Why.
     pub reason: MoveReason,
-    /// How long the route's name there leads to its new one; `None` if the Router, and its zone, are gone.
+    /// The duration for which the route's former name there resolves to its new one; `None` if the Router, and its zone, were
+    /// deleted.
     pub former_name: Option<Duration>,
-    /// Whether the instances of the Router that it moves to say when they serve it: then its other names lead there from then on.
+    /// Whether the instances of the target Router report when they serve the Route: only then its other names resolve to that
+    /// Router.
     pub to_instances: bool,
 }
 
-/// How an attempt ended.
+/// The outcome of an attempt.
 #[derive(Debug)]
 pub enum Outcome {
     /// The route is bound, by this attempt.
     Bound {
-        /// Its label.
+        /// The route's label.
         label: String,
     },
-    /// It was bound to another Router, and is to this one now, by this attempt.
+    /// The route was bound to another Router, and this attempt moved it to this one.
     Moved,
-    /// It was bound already.
+    /// The route was bound already.
     AlreadyBound,
-    /// It must not have its host.
+    /// The host is not admitted.
     NotAdmitted(Refusal),
     /// Another Route holds its host.
     HostHeld(HostConflict),
-    /// Its host overlaps one that another namespace holds, as only the API knew.
+    /// The host overlaps one of another namespace, according to the API.
     Overlaps,
-    /// It needs a new label or host, and its namespace may have none: so many are in quarantine, or reserved, for it.
+    /// The route needs a new label or host, but its namespace has reached the maximum of names in quarantine, or reserved.
     NamesKept {
         /// Which of the two.
         kind: ClaimKind,
-        /// As many as may be.
+        /// The maximum.
         most: u32,
     },
-    /// The Route is not what was looked at any more.
+    /// The Route has changed since it was scheduled.
     Changed,
-    /// This process leads no more; nothing was written since.
+    /// This process no longer leads; nothing was written since.
     Deposed,
-    /// The API says that this process leads no more, which it does not know yet; or it finds no Lease that says who does.
+    /// The API reports that this process no longer leads, which the process has not noticed yet; or the API finds no Lease that
+    /// names the leader.
     Fenced {
-        /// What it said.
+        /// The error of the API.
         error: String,
     },
     /// The API does not answer, or refuses.
     Failed {
-        /// Whether it was the API's answer, rather than none.
+        /// Whether the API responded.
         answered: bool,
-        /// What it said, for the log.
+        /// The error, for the log.
         error: String,
-        /// The same for the Route's owner. The words of an API, or of a webhook of its own, can name objects of others.
+        /// The error, for the Route's owner. The messages of an API, or of its webhooks, can name objects of other users.
         owner_message: String,
     },
 }
 
-/// Why a route gets no label, or not its host, for now: in a word, and in a sentence.
+/// Returns the reason and the message for a route that currently gets no label, or not its host.
 pub fn names_kept(kind: ClaimKind, most: u32) -> (&'static str, String) {
     let message = match kind {
         ClaimKind::Label => format!(
@@ -148,7 +151,7 @@ pub fn names_kept(kind: ClaimKind, most: u32) -> (&'static str, String) {
 }
 
 impl Outcome {
-    /// As a metric's label.
+    /// Returns the outcome as a metric label.
     pub fn label(&self) -> &'static str {
         match self {
             Outcome::Bound { .. } => "bound",
@@ -163,29 +166,29 @@ impl Outcome {
         }
     }
 
-    /// A failure that the Route's owner may read as it is.
+    /// Returns a failure whose error the Route's owner may read.
     pub(super) fn failed(error: String) -> Self {
         Outcome::Failed { answered: true, owner_message: error.clone(), error }
     }
 }
 
-/// What is said of an API that does not answer.
+/// The message for an API that does not respond.
 const NO_ANSWER: &str = "the API did not answer in time";
 
-/// Whether the API refuses a write for its fencing number.
+/// Returns whether the API rejects a write because of its fencing number.
 pub(super) fn is_fenced(status: &kube::core::Status) -> bool {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     status.code == 409 && causes.into_iter().any(|cause| cause.field == FENCING_FIELD)
 }
 
-/// Marks a binding as written in this term: the API refuses it of who does not lead any more.
+/// Marks a binding as written in this term: the API rejects it from a process that no longer leads.
 pub fn fence(binding: &mut RouteBinding, term: &Term) {
     let annotations = binding.metadata.annotations.get_or_insert_default();
     annotations.insert(FENCING_ANNOTATION.to_owned(), term.fencing().to_string());
 }
 
 impl Binder {
-    /// What an attempt comes to that ended with an error.
+    /// Returns the outcome of an attempt that ended with an error.
     pub(super) fn failure(&self, error: &kube::Error) -> Outcome {
         match error {
             kube::Error::Api(status) if is_fenced(status) => Outcome::Fenced { error: status.message.clone() },
@@ -272,8 +275,8 @@ impl Binder {
         })
     }
 
-    /// Creates the binding with the label that the route would have before any other, which our own server claims for it;
-    /// `None` if that is refused.
+    /// Creates the binding with the route's preferred label, which Signpost's own server claims for it; `None` if that is
+    /// rejected.
     async fn claim_and_bind(&self, plan: &Plan, holder: &Holder, term: &Term) -> kube::Result<Option<Outcome>> {
         let Some(label) = labels_of(plan, holder).next() else { return Ok(None) };
         let Some(binding) = self.binding(plan, &label, term) else { return Ok(None) };
@@ -284,7 +287,7 @@ impl Binder {
         }
     }
 
-    /// The label that the route has from now on.
+    /// Returns the new label of the route.
     async fn claim_label(&self, plan: &Plan, holder: &Holder) -> kube::Result<Result<String, Outcome>> {
         for label in labels_of(plan, holder) {
             match self.claim(ClaimKind::Label, &label, holder).await? {
@@ -359,7 +362,7 @@ impl Binder {
                             );
                             Outcome::failed(error)
                         }
-                        // An earlier Route's, which is about to be cleared away.
+                        // The binding is an earlier Route's, and is about to be deleted.
                         _ => Outcome::Changed,
                     });
                 }
@@ -379,7 +382,7 @@ impl Binder {
 }
 
 impl Binder {
-    /// Returns the Route and its version as they are now; `None`: it is gone.
+    /// Returns the current Route and its version; `None`: it was deleted.
     pub(super) async fn current_route(&self, plan: &Plan) -> kube::Result<Option<(RouteInfo, Option<String>)>> {
         let routes: Api<Route> = Api::namespaced(self.client.clone(), plan.key.namespace());
         let route = routes.get_opt(&plan.key.name).await?;
@@ -398,9 +401,9 @@ fn labels_of(plan: &Plan, holder: &Holder) -> impl Iterator<Item = String> + use
     labels.into_iter()
 }
 
-/// Whether a route may not have the label that it wants, since that is reserved, by namespace and name as well (`mta` and `sts`),
-/// or begins with the name of another namespace. The API refuses such a `subdomain`, too; but that namespace may have been
-/// created since, and another API does not know this rule.
+/// Returns whether a route may not have its preferred label, because that is reserved, also as a result of namespace and name
+/// (`mta` and `sts`), or begins with the name of another namespace. The API rejects such a `subdomain`, too; but that namespace
+/// may have been created since, and another API does not have this rule.
 pub(super) fn is_label_refused(
     rules: &names::LabelRules,
     key: &ObjectKey,
@@ -412,12 +415,11 @@ pub(super) fn is_label_refused(
         || subdomain.is_some_and(|subdomain| names::is_of_another_namespace(subdomain, namespace, exists))
 }
 
-/// The labels that a route may have, of which it gets the first that is free.
+/// Returns the labels that a route may have; it gets the first free one.
 pub(super) fn labels(namespace: &str, name: &str, subdomain: Option<&str>, is_refused: bool) -> Vec<String> {
     let wanted = names::wanted_label(namespace, name, subdomain);
     let shortened = names::shortened_label(namespace, name, &wanted);
-    // Somebody may have asked for just the shortened label as a subdomain: cut and hashed once more it is a third try,
-    // as stable as the second.
+    // The shortened label may be requested as a subdomain: a second shortening gives a third candidate, as stable as the second.
     let other = names::shortened_label(namespace, name, &format!("x-{shortened}"));
     let labels = [wanted, shortened, other].into_iter().skip(usize::from(is_refused));
     labels.filter(|label| names::is_label_to_have(label)).collect()

@@ -1,16 +1,16 @@
-//! What changes of the API's objects mean for the snapshot and the queue.
+//! The effects of changes of the API's objects on the snapshot and the queue.
 //!
 //! | change | the snapshot | the queue |
 //! |---|---|---|
-//! | Router new or different | has it | wakes the routes that it can take |
-//! | Router gone | has it no more | wakes the routes that it may have kept from their host, or that are to be on it |
-//! | Namespace | | wakes its routes, also for a changed quota |
-//! | Route new or different, or robbed of a condition | | looks at it |
-//! | Route bound, or gone | | lets it go |
-//! | Route requested to move, or not any more | | looks at it, or lets it go |
+//! | Router new or different | contains it | requeues the routes that it can take |
+//! | Router deleted | removes it | requeues the routes whose host it may have blocked, and those to be moved to it |
+//! | Namespace | | requeues its routes, also for a changed quota |
+//! | Route new or different, or lost a condition | | schedules it |
+//! | Route bound, or deleted | | removes it |
+//! | Route requested to move, or no longer | | schedules it, or removes it |
 //! | RouteBinding | counts it | |
-//! | RouteBinding gone | counts it no more | wakes routes, if its Router or its namespace's quota was full |
-//! | claim on a host released | | looks at the Route that has waited longest for it, and at those that it kept out (`admission`) |
+//! | RouteBinding deleted | stops counting it | requeues routes, if its Router or its namespace's quota was full |
+//! | claim on a host released | | schedules the Route that has waited longest for it, and those that it blocked (`admission`) |
 
 use super::Scheduler;
 use crate::client::lease::Term;
@@ -29,14 +29,14 @@ impl Scheduler {
         self.requeue_for_routers(&helpful);
     }
 
-    /// Takes a Router in; the answer is its name if it is new or decides differently.
+    /// Stores a Router; returns its name if it is new or changes decisions.
     fn set_router(&mut self, applied: &reflector::Applied<RouterInfo>) -> Option<String> {
         let differs = applied.before.as_ref().is_none_or(|before| before.target.differs_from(&applied.now.target));
         self.snapshot.set_router(applied.now.target.clone());
         differs.then(|| applied.key.name.clone())
     }
 
-    /// A route less on a Router makes room, if it was full.
+    /// Requeues Routes after one has left a Router, if that was full.
     pub(super) fn requeue_for_room(&mut self, router: &str) {
         let made_room = self.snapshot.router(router).is_some_and(|(facts, shard)| {
             facts.capacity.hard.is_some_and(|hard| shard.routes.saturating_add(1) >= hard && shard.routes < hard)
@@ -46,7 +46,7 @@ impl Scheduler {
         }
     }
 
-    /// A route less in the namespace of `key` makes room, if it had as many as it may.
+    /// Requeues Routes after one has left the namespace of `key`, if that had reached its quota.
     pub(super) fn requeue_for_quota(&mut self, key: &ObjectKey) {
         let Quota::AtMost(quota) = self.objects.namespace_of(key).quota else { return };
         let namespace = key.namespace();
@@ -78,9 +78,9 @@ impl Scheduler {
             self.leave_host(&key, before);
         }
         if now.bound && !now.deleting && self.moves.holds(&key) {
-            // Who requested that follows the Route, and says when it is to be looked at again.
+            // The requester follows the Route, and repeats the request if necessary.
         } else if now.bound || now.deleting {
-            // What is said of moves is left to the requests for them.
+            // Conditions about moves belong to the move requests.
             let is_of_move = |finding: &Finding| !now.deleting && finding.about == About::Bound;
             self.observations.retain_route(&key, Part::Scheduling, is_of_move);
             if now.bound {
@@ -122,15 +122,15 @@ impl Scheduler {
         self.snapshot.unbound(&key, last);
         self.requeue_for_room(&last.router);
         self.requeue_for_quota(&key);
-        // A binding of an earlier Route of the name stood in the way, or this one shall be placed anew.
+        // A binding of an earlier Route of this name was in the way, or this Route must be placed again.
         if self.objects.routes.get(&key).is_some_and(|route| !route.bound && !route.deleting) {
             self.queue.push(key);
         }
     }
 
-    /// Takes in what is requested, and what is not any more.
+    /// Applies new and withdrawn move requests.
     pub(super) fn on_move_requests(&mut self) {
-        // Who requests may have seen a Router drain that the snapshot does not show yet: then that one might be chosen again.
+        // The requester may have seen a Router drain that the snapshot does not show yet: then that Router might be chosen again.
         if self.watched.routers.is_behind() {
             return self.moves.remind();
         }
@@ -139,20 +139,20 @@ impl Scheduler {
                 self.queue.push(key);
             } else if let Some(route) = self.objects.routes.get(&key).filter(|route| route.bound) {
                 self.queue.remove(&key);
-                // One that is being written is taken back when it is seen.
+                // A finding that is being written is retracted when it is seen.
                 self.observations.set_route(&key, Part::Scheduling, None);
                 self.retract(&key, &route);
             }
         }
     }
 
-    /// A route is not to move, or not any more: what it is told of that is taken back.
+    /// Removes the condition about a move that is not, or no longer, requested.
     fn retract(&mut self, key: &ObjectKey, route: &RouteInfo) {
         let says_so = route.conditions.moving.is_some_and(Mark::is_true);
-        // What a move that was made leaves said is over when the status tells of the move.
+        // The condition of a completed move ends when the status shows the move.
         let is_there =
             || self.objects.bindings.get(key).is_some_and(|binding| route.router.as_ref() == Some(&binding.router));
-        // Who does not lead leaves it to who does, and is told again if it comes to lead.
+        // A process that does not lead leaves this to the leader, and gets the requests again if it becomes the leader.
         let may_decide = || self.objects.is_synced() && self.term.as_ref().is_some_and(Term::is_current);
         if says_so && is_there() && may_decide() {
             self.observations.set_route(key, Part::Scheduling, Some(Finding::stays(&route.uid)));

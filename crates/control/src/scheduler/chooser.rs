@@ -1,4 +1,4 @@
-//! What chooses Routers: one of the strategies, or the webhook; as configured, and as it is used.
+//! The choice of Routers by one of the strategies or the webhook: its configuration and its state.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,17 +12,17 @@ use super::webhook::circuit_breaker::CircuitBreaker;
 use super::webhook::message::Answer;
 use super::webhook::{self, CallError, Webhook};
 
-/// What chooses, as configured.
+/// The configured strategy or webhook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StrategyConfig {
-    /// A strategy of ours.
+    /// A built-in strategy.
     Strategy(StrategyName),
     /// An endpoint of the operator's.
     Webhook(webhook::Settings),
 }
 
 impl StrategyConfig {
-    /// The name as settings and explanations have it.
+    /// Returns the name in settings and explanations.
     pub fn name(&self) -> &'static str {
         match self {
             StrategyConfig::Strategy(name) => name.as_str(),
@@ -43,7 +43,7 @@ impl fmt::Display for StrategyConfig {
     }
 }
 
-/// What chooses, ready to be used.
+/// The strategy or webhook, ready for use.
 #[derive(Clone)]
 pub(super) enum ActiveStrategy {
     Strategy(StrategyName),
@@ -60,7 +60,7 @@ impl ActiveStrategy {
         }
     }
 
-    /// The strategy of ours, which has a say in which Routers may take a route; the webhook has none.
+    /// Returns the built-in strategy, which can restrict the Routers that may take a route; the webhook cannot.
     pub(super) fn strategy(&self) -> Option<&'static dyn Strategy> {
         match self {
             ActiveStrategy::Strategy(name) => Some(name.strategy()),
@@ -68,18 +68,18 @@ impl ActiveStrategy {
         }
     }
 
-    /// Whether this is that very webhook, not another one or another start of it.
+    /// Returns whether this is the same webhook, not another one or another start of it.
     pub(super) fn is(&self, webhook: &Arc<Webhook>) -> bool {
         matches!(self, ActiveStrategy::Webhook(current) if Arc::ptr_eq(current, webhook))
     }
 }
 
-/// What chooses now, and whether it works.
+/// The current strategy or webhook, and whether it works.
 pub(super) struct Choice {
     pub(super) in_use: ActiveStrategy,
-    /// Whether the webhook is asked, if that is what chooses.
+    /// The circuit breaker of the webhook, if that is used.
     pub(super) rest: CircuitBreaker,
-    /// Held so that what chooses can be changed as long as this is there.
+    /// The sender for changes of the strategy while this object exists.
     switch: watch::Sender<StrategyConfig>,
     switched: watch::Receiver<StrategyConfig>,
 }
@@ -107,7 +107,7 @@ impl Choice {
         (self.in_use, self.rest) = (ActiveStrategy::new(&chooser, metrics), CircuitBreaker::default());
     }
 
-    /// Whether the webhook works, by what came of a question.
+    /// Records from the outcome of a call whether the webhook works.
     pub(super) fn mind(&mut self, outcome: &Result<Answer, CallError>, now: Instant) {
         match outcome {
             Err(error) if error.is_outage() => {

@@ -1,8 +1,8 @@
 //! Claims on names: creating the NameClaim is the lock.
 //!
-//! A claim that exists already may still be ours: by an earlier try, by an earlier Route of the same namespace and name
-//! (also while the name is in quarantine, which is what quarantine is for), or because it was let go and its quarantine is
-//! over. Then it is taken over by a write that carries the resourceVersion read.
+//! An existing claim can belong to this Route: from an earlier try, from an earlier Route of the same namespace and name (also in
+//! quarantine, which exists for this purpose), or because it was released and its quarantine is over. Then it is taken over by a
+//! write that carries the resourceVersion that was read.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -16,13 +16,13 @@ use signpost_api::v1alpha1::name_claim::{
 };
 use signpost_api::v1alpha1::route::Route;
 
-/// How often others may come between reading and writing a claim, before the attempt is given up.
+/// The most concurrent writes between reading and writing a claim, before the attempt ends.
 const RACES_MAX: u32 = 5;
 
-/// Whose the name is now.
+/// The owner of the name now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Claimed {
-    /// The holder's that asked.
+    /// The requesting holder has the name.
     Ours,
     /// Another Route's.
     Taken {
@@ -31,9 +31,9 @@ pub enum Claimed {
         /// The end of the quarantine of a host, if the Route was deleted.
         until: Option<Timestamp>,
     },
-    /// It overlaps a host that another namespace holds. Our own server says so, whatever the scheduler knew.
+    /// The host overlaps one of another namespace. Signpost's own server reports this, regardless of the scheduler's information.
     Overlaps,
-    /// The holder that asked does not exist any more.
+    /// The requesting holder no longer exists.
     Gone,
 }
 
@@ -66,9 +66,9 @@ pub async fn claim(
                     return Ok(Claimed::Taken { by: found.spec.holder, until: until.map(|until| until.0) });
                 }
                 ClaimOutcome::Adopt => {
-                    // The claim was read first and is written last: were this Route replaced by a newer one in between, the
-                    // newer one's claim would have changed the version. Without this a late try for the older one, by a
-                    // scheduler that does not know yet, could take the name from under the newer one.
+                    // The claim was read first and is written last: if a newer Route replaced this one in between, its claim
+                    // would have changed the version. Without this check, a late try for the older one, by a scheduler that has
+                    // not noticed the change, could take the name from the newer one.
                     let live = routes.get_opt(&holder.name).await?;
                     if live.is_none_or(|route| route.metadata.uid.as_deref() != Some(&holder.uid)) {
                         return Ok(Claimed::Gone);
@@ -91,7 +91,8 @@ pub async fn claim(
     }
 }
 
-/// Whether there is a claim already, of the first of these names that `holder` can have: so that it adds none to the ledger.
+/// Returns whether there is already a claim on the first of these names that `holder` can have, so that it adds none to the
+/// ledger.
 pub async fn has_a_claim(
     client: &kube::Client,
     names: impl Iterator<Item = String>,
@@ -106,11 +107,11 @@ pub async fn has_a_claim(
             Some(_) => {}
         }
     }
-    // None is left, which is found out, and told, by whoever claims them.
+    // No label is left; the claim attempt detects and reports that.
     Ok(true)
 }
 
-/// Whether the server refuses the claim for what it claims.
+/// Returns whether the server rejects the claim for its name.
 fn is_overlap(error: &kube::Error) -> bool {
     let kube::Error::Api(status) = error else { return false };
     let causes = status.details.iter().flat_map(|details| &details.causes);
@@ -137,7 +138,7 @@ fn evaluate(claim: &NameClaimSpec, holder: &Holder, now: Timestamp) -> ClaimOutc
 }
 
 fn new_claim(kind: ClaimKind, value: &str, holder: &Holder, now: Timestamp) -> NameClaim {
-    // Names are compared without regard to case (RFC 4343), so the claim is on the lower-case one.
+    // Names are compared case-insensitively (RFC 4343), so the claim is on the lower-case one.
     let value = value.to_ascii_lowercase();
     let (name, label) = match kind {
         ClaimKind::Label => (label_claim_name(&value), CLAIM_LABEL_LABEL),

@@ -1,4 +1,4 @@
-//! The way of one route through the scheduler: out of the queue, to a Router, and on to being bound.
+//! The path of one route through the scheduler: from the queue to a Router, and to its binding.
 
 use std::sync::Arc;
 
@@ -22,21 +22,21 @@ use crate::world::{BindingInfo, NamespaceInfo, RouteInfo};
 use signpost_api::names::{is_at_or_below, takes_names_of};
 use signpost_api::v1alpha1::name_claim::ClaimKind;
 
-/// Decisions in a row before events are looked at again: 256 take well under a millisecond.
+/// The decisions in a row before events are processed again: 256 take well under a millisecond.
 const DECISIONS_IN_A_ROW: usize = 256;
 
 /// A route that needs a Router.
 pub(super) struct QueuedRoute {
     pub(super) key: ObjectKey,
     pub(super) route: Arc<RouteInfo>,
-    /// Its resourceVersion.
+    /// The Route's resourceVersion.
     pub(super) version: Box<str>,
     pub(super) namespace: Arc<NamespaceInfo>,
     /// Whether its host is the platform's own name for it.
     pub(super) host_is_own: bool,
-    /// The Router that it is on and is to leave, if it has one.
+    /// The current Router that it must leave, if there is one.
     pub(super) leaving: Option<MoveSource>,
-    /// When it was taken out of the queue.
+    /// The time at which the route was taken from the queue.
     pub(super) started: Instant,
     /// The term in which it is scheduled.
     pub(super) term: Term,
@@ -49,12 +49,12 @@ impl QueuedRoute {
         PlacementRequest { key: &self.key, route: &self.route, namespace: &self.namespace, platform_host, leaving }
     }
 
-    /// The host of its own that it is to have, if it has no Router yet: one that has was judged before.
+    /// Returns the custom host that the route needs, if it has no Router yet: a bound route was admitted before.
     fn custom_host(&self) -> Option<&str> {
         self.route.host.as_deref().filter(|_| !self.host_is_own && self.leaving.is_none())
     }
 
-    /// The Router that its annotation names; one that it is on already and that drains was not asked for.
+    /// Returns the Router in the route's annotation, unless the route is on that Router already and the Router drains.
     fn requested(&self) -> Option<&str> {
         let drains = self.leaving.as_ref().filter(|leaving| leaving.reason == MoveReason::Drained);
         let is_on = |router: &str| drains.is_some_and(|leaving| leaving.router == router);
@@ -63,8 +63,7 @@ impl QueuedRoute {
 }
 
 impl Scheduler {
-    /// Takes routes out of the queue as long as more may be bound at a time. The answer is whether there are more that
-    /// could be looked at now.
+    /// Takes routes out of the queue while more may be bound at a time. Returns whether more could be scheduled now.
     pub(super) fn schedule_some(&mut self) -> bool {
         if !self.objects.is_synced() {
             return false;
@@ -81,14 +80,14 @@ impl Scheduler {
         true
     }
 
-    /// Decides where one route goes, and begins to carry it out.
+    /// Decides the Router of one route, and starts the execution.
     fn schedule_one(&mut self, key: ObjectKey, term: Term) {
         if let Some(queued) = self.queued(key, Instant::now(), term) {
             self.place(queued);
         }
     }
 
-    /// The route at `key`, if it needs a Router, or another one, and may have one. If not, it is put where it belongs.
+    /// Returns the route at `key`, if it needs a Router, or another one, and may have one. Otherwise, puts it into its queue.
     pub(super) fn queued(&mut self, key: ObjectKey, started: Instant, term: Term) -> Option<QueuedRoute> {
         let (route, version) = self.objects.routes.get_versioned(&key).unzip();
         let route = route.filter(|route| !route.deleting);
@@ -107,7 +106,7 @@ impl Scheduler {
             return None;
         };
         if !says_so(&route) {
-            // It was placed; the reconciler sees to it that it says so.
+            // The route was placed; the reconciler updates its conditions.
             self.queue.done(&key);
             return None;
         }
@@ -119,7 +118,7 @@ impl Scheduler {
         }
         let zone = route.host.as_deref().and_then(|host| self.platform_zone(host));
         let platform_host = route.host.as_deref().filter(|_| zone.is_some());
-        // One that has a Router was judged before; if no Router has its name, no Router can take it.
+        // A bound route was checked before; if no Router has its name, no Router can take it.
         if let Some(host) = platform_host.filter(|_| leaving.is_none()) {
             let request = PlacementRequest { platform_host, ..PlacementRequest::new(&key, &route, &namespace) };
             if !self.snapshot.routers().any(|(router, _)| is_own_name(&request, router, host)) {
@@ -148,10 +147,10 @@ impl Scheduler {
         })
     }
 
-    /// The Router that a bound route is to leave now, if it is.
+    /// Returns the Router that a bound route must leave now, if any.
     fn leaving(&self, key: &ObjectKey, route: &RouteInfo, binding: &BindingInfo) -> Option<MoveSource> {
         let request = self.moves.get(key).filter(|request| request.is_of(route, binding))?;
-        // A Router made again with another zone is another one.
+        // A Router that was re-created with another zone is a different one.
         let router = self.snapshot.router(&binding.router).filter(|(router, _)| !binding.is_zone_gone(router));
         let former_name =
             router.map(|(router, _)| held_by_caches(router, Timestamp::now()).max(self.settings.former_name_retention));
@@ -159,7 +158,7 @@ impl Scheduler {
         Some(MoveSource { router, reason: request.reason, former_name, to_instances: false })
     }
 
-    /// A route with nowhere to go stays where it is, and is looked at again when that may have changed.
+    /// Parks a route without a target: it stays on its Router, and is scheduled again when a change may help.
     fn put_aside(&mut self, key: &ObjectKey, leaving: Option<&MoveSource>, random: u64) {
         if leaving.is_some() {
             self.moves.mark_stuck(key);
@@ -170,7 +169,7 @@ impl Scheduler {
         }
     }
 
-    /// Has a Router chosen, now or beside the loop.
+    /// Chooses a Router, now or through a call outside the loop.
     pub(super) fn place(&mut self, queued: QueuedRoute) {
         let must_ask = matches!(self.choice.in_use, ActiveStrategy::Webhook(_))
             && queued.requested().is_none()
@@ -208,10 +207,10 @@ impl Scheduler {
         decided
     }
 
-    /// Begins to bind a route to the Router chosen, or says why there is none.
+    /// Starts to bind a route to the chosen Router, or reports why there is none.
     pub(super) fn carry_out(&mut self, queued: QueuedRoute, decided: Result<Placement, FitError>) {
         if decided.is_ok() {
-            // Another one may have held it when this one was asked about.
+            // Another Route may have held the host when the call was made.
             self.reserve_host(&queued);
         }
         let QueuedRoute { key, route, version, host_is_own, mut leaving, started, term, .. } = queued;
@@ -260,14 +259,14 @@ impl Scheduler {
         self.in_flight.attempts.start(attempt, async move { binder.bind(&plan, &term).await });
     }
 
-    /// Keeps its custom host for a route, from when a Router is looked for on.
+    /// Reserves the custom host for a route, from the start of the search for a Router.
     fn reserve_host(&mut self, queued: &QueuedRoute) {
         if let Some(host) = queued.custom_host() {
             self.hosts.reserve(host, &queued.key);
         }
     }
 
-    /// The platform's domain or the Router's zone that a host is at or below, or a wildcard above, if there is one.
+    /// Returns the platform's domain or the Router's zone that a host is at or below, or a wildcard above, if there is one.
     fn platform_zone(&self, host: &str) -> Option<&str> {
         let domain = Some(self.settings.domain.as_str()).filter(|domain| takes_names_of(host, domain));
         let mut zones = self.snapshot.routers().map(|(router, _)| router.dns.as_str());
@@ -275,7 +274,7 @@ impl Scheduler {
     }
 }
 
-/// Why a route may not have a host that takes names of the platform's zone `zone`.
+/// Returns the reason why a route may not have a host that covers names of the platform's zone `zone`.
 fn refusal_of_platform_name(host: &str, zone: &str) -> String {
     let covered = host.strip_prefix("*.").filter(|covered| is_at_or_below(zone, covered));
     match covered {

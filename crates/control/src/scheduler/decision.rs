@@ -1,4 +1,4 @@
-//! One scheduling decision: filter → score → pick → explain, as a pure function of what is known.
+//! One scheduling decision: filter → score → pick → explain, as a pure function of its inputs.
 
 use super::explain;
 use super::filter::{FilterResult, Fit, FitError, PlacementRequest, candidate, check_quota};
@@ -14,16 +14,16 @@ use signpost_api::v1alpha1::route_binding::Explanation;
 pub struct Placement {
     /// The Router.
     pub router: String,
-    /// Its zone.
+    /// The Router's zone.
     pub dns: String,
-    /// Who chose it: a strategy's name.
+    /// The name of the strategy.
     pub strategy: &'static str,
-    /// Why this one.
+    /// The explanation of the choice.
     pub explanation: Explanation,
 }
 
-/// Chooses a Router for the route that `request` speaks of. `instead_of` says why this strategy decides and not the webhook, if
-/// that is so.
+/// Chooses a Router for the route of `request`. `instead_of` is the reason why this strategy decides instead of the webhook, if
+/// so.
 pub fn decide(
     request: &PlacementRequest<'_>,
     snapshot: &Snapshot,
@@ -37,8 +37,8 @@ pub fn decide(
     Ok(placement(request, &verdicts, best, strategy.name().as_str(), instead_of))
 }
 
-/// Takes the Router `to`, which the route's annotation names, if it can take the route. Soft capacity and weights do not count:
-/// they are for choices, and this is none.
+/// Takes the Router `to` in the route's annotation, if it can take the route. Soft capacity and weights do not count, because
+/// they apply to choices.
 pub fn decide_requested(request: &PlacementRequest<'_>, snapshot: &Snapshot, to: &str) -> Result<Placement, FitError> {
     within_quota(request, snapshot)?;
     let verdicts = filter(request, snapshot, None);
@@ -60,7 +60,7 @@ pub fn decide_requested(request: &PlacementRequest<'_>, snapshot: &Snapshot, to:
     Ok(placement)
 }
 
-/// The Routers that the webhook is to choose among, at least one, and how many were looked at.
+/// Returns the Routers among which the webhook chooses, at least one, and the number of checked Routers.
 pub fn feasible_routers<'a>(
     request: &PlacementRequest<'_>,
     snapshot: &'a Snapshot,
@@ -70,16 +70,16 @@ pub fn feasible_routers<'a>(
     Ok((verdicts.into_iter().filter(|verdict| verdict.fit == Fit::Eligible(None)).collect(), considered))
 }
 
-/// Why a webhook's answer is not carried out.
+/// The reason why a webhook's answer is not applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InvalidAnswer {
     /// No Router can take the route any more.
     FitError(FitError),
-    /// The one that it names cannot, for what follows its name.
+    /// The chosen Router cannot take the route, for the reason after its name.
     Router(String),
 }
 
-/// Takes the Router that the webhook chose, if it can take the route as things are now.
+/// Takes the Router that the webhook chose, if it can take the route now.
 pub fn decide_as_answered(
     request: &PlacementRequest<'_>,
     snapshot: &Snapshot,
@@ -100,7 +100,7 @@ pub fn decide_as_answered(
     Ok(placement(request, &verdicts, Pick { index, tied: 0 }, webhook::NAME, answer.reason.as_deref()))
 }
 
-/// The verdicts before any strategy looks, at least one of them eligible.
+/// Returns the results before any strategy scores, at least one of them eligible.
 fn eligible<'a>(request: &PlacementRequest<'_>, snapshot: &'a Snapshot) -> Result<Vec<FilterResult<'a>>, FitError> {
     within_quota(request, snapshot)?;
     let mut verdicts = filter(request, snapshot, None);
@@ -142,7 +142,7 @@ fn filter<'a>(
     snapshot.routers().map(|(router, shard)| FilterResult::of(request, router, shard, strategy)).collect()
 }
 
-/// Soft capacity is a preference, the same under every strategy: who is above it is chosen only when all are.
+/// Applies soft capacity, a preference under every strategy: a Router above it is chosen only when all are.
 fn prefer_below_soft_capacity(verdicts: &mut [FilterResult<'_>]) {
     let is_full =
         |verdict: &FilterResult<'_>| verdict.router.capacity.soft.is_some_and(|soft| verdict.shard.routes >= soft);
@@ -255,7 +255,7 @@ mod tests {
         snapshot.set_router(router("shard3", json!({"state": "cordoned"})));
         bind(&mut snapshot, "shard2", 5);
         let (route, key) = (RouteInfo::default(), ObjectKey::namespaced("ns", "a"));
-        // The namespace may not have one more; this one is no more.
+        // The namespace's quota is exhausted; this route does not count against it.
         let namespace = NamespaceInfo { quota: Quota::AtMost(0), ..NamespaceInfo::default() };
         let request = PlacementRequest { leaving: Some("shard1"), ..PlacementRequest::new(&key, &route, &namespace) };
         let placement = decide_requested(&request, &snapshot, "shard2").expect("it has room");
@@ -326,7 +326,7 @@ mod tests {
         }
         let unfit = decide_as_answered(&request, &snapshot, &answer("shard1")).expect_err("none is left");
         assert!(matches!(unfit, InvalidAnswer::FitError(FitError { reason: "Unschedulable", .. })), "{unfit:?}");
-        // Who decides instead says so.
+        // The explanation names the strategy that decided instead.
         snapshot.set_router(router("shard1", json!({})));
         let strategy = StrategyName::LeastRoutes.strategy();
         let placement = decide(&request, &snapshot, strategy, Some("the webhook is away")).expect("one may");
@@ -360,7 +360,7 @@ mod tests {
         assert!(error(&snapshot, "new", Quota::AtMost(1)).is_some());
     }
 
-    /// A thousand Routers with the longest names, of every class of verdict: all classes are found of, in few octets.
+    /// A thousand Routers with the longest names, of every class of result: all classes appear, in few bytes.
     #[test]
     fn no_class_of_verdict_goes_unmentioned() {
         let mut snapshot = Snapshot::default();
@@ -389,7 +389,7 @@ mod tests {
         let key = ObjectKey::namespaced("ns", "a");
         let own = Some("ns-a.s995.v3.example");
         let mut found = String::new();
-        // A route that moves, whose Router must be served; and one whose host names its Router.
+        // A route that moves, whose Router must be served, and one whose host names its Router.
         for (platform_host, leaving) in [(None, Some("elsewhere")), (own, None)] {
             let request = PlacementRequest { key: &key, route: &route, namespace: &namespace, platform_host, leaving };
             let placement = decide(&request, &snapshot, StrategyName::Weighted.strategy(), None).expect("some fit");

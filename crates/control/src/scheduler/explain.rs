@@ -1,6 +1,6 @@
-//! Decisions in words: the explanation stored in a RouteBinding, and the message of an unschedulable Route.
+//! Texts of decisions: the explanation stored in a RouteBinding, and the message of an unschedulable Route.
 //!
-//! Both are bounded for any number of Routers: the first few are listed with their verdicts, the others are counted by reason.
+//! Both are bounded for any number of Routers: the first few are listed with their results, the others are counted by reason.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -14,10 +14,10 @@ use signpost_api::v1alpha1::route_binding::{Explanation, ReasonCount, RouterVerd
 /// The maximum number of Routers that an explanation lists, of the 32 that the schema allows. Sixteen are about two kilobytes in
 /// each binding, and the API server of a platform with 100,000 Routes holds all of them in memory.
 const VERDICTS_MAX: usize = 16;
-/// Routers told of by name in a condition's message, which people read as one line.
+/// The most Routers named in a condition's message, which is displayed as one line.
 const MESSAGE_ROUTERS_MAX: usize = 8;
 
-/// Why the Router at `best` was chosen by `strategy`, with what there is to say of that, if anything.
+/// Returns the explanation why `strategy` chose the Router at `best`, with an optional note.
 pub fn placement(
     request: &PlacementRequest<'_>,
     verdicts: &[FilterResult<'_>],
@@ -74,7 +74,7 @@ fn rank(verdicts: &[FilterResult<'_>], chosen: usize) -> (Vec<usize>, Vec<usize>
     (indices(listed), indices(omitted))
 }
 
-/// Why there is no Router for the route.
+/// Returns the reason why no Router fits the route.
 pub fn no_fit(request: &PlacementRequest<'_>, verdicts: &[FilterResult<'_>]) -> FitError {
     if verdicts.is_empty() {
         return FitError { reason: "NoRouter", message: "there is no Router yet".to_owned() };

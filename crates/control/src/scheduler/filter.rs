@@ -1,7 +1,7 @@
-//! Which Routers may take a route, and why the others may not.
+//! The filter of Routers that may take a route, with the reasons for rejection.
 //!
-//! The checks stand in one order, the most deliberate first, and the first that fails is the verdict: an operator who
-//! cordoned a shard is told just that, not also that it is full.
+//! The checks run in a fixed order, starting with deliberate settings, and the first failure is the result: for a cordoned shard,
+//! an operator sees only that, not also that it is full.
 
 use std::borrow::Cow;
 
@@ -16,32 +16,32 @@ use signpost_api::selectors::unmatched_term;
 use signpost_api::v1alpha1::route::QUOTA_ANNOTATION;
 use signpost_api::v1alpha1::router::RouterState;
 
-/// The route to be placed, with what it brings along.
+/// The route to be placed, and its inputs.
 #[derive(Debug, Clone, Copy)]
 pub struct PlacementRequest<'a> {
-    /// Where the Route is.
+    /// The Route's key.
     pub key: &'a ObjectKey,
     /// The Route.
     pub route: &'a RouteInfo,
-    /// Its Namespace.
+    /// The Route's Namespace.
     pub namespace: &'a NamespaceInfo,
-    /// The platform's own name that its `spec.host` asks for, if it asks for one of those.
+    /// The platform name that its `spec.host` requests, if any.
     pub platform_host: Option<&'a str>,
-    /// The Router that it is on, if it is to be moved: it counts against its namespace's quota already.
+    /// The current Router of a route that must move: the route counts against its namespace's quota already.
     pub leaving: Option<&'a str>,
 }
 
 impl<'a> PlacementRequest<'a> {
-    /// The request of a Route that has no Router.
+    /// Returns the request of a Route that has no Router.
     pub fn new(key: &'a ObjectKey, route: &'a RouteInfo, namespace: &'a NamespaceInfo) -> Self {
         PlacementRequest { key, route, namespace, platform_host: None, leaving: None }
     }
 }
 
-/// Why a Router may not take a route.
+/// The reason why a Router may not take a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Rejection {
-    /// It is being deleted.
+    /// The Router is being deleted.
     Deleting,
     /// `spec.state: cordoned`.
     Cordoned,
@@ -53,24 +53,24 @@ pub enum Rejection {
     RouteSelectorMismatch,
     /// `spec.namespaceSelector` does not match.
     NamespaceSelectorMismatch,
-    /// It has `spec.capacity.hard` routes.
+    /// The Router has `spec.capacity.hard` routes.
     CapacityReached,
-    /// None of its addresses is active, so that the route's name would lead nowhere.
+    /// The Router has no active address, so the route's name would resolve to NODATA.
     NoActiveAddress,
     /// The route's name on it would be over 253 octets.
     NameTooLong,
-    /// In its zone the route's name leads elsewhere: its records say so, or it is a name server's name.
+    /// The route's name in the Router's zone is in use by its records, or is the name of a name server.
     NameTaken,
-    /// The route asks, by its host, for a name of the platform that is not on this Router.
+    /// The route's host is a platform name that is not on this Router.
     HostElsewhere,
     /// The strategy does not choose Routers of weight 0.
     ZeroWeight,
-    /// The name servers do not serve its zone: a route whose names are live is not moved there.
+    /// The name servers do not serve its zone: a route with resolvable names is not moved there.
     ZoneNotPublished,
 }
 
 impl Rejection {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Rejection; 13] = [
         Rejection::Deleting,
         Rejection::Cordoned,
@@ -87,13 +87,13 @@ impl Rejection {
         Rejection::ZoneNotPublished,
     ];
 
-    /// Returns the reason in one word.
+    /// Returns the reason as a single word.
     pub fn reason(self) -> &'static str {
         self.texts().0
     }
 
-    /// Returns the reason in words that follow the Router's name, without numbers that change by themselves: the text is compared to
-    /// see whether it has changed.
+    /// Returns the reason as text that follows the Router's name, without volatile numbers: the text is compared to detect
+    /// changes.
     pub fn message(self) -> &'static str {
         self.texts().1
     }
@@ -120,8 +120,8 @@ impl Rejection {
         }
     }
 
-    /// [`Self::message`] of this Router and the route that `request` speaks of: of a selector, which of its terms does not match. Whoever
-    /// may see Routers may see that; what the route or its namespace has instead is not told.
+    /// Returns [`Self::message`] for this Router and the route of `request`: for a selector, with the term that does not match.
+    /// Users who can see Routers may see that; the text omits the values of the route and its namespace.
     pub fn message_for(self, request: &PlacementRequest<'_>, router: &RouterTarget) -> Cow<'static, str> {
         let (selector, labels, whose, field) = match self {
             Rejection::RouteSelectorMismatch => {
@@ -139,10 +139,10 @@ impl Rejection {
     }
 }
 
-/// Why no Router is looked at: the route's namespace may not have one more with a Router.
+/// The reason why no Router is checked: the route's namespace may not place another route.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OverQuota {
-    /// It has as many as it may.
+    /// The namespace has reached its quota.
     #[error(
         "the namespace has {routes} with a Router, and its annotation {annotation} allows {quota}; the route is placed \
          when one of them goes or more are allowed",
@@ -150,12 +150,12 @@ pub enum OverQuota {
         annotation = QUOTA_ANNOTATION
     )]
     Exceeded {
-        /// How many it has.
+        /// The number of placed routes.
         placed: u32,
-        /// How many it may have.
+        /// The quota.
         quota: u32,
     },
-    /// How many it may have cannot be read.
+    /// The quota cannot be read.
     #[error(
         "the namespace's annotation {annotation} is {0:?}; it must be a whole number from 0 to {max}",
         annotation = QUOTA_ANNOTATION,
@@ -165,7 +165,7 @@ pub enum OverQuota {
 }
 
 impl OverQuota {
-    /// In one word.
+    /// Returns the reason as a single word.
     pub fn reason(&self) -> &'static str {
         match self {
             OverQuota::Exceeded { .. } => "QuotaExceeded",
@@ -174,28 +174,28 @@ impl OverQuota {
     }
 }
 
-/// Why there is no Router for a route, as a condition says it.
+/// The reason why no Router fits a route, as in a condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FitError {
     /// `NoRouter`, `Unschedulable`, `QuotaExceeded` or `InvalidQuota`; of a forecast also why a host is not admitted.
     pub reason: &'static str,
-    /// The verdicts, Router by Router, or what the namespace may not have.
+    /// The results for each Router, or the namespace's exceeded limit.
     pub message: String,
 }
 
-/// What was found of one Router.
+/// The result for one Router.
 pub struct FilterResult<'a> {
     /// The Router.
     pub router: &'a RouterTarget,
-    /// What is bound to it.
+    /// The routes bound to the Router.
     pub shard: &'a Shard,
     /// Whether it may take the route.
     pub fit: Fit,
 }
 
 impl<'a> FilterResult<'a> {
-    /// Evaluates whether `router` may take the route that `request` speaks of, before any score and any soft capacity. Without a
-    /// `strategy` any weight will do.
+    /// Evaluates whether `router` may take the route of `request`, before any score and any soft capacity. Without a `strategy`,
+    /// any weight is accepted.
     pub fn of(
         request: &PlacementRequest<'_>,
         router: &'a RouterTarget,
@@ -206,7 +206,7 @@ impl<'a> FilterResult<'a> {
         FilterResult { router, shard, fit }
     }
 
-    /// Returns the reason in one word, such as `Cordoned`; `Eligible` if the Router may take the route.
+    /// Returns the reason as a single word, such as `Cordoned`; `Eligible` if the Router may take the route.
     pub fn reason(&self) -> &'static str {
         match self.fit {
             Fit::Eligible(_) => "Eligible",
@@ -215,7 +215,7 @@ impl<'a> FilterResult<'a> {
         }
     }
 
-    /// Returns the reason why the Router is rejected or not preferred, in words that follow its name.
+    /// Returns the reason why the Router is rejected or not preferred, as text that follows its name.
     pub fn message(&self, request: &PlacementRequest<'_>) -> Option<Cow<'static, str>> {
         match self.fit {
             Fit::Eligible(_) => None,
@@ -228,15 +228,15 @@ impl<'a> FilterResult<'a> {
 /// Whether a Router may take the route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fit {
-    /// It may, with this score of the strategy, if it gave one.
+    /// The Router fits, with this score of the strategy, if there is one.
     Eligible(Option<i64>),
-    /// It may, but others have not reached their soft capacity, and it has.
+    /// The Router fits, but has reached its soft capacity, and others have not.
     AboveSoftCapacity,
-    /// It may not.
+    /// The Router does not fit.
     Rejected(Rejection),
 }
 
-/// Whether one more route of a namespace with `placed` of them may have a Router.
+/// Checks whether another route of a namespace with `placed` of them may have a Router.
 pub fn check_quota(quota: &Quota, placed: u32) -> Result<(), OverQuota> {
     match quota {
         Quota::AtMost(quota) if placed >= *quota => Err(OverQuota::Exceeded { placed, quota: *quota }),
@@ -245,7 +245,7 @@ pub fn check_quota(quota: &Quota, placed: u32) -> Result<(), OverQuota> {
     }
 }
 
-/// Whether `router` may take the route that `request` speaks of. Without a `strategy` any weight will do.
+/// Returns whether `router` may take the route of `request`. Without a `strategy`, any weight is accepted.
 pub fn evaluate(
     request: &PlacementRequest<'_>,
     router: &RouterTarget,
@@ -262,19 +262,19 @@ pub fn evaluate(
     refuse(router.capacity.hard.is_some_and(|hard| shard.routes >= hard), Rejection::CapacityReached)?;
     refuse(!router.active.any, Rejection::NoActiveAddress)?;
     refuse(request.leaving.is_some() && router.is_unpublished, Rejection::ZoneNotPublished)?;
-    // The shortened label may be the one in the end, and is at most this long.
+    // The shortened label can be the final one, and is at most this long.
     refuse(LABEL_OCTETS_MAX + 1 + router.dns.len() > NAME_OCTETS_MAX, Rejection::NameTooLong)?;
     refuse(is_taken(request, router), Rejection::NameTaken)?;
     refuse(request.platform_host.is_some_and(|host| !is_own_name(request, router, host)), Rejection::HostElsewhere)?;
     refuse(strategy.is_some_and(|strategy| !strategy.admits(&candidate(router, shard))), Rejection::ZeroWeight)
 }
 
-/// What a strategy sees of a Router.
+/// Returns the strategy's input about a Router.
 pub fn candidate<'a>(router: &'a RouterTarget, shard: &Shard) -> Candidate<'a> {
     Candidate { name: &router.name, weight: router.weight, routes: shard.routes, last_assigned: shard.last_assigned }
 }
 
-/// Whether the label that the route would like has a name in the Router's zone that leads elsewhere.
+/// Returns whether the route's preferred label is in use for another purpose in the Router's zone.
 fn is_taken(request: &PlacementRequest<'_>, router: &RouterTarget) -> bool {
     // Nearly no Router has any.
     !router.taken.is_empty() && router.taken.contains(&*label_of(request))
@@ -285,7 +285,7 @@ fn label_of(request: &PlacementRequest<'_>) -> String {
     wanted_label(namespace, &request.key.name, request.route.subdomain.as_deref())
 }
 
-/// Whether `host` is the very system name that the route would have on this Router.
+/// Returns whether `host` is the system name that the route would have on this Router.
 pub fn is_own_name(request: &PlacementRequest<'_>, router: &RouterTarget, host: &str) -> bool {
     let label = label_of(request);
     is_label_to_have(&label) && format!("{label}.{}", router.dns).eq_ignore_ascii_case(host)
@@ -298,7 +298,7 @@ pub(super) mod tests {
     use crate::world::router::Labels;
     use signpost_api::v1alpha1::router::Router;
 
-    /// A Router of this name with one active address and the given fields of its spec.
+    /// Returns a Router of this name with one active address and the given fields of its spec.
     pub fn router(name: &str, spec: serde_json::Value) -> RouterTarget {
         let mut object = serde_json::json!({
             "apiVersion": "signpost.dev/v1alpha1", "kind": "Router",

@@ -1,21 +1,21 @@
-//! Custom hosts: who holds them, and who waits for them. Pure.
+//! Custom hosts: their holders, and the Routes that wait for them. Pure.
 //!
-//! `*.shop.example` covers every name below `shop.example`, however deep, wildcards included, and not `shop.example` itself. In
-//! one namespace such hosts stand side by side, and a router takes the most specific. Of two namespaces the first one keeps the
-//! other out, as with equal hosts: otherwise the holder of `*.shop.example` would lose names below it to anybody who asks for
-//! them, and next to the holder of `www.shop.example` another tenant would get what it releases.
+//! `*.shop.example` covers every name below `shop.example`, at any depth, wildcards included, but not `shop.example` itself. In
+//! one namespace, such hosts can coexist, and a router uses the most specific one. Between two namespaces, the first one blocks
+//! the other, as with equal hosts. Otherwise the holder of `*.shop.example` would lose names below it to any user who requests
+//! them, and next to the holder of `www.shop.example`, another tenant would get a host that the holder releases.
 //!
-//! Equal hosts are one NameClaim, and creating that is the lock. Overlapping hosts are several, so they are judged here, by
-//! the loop that makes every decision, one after the other. A host counts from when a Router is looked for (*reserved*),
-//! before its claim is seen. Our own server judges overlaps once more in the transaction that writes the claim, for what the
-//! informer does not show.
+//! Equal hosts are one NameClaim, and its creation is the lock. Overlapping hosts are several claims, so the scheduling loop
+//! checks them here, in sequence. A host counts from the search for a Router (*reserved*), before its claim is visible.
+//! Signpost's own server checks overlaps again in the transaction that writes the claim, for claims that the informer does not
+//! show.
 //!
-//! Only a Route that holds or reserves a host keeps others out, never one that waits for it: otherwise a Route that waits for the
-//! `www.shop.example` of another namespace would keep that one from `*.shop.example`.
+//! Only a Route that holds or reserves a host blocks others, never a waiting one. Otherwise a Route that waits for the
+//! `www.shop.example` of another namespace would block that namespace from `*.shop.example`.
 //!
-//! Routes that want a held host stand *in line*: when it is free, the first one is woken, the oldest. If that one does not take it
-//! (something else keeps it out, no Router takes it, it is gone), it gives the host up, which wakes the next. All others
-//! that a change may concern are woken at once, the oldest first.
+//! Routes that need a held host wait *in a queue*: when the host is released, the oldest Route is requeued. If that Route does
+//! not take it (another obstacle, no Router, deleted), it gives the host up, which requeues the next. All other Routes that a
+//! change can affect are requeued immediately, the oldest first.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -25,13 +25,13 @@ use jiff::Timestamp;
 use crate::client::reflector::ObjectKey;
 use crate::world::ClaimInfo;
 
-/// Why a Route may not have its host: a reason and a message.
+/// The reason and the message for a Route that may not have its host.
 pub type Refusal = (&'static str, String);
 
 /// The custom hosts that are held or reserved, and the Routes that wait for one.
 #[derive(Debug, Default)]
 pub struct Hosts {
-    /// By the host's labels from the last to the first, so that names below one another stand together.
+    /// The hosts by their labels from the last to the first, so that names below one another are adjacent.
     held: BTreeMap<Path, HostOwner>,
     reserved: BTreeMap<Path, ObjectKey>,
     reserved_by: HashMap<ObjectKey, Path>,
@@ -52,7 +52,7 @@ struct HostOwner {
     reserved_until: Option<Timestamp>,
 }
 
-/// A Route that waits. The order is that of creation and, within a second, of waiting.
+/// A waiting Route. The order is that of creation and, within a second, of waiting.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct WaitPosition {
     created: i64,
@@ -61,11 +61,11 @@ struct WaitPosition {
     is_in_line: bool,
 }
 
-/// A host that keeps a Route from its own.
+/// A host that blocks a Route's own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostConflict {
     path: Path,
-    /// Whether the Route wants this very host, and another Route holds it.
+    /// Whether the Route requests this same host, and another Route holds it.
     is_in_line: bool,
     /// Names nothing of another namespace.
     pub refusal: Refusal,
@@ -82,7 +82,7 @@ pub fn held(host: &str, namespace: &str, owner: &ObjectKey, reserved_until: Opti
             let message = format!("{host} is reserved until {until:.0} for the route that had it, which was deleted");
             ("HostReserved", message)
         }
-        // Who it is concerns only those who may see it.
+        // Only users who can see the holder get its name.
         None if owner.namespace() == namespace => {
             already_claimed(format!("{host} is held by the route {}", owner.name))
         }
@@ -96,7 +96,7 @@ fn already_claimed(message: String) -> Refusal {
 }
 
 impl Hosts {
-    /// Takes in a claim that is new or has changed.
+    /// Handles a new or changed claim.
     pub fn set(&mut self, claim: &str, now: &ClaimInfo) {
         if now.released.is_some() && !now.is_quarantined() {
             return self.remove(claim, now);
@@ -110,13 +110,13 @@ impl Hosts {
         self.held.insert(path, HostOwner { claim: claim.to_owned(), route, reserved_until });
     }
 
-    /// Takes in that a claim is gone.
+    /// Handles the deletion of a claim.
     pub fn remove(&mut self, claim: &str, last: &ClaimInfo) {
         let path = path(&last.value);
         if self.held.get(&path).is_some_and(|owner| owner.claim == claim) {
             self.held.remove(&path);
         }
-        // A Route that tries to claim it at the moment may fail because of the claim that was there.
+        // A Route that tries to claim the host at the moment may fail because of the former claim.
         let number = self.next_number;
         let position = |key: &ObjectKey| WaitPosition { created: i64::MIN, number, key: key.clone(), is_in_line: true };
         self.woken.extend(self.reserved.get(&path).map(position));
@@ -164,7 +164,7 @@ impl Hosts {
         owners.into_iter().any(|owner| owner.namespace() != namespace)
     }
 
-    /// Reserves its host for a Route that no conflict keeps from it.
+    /// Reserves the host for a Route without a conflict.
     pub fn reserve(&mut self, host: &str, key: &ObjectKey) {
         self.stop(key);
         let path = path(host);
@@ -178,9 +178,9 @@ impl Hosts {
         }
     }
 
-    /// Ends the reservation of a Route that does not take its host for now. The next in line may have it.
+    /// Ends the reservation of a Route that does not take its host now. The next Route in the queue may have it.
     pub fn give_up(&mut self, key: &ObjectKey, host: Option<&str>) {
-        // Nearly always none is reserved, and nobody waits.
+        // Nearly always, no host is reserved, and no Route waits.
         let reserved = self.reserved_by.remove(key);
         reserved.iter().for_each(|path| drop(self.reserved.remove(path)));
         let wanted = host.filter(|_| !self.waiting.is_empty()).map(path);
@@ -189,7 +189,7 @@ impl Hosts {
         reserved.iter().chain(&wanted).for_each(|path| self.wake_all(path));
     }
 
-    /// Has a Route wait until a conflict may be over.
+    /// Makes a Route wait until a conflict may be over.
     pub fn wait(&mut self, key: &ObjectKey, created: i64, conflict: &HostConflict) {
         let HostConflict { path, is_in_line, .. } = conflict;
         if self.waits_for.get(key).is_some_and(|(waits, position)| waits == path && position.is_in_line == *is_in_line)
@@ -205,7 +205,7 @@ impl Hosts {
 
     /// Ends the wait of a Route.
     pub fn stop(&mut self, key: &ObjectKey) {
-        // Nearly always nobody waits.
+        // Nearly always, no Route waits.
         let Some((path, position)) = self.waits_for.remove(key) else { return };
         if let Some(waiting) = self.waiting.get_mut(&path) {
             waiting.remove(&position);
@@ -220,7 +220,7 @@ impl Hosts {
         std::mem::take(&mut self.woken).into_iter().map(|position| position.key).collect()
     }
 
-    /// Wakes all that wait for a host, of those in line the first.
+    /// Requeues all Routes that wait for a host, of those in its queue the first.
     fn wake_all(&mut self, path: &str) {
         let mut waiting = self.waiting.get(path).into_iter().flatten();
         let first = waiting.find(|position| position.is_in_line).cloned();
@@ -287,7 +287,7 @@ mod tests {
         }
     }
 
-    /// The Routes that wake, in their order.
+    /// Returns the requeued Routes, in order.
     fn woken(hosts: &mut Hosts) -> Vec<String> {
         hosts.take_woken().into_iter().map(|key| key.name).collect()
     }
@@ -339,7 +339,8 @@ mod tests {
         assert!(woken(&mut hosts).is_empty(), "it is held");
         hosts.remove("host.1", &claim(host, "ns"));
         assert_eq!(woken(&mut hosts), ["a"]);
-        // It does not take the host, nor does the next one, which is gone; in one second the first that waited is next.
+        // The Route does not take the host, nor does the next one, which was deleted; within one second, the first that waited is
+        // next.
         for (name, next) in [("a", "bb"), ("bb", "b"), ("b", "c")] {
             hosts.give_up(&key("ns", name), Some(host));
             assert_eq!(woken(&mut hosts), [next]);
@@ -362,12 +363,12 @@ mod tests {
             assert_eq!(conflict.refusal.1, message);
             hosts.wait(route, 7, &conflict);
         }
-        // Its claim is seen: the others get another message.
+        // Its claim becomes visible: the others get another message.
         hosts.set("host.1", &claim("www.shop.example", "ns"));
         assert_eq!(woken(&mut hosts), ["second", "third"]);
         let conflict = hosts.conflict("www.shop.example", &second, now).expect("another Route holds it");
         assert_eq!(conflict.refusal.1, "www.shop.example is held by the route app");
-        // A held host is not reserved, and a Route that wants another host gives up the first.
+        // A held host is not reserved, and a Route that requests another host gives up the first.
         hosts.reserve("www.shop.example", &second);
         assert!(hosts.reserved.is_empty() && hosts.reserved_by.is_empty());
         hosts.reserve("a.example", &second);
@@ -379,7 +380,7 @@ mod tests {
     }
 
     proptest! {
-        /// The index says what comparing each with each says.
+        /// The index gives the same results as a comparison of all pairs.
         #[test]
         fn the_index_is_right(
             held in proptest::collection::vec(("(\\*\\.)?([ab]\\.){0,2}(ab|b)\\.x", 0_u8..3), 0..12),

@@ -1,4 +1,4 @@
-//! What the scheduler counts.
+//! The scheduler's metrics.
 
 use std::sync::atomic::AtomicI64;
 
@@ -30,17 +30,17 @@ pub struct Metrics {
     webhook_fallbacks: Family<Label, Counter>,
 }
 
-/// How requests to the webhook end.
+/// The possible results of requests to the webhook.
 const WEBHOOK_RESULTS: [&str; 7] =
     ["answered", "unusable", "unreachable", "timeout", "status", "too_large", "malformed"];
-/// Why the webhook's choice was not taken, besides how a request ends: it named a Router that it was not asked about.
+/// The reason if the webhook chose a Router that was not in the request. The other reasons are the results of a request.
 pub(super) const UNKNOWN_ROUTER: &str = "unknown_router";
-/// The Router that it named could not take the route any more.
+/// The chosen Router could no longer take the route.
 pub(super) const NO_LONGER_FEASIBLE: &str = "no_longer_feasible";
-/// It had failed many times in a row, and was not asked.
+/// The reason if the webhook had failed many times in a row, and was not called.
 pub(super) const CIRCUIT_OPEN: &str = "circuit_open";
 
-/// Counters that begin with 0 for each value of their label, so that what has never happened is not missing.
+/// Counters that begin with 0 for each value of their label, so that events that have never happened are not missing.
 fn from_zero(label: &'static str, values: &[&'static str]) -> Family<Label, Counter> {
     let family = Family::<Label, Counter>::default();
     for value in values {

@@ -1,26 +1,26 @@
-//! The scheduler: puts Routes on Routers, and says why.
+//! The scheduler: binds Routes to Routers, and reports the reasons.
 //!
-//! One task holds the queue and the snapshot and makes every decision, one after the other; carrying them out (claims and
-//! bindings, which wait for the API) goes on beside it, many at once, and so does asking a webhook which Router it shall be
-//! (`asking`). The way of a route, from `Scheduler::schedule_one` on:
+//! One task owns the queue and the snapshot and makes every decision in sequence. The writes (claims and bindings, which wait for
+//! the API) run concurrently outside of it, and so do the calls of a webhook that chooses the Router. The path of a
+//! route, from `Scheduler::schedule_one`:
 //!
 //! ```text
 //!   pop ─► snapshot ─► filter ─► score ─► pick ─► explain ─► assume ─► claim names ─► create RouteBinding ─► confirmed
 //!          └───────────────── decision::decide ─────────┘            └──────────── bind::Binder ────────┘
 //! ```
 //!
-//! It watches Routers, Namespaces, Routes, RouteBindings and the claims on custom hosts at all times, so that a process
-//! that becomes leader starts at once, and decides only while it leads.
+//! The scheduler always watches Routers, Namespaces, Routes, RouteBindings, and the claims on custom hosts, so that a process
+//! that becomes leader starts immediately. It decides only while it leads.
 //!
-//! A route that no Router can take waits for a change that could help: of a Router, its Namespace, itself, or the claim on
-//! its host; and tries again by itself now and then, since a guard costs little and a missed change a route. Its conditions
-//! say why.
+//! An unschedulable route waits for a change that could help: of a Router, its Namespace, itself, or the claim on its host. It is
+//! also retried at intervals, because a retry costs little, and a missed change would leave the route unbound. Its conditions
+//! show the reason.
 //!
-//! A bound route stays where it is, but for those that are requested to leave their Router (`requests`).
+//! A bound route stays on its Router, except if it is requested to leave (`requests`).
 //!
-//! A custom host that another Route holds is not admitted, and its Route **is not bound until it holds the host**. It might
-//! be bound by its system name alone; but then its `status.dns`, which never changes by allocation, would say a name that
-//! leads to someone else's application, and `Scheduled=True` would promise what is not so.
+//! A custom host of another Route is not admitted, and the requesting Route **is not bound until it holds the host**. With a
+//! binding by its system name alone, its `status.dns`, which allocation never changes, would name a host of another application,
+//! and `Scheduled=True` would be wrong.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -75,41 +75,41 @@ pub mod strategy;
 mod trace;
 pub mod webhook;
 
-/// How long attempts under way may take to end when the scheduler stops.
+/// The time limit for attempts in flight when the scheduler stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How to schedule.
+/// The settings of the scheduler.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The platform's domain, such as `v3.rhcloud.com`.
     pub domain: String,
     /// The names of the platform's name servers, which no route's name can be.
     pub name_servers: Vec<String>,
-    /// What chooses Routers, at first; [`Scheduler::switch`] changes it.
+    /// The initial strategy or webhook; [`Scheduler::switch`] changes it.
     pub chooser: StrategyConfig,
-    /// How many routes are being bound at a time. Bindings wait for the disk, and the more wait together the fewer times
-    /// it is written to; beyond some dozens nothing is gained.
+    /// The number of routes that are bound at a time. Bindings wait for the disk, and the more wait together, the fewer disk
+    /// writes are necessary; more than some dozens have no effect.
     pub concurrency: usize,
     /// Name of this process in events.
     pub instance: String,
-    /// How long routes wait that could not be bound.
+    /// The backoff of routes that could not be bound.
     pub backoff: BackoffSettings,
-    /// How often all Routes are searched for one that was missed.
+    /// The interval of searches through all Routes for a missed one.
     pub search: Duration,
-    /// Whether a host of one's own is to be verified before its Route is admitted.
+    /// Whether ownership of a custom host must be verified before its Route is admitted.
     pub verify_hosts: bool,
-    /// How many routes a second are moved from Routers that are draining.
+    /// The number of routes per second that leave draining Routers.
     pub drain_rate: u32,
-    /// How long the former name of a moved route leads to its new one at least; longer if caches hold it for longer.
+    /// The minimum time for which a moved route's former name resolves to its new one; longer if caches hold it for longer.
     pub former_name_retention: Duration,
-    /// How many labels may be in quarantine for a namespace that is to get new ones.
+    /// The most labels in quarantine for a namespace that still gets new ones.
     pub quarantined_max: u32,
     /// Which labels Routes may have.
     pub label_rules: LabelRules,
 }
 
 impl Settings {
-    /// The defaults for the platform `domain`.
+    /// Returns the defaults for the platform `domain`.
     pub fn new(domain: &str) -> Self {
         Settings {
             domain: domain.to_owned(),
@@ -134,26 +134,26 @@ pub struct Scheduler {
     metrics: Metrics,
     binder: Binder,
     watched: ObjectChanges,
-    /// What it decides by.
+    /// The objects on which decisions depend.
     objects: Objects,
     /// Labels in quarantine, and reserved hosts.
     quarantined: Quarantined,
     snapshot: Snapshot,
     queue: Queue,
     requeuer: Requeuer,
-    /// What chooses Routers.
+    /// The strategy or webhook in use.
     choice: Choice,
     /// Custom hosts, and the Routes that wait for one.
     hosts: Hosts,
-    /// Which bound routes are to leave their Routers.
+    /// The requests for bound routes to leave their Routers.
     moves: MoveRequests,
-    /// Where it is told why routes have no Router.
+    /// The register of reasons why routes have no Router.
     observations: Arc<Observations>,
     in_flight: InFlight,
     term: Option<Term>,
 }
 
-/// What goes on beside the loop.
+/// The work that runs outside the loop.
 struct InFlight {
     /// Attempts to bind Routes.
     attempts: Executor<Attempt, Outcome>,
@@ -171,8 +171,8 @@ struct Attempt {
 }
 
 impl Scheduler {
-    /// A scheduler that speaks through `client`, whose identity must be allowed to create NameClaims and RouteBindings, and to
-    /// record Events. It reads the objects of `world`, and tells its observations why a Route has no Router.
+    /// Returns a scheduler that uses `client`, whose identity must be allowed to create NameClaims and RouteBindings, and to
+    /// record Events. It reads the objects of `world`, and reports to its observations why a Route has no Router.
     pub fn new(client: kube::Client, world: &World, settings: Settings, metrics: Metrics) -> Self {
         let domain: Arc<str> = settings.domain.as_str().into();
         let (objects, watched) = world.objects();
@@ -202,39 +202,39 @@ impl Scheduler {
         }
     }
 
-    /// Changes what chooses Routers while it runs. Routes that have a Router keep it.
+    /// Returns the sender that changes the strategy at run time. Bound Routes keep their Router.
     pub fn switch(&self) -> watch::Sender<StrategyConfig> {
         self.choice.switch()
     }
 
-    /// How it schedules.
+    /// Returns the settings.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// What it counts.
+    /// Returns the metrics.
     pub fn metrics(&self) -> Metrics {
         self.metrics.clone()
     }
 
-    /// Where moves are requested of it.
+    /// Returns the handle for move requests.
     pub fn move_requests(&self) -> MoveRequests {
         self.moves.clone()
     }
 
-    /// The client that speaks as the scheduler, what is known of the server behind it, and the platform's domain.
+    /// Returns the scheduler's client, the detected type of its server, and the platform's domain.
     pub fn platform(&self) -> (kube::Client, Arc<ServerKind>, Arc<str>) {
         let Binder { client, server, domain } = self.binder.clone();
         (client, server, domain)
     }
 
-    /// The health of each informer, for metrics and readiness.
+    /// Returns the health of each informer, for metrics and readiness.
     pub fn informers(&self) -> Vec<HealthProbe> {
         self.objects.probes()
     }
 
-    /// Schedules whenever `leadership` says that this process leads, until `stop`; then waits for what is under way, for
-    /// at most five seconds.
+    /// Schedules while `leadership` shows that this process leads, until `stop`; then waits for the work in flight, for at most
+    /// five seconds.
     pub async fn run(mut self, mut leadership: watch::Receiver<Leadership>, stop: CancellationToken) {
         let mut beside = JoinSet::new();
         self.in_flight.recorder.take().into_iter().for_each(|recorder| drop(beside.spawn(recorder)));
@@ -251,7 +251,7 @@ impl Scheduler {
             let is_pass_open = self.requeue_batch();
             let more = self.schedule_some() | self.push_woken() | is_pass_open;
             self.metrics.depths(self.queue.depths());
-            // Before all is listed, bindings are seen whose Router is not yet.
+            // Before all objects are listed, bindings appear before their Routers.
             self.metrics.orphans(if self.objects.is_synced() { self.snapshot.orphans() } else { 0 });
             let wake_at = self.queue.next_time();
             tokio::select! {
@@ -279,7 +279,7 @@ impl Scheduler {
         let _ = timeout(Duration::from_secs(1), async { while beside.join_next().await.is_some() {} }).await;
     }
 
-    /// Looks through all Routes for one that waits nowhere. There should be none.
+    /// Searches all Routes for one that is in no queue. There should be none.
     fn search_missed(&mut self) {
         if !self.objects.is_synced() {
             return;
@@ -287,7 +287,7 @@ impl Scheduler {
         self.on_move_requests();
         let queue = &self.queue;
         self.snapshot.expire(Instant::now(), |key| queue.is_in_flight(key));
-        // One that is about to be told of is not missed.
+        // A Route that is about to arrive is not missed.
         let missed = u64::from(!self.watched.routes.is_behind());
         for (key, route) in self.objects.routes.all() {
             let may_have_moved = || route.move_to.is_some() && route.move_to != route.router;
@@ -302,7 +302,7 @@ impl Scheduler {
         }
     }
 
-    /// Another strategy chooses from now on. What has a Router keeps it; what has none may have one now.
+    /// Switches the strategy. Bound routes keep their Router; unbound ones may get one now.
     fn on_switched(&mut self) {
         self.choice.take(&self.metrics);
         for call in self.in_flight.calls.abort_all() {

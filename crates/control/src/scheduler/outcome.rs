@@ -1,4 +1,4 @@
-//! What comes of attempts to bind routes, and what is owner_message of it.
+//! The outcomes of binding attempts, and the resulting conditions.
 
 use tokio::time::Instant;
 
@@ -13,7 +13,7 @@ use crate::world::observations::{Finding, Part};
 use signpost_api::names::other_label;
 use signpost_api::v1alpha1::name_claim::ClaimKind;
 
-/// Failures in a row before a route's conditions tell of them; fewer are over before anyone could read it.
+/// The failures in a row before a route's conditions report them; fewer are over before a user could read them.
 const FAILURES_TOLD: u32 = 3;
 
 impl Scheduler {
@@ -44,7 +44,7 @@ impl Scheduler {
                 self.settle(key.clone(), route);
             }
             Outcome::AlreadyBound => {
-                // If that is where it was to leave, by what was known, it gets another turn.
+                // If the route is still on the Router that it must leave, the move is retried.
                 self.moves.mark_stuck(key);
                 self.settle(key.clone(), route);
             }
@@ -83,8 +83,9 @@ impl Scheduler {
         }
     }
 
-    /// The API says that a route's host overlaps one that another namespace holds, of which nothing was known when the route was
-    /// looked at. By now it may be: then that is waited for. If not, the informer lags, or does not show that claim at all.
+    /// Handles an overlap with a host of another namespace that the API reports, and that was unknown when the route was
+    /// scheduled. If it is known now, the route waits for that host. If not, the informer lags, or does not show that claim at
+    /// all.
     fn on_overlap(&mut self, key: &ObjectKey, route: &RouteInfo) {
         let host = route.host.as_deref().unwrap_or_default();
         self.hosts.give_up(key, route.host.as_deref());
@@ -98,12 +99,12 @@ impl Scheduler {
         }
     }
 
-    /// The route needs a new label or host, and its namespace may have none for now.
+    /// Handles a route that needs a new label or host that its namespace currently may not have.
     fn on_names_kept(&mut self, key: &ObjectKey, route: &RouteInfo, (kind, most): (ClaimKind, u32)) {
         self.hosts.give_up(key, route.host.as_deref());
         let namespace = key.namespace();
         if self.names_kept(kind, namespace).is_none() {
-            // One was freed meanwhile, which nobody tells a route that does not wait yet.
+            // A name was freed meanwhile, and a route that does not wait yet is not notified.
             self.queue.failed(key, Instant::now(), random());
             return;
         }
@@ -113,12 +114,12 @@ impl Scheduler {
         self.report(key, route, Finding::unscheduled(&route.uid, reason, message, route.host.is_some()));
     }
 
-    /// How many names of a kind are in quarantine for a namespace, if that is as many as may be.
+    /// Returns the number of names of a kind in quarantine for a namespace, if that is the maximum.
     pub(super) fn names_kept(&self, kind: ClaimKind, namespace: &str) -> Option<u32> {
         self.quarantined.full(kind, namespace, self.settings.quarantined_max)
     }
 
-    /// The route must not have its host, and waits until that changes.
+    /// Handles a route whose host is not admitted, and which waits until that changes.
     pub(super) fn refuse(&mut self, key: &ObjectKey, route: &RouteInfo, (reason, message): Refusal) {
         self.queue.unschedulable(key, Instant::now(), random());
         self.report(key, route, Finding::not_admitted(&route.uid, reason, message));
@@ -129,13 +130,13 @@ impl Scheduler {
         self.queue.done(&key);
         self.hosts.stop(&key);
         if self.objects.routes.get(&key).is_none_or(|now| now.uid != route.uid) {
-            // It went in that moment, and its claim may be let go before it is seen.
+            // The Route was deleted in that moment, and its claim can be released before it is seen.
             self.hosts.give_up(&key, route.host.as_deref());
         }
     }
 
     pub(super) fn report(&mut self, key: &ObjectKey, route: &RouteInfo, report: Finding) {
-        // What the informer shows may lag behind a report that is on its way; that one then finds nothing to do.
+        // The informer can lag behind a report in flight, which then has no effect.
         if report.is_said_by(route) || self.observations.has_route(key, Part::Scheduling, &report) {
             return;
         }

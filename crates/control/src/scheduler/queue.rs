@@ -25,11 +25,11 @@ use tokio::time::Instant;
 use crate::client::backoff::delay;
 use crate::client::reflector::ObjectKey;
 
-/// The maximum number of requeued Routes in flight. Each costs the API about half a millisecond of a processor, so that a new Route
-/// waits for at most sixteen of them. A larger number is faster only where each write takes very long.
+/// The maximum number of requeued Routes in flight. Each costs the API about half a millisecond of processor time, so that a new
+/// Route waits for at most sixteen of them. A larger number is faster only if each write takes very long.
 const REQUEUED_IN_FLIGHT_MAX: usize = 16;
 
-/// How long Routes wait.
+/// The wait times of Routes.
 #[derive(Debug, Clone)]
 pub struct BackoffSettings {
     /// The wait after the first failure in a row.
@@ -72,7 +72,7 @@ enum Lane {
     New,
     /// Due again: a wait has ended.
     Requeued,
-    /// Due, but the webhook has as many calls as it may have.
+    /// Due, but the webhook has its maximum number of calls.
     Parked,
     BackingOff,
     Unschedulable,
@@ -90,7 +90,7 @@ pub struct Queue {
     lanes: BTreeMap<(Lane, u64), ObjectKey>,
     /// The ends of waits, soonest first.
     times: BTreeSet<(Instant, u64)>,
-    /// By lane.
+    /// The number of Routes by lane.
     counts: [usize; Lane::RequeuedInFlight as usize + 1],
     next_ticket: u64,
     is_requeued_next: bool,
@@ -117,14 +117,14 @@ pub struct RequeuePass {
 }
 
 impl RequeuePass {
-    /// Whether all were checked.
+    /// Returns whether all were checked.
     pub fn is_over(&self) -> bool {
         self.next >= self.end
     }
 }
 
 impl Queue {
-    /// An empty queue.
+    /// Returns an empty queue.
     pub fn new(backoff: BackoffSettings) -> Self {
         Queue {
             backoff,
@@ -137,7 +137,7 @@ impl Queue {
         }
     }
 
-    /// Adds a Route that is new or has changed; it is due now, whatever it waited for.
+    /// Adds a new or changed Route; it is due now, regardless of its former wait.
     pub fn push(&mut self, key: ObjectKey) {
         match self.entries.get_mut(&key) {
             Some(entry) if entry.lane <= Lane::Parked => {}
@@ -149,7 +149,7 @@ impl Queue {
         }
     }
 
-    /// Removes a Route that is bound or gone. An attempt in flight goes on, and is not repeated.
+    /// Removes a bound or deleted Route. An attempt in flight continues, and is not repeated.
     pub fn remove(&mut self, key: &ObjectKey) {
         match self.entries.get_mut(key) {
             Some(entry) if entry.is_in_flight() => entry.again = false,
@@ -157,7 +157,7 @@ impl Queue {
         }
     }
 
-    /// Returns the next Route that is due. It is then in flight, until one of the methods below ends the attempt.
+    /// Returns the next due Route. It is then in flight, until one of the methods below ends the attempt.
     pub fn pop(&mut self) -> Option<ObjectKey> {
         let new = self.first(Lane::New);
         let may_be_requeued = self.count(Lane::RequeuedInFlight) < REQUEUED_IN_FLIGHT_MAX;
@@ -188,15 +188,15 @@ impl Queue {
         }
     }
 
-    /// Ends an attempt whose Route needs no Router any more.
+    /// Ends an attempt whose Route no longer needs a Router.
     pub fn done(&mut self, key: &ObjectKey) {
         if self.finish_attempt(key).is_some_and(|entry| entry.again) {
             self.put(key.clone(), Lane::New, 0, None);
         }
     }
 
-    /// Ends an attempt that failed: the Route is tried again after a wait, or at once if it changed meanwhile. Returns the number of
-    /// failures in a row.
+    /// Ends an attempt that failed: the Route is retried after a wait, or immediately if it changed meanwhile. Returns the number
+    /// of failures in a row.
     pub fn failed(&mut self, key: &ObjectKey, now: Instant, random: u64) -> u32 {
         let waits = (self.backoff.failed_first, self.backoff.failed_longest);
         self.wait(key, Lane::BackingOff, waits, now, random)
@@ -249,12 +249,12 @@ impl Queue {
         self.times.first().map(|(time, _)| *time)
     }
 
-    /// Whether the queue has the Route, in any lane.
+    /// Returns whether the queue has the Route, in any lane.
     pub fn holds(&self, key: &ObjectKey) -> bool {
         self.entries.contains_key(key)
     }
 
-    /// Whether the Route is being scheduled.
+    /// Returns whether the Route is being scheduled.
     pub fn is_in_flight(&self, key: &ObjectKey) -> bool {
         self.entries.get(key).is_some_and(QueueEntry::is_in_flight)
     }
@@ -288,7 +288,7 @@ impl Queue {
         attempts
     }
 
-    /// Takes out a Route that is in flight; `None` if it is not.
+    /// Takes out a Route in flight; `None` if it is not.
     fn finish_attempt(&mut self, key: &ObjectKey) -> Option<QueueEntry> {
         if self.is_in_flight(key) { self.take(key) } else { None }
     }
@@ -444,7 +444,7 @@ mod tests {
             queue.park(&key(name));
         }
         assert_eq!((queue.depths().active, queue.depths().in_flight), (4, 0));
-        // A change is seen when it is looked at again; one that is gone is passed over.
+        // The next attempt sees a change; a deleted Route is skipped.
         queue.push(key("a"));
         queue.remove(&key("b"));
         assert_eq!((queue.pop(), queue.pop()), (Some(key("d")), None));
@@ -456,7 +456,7 @@ mod tests {
     }
 
     proptest! {
-        /// Each Route is in one lane, the counts are right, and none is lost.
+        /// Each Route is in one lane, the counts are correct, and none is lost.
         #[test]
         fn counts_are_right(steps in proptest::collection::vec((0_u8..10, 0_u8..6), 0..200)) {
             let mut queue = Queue::new(BackoffSettings::default());

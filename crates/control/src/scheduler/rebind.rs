@@ -1,8 +1,8 @@
-//! Carrying out a move: the binding is replaced by one on another Router, and the name that the route leaves behind becomes a
-//! former name. When former names begin and end is decided elsewhere (`reconcile::former_names`).
+//! Execution of a move: a binding on another Router replaces the old one, and the old system name becomes a former name.
+//! `reconcile::former_names` decides when former names begin and end.
 //!
-//! A route may come back to a Router whose zone has a former name of it. Resolvers then hold for a while that its name there leads
-//! away; were it led back to at once, they would be sent round in a loop (RFC 1034 §3.6.2 has them give up):
+//! A route can return to a Router whose zone has a former name of it. Resolvers then cache for a while that its name there is a
+//! CNAME; if another name immediately pointed back to it, they would be in a loop (RFC 1034 §3.6.2 makes them give up):
 //!
 //! ```text
 //!   on A, then on B      a.A CNAME a.B
@@ -10,18 +10,17 @@
 //!   PENDING later        a.A answers itself      a.B CNAME a.A
 //! ```
 //!
-//! What was led to last, `a.B`, goes on to be led to until no resolver can hold the other direction: its former name is there with a
-//! time `from` which it begins, and all other former names lead to it meanwhile. No name is led to that led elsewhere within
-//! [`PENDING`], so whatever mixture of old and new a resolver holds, each step is to a name that was led to later, and there
-//! is no loop.
+//! The last target, `a.B`, stays the target until no resolver can cache the opposite direction: its former name exists with a
+//! time `from` at which it begins, and all other former names point to it meanwhile. No name is a target that was a CNAME within
+//! [`PENDING`]. So for any mixture of old and new records in a resolver, each step goes to a name that became a target later, and
+//! there is no loop.
 //!
-//! The instances of a Router, if they report, serve the Route some time after the move. So alias and former names lead to what the route
-//! has left until they do: that former name has a time `from` which it begins, too, and begins once they have reported.
+//! The instances of a Router, if they report, serve the Route some time after the move. Until then, alias and former names point
+//! to the name that the route has left: that former name also has a time `from` at which it begins, after the instances' report.
 //!
-//! The label stays the route's, and so do its claims, its alias and its custom host: of its names only the system name is
-//! another one. Each write carries the resourceVersion of the binding that was read, so that whoever else changed it meanwhile
-//! is not undone, and that of the Route, so that nobody is moved whose request has changed. To repeat a move that was done is
-//! no fault: the binding names the Router by then.
+//! The route keeps its label, its claims, its alias, and its custom host: only its system name changes. Each write carries the
+//! resourceVersion of the binding that was read, so that concurrent changes are not reverted, and that of the Route, so that a
+//! route with a changed request is not moved. Repeating a completed move is not an error: the binding names the Router already.
 
 use std::time::Duration;
 
@@ -38,15 +37,15 @@ use signpost_api::names;
 use signpost_api::v1alpha1::route::{FORMER_NAMES_MAX, FormerName, NameKind};
 use signpost_api::v1alpha1::route_binding::{Explanation, RouteBinding};
 
-/// How long resolvers may hold what points to a system name: the alias, and former names.
+/// The time for which resolvers can cache records that point to a system name: the alias, and former names.
 pub const POINTERS_TTL: Duration = Duration::from_secs(30);
 
-/// How long a name that has led elsewhere is not led to: as long as resolvers may hold where it led, and some, since the name
-/// servers do not publish in the same moment.
+/// The time for which a name that was a CNAME is not a target: as long as resolvers can cache its old target, plus a margin,
+/// because the name servers do not publish in the same moment.
 pub const PENDING: Duration = Duration::from_secs(40);
 
-/// How long after `now` resolvers may hold an address of the Router: its TTL, or that of before it was lowered, on top of the
-/// TTL of what points to the name.
+/// Returns how long after `now` resolvers can cache an address of the Router: its TTL, or the TTL from before it was lowered,
+/// plus the TTL of the records that point to the name.
 pub fn held_by_caches(router: &RouterTarget, now: Timestamp) -> Duration {
     let before = router.ttl_horizon.and_then(|horizon| Duration::try_from(horizon.duration_since(now)).ok());
     Duration::from_secs(router.ttl.into()).max(before.unwrap_or_default()) + POINTERS_TTL
@@ -91,14 +90,14 @@ impl Binder {
     }
 }
 
-/// The binding as it is after the move; `None` if the name would be too long. The zone that it moves to holds no former name of it
-/// any more; the one that it leaves holds one for its time, from now on or from when it cannot make a loop and the instances of the
-/// Router serve the Route.
+/// Returns the binding after the move; `None` if the name would be too long. The zone of the target loses any former name of the
+/// route. The zone that the route leaves gets one for its time, from now on, or from when it cannot make a loop and the instances
+/// of the Router serve the Route.
 fn moved(mut binding: RouteBinding, plan: &Plan, leaving: &MoveSource, now: Timestamp) -> Option<RouteBinding> {
     let spec = &mut binding.spec;
     let former = names::system_name(&spec.label, &spec.dns)?;
     let system = names::system_name(&spec.label, &plan.placement.dns)?;
-    // Whether resolvers may hold that the name it moves to leads elsewhere.
+    // Whether resolvers may cache that the new name is a CNAME.
     let has_led = spec.former_names.iter().any(|one| one.name == system && one.from.is_none());
     spec.former_names.retain(|one| one.name != system && one.name != former);
     let to_another = former != system;
@@ -108,7 +107,7 @@ fn moved(mut binding: RouteBinding, plan: &Plan, leaving: &MoveSource, now: Time
         spec.former_names.push(FormerName { name: former, router: spec.router.clone(), since, from: None, until });
     }
     if has_led || leaving.to_instances {
-        // What the others lead to: what they led to before. Instances are waited for when the time has come.
+        // The others keep their earlier target. Instances are waited for when the time has come.
         let from = if has_led { later(now, PENDING) } else { now };
         let at = spec.former_names.iter().position(|one| one.from.is_some());
         let last_left = match at {
@@ -190,7 +189,7 @@ mod tests {
         MoveSource { router: String::new(), reason: MoveReason::Asked, former_name, to_instances: false }
     }
 
-    /// What the Route has left is led to until the instances of its Router have reported.
+    /// The name that the Route has left stays the target until the instances of its Router have reported.
     #[test]
     fn instances_are_waited_for() {
         let day = Some(Duration::from_secs(86_400));
@@ -222,11 +221,11 @@ mod tests {
             "where it is there is no former name, and the other begins later"
         );
         assert_eq!(back.spec.former_names[0].until.0, at(88_440), "it lasts as long as any");
-        // Once more there: the name of s2 has not led anywhere, so that it is led to at once.
+        // Back there again: the name of s2 was never a CNAME, so it is a target immediately.
         assert_eq!(listed(&moved(back.clone(), &to(2), &leaving(day), at(2010)).expect("short")), [s(1, None)]);
-        // Elsewhere: nothing leads from there, so that all lead there at once.
+        // Elsewhere: no name there is a CNAME, so all point there immediately.
         assert_eq!(listed(&moved(back, &to(3), &leaving(day), at(2010)).expect("short")), [s(2, None), s(1, None)]);
-        // All the way round: the others lead to where it was last, and go on to when it comes to be on another of them.
+        // The full circle: the others point to the last target, and keep doing so until that is on another of them.
         let third = moved(there.clone(), &to(3), &leaving(day), at(2000)).expect("short");
         assert_eq!(listed(&third), [s(1, None), s(2, None)]);
         let round = moved(third, &to(1), &leaving(day), at(3000)).expect("short");
@@ -247,8 +246,8 @@ mod tests {
     }
 
     proptest! {
-        /// However often a route moves: no former name is its name of now, none is there twice, and there are not more than the
-        /// API takes.
+        /// Any number of moves: no former name is the current name, none is there twice, and they do not exceed the API's
+        /// limit.
         #[test]
         fn former_names_are_former_names(moves in proptest::collection::vec((0_u8..24, 1_i64..40, 0_u64..400), 1..80)) {
             let mut binding = binding(0);
@@ -268,14 +267,14 @@ mod tests {
             }
         }
 
-        /// However often a route moves among few Routers, and whatever resolvers hold of what was served within the TTL of a
-        /// former name: who follows the names comes to an end.
+        /// Any number of moves among few Routers, and any cached records within the TTL of a former name, resolution
+        /// terminates.
         #[test]
         fn no_mixture_of_old_and_new_is_a_loop(moves in proptest::collection::vec((0_u8..4, 0_i64..50), 1..40)) {
             let ttl = i64::try_from(POINTERS_TTL.as_secs()).expect("small");
             let mut binding = binding(0);
             let mut now = 1000;
-            // What each name led to, and until when resolvers may hold that.
+            // The earlier targets of each name, and the times until which resolvers can cache them.
             let mut held: BTreeMap<String, BTreeMap<String, i64>> = BTreeMap::new();
             for (shard, pause) in moves {
                 for _ in 0..pause {
@@ -289,7 +288,7 @@ mod tests {
                 hold(&mut held, &binding, now + ttl);
                 held.values_mut().for_each(|targets| targets.retain(|_, until| *until > now));
                 held.retain(|_, targets| !targets.is_empty());
-                // Names from which none of what may be held leads on, taken away one after the other, are all names.
+                // Repeatedly removing names without a cached CNAME to another one removes all names.
                 let mut left = held.clone();
                 while let Some(end) = left.iter().find(|(_, to)| to.keys().all(|to| !left.contains_key(to))) {
                     let end = end.0.clone();
@@ -300,7 +299,7 @@ mod tests {
         }
     }
 
-    /// Notes what is served of a binding's former names.
+    /// Records the served former names of a binding.
     fn hold(held: &mut BTreeMap<String, BTreeMap<String, i64>>, binding: &RouteBinding, until: i64) {
         let read = BindingInput::read(binding, &mut Vec::new()).expect("it has an alias");
         let zone = read.target();

@@ -1,10 +1,10 @@
-//! Requests that bound Routes leave their Routers: the loop that decides so makes them, and the scheduler looks for other Routers.
+//! Requests that bound Routes leave their Routers: another loop decides and makes them, and the scheduler chooses new Routers.
 //!
 //! ```text
 //!   request ─► outstanding ─► the scheduler's queue ──┬── moved: over
-//!      ▲            │                                 └── nowhere to go ──┬── asked for: waits in the queue
-//!      │            └── withdraw: it leaves the queue                     └── a drain: over, and answered
-//!      └───────────── something changed that could help ◄─────────────────────────┘
+//!      ▲            │                                 └── no target ──┬── requested: waits in the queue
+//!      │            └── withdraw: it leaves the queue                 └── a drain: over, and answered
+//!      └───────────── something changed that could help ◄─────────────────────┘
 //! ```
 
 use std::collections::HashMap;
@@ -16,10 +16,10 @@ use tokio::sync::Notify;
 use crate::client::reflector::ObjectKey;
 use crate::world::{BindingInfo, RouteInfo};
 
-/// Why a route leaves its Router.
+/// The reason why a route leaves its Router.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MoveReason {
-    /// Its annotation says so.
+    /// The route's annotation requests it.
     Asked,
     /// The Router is draining.
     Drained,
@@ -30,21 +30,21 @@ pub enum MoveReason {
 pub struct MoveRequest {
     /// The Router.
     pub router: Arc<str>,
-    /// Its zone, when the route was bound to it.
+    /// The Router's zone when the route was bound to it.
     pub dns: Arc<str>,
     /// Why.
     pub reason: MoveReason,
 }
 
 impl MoveRequest {
-    /// Whether it is still about the route as it is, and where it is.
+    /// Returns whether the request still applies to the current route and Router.
     pub fn is_of(&self, route: &RouteInfo, binding: &BindingInfo) -> bool {
         let is_meant = self.reason == MoveReason::Drained || route.move_to.is_some();
         is_meant && self.router == binding.router && self.dns == binding.dns
     }
 }
 
-/// The requests and what came of them; clones share them.
+/// The requests and their results; clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct MoveRequests(Arc<Shared>);
 
@@ -58,12 +58,12 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     outstanding: HashMap<ObjectKey, MoveRequest>,
-    /// Routes with a new request, or without one from now on. The scheduler takes them all with each turn of its loop.
+    /// The Routes with a new or withdrawn request. The scheduler takes them all in each iteration of its loop.
     news: Vec<ObjectKey>,
     answers: Answers,
 }
 
-/// What the scheduler has answered.
+/// The answers of the scheduler.
 #[derive(Debug, Default)]
 pub struct Answers {
     /// Routes that have nowhere to go.
@@ -72,10 +72,10 @@ pub struct Answers {
     pub could_help: bool,
 }
 
-/// For who requests.
+/// The methods for requesters.
 impl MoveRequests {
-    /// Requests that the route at `key` move, in place of what was requested of it before. The scheduler looks at it if that is
-    /// another request, or `again`.
+    /// Requests that the route at `key` move, replacing an earlier request. The scheduler handles it if the request is different,
+    /// or `again`.
     pub fn request(&self, key: &ObjectKey, request: MoveRequest, again: bool) {
         let mut state = self.0.state.lock();
         if state.outstanding.get(key) != Some(&request) || again {
@@ -85,7 +85,7 @@ impl MoveRequests {
         }
     }
 
-    /// The route at `key` is not to move, or not any more, and shall not say so.
+    /// Withdraws the request for the route at `key`, and its condition.
     pub fn withdraw(&self, key: &ObjectKey) {
         let mut state = self.0.state.lock();
         state.outstanding.remove(key);
@@ -104,40 +104,40 @@ impl MoveRequests {
     }
 }
 
-/// For the scheduler.
+/// The methods for the scheduler.
 impl MoveRequests {
     /// Waits for requests.
     pub async fn requested(&self) {
         self.0.requested.notified().await;
     }
 
-    /// Has [`requested`](Self::requested) return once more.
+    /// Makes [`requested`](Self::requested) return again.
     pub fn remind(&self) {
         self.0.requested.notify_one();
     }
 
-    /// The routes of which something new is requested, or nothing any more.
+    /// Returns the routes with a new or withdrawn request.
     pub fn take_news(&self) -> Vec<ObjectKey> {
         std::mem::take(&mut self.0.state.lock().news)
     }
 
-    /// What is requested of a route.
+    /// Returns the request for a route.
     pub fn get(&self, key: &ObjectKey) -> Option<MoveRequest> {
         self.0.state.lock().outstanding.get(key).cloned()
     }
 
-    /// Whether anything is.
+    /// Returns whether there is a request.
     pub fn holds(&self, key: &ObjectKey) -> bool {
         self.0.state.lock().outstanding.contains_key(key)
     }
 
-    /// The route has moved.
+    /// Records that the route has moved.
     pub fn moved(&self, key: &ObjectKey) {
         self.0.state.lock().outstanding.remove(key);
     }
 
-    /// The route has nowhere to go, or cannot move. If it is to leave a Router that drains, that is the end of the request, until
-    /// its turn comes again.
+    /// Marks the route as without a target, or unable to move. For a route on a draining Router, that ends the request until the
+    /// drain requests it again.
     pub fn mark_stuck(&self, key: &ObjectKey) {
         let mut state = self.0.state.lock();
         let Some(request) = state.outstanding.get(key) else { return };
@@ -148,7 +148,7 @@ impl MoveRequests {
         self.0.answered.notify_one();
     }
 
-    /// Something has changed that could help routes that have nowhere to go.
+    /// Retries routes without a target after a change that could help.
     pub fn could_help(&self) {
         self.0.state.lock().answers.could_help = true;
         self.0.answered.notify_one();

@@ -1,8 +1,8 @@
 //! Requeues the unschedulable Routes that a change could help.
 //!
-//! 100,000 Routes may wait when a Router comes, and checking all of them takes as long as scheduling hundreds. So they are checked
-//! in batches, in the order in which they began to wait, and other work is done between batches. A change during a *pass* is for
-//! the next pass, together with all others until then: each waiting Route is checked once a pass, however many changes come.
+//! 100,000 Routes can wait when a Router is added, and checking all of them takes as long as scheduling hundreds. So they are
+//! checked in batches, in the order of their wait, with other work between batches. A change during a *pass* is for the next
+//! pass, together with all others until then: each waiting Route is checked once per pass, for any number of changes.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -22,14 +22,14 @@ const CHECKED_IN_A_ROW: usize = 256;
 struct ClusterEvents {
     /// A change that could help any Route.
     any: bool,
-    /// Routers that are new, decide differently, have room, or are gone.
+    /// Routers that are new, affect decisions, have room, or were deleted.
     routers: BTreeSet<String>,
     /// Namespaces that changed, or whose quota has room.
     namespaces: BTreeSet<String>,
 }
 
 impl ClusterEvents {
-    /// Whether these could help the Route at `key`. `fits` returns whether one of the Routers can take it.
+    /// Returns whether these could help the Route at `key`. `fits` returns whether one of the Routers can take it.
     fn queueing_hint(&self, key: &ObjectKey, fits: impl Fn(&BTreeSet<String>) -> bool) -> bool {
         self.any || self.namespaces.contains(key.namespace()) || !self.routers.is_empty() && fits(&self.routers)
     }
@@ -40,7 +40,7 @@ impl ClusterEvents {
 pub(super) struct Requeuer {
     current: Option<(ClusterEvents, RequeuePass)>,
     next: ClusterEvents,
-    /// The namespaces of Routes that got no name, because too many of theirs are in quarantine.
+    /// The namespaces of Routes that got no name, because too many of their names are in quarantine.
     await_names: HashSet<String>,
 }
 
@@ -69,8 +69,8 @@ impl Requeuer {
         self.next.namespaces.extend(self.await_names.take(namespace));
     }
 
-    /// Checks the next batch. `fits` returns whether one of some Routers can take a Route. Returns the number of requeued Routes, and
-    /// whether more are to be checked.
+    /// Checks the next batch. `fits` returns whether one of some Routers can take a Route. Returns the number of requeued Routes,
+    /// and whether more must be checked.
     fn requeue_batch(
         &mut self,
         queue: &mut Queue,
@@ -91,8 +91,8 @@ impl Requeuer {
 }
 
 impl Scheduler {
-    /// Requeues the Routes that one of these Routers can take now, and those whose host a deleted one may have blocked; or, when few
-    /// wait, all of them, since their messages list Routers.
+    /// Requeues the Routes that one of these Routers can take now, and those whose host a deleted one may have blocked; or, when
+    /// few wait, all of them, because their messages list Routers.
     pub(super) fn requeue_for_routers(&mut self, names: &[String]) {
         if names.is_empty() {
             return;
@@ -139,7 +139,7 @@ mod tests {
         ObjectKey::namespaced(["even", "odd"][number % 2], &number.to_string())
     }
 
-    /// A queue in which so many wait, in their order.
+    /// Returns a queue with `count` waiting Routes in order.
     fn waiting(count: usize) -> Queue {
         let mut queue = Queue::new(BackoffSettings::default());
         (0..count).for_each(|number| queue.push(key(number)));
@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(requeuer.requeue_batch(&mut queue, |_, routers| routers.contains("b")), (0, true));
         requeuer.for_routers(&names(&["b"]));
         requeuer.for_namespaces(names(&["odd"]));
-        // The last two are asked about `a` alone, and all of them then about the others.
+        // The last two are checked for `a` alone, and all of them then for the others.
         assert_eq!(requeuer.requeue_batch(&mut queue, |_, routers| routers.contains("b")), (0, true));
         let fits = |key: &ObjectKey, routers: &BTreeSet<String>| {
             assert!(routers.contains("b") && !routers.contains("a"));
@@ -177,7 +177,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Whatever happens between batches, no waiting Route is lost: when all passes are over, each that fits a new Router was
+        /// Any events between batches: no waiting Route is lost: after all passes, each Route that fits a new Router was
         /// requeued or decided since, and no other was.
         #[test]
         fn none_is_lost_and_none_seen_twice(

@@ -1,8 +1,8 @@
-//! What the scheduler would do: its own decisions, carried out on a copy of the platform instead of the API.
+//! Simulation of the scheduler: its own decisions, applied to a copy of the platform instead of the API.
 //!
-//! A [`Simulation`] is made of the objects as they are, may be changed (a Router added, drained, weighted), and then tells which
-//! routes would go where. It decides by the same function as the scheduler, in the same order, so that for the strategies of ours the
-//! scheduler does what was foretold if nothing else happens meanwhile. Webhooks are not asked.
+//! A [`Simulation`] is created from the current objects, can be changed (a Router added, drained, weighted), and then predicts
+//! the Router of each route. It uses the scheduler's decision function in the same order, so for the built-in strategies, the
+//! scheduler decides as predicted if nothing else happens meanwhile. The simulation does not call webhooks.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -31,7 +31,7 @@ pub struct Simulation {
     snapshot: Snapshot,
     namespaces: HashMap<String, NamespaceInfo>,
     routes: BTreeMap<ObjectKey, RouteInfo>,
-    /// Why routes are not admitted: their condition `Admitted`, where that is false.
+    /// The reasons why routes are not admitted: their condition `Admitted`, if that is false.
     refused: BTreeMap<ObjectKey, FitError>,
     bindings: BTreeMap<ObjectKey, BindingInfo>,
     /// The labels of these, in lower case.
@@ -49,19 +49,19 @@ struct QuarantinedLabel {
     until: Timestamp,
 }
 
-/// What would become of one route.
+/// The predicted result for one route.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
-    /// Where the Route is.
+    /// The Route's key.
     pub key: ObjectKey,
-    /// The Router that it is on, if it has one.
+    /// The current Router, if there is one.
     pub from: Option<String>,
-    /// The Router that it would have then, or why none.
+    /// The predicted Router, or the reason why there is none.
     pub outcome: Result<Placement, FitError>,
 }
 
 impl Simulation {
-    /// A platform without objects, of this domain. `now` is the time of all that happens in it.
+    /// Returns a platform without objects, of this domain. `now` is the time of all events in it.
     pub fn new(domain: &str, now: Instant) -> Self {
         Simulation {
             domain: domain.to_owned(),
@@ -79,19 +79,19 @@ impl Simulation {
         }
     }
 
-    /// No Route gets one of these labels.
+    /// Reserves these labels, so that no Route gets them.
     pub fn with_reserved_labels(mut self, reserved: Vec<String>) -> Self {
         self.label_rules.reserved = reserved;
         self
     }
 
-    /// With so many labels in quarantine a namespace gets no new one.
+    /// Sets the number of labels in quarantine from which a namespace gets no new one.
     pub fn with_quarantined_max(mut self, most: u32) -> Self {
         self.quarantined_max = most;
         self
     }
 
-    /// Adds a NameClaim, which matters if it is of a label in quarantine.
+    /// Adds a NameClaim, which matters for a label in quarantine.
     pub fn set_claim(&mut self, claim: NameClaim) {
         let spec = claim.spec;
         if let Some(until) = spec.quarantine_until.filter(|_| spec.kind == ClaimKind::Label) {
@@ -101,7 +101,7 @@ impl Simulation {
         }
     }
 
-    /// Adds a Router, or puts it in the place of the one of its name.
+    /// Adds a Router, or replaces the Router of that name.
     pub fn set_router(&mut self, router: Router) {
         self.snapshot.set_router(RouterTarget::new(&router, &self.domain));
     }
@@ -115,7 +115,7 @@ impl Simulation {
         true
     }
 
-    /// Takes a Router away. Routes bound to it stay so, as on the platform.
+    /// Removes a Router. Routes bound to it stay bound, as on the platform.
     pub fn remove_router(&mut self, name: &str) {
         self.snapshot.remove_router(name);
     }
@@ -145,22 +145,22 @@ impl Simulation {
         self.bindings.insert(key, binding);
     }
 
-    /// The Routers, by name, with what is on them.
+    /// Returns the Routers by name, with their routes.
     pub fn routers(&self) -> impl Iterator<Item = (&RouterTarget, &Shard)> {
         self.snapshot.routers()
     }
 
-    /// The Router of this name, with what is on it.
+    /// Returns the Router of this name, with its routes.
     pub fn router(&self, name: &str) -> Option<(&RouterTarget, &Shard)> {
         self.snapshot.router(name)
     }
 
-    /// A Route.
+    /// Returns a Route.
     pub fn route(&self, key: &ObjectKey) -> Option<&RouteInfo> {
         self.routes.get(key)
     }
 
-    /// The binding of a Route, or the one that it would get.
+    /// Returns the actual or predicted binding of a Route.
     pub fn bound(&self, key: &ObjectKey) -> Option<&BindingInfo> {
         self.bindings.get(key)
     }
@@ -190,8 +190,8 @@ impl Simulation {
         keys.iter().filter_map(|key| self.step(key, decide)).collect()
     }
 
-    /// Places the routes that have no Router, the oldest first. Those whose host may not be theirs stay without one: a
-    /// forecast does not judge hosts, and believes their condition.
+    /// Places the routes that have no Router, the oldest first. Routes with a host that is not admitted stay unplaced: a
+    /// simulation does not check hosts, and uses their condition.
     pub fn place(&mut self, strategy: &dyn Strategy) -> Vec<Step> {
         let without = self.routes.iter().filter(|(key, route)| !route.deleting && !self.bindings.contains_key(*key));
         let mut keys: Vec<(i64, ObjectKey)> = without.map(|(key, route)| (route.created, key.clone())).collect();
@@ -200,8 +200,8 @@ impl Simulation {
         keys.iter().filter_map(|(_, key)| self.step(key, decide)).collect()
     }
 
-    /// Returns the label that a route without one would get, as far as bindings and quarantine tell; as an error the number of labels
-    /// in quarantine that keep it from a new one.
+    /// Returns the label that a route without one would get, according to bindings and quarantine, or, as an error, the number of
+    /// labels in quarantine that prevent a new one.
     fn label(&self, key: &ObjectKey, route: &RouteInfo, host_is_own: bool) -> Result<String, u32> {
         let namespace = key.namespace();
         let tried = if host_is_own { 1 } else { usize::MAX };
@@ -220,7 +220,7 @@ impl Simulation {
                 }
             }
         }
-        // All are others': it is found out when they are claimed.
+        // All labels are others': the claim attempt detects that.
         Ok(names::wanted_label(namespace, &key.name, subdomain))
     }
 
@@ -266,7 +266,7 @@ impl Simulation {
             if let Some(before) = &from {
                 self.snapshot.unbound(key, before);
             } else if self.labels.insert(binding.label.to_string())
-                // One that comes back from quarantine makes room there.
+                // A Route that returns from quarantine makes room there.
                 && let Some(kept) = self.kept.remove(&*binding.label)
             {
                 self.quarantined.remove(&(ClaimKind::Label, kept.holder.namespace().into()));
@@ -278,7 +278,7 @@ impl Simulation {
     }
 }
 
-/// Why a Route is not admitted, if its status says so.
+/// Returns the reason why a Route is not admitted, from its status.
 fn refusal(route: &Route) -> Option<FitError> {
     let conditions = &route.status.as_ref()?.conditions;
     let condition = conditions.iter().find(|found| found.type_ == ADMITTED && found.status == "False")?;
@@ -328,7 +328,7 @@ mod tests {
                 "label": format!("{namespace}-{name}"), "strategy": "weighted", "names": []});
             simulation.set_binding(object("RouteBinding", metadata, spec, Value::Null));
         }
-        // Of two that drain it is asked about one.
+        // Of two draining Routers, the simulation covers one.
         let steps = simulation.drain_router("s1", StrategyName::Weighted.strategy());
         let outcomes: Vec<_> = steps
             .iter()
@@ -362,7 +362,7 @@ mod tests {
         for (at, (namespace, name, subdomain)) in [
             ("shop", "first", ""),
             ("blog", "new", ""),
-            // It wants another's, and so needs a new one.
+            // The Route requests another's label, and so needs a new one.
             ("shop", "second", "shop-other"),
             ("shop", "back", ""),
             ("shop", "third", ""),
@@ -385,7 +385,7 @@ mod tests {
             outcomes.iter().map(|(name, outcomes)| ((*name).to_owned(), *outcomes)).collect()
         };
         let kept = "NamesInQuarantine";
-        // What comes back makes room for one that comes after it.
+        // A returning Route makes room for the next one.
         let expected = [("first", kept), ("new", "placed"), ("second", kept), ("back", "placed"), ("third", "placed")];
         assert_eq!(place(), outcomes(&expected));
         assert_eq!(

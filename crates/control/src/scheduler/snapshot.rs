@@ -1,11 +1,11 @@
-//! What one scheduling decision sees: the Routers, and how many routes each of them and each namespace has.
+//! The input of one scheduling decision: the Routers, and the number of routes of each Router and each namespace.
 //!
-//! Bindings count from the moment they are *assumed*: from the decision, before the API has confirmed the binding. Else
-//! many decisions in a row would all see the same emptiest Router. An assumption ends when the informer shows the binding
-//! (it is then counted for good), when binding fails, or when the informer stays silent about it for too long.
+//! Bindings count from the moment they are *assumed*: from the decision, before the API has confirmed the binding. Otherwise,
+//! many decisions in a row would all choose the same emptiest Router. An assumption ends when the informer shows the binding
+//! (which then counts permanently), when binding fails, or when the informer does not show it for too long.
 //!
-//! A [`Snapshot`] is changed by events and read by decisions, never both at once; the decision itself takes it by shared
-//! reference and is a pure function.
+//! Events change a [`Snapshot`] and decisions read it, never both at once; the decision is a pure function that takes it by
+//! shared reference.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -16,33 +16,32 @@ use crate::client::reflector::ObjectKey;
 use crate::world::BindingInfo;
 use crate::world::router::RouterTarget;
 
-/// How long an assumption is kept that was confirmed by the API, and not by the informer: its binding was most likely deleted
-/// again before the informer told of it.
+/// The lifetime of an assumption that the API confirmed, but the informer did not: its binding was most likely deleted before the
+/// informer got it.
 const ASSUMPTION_LONGEST: Duration = Duration::from_secs(60);
 
 /// Routers with their routes.
 #[derive(Debug, Default)]
 pub struct Snapshot {
     shards: BTreeMap<String, Shard>,
-    /// How many of them have a Router.
+    /// The number of shards whose Router exists.
     present: usize,
-    /// How many routes of each namespace have a Router, assumed ones included; those of none are not here.
+    /// The number of placed routes of each namespace, assumed ones included; namespaces without any are omitted.
     namespaces: HashMap<String, u32>,
     assumed: HashMap<ObjectKey, Assumed>,
     last_assigned: u64,
-    /// The newest version of any Router. It is asked for with each decision, and changes with a Router.
+    /// The newest version of any Router. Each decision reads it, and it changes with a Router.
     revision: Option<u64>,
 }
 
-/// A Router, or what is bound to a Router that does not exist (any more).
+/// A Router, or the routes bound to a Router that does not exist (any more).
 #[derive(Debug, Default)]
 pub struct Shard {
     /// The Router, if it exists.
     pub router: Option<RouterTarget>,
     /// Routes bound to it, assumed ones included.
     pub routes: u32,
-    /// When it was last given a route: the newest of the assignments that count, and of those that are being carried out; 0:
-    /// never.
+    /// The Router's last assignment: the newest among the counted ones, and those in flight; 0: never.
     pub last_assigned: u64,
     /// The assignments that this is the newest of.
     pub assignments: Assignments,
@@ -51,9 +50,9 @@ pub struct Shard {
 /// The assignments of a Router.
 #[derive(Debug, Default)]
 pub struct Assignments {
-    /// The newest that counts for good.
+    /// The newest permanent assignment.
     taken: u64,
-    /// Those that are being carried out.
+    /// The assignments in flight.
     open: BTreeSet<u64>,
 }
 
@@ -68,7 +67,7 @@ impl Shard {
         self.close(turn);
     }
 
-    /// A turn is not being carried out any more. If it was not taken, it never was.
+    /// Ends an assignment in flight. If it was not counted, it has no effect.
     fn close(&mut self, turn: u64) {
         self.assignments.open.remove(&turn);
         self.last_assigned = self.assignments.taken.max(self.assignments.open.last().copied().unwrap_or(0));
@@ -83,27 +82,27 @@ struct Assumed {
 }
 
 impl Snapshot {
-    /// The Routers, by name.
+    /// Returns the Routers, by name.
     pub fn routers(&self) -> impl Iterator<Item = (&RouterTarget, &Shard)> {
         self.shards.values().filter_map(|shard| shard.router.as_ref().map(|router| (router, shard)))
     }
 
-    /// The Router of this name.
+    /// Returns the Router of this name.
     pub fn router(&self, name: &str) -> Option<(&RouterTarget, &Shard)> {
         self.shards.get(name).and_then(|shard| shard.router.as_ref().map(|router| (router, shard)))
     }
 
-    /// How many routes a Router has, assumed ones included.
+    /// Returns the number of routes of a Router, assumed ones included.
     pub fn routes(&self, router: &str) -> u32 {
         self.shards.get(router).map_or(0, |shard| shard.routes)
     }
 
-    /// How many routes of a namespace have a Router, assumed ones included.
+    /// Returns the number of placed routes of a namespace, assumed ones included.
     pub fn routes_of_namespace(&self, namespace: &str) -> u32 {
         self.namespaces.get(namespace).copied().unwrap_or(0)
     }
 
-    /// The newest version of any Router, where versions are numbers.
+    /// Returns the newest version of any Router, if versions are numbers.
     pub fn revision(&self) -> Option<String> {
         self.revision.map(|version| version.to_string())
     }
@@ -112,22 +111,22 @@ impl Snapshot {
         self.routers().filter_map(|(router, _)| version_of(router)).max()
     }
 
-    /// A Router appeared or changed.
+    /// Adds or changes a Router.
     pub fn set_router(&mut self, router: RouterTarget) {
         let (name, version) = (router.name.clone(), version_of(&router));
         let before = self.shards.entry(name).or_default().router.replace(router);
         if before.is_none() {
             self.present += 1;
         }
-        // As a rule a change is the newest. One that takes the newest away has them all looked at.
+        // Normally, a change is the newest. If it removes the newest, all are searched.
         let was_newest = before.as_ref().and_then(version_of).is_some_and(|was| Some(was) == self.revision);
         self.revision =
             if was_newest && version < self.revision { self.newest_version() } else { self.revision.max(version) };
     }
 
-    /// How many routes are on Routers that do not exist any more.
+    /// Returns the number of routes on Routers that no longer exist.
     pub fn orphans(&self) -> usize {
-        // Nearly always there is none, and nothing to count.
+        // Nearly always, there is no such Router, and nothing to count.
         if self.present == self.shards.len() {
             return 0;
         }
@@ -135,7 +134,7 @@ impl Snapshot {
         gone.map(|shard| usize::try_from(shard.routes).unwrap_or(usize::MAX)).sum()
     }
 
-    /// A Router is gone; its bindings stay counted.
+    /// Removes a Router; its bindings stay counted.
     pub fn remove_router(&mut self, name: &str) {
         let gone = self.shards.get_mut(name).and_then(|shard| shard.router.take());
         if gone.is_some() {
@@ -147,11 +146,11 @@ impl Snapshot {
         self.forget_empty(name);
     }
 
-    /// The informer shows a binding.
+    /// Counts a binding that the informer shows.
     pub fn bound(&mut self, key: &ObjectKey, binding: &BindingInfo) {
         let assumed = self.assumed.remove(key);
-        // A turn of our own was counted when it was decided, in the order of decisions. The store's order may differ a
-        // little, and taking it over would break the circle.
+        // An assignment of this scheduler was counted at its decision, in the order of decisions. The store's order can differ
+        // slightly, and using it would break the circle.
         let ours = assumed.as_ref().filter(|assumed| *assumed.router == *binding.router).map(|assumed| assumed.turn);
         if let Some(assumed) = &assumed {
             self.end(key, assumed, ours.is_some());
@@ -166,12 +165,12 @@ impl Snapshot {
         shard.take(ours.unwrap_or(binding.turn));
     }
 
-    /// The informer shows that a binding is gone.
+    /// Removes a binding whose deletion the informer shows.
     pub fn unbound(&mut self, key: &ObjectKey, binding: &BindingInfo) {
         self.discount(key, &binding.router);
     }
 
-    /// A decision was made, and is being carried out.
+    /// Assumes the binding of a decision that is being carried out.
     pub fn assume(&mut self, key: ObjectKey, router: &str, now: Instant) {
         self.forget(&key);
         self.count(&key);
@@ -182,7 +181,7 @@ impl Snapshot {
         self.assumed.insert(key, Assumed { router: router.to_owned(), turn: self.last_assigned, since: now });
     }
 
-    /// It was not carried out: to the Router it is as if it had not had that turn.
+    /// Reverts an assumption that was not carried out: the assignment does not count for the Router.
     pub fn forget(&mut self, key: &ObjectKey) {
         if let Some(assumed) = self.assumed.remove(key) {
             self.end(key, &assumed, false);
@@ -196,12 +195,12 @@ impl Snapshot {
         self.discount(key, &assumed.router);
     }
 
-    /// Whether a route's binding is assumed.
+    /// Returns whether a route's binding is assumed.
     pub fn is_assumed(&self, key: &ObjectKey) -> bool {
         self.assumed.contains_key(key)
     }
 
-    /// Ends assumptions that the informer never confirmed; `in_flight` says which are still being carried out.
+    /// Ends assumptions that the informer never confirmed; `in_flight` returns whether one is still being carried out.
     pub fn expire(&mut self, now: Instant, in_flight: impl Fn(&ObjectKey) -> bool) {
         let expired = |(key, assumed): (&ObjectKey, &Assumed)| {
             (now.duration_since(assumed.since) > ASSUMPTION_LONGEST && !in_flight(key)).then(|| key.clone())
@@ -243,7 +242,7 @@ impl Snapshot {
     }
 }
 
-/// A Router's version, where versions are numbers.
+/// Returns a Router's version, if versions are numbers.
 fn version_of(router: &RouterTarget) -> Option<u64> {
     router.version.parse().ok()
 }
@@ -282,7 +281,7 @@ mod tests {
         assert_eq!(snapshot.shards["shard1"].last_assigned, 41);
         snapshot.forget(&key);
         assert_eq!(snapshot.shards["shard1"].last_assigned, 40);
-        // Another scheduler chose another Router meanwhile: ours is forgotten, theirs counts.
+        // Another scheduler chose another Router meanwhile: the assumption is dropped, and the other choice counts.
         snapshot.assume(key.clone(), "shard1", Instant::now());
         snapshot.bound(&key, &binding("shard2", 50));
         assert_eq!((snapshot.routes("shard1"), snapshot.routes("shard2")), (1, 1));
@@ -292,7 +291,7 @@ mod tests {
     #[test]
     fn failed_assignments_never_were() {
         let key = |name: &str| ObjectKey::namespaced("ns", name);
-        // The order in which they come to nothing makes no difference.
+        // The order in which they fail makes no difference.
         for order in [["a", "b"], ["b", "a"]] {
             let mut snapshot = Snapshot::default();
             snapshot.bound(&key("old"), &binding("shard1", 40));
@@ -304,7 +303,7 @@ mod tests {
             assert_eq!(snapshot.shards["shard1"].last_assigned, 43);
             snapshot.forget(&key("c"));
             assert_eq!(snapshot.shards["shard1"].last_assigned, 40, "{order:?}");
-            // One that was confirmed counts whatever becomes of those before it.
+            // A confirmed assignment counts, regardless of the earlier ones.
             snapshot.assume(key("d"), "shard1", Instant::now());
             snapshot.assume(key("e"), "shard1", Instant::now());
             snapshot.bound(&key("e"), &binding("shard1", 99));

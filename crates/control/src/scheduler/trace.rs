@@ -1,4 +1,4 @@
-//! The spans of an attempt to place a Route: what led to the decision, and its carrying out.
+//! Trace spans of an attempt to place a Route: the decision, and its execution.
 
 use tokio::time::Instant;
 
@@ -6,7 +6,7 @@ use super::bind::{Outcome, Plan};
 use super::decision::Placement;
 use signpost_runtime::telemetry::trace::Trace;
 
-/// An attempt that began at `started` ended just now.
+/// Records an attempt that began at `started` and has just ended.
 pub(super) fn attempt(plan: &Plan, outcome: &Outcome, started: Instant) {
     let Some(trace) = Trace::of(&plan.route.uid.to_string()) else { return };
     let Placement { router, strategy, explanation, .. } = &plan.placement;

@@ -1,4 +1,4 @@
-//! What a Router's status says of health: the verdicts, the condition `AddressesHealthy`, and an event for each change. Pure.
+//! The health in a Router's status: the verdicts, the condition `AddressesHealthy`, and an event for each change. Pure.
 
 use std::net::IpAddr;
 
@@ -17,22 +17,22 @@ const NAMED_MAX: usize = 5;
 /// Most events of one write.
 const EVENTS_MAX: usize = 8;
 
-/// Something to tell about a Router.
+/// An event about a Router.
 #[derive(Debug, PartialEq)]
 pub struct Notice {
     /// Whether something is wrong.
     pub is_warning: bool,
-    /// What happened, in one word.
+    /// The reason, as a single word.
     pub reason: &'static str,
-    /// What happened, in a sentence.
+    /// The description, in a sentence.
     pub note: String,
 }
 
-/// The status that a Router is to have, with these findings, and what is to be told of the change.
+/// Returns a Router's new status with these findings, and the events of the change.
 pub fn apply(router: &Router, findings: &HealthFindings, domain: &str, now: Timestamp) -> (RouterStatus, Vec<Notice>) {
     let before = router.status.clone().unwrap_or_default();
     let mut status = before.clone();
-    // Without a check there is nothing to say, whatever was found a moment ago.
+    // Without a health check, earlier findings are irrelevant.
     let is_checked = router.spec.health_check.is_some();
     status.addresses = if is_checked { findings.addresses.clone() } else { Vec::new() };
     status.panic_threshold = findings.threshold.filter(|_| is_checked);
@@ -42,7 +42,7 @@ pub fn apply(router: &Router, findings: &HealthFindings, domain: &str, now: Time
     let input = RouterInput::read(&after, domain, &mut Vec::new());
     let choice = input.as_ref().filter(|_| is_checked).map(RouterInput::choice).filter(|choice| choice.panic);
     let panic = choice.is_some();
-    // Those that are answered nevertheless; with a mode that uses one priority at a time they may be some of them.
+    // The unhealthy addresses that are still in answers; in a mode with one priority at a time, they can be a subset.
     let answered = choice.map(|choice| answered(router, choice.addresses.iter().map(|address| address.ip)));
     if is_checked {
         let statement = statement(&after, answered.as_deref());
@@ -65,12 +65,12 @@ pub fn apply(router: &Router, findings: &HealthFindings, domain: &str, now: Time
     (status, notices)
 }
 
-/// Whether a status says that too few addresses are healthy.
+/// Returns whether a status reports that too few addresses are healthy.
 pub fn is_panic(status: &RouterStatus) -> bool {
     status.conditions.iter().any(|one| one.type_ == ADDRESSES_HEALTHY && one.reason == PANIC)
 }
 
-/// Which addresses are answered under panic, up to the verb.
+/// Returns the text about the addresses in answers in panic mode, up to the verb.
 fn answered(router: &Router, addresses: impl Iterator<Item = IpAddr>) -> String {
     let active = router.addresses().iter().filter(|address| address.state == Default::default()).count();
     let answered: Vec<String> = addresses.map(|ip| ip.to_string()).collect();
@@ -122,7 +122,7 @@ fn statement(router: &Router, answered: Option<&str>) -> ConditionUpdate {
     update(ADDRESSES_HEALTHY, is_true, reason, message)
 }
 
-/// What has changed of addresses that had a verdict.
+/// Returns the changes of addresses that had a verdict.
 fn changes(before: &RouterStatus, after: &RouterStatus) -> Vec<Notice> {
     let was = |ip: &str| before.addresses.iter().find(|found| found.ip == ip).map(|found| found.health);
     let mut notices = Vec::new();

@@ -1,4 +1,4 @@
-//! What a Router's status says of its instances, and which addresses they give it. Pure.
+//! The instances in a Router's status, and the addresses that they provide. Pure.
 
 use std::net::IpAddr;
 
@@ -6,20 +6,20 @@ use crate::world::condition::ConditionUpdate;
 use crate::world::observations::InstanceFindings;
 use signpost_api::v1alpha1::router::{Address, INSTANCES_READY, Instance, InstanceState, Router, RouterStatus};
 
-/// Most instances that a status tells.
+/// The most instances that a status lists.
 const INSTANCES_MAX: usize = 128;
 /// Most addresses in use.
 const ADDRESSES_MAX: usize = 128;
 /// Most instances that a condition names.
 const NAMED_MAX: usize = 5;
 
-/// Whether so many of `all` instances are enough for the dead ones not to be answered; `panic_percent` is the panic threshold.
+/// Returns whether enough of `all` instances serve to omit the dead ones from answers; `panic_percent` is the panic threshold.
 pub fn is_enough(serving: usize, all: usize, panic_percent: u32) -> bool {
     serving > 0 && serving * 100 >= all * panic_percent as usize
 }
 
-/// Writes what was found into a status, and returns what its condition `InstancesReady` should say: nothing for a Router that has
-/// no instances and is to have none. `error` says why an instance that the platform runs does not.
+/// Writes the findings into a status, and returns the update of its condition `InstancesReady`: none for a Router without actual
+/// or desired instances. `error` is the reason why an instance that the platform runs does not start.
 pub fn apply(
     router: &Router,
     findings: &InstanceFindings,
@@ -57,7 +57,7 @@ pub fn apply_services(router: &Router, ips: &[IpAddr], status: &mut RouterStatus
     }
 }
 
-/// The addresses of the instances that serve, and of dead ones if too few do.
+/// Returns the addresses of the serving instances, and of dead ones if too few serve.
 fn answered(findings: &InstanceFindings) -> Vec<IpAddr> {
     let staying = || findings.instances.iter().filter(|instance| instance.state != InstanceState::Leaving);
     let is_enough = is_enough(serving(&findings.instances).count(), staying().count(), findings.panic_percent);
@@ -65,7 +65,7 @@ fn answered(findings: &InstanceFindings) -> Vec<IpAddr> {
     answered.filter_map(|instance| instance.ip.parse().ok()).collect()
 }
 
-/// Addresses for a status. Those that are in `spec.addresses` have the weight, state and priority that it says.
+/// Returns addresses for a status. Addresses that are also in `spec.addresses` get its weight, state, and priority.
 fn with_spec(router: &Router, mut ips: Vec<IpAddr>) -> Vec<Address> {
     ips.sort_unstable();
     ips.dedup();
@@ -105,7 +105,7 @@ fn statement(wanted: Option<usize>, ready: usize, instances: &[Instance], error:
     }
     let (is_true, reason) = match wanted {
         Some(wanted) if ready >= wanted && error.is_none() => (true, "InstancesServe"),
-        // Those that serve may be other ones than they should be.
+        // The serving instances may differ from the desired ones.
         Some(wanted) if ready >= wanted => (false, "ChangeFailed"),
         None if ready > 0 && dead.is_empty() => (true, "InstancesServe"),
         _ if ready == 0 => (false, "NoInstance"),
@@ -156,7 +156,7 @@ mod tests {
             ("1s 2s", "1 2"),
             ("1s 2e", "1"),
             ("1s 2l", "1"),
-            // Too few serve for the dead ones to count.
+            // Too few instances serve for the dead ones to be omitted.
             ("1s 2e 3e", "1 2 3"),
             ("1e 2e", "1 2"),
             ("1e 2l", "1"),

@@ -1,7 +1,7 @@
-//! What the statuses of Routes and Routers say. Pure: time comes in as an argument.
+//! The statuses of Routes and Routers. Pure: time is an argument.
 //!
-//! [`route`], [`scheduling`], [`router`], [`instances`] and [`health`] decide every condition, each in one place. One writer carries that out: the
-//! [reconciler](crate::reconcile).
+//! [`route`], [`scheduling`], [`router`], [`instances`], and [`health`] decide every condition, each in one place. The
+//! [reconciler](crate::reconcile) is the only writer.
 
 pub mod health;
 pub mod instances;
@@ -12,7 +12,7 @@ pub mod scheduling;
 
 use crate::world::condition::ConditionUpdate;
 
-/// Returns what a condition that is true or false should say.
+/// Returns the update of a condition that is true or false.
 fn update(kind: &'static str, is_true: bool, reason: &'static str, message: impl Into<String>) -> ConditionUpdate {
     ConditionUpdate { kind, status: is_true.into(), reason, message: message.into() }
 }

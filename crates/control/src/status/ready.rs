@@ -16,7 +16,7 @@ pub struct Needs {
     pub answers: bool,
 }
 
-/// Whether what a Route says of `Ready` is missing or does not follow from the conditions that it says.
+/// Returns whether a Route's `Ready` is missing, or does not follow from its other conditions.
 pub fn is_wrong(route: &RouteInfo, needs: Needs) -> bool {
     let names = &route.conditions.names;
     let names_are = if needs.answers { names.resolvable } else { names.published };
@@ -25,7 +25,7 @@ pub fn is_wrong(route: &RouteInfo, needs: Needs) -> bool {
     names.ready.map(Mark::is_true) != Some(is_ready)
 }
 
-/// What `Ready` says beside the other conditions; `None`: nothing is known of the names yet.
+/// Returns the `Ready` condition that follows from the other ones; `None`: nothing is known of the names yet.
 pub fn statement(conditions: &[Condition], needs: Needs) -> Option<ConditionUpdate> {
     let is_true = |kind: &str| {
         conditions.iter().find(|condition| condition.type_ == kind).map(|condition| condition.status == "True")
@@ -109,7 +109,7 @@ mod tests {
             (false, false, "", None),
             (false, false, "U", Some(unverified)),
             (false, false, "u", Some("NotPublished: not all names are published: the condition Published says why")),
-            // What was found while names were verified does not count any more.
+            // Findings from the verification of names no longer count.
             (false, false, "Ur", Some(unverified)),
             (
                 false,

@@ -1,25 +1,25 @@
-//! The status of a Route: what it should say, and how that differs from what it says.
+//! The status of a Route: its desired contents, and the difference from the current ones.
 //!
-//! A Route without a Router says why ([`scheduling`](super::scheduling)). One with a Router has phase, names and
-//! conditions from the transaction that creates its RouteBinding; on a server without transactions over two objects
-//! [`assigned`] brings them. After that:
+//! The status of an unbound Route contains the reason ([`scheduling`](super::scheduling)). A bound Route has phase, names, and
+//! conditions from the transaction that creates its RouteBinding; on a server without transactions over two objects, [`assigned`]
+//! adds them. After that:
 //!
-//! - It stays where it is when its labels, its Namespace's, or its Router's selectors change; `SelectorMismatch` then says that it
-//!   would not be placed there today.
-//! - `Admitted` follows its claim on its host. One that is no longer verified to be its owner's, or that another Route holds, is not
-//!   admitted any more, and stays; when it gets the host back, it is admitted again.
-//! - A Route whose Router is gone, which only an administrator who agrees to lose its routes can bring about, stays bound, so
-//!   that all is as it was if the Router comes back; `Scheduled` is false meanwhile. A Router made again with another zone is not
-//!   the one that was.
-//! - A former name at which the Router that it has left has a record of its own leads there and not to the Route:
-//!   `FormerNameBlocked` says so. And so it does if that Router is gone, or is another one by now, which takes the name with its zone;
-//!   the former name stays for as long as it would, in case that the Router comes back.
-//! - `Scheduled` and `Admitted` that someone took away or changed are put back.
-//! - `Ready` follows from `Resolvable` and, where the Router has instances, `Programmed`.
-//! - `Published`, `Resolvable`, `Programmed`, `HostVerified`, `HostPointsHere` and `MovePending` say what other parts of the process have
-//!   [found out](crate::world::observations).
+//! - The Route stays on its Router when its labels, its Namespace's, or its Router's selectors change; `SelectorMismatch` then
+//!   reports that the scheduler would not choose this Router today.
+//! - `Admitted` follows the Route's claim on its host. A Route whose host is no longer verified, or held by another Route, is no
+//!   longer admitted, but stays bound; when it gets the host back, it is admitted again.
+//! - A Route whose Router was deleted, which requires an administrator who accepts the loss of its routes, stays bound, so that
+//!   nothing has changed if the Router is re-created; `Scheduled` is false meanwhile. A Router re-created with another zone does
+//!   not count.
+//! - If the Router that a Route has left has a record of its own at the Route's former name, that record is served instead:
+//!   `FormerNameBlocked` reports this. It also reports a former Router that was deleted or has another zone, which removes the
+//!   name; the former name stays for its time, in case that the Router is re-created.
+//! - `Scheduled` and `Admitted` are restored if a client removed or changed them.
+//! - `Ready` follows from `Resolvable` and, if the Router has instances, `Programmed`.
+//! - `Published`, `Resolvable`, `Programmed`, `HostVerified`, `HostPointsHere`, and `MovePending` contain the
+//!   [findings](crate::world::observations) of other parts of the process.
 //!
-//! Only what is wrong is written: a Route whose names are live gets no write from here.
+//! Only differences are written: a Route with verified names causes no write.
 
 use std::num::NonZeroI64;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ use signpost_api::v1alpha1::route::{
 };
 use signpost_api::v1alpha1::route_binding::RouteBindingSpec;
 
-/// Most former names that a condition tells.
+/// The most former names that a condition lists.
 const BLOCKED_LISTED_MAX: usize = 4;
 
 fn is_about(about: &About, route: &Route) -> bool {
@@ -70,86 +70,86 @@ fn is_about(about: &About, route: &Route) -> bool {
     }
 }
 
-/// The Router that the status of a Route names.
+/// Returns the Router in the status of a Route.
 fn reported_router(route: &Route) -> Option<&str> {
     route.status.as_ref().and_then(|status| status.router.as_deref())
 }
 
-/// Whether a finding speaks of the Route as it is.
+/// Returns whether a finding is about the current Route.
 fn is_current(finding: &Finding, route: &Route) -> bool {
     finding.uid == Uid::of(route.metadata.uid.as_deref()) && is_about(&finding.about, route)
 }
 
-/// What the status of a Route is made from, beside itself.
+/// The inputs for the status of a Route, other than the Route itself.
 #[derive(Debug, Clone, Copy)]
 pub struct Inputs<'a> {
-    /// Where it is.
+    /// The Route's key.
     pub key: &'a ObjectKey,
-    /// Where it was placed, if it was and all that is known of that has settled.
+    /// The placement, if there is one and the informers have settled.
     pub placement: Option<Placement<'a>>,
-    /// What was found out.
+    /// The findings.
     pub findings: &'a RouteFindings,
-    /// Whether hosts are to be verified.
+    /// Whether hosts must be verified.
     pub verifies_hosts: bool,
-    /// What `Ready` follows from.
+    /// The inputs of `Ready`.
     pub ready: ready::Needs,
 }
 
-/// What the conditions of a placed Route depend on.
+/// The inputs for the conditions of a placed Route.
 #[derive(Debug, Clone, Copy)]
 pub struct Placement<'a> {
-    /// Its binding.
+    /// The Route's binding.
     pub binding: &'a BindingInfo,
-    /// Its Router, if that exists.
+    /// The Route's Router, if that exists.
     pub router: Option<&'a RouterInfo>,
     /// The labels of its Namespace.
     pub namespace: &'a Labels,
-    /// How it stands to its host.
+    /// The state of the Route's host.
     pub hold: &'a Hold,
-    /// The Routers that have records where its former names were.
+    /// The Routers that have records at its former names.
     pub blocking: &'a [String],
-    /// The zones of its former names that no Router has any more.
+    /// The zones of its former names that no Router has any longer.
     pub lost: &'a [String],
 }
 
-/// How a bound Route stands to its host.
+/// The state of a bound Route's host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hold {
-    /// It holds it, or has none of its own.
+    /// The Route holds the host, or has no custom host.
     Held,
-    /// It was to be verified, and is not.
+    /// The host must be verified, but is not.
     Unverified,
-    /// Another Route holds it, or one that overlaps with it. In a sentence.
+    /// Another Route holds it, or an overlapping one. The text is a sentence.
     Taken(String),
-    /// It is the Route's again, and nobody holds it: the claim is to be made.
+    /// The host is verified again, and free: the Route must claim it.
     Free,
 }
 
-/// How the status of a Route should be different.
+/// The necessary changes of a Route's status.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Change {
     /// The Route's uid.
     pub uid: Uid,
-    /// Its `metadata.generation`.
+    /// The Route's `metadata.generation`.
     pub generation: Option<i64>,
-    /// The Router that it names: all but what was found out is about the Route there.
+    /// The Router in the status: everything except the findings is about the Route there.
     pub router: Option<Arc<str>>,
-    /// It does not say what its binding says: that comes first.
+    /// Whether the status lacks the contents of the binding, which must be written first.
     pub is_unassigned: bool,
-    /// What its conditions should say of its placement.
+    /// The updates of conditions about the placement.
     pub statements: Vec<ConditionUpdate>,
-    /// What was found out.
+    /// The findings.
     pub findings: RouteFindings,
     /// Conditions that it should not have.
     pub withdrawn: Vec<&'static str>,
-    /// What `Ready` follows from.
+    /// The inputs of `Ready`.
     pub ready: ready::Needs,
-    /// What it says of `Ready` does not follow from the others.
+    /// Whether the current `Ready` does not follow from the other conditions.
     pub is_ready_wrong: bool,
 }
 
 impl Change {
-    /// Whether nothing should be different.
+    /// Returns whether no change is necessary.
     pub fn is_empty(&self) -> bool {
         !self.is_unassigned
             && !self.is_ready_wrong
@@ -159,7 +159,7 @@ impl Change {
     }
 }
 
-/// How the status of a Route should be different from what it is.
+/// Returns the necessary changes of a Route's status.
 pub fn route(route: &RouteInfo, inputs: Inputs<'_>) -> Change {
     let mut change = Change {
         uid: route.uid.clone(),
@@ -187,7 +187,7 @@ pub fn route(route: &RouteInfo, inputs: Inputs<'_>) -> Change {
     change
 }
 
-/// What the conditions of a placed Route should say of its placement, and do not.
+/// Returns the updates of conditions about the placement that differ from the status.
 fn statements(route: &RouteInfo, key: &ObjectKey, placement: Placement<'_>) -> Vec<ConditionUpdate> {
     if !route.bound {
         return Vec::new();
@@ -261,7 +261,7 @@ fn of_selectors(route: &RouteInfo, placement: Placement<'_>) -> Option<Condition
     }
 }
 
-/// Which term of a Router's selectors a route with these labels does not match, with the field that it stands in.
+/// Returns the term of a Router's selectors that a route with these labels does not match, with the field that contains it.
 fn unmatched(router: &RouterInfo, route: &Labels, namespace: &Labels) -> Option<String> {
     let RouterTarget { route_selector, namespace_selector, .. } = &router.target;
     let both =
@@ -284,13 +284,13 @@ fn of_former_names(route: &RouteInfo, placement: Placement<'_>) -> Option<Condit
 }
 
 impl<'a> Placement<'a> {
-    /// Its Router, unless that was made again with another zone.
+    /// Returns the Route's Router, unless it was re-created with another zone.
     fn its_router(&self) -> Option<&'a RouterInfo> {
         self.router.filter(|router| !router.has_other_zone(&self.binding.dns))
     }
 }
 
-/// What is said of former names that do not lead to the Route.
+/// Returns the message about former names that do not resolve to the Route.
 fn blocked(label: &str, blocking: &[String], lost: &[String]) -> Option<String> {
     let list = |all: &[String]| {
         let listed = all.iter().take(BLOCKED_LISTED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
@@ -317,13 +317,13 @@ fn blocked(label: &str, blocking: &[String], lost: &[String]) -> Option<String> 
 /// A status that was changed.
 #[derive(Debug, PartialEq)]
 pub struct Changed {
-    /// What is different of it, as a JSON merge patch.
+    /// The difference, as a JSON merge patch.
     pub patch: Value,
-    /// Of what is said of its placement and its names, what came to be true or false by that, or was said first.
+    /// The conditions of placement and names that turned true or false, or are new.
     pub turned: Vec<ConditionUpdate>,
 }
 
-/// Makes a change in the status of a Route as the API has it. `None`: nothing is left to change.
+/// Applies a change to the status of a Route in the API. `None`: no change is left.
 pub fn apply(change: &Change, route: &Route, now: Timestamp) -> Option<Changed> {
     if change.uid != Uid::of(route.metadata.uid.as_deref()) {
         return None;
@@ -368,7 +368,8 @@ pub fn apply(change: &Change, route: &Route, now: Timestamp) -> Option<Changed> 
     (after != before).then_some(Changed { patch, turned })
 }
 
-/// The status that a binding gives its Route, as a JSON merge patch; `None` if it is another Route's, or the Route has it.
+/// Returns the status that a binding gives its Route, as a JSON merge patch; `None` if the binding is another Route's, or the
+/// Route has it.
 pub fn assigned(route: &Route, binding: &RouteBindingSpec, now: Timestamp) -> Option<Value> {
     let status = route.status.clone().unwrap_or_default();
     let says_so = status.phase == Phase::Scheduled
@@ -383,8 +384,7 @@ pub fn assigned(route: &Route, binding: &RouteBindingSpec, now: Timestamp) -> Op
     Some(fields.map(|field| (field.to_owned(), status[field].take())).collect())
 }
 
-/// A Route that has its names has another label than it would like, perhaps: then that is the reason, as it was when it
-/// was bound.
+/// Adds the earlier reason if a Route's label differs from its preferred one, as at the time of binding.
 fn with_label_reason(statement: &ConditionUpdate, route: &Route) -> ConditionUpdate {
     let mut statement = statement.clone();
     if statement.kind == ADMITTED && statement.is_true() {

@@ -1,13 +1,13 @@
-//! The status of Routers: whether they are ready, whether all of their spec is used, and how many routes they have.
+//! The status of Routers: readiness, use of the spec, and number of routes.
 //!
-//! `Ready` speaks of serving: a Router is ready when it has an active address and its selectors can be read. One that is
-//! cordoned or draining still serves its routes; it is ready, for that reason, so that a deliberate step rings no alarm.
+//! `Ready` is about serving: a Router is ready when it has an active address and its selectors are valid. A cordoned or draining
+//! Router still serves its routes; it is ready, so that a deliberate step triggers no alert.
 //!
-//! `Accepted` speaks of the zone: what the compiler says against the Router's fields, with their paths, which names of routes
-//! on it lead elsewhere by its records, and which of these stand where the former name of a route that has left would lead to it. Other faults that lie between objects or on
-//! one name server, as a zone file at the same apex, are messages by that name server's log.
+//! `Accepted` is about the zone: the compiler's problems with the Router's fields, with their paths, the names of routes that its
+//! records redirect, and those of them that block the former name of a route that has left. Other problems, which are between
+//! objects or on one name server, such as a zone file at the same apex, are in that name server's log.
 //!
-//! `Drained` speaks of one that is draining: what is left on it, and when it can be deleted.
+//! `Drained` is about a draining Router: the routes that are left, and whether it can be deleted.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -23,39 +23,39 @@ use crate::world::router::RouterTarget;
 use signpost_api::names::is_at_or_below;
 use signpost_api::v1alpha1::router::{ACCEPTED, DRAINED, NO_ACTIVE_ADDRESS, READY, RouterState, RouterStatus};
 
-/// Most faults that a condition tells; how many more there are, it says.
+/// The most problems that a condition lists; it contains the number of the others.
 const FAULTS_LISTED_MAX: usize = 5;
 
-/// What is on a Router.
+/// The contents of a Router.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Load {
-    /// How many routes are bound to it.
+    /// The number of bound routes.
     pub routes: u32,
-    /// How many of these are being deleted, if it is draining: they are not moved.
+    /// The number of these that are being deleted, if the Router drains: they are not moved.
     pub deleting: u32,
-    /// How many routes that have left have a former name in its zone that leads to them.
+    /// The number of former names of routes that have left, in the Router's zone.
     pub former_names: u32,
-    /// Until when the last of these does.
+    /// The latest end of these former names.
     pub former_names_until: Option<Timestamp>,
-    /// How many RouteBindings the deletion hold keeps, on whatever Router they were.
+    /// The number of RouteBindings that the deletion hold keeps, on any Router.
     pub held: u32,
-    /// Whether there are routes on it whose names in its zone lead elsewhere.
+    /// Whether there are routes on it whose names in its zone have other targets.
     pub is_name_taken: bool,
-    /// Whether there are routes that have left it and whose former names do not lead to them, since it has records there.
+    /// Whether routes have left it whose former names do not resolve to them, because it has records there.
     pub is_former_name_blocked: bool,
 }
 
-/// How the status of a Router should be different.
+/// The necessary changes of a Router's status.
 #[derive(Debug)]
 pub struct Change {
-    /// What is different of it, as a JSON merge patch.
+    /// The difference, as a JSON merge patch.
     pub patch: Value,
-    /// What is to be messages of its health.
+    /// The events about its health.
     pub notices: Vec<Notice>,
 }
 
-/// How the status of a Router should be different from what it is, this being on it and that having been found out. `platform` has
-/// the settings of the platform's zones, if they are known. `None`: not at all.
+/// Returns the necessary changes of a Router's status, with this load and these findings; `None`: no changes. `platform` has the
+/// settings of the platform's zones, if they are known.
 pub fn router(
     router: &RouterInfo,
     load: &Load,
@@ -90,12 +90,12 @@ pub fn router(
     // A serial that was known stays.
     let serial = findings.zone.as_ref().and_then(|(_, serial)| *serial);
     after.serial = serial.map(|serial| serial.0).or(after.serial);
-    // As the API stores them: its times have no fractions of a second, and those of findings do.
+    // In the format of the API: its times have no fractions of a second, but those of findings do.
     let after = patch(&after);
     (patch(&before) != after).then_some(Change { patch: after, notices })
 }
 
-/// A status as a JSON merge patch.
+/// Returns a status as a JSON merge patch.
 fn patch(status: &RouterStatus) -> Value {
     json!({
         "conditions": status.conditions,
@@ -112,7 +112,7 @@ fn patch(status: &RouterStatus) -> Value {
     })
 }
 
-/// Whether a Router is ready, this being on it.
+/// Returns whether a Router with this load is ready.
 fn ready(router: &RouterInfo, load: &Load, platform: Option<&Settings>) -> ConditionUpdate {
     let (is_true, reason, mut message) = readiness(&router.target, load.routes);
     if is_true && router.target.is_unpublished {
@@ -148,7 +148,7 @@ fn readiness(target: &RouterTarget, routes: u32) -> (bool, &'static str, String)
     (is_true, reason, message.to_owned())
 }
 
-/// Whether all fields of a Router are used, this being on it; `None`: they were not examined.
+/// Returns whether all fields of a Router with this load are used; `None`: they were not examined.
 fn accepted(router: &RouterInfo, load: &Load) -> Option<ConditionUpdate> {
     let faults = &router.examination.as_ref()?.faults;
     let messages = faults.iter().take(FAULTS_LISTED_MAX).map(|fault| format!("{}: {}", fault.path, fault.message));
@@ -157,8 +157,8 @@ fn accepted(router: &RouterInfo, load: &Load) -> Option<ConditionUpdate> {
         messages.push(format!("and {} more", faults.len() - FAULTS_LISTED_MAX));
     }
     let mut reason = (!messages.is_empty()).then_some("InvalidFields");
-    // Every tenant may read Routers, and a label is made of its Route's namespace and
-    // name: the conditions of the Routes have the details.
+    // The message omits labels, because every tenant may read Routers, and a label contains its Route's namespace and name: the
+    // conditions of the Routes have the details.
     if load.is_name_taken {
         reason.get_or_insert("NameTaken");
         messages.push(
@@ -179,7 +179,7 @@ fn accepted(router: &RouterInfo, load: &Load) -> Option<ConditionUpdate> {
     Some(update(ACCEPTED, reason.is_none(), reason.unwrap_or("Accepted"), message))
 }
 
-/// Whether a Router is empty, this being on it. One that is not draining, and never was, says nothing.
+/// Returns whether a Router with this load is empty. There is no condition for a Router that does not drain and never did.
 fn drained(router: &RouterInfo, load: &Load, says_drained: bool) -> Option<ConditionUpdate> {
     let (is_true, reason, message) = match (router.is_draining(), load) {
         (false, _) if !says_drained => return None,
@@ -208,7 +208,7 @@ fn drained(router: &RouterInfo, load: &Load, says_drained: bool) -> Option<Condi
     Some(update(DRAINED, is_true, reason, message))
 }
 
-/// What is left of so many routes on a Router that is draining, so many of which are being deleted.
+/// Returns the text about the routes that are left on a draining Router, some of which are being deleted.
 fn left(routes: u32, deleting: u32) -> String {
     let are = |count: u32, what: &str| match count {
         1 => format!("1 {what}is"),
@@ -324,12 +324,12 @@ mod tests {
         let load = |is_name_taken| Load { is_former_name_blocked: true, is_name_taken, ..Load::default() };
         let found = accepted(&routers, &load(false)).expect("it was examined");
         assert_eq!((found.is_true(), found.reason), (false, "FormerNameBlocked"));
-        // A route on it that lost its name is found of first.
+        // The fault of a route that lost its name comes first.
         let found = accepted(&routers, &load(true)).expect("it was examined");
         assert_eq!((found.is_true(), found.reason), (false, "NameTaken"));
         assert!(found.message.contains("; spec.records: former names"), "{}", found.message);
         assert_eq!(routers.taken().collect::<Vec<_>>(), [("shop-web", "has addresses of its own")]);
-        // Beside other faults both are found.
+        // With other faults, both are found.
         let routers = view(json!({"records": ["x A 300.1.1.1"]}), json!({}));
         let found = accepted(&routers, &load(false)).expect("it was examined");
         assert_eq!(found.reason, "InvalidFields");
@@ -393,7 +393,7 @@ mod tests {
             let found = drained(&view, &load, says_drained);
             assert_eq!(found.map(|found| (found.is_true(), found.reason)), expected, "{state} {load:?}");
         }
-        // What the deletion hold keeps may lead here.
+        // A RouteBinding that the deletion hold keeps may be on this Router.
         let draining = view(json!({"state": "draining"}), json!({}));
         let held = drained(&draining, &Load { held: 98, ..Load::default() }, false).expect("it is draining");
         assert_eq!((held.is_true(), held.reason), (false, "DeletionHeld"));

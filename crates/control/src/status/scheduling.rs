@@ -1,4 +1,4 @@
-//! What the scheduler says of a Route: why it has no Router, or why it cannot move. Pure.
+//! The scheduler's part of a Route's status: why it has no Router, or why it cannot move. Pure.
 
 use super::update;
 use crate::client::uid::Uid;
@@ -9,7 +9,7 @@ use crate::world::route::Mark;
 use signpost_api::v1alpha1::route::{ADMITTED, MOVE_PENDING, SCHEDULED};
 
 impl Finding {
-    /// No Router can take the Route.
+    /// Returns the finding that no Router can take the Route.
     pub fn unscheduled(uid: &Uid, reason: &'static str, message: String, has_host: bool) -> Self {
         let mut statements = vec![update(SCHEDULED, false, reason, message)];
         if !has_host {
@@ -18,32 +18,32 @@ impl Finding {
         Finding { uid: uid.clone(), about: About::Unbound, statements, challenge: None }
     }
 
-    /// The Route must not have its host.
+    /// Returns the finding that the Route's host is not admitted.
     pub fn not_admitted(uid: &Uid, reason: &'static str, message: String) -> Self {
         let waits = "the route is placed when its host is admitted";
         let statements = vec![update(ADMITTED, false, reason, message), update(SCHEDULED, false, "NotAdmitted", waits)];
         Finding { uid: uid.clone(), about: About::Unbound, statements, challenge: None }
     }
 
-    /// The Route is to move and cannot, for now.
+    /// Returns the finding that the Route must move, but currently cannot.
     pub fn move_pending(uid: &Uid, reason: &'static str, message: String) -> Self {
         let message = format!("it stays where it is: {message}");
         let statements = vec![update(MOVE_PENDING, true, reason, message)];
         Finding { uid: uid.clone(), about: About::Bound, statements, challenge: None }
     }
 
-    /// The Route was to move and is not to any more.
+    /// Returns the finding that the Route no longer has to move.
     pub fn stays(uid: &Uid) -> Self {
         let statements = vec![update(MOVE_PENDING, false, "Withdrawn", "it is not to move any more")];
         Finding { uid: uid.clone(), about: About::Bound, statements, challenge: None }
     }
 
-    /// The statement that is bad news, if there is one.
+    /// Returns the negative statement, if there is one.
     pub fn trouble(&self) -> Option<&ConditionUpdate> {
         self.statements.iter().find(|statement| statement.is_true() == (statement.kind == MOVE_PENDING))
     }
 
-    /// Whether the Route says all this of its scheduling already.
+    /// Returns whether the Route's status already contains all of this.
     pub fn is_said_by(&self, route: &RouteInfo) -> bool {
         self.statements.iter().all(|statement| {
             let said = match statement.kind {
@@ -56,7 +56,7 @@ impl Finding {
     }
 }
 
-/// The condition of a Route that may have its name.
+/// Returns the condition of a Route that may have its name.
 pub(super) fn admitted(message: &str) -> ConditionUpdate {
     update(ADMITTED, true, "Admitted", message)
 }

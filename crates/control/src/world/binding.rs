@@ -21,13 +21,13 @@ pub struct BindingInfo {
     pub route_uid: Uid,
     /// The Router.
     pub router: Arc<str>,
-    /// Its zone, as it was when the Route was bound; empty: not known.
+    /// The zone when the Route was bound; empty: unknown.
     pub dns: Arc<str>,
     /// The label.
     pub label: Box<str>,
-    /// Whether the Route's host is one of its own, and not the platform's name for it.
+    /// Whether the Route's host is a custom one, not its system name.
     pub has_custom: bool,
-    /// Whether it is being deleted, and held by finalizers.
+    /// Whether it is being deleted, and kept by finalizers.
     pub deleting: bool,
     /// A number that grows with each commit, to order bindings by.
     pub turn: u64,
@@ -35,11 +35,11 @@ pub struct BindingInfo {
     pub alias_differs: bool,
     /// Digest of its names and former names.
     pub names: NamesDigest,
-    /// Its former names.
+    /// The former names.
     pub former_names: Box<[FormerNameInfo]>,
-    /// What zones are made of it, if it has an alias.
+    /// The input for zones, if the binding has an alias.
     pub input: Option<Arc<BindingInput>>,
-    /// What is wrong with it.
+    /// The problems of the binding.
     pub diagnostics: Box<[Diagnostic]>,
     /// The trace of its Route, if that is traced.
     pub trace: Option<Box<Trace>>,
@@ -54,11 +54,11 @@ pub struct FormerNameInfo {
     pub router: Arc<str>,
     /// The zone of that Router, in which the name is.
     pub zone: Arc<str>,
-    /// From when on it leads to the Route, if it does not yet.
+    /// The time from which the name resolves to the Route, if it does not yet.
     pub from: Option<Timestamp>,
-    /// Until when it leads to the Route.
+    /// The time until which the name resolves to the Route.
     pub until: Timestamp,
-    /// When it was asked for last, by the status, in seconds since 1970.
+    /// The last query of the name according to the status, in seconds since 1970.
     pub asked: Option<u64>,
 }
 
@@ -72,7 +72,7 @@ impl BindingInfo {
     pub fn new(binding: &RouteBinding) -> Self {
         let mut diagnostics = Vec::new();
         let input = BindingInput::read(binding, &mut diagnostics).map(Arc::new);
-        // Versions are opaque by the API's conventions, and numbers on every known server; else the time must do.
+        // Versions are opaque by the API's conventions, but numbers on every known server; otherwise, the time must suffice.
         let version = binding.metadata.resource_version.as_deref().and_then(|version| version.parse().ok());
         let created = binding.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second());
         BindingInfo {
@@ -92,14 +92,14 @@ impl BindingInfo {
         }
     }
 
-    /// When its names are due to be changed: the first of its former names begins or ends, or at once if its alias is in
-    /// another domain.
+    /// Returns the time at which the names are due to change: the first of the former names begins or ends, or immediately if the
+    /// alias is in another domain.
     pub fn former_name_turn(&self) -> Option<Timestamp> {
         let times = self.former_names.iter().map(|former| former.from.unwrap_or(former.until));
         if self.alias_differs { Some(Timestamp::UNIX_EPOCH) } else { times.min() }
     }
 
-    /// Whether its Router has another zone than the one that the route has its name in: it was deleted and created again.
+    /// Returns whether the Router has another zone than the route's name: it was deleted and re-created.
     pub fn is_zone_gone(&self, router: &RouterTarget) -> bool {
         !self.dns.is_empty() && !self.dns.eq_ignore_ascii_case(&router.dns)
     }
@@ -122,7 +122,7 @@ fn former_names(binding: &RouteBinding) -> Box<[FormerNameInfo]> {
     binding.spec.former_names.iter().map(of).collect()
 }
 
-/// The alias that a binding is to have below `domain`, if it has another one.
+/// Returns the alias that a binding must have below `domain`, if it has another one.
 pub fn alias_to_change(binding: &RouteBinding, domain: &str) -> Option<String> {
     let alias = alias_name(&binding.spec.label, domain);
     let differs = |name: &AssignedName| name.kind == NameKind::Alias && !name.name.eq_ignore_ascii_case(&alias);

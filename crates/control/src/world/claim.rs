@@ -9,7 +9,7 @@ use signpost_api::v1alpha1::name_claim::{ClaimKind, NameClaim};
 /// A NameClaim.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClaimInfo {
-    /// On a label or a host.
+    /// The kind of the claimed name: label or host.
     pub kind: ClaimKind,
     /// The label or the host, in lower case.
     pub value: Box<str>,
@@ -17,7 +17,7 @@ pub struct ClaimInfo {
     pub holder: Box<str>,
     /// The uid of that Route.
     pub holder_uid: Uid,
-    /// Whether and when it was released: most are held.
+    /// The release, if there was one: most claims are held.
     pub released: Option<Box<Released>>,
 }
 
@@ -26,7 +26,7 @@ pub struct ClaimInfo {
 pub struct Released {
     /// When.
     pub at: Timestamp,
-    /// Until when it is in quarantine.
+    /// The end of the quarantine.
     pub quarantine_until: Option<Timestamp>,
 }
 
@@ -46,23 +46,24 @@ impl ClaimInfo {
         }
     }
 
-    /// Whether it was released and is kept for a Route of the same namespace and name. When that is over, the claim is deleted.
+    /// Returns whether the claim was released and is reserved for a Route of the same namespace and name. After that, it is
+    /// deleted.
     pub fn is_quarantined(&self) -> bool {
         self.quarantine_until().is_some()
     }
 
-    /// Whether it is in quarantine at this time.
+    /// Returns whether it is in quarantine at this time.
     pub fn is_reserved(&self, now: Timestamp) -> bool {
         self.quarantine_until().is_some_and(|until| until > now)
     }
 
-    /// The Route that holds it, or held it last.
+    /// Returns the Route that holds the claim, or held it last.
     pub fn holder_key(&self) -> ObjectKey {
         let (namespace, name) = self.holder.split_once('/').unwrap_or_default();
         ObjectKey::namespaced(namespace, name)
     }
 
-    /// The namespace of that Route.
+    /// Returns the namespace of that Route.
     pub fn namespace(&self) -> &str {
         self.holder.split_once('/').unwrap_or_default().0
     }

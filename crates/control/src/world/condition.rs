@@ -1,4 +1,4 @@
-//! What a condition of an object's status should say. Pure: time comes in as an argument.
+//! The desired contents of a condition in an object's status. Pure: time is an argument.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -8,16 +8,16 @@ use signpost_api::text::{MESSAGE_OCTETS_MAX, cut};
 /// The status of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
-    /// It is so.
+    /// The condition is met.
     True,
-    /// It is not so.
+    /// The condition is not met.
     False,
-    /// That cannot be told.
+    /// The state is unknown.
     Unknown,
 }
 
 impl Status {
-    /// As the API spells it.
+    /// Returns the spelling of the API.
     pub fn text(self) -> &'static str {
         match self {
             Status::True => "True",
@@ -33,31 +33,31 @@ impl From<bool> for Status {
     }
 }
 
-/// What a condition should say.
+/// An update of a condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConditionUpdate {
-    /// Its type, such as `Ready`.
+    /// The type, such as `Ready`.
     pub kind: &'static str,
-    /// Whether it is so.
+    /// The status.
     pub status: Status,
-    /// Why, in one word.
+    /// The reason, as a single word.
     pub reason: &'static str,
     /// Why, in a sentence.
     pub message: String,
 }
 
 impl ConditionUpdate {
-    /// Whether its status is `True`.
+    /// Returns whether its status is `True`.
     pub fn is_true(&self) -> bool {
         self.status == Status::True
     }
 
-    /// Its message, as long as a condition's may be.
+    /// Returns the message, cut to the maximum length of a condition's message.
     pub fn message_text(&self) -> &str {
         cut(&self.message, MESSAGE_OCTETS_MAX)
     }
 
-    /// The condition that says this, new at `now`.
+    /// Returns the condition of this update, new at `now`.
     pub fn condition(&self, generation: Option<i64>, now: Timestamp) -> Condition {
         Condition {
             type_: self.kind.to_owned(),
@@ -70,8 +70,8 @@ impl ConditionUpdate {
     }
 }
 
-/// Puts a statement into the conditions; the answer is whether that changed anything. `lastTransitionTime` moves only when
-/// the condition's status does.
+/// Puts a statement into the conditions; returns whether that changed anything. `lastTransitionTime` changes only with the
+/// condition's status.
 pub fn state(
     conditions: &mut Vec<Condition>,
     statement: &ConditionUpdate,

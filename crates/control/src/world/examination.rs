@@ -1,4 +1,4 @@
-//! What the compiler says of a Router's fields and names, before any name server publishes its zone.
+//! The compiler's results for a Router's fields and names, before any name server publishes its zone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,14 +11,15 @@ use crate::controller::zone::zones::examine;
 use signpost_api::v1alpha1::router::Router;
 use signpost_dns::wire::Name;
 
-/// What the compiler says of a Router, under the settings of the platform's zones.
+/// The compiler's results for a Router, with the settings of the platform's zones.
 #[derive(Debug, Clone)]
 pub struct Examination {
-    /// What is wrong with its fields.
+    /// The problems of its fields.
     pub faults: Box<[Diagnostic]>,
-    /// Labels right below its zone's apex whose names do not lead to it, in lower case, and why, in words that follow the name.
+    /// Labels directly below the zone's apex whose names do not resolve to the Router, in lower case, with the reason as text
+    /// that follows the name.
     pub taken: BTreeMap<Box<str>, Box<str>>,
-    /// Labels right below its zone's apex at which it has records of its own, in lower case: no former name can be there.
+    /// Labels directly below its zone's apex at which it has records of its own, in lower case: no former name can be there.
     pub record_labels: BTreeSet<Box<str>>,
 }
 
@@ -33,8 +34,8 @@ impl Examination {
     }
 }
 
-/// The labels right below the apex whose names do not lead to a Router, and why: by its records, or since they are name
-/// servers'.
+/// Returns the labels directly below the apex whose names do not resolve to a Router, and the reason: its records, or a name
+/// server.
 pub fn taken_labels(input: &RouterInput, platform: &Settings) -> BTreeMap<Box<str>, Box<str>> {
     let has_server = || platform.name_servers().iter().any(|server| server.name.is_at_or_below(&input.apex));
     // Nearly no Router has any.
@@ -56,7 +57,7 @@ fn record_labels(input: &RouterInput) -> BTreeSet<Box<str>> {
     below.map(label_of).collect()
 }
 
-/// The first label of a name, in lower case.
+/// Returns the first label of a name, in lower case.
 fn label_of(name: &Name) -> Box<str> {
     text_of(name).split('.').next().unwrap_or_default().into()
 }

@@ -1,8 +1,8 @@
-//! What the names of one shard must lead to, by its Router.
+//! The expected targets of one shard's names, by its Router.
 //!
-//! The wildcard proves every name below it but those that the Router's `records` name: these have an answer of their own,
-//! and are asked for by their names. Of these some do not lead to the Router at all ([`NameConflict`]): what is answered there is no
-//! matter of any route, and nobody is asked.
+//! The wildcard verifies every name below it, except for names in the Router's `records`, which have an answer of their own, and
+//! are queried separately. Some of these do not resolve to the Router at all ([`NameConflict`]): their answers do not concern any
+//! route, and are not queried.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,7 +14,7 @@ use crate::compiler::{Settings, shard};
 use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::Rrset;
 
-/// What a name leads to.
+/// The target of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expected {
     /// Some of these addresses of each family that has any, and no others.
@@ -23,7 +23,7 @@ pub enum Expected {
     Alias(Name),
 }
 
-/// What names lead to.
+/// The expected answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expectation {
     wildcard: Expected,
@@ -31,21 +31,21 @@ pub struct Expectation {
     taken: HashMap<Name, NameConflict>,
 }
 
-/// Why a name of the shard does not lead to its Router.
+/// The reason why a name of the shard does not resolve to its Router.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NameConflict {
-    /// The Router's records delegate it: it is a zone of its own, elsewhere.
+    /// The Router's records delegate the name: it is a separate zone, elsewhere.
     Delegated,
     /// The Router's records make it an alias of this name.
     Alias(Name),
     /// The Router's records give it addresses of its own.
     Addresses,
-    /// It is a name server's.
+    /// The name belongs to a name server.
     NameServer,
 }
 
 impl fmt::Display for NameConflict {
-    /// What follows the name in a sentence.
+    /// Writes the text that follows the name in a sentence.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             NameConflict::Delegated => f.write_str("is delegated to other name servers"),
@@ -57,9 +57,9 @@ impl fmt::Display for NameConflict {
 }
 
 impl Expectation {
-    /// Of the shard of `router`.
+    /// Returns the expectation for the shard of `router`.
     pub fn new(router: &RouterInput, settings: &Settings) -> Self {
-        // Former names are of names that routes have left: none of them is what a route is reached by now.
+        // Former names belong to routes that have left: none of them is a route's current name.
         let made = shard::compile(router, &FormerNames::default(), &mut Vec::new());
         let zone = shard::zone(made.records, settings, 0);
         let apex = zone.apex().clone();
@@ -81,41 +81,41 @@ impl Expectation {
         Expectation { wildcard: leads, explicit, taken }
     }
 
-    /// Why `name` does not lead to the Router, if that is so.
+    /// Returns the reason why `name` does not resolve to the Router, if it does not.
     pub fn taken(&self, name: &Name) -> Option<&NameConflict> {
         self.taken.get(name)
     }
 
-    /// The names that do not lead to the Router.
+    /// Returns the names that do not resolve to the Router.
     pub fn all_taken(&self) -> impl Iterator<Item = &Name> {
         self.taken.keys()
     }
 
-    /// What `name` leads to.
+    /// Returns the expected answer for `name`.
     pub fn of(&self, name: &Name) -> &Expected {
         self.explicit.get(name).unwrap_or(&self.wildcard)
     }
 
-    /// Whether `name` leads to the Router, and the wildcard says nothing of it.
+    /// Returns whether `name` resolves to the Router, but is not covered by the wildcard.
     pub fn is_explicit(&self, name: &Name) -> bool {
         self.explicit.contains_key(name)
     }
 
-    /// The names that lead to the Router, and of which the wildcard says nothing.
+    /// Returns the names that resolve to the Router, but are not covered by the wildcard.
     pub fn explicit(&self) -> impl Iterator<Item = &Name> {
         self.explicit.keys()
     }
 }
 
 impl Expected {
-    /// Whether it leads nowhere.
+    /// Returns whether there are no targets.
     pub fn is_empty(&self) -> bool {
         matches!(self, Expected::Addresses(addresses) if addresses.is_empty())
     }
 }
 
-/// By what a name with these records does not lead where the wildcard `leads`: to some of its addresses of each family, and to
-/// no others.
+/// Returns the conflict of a name with these records, unless it resolves as the wildcard in `leads`: to some of its addresses of
+/// each family, and to no others.
 fn by(leads: &Expected, found: &Expected, rrsets: &[Rrset]) -> Option<NameConflict> {
     if rrsets.iter().any(|rrset| rrset.rtype == RecordType::NS) {
         return Some(NameConflict::Delegated);

@@ -1,8 +1,8 @@
-//! What this process knows of the API's objects: one informer and one compact type for each kind.
+//! The cached objects of the API: one informer and one compact type for each kind.
 //!
-//! The daemon makes one [`World`]. Every loop reads from it, so a process has at most one list-watch of a kind, and one value
-//! of each object. A kind is listed when its first reader polls, and not watched any more when its last reader is gone: a
-//! name server alone never lists Routes.
+//! The daemon creates one [`World`]. Every loop reads from it, so a process has at most one list-watch of a kind, and one value
+//! of each object. A kind is listed when its first reader polls, and no longer watched after its last reader is dropped: a name
+//! server alone never lists Routes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,37 +43,37 @@ pub use quarantine::Quarantined;
 pub use route::RouteInfo;
 pub use router::RouterInfo;
 
-/// The longest wait after a failed list of deletion holds. A cluster with older definitions lacks the kind: requests for it
-/// fail until somebody installs the present ones.
+/// The longest wait after a failed list of deletion holds. A cluster with older definitions lacks the kind: requests for it fail
+/// until an administrator installs the current ones.
 const HOLDS_WAIT_LONGEST: Duration = Duration::from_secs(60);
 
 /// The informers.
 #[derive(Clone)]
 pub struct World {
-    /// Of Routers.
+    /// The informer of Routers.
     pub routers: Informer<RouterInfo>,
-    /// Of Routes.
+    /// The informer of Routes.
     pub routes: Informer<RouteInfo>,
-    /// Of RouteBindings.
+    /// The informer of RouteBindings.
     pub bindings: Informer<BindingInfo>,
-    /// Of NameClaims.
+    /// The informer of NameClaims.
     pub claims: Informer<ClaimInfo>,
-    /// What these say of labels in quarantine and reserved hosts.
+    /// The numbers of labels in quarantine and reserved hosts, from the NameClaims.
     pub quarantined: Quarantined,
-    /// Of Namespaces.
+    /// The informer of Namespaces.
     pub namespaces: Informer<NamespaceInfo>,
-    /// Of Zones: the ledger of serials. There is one for each shard, as it is.
+    /// The informer of Zones, the ledger of serials. There is one object for each shard, kept unchanged.
     pub zones: Informer<Zone>,
-    /// Of deletion holds. There are few, so they are kept as they are.
+    /// The informer of deletion holds. There are few, so they are kept unchanged.
     pub holds: Informer<DeletionHold>,
-    /// Of the Leases of Routers' instances; `None`: one that is not the report of an instance.
+    /// The informer of the Leases of Routers' instances; `None`: a Lease that is not the report of an instance.
     pub instances: Informer<Option<InstanceReport>>,
-    /// What this process has found out by itself, for the statuses of Routes and Routers.
+    /// The findings of this process for the statuses of Routes and Routers.
     pub observations: Arc<Observations>,
 }
 
 impl World {
-    /// Informers that list and watch through `client`, and read objects under these settings.
+    /// Returns informers that list and watch through `client`, and read objects with these settings.
     pub fn new(client: &kube::Client, settings: Settings) -> Self {
         let listing = reflector::Settings::default;
         let domain: Arc<str> = settings.domain.as_str().into();
@@ -107,7 +107,7 @@ impl World {
     }
 }
 
-/// What objects are read under.
+/// The settings for reading objects.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
     /// The platform's domain.
@@ -119,19 +119,19 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Those of this platform.
+    /// Returns the settings of this platform.
     pub fn of(platform: Arc<compiler::Settings>) -> Self {
         let name_servers = platform.name_servers().iter().map(|server| text_of(&server.name)).collect();
         Settings { domain: platform.domain_text(), name_servers, platform: Some(platform) }
     }
 
-    /// Those of a platform of which only the domain is known.
+    /// Returns the settings of a platform of which only the domain is known.
     pub fn of_domain(domain: &str) -> Self {
         Settings { domain: domain.to_owned(), ..Settings::default() }
     }
 }
 
-/// The time `by` after another; the last there is, if that is later than any.
+/// Returns the time `by` after another, or the last representable time, if that is earlier.
 pub fn later(time: Timestamp, by: Duration) -> Timestamp {
     time.saturating_add(by).unwrap_or(Timestamp::MAX)
 }

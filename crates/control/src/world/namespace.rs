@@ -8,15 +8,15 @@ use signpost_api::v1alpha1::route::QUOTA_ANNOTATION;
 /// A Namespace.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct NamespaceInfo {
-    /// Its labels.
+    /// The labels.
     pub labels: Labels,
-    /// How many of its routes may have a Router.
+    /// The number of its routes that may have a Router.
     pub quota: Quota,
     /// Whether it is being deleted.
     pub terminating: bool,
 }
 
-/// How many routes of a Namespace may have a Router.
+/// The limit on the placed routes of a Namespace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Quota {
     /// Any number.
@@ -24,8 +24,8 @@ pub enum Quota {
     Unlimited,
     /// This many.
     AtMost(u32),
-    /// The annotation says this, which is no number. As with a selector that cannot be read, nothing is placed: a quota
-    /// that a slip of the pen lifts is none.
+    /// The annotation has this value, which is not a number. As with an invalid selector, nothing is placed, because a typing
+    /// error must not lift the quota.
     Unreadable(String),
 }
 

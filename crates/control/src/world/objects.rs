@@ -1,4 +1,4 @@
-//! The objects that decide where Routes go and what they are called, for one reader of all of them.
+//! The objects that determine the Routers and names of Routes, for one reader of all of them.
 
 use std::sync::Arc;
 
@@ -20,17 +20,17 @@ pub struct Objects {
     pub namespaces: Store<NamespaceInfo>,
 }
 
-/// Their changes, each for this reader.
+/// The changes of the objects, each for this reader.
 pub struct ObjectChanges {
-    /// Of Routes.
+    /// The changes of Routes.
     pub routes: Changes<RouteInfo>,
-    /// Of RouteBindings.
+    /// The changes of RouteBindings.
     pub bindings: Changes<BindingInfo>,
-    /// Of NameClaims.
+    /// The changes of NameClaims.
     pub claims: Changes<ClaimInfo>,
-    /// Of Routers.
+    /// The changes of Routers.
     pub routers: Changes<RouterInfo>,
-    /// Of Namespaces.
+    /// The changes of Namespaces.
     pub namespaces: Changes<NamespaceInfo>,
 }
 
@@ -54,7 +54,7 @@ impl World {
 }
 
 impl Objects {
-    /// Whether all are listed.
+    /// Returns whether all kinds are listed.
     pub fn is_synced(&self) -> bool {
         self.routes.is_synced()
             && self.bindings.is_synced()
@@ -63,23 +63,23 @@ impl Objects {
             && self.namespaces.is_synced()
     }
 
-    /// The health of each informer, for metrics and readiness.
+    /// Returns the health of each informer, for metrics and readiness.
     pub fn probes(&self) -> Vec<HealthProbe> {
         let Objects { routes, bindings, claims, routers, namespaces } = self;
         vec![routes.probe(), bindings.probe(), claims.probe(), routers.probe(), namespaces.probe()]
     }
 
-    /// The Router of this name.
+    /// Returns the Router of this name.
     pub fn router(&self, name: &str) -> Option<Arc<RouterInfo>> {
         self.routers.get(&ObjectKey::cluster(name))
     }
 
-    /// The claim of this name.
+    /// Returns the claim of this name.
     pub fn claim(&self, name: &str) -> Option<Arc<ClaimInfo>> {
         self.claims.get(&ObjectKey::cluster(name))
     }
 
-    /// The Namespace of the object at `key`; one without labels, if it is not known.
+    /// Returns the Namespace of the object at `key`, or one without labels, if it is unknown.
     pub fn namespace_of(&self, key: &ObjectKey) -> Arc<NamespaceInfo> {
         self.namespaces.get(&ObjectKey::cluster(key.namespace())).unwrap_or_default()
     }

@@ -1,13 +1,20 @@
-//! What the parts of this process that ask and measure have found out, for the statuses of Routes and Routers.
+//! The findings of the process's parts that query and measure, for the statuses of Routes and Routers.
 //!
-//! The scheduler knows why a Route has no Router, [`verify`](crate::observe::verify) which names are answered,
-//! [`ownership`](crate::observe::ownership) whose a host is, [`hosts`](crate::observe::hosts) where it points,
-//! [`programmed`](crate::observe::programmed) whether instances serve it, [`health`](crate::observe::health) which addresses answer probes, [`instances`](crate::observe::instances) which instances serve,
-//! [`services`](crate::observe::services) which addresses Services have. None of them writes a status: each puts its finding here,
-//! and the reconciler merges them into one write.
+//! The parts and their findings:
 //!
-//! A later finding of a part replaces its earlier one. What was found of a Route leaves when its status says so; of a Router it
-//! stays, to be compared with its status whenever that changes.
+//! - The scheduler: why a Route has no Router.
+//! - [`verify`](crate::observe::verify): the names that are answered.
+//! - [`ownership`](crate::observe::ownership): the verification of hosts.
+//! - [`hosts`](crate::observe::hosts): the targets of hosts.
+//! - [`programmed`](crate::observe::programmed): whether instances serve a Route.
+//! - [`health`](crate::observe::health): the addresses that answer probes.
+//! - [`instances`](crate::observe::instances): the instances that serve.
+//! - [`services`](crate::observe::services): the addresses of Services.
+//!
+//! None of them writes a status: each stores its finding here, and the reconciler merges them into one write.
+//!
+//! A later finding of a part replaces its earlier one. A finding about a Route is removed when the status contains it; a finding
+//! about a Router stays, and is compared with its status whenever that changes.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -23,13 +30,13 @@ use signpost_api::v1alpha1::route::{Challenge, NameKind};
 use signpost_api::v1alpha1::router::{AddressHealth, Instance, RouterStatus};
 use signpost_dns::zone::Serial;
 
-/// Findings that wait to be written, from which on those who make thousands at a time wait.
+/// The number of waiting findings from which bulk producers must wait.
 const WAITING_MAX: usize = 1024;
 
-/// Which part of the process has found something out of a Route.
+/// The part of the process that provides a finding about a Route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// The scheduler: why the Route has no Router, or not the one that it asks for.
+    /// The scheduler: why the Route has no Router, or not the requested one.
     Scheduling,
     /// Whether its names are published and answered.
     Names,
@@ -41,20 +48,20 @@ pub enum Part {
     Programmed,
 }
 
-/// What one part of the process has found out of a Route.
+/// The finding of one part of the process about a Route.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finding {
-    /// The Route's uid: another Route of the name is not meant.
+    /// The Route's uid: another Route of the same name does not match.
     pub uid: Uid,
-    /// What it is about; what comes too late is not said.
+    /// The subject; an outdated finding is dropped.
     pub about: About,
-    /// What the conditions should say.
+    /// The condition updates.
     pub statements: Vec<ConditionUpdate>,
-    /// The challenge to tell.
+    /// The challenge for the status.
     pub challenge: Option<Challenge>,
 }
 
-/// What a finding is about.
+/// The subject of a finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum About {
     /// A Route without a Router.
@@ -63,52 +70,52 @@ pub enum About {
     Bound,
     /// A Route with this Router.
     BoundTo(Arc<str>),
-    /// A Route that has this name, without a dot at the end.
+    /// A Route with this name, without a trailing dot.
     Name(NameKind, String),
     /// A Route with this host of its own.
     Host(String),
-    /// The same, of whose host no challenge is told yet.
+    /// A host for which the status has no challenge yet.
     Unchallenged(String),
 }
 
-/// What each [`Part`] has found out of a Route.
+/// The finding of each [`Part`] about a Route.
 pub type RouteFindings = [Option<Arc<Finding>>; 5];
 
-/// What was found out of a Router.
+/// The findings about a Router.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RouterFindings {
-    /// What its condition `ZonePublished` should say, and the serial of its zone if that is known.
+    /// The update of its condition `ZonePublished`, and the serial of its zone if that is known.
     pub zone: Option<(ConditionUpdate, Option<Serial>)>,
-    /// The health of its addresses, if that is to be written.
+    /// The health of its addresses, if that must be written.
     pub health: Option<HealthFindings>,
-    /// Its instances, if all Leases are known.
+    /// The Router's instances, if all Leases are known.
     pub instances: Option<InstanceFindings>,
     /// The addresses of the Services that it selects, if these are known.
     pub services: Option<Vec<IpAddr>>,
-    /// Why an instance that the platform runs does not.
+    /// The reason why an instance that the platform runs does not start.
     pub runtime_error: Option<String>,
 }
 
 /// The instances of a Router.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct InstanceFindings {
-    /// Those with a Lease, by name.
+    /// The instances with a Lease, by name.
     pub instances: Vec<Instance>,
-    /// How many of a hundred must serve for the dead ones not to be answered.
+    /// The percentage of instances that must serve for the dead ones to be omitted from answers.
     pub panic_percent: u32,
 }
 
 /// The health of a Router's addresses.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct HealthFindings {
-    /// Those that have a verdict, or were given up waiting for.
+    /// The addresses with a verdict, or without one after the wait limit.
     pub addresses: Vec<AddressHealth>,
     /// The panic threshold in percent; `None` for a Router without a check.
     pub threshold: Option<u32>,
 }
 
 impl HealthFindings {
-    /// Those that a status tells.
+    /// Returns the health in a status.
     pub fn of_status(status: Option<&RouterStatus>) -> Self {
         let of_status = |status: &RouterStatus| HealthFindings {
             addresses: status.addresses.clone(),
@@ -118,7 +125,7 @@ impl HealthFindings {
     }
 }
 
-/// A Route or a Router of which something was found out.
+/// A Route or a Router with findings.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub enum Observed {
     /// A Route.
@@ -127,7 +134,7 @@ pub enum Observed {
     Router(String),
 }
 
-/// Findings; those who make them and the reconciler share it.
+/// The findings; their producers and the reconciler share them.
 #[derive(Debug, Default)]
 pub struct Observations {
     known: Mutex<KnownFindings>,
@@ -142,7 +149,7 @@ struct KnownFindings {
 }
 
 impl Observations {
-    /// A part has found this out of a Route; `None`: nothing that its status does not say.
+    /// Stores the finding of a part about a Route; `None`: the status is complete.
     pub fn set_route(&self, key: &ObjectKey, part: Part, finding: Option<Finding>) {
         let mut known = self.known.lock();
         let Some(finding) = finding else {
@@ -160,7 +167,7 @@ impl Observations {
         self.news.notify_one();
     }
 
-    /// What a part has found out of a Route leaves, unless it is to be kept.
+    /// Removes the finding of a part about a Route, unless `keep` returns true.
     pub fn retain_route(&self, key: &ObjectKey, part: Part, keep: impl FnOnce(&Finding) -> bool) {
         let finding = self.known.lock().routes.get(key).and_then(|findings| findings[part as usize].clone());
         if finding.is_some_and(|finding| !keep(&finding)) {
@@ -168,7 +175,7 @@ impl Observations {
         }
     }
 
-    /// Something was found out of a Router.
+    /// Changes the findings about a Router.
     pub fn set_router(&self, name: &str, change: impl FnOnce(&mut RouterFindings)) {
         let mut known = self.known.lock();
         change(known.routers.entry(name.to_owned()).or_default());
@@ -177,28 +184,28 @@ impl Observations {
         self.news.notify_one();
     }
 
-    /// Whether a part has found this out of a Route, and it is not written yet.
+    /// Returns whether a part has this finding about a Route, and it is not written yet.
     pub fn has_route(&self, key: &ObjectKey, part: Part, finding: &Finding) -> bool {
         let known = self.known.lock();
         known.routes.get(key).and_then(|findings| findings[part as usize].as_deref()) == Some(finding)
     }
 
-    /// Whether no more findings wait than can be written soon.
+    /// Returns whether the number of waiting findings is below the limit.
     pub fn has_room(&self) -> bool {
         self.known.lock().routes.len() < WAITING_MAX
     }
 
-    /// What was found out of a Route.
+    /// Returns the findings about a Route.
     pub fn route(&self, key: &ObjectKey) -> RouteFindings {
         self.known.lock().routes.get(key).cloned().unwrap_or_default()
     }
 
-    /// What was found out of a Router.
+    /// Returns the findings about a Router.
     pub fn router(&self, name: &str) -> RouterFindings {
         self.known.lock().routers.get(name).cloned().unwrap_or_default()
     }
 
-    /// These were written, or speak of a Route that is not there any more: they leave, but for what was found out since.
+    /// Removes findings that were written, or whose Route no longer exists, but not newer ones.
     pub fn settle_route(&self, key: &ObjectKey, written: &RouteFindings) {
         let mut known = self.known.lock();
         let Some(findings) = known.routes.get_mut(key) else { return };
@@ -212,17 +219,17 @@ impl Observations {
             known.routes.remove(key);
         }
         if known.routes.is_empty() {
-            // After a storm of them the room is given back.
+            // After a burst of findings, the memory is freed.
             known.routes = HashMap::new();
         }
     }
 
-    /// The Router is gone.
+    /// Removes a deleted Router.
     pub fn forget_router(&self, name: &str) {
         self.known.lock().routers.remove(name);
     }
 
-    /// What a part has found out of Routes counts no more: it begins anew, or another process leads.
+    /// Removes a part's findings about Routes: it starts again, or another process leads.
     pub fn forget(&self, part: Part) {
         self.known.lock().routes.retain(|_, findings| {
             findings[part as usize] = None;
@@ -230,7 +237,7 @@ impl Observations {
         });
     }
 
-    /// Changes what was found out of all Routers.
+    /// Changes the findings about all Routers.
     pub fn for_routers(&self, change: impl FnMut(&mut RouterFindings)) {
         self.known.lock().routers.values_mut().for_each(change);
     }
@@ -240,7 +247,7 @@ impl Observations {
         self.news.notified().await;
     }
 
-    /// Takes what they are about.
+    /// Takes the subjects of the changes.
     pub fn take_changed(&self) -> HashSet<Observed> {
         std::mem::take(&mut self.known.lock().changed)
     }

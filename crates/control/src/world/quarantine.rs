@@ -1,11 +1,12 @@
-//! How many labels are in quarantine, and how many hosts are reserved, for each namespace.
+//! The numbers of labels in quarantine, and of reserved hosts, for each namespace.
 //!
-//! A label that was let go is kept for a Route of the same namespace and name, for weeks as a rule, and takes room in the store
-//! for as long. Whoever makes and deletes Routes of ever new names would fill it, whatever the quota of Routes. So a namespace
-//! with too many gets no label that nobody had, until one of them is free; what it has it keeps, and a Route of a name that is in
-//! quarantine gets its label back. None is freed early to make room: then the very same Routes would wash a label out of its
-//! quarantine, and its caches, bookmarks and certificates would lead to whoever asked for it next. The hosts of deleted Routes,
-//! which are reserved for minutes, are counted in the same way and by themselves: each of them is an object, too.
+//! A released label is reserved for a Route of the same namespace and name, usually for weeks, and uses space in the store for
+//! that time. A user who creates and deletes Routes with new names would fill the store, regardless of the quota of Routes. So a
+//! namespace with too many such labels gets no unused label until one of them is free. It keeps its current labels, and a Route
+//! whose name is in quarantine gets its label back. Signpost does not end a quarantine early to make room: otherwise such Routes
+//! could push a label out of quarantine, and its caches, bookmarks, and certificates would lead to the next user of the label.
+//! The hosts of deleted Routes, which are reserved for minutes, are counted in the same way, but separately: each of them is an
+//! object, too.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,23 +17,23 @@ use super::ClaimInfo;
 use crate::client::reflector::Change;
 use signpost_api::v1alpha1::name_claim::ClaimKind;
 
-/// The field selector of the claims in question, for a client that needs no others.
+/// The field selector of the relevant claims, for a client that needs no others.
 pub const SELECTOR: &str = "spec.quarantineUntil!=";
 
-/// Labels or hosts, and the namespace of the Routes that held them last.
+/// The kind of name, label or host, and the namespace of the Routes that held them last.
 pub type QuarantineKey = (ClaimKind, Box<str>);
 
-/// How many there are of each; clones share it. The informer of claims keeps it, ahead of those who read its changes.
+/// The counts of each kind; clones share them. The informer of claims updates them before its readers get a change.
 #[derive(Debug, Clone, Default)]
 pub struct Quarantined(Arc<Mutex<HashMap<QuarantineKey, u32>>>);
 
 impl Quarantined {
-    /// How many of a kind there are for a namespace.
+    /// Returns the count of a kind for a namespace.
     pub fn count(&self, kind: ClaimKind, namespace: &str) -> u32 {
         self.0.lock().get(&(kind, namespace.into())).copied().unwrap_or(0)
     }
 
-    /// `most`, if a namespace has as many of a kind as that.
+    /// Returns `most`, if a namespace has that many of a kind.
     pub fn full(&self, kind: ClaimKind, namespace: &str, most: u32) -> Option<u32> {
         (self.count(kind, namespace) >= most).then_some(most)
     }
@@ -44,12 +45,12 @@ impl Quarantined {
         more.into_iter().for_each(|key| self.add(key));
     }
 
-    /// One more.
+    /// Adds one.
     pub fn add(&self, key: QuarantineKey) {
         *self.0.lock().entry(key).or_default() += 1;
     }
 
-    /// One less.
+    /// Removes one.
     pub fn remove(&self, key: &QuarantineKey) {
         let mut counts = self.0.lock();
         if let Some(count) = counts.get_mut(key) {
@@ -61,7 +62,7 @@ impl Quarantined {
     }
 }
 
-/// What was in quarantine before a change, and what is by it.
+/// Returns the quarantined names before and after a change.
 fn keys(change: &Change<ClaimInfo>) -> (Vec<QuarantineKey>, Vec<QuarantineKey>) {
     let (applied, gone) = match change {
         Change::Applied(applied) => (std::slice::from_ref(applied), Vec::new()),
@@ -77,7 +78,7 @@ fn key_of(claim: &ClaimInfo) -> Option<QuarantineKey> {
     claim.is_quarantined().then(|| (claim.kind, claim.namespace().into()))
 }
 
-/// The namespaces with fewer names in quarantine, or reserved, after a change, or with others.
+/// Returns the namespaces with fewer or other names in quarantine, or reserved, after a change.
 pub fn freed(change: &Change<ClaimInfo>) -> impl Iterator<Item = QuarantineKey> {
     keys(change).0.into_iter()
 }

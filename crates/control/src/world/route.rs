@@ -17,11 +17,11 @@ use signpost_api::v1alpha1::route::{
     MOVE_PENDING, NameKind, PROGRAMMED, PUBLISHED, Phase, READY, RESOLVABLE, ROUTER_GONE, Route, SCHEDULED,
 };
 
-/// Condition of a Route: it is bound to a Router whose selectors do not match it any more.
+/// The condition of a Route that is bound to a Router whose selectors no longer match it.
 pub const SELECTOR_MISMATCH: &str = "SelectorMismatch";
-/// Reason of the condition `Admitted` of a Route whose host another one holds.
+/// The reason of the condition `Admitted` of a Route whose host another one holds.
 pub const HOST_TAKEN: &str = "HostAlreadyClaimed";
-/// Reason of the conditions `Published` and `Resolvable` where no zone holds the names.
+/// The reason of the conditions `Published` and `Resolvable` if no zone contains the names.
 pub const NOT_PUBLISHED: &str = "NotPublished";
 
 /// A Route.
@@ -41,9 +41,9 @@ pub struct RouteInfo {
     pub host: Option<Box<str>>,
     /// `spec.subdomain`, if it is not empty.
     pub subdomain: Option<Box<str>>,
-    /// The Router that its annotation asks for.
+    /// The Router that its annotation requests.
     pub move_to: Option<Arc<str>>,
-    /// Whether its status says that it has a Router.
+    /// Whether its status names a Router.
     pub bound: bool,
     /// The Router that its status names.
     pub router: Option<Arc<str>>,
@@ -51,20 +51,20 @@ pub struct RouteInfo {
     pub has_names: bool,
     /// The host of its own among these names.
     pub custom_name: Option<Box<str>>,
-    /// Whether `spec.host` is the name that the platform gave it in its Router's zone.
+    /// Whether `spec.host` is its system name in its Router's zone.
     pub host_is_system: bool,
-    /// Digest of the names and former names that its status lists.
+    /// The digest of the names and former names in its status.
     pub names: NamesDigest,
-    /// What its conditions say.
+    /// The conditions.
     pub conditions: Conditions,
 }
 
-/// A digest of the names and former names of a Route, to tell whether its status lists those of its binding.
+/// A digest of the names and former names of a Route, to detect whether its status lists those of its binding.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct NamesDigest(u64);
 
 impl NamesDigest {
-    /// Of these.
+    /// Returns the digest of these names.
     pub fn new(names: &[AssignedName], former_names: &[FormerName]) -> Self {
         let mut hasher = DefaultHasher::new();
         for name in names {
@@ -83,11 +83,11 @@ impl NamesDigest {
 pub struct Conditions {
     /// `Scheduled`.
     pub scheduled: Option<Mark>,
-    /// Whether `Scheduled` says that its Router is gone.
+    /// Whether `Scheduled` reports that the Router was deleted.
     pub router_gone: bool,
     /// `Admitted`.
     pub admitted: Option<Mark>,
-    /// Whether `Admitted` says that another Route holds its host.
+    /// Whether `Admitted` reports that another Route holds the host.
     pub host_taken: bool,
     /// `MovePending`.
     pub moving: Option<Mark>,
@@ -95,9 +95,9 @@ pub struct Conditions {
     pub mismatch: Option<bool>,
     /// The message of `FormerNameBlocked`, if that is true.
     pub former_name_blocked: Option<Box<str>>,
-    /// What `HostVerified` says of its present host.
+    /// The status of `HostVerified` for the current host.
     pub host_verified: Option<bool>,
-    /// Whether it has a condition `HostVerified`, of whatever host.
+    /// Whether there is a condition `HostVerified`, for any host.
     pub has_host_verified: bool,
     /// Whether its status has a challenge.
     pub has_challenge: bool,
@@ -109,7 +109,7 @@ pub struct Conditions {
     pub names: ReportedNames,
     /// The state that they add up to.
     pub state: RouteState,
-    /// The reason of the condition that decided, if the Route waits for a Router.
+    /// The reason of the deciding condition, if the Route waits for a Router.
     pub waits_for: Option<Box<str>>,
 }
 
@@ -143,12 +143,12 @@ impl RouteInfo {
         }
     }
 
-    /// Whether its status says what its binding does.
+    /// Returns whether the status matches the binding.
     pub fn reports(&self, binding: &BindingInfo) -> bool {
         self.bound && self.router.as_ref() == Some(&binding.router) && self.names == binding.names
     }
 
-    /// Whether scheduling would look at both alike: status aside, they are the same.
+    /// Returns whether both are the same for scheduling: status aside, they are equal.
     pub fn decides_as(&self, other: &RouteInfo) -> bool {
         self.uid == other.uid
             && self.deleting == other.deleting
@@ -161,19 +161,20 @@ impl RouteInfo {
             && self.labels == other.labels
     }
 
-    /// Whether the scheduler is to look at it, as it was `before`: it is another one, or its conditions are to be said again.
+    /// Returns whether the scheduler must handle the change from `before`: the Route is different, or its conditions must be
+    /// restored.
     pub fn is_news(&self, before: Option<&RouteInfo>) -> bool {
         before.is_none_or(|before| !self.decides_as(before) || before.has_more_conditions_than(self))
     }
 
-    /// Whether a condition of the other one is missing that this one has, of those that the scheduler writes.
+    /// Returns whether the other one lacks a condition that this one has, of those that the scheduler writes.
     fn has_more_conditions_than(&self, other: &RouteInfo) -> bool {
         let marks = |info: &RouteInfo| [info.conditions.scheduled, info.conditions.admitted, info.conditions.moving];
         let mut both = marks(self).into_iter().zip(marks(other));
         both.any(|(own, other)| own.is_some() && other.is_none())
     }
 
-    /// Whether both are placed alike and say the same of that: conditions of their names aside, they are the same.
+    /// Returns whether both have the same placement and conditions about it: conditions of their names aside, they are equal.
     pub fn is_placed_as(&self, other: &RouteInfo) -> bool {
         let of = |info: &RouteInfo| {
             let Conditions { scheduled, admitted, mismatch, host_verified, host_taken, router_gone, .. } =
@@ -190,12 +191,12 @@ impl RouteInfo {
             && self.labels == other.labels
     }
 
-    /// Whether its host is verified to be its owner's.
+    /// Returns whether the ownership of its host is verified.
     pub fn is_host_verified(&self) -> bool {
         self.conditions.host_verified == Some(true)
     }
 
-    /// Whether it tells of a challenge of its host, or of what came of one.
+    /// Returns whether the status has a challenge for the host, or the result of one.
     pub fn is_challenged(&self) -> bool {
         self.conditions.has_challenge || self.conditions.has_host_verified
     }
@@ -240,12 +241,12 @@ impl Conditions {
     }
 }
 
-/// What a Route says of whether its names lead to it, shortened: there may be 100,000 Routes.
+/// The conditions about a Route's names, shortened: there can be 100,000 Routes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReportedNames {
-    /// Of `Published`.
+    /// The state of `Published`.
     pub published: Option<Reported>,
-    /// Of `Resolvable`.
+    /// The state of `Resolvable`.
     pub resolvable: Option<Reported>,
     /// `Programmed`.
     pub programmed: Option<Mark>,
@@ -253,19 +254,19 @@ pub struct ReportedNames {
     pub ready: Option<Mark>,
 }
 
-/// What one of these conditions says.
+/// The state of one of these conditions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reported {
     /// The condition.
     pub mark: Mark,
-    /// Whether it says that no zone holds the names.
+    /// Whether it reports that no zone contains the names.
     pub is_unpublished: bool,
-    /// Whether it says so of the Route as it is now.
+    /// Whether it is about the current generation of the Route.
     pub is_current: bool,
 }
 
 impl ReportedNames {
-    /// Of the conditions of a Route of this generation.
+    /// Returns the states in the conditions of a Route of this generation.
     pub fn new(conditions: &[Condition], generation: Option<i64>) -> Self {
         let reported = |kind: &str| {
             let condition = conditions.iter().find(|condition| condition.type_ == kind)?;
@@ -283,7 +284,7 @@ impl ReportedNames {
         }
     }
 
-    /// Whether nothing was said of these.
+    /// Returns whether these conditions are all missing.
     pub fn is_nothing(&self) -> bool {
         *self == ReportedNames::default()
     }
@@ -293,25 +294,25 @@ impl ReportedNames {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark(NonZeroU64);
 
-/// What makes a digest of nothing a digest: a mark or none takes eight octets.
+/// The bit that makes every digest nonzero: an optional mark takes eight bytes.
 const HIGHEST: NonZeroU64 = NonZeroU64::MIN.saturating_add((1 << 63) - 1);
 
 impl Mark {
-    /// The mark of a condition that says this.
+    /// Returns the mark of a condition with these values.
     pub fn of(status: &str, reason: &str, message: &str) -> Self {
         let mut hasher = DefaultHasher::new();
         (status, reason, message).hash(&mut hasher);
-        // A digest whose lowest bit says whether the status is `True`, and whose highest is set.
+        // The digest's lowest bit is set if the status is `True`, and its highest is always set.
         let digest = hasher.finish() & !1 | u64::from(status == "True");
         Mark(HIGHEST | digest)
     }
 
-    /// The mark of a condition that says what it should.
+    /// Returns the mark of the condition of an update.
     pub fn of_update(update: &ConditionUpdate) -> Self {
         Mark::of(update.status.text(), update.reason, &update.message)
     }
 
-    /// Whether its status is `True`.
+    /// Returns whether its status is `True`.
     pub fn is_true(self) -> bool {
         self.0.get() & 1 == 1
     }

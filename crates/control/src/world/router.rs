@@ -18,18 +18,18 @@ use signpost_api::v1alpha1::router::{AddressState, Capacity, Router, RouterState
 /// Labels of an object.
 pub type Labels = BTreeMap<String, String>;
 
-/// A Router. There are few, so that it is kept as it is beside what is read from it.
+/// A Router. There are few, so the object is kept unchanged with the values that are read from it.
 #[derive(Debug, Clone)]
 pub struct RouterInfo {
     /// The Router.
     pub object: Arc<Router>,
-    /// What placing routes on it depends on.
+    /// The inputs for placing routes on it.
     pub target: RouterTarget,
-    /// What its zone is made of, if it has one.
+    /// The input for its zone, if it has one.
     pub input: Option<Arc<RouterInput>>,
-    /// What is wrong with its fields.
+    /// The problems of its fields.
     pub diagnostics: Box<[Diagnostic]>,
-    /// What the compiler says of it, if the platform's zones are known.
+    /// The compiler's results, if the platform's zones are known.
     pub examination: Option<Examination>,
 }
 
@@ -44,70 +44,72 @@ impl RouterInfo {
         RouterInfo { object: Arc::new(router.clone()), target, input, diagnostics: diagnostics.into(), examination }
     }
 
-    /// Whether its routes are to leave it.
+    /// Returns whether routes must leave the Router.
     pub fn is_draining(&self) -> bool {
         self.target.state == RouterState::Draining
     }
 
-    /// Whether a route with these labels, in a namespace with those, may be placed on it by its selectors.
+    /// Returns whether its selectors match a route with these labels in a namespace with those.
     pub fn selects(&self, route: &Labels, namespace: &Labels) -> bool {
         matches(&self.target.route_selector, route) && matches(&self.target.namespace_selector, namespace)
     }
 
-    /// Whether both are the same for the statuses of their Routes: the selectors, and whether there are instances.
+    /// Returns whether both are the same for the statuses of their Routes: the selectors, and whether there are instances.
     pub fn places_as(&self, other: &RouterInfo) -> bool {
         let (own, other) = (&self.target, &other.target);
         (&own.route_selector, &own.namespace_selector) == (&other.route_selector, &other.namespace_selector)
             && own.active.has_instances == other.active.has_instances
     }
 
-    /// Labels, in lower case, whose names in its zone do not lead to it, and why, in words that follow the name.
+    /// Returns labels, in lower case, whose names in its zone do not resolve to the Router, and the reason as text that follows
+    /// the name.
     pub fn taken(&self) -> impl Iterator<Item = (&str, &str)> {
         let taken = self.examination.iter().flat_map(|examination| &examination.taken);
         taken.map(|(label, why)| (&**label, &**why))
     }
 
-    /// Labels, in lower case, at which it has records of its own right below its zone's apex: no former name can be there.
+    /// Returns the labels, in lower case, at which it has records of its own directly below its zone's apex: no former name can
+    /// be there.
     pub fn record_labels(&self) -> Option<&BTreeSet<Box<str>>> {
         self.examination.as_ref().map(|examination| &examination.record_labels).filter(|labels| !labels.is_empty())
     }
 
-    /// Whether it has records of its own at this label.
+    /// Returns whether it has records of its own at this label.
     pub fn has_records_at(&self, label: &str) -> bool {
         // Nearly no Router has any.
         self.record_labels().is_some_and(|labels| labels.contains(label.to_ascii_lowercase().as_str()))
     }
 
-    /// Its zone, as its spec says; the API writes it where it is left out.
+    /// Returns the zone in its spec; the API sets it if it is omitted.
     pub fn zone(&self) -> Option<&str> {
         self.object.spec.dns.as_deref().filter(|dns| !dns.is_empty())
     }
 
-    /// Whether its zone is known to be another one than `dns`.
+    /// Returns whether its zone is known to differ from `dns`.
     pub fn has_other_zone(&self, dns: &str) -> bool {
         self.zone().is_some_and(|own| !own.eq_ignore_ascii_case(dns))
     }
 
-    /// Whether its zone is known to be `dns`.
+    /// Returns whether its zone is known to be `dns`.
     pub fn has_zone(&self, dns: &str) -> bool {
         self.zone().is_some_and(|own| own.eq_ignore_ascii_case(dns))
     }
 }
 
-/// What placing routes on a Router depends on.
+/// The inputs for placing routes on a Router.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RouterTarget {
-    /// Its name.
+    /// The name.
     pub name: String,
     /// `metadata.resourceVersion`.
     pub version: String,
-    /// Its zone.
+    /// The zone.
     pub dns: String,
-    /// Its labels.
+    /// The labels.
     pub labels: Labels,
-    /// Which routes it takes, by their labels. An error says why the selector cannot be read.
+    /// The selector of the routes' labels. An error is the reason why the selector is invalid.
     pub route_selector: Result<Selector, String>,
-    /// Which routes it takes, by the labels of their namespace.
+    /// The selector of the labels of the routes' namespace.
     pub namespace_selector: Result<Selector, String>,
     /// Whether it takes new routes.
     pub state: RouterState,
@@ -115,21 +117,21 @@ pub struct RouterTarget {
     pub deleting: bool,
     /// Share of new routes.
     pub weight: u32,
-    /// How many routes it may have.
+    /// The number of routes that it may have.
     pub capacity: Capacity,
     /// The addresses that are answered with.
     pub active: ActiveAddresses,
     /// `spec.ttl`, in seconds.
     pub ttl: u32,
-    /// Until when caches may hold its addresses for longer than that.
+    /// The time until which caches can hold its addresses for longer than that.
     pub ttl_horizon: Option<Timestamp>,
-    /// Whether its condition `ZonePublished` says that a name server answers for its zone, and wrongly or not from it.
+    /// Whether its condition `ZonePublished` reports that a name server gives wrong answers for its zone, or does not have it.
     pub is_unpublished: bool,
-    /// Labels, in lower case, whose names in its zone lead elsewhere: by its records, or being a name server's.
+    /// Labels, in lower case, whose names in its zone have other targets: by its records, or as a name server's name.
     pub taken: BTreeSet<Box<str>>,
 }
 
-/// Which addresses a Router has that are answered with.
+/// The addresses of a Router that are in answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ActiveAddresses {
     /// Whether it has any.
@@ -143,7 +145,7 @@ pub struct ActiveAddresses {
 }
 
 impl RouterTarget {
-    /// What decides of a Router on the platform `domain`, below which its zone is if it names none.
+    /// Returns the inputs from a Router on the platform `domain`, below which its zone is if it names none.
     pub fn new(router: &Router, domain: &str) -> Self {
         let (spec, metadata) = (&router.spec, &router.metadata);
         let name = metadata.name.clone().unwrap_or_default();
@@ -179,7 +181,7 @@ impl RouterTarget {
         }
     }
 
-    /// Takes note of which of the platform's name servers have their names in its zone.
+    /// Records the platform's name servers whose names are in its zone.
     pub fn with_name_servers(mut self, servers: &[String]) -> Self {
         let labels = servers.iter().filter_map(|server| {
             let (label, zone) = server.split_once('.')?;
@@ -189,7 +191,7 @@ impl RouterTarget {
         self
     }
 
-    /// Whether anything that decides is different: the version and the TTL do not.
+    /// Returns whether any input of decisions differs, which the version and the TTL are not.
     pub fn differs_from(&self, other: &RouterTarget) -> bool {
         let deciding =
             |facts: &RouterTarget| RouterTarget { version: String::new(), ttl: 0, ttl_horizon: None, ..facts.clone() };
@@ -197,9 +199,9 @@ impl RouterTarget {
     }
 }
 
-/// The label of a name right below the zone `dns` that one of `spec.records` leads elsewhere: by a delegation, an alias, or an
-/// address that is none of the Router's own. Other records only add to what is there. What is read amiss here is told of the
-/// route when the name servers are asked.
+/// Returns the label of a name directly below the zone `dns` whose target is changed by one of `spec.records`: by a delegation,
+/// an alias, or an address that is not the Router's own. Other records only add to the existing ones. A mistake here is reported
+/// for the route when the name servers are queried.
 fn taken_label(record: &str, dns: &str, is_own: impl Fn(&IpAddr) -> bool) -> Option<Box<str>> {
     if record.starts_with(char::is_whitespace) {
         return None;
@@ -225,7 +227,7 @@ pub(crate) fn selector(selector: &Option<LabelSelector>) -> Result<Selector, Str
     Selector::try_from(selector.clone().unwrap_or_default()).map_err(|error| error.to_string())
 }
 
-/// Whether `labels` meet a selector; one that cannot be read matches nothing.
+/// Returns whether `labels` match a selector; an invalid selector matches nothing.
 pub fn matches(selector: &Result<Selector, String>, labels: &Labels) -> bool {
     selector.as_ref().is_ok_and(|selector| selector.matches(labels))
 }

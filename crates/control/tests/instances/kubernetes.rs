@@ -1,7 +1,7 @@
-//! Instances of Routers as pods: the objects that the runtime applies to a cluster, and what becomes of them.
+//! Instances of Routers as pods: the objects that the runtime applies to a cluster, and their effects.
 //!
-//! The cluster is an API server of ours that has these kinds as plain data. A part of this test does what a cluster does with a
-//! Deployment: it replaces pods in the order that the Deployment says. The agents in the pods are simulated by their Leases.
+//! The cluster is an API server of Signpost with these kinds as plain data. A part of this test acts as a cluster's Deployment
+//! controller: it replaces pods in the order of the Deployment. The Leases of the agents in the pods are simulated.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -44,7 +44,7 @@ static SERVICE_ACCOUNT: LazyLock<Kind> = LazyLock::new(|| Kind::built_in::<Servi
 static BUDGET: LazyLock<Kind> = LazyLock::new(|| Kind::built_in::<PodDisruptionBudget>([]));
 
 impl Running {
-    /// The API of a cluster, with a namespace for instances.
+    /// Returns the API of a cluster, with a namespace for instances.
     async fn cluster() -> Running {
         let kinds = [&*DEPLOYMENT, &*REPLICA_SET, &*SERVICE, &*SERVICE_ACCOUNT, &*BUDGET];
         let kinds = Kinds::new(kinds.map(|kind| (kind, Arc::new(NoHooks) as Arc<dyn Hooks>)));
@@ -60,7 +60,7 @@ impl Running {
         Kubernetes::new(self.client(admin()), settings(image))
     }
 
-    /// The names of all objects, by kind.
+    /// Returns the names of all objects, by kind.
     async fn names(&self) -> BTreeMap<&'static str, Vec<String>> {
         async fn of<K>(client: Client) -> Vec<String>
         where
@@ -113,7 +113,7 @@ fn of_routers(routers: &[(&str, Wanted)]) -> BTreeMap<String, Wanted> {
     routers.iter().map(|(name, wanted)| ((*name).to_owned(), wanted.clone())).collect()
 }
 
-/// The object of a kind, which the type of Kubernetes has with all of its fields.
+/// Returns the object of a kind, after checking that the Kubernetes type has all of its fields.
 fn object(router: &str, wanted: &Wanted, settings: &objects::Settings, kind: Object) -> Value {
     let objects = objects::of(router, wanted, settings);
     let (_, name, object) = objects.into_iter().find(|(one, ..)| *one == kind).expect("it is among them");
@@ -264,7 +264,7 @@ fn the_objects_follow_the_settings() {
     };
     assert!(has(&pod(&plain, &base), "--proxy", "nginx"));
 
-    // An agent waits for the time to live, and the pod for the agent.
+    // An agent waits for the TTL, and the pod for the agent.
     let slow = pod(&Wanted { ttl: 3_600, ..plain.clone() }, &base);
     assert!(has(&slow, "--leave-timeout", "3660"));
     assert_eq!(slow["terminationGracePeriodSeconds"], 3_660 + 60 + 15);
@@ -297,7 +297,7 @@ fn the_objects_follow_the_settings() {
     let volumes = &with_secrets["volumes"];
     assert_eq!((&volumes[1]["secret"], &volumes[2]["secret"]), (&secret("tls"), &secret("api")));
 
-    // A Service is a label in DNS; the service account is named as the Leases of the Router are.
+    // A Service name is a DNS label; the service account is named like the Leases of the Router.
     for (router, service) in [("a.b", "router-a-b-"), (&"x".repeat(60), &format!("router-{}-", "x".repeat(45)))] {
         let service_name = object(router, &plain, &base, Object::Service)["metadata"]["name"].take();
         let service_name = service_name.as_str().expect("a text");
@@ -322,7 +322,7 @@ async fn the_cluster_follows_the_routers() {
     let first = cluster.deployment("router-shard1").await;
     assert_eq!((&first["spec"]["replicas"], image(&first)), (&json!(2), json!("image:1")));
 
-    // The next process adopts them, and changes nothing that is right.
+    // The next process adopts the objects, and changes nothing that is correct.
     let mut runtime = cluster.runtime("image:1");
     assert_eq!(runtime.reconcile(&two).await, BTreeMap::new());
     assert_eq!(cluster.deployment("router-shard1").await["metadata"], first["metadata"]);
@@ -336,7 +336,7 @@ async fn the_cluster_follows_the_routers() {
     assert_eq!(second["metadata"]["uid"], first["metadata"]["uid"]);
     assert!(second["spec"]["template"]["spec"]["containers"][0]["args"].to_string().contains("nginx"));
 
-    // What somebody else changes is changed back, at the next comparison.
+    // A change by another client is reverted at the next comparison.
     let mut runtime = cluster.runtime("image:2");
     runtime.reconcile(&changed).await;
     let patch = Patch::Merge(json!({"spec": {"replicas": 0}}));
@@ -356,7 +356,7 @@ async fn objects_go_after_the_pods() {
     assert_eq!(cluster.runtime("image").reconcile(&both).await, BTreeMap::new());
     let uid = cluster.deployments().get("router-shard1").await.expect("it is there").uid();
     let sets: Api<ReplicaSet> = Api::namespaced(cluster.client(admin()), NAMESPACE);
-    // Stands for the pods, which leave when they have drained.
+    // A placeholder for the pods, which leave when they have drained.
     let pods = serde_json::from_value(json!({
         "metadata": {"name": "pods", "finalizers": ["example.org/drain"], "ownerReferences": [{
             "apiVersion": "apps/v1", "kind": "Deployment", "name": "router-shard1", "uid": uid, "controller": true,
@@ -366,7 +366,7 @@ async fn objects_go_after_the_pods() {
     }));
     sets.create(&PostParams::default(), &pods.expect("a ReplicaSet")).await.expect("created");
 
-    // The Router was deleted while no process led. An object of somebody else stays.
+    // The Router was deleted while no process led. An object of another owner stays.
     let foreign = serde_json::from_value(json!({"metadata": {"name": "other"}})).expect("a ServiceAccount");
     let accounts: Api<ServiceAccount> = Api::namespaced(cluster.client(admin()), NAMESPACE);
     accounts.create(&PostParams::default(), &foreign).await.expect("created");
@@ -409,7 +409,7 @@ async fn objects_go_after_the_pods() {
 async fn failures_are_told() {
     let cluster = Running::cluster().await;
     let one = of_routers(&[("shard1", wanted(RouterKind::Haproxy, 2))]);
-    // An object that somebody else has made is not taken over.
+    // An object of another owner is not taken over.
     let foreign = json!({
         "metadata": {"name": "router-shard1"}, "automountServiceAccountToken": true,
     });
@@ -463,14 +463,14 @@ struct Pod {
     image: String,
 }
 
-/// What a cluster and the agents in its pods do, a step at a time.
+/// The actions of a cluster and of the agents in its pods, in steps.
 struct Pods {
     all: Vec<Pod>,
     started: u8,
 }
 
 impl Pods {
-    /// A step; returns whether nothing is left to do.
+    /// Takes a step; returns whether nothing is left to do.
     async fn step(&mut self, deployment: &Deployment, router: &Router, platform: &Client) -> bool {
         let spec = &deployment.spec;
         let strategy = spec.strategy.as_ref().and_then(|strategy| strategy.rolling_update.as_ref()).expect("rolling");
@@ -484,7 +484,7 @@ impl Pods {
         let replicas = usize::try_from(spec.replicas.expect("a number")).expect("few");
         let image = spec.template.spec.as_ref().and_then(|pod| pod.containers[0].image.clone()).expect("an image");
 
-        // An agent that leaves stops when nobody finds it.
+        // An agent that leaves stops when no client can find it.
         for pod in self
             .all
             .extract_if(.., |pod| pod.agent.state == InstanceState::Leaving && !has(router, pod.agent.address))
@@ -505,7 +505,7 @@ impl Pods {
             self.all.push(pod);
             return false;
         }
-        // One that is outdated, or too many, leaves if enough others are ready.
+        // A pod that is outdated, or surplus, leaves if enough others are ready.
         let is_spare = |pod: &Pod| pod.image != image || current > replicas;
         let leaving = self.all.iter_mut().find(|pod| pod.agent.state == InstanceState::Serving && is_spare(pod));
         match leaving {
@@ -524,8 +524,8 @@ fn has(router: &Router, address: IpAddr) -> bool {
     router.addresses().iter().any(|one| one.ip.parse() == Ok(address))
 }
 
-/// An image is changed, and the number of instances. All the time the Router's addresses are those of instances that serve, and as
-/// many as there should be.
+/// The image and the number of instances change. During that time, the Router's addresses are always those of serving instances,
+/// in the desired number.
 #[tokio::test]
 async fn a_rolling_change_loses_no_address() {
     let cluster = Running::cluster().await;

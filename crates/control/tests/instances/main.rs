@@ -1,4 +1,4 @@
-//! Instances of Routers: how they run in a cluster, and whether they serve what they should.
+//! Instances of Routers in a cluster, and the check that they serve their Routes.
 
 mod kubernetes;
 mod programmed;

@@ -1,4 +1,4 @@
-//! What the condition `Programmed` says: which instances have applied a binding, and what one of them answers to a probe.
+//! The condition `Programmed`: the instances that have applied a binding, and the response of one of them to a probe.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Agent, PATIENCE, Running, admin};
 
-/// A proxy that answers probes with what the test says.
+/// A proxy that answers probes as the test defines.
 #[derive(Clone, Default)]
 struct Proxy {
     /// The identifier of the Route that it serves, by host.
@@ -98,7 +98,7 @@ impl Scene {
         Scene { platform, uid, metrics, _stop: stop.drop_guard() }
     }
 
-    /// The resource version of the binding.
+    /// Returns the resource version of the binding.
     async fn revision(&self) -> u64 {
         let bindings = Api::<RouteBinding>::namespaced(self.platform.client(admin()), "default");
         let binding = bindings.get("web").await.expect("it is there");
@@ -180,7 +180,7 @@ async fn each_instance_has_to_apply_it_and_one_to_answer() {
     };
     tokio::time::timeout(PATIENCE, shows(Some("1"))).await.expect("the lag is shown");
 
-    // It says that it has applied the binding, and serves another Route there.
+    // The agent reports the binding as applied, but serves another Route there.
     agent.revision = scene.revision().await;
     proxy.serve(HOST, "another");
     scene.report(&agent).await;
@@ -191,7 +191,7 @@ async fn each_instance_has_to_apply_it_and_one_to_answer() {
     scene.says("True Programmed: 1 of 1 live instances of Router shard1 serve it").await;
     assert_eq!(scene.metric("routes_not_programmed").as_deref(), Some("0"));
 
-    // Another instance comes, which has applied nothing yet. It is not called programmed then.
+    // Another instance starts, which has applied nothing yet. The condition is not true then.
     let mut other = Agent { address: [127, 0, 0, 2].into(), ..agent.clone() };
     other.revision = 0;
     scene.report(&other).await;
@@ -213,7 +213,7 @@ async fn a_route_that_moves_is_judged_by_its_new_binding() {
     scene.report(&agent).await;
     scene.says("True Programmed").await;
 
-    // The binding is another one, which the instance has not applied.
+    // The binding has changed, and the instance has not applied it.
     let bindings = Api::<RouteBinding>::namespaced(scene.platform.client(Identity::user(USER_SCHEDULER)), "default");
     let patch = Patch::Merge(json!({"metadata": {"annotations": {"test": "changed"}}}));
     bindings.patch("web", &PatchParams::default(), &patch).await.expect("patched");

@@ -1,4 +1,4 @@
-//! A simulated agent: it serves the Routes of its Router as the API shows them, and reports by its Lease.
+//! A simulated agent: it serves the Routes of its Router according to the API, and reports through its Lease.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -22,11 +22,11 @@ use super::connection::Connection;
 use super::outside::{Instance, Outside};
 use super::system::elapsed;
 
-/// As rarely as can be: that is most of what happens in calm.
+/// The longest possible duration: renewals are most of the events in calm.
 pub const LEASE: Duration = Duration::from_secs(360);
 const RENEWAL: Duration = Duration::from_secs(120);
 
-/// Its loops. What an instance that ran before has served is not served until it is read again.
+/// Returns the loops. A Route that an earlier instance served is not served until it is read again.
 pub fn loops(
     connection: &Connection,
     router: &'static str,

@@ -1,7 +1,7 @@
-//! The simulated API: the real API server over a store in memory, which every commit leaves by way of [`Truth`].
+//! The simulated API: the real API server over a store in memory, whose commits all pass through [`Truth`].
 //!
-//! It behaves in one of two ways: as ours, or as Kubernetes, which has our kinds and none of their hooks, so that
-//! nothing is done in one transaction with a write and only resourceVersions are checked.
+//! It has one of two behaviors: that of Signpost, or that of Kubernetes, which has Signpost's kinds but none of their hooks, so
+//! that nothing is done in one transaction with a write and only resourceVersions are checked.
 
 use std::sync::Arc;
 
@@ -38,11 +38,11 @@ use super::truth::Truth;
 pub enum Behaviour {
     /// Creating a RouteBinding sets its Route's status, and claims are checked, in one transaction.
     Ours,
-    /// No transactions, no rules of ours: optimistic concurrency alone.
+    /// Neither transactions nor Signpost's rules: only optimistic concurrency.
     Kubernetes,
 }
 
-/// The store of the API. What it commits is the truth.
+/// The store of the API. Its commits define the truth.
 #[derive(Clone)]
 pub struct Witness {
     memory: Memory,
@@ -58,7 +58,7 @@ impl Witness {
         Witness { memory: Memory::new(), truth, log: Arc::default(), over: CancellationToken::new() }
     }
 
-    /// Writes as nobody's request: without the rules of the server.
+    /// Writes without a request, bypassing the rules of the server.
     fn put(&self, write: Write) {
         let writes = vec![write];
         let commit = self.memory.commit(Txn { expect: Vec::new(), writes: writes.clone() });
@@ -68,7 +68,8 @@ impl Witness {
         self.truth.lock().put(revision.0, &writes);
     }
 
-    /// What it was `commits` commits ago. `restored`: its revisions and the serials of zones are moved on, as a restore does it.
+    /// Returns the store's state `commits` commits ago. `restored`: its revisions and the serials of zones are advanced, as in a
+    /// restore.
     async fn earlier(&self, commits: usize, restored: bool) -> Witness {
         let mut log = self.log.lock().clone();
         log.truncate(log.len().saturating_sub(commits));
@@ -81,7 +82,7 @@ impl Witness {
         let all = earlier.memory.list(&Key("/".into()), None, None, None).await.expect("listed");
         self.truth.lock().went_back(all.items, restored);
         if restored {
-            // First its revisions, as a restore does it: a Zone that is moved on must not have one that it had before.
+            // First its revisions, as a restore does: an advanced Zone must not have a revision that it had before.
             for revision in 0..2 * commits {
                 let mark = Write::Put { key: Key("/restored".into()), value: revision.to_string().into(), ttl: None };
                 earlier.commit(Txn { expect: Vec::new(), writes: vec![mark] }).await.expect("committed");
@@ -150,7 +151,7 @@ pub struct Api {
 }
 
 impl Api {
-    /// A server that answers by now.
+    /// Starts a server, and returns when it responds.
     pub async fn start(behaviour: Behaviour, truth: Arc<Mutex<Truth>>, chance: Chance) -> Api {
         let store = Witness::new(truth.clone());
         let serving = serve(behaviour, &store).await;
@@ -170,7 +171,7 @@ impl Api {
         self.replace(store).await;
     }
 
-    /// The same over a store that is what it was `commits` commits ago, put there as it is, or restored.
+    /// Restarts the server over the store's state `commits` commits ago, unchanged or restored.
     pub async fn go_back(&self, commits: usize, restored: bool) {
         let store = self.store.lock().clone();
         self.serving.lock().1.cancel();
@@ -185,7 +186,7 @@ impl Api {
         *self.serving.lock() = serving;
     }
 
-    /// Puts an object under `key` in the store, or takes away what is there, as nobody's request.
+    /// Stores or removes an object under `key`, without a request.
     pub fn put(&self, key: String, object: Option<&Value>) {
         let key = Key(key.into());
         let write = match object {
@@ -195,7 +196,7 @@ impl Api {
         self.store.lock().put(write);
     }
 
-    /// Forgets what was, as by a compaction, and ends all watches: one from before begins with 410.
+    /// Deletes the history, as in a compaction, and ends all watches: an earlier one begins with 410.
     pub async fn forget_history(&self) {
         let store = self.store.lock().clone();
         let newest = store.revision().await.expect("it is there");
@@ -203,18 +204,18 @@ impl Api {
         self.restart().await;
     }
 
-    /// The revision of the store.
+    /// Returns the revision of the store.
     pub async fn revision(&self) -> u64 {
         let store = self.store.lock().clone();
         store.revision().await.expect("it is there").0
     }
 
-    /// The server of now, and what fires when it ends.
+    /// Returns the current server, and a token that is cancelled when it ends.
     pub fn serving(&self) -> (axum::Router, CancellationToken) {
         self.serving.lock().clone()
     }
 
-    /// A client of whom nothing goes wrong.
+    /// Returns a client without faults.
     pub fn admin(&self) -> kube::Client {
         let groups = vec![GROUP_MASTERS.to_owned(), GROUP_AUTHENTICATED.to_owned()];
         let api = self.clone();
@@ -224,7 +225,7 @@ impl Api {
         })
     }
 
-    /// The connection of one process.
+    /// Returns the connection of one process.
     pub fn connection(&self, of: &str) -> Connection {
         Connection::new(self.clone(), of)
     }
@@ -252,7 +253,7 @@ async fn serve(behaviour: Behaviour, store: &Witness) -> (axum::Router, Cancella
     (server.router(), stop)
 }
 
-/// A client whose requests go where `carry` carries them.
+/// Returns a client whose requests `carry` transports.
 pub fn client<F>(identity: Identity, carry: impl Fn(Request<Body>) -> F + Clone + Send + Sync + 'static) -> kube::Client
 where
     F: Future<Output = std::result::Result<Response<Body>, Failed>> + Send + 'static,

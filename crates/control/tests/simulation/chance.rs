@@ -14,12 +14,12 @@ impl Chance {
         Chance(Arc::new(AtomicU64::new(mix(seed))))
     }
 
-    /// A number from 0 to `bound`, without that.
+    /// Returns a number from 0 to `bound`, exclusive.
     pub fn below(&self, bound: u64) -> u64 {
         mix(self.0.fetch_add(1, Ordering::Relaxed)) % bound.max(1)
     }
 
-    /// One of these.
+    /// Returns a random element.
     pub fn one_of<'a, T>(&self, of: &'a [T]) -> Option<&'a T> {
         of.get(usize::try_from(self.below(of.len() as u64)).ok()?)
     }

@@ -1,4 +1,4 @@
-//! The connections by which processes reach the simulated API, and what goes wrong on them.
+//! The connections of processes to the simulated API, and their faults.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -22,28 +22,28 @@ use super::system::elapsed;
 
 pub type Failed = Box<dyn std::error::Error + Send + Sync>;
 
-/// How often what goes wrong, of a thousand requests or events of watches.
+/// The frequency of each fault, per thousand requests or watch events.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Weather {
     /// Writes that are refused as conflicts.
     pub conflicts: u64,
     /// Requests that fail, and are not done.
     pub failures: u64,
-    /// Writes that are done and whose answers are lost.
+    /// Writes that succeed, but whose responses are lost.
     pub lost_answers: u64,
     /// Watches that end after an event.
     pub ended_watches: u64,
-    /// Watches that say 410 after an event.
+    /// Watches that return 410 after an event.
     pub expired_watches: u64,
-    /// Watches that say nothing more after an event.
+    /// Watches that send nothing after an event.
     pub hung_watches: u64,
-    /// Events that come together and are told twice, and in the reverse order.
+    /// Events that arrive together and twice, and in reverse order.
     pub disorder: u64,
-    /// Longest delay of a request, of its answer, and of an event, in milliseconds.
+    /// The longest delay of a request, of its response, and of an event, in milliseconds.
     pub lag_longest: u64,
 }
 
-/// What lies between one process and the API.
+/// The simulated network between one process and the API.
 #[derive(Clone)]
 pub struct Connection {
     api: Api,
@@ -53,15 +53,15 @@ pub struct Connection {
 
 #[derive(Default)]
 struct ConnectionState {
-    /// The process is no more: nothing comes back to it, and nothing of it goes through.
+    /// Whether the process has ended: it neither receives nor sends anything.
     dead: bool,
     /// There is no connection.
     cut: bool,
-    /// Events are kept. Where they are not, they are refused: they are told to people, and cost a third of all writes.
+    /// Whether Events are stored. Otherwise they are rejected: they are informational, and cost a third of all writes.
     keeps_events: bool,
-    /// How often each kind of request was made, as `POST routebindings`.
+    /// The number of requests of each kind, such as `POST routebindings`.
     requests: BTreeMap<String, u64>,
-    /// The kind of request that waits, and the one that is refused.
+    /// The kind of request that is blocked, and the kind that is rejected.
     held: Option<&'static str>,
     forbidden: Option<&'static str>,
 }
@@ -95,17 +95,17 @@ impl Connection {
         self.state.lock().keeps_events = true;
     }
 
-    /// From now on requests of this kind, as `POST routebindings`, wait until another kind is held, or none.
+    /// Blocks requests of this kind, such as `POST routebindings`, until another kind, or none, is blocked.
     pub fn hold(&self, what: Option<&'static str>) {
         self.state.lock().held = what;
     }
 
-    /// From now on requests of this kind are refused.
+    /// Rejects requests of this kind from now on.
     pub fn forbid(&self, what: Option<&'static str>) {
         self.state.lock().forbidden = what;
     }
 
-    /// How often a kind of request was made, as `POST routebindings`.
+    /// Returns the number of requests of a kind, such as `POST routebindings`.
     pub fn requests(&self, what: &str) -> u64 {
         self.state.lock().requests.get(what).copied().unwrap_or(0)
     }
@@ -123,7 +123,8 @@ impl Connection {
         }
         self.lag(weather).await?;
         if writes {
-            // Else two leaders that differ would write against each other without end, and without any time.
+            // Otherwise, two leaders with different states would write against each other endlessly, without virtual time
+            // passing.
             sleep(Duration::from_millis(1)).await;
         }
         if self.chance(weather.failures) {
@@ -165,7 +166,7 @@ impl Connection {
         Ok(Response::from_parts(parts, Body::from_stream(events)))
     }
 
-    /// Counts a request of this kind, or refuses it.
+    /// Counts a request of this kind, or rejects it.
     fn begin(&self, kind: &str) -> Option<Response<Body>> {
         let mut state = self.state.lock();
         if !state.keeps_events && kind.ends_with(" events") {
@@ -178,7 +179,7 @@ impl Connection {
         None
     }
 
-    /// What may pass: it takes its time, or gets lost.
+    /// Delays or drops a request or response.
     async fn lag(&self, weather: Weather) -> std::result::Result<(), Failed> {
         if weather.lag_longest > 0 {
             sleep(Duration::from_millis(self.api.chance.below(weather.lag_longest))).await;
@@ -207,7 +208,7 @@ impl Connection {
 struct Watch {
     connection: Connection,
     events: Pin<Box<dyn Stream<Item = std::result::Result<Bytes, axum::Error>> + Send>>,
-    /// What comes after the last event: nothing ever, or an error, or the end.
+    /// The end after the last event: silence, an error, or a normal end.
     end: Option<End>,
     /// Fires when the server ends.
     gone: CancellationToken,
@@ -254,13 +255,13 @@ impl Watch {
         }
     }
 
-    /// These events and those that have come by now, each twice, the last one first.
+    /// Returns these events and those that have arrived, each twice, the last one first.
     fn disorder(&mut self, first: Bytes) -> Bytes {
         let mut events = first.to_vec();
         while let Some(next) = self.events.next().now_or_never() {
             match next {
                 Some(Ok(more)) => events.extend_from_slice(&more),
-                // The end comes after these events, and is not asked for again.
+                // The end follows these events, and is not requested again.
                 Some(Err(_)) | None => {
                     self.end = Some(End::Closed);
                     break;
@@ -279,7 +280,7 @@ fn status(code: StatusCode, reason: &str, message: &str) -> Response<Body> {
     response.body(Body::from(status.to_string())).expect("it is whole")
 }
 
-/// The plural of the kind that a request is about.
+/// Returns the plural of the kind in a request.
 fn plural(request: &Request<Body>) -> String {
     let mut segments = request.uri().path().trim_matches('/').split('/');
     // `api/v1` or `apis/<group>/<version>`.

@@ -27,7 +27,7 @@ use super::connection::Connection;
 use super::outside::OWNERS;
 use super::{DOMAIN, FORMER_NAME, GRACE, PANIC_PERCENT, QUIET, settings};
 
-/// Its loops. `verify_hosts`: whether hosts are to be verified.
+/// Returns the loops. `verify_hosts`: whether hosts must be verified.
 pub fn loops(
     connection: &Connection,
     name: &str,
@@ -37,7 +37,7 @@ pub fn loops(
     let (scheduler, controller) = (connection.client(USER_SCHEDULER), connection.client(USER_CONTROLLER));
     let (platform, stop) = (settings(), CancellationToken::new());
     let world = World::new(&controller, world::Settings::of(platform.clone()));
-    // Renewed as rarely as it can be: that is most of what happens in calm.
+    // Renewed as rarely as possible: renewals are most of the events in calm.
     let lease = lease::Settings {
         duration: Duration::from_secs(120),
         renew: Duration::from_secs(55),
@@ -89,7 +89,7 @@ pub fn loops(
         let points = route_checks::run(pointing.clone(), client(), world.clone(), hosts::metrics(), until());
         let owned = || route_checks::run(owners.clone(), client(), world.clone(), ownership::metrics(), until());
         let owned = OptionFuture::from(verify_hosts.then(owned)).map(drop);
-        // Each is polled when it is woken, and not whenever another one is.
+        // Each loop is polled when it is woken, not whenever another one is.
         let loops =
             [ledger.boxed(), proofs.boxed(), probes.boxed(), instances.boxed(), programmed.boxed(), points.boxed()];
         loops.into_iter().chain([owned.boxed()]).collect::<FuturesUnordered<_>>().collect::<()>()
@@ -97,7 +97,7 @@ pub fn loops(
     vec![loops.run(leadership.clone(), stop.clone()).boxed(), reconciler.run(leadership, stop).boxed(), leading.boxed()]
 }
 
-/// Runs what `start` makes whenever this process leads.
+/// Runs the future of `start` while this process leads.
 async fn while_leading<F: Future<Output = ()>>(mut leadership: watch::Receiver<Leadership>, start: impl Fn() -> F) {
     while leadership.wait_for(|now| now.term().is_some()).await.is_ok() {
         tokio::select! {

@@ -1,4 +1,4 @@
-//! What happens in one simulation: people who change objects, processes that come and go, faults, and calm in between.
+//! The events of one simulation: users who change objects, processes that start and stop, faults, and calm in between.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -37,14 +37,13 @@ use super::{
     system,
 };
 
-/// How often it storms, and calms down again.
+/// The number of storms, each followed by calm.
 const ROUNDS: u32 = 2;
-/// How long a storm lasts.
+/// The duration of a storm.
 const STORM: Duration = Duration::from_secs(8 * 60);
-/// How long after it all must be as it is to be.
+/// The time after a storm within which everything must be in the desired state.
 const RECOVERY: Duration = Duration::from_secs(15 * 60);
-/// How long it is calm, and how long before the end of that nothing is written any more: former names and quarantines have ended by
-/// then.
+/// The duration of calm, and the time before its end without writes: former names and quarantines have ended by its end.
 const CALM: Duration = Duration::from_secs(150 * 60);
 const STILL: Duration = Duration::from_secs(15 * 60);
 pub const NAMESPACES: [&str; 3] = ["shop", "blog", "blog-eu"];
@@ -56,7 +55,7 @@ pub struct Life {
     pub chance: Chance,
     processes: BTreeMap<&'static str, Process>,
     pub outside: Arc<Mutex<Outside>>,
-    /// Whether hosts are to be verified.
+    /// Whether hosts must be verified.
     verify_hosts: bool,
     disks: tempfile::TempDir,
     /// The names of all processes, and how many of them, at the front, are name servers.
@@ -68,11 +67,11 @@ pub struct Life {
 struct Process {
     connection: Connection,
     loops: JoinSet<()>,
-    /// By how many seconds its wall clock is off.
+    /// The error of its wall clock in seconds.
     offset: Arc<Mutex<i64>>,
 }
 
-/// A loop of a process, polled under the process's own clock. After each poll it is seen what a name server has published.
+/// A loop of a process, polled under the process's own clock. After each poll, the publications of a name server are checked.
 struct Polled {
     running: BoxFuture<'static, ()>,
     offset: Arc<Mutex<i64>>,
@@ -103,7 +102,7 @@ pub async fn live(seed: u64) {
     let truth = Arc::new(Mutex::new(truth));
     truth.lock().note(format!("{behaviour:?}, verify_hosts: {verify_hosts}"));
     let api = Api::start(behaviour, truth.clone(), chance.clone()).await;
-    // Its own name: if another run of the seed had the same, one of them would draw another, and then other identifiers than it.
+    // A unique name: if another run of the seed had the same one, one of them would choose a second name, and other identifiers.
     let prefix = format!("simulation-{}-", std::process::id());
     let disks = tempfile::Builder::new().prefix(&prefix).tempdir_in(memory_disk()).expect("a directory");
     if chance.below(2) == 0 {
@@ -129,7 +128,7 @@ pub async fn live(seed: u64) {
     std::process::exit(0);
 }
 
-/// Gives all zones serials that are far ahead of the clock, as after a migration from serials that were counted otherwise.
+/// Gives all zones serials that are far ahead of the clock, as after a migration from serials with another scheme.
 fn put_ledger_ahead(api: &Api) {
     let now = Time(jiff::Timestamp::from_second(jiff::Timestamp::now().as_second()).expect("it is the time"));
     let shards = (1..=SHARDS).map(|number| (format!("shard{number}.{DOMAIN}"), "shard"));
@@ -160,13 +159,13 @@ impl Life {
         }
     }
 
-    /// The name servers, each with where it answers.
+    /// Returns the name servers with their addresses.
     fn servers(&self) -> impl Iterator<Item = (&'static str, SocketAddr)> {
         let running = SERVERS.into_iter().enumerate().filter(|(_, name)| self.names.contains(name));
         running.map(|(number, name)| (name, address_of(number)))
     }
 
-    /// Starts a process with what is on its disk.
+    /// Starts a process with its existing disk.
     fn start(&mut self, name: &'static str) {
         self.truth.lock().note(format!("{name} starts"));
         let (connection, offset) = (self.api.connection(name), Arc::new(Mutex::new(0)));
@@ -225,7 +224,7 @@ impl Life {
         }
     }
 
-    /// How bad it is from now on.
+    /// Sets the fault rates from now on.
     fn weather(&mut self) {
         let share = |most: u64| if self.chance.below(2) == 0 { 0 } else { self.chance.below(most) };
         let weather = Weather {
@@ -280,7 +279,7 @@ impl Life {
         }
     }
 
-    /// Somebody takes the Lease from whoever leads, or away.
+    /// Takes the Lease from the leader, or deletes it.
     async fn usurp(&self) {
         let (api, name) =
             (kube::Api::<Lease>::namespaced(self.api.admin(), SCHEDULER_LEASE_NAMESPACE), SCHEDULER_LEASE);
@@ -298,15 +297,15 @@ impl Life {
         let _ = api.patch(name, &PatchParams::default(), &Patch::Merge(json!({"spec": spec}))).await;
     }
 
-    /// The store is put back to what it was. Where its revisions are not moved on by that, nobody may be without a connection: who
-    /// comes back when there are as many again cannot see it.
+    /// Restores the store to an earlier state. If that does not advance its revisions, every process must be connected: one that
+    /// reconnects at the same revision number cannot detect it.
     async fn go_back(&mut self) {
         let commits = usize::try_from(1 + self.chance.below(60)).expect("few");
         let restored = self.chance.below(2) == 0;
         if !restored {
             *self.api.weather.lock() = Weather::default();
             self.processes.values().for_each(|process| process.connection.cut(false));
-            // Whoever was without one, or had a watch that said nothing more, has had time to connect again.
+            // Processes without a connection, or with a silent watch, have had time to reconnect.
             sleep(Duration::from_secs(240)).await;
         }
         self.api.go_back(if restored { commits } else { 30 + commits }, restored).await;
@@ -315,7 +314,7 @@ impl Life {
         }
     }
 
-    /// Nothing goes wrong any more, and all comes to rest.
+    /// Ends all faults, and waits until everything is in the desired state.
     async fn calm(&mut self, round: u32) {
         self.truth.lock().note("calm");
         *self.api.weather.lock() = Weather::default();
@@ -333,7 +332,7 @@ impl Life {
         if let Some(unrest) = self.unrest().await {
             self.truth.lock().fail(&format!("in calm {round} it does not come to rest: {unrest}"));
         }
-        // A name server that lists again late in the calm may hold what has gone before.
+        // A name server that lists again late in the calm can hold earlier deletions.
         while system::elapsed() + STILL < began + CALM {
             sleep(Duration::from_secs(30)).await;
             self.approve().await;
@@ -351,7 +350,7 @@ impl Life {
         truth.all_is_live();
     }
 
-    /// What is not as it is to be after [`RECOVERY`].
+    /// Returns the difference from the desired state after [`RECOVERY`].
     async fn unrest(&self) -> Option<String> {
         let until = system::elapsed() + RECOVERY;
         loop {
@@ -364,7 +363,7 @@ impl Life {
         }
     }
 
-    /// An administrator agrees with all deletions.
+    /// Approves all deletions as an administrator.
     async fn approve(&self) {
         let api = kube::Api::<DeletionHold>::all(self.api.admin());
         for name in self.keys(deletion_hold::DELETION_HOLD.key_prefix) {
@@ -373,7 +372,7 @@ impl Life {
             if !hold.is_some_and(|hold| hold.is_undecided()) {
                 continue;
             }
-            // As `signpost hold approve` does: whoever has entered since the last time waits for another decision.
+            // As `signpost hold approve` does: a holder that has entered since the last time waits for another decision.
             let decided = json!({"decision": "approve", "decidedAt": Time(jiff::Timestamp::now())});
             let patch = Patch::Merge(json!({"spec": decided}));
             let _ = api.patch(&name, &PatchParams::default(), &patch).await;

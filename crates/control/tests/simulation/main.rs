@@ -1,9 +1,9 @@
 //! The whole control plane and its name servers in one thread, under virtual time: several processes with schedulers and all
-//! loops beside them, several name servers, and one API that everything goes wrong with that can. What happens follows from
-//! a seed; what must hold is checked after every commit of the API and every publication of a zone ([`truth`]).
+//! other loops, several name servers, and one API with every possible fault. A seed determines all events; the invariants are
+//! checked after every commit of the API and every publication of a zone ([`truth`]).
 //!
-//! - `SIMULATION_SEEDS` (how many; [`SEEDS`]) asks for more.
-//! - `SIMULATION_SEED=7 cargo test --test simulation one_seed` runs one, and `SIMULATION_TRACE=1` shows all of it.
+//! - `SIMULATION_SEEDS` (a number; [`SEEDS`]) runs more.
+//! - `SIMULATION_SEED=7 cargo test --test simulation one_seed` runs one, and `SIMULATION_TRACE=1` prints its events.
 
 mod agent;
 mod api;
@@ -28,39 +28,39 @@ use parking_lot::Mutex;
 use signpost_control::compiler::Settings;
 use signpost_control::compiler::settings::NameServer;
 
-/// As in the program. The C library's own takes a tenth more time.
+/// The program's allocator. That of the C library takes ten percent more time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const DOMAIN: &str = "v3.example";
-/// How long a former name is kept, and how long nobody must have asked for it.
+/// The retention of a former name, and its idle timeout.
 const FORMER_NAME: Duration = Duration::from_secs(900);
 const QUIET: Duration = Duration::from_secs(300);
 /// The name servers.
 const SERVERS: [&str; 3] = ["ns1", "ns2", "ns3"];
 /// The processes that may lead.
 const PLANES: [&str; 3] = ["plane1", "plane2", "plane3"];
-/// The instances that come and go, each with its address, all of one Router.
+/// The instances that start and stop, each with its address, all of one Router.
 const AGENTS: [(&str, Ipv4Addr); 2] =
     [("agent1", Ipv4Addr::new(10, 55, 0, 1)), ("agent2", Ipv4Addr::new(10, 55, 0, 2))];
 /// A serial that is ahead of every clock.
 const AHEAD: u32 = 3_000_000_000;
-/// How many Routers there may be.
+/// The most Routers.
 const SHARDS: u64 = 5;
 /// The Router that has instances.
 const WITH_INSTANCES: &str = "shard2";
 /// The panic threshold.
 const PANIC_PERCENT: u32 = 50;
-/// How long a host stays verified without its record.
+/// The time for which a host stays verified without its record.
 const GRACE: Duration = Duration::from_secs(300);
 /// The value of the label `pool` that no Router selects.
 const NOWHERE: &str = "nowhere";
-/// How many seeds are run.
+/// The number of seeds.
 const SEEDS: u64 = 190;
-/// How many at a time: each is a process of one thread.
+/// The number of parallel runs: each is a process of one thread.
 const AT_A_TIME: usize = 2;
 
-/// The platform, the same for all.
+/// Returns the platform's settings, the same for all processes.
 fn settings() -> Arc<Settings> {
     let server = |(number, name): (usize, &&str)| NameServer {
         name: format!("{name}.{DOMAIN}").parse().expect("a name"),
@@ -72,11 +72,11 @@ fn settings() -> Arc<Settings> {
 
 fn address_of(number: usize) -> SocketAddr {
     let octet = u8::try_from(number + 1).expect("few");
-    // Not one for documentation: nobody asks there.
+    // Not an address for documentation, which is never queried.
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 53, 0, octet)), 53)
 }
 
-/// One seed, in a process of its own, since a part of what is drawn from the system's entropy is drawn once in a process.
+/// Runs one seed in a process of its own, because some values from the system's entropy are created once per process.
 fn run_one(seed: u64) -> Output {
     let program = std::env::current_exe().expect("this executable");
     let mut command = Command::new(program);
@@ -84,7 +84,7 @@ fn run_one(seed: u64) -> Output {
     command.stdin(Stdio::null()).output().expect("it runs")
 }
 
-/// What a seed's last line says.
+/// The last line of a seed's output.
 #[derive(Debug, PartialEq)]
 struct Ended {
     hours: f64,

@@ -1,4 +1,4 @@
-//! A simulated name server: the loops of the role `dns` over a map of zones that is asked directly.
+//! A simulated name server: the loops of the role `dns` over a map of zones that is queried directly.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 use super::connection::Connection;
 use super::{QUIET, settings};
 
-/// Its loops.
+/// Returns the loops.
 pub fn loops(connection: &Connection, name: &str, db: Arc<ZoneDb>, state: PathBuf) -> Vec<BoxFuture<'static, ()>> {
     let client = connection.client(USER_NAME_SERVER);
     let platform: Arc<Settings> = settings();
@@ -54,7 +54,7 @@ pub fn loops(connection: &Connection, name: &str, db: Arc<ZoneDb>, state: PathBu
     vec![zones.boxed(), reporter.run(until).boxed(), asked::run(client, asked, QUIET, stop).boxed()]
 }
 
-/// The response of a name server that has these zones.
+/// Returns the response of a name server with these zones.
 pub fn answer(db: &ZoneDb, query: &[u8]) -> Option<Vec<u8>> {
     // Names here have a few addresses.
     let (settings, stats, mut buffer) = (nameserver::Settings::default(), Stats::new(), [0; 4096]);
@@ -66,12 +66,12 @@ pub fn answer(db: &ZoneDb, query: &[u8]) -> Option<Vec<u8>> {
     (respond(&context, query, &peer, &mut response) == Outcome::Reply).then(|| response.octets().to_vec())
 }
 
-/// What such a name server says of an address of `name`.
+/// Returns the response of such a name server for an address of `name`.
 pub fn ask(db: &ZoneDb, name: &Name) -> Rcode {
     Rcode(Header::read(&response(db, name)).expect("a header").flags & 0x0f)
 }
 
-/// The addresses that such a name server has for `name`.
+/// Returns the addresses for `name` on such a name server.
 pub fn addresses(db: &ZoneDb, name: &Name) -> BTreeSet<IpAddr> {
     let message = Message::from_vec(&response(db, name)).expect("a response");
     let records = message.answers.iter().map(|record| &record.data);

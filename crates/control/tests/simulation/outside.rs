@@ -1,4 +1,4 @@
-//! What lies outside of the platform, and what its queries and probes reach: the DNS of the owners of hosts, the addresses of
+//! The simulated environment of the platform, reached by its queries and probes: the DNS of the owners of hosts, the addresses of
 //! Routers, and the instances that serve Routes there. Name servers are reached here, too.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +22,7 @@ use super::chance::Chance;
 use super::name_server;
 use super::system::elapsed;
 
-/// The server of the owners' zone, which is also the resolver that is asked for it.
+/// The server of the owners' zone, which is also its resolver.
 pub const OWNERS: &str = "10.54.0.1:53";
 const ZONE: &str = "$TTL 60\n@ SOA ns h 1 1 1 1 1\n@ NS ns\nns A 10.54.0.1\n";
 
@@ -36,11 +36,11 @@ pub struct Answering {
 /// An instance of a Router.
 #[derive(Clone)]
 pub struct Instance {
-    /// The identifier of the Route that each name leads to.
+    /// The identifier of the Route to which each name resolves.
     pub serves: BTreeMap<String, String>,
     /// Since when it runs.
     pub since: Duration,
-    /// When it renewed its Lease last.
+    /// The last renewal of the Lease.
     pub renewed: Duration,
 }
 
@@ -52,13 +52,13 @@ pub struct Outside {
     pub instances: BTreeMap<IpAddr, Instance>,
     /// The records of the owners' zone `example.`, as lines of its file: by owner and type.
     records: BTreeMap<(String, &'static str), String>,
-    /// When a challenge was last to be seen, by its record.
+    /// The last time at which each challenge record existed.
     seen: BTreeMap<String, Duration>,
     owners: Arc<ZoneDb>,
 }
 
 impl Outside {
-    /// Publishes a record of a host outside, or takes it away. `data` of a TXT record is its text.
+    /// Publishes or removes a record of an external host. `data` of a TXT record is its text.
     pub fn set(&mut self, owner: &str, rtype: &'static str, data: Option<&str>) {
         let owner = owner.to_ascii_lowercase();
         let before = match data {
@@ -86,7 +86,8 @@ impl Outside {
         self.records.get(&(owner.to_ascii_lowercase(), rtype)).map(String::as_str)
     }
 
-    /// Where the CNAME of a host leads, which may be that of a wildcard: no name is there at the host or below it then (RFC 4592 §2.2.2).
+    /// Returns the target of a host's CNAME, which can be that of a wildcard: then no name exists at the host or below it (RFC
+    /// 4592 §2.2.2).
     pub fn leads_to(&self, host: &str) -> Option<String> {
         let (host, below) = (host.to_ascii_lowercase(), format!(".{}", host.to_ascii_lowercase()));
         let is_there = self.records.keys().any(|(owner, _)| *owner == host || owner.ends_with(&below));
@@ -95,14 +96,14 @@ impl Outside {
         Some(target.trim_end_matches('.').to_owned())
     }
 
-    /// Whether this TXT record is to be seen, or was within the last `time`.
+    /// Returns whether this TXT record exists, or did within the last `time`.
     pub fn has_text(&self, owner: &str, text: &str, time: Duration) -> bool {
         let seen = self.seen.get(&format!("{} {text}", owner.to_ascii_lowercase()));
         self.get(owner, "TXT") == Some(text) || seen.is_some_and(|seen| elapsed() < *seen + time)
     }
 }
 
-/// Has queries and probes of this thread reach what is outside, or nobody.
+/// Connects queries and probes of this thread to the simulated environment only.
 pub fn simulate(outside: &Arc<Mutex<Outside>>, api: &Api, chance: &Chance) {
     outside.lock().publish();
     let lag = |api: &Api, chance: &Chance| {

@@ -1,4 +1,4 @@
-//! What people do: to objects of the API, and outside of it.
+//! The actions of users: on objects of the API, and outside of it.
 
 use std::net::IpAddr;
 use std::pin::pin;
@@ -16,14 +16,14 @@ use super::life::{Life, NAMESPACES};
 use super::{DOMAIN, NOWHERE, SHARDS, WITH_INSTANCES};
 
 impl Life {
-    /// Somebody changes something.
+    /// Performs one random action.
     pub async fn person(&mut self) {
         let routes = self.keys(route::ROUTE.key_prefix);
         let routers = self.keys(router::ROUTER.key_prefix);
         let (route, router) = (self.chance.one_of(&routes).cloned(), self.chance.one_of(&routers).cloned());
         match (self.chance.below(20), route, router) {
             (0..5, ..) if routes.len() < 30 => drop(self.create_route().await),
-            // Gone again while it is bound.
+            // Deleted again while it is bound.
             (5, ..) => {
                 let key = self.create_route().await;
                 sleep(Duration::from_millis(self.chance.below(20))).await;
@@ -61,7 +61,7 @@ impl Life {
                 self.create_router(&name).await;
             }
             (14, _, Some(router)) => {
-                // Nobody deletes one that a name leads to, now or since a move.
+                // Users do not delete one that a name resolves to, now or since a move.
                 let leads = |binding: &Value| {
                     let former_names = binding["formerNames"].as_array().into_iter().flatten();
                     former_names.chain([binding]).any(|one| one["router"] == *router)
@@ -83,7 +83,7 @@ impl Life {
         }
     }
 
-    /// A Router is probed from now on, or no more, or one of its addresses comes to answer no probes, or answers them again.
+    /// Adds or removes a health check of a Router, or makes one of its addresses fail or recover.
     async fn probed(&mut self, router: &str) {
         let spec = self.truth.lock().get(router::ROUTER.key_prefix, router).map(|router| router["spec"].clone());
         let Some(spec) = spec.filter(|_| router != WITH_INSTANCES) else { return };
@@ -100,7 +100,7 @@ impl Life {
         self.truth.lock().note(format!("{ip} {}", if is_dead { "dies" } else { "is back" }));
     }
 
-    /// The owner of a host changes its DNS: as the platform asks for it, or against that.
+    /// Changes a host's DNS on behalf of its owner: as the platform requires, or contrary to it.
     fn owner(&self) {
         let routes: Vec<Value> =
             self.truth.lock().all(route::ROUTE.key_prefix).map(|(_, route)| route.clone()).collect();
@@ -135,7 +135,7 @@ impl Life {
     async fn create_route(&mut self) -> String {
         self.made += 1;
         let namespace = *self.chance.one_of(&NAMESPACES).expect("some");
-        // A few names that come again, and a few pairs whose default labels are the same.
+        // A few recurring names, and a few pairs whose default labels are the same.
         let name = match self.chance.below(3) {
             0 => format!("app{}", self.chance.below(6)),
             1 => format!("eu-app{}", self.chance.below(4)),
@@ -171,7 +171,7 @@ impl Life {
         self.write(format!("{}{key}", route::ROUTE.key_prefix), api.patch(name, &parameters, &patch)).await;
     }
 
-    /// Takes all conditions out of a status: who said them says them again.
+    /// Removes all conditions from a status: their owners restore them.
     async fn take_conditions(&mut self, key: &str) {
         let (namespace, name) = key.split_once('/').expect("a key");
         let api = kube::Api::<Route>::namespaced(self.api.admin(), namespace);
@@ -213,7 +213,7 @@ impl Life {
         self.write(format!("{}{name}", router::ROUTER.key_prefix), api.delete(name, &parameters)).await;
     }
 
-    /// Writes as a person does: it succeeds, or is refused.
+    /// Writes as a user does: the write succeeds, or is rejected.
     async fn write<T>(&self, key: String, write: impl Future<Output = kube::Result<T>>) {
         self.truth.lock().admin_writes = Some(key.clone());
         let result = pin!(write).await;

@@ -1,18 +1,18 @@
-//! The system's clocks, entropy and sleep, replaced: in a process that simulates, all follow from the seed.
+//! Replacements of the system's clocks, entropy, and sleep: in a process that simulates, all follow from the seed.
 //!
-//! std, tokio and every library get the time and their random numbers (of `HashMap`s, `select!`, UUIDs, jitter) from the C
-//! library, and a runtime that has nothing to do waits in its `epoll_wait`. These three functions, defined here, take the
-//! place of its own in this executable: the wait returns at once, and the clocks have moved on by as much. So the code
-//! under test needs no seam for either, and nothing can be forgotten. In all other threads they ask the kernel.
+//! std, tokio, and every library get the time and their random numbers (of `HashMap`s, `select!`, UUIDs, jitter) from the C
+//! library, and an idle runtime waits in its `epoll_wait`. The three functions here replace those of the C library in this
+//! executable: the wait returns immediately, and the clocks advance by as much. So the code under test needs no seam for either,
+//! and no use of them can be missed. In all other threads, they call the kernel.
 #![allow(unsafe_code, reason = "three functions of the C library are replaced")]
 
 use std::cell::Cell;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// What the wall clock says at the start: later than any real one, so that nothing that a real thread looks at has expired.
+/// The wall clock at the start: later than any real one, so that nothing that a real thread reads has expired.
 const EPOCH_SECONDS: u64 = 2_000_000_000;
-/// What the monotonic clock says at the start.
+/// The monotonic clock at the start.
 const UPTIME: Duration = Duration::from_secs(1_000_000);
 
 static SEED: OnceLock<u64> = OnceLock::new();
@@ -20,7 +20,7 @@ static SEED: OnceLock<u64> = OnceLock::new();
 thread_local! {
     static SIMULATES: Cell<bool> = const { Cell::new(false) };
     static ELAPSED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
-    /// By how many seconds the wall clock of the process that is being polled is off.
+    /// The error in seconds of the wall clock of the process that is being polled.
     static OFFSET: Cell<i64> = const { Cell::new(0) };
     static ENTROPY: Cell<Option<u64>> = const { Cell::new(None) };
 }
@@ -52,17 +52,17 @@ impl Drop for VirtualTime {
     }
 }
 
-/// The virtual time since the start.
+/// Returns the virtual time since the start.
 pub fn elapsed() -> Duration {
     ELAPSED.get()
 }
 
-/// Has the wall clock be off by `seconds` from now on; what it was off before.
+/// Sets the error of the wall clock to `seconds`; returns the former one.
 pub fn set_offset(seconds: i64) -> i64 {
     OFFSET.replace(seconds)
 }
 
-/// SplitMix64.
+/// Returns the next value of SplitMix64.
 pub fn mix(state: u64) -> u64 {
     let mut z = state.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,6 +1,6 @@
-//! What the API has committed and what name servers have published, and what must hold of both after every step.
+//! The commits of the API and the publications of name servers, and the invariants of both after every step.
 //!
-//! A step that breaks an invariant ends the process with the history that led there.
+//! A step that breaks an invariant ends the process with the history up to it.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -29,22 +29,23 @@ mod rest;
 
 use published::Published;
 
-/// How many of the last events a failure shows.
+/// The number of recent events that a failure shows.
 const SHOWN: usize = 300;
 
 /// The schedulers' Lease.
 pub const LEASE: &str = "/coordination.k8s.io/leases/kube-system/signpost-scheduler";
-/// How long the former name of a moved Route is to be answered at the least: less than [`super::FORMER_NAME`], since clocks are off.
+/// The minimum time for which the former name of a moved Route must be answered: less than [`super::FORMER_NAME`], because clocks
+/// have errors.
 const FORMER: Duration = Duration::from_secs(600);
 
-/// How long processes may take to list again after the store went back: who has not done so goes by what it knew.
+/// The time that processes may take to list again after the store was restored: until then, they use their earlier state.
 pub const SETTLING: Duration = Duration::from_secs(20);
 
-/// How long a write of which the answer is waited for may be under way: with the lags of the weather, tried a few times.
+/// The longest time that an awaited write can be in flight: with the delays of the network, tried a few times.
 const UNDER_WAY: Duration = Duration::from_secs(60);
-/// How long after the Lease has changed hands its former holder may write: a term, and what is under way then.
+/// The time after the Lease has a new holder in which the former one may write: a term, and the writes in flight.
 const DEPOSED: Duration = Duration::from_secs(60);
-/// How long what was found out may wait until it is written: for the API, or for a watch that tells nothing any more.
+/// The longest time that a finding can wait for its write: for the API, or for a silent watch.
 const WAITING: Duration = Duration::from_secs(180);
 
 pub struct Truth {
@@ -52,44 +53,44 @@ pub struct Truth {
     seed: Option<u64>,
     /// Whether an invariant was broken.
     broken: Cell<bool>,
-    /// Keys of objects that a test has put there as they are: the server completes them with its next write.
+    /// Keys of objects that a test has stored directly: the server completes them with its next write.
     put: BTreeSet<String>,
     /// The objects, by their keys in the store, without field sets.
     objects: BTreeMap<String, Value>,
     history: VecDeque<String>,
     /// The sum of all of it.
     sum: DefaultHasher,
-    /// When an object was written last, Leases apart.
+    /// The last write of an object, except for Leases.
     pub last_write: (Duration, String),
-    /// When Routes that are gone went, by uid.
+    /// The deletion times of Routes, by uid.
     gone: BTreeMap<String, Duration>,
-    /// Uids of the Routes that were bound, and what it is bound by.
+    /// Uids of the Routes that were bound, and the bindings.
     bound: BTreeSet<String>,
     /// The digest under each serial that the ledger names.
     ledger: BTreeMap<(String, u32), String>,
     /// All serials that it has ever named.
     named: BTreeSet<(Name, u32)>,
-    /// Names that are not to be compiled away: they were said to be live.
+    /// Names that must be answered, because they were reported as resolvable.
     live: BTreeMap<Name, LiveName>,
-    /// Whether only who holds the Lease can bind.
+    /// Whether only the Lease's holder can bind.
     pub is_fenced: bool,
-    /// Whether hosts are to be verified.
+    /// Whether hosts must be verified.
     pub verify_hosts: bool,
     /// The uids of Routes whose hosts were verified.
     verified: BTreeSet<String>,
     outside: Arc<Mutex<Outside>>,
-    /// Whether the store went back under revisions that it had before: who did not see that may stay as it was.
+    /// Whether the store was restored to revisions that it had before: a process that did not notice may keep its state.
     reused_revisions: bool,
     /// See [`SETTLING`].
     unsettled: Duration,
-    /// Who has the schedulers' Lease, and since when.
+    /// The holder of the schedulers' Lease, and the time since which it holds it.
     leads: (Option<String>, Duration),
     /// The key in the store that the administrator writes at the moment.
     pub admin_writes: Option<String>,
     published: Published,
 }
 
-/// A key in the store, and what was and is there.
+/// A key in the store, with the old and the new value.
 type ObjectChange = (String, Option<Value>, Option<Value>);
 
 /// A name that is live.
@@ -97,12 +98,12 @@ type ObjectChange = (String, Option<Value>, Option<Value>);
 struct LiveName {
     /// The uid of its Route.
     uid: String,
-    /// Until when, if the Route has another name by now.
+    /// The end, if the Route has another name now.
     until: Option<Duration>,
 }
 
 impl Truth {
-    /// Nothing is there yet.
+    /// Returns an empty history.
     pub fn new(seed: Option<u64>, outside: Arc<Mutex<Outside>>) -> Truth {
         Truth {
             gone: BTreeMap::new(),
@@ -143,7 +144,7 @@ impl Truth {
         self.history.push_back(format!("{:12.3} {event}", elapsed().as_secs_f64()));
     }
 
-    /// The sum of the history.
+    /// Returns the checksum of the history.
     pub fn sum(&self) -> u64 {
         self.sum.finish()
     }
@@ -161,7 +162,7 @@ impl Truth {
         std::process::exit(1);
     }
 
-    /// Whether an invariant was broken.
+    /// Returns whether an invariant was broken.
     pub fn is_broken(&self) -> bool {
         self.broken.get()
     }
@@ -172,7 +173,7 @@ impl Truth {
         }
     }
 
-    /// The objects of a kind.
+    /// Returns the objects of a kind.
     pub fn all<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = (&'a str, &'a Value)> {
         let of = self.objects.range(prefix.to_owned()..).take_while(move |(key, _)| key.starts_with(prefix));
         of.map(move |(key, object)| (&key[prefix.len()..], object))
@@ -182,13 +183,13 @@ impl Truth {
         self.objects.get(&format!("{prefix}{key}"))
     }
 
-    /// The store goes back in time, and these are all objects. What was live may be so no more.
+    /// Handles a restored store with all its objects. Resolvable names may no longer be so.
     pub fn went_back(&mut self, all: Vec<KeyValue>, restored: bool) {
         self.reused_revisions |= !restored;
         self.note("the store goes back in time");
         self.live.clear();
         if !restored {
-            // A restore moves all serials on: what had one before keeps it.
+            // A restore advances all serials: earlier publications keep theirs.
             (self.ledger, self.published.contents) = Default::default();
         }
         self.unsettled = elapsed() + SETTLING;
@@ -199,14 +200,14 @@ impl Truth {
         self.bound = self.all(route_binding::ROUTE_BINDING.key_prefix).map(|(_, binding)| bound_uid(binding)).collect();
     }
 
-    /// A commit of the store.
+    /// Handles a commit of the store.
     pub fn committed(&mut self, revision: u64, writes: &[Write]) {
         for (key, before, now) in &self.noted(revision, writes) {
             self.check_write(key, before.as_ref(), now.as_ref());
         }
     }
 
-    /// A commit that a test makes by itself, and need not justify.
+    /// Handles a commit of the test itself, which is not checked.
     pub fn put(&mut self, revision: u64, writes: &[Write]) {
         self.put.extend(writes.iter().map(|write| write.key().0.to_string()));
         for (_, _, now) in self.noted(revision, writes) {
@@ -245,7 +246,7 @@ impl Truth {
         changed
     }
 
-    /// A process has written a status: those of Routes and Routers are the leader's, and one that was deposed has looked by then.
+    /// Checks the writer of a status: those of Routes and Routers are the leader's, and a deposed one must have noticed.
     pub fn wrote_status(&self, by: &str) {
         let (holder, since) = &self.leads;
         let is_leaders = !by.starts_with("plane") || holder.as_deref() == Some(by) || elapsed() < *since + DEPOSED;
@@ -282,7 +283,7 @@ impl Truth {
     fn check_binding(&mut self, key: &str, before: Option<&Value>, now: &Value) {
         let (uid, label) = (bound_uid(now), label(now));
         if before.is_none_or(|before| bound_uid(before) != uid) {
-            // Without our hooks, a binding that was under way when its Route went can still come, and goes again.
+            // Without Signpost's hooks, a binding in flight can still arrive after its Route's deletion, and is deleted again.
             self.check(!self.bound.contains(&uid) || !self.is_there(&uid), || format!("{key} is bound twice"));
             self.bound.insert(uid.clone());
         }
@@ -293,14 +294,14 @@ impl Truth {
             format!("{key} is bound by leader number {number}, while {leads:?} leads")
         });
         let prefix = route_binding::ROUTE_BINDING.key_prefix;
-        // A host that must be verified is whose claim it is, while both Routes stay where they are.
+        // The claim decides about a host that must be verified, while both Routes stay on their Routers.
         let counts = |name: &&Value| !self.verify_hosts || name["type"] != "custom";
         let names = |binding: &Value| -> BTreeSet<String> {
             let names = binding["spec"]["names"].as_array().into_iter().flatten().filter(counts);
             names.map(|name| text(&name["name"]).to_ascii_lowercase()).collect()
         };
         let own = names(now);
-        // The host of a Route that is gone may be another's before its binding is gone, too.
+        // The host of a deleted Route can be another's before its binding is deleted.
         let is_twin = |other: &Value| {
             self::label(other) == label || self.is_there(&bound_uid(other)) && !names(other).is_disjoint(&own)
         };
@@ -331,8 +332,8 @@ impl Truth {
         let (held, holds) = (before.and_then(holder), now.and_then(holder));
         let is_new = held != holds && elapsed() > self.unsettled;
         if let Some(at) = holds.as_ref().and_then(|uid| self.gone.get(uid)).filter(|_| is_new) {
-            // A claim may have been under way when its Route went. Only who takes over another's has to ask for the Route; to who
-            // creates one nobody but a watch tells that it went.
+            // A claim can be in flight when its Route is deleted. Only a takeover of a claim must read the Route; for a new
+            // claim, only a watch shows the deletion.
             let longest = if before.is_some() { UNDER_WAY } else { WAITING };
             self.check(elapsed() < *at + longest, || {
                 format!("{key} goes to a Route that went at {:.3}", at.as_secs_f64())
@@ -350,7 +351,7 @@ impl Truth {
         if elapsed() < self.unsettled {
             return;
         }
-        // What a Route uses is not taken from it.
+        // A name in use is not taken from its Route.
         let user = self.all(route_binding::ROUTE_BINDING.key_prefix).find(|(key, binding)| {
             let route = self.get(route::ROUTE.key_prefix, key);
             let host = route.and_then(|route| route["spec"]["host"].as_str());
@@ -378,7 +379,7 @@ impl Truth {
         }
     }
 
-    /// Notes which names are live, and which no more.
+    /// Records the names that are now resolvable, and those that no longer are.
     fn route_changed(&mut self, before: Option<&Value>, now: Option<&Value>) {
         let uid_of = |route: &Value| route["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
         if let Some(before) = before {
@@ -407,7 +408,7 @@ impl Truth {
         }
     }
 
-    /// That the host of a Route is not said to be verified without its record.
+    /// Checks that the host of a Route is not reported as verified without its record.
     fn check_verified(&mut self, before: Option<&Value>, now: &Value) {
         let is_verified = |route: &Value| reason(route, "HostVerified") == "Verified";
         if !is_verified(now) || before.is_some_and(is_verified) {
@@ -415,13 +416,13 @@ impl Truth {
         }
         let (challenge, uid) = (&now["status"]["challenge"], text(&now["metadata"]["uid"]).to_owned());
         let (name, value) = (text(&challenge["name"]), text(&challenge["value"]));
-        // What was found may have waited for the API.
+        // The finding may have waited for the API.
         let is_seen = self.outside.lock().has_text(name, value, WAITING);
         self.check(is_seen, || format!("{uid} is said to be verified without {}", challenge["record"]));
         self.verified.insert(uid);
     }
 
-    /// That a Route that comes to be `Ready` is resolvable, and served by every live instance of its Router.
+    /// Checks that a Route that becomes `Ready` is resolvable, and served by every live instance of its Router.
     fn check_ready(&self, before: Option<&Value>, now: &Value) {
         if !is_true(now, "Ready") || before.is_some_and(|before| is_true(before, "Ready")) {
             return;
@@ -438,7 +439,7 @@ impl Truth {
         let name = text(&now["status"]["names"][0]["name"]);
         let outside = self.outside.lock();
         let mut live = outside.instances.iter().filter(|(_, instance)| {
-            // One that is new or just gone is not known to everybody, and one that has not read since the store went back is late.
+            // A new or just deleted one is not known everywhere, and one that has not read since the restore is late.
             let has_read = instance.renewed + SETTLING > self.unsettled;
             has_read && elapsed() > instance.since + WAITING && elapsed() < instance.renewed + agent::LEASE / 2
         });
@@ -451,7 +452,7 @@ impl Truth {
         self.live.extend(names(route).into_iter().map(|name| (name, LiveName { uid: uid.clone(), until: None })));
     }
 
-    /// That `server` denies no name of those that were told to be live.
+    /// Checks that `server` answers all names that were reported as resolvable.
     fn check_live(&self, server: &str, of: Option<&str>) {
         let Some(db) = self.published.servers.get(server).and_then(|server| server.db.as_ref()) else { return };
         let lives = |live: &LiveName| live.until.is_none_or(|until| until > elapsed());
@@ -466,7 +467,7 @@ impl Truth {
         self.all(route::ROUTE.key_prefix).any(|(_, route)| route["metadata"]["uid"] == uid)
     }
 
-    /// The uid of the Route that holds a label.
+    /// Returns the uid of the Route that holds a label.
     fn holder(&self, label: &str) -> Option<String> {
         let claims = self.all(name_claim::NAME_CLAIM.key_prefix).map(|(_, claim)| claim);
         let mut of = claims.filter(|claim| {
@@ -481,7 +482,7 @@ fn parse(value: &[u8]) -> Value {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
     }
-    // It moves on with every look at the record.
+    // The time advances with every check of the record.
     if let Some(challenge) = object.pointer_mut("/status/challenge").and_then(Value::as_object_mut) {
         challenge.remove("verifiedUntil");
     }
@@ -492,7 +493,7 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// Whether no Router selects this Route ([`super::NOWHERE`]).
+/// Returns whether no Router selects this Route ([`super::NOWHERE`]).
 fn is_taken_by_none(route: &Value) -> bool {
     route["metadata"]["labels"]["pool"] == super::NOWHERE
 }
@@ -505,7 +506,7 @@ fn label(binding: &Value) -> String {
     text(&binding["spec"]["label"]).to_ascii_lowercase()
 }
 
-/// The uid of the Route that has a claim; `None`: it was released.
+/// Returns the uid of the Route that has a claim; `None`: it was released.
 fn holder(claim: &Value) -> Option<String> {
     claim["spec"]["releasedAt"].is_null().then(|| text(&claim["spec"]["holder"]["uid"]).to_owned())
 }
@@ -515,37 +516,37 @@ fn is_true(object: &Value, kind: &str) -> bool {
     conditions.into_iter().any(|condition| condition["type"] == kind && condition["status"] == "True")
 }
 
-/// The reason that an object gives for a condition.
+/// Returns the reason of an object's condition.
 fn reason<'a>(object: &'a Value, kind: &str) -> &'a str {
     let mut conditions = object["status"]["conditions"].as_array().into_iter().flatten();
     conditions.find(|condition| condition["type"] == kind).map_or("", |condition| text(&condition["reason"]))
 }
 
-/// The names of a Route in zones of the platform.
+/// Returns the names of a Route in zones of the platform.
 fn names(route: &Value) -> Vec<Name> {
     let names = route["status"]["names"].as_array().into_iter().flatten();
     let own = names.filter(|name| name["type"] == "system" || name["type"] == "alias");
     own.filter_map(|name| text(&name["name"]).parse().ok()).collect()
 }
 
-/// The serial that the ledger named last for a zone.
+/// Returns the last serial of the ledger for a zone.
 fn newest_version(zone: &Value) -> Option<Serial> {
     zone["spec"]["versions"][0]["serial"].as_u64().map(|serial| Serial(serial as u32))
 }
 
-/// RFC 1982.
+/// Compares serials by RFC 1982.
 fn is_older(serial: Serial, than: Serial) -> bool {
     serial.0.wrapping_sub(than.0) > 1 << 31
 }
 
-/// What an object says, in short.
+/// Returns an object's conditions in short form.
 fn conditions(object: &Value) -> String {
     let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
     let said = |one: &Value| format!("{}={}/{}", text(&one["type"]), text(&one["status"]), text(&one["reason"]));
     conditions.map(said).collect::<Vec<_>>().join(" ")
 }
 
-/// A write, for the history.
+/// Returns a write in the form of the history.
 fn told(key: &str, now: Option<&Value>) -> String {
     let Some(now) = now else { return format!("{key} is gone") };
     let spec = &now["spec"];

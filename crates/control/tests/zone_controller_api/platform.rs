@@ -108,7 +108,7 @@ impl Platform {
         Api::<Router>::all(self.admin()).delete(name, &DeleteParams::default()).await.expect("deleted");
     }
 
-    /// A Route with its binding, as the scheduler makes it.
+    /// Creates a Route with its binding, as the scheduler does.
     pub async fn bind(&self, route: &str, router: &str) {
         self.bind_as(route, router, &format!("default-{route}")).await;
     }
@@ -189,7 +189,7 @@ impl NameServer {
         self.task.await.expect("it ends in good order");
     }
 
-    /// What a name has of a type: the last octet of each record, sorted.
+    /// Returns the records of a type at a name: the last byte of each address, sorted.
     pub fn records(&self, apex: &str, owner: &str, rtype: RecordType) -> Option<Vec<u8>> {
         let zone = self.db.get(&name(apex))?;
         let rrset = zone.owner(&name(owner)).into_iter().find(|rrset| rrset.rtype == rtype)?;
@@ -229,7 +229,7 @@ pub fn apexes() -> ApexOwners {
     ApexOwners::of_platform(&settings())
 }
 
-/// A client of an API that is not there.
+/// Returns a client of an API that does not exist.
 pub fn nowhere() -> Client {
     let service = axum::Router::new().fallback(|| async { http::StatusCode::SERVICE_UNAVAILABLE.into_response() });
     client::in_process(service, Identity::user(USER_NAME_SERVER))

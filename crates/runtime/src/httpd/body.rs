@@ -1,6 +1,6 @@
 //! A request's body with a bound on its size and on the time it may take.
 //!
-//! A response can be ready before the body has arrived, as when a write is refused. The rest of the body is then read and
+//! A response can be ready before the body has arrived, as when a write is rejected. The rest of the body is then read and
 //! thrown away within the same bounds, since HTTP/1.1 cannot use the connection otherwise.
 
 use std::io;

@@ -329,7 +329,7 @@ async fn respond(
     response.map(|body| pace::paced(body, limits.stall, in_flight))
 }
 
-/// The subject of the first certificate, `None` if it has no common name.
+/// Returns the subject of the first certificate, `None` if it has no common name.
 fn subject(chain: &[CertificateDer<'_>]) -> Option<ClientCertificate> {
     ClientCertificate::from_der(chain.first()?)
 }

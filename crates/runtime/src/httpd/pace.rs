@@ -7,10 +7,10 @@
 //! is not taken for complete.
 //!
 //! ```text
-//!   new   ──────────────── twice `stall` at most ──▶ dropped
-//!   asked ──▶ pending ──▶ asked       may last for ever: nothing is there to be taken
-//!   asked ──▶ a piece ──▶ asked
-//!               └── twice `stall` at most ──▶ dropped
+//!   new    ──────────────── twice `stall` at most ──▶ dropped
+//!   polled ──▶ pending ──▶ polled       for any time: the body has no data
+//!   polled ──▶ a piece ──▶ polled
+//!                └── twice `stall` at most ──▶ dropped
 //! ```
 //!
 //! A response of known length is treated the same. It is passed on in copied pieces, so that the connection holds at most one of

@@ -104,14 +104,14 @@ pub struct Span {
 }
 
 impl Trace {
-    /// The trace of the Route with this uid; `None` if it is not traced.
+    /// Returns the trace of the Route with this uid; `None` if it is not traced.
     pub fn of(uid: &str) -> Option<Trace> {
         let sink = SINK.get()?;
         let (trace, hash) = Trace::derived(uid);
         (hash <= sink.sampled_to).then_some(trace)
     }
 
-    /// The ids, and the number that decides whether the Route is traced.
+    /// Returns the ids, and the number that decides whether the Route is traced.
     fn derived(uid: &str) -> (Trace, u64) {
         let hash = digest::digest(&digest::SHA256, uid.as_bytes());
         let part = |from: usize| <[u8; 8]>::try_from(&hash.as_ref()[from..from + 8]).expect("a hash has 32 octets");
@@ -126,7 +126,7 @@ impl Trace {
         Step::new(self, self.root, None, name, began)
     }
 
-    /// A span below the first.
+    /// Returns a span below the first.
     pub fn step(self, name: &'static str, began: Instant) -> Step {
         Step::new(self, random_id(), Some(self.root), name, began)
     }
@@ -161,7 +161,7 @@ impl Step {
         self
     }
 
-    /// A part of it that began at `began`.
+    /// Returns a part of it that began at `began`.
     pub fn part(&self, name: &'static str, began: Instant) -> Step {
         Step::new(self.trace, random_id(), Some(self.id), name, began)
     }

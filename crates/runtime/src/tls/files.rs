@@ -9,7 +9,7 @@ fn at(path: &Path) -> impl Fn(io::Error) -> Error + '_ {
     |source| Error::File { path: path.to_owned(), source }
 }
 
-/// Makes the folder, and its parents, if they are not there. A folder made here has mode 0700.
+/// Makes the directory, and its parents, if they are not there. A directory made here has mode 0700.
 pub fn private_folder(path: &Path) -> Result<(), Error> {
     if path.is_dir() {
         return Ok(());
@@ -26,7 +26,7 @@ pub fn private_folder(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// The file as text, `None` if it is not there.
+/// Returns the file as text, `None` if it is not there.
 pub fn read(path: &Path) -> Result<Option<String>, Error> {
     match std::fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),

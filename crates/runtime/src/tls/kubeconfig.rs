@@ -101,7 +101,7 @@ pub fn server_of(text: &str) -> Option<(String, Trust)> {
     Some((cluster.get("server")?.as_str()?.to_owned(), trust))
 }
 
-/// The text of a kubeconfig.
+/// Returns the text of a kubeconfig.
 pub fn text(contents: &Contents<'_>) -> String {
     // JSON strings are YAML strings, so names with colons need no further thought.
     let quoted = |text: &str| Value::from(text).to_string();

@@ -171,7 +171,7 @@ pub struct Renewed {
 }
 
 impl Authority {
-    /// Opens the authority in `folder`, or makes one if the folder holds none, with a server certificate that is valid for
+    /// Opens the authority in `folder`, or makes one if the directory holds none, with a server certificate that is valid for
     /// `names` (host names and IP addresses) at the time `now`.
     pub fn open(folder: &Path, names: impl IntoIterator<Item = String>, now: SystemTime) -> Result<Self, Error> {
         files::private_folder(folder)?;
@@ -228,7 +228,8 @@ impl Authority {
         Ok(renewed)
     }
 
-    /// Whether both certificates are valid at `now`. They are not after the clock was set, and [`Authority::renew`] helps.
+    /// Returns whether both certificates are valid at `now`. They are not after the clock was set, and [`Authority::renew`]
+    /// helps.
     pub fn is_valid(&self, now: SystemTime) -> bool {
         let server = self.current.0.load();
         let authority = certificate(&self.folder, &self.certificate_pem.load());
@@ -238,27 +239,27 @@ impl Authority {
         authority.is_ok_and(|authority| is_valid(&authority)) && server.cert.first().is_some_and(is_valid)
     }
 
-    /// The server's certificate, the newest one at each handshake.
+    /// Returns the server's certificate, the newest one at each handshake.
     pub fn certificate(&self) -> Arc<dyn ResolvesServerCert> {
         self.current.clone()
     }
 
-    /// Whether the server's certificate is valid for this host name.
+    /// Returns whether the server's certificate is valid for this host name.
     pub fn is_for(&self, name: &str) -> bool {
         self.names.contains(name)
     }
 
-    /// The authority's certificate in PEM, for clients.
+    /// Returns the authority's certificate in PEM, for clients.
     pub fn certificate_pem(&self) -> Arc<String> {
         self.certificate_pem.load_full()
     }
 
-    /// The validity period of the server's certificate, in seconds since 1970.
+    /// Returns the validity period of the server's certificate, in seconds since 1970.
     pub fn server_period(&self) -> Option<Range<i64>> {
         period(self.current.0.load().cert.first()?)
     }
 
-    /// The validity period of the authority's own certificate, in seconds since 1970.
+    /// Returns the validity period of the authority's own certificate, in seconds since 1970.
     pub fn period(&self) -> Option<Range<i64>> {
         pem_period(self.certificate_pem.load().as_bytes())
     }
@@ -283,14 +284,14 @@ impl Authority {
     }
 }
 
-/// The validity period of a certificate, in seconds since 1970.
+/// Returns the validity period of a certificate, in seconds since 1970.
 fn period(der: &CertificateDer<'_>) -> Option<Range<i64>> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let validity = certificate.validity();
     Some(validity.not_before.timestamp()..validity.not_after.timestamp())
 }
 
-/// The validity period of the first certificate in this PEM, in seconds since 1970.
+/// Returns the validity period of the first certificate in this PEM, in seconds since 1970.
 pub fn pem_period(pem: &[u8]) -> Option<Range<i64>> {
     period(&CertificateDer::from_pem_slice(pem).ok()?)
 }
@@ -316,7 +317,7 @@ fn over_http(mut config: rustls::ServerConfig) -> Arc<rustls::ServerConfig> {
     Arc::new(config)
 }
 
-/// The key in that file, made if it is not there.
+/// Returns the key in that file, made if it is not there.
 fn key_at(path: &Path) -> Result<KeyPair, Error> {
     match files::read(path)? {
         Some(pem) => {
@@ -330,7 +331,7 @@ fn key_at(path: &Path) -> Result<KeyPair, Error> {
     }
 }
 
-/// The authority's name: one of its own, since clients that trust two authorities of one name confuse them.
+/// Returns the authority's name: one of its own, since clients that trust two authorities of one name confuse them.
 fn authority_name(key: &KeyPair) -> String {
     let hash = digest::digest(&digest::SHA256, &key.subject_public_key_info());
     format!("signpost-ca-{}", HEXLOWER.encode(&hash.as_ref()[..4]))
@@ -430,7 +431,7 @@ fn parse<'a>(path: &Path, der: &'a CertificateDer<'_>) -> Result<X509Certificate
         .map_err(|error| Error::Damaged { path: path.to_owned(), reason: error.to_string() })
 }
 
-/// The names a certificate is valid for, as [`Authority::open`] takes them.
+/// Returns the names a certificate is valid for, as [`Authority::open`] takes them.
 fn names_of(certificate: &X509Certificate<'_>) -> BTreeSet<String> {
     let Ok(Some(extension)) = certificate.subject_alternative_name() else { return BTreeSet::new() };
     let text = |name: &GeneralName<'_>| match name {
@@ -449,7 +450,7 @@ fn seconds(time: SystemTime) -> i64 {
     time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64)
 }
 
-/// The text of a file of authorities in PEM, which clients are to trust.
+/// Returns the text of a file of authorities in PEM, which clients are to trust.
 pub fn authorities(path: &Path) -> Result<String, Error> {
     let bad = |reason: String| Error::BadFile { path: path.to_owned(), reason };
     let text = files::read(path)?.ok_or_else(|| bad("is not there".to_owned()))?;

@@ -82,12 +82,12 @@ impl Served {
         Ok(true)
     }
 
-    /// The files.
+    /// Returns the files.
     pub fn files(&self) -> [&Path; 2] {
         [&self.certificate, &self.key]
     }
 
-    /// Whether the certificate that is served is valid for this host name.
+    /// Returns whether the certificate that is served is valid for this host name.
     pub fn is_for(&self, name: &str) -> bool {
         let current = self.current.load();
         let Some(Ok(certificate)) = current.cert.first().map(ParsedCertificate::try_from) else { return false };
@@ -106,7 +106,7 @@ impl Served {
         self.period().is_some_and(|period| period.end < super::seconds(time))
     }
 
-    /// The validity period of the certificate that is served, in seconds since 1970; `None` if it cannot be read.
+    /// Returns the validity period of the certificate that is served, in seconds since 1970; `None` if it cannot be read.
     pub fn period(&self) -> Option<Range<i64>> {
         super::period(self.current.load().cert.first()?)
     }

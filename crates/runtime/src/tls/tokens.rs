@@ -25,7 +25,7 @@ pub struct TokenEntry {
     pub machine: Option<String>,
 }
 
-/// A new token: `signpost-` and 256 random bits in base64url. The prefix lets scanners for leaked secrets know it.
+/// Returns a new token: `signpost-` and 256 random bits in base64url. The prefix lets scanners for leaked secrets know it.
 pub fn generate() -> Result<String, Error> {
     let mut secret = [0; 32];
     rand::fill(&mut secret).map_err(|_| Error::Make("the system gives no random numbers".to_owned()))?;
@@ -37,7 +37,7 @@ pub fn sha256(token: &str) -> String {
     HEXLOWER.encode(digest::digest(&digest::SHA256, token.as_bytes()).as_ref())
 }
 
-/// The entries of the file; none if it is not there.
+/// Returns the entries of the file; none if it is not there.
 pub fn load(path: &Path) -> Result<Vec<TokenEntry>, Error> {
     let Some(text) = files::read(path)? else { return Ok(Vec::new()) };
     let mut entries = Vec::new();

@@ -45,7 +45,7 @@ pub struct UserStore {
     /// Users, in the order in which they came.
     #[serde(default, rename = "user", skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<User>,
-    /// Certificates that are refused though the authority signed them.
+    /// Certificates that are rejected though the authority signed them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub revoked: Vec<Revoked>,
 }
@@ -90,7 +90,7 @@ pub enum CredentialKind {
     Certificate,
 }
 
-/// Certificates that are refused.
+/// Certificates that are rejected.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Revoked {
@@ -182,7 +182,7 @@ impl UserStore {
         Ok(())
     }
 
-    /// The user of that name.
+    /// Returns the user of that name.
     pub fn user(&self, name: &str) -> Result<&User, BookError> {
         self.users.iter().find(|user| user.name == name).ok_or_else(|| BookError::NotThere(name.to_owned()))
     }

@@ -5,7 +5,7 @@ use super::*;
 const SETTINGS: Settings =
     Settings { http: Vec::new(), https: Vec::new(), public_https_port: 443, upstream_authorities: None };
 
-/// A Site with a Route for each host and its servers.
+/// Returns a Site with a Route for each host and its servers.
 fn site(routes: &[(&str, &[(&str, u16)])]) -> Site {
     let mut site = Site::default();
     for (host, servers) in routes {
@@ -24,7 +24,7 @@ fn site(routes: &[(&str, &[(&str, u16)])]) -> Site {
     site
 }
 
-/// The commands, with `HOST-ADDRESS` and `HOST-id` for identifiers of endpoints and Routes.
+/// Returns the commands, with `HOST-ADDRESS` and `HOST-id` for identifiers of endpoints and Routes.
 fn texts(commands: Option<Vec<Command>>) -> Vec<String> {
     let mut ids = Vec::new();
     for host in ["a.example", "b.example"] {

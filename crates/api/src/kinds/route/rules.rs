@@ -1,4 +1,4 @@
-//! The rules of Routes that need nothing but the object and its state before.
+//! The rules of Routes that depend only on the object and its former state.
 
 use crate::names;
 use crate::rules::expr::{Expr, Function, Quantity, item, old, this};
@@ -7,7 +7,8 @@ use crate::rules::{Rule, not_empty, shape};
 const IMMUTABLE: &str = "field is immutable once the Route is scheduled: delete the Route and create it with the new value \
                          (a name of the platform then comes back to it, since namespace and name are the same)";
 
-/// The rules of Routes, none of which gets a `reserved` label. The one about the platform's domain is there if it is given.
+/// Returns the rules of Routes, none of which gets a `reserved` label. The one about the platform's domain is there if it is
+/// given.
 pub(crate) fn rules(domain: Option<&str>, reserved: &[String]) -> Vec<Rule> {
     let reserved: Vec<String> = reserved.iter().map(|label| label.to_ascii_lowercase()).collect();
     let spec = |object: Expr| object.field("spec");
@@ -80,7 +81,7 @@ fn passthrough() -> [Rule; 2] {
     ]
 }
 
-/// Whether `host` is the platform's name of an object's status.
+/// Returns a test that `host` is the platform's name in an object's status.
 fn is_system_name(object: Expr, host: Expr) -> Expr {
     let is_it = item("n").field("type").is("system")
         & item("n").field("name").call(Function::Lower).is(host.call(Function::Lower));
@@ -92,7 +93,7 @@ fn platform_host(domain: &str) -> Rule {
     let host = || this().field("spec").text("host").call(Function::Lower);
     let subdomain = || this().field("spec").text("subdomain");
     let below = format!(".{domain}");
-    // Neither the namespace, with which the label of its own name begins, nor whether a Router has the zone is seen here: our server
+    // Neither the namespace, with which the label of its own name begins, nor whether a Router has the zone is seen here: Signpost's server
     // and the scheduler admit no other host below the domain.
     let own_label = Expr::from("-") + this().field("metadata").field("name").call(Function::Replace('.', '-'));
     let is_own_name = (!subdomain().is("")).choose(

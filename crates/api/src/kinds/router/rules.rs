@@ -1,15 +1,15 @@
-//! The rules of Routers that need nothing but the object.
+//! The rules of Routers that depend only on the object.
 
 use crate::names::{self, LABEL_OCTETS_MAX, NAME_OCTETS_MAX};
 use crate::rules::expr::{Expr, Function, Quantity, item, old, this};
 use crate::rules::{Rule, shape};
 
-/// Longest text of one of `spec.records`, in octets: more than any record of the DNS needs.
+/// The maximum length of an item of `spec.records` in octets: more than any DNS record needs.
 const RECORD_OCTETS_MAX: i64 = 8192;
-/// Longest `spec.dns`: it leaves room for a label and a dot in front.
+/// The maximum length of `spec.dns`: it leaves space for a label and a dot in front.
 const DNS_OCTETS_MAX: i64 = (NAME_OCTETS_MAX - LABEL_OCTETS_MAX - 1) as i64;
 
-/// The rules of Routers. Those about the platform's domain are there if it is given.
+/// Returns the rules of Routers. Those about the platform's domain are there if it is given.
 pub(crate) fn rules(domain: Option<&str>) -> Vec<Rule> {
     let mut rules = dns_rules(domain);
     rules.extend(address_rules());
@@ -40,7 +40,7 @@ pub(crate) fn rules(domain: Option<&str>) -> Vec<Rule> {
             format!("must be no more than {RECORD_OCTETS_MAX} octets"),
         )
         .too_long(RECORD_OCTETS_MAX as u64),
-        // Above all $INCLUDE, which would read files of the name server.
+        // In particular $INCLUDE, which would read files of the name server.
         Rule::new(
             "spec.records[]",
             !this().matches(r"^[\p{Z}\p{Cc}]*\$"),
@@ -149,7 +149,7 @@ fn address_rules() -> Vec<Rule> {
     ]
 }
 
-/// The rules of health checks.
+/// Returns the rules of health checks.
 fn check_rules() -> Vec<Rule> {
     const STATUSES: &str = "spec.healthCheck.expectedStatuses";
     let is_ordered = !item("part").matches("-")
@@ -175,7 +175,7 @@ fn check_rules() -> Vec<Rule> {
     rules
 }
 
-/// The rules of a label selector.
+/// Returns the rules of a label selector.
 fn selector_rules(place: &str) -> Vec<Rule> {
     const KEY: &str = "^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?\
                        ([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9]$";

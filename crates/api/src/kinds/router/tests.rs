@@ -1,4 +1,4 @@
-//! Routers: what is refused of them, what is filled in, what they keep from being deleted.
+//! Tests of Routers: rejected objects, defaults, and conditions that prevent deletion.
 
 use signpost_apiserver::registry::{SideEffect, conflict_key};
 

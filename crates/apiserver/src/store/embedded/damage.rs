@@ -87,13 +87,13 @@ impl Damage {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// The first of them by key, at most `max`.
+    /// Returns the first of them by key, at most `max`.
     pub fn first(&self, max: usize) -> Vec<Damaged> {
         let of = |(key, modified): (&Key, &Revision)| Damaged { key: key.clone(), modified: *modified };
         self.keys.lock().iter().take(max).map(of).collect()
     }
 
-    /// Whether the file itself cannot be trusted any more.
+    /// Returns whether the file itself cannot be trusted any more.
     pub fn is_broken(&self) -> bool {
         self.broken.borrow().is_some()
     }

@@ -317,8 +317,8 @@ impl Embedded {
         tokio::task::spawn_blocking(move || shared.read(read)).await.map_err(|_| Error::Unavailable)?
     }
 
-    /// Whether writes are taken: not while the disk is full or the file fails. Shared with the writer, which keeps it true as
-    /// far as it knows from its last try.
+    /// Returns whether writes are taken: not while the disk is full or the file fails. Shared with the writer, which keeps it
+    /// true as far as it knows from its last try.
     pub fn writable(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.handle.shared.writable)
     }
@@ -329,7 +329,7 @@ impl Embedded {
         self.handle.shared.ending.reported()
     }
 
-    /// A snapshot for a backup.
+    /// Returns a snapshot for a backup.
     pub(super) fn reader(&self) -> Result<Reader> {
         self.handle.shared.reader()
     }

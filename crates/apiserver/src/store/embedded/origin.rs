@@ -66,7 +66,7 @@ pub(super) fn check_present(data_dir: &Path) -> Result<bool, OpenError> {
     }
 }
 
-/// Refuses a file that has none of our tables where a platform was before.
+/// Rejects a file that has none of our tables where a platform was before.
 pub(super) fn check_tables(data_dir: &Path, database: &Database) -> Result<(), OpenError> {
     let path = data_dir.join(FILE_NAME);
     let is_store = prepare::written(database).map_err(|error| error.at(&path))?.is_some();
@@ -160,7 +160,7 @@ fn move_on(
     tables.start_at(first.0)
 }
 
-/// The ID of the store and the number of its latest opening.
+/// Returns the ID of the store and the number of its latest opening.
 fn identity(database: &Database) -> Result<((u64, u64), u64), redb::Error> {
     let meta = database.begin_read()?.open_table(META)?;
     let number = |name| -> Result<u64, redb::Error> { Ok(meta.get(name)?.map_or(0, |number| number.value())) };

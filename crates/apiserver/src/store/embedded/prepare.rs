@@ -60,7 +60,7 @@ pub(in crate::store) fn prepare(database: &Database) -> std::result::Result<Revi
     Ok(Revision(FIRST))
 }
 
-/// The newest revision of a file that is not new; `None` if it has no tables of a store.
+/// Returns the newest revision of a file that is not new; `None` if it has no tables of a store.
 pub(in crate::store) fn written(database: &Database) -> std::result::Result<Option<Revision>, PrepareError> {
     let meta = match database.begin_read()?.open_table(META) {
         Ok(meta) => meta,

@@ -27,7 +27,7 @@ struct Step {
 }
 
 impl Retention {
-    /// An account without history, for at most `budget` bytes.
+    /// Returns an account without history, for at most `budget` bytes.
     pub(super) fn new(budget: u64) -> Self {
         Retention { budget, bytes: 0, steps: VecDeque::new() }
     }
@@ -57,7 +57,7 @@ impl Retention {
         self.bytes
     }
 
-    /// The revision up to which the budget requires history to be forgotten; 0 if the budget is met.
+    /// Returns the revision up to which the budget requires history to be forgotten; 0 if the budget is met.
     pub(super) fn excess(&self) -> u64 {
         let mut left = self.bytes;
         let mut upto = 0;
@@ -72,12 +72,12 @@ impl Retention {
     }
 }
 
-/// The bytes of history that a change of a key makes, whose value before had `before` bytes.
+/// Returns the bytes of history that a change of a key makes, whose value before had `before` bytes.
 pub(super) fn charge(key: &str, before: usize) -> u64 {
     2 * key.len() as u64 + before as u64 + CHANGE_OVERHEAD
 }
 
-/// The bytes of history that a revision makes.
+/// Returns the bytes of history that a revision makes.
 pub(super) fn charge_of(events: &[Event]) -> u64 {
     let one = |event: &Event| charge(&event.now.key.0, event.before.as_ref().map_or(0, |before| before.value.len()));
     events.iter().map(one).sum()

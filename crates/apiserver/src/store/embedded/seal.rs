@@ -41,7 +41,7 @@ pub enum Version<'a> {
     Damaged,
 }
 
-/// The stored form of a value.
+/// Returns the stored form of a value.
 pub fn value(key: &str, revision: u64, created: u64, value: &[u8]) -> Vec<u8> {
     let created = created.to_le_bytes();
     let mut version = Vec::with_capacity(1 + SEAL + created.len() + value.len());
@@ -52,7 +52,7 @@ pub fn value(key: &str, revision: u64, created: u64, value: &[u8]) -> Vec<u8> {
     version
 }
 
-/// The stored form of a deletion.
+/// Returns the stored form of a deletion.
 pub fn deletion(key: &str, revision: u64) -> Vec<u8> {
     let mut version = vec![DELETION];
     version.extend_from_slice(&checksum(DELETION, key, revision, &[]));
@@ -94,7 +94,7 @@ pub(super) fn seal_meta(meta: &mut redb::Table<'_, &'static str, u64>) -> Result
     Ok(())
 }
 
-/// The checksum of the numbers of `meta`.
+/// Returns the checksum of the numbers of `meta`.
 pub(super) fn of_meta(meta: &impl ReadableTable<&'static str, u64>) -> Result<u64, redb::Error> {
     let mut found = Vec::with_capacity(SEALED.len());
     for name in SEALED {
@@ -103,7 +103,7 @@ pub(super) fn of_meta(meta: &impl ReadableTable<&'static str, u64>) -> Result<u6
     Ok(numbers(&found))
 }
 
-/// The checksum of numbers that belong together.
+/// Returns the checksum of numbers that belong together.
 pub fn numbers(numbers: &[u64]) -> u64 {
     let octets: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
     u64::from_le_bytes(checksum(1, "", 0, &[&octets]))

@@ -89,7 +89,7 @@ impl Reader {
         })
     }
 
-    /// The newest revision.
+    /// Returns the newest revision.
     pub(in crate::store) fn newest(&self) -> Revision {
         Revision(self.newest)
     }
@@ -104,7 +104,7 @@ impl Reader {
         Revision(self.compacted)
     }
 
-    /// The revision to read at, if it can be.
+    /// Returns the revision to read at, if it can be.
     fn readable(&self, at: Option<Revision>) -> Result<u64> {
         let at = at.map_or(self.newest, |at| at.0);
         if at > self.newest {
@@ -348,8 +348,8 @@ impl<'t> WriteTables<'t> {
         Ok(Applied::Changed(events.into()))
     }
 
-    /// Whether `txn` would make the store larger for longer than its history is kept: by a new key, or by more octets than it
-    /// replaces.
+    /// Returns whether `txn` would make the store larger for longer than its history is kept: by a new key, or by more octets
+    /// than it replaces.
     pub(in crate::store) fn grows(&self, txn: &Txn) -> std::result::Result<bool, redb::Error> {
         let (mut before, mut after) = (0, 0);
         for write in &txn.writes {
@@ -512,7 +512,7 @@ pub(super) enum Found {
     Damaged(u64),
 }
 
-/// The newest version of `key` up to `at`.
+/// Returns the newest version of `key` up to `at`.
 pub(super) fn version_at(
     versions: &impl ReadableTable<(&'static str, u64), &'static [u8]>,
     key: &str,
@@ -531,12 +531,12 @@ pub(super) fn version_at(
     })
 }
 
-/// A deletion as watchers see it; without a value if the last one could not be read.
+/// Returns a deletion as watchers see it; without a value if the last one could not be read.
 fn deleted_of(key: &str, before: Option<&KeyValue>, revision: u64) -> KeyValue {
     before.map_or_else(|| KeyValue::of(key, revision, revision, &[]), |before| deleted(before, revision))
 }
 
-/// The events of a revision whose log entry is `stored`, in key order; `None` if something of it is damaged.
+/// Returns the events of a revision whose log entry is `stored`, in key order; `None` if something of it is damaged.
 fn events(
     versions: &impl ReadableTable<(&'static str, u64), &'static [u8]>,
     revision: u64,
@@ -565,7 +565,7 @@ fn events(
     Ok(Some(events.into()))
 }
 
-/// The keys of a log entry, each with the revision that had written it before.
+/// Returns the keys of a log entry, each with the revision that had written it before.
 fn changes(mut entry: &[u8]) -> impl Iterator<Item = std::result::Result<(&str, u64), redb::Error>> {
     std::iter::from_fn(move || {
         if entry.is_empty() {

@@ -431,7 +431,7 @@ impl Writer {
         tables.set_newest(group.newest).map_err(Fault::before)?;
         let deadline = tables.first_deadline().map_err(Fault::before)?;
         drop(tables);
-        // A group that was refused as a whole needs no sync.
+        // A group that was rejected as a whole needs no sync.
         if dirty {
             transaction.commit().map_err(|error| Fault::InCommit(error.into()))?;
         } else {

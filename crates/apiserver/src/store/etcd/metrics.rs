@@ -43,12 +43,12 @@ impl Metrics {
         registry.register("store_watch_reopened", help, self.reopened.clone());
     }
 
-    /// Whether etcd answered the last request.
+    /// Returns whether etcd answered the last request.
     pub fn is_up(&self) -> bool {
         self.up.get() == 1
     }
 
-    /// Whether etcd refused the last write since it is full.
+    /// Returns whether etcd refused the last write since it is full.
     pub fn is_full(&self) -> bool {
         self.full.get() == 1
     }

@@ -173,12 +173,12 @@ impl Etcd {
         is_same
     }
 
-    /// The ID of the cluster, and the newest revision.
+    /// Returns the ID of the cluster, and the newest revision.
     pub async fn place(&self) -> Result<(u64, Revision)> {
         self.cluster.place().await
     }
 
-    /// The metrics of requests and watches.
+    /// Returns the metrics of requests and watches.
     pub fn metrics(&self) -> &Metrics {
         &self.cluster.metrics
     }
@@ -235,7 +235,7 @@ impl Etcd {
     }
 }
 
-/// Whether members of this version send a progress notification only after all earlier events: since 3.4.25 and 3.5.8
+/// Returns whether members of this version send a progress notification only after all earlier events: since 3.4.25 and 3.5.8
 /// (etcd-io/etcd issue 15220).
 fn has_progress(version: &str) -> bool {
     let mut numbers = version.split(['.', '-']).map(|number| number.parse::<u32>().unwrap_or(0));
@@ -248,7 +248,7 @@ fn has_progress(version: &str) -> bool {
 }
 
 impl Cluster {
-    /// The ID of the cluster, and the newest revision.
+    /// Returns the ID of the cluster, and the newest revision.
     async fn place(&self) -> Result<(u64, Revision)> {
         // Any key will do: this one is never there.
         let found = self.range(self.full_key(&Key("/".into())), GetOptions::new()).await;
@@ -292,7 +292,7 @@ impl Cluster {
         self.request("range", is_unavailable, send).await
     }
 
-    /// The end of the keys of a lease, in milliseconds since 1970.
+    /// Returns the end of the keys of a lease, in milliseconds since 1970.
     async fn deadline(&self, lease: i64) -> Result<u64> {
         let send = || {
             let mut leases = self.connection.load().client.lease_client();
@@ -319,7 +319,7 @@ impl Cluster {
         }
     }
 
-    /// The error of compacted history, with the oldest revision. Only a watch from an older revision returns that number.
+    /// Returns the error of compacted history, with the oldest revision. Only a watch from an older revision returns that number.
     async fn compacted_error(&self) -> Error {
         let send = || {
             let (mut watches, key) = (self.connection.load().watches.clone(), self.full_key(&Key("/".into())));
@@ -337,7 +337,7 @@ impl Cluster {
         }
     }
 
-    /// A lease for a key with this time to live: one that other keys got recently, or a new one.
+    /// Returns a lease for a key with this time to live: one that other keys got recently, or a new one.
     async fn lease(&self, ttl: Duration) -> Result<i64> {
         let spare = (ttl / LEASE_REUSE_PART).max(Duration::from_secs(1));
         let mut lease = self.lease.lock().await;
@@ -358,7 +358,7 @@ impl Cluster {
         Ok(granted.id())
     }
 
-    /// The operations of a transaction's writes.
+    /// Returns the operations of a transaction's writes.
     async fn writes(&self, writes: Vec<Write>) -> Result<Vec<TxnOp>> {
         let mut operations = Vec::with_capacity(writes.len());
         for write in writes {
@@ -512,7 +512,7 @@ impl Store for Etcd {
     }
 }
 
-/// The first key after all keys with `prefix`. Its last octet is below 255, because it is text.
+/// Returns the first key after all keys with `prefix`. Its last octet is below 255, because it is text.
 fn end_of(prefix: &str) -> Vec<u8> {
     let mut end = prefix.as_bytes().to_vec();
     if let Some(last) = end.last_mut() {
@@ -537,7 +537,7 @@ fn revision_of(header: Option<&ResponseHeader>) -> Revision {
     unsigned(header.map_or(0, ResponseHeader::revision))
 }
 
-/// The message of etcd.
+/// Returns the message of etcd.
 fn message(error: &etcd_client::Error) -> Option<&str> {
     match error {
         etcd_client::Error::GRpcStatus(status) => Some(status.message()),
@@ -545,7 +545,7 @@ fn message(error: &etcd_client::Error) -> Option<&str> {
     }
 }
 
-/// Whether a member is away or has no leader (gRPC: UNAVAILABLE).
+/// Returns whether a member is away or has no leader (gRPC: UNAVAILABLE).
 fn is_unavailable(error: &etcd_client::Error) -> bool {
     match error {
         etcd_client::Error::GRpcStatus(status) => status.code() as i32 == 14,
@@ -553,7 +553,7 @@ fn is_unavailable(error: &etcd_client::Error) -> bool {
     }
 }
 
-/// Whether etcd denies access (gRPC: INVALID_ARGUMENT, of a wrong password; PERMISSION_DENIED; UNAUTHENTICATED).
+/// Returns whether etcd denies access (gRPC: INVALID_ARGUMENT, of a wrong password; PERMISSION_DENIED; UNAUTHENTICATED).
 pub fn is_denied(error: &ConnectError) -> bool {
     match error {
         etcd_client::Error::GRpcStatus(status) => matches!(status.code() as i32, 3 | 7 | 16),
@@ -561,18 +561,18 @@ pub fn is_denied(error: &ConnectError) -> bool {
     }
 }
 
-/// Whether a failed write had no effect.
+/// Returns whether a failed write had no effect.
 fn wrote_nothing(error: &etcd_client::Error) -> bool {
     let text = message(error).unwrap_or_default();
     ["etcdserver: no leader", "tcp connect error", "too many requests"].iter().any(|words| text.contains(words))
 }
 
-/// Whether the cluster is full (alarm NOSPACE).
+/// Returns whether the cluster is full (alarm NOSPACE).
 fn is_full(error: &etcd_client::Error) -> bool {
     message(error).is_some_and(|text| text.contains("database space exceeded"))
 }
 
-/// The error of a request that writes no value.
+/// Returns the error of a request that writes no value.
 fn read_error(error: &etcd_client::Error) -> Error {
     if is_full(error) {
         return Error::NoSpace;

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Cluster, REOPEN, end_of, revision_of, signed, unsigned};
 use crate::store::{Error, Event, Result, Revision};
 
-/// The changes of keys with `prefix` after the revision `after`, until `closed`.
+/// Returns the changes of keys with `prefix` after the revision `after`, until `closed`.
 pub(super) fn watch(
     cluster: Arc<Cluster>,
     closed: CancellationToken,

@@ -106,7 +106,7 @@ fn the_error_names_the_operation_that_fits_nowhere() {
 /// A random operation: its action, the time from its start to its effect and from its effect to its return, and its outcome.
 type Drawn = (u8, u64, u64, u8);
 
-/// A history of a real register: each operation takes effect at its turn, somewhere between its beginning and its return.
+/// Returns a history of a real register: each operation takes effect at its turn, somewhere between its beginning and its return.
 fn real(drawn: &[Drawn]) -> Vec<Operation> {
     let (mut state, mut past, mut next): (State, Vec<Version>, u64) = (None, vec![version(1)], 2);
     let mut history = Vec::new();
@@ -155,7 +155,7 @@ fn outcome(now: Option<Version>, action: Action, revision: u64) -> Outcome {
     }
 }
 
-/// Every read that can be made to find a value which another one had replaced before the read began: with that value.
+/// Returns every read that can be made to find a value which another one had replaced before the read began: with that value.
 fn stale_reads(history: &[Operation]) -> Vec<(usize, Version)> {
     // Values that are written once: others may be there again.
     let is_unique =

@@ -1,4 +1,4 @@
-//! The objects of an informer, and how their versions compare.
+//! The objects of an informer, and the comparison of their versions.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -366,7 +366,7 @@ where
             _ => Phase::List,
         };
         if lived {
-            // It worked, even if nothing happened meanwhile, and does not count as one of the earlier failures.
+            // It worked, even if nothing happened meanwhile, and does not count as an earlier failure.
             self.backoff.reset();
         }
         if !(in_order && lived) {

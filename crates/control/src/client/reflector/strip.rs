@@ -11,7 +11,7 @@ use serde::de::value::CowStrDeserializer;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use serde::forward_to_deserialize_any;
 
-/// The members that are skipped, each of a member of the object itself.
+/// The skipped members, each of a member of the object itself.
 const SKIPPED: [(&str, &str); 2] = [("metadata", "managedFields"), ("spec", "explanation")];
 
 /// The position of the reader in an object; below these positions, the reader works unchanged.

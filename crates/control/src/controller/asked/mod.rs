@@ -167,7 +167,7 @@ mod tests {
         for (before, seen, expected) in [
             (vec![], vec![], None),
             (vec![], vec![("s1", 3_000)], Some(vec![("s1", 3_000)])),
-            // Before the former name began, and of a name that is none of its former names.
+            // Before the former name began, and for a label without a former name.
             (vec![], vec![("s1", 999), ("s9", 3_000)], None),
             (vec![("s1", 3_101)], vec![("s1", 3_150)], None),
             (vec![("s1", 3_100)], vec![("s1", 3_150)], Some(vec![("s1", 3_150)])),

@@ -35,7 +35,7 @@ pub struct Register {
 struct State {
     former_names: HashMap<ObjectKey, Vec<FormerName>>,
     count: usize,
-    /// The table before this one, which query threads may still mark.
+    /// The table before this one, in which query threads may still record.
     before: Option<Arc<LastQueried>>,
 }
 
@@ -47,7 +47,8 @@ struct FormerName {
 }
 
 impl Register {
-    /// The table that query threads are to mark, with a signal when it is another one; `None` while there are no former names.
+    /// Returns the table in which query threads record queries, with a signal when it is replaced; `None` while there are no
+    /// former names.
     pub fn table(&self) -> watch::Receiver<Option<Arc<LastQueried>>> {
         self.table.subscribe()
     }
@@ -101,7 +102,7 @@ impl Register {
         }
     }
 
-    /// Makes a table with room for twice the former names that there are, and takes over what was marked.
+    /// Creates a table with room for twice the current number of former names, and copies the recorded queries.
     fn make_room(&self, state: &mut State) {
         let before = self.table.borrow().clone();
         let table = LastQueried::new(2 * 2 * state.count);
@@ -159,7 +160,7 @@ impl Register {
     }
 }
 
-/// The latest mark in these tables.
+/// Returns the latest query recorded in these tables.
 fn last(hash: NameHash, tables: [Option<&LastQueried>; 2]) -> Option<u64> {
     tables.into_iter().flatten().filter_map(|table| table.last(hash)).max()
 }

@@ -1,4 +1,4 @@
-//! Changed aliases that no version of the alias zone is known to hold yet.
+//! Changed aliases that are not known to be in any version of the alias zone yet.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use crate::compiler::Digest;
 use crate::compiler::inputs::BindingInput;
 use signpost_dns::zone::Serial;
 
-/// Changes that wait for a version, from which on several of one alias count as one.
+/// The number of waiting changes from which several changes of one alias are merged.
 const CHANGES_MAX: usize = 65_536;
 
 /// The changes, oldest first.
@@ -21,12 +21,12 @@ pub struct AliasChanges {
 pub struct AliasChange {
     /// The alias's label.
     pub label: Box<str>,
-    /// The binding that it follows now; `None`: it is gone.
+    /// The current binding; `None`: it was deleted.
     pub binding: Option<Arc<BindingInput>>,
     /// The zone's digest after that.
     pub after: Digest,
-    /// The zone's newest version then. One before it may have had the same contents, and does not count: who deletes a Route and makes
-    /// it again brings the zone back to a state that it was in, but not back to that version.
+    /// The zone's newest version then. An earlier one may have had the same contents, and does not count: deleting and
+    /// re-creating a Route brings the zone back to an earlier state, but not to the earlier version.
     pub since: Option<Serial>,
 }
 
@@ -37,7 +37,7 @@ impl Default for AliasChanges {
 }
 
 impl AliasChanges {
-    /// The number of changes.
+    /// Returns the number of changes.
     pub fn len(&self) -> usize {
         self.changes.len()
     }
@@ -47,7 +47,7 @@ impl AliasChanges {
         self.changes.push_back(change);
     }
 
-    /// Takes those that are held by a version of `versions`, newest first: that one holds what was changed before its state was
+    /// Takes the changes that a version of `versions`, newest first, contains: it contains all changes before its state was
     /// reached.
     pub fn take_held(
         &mut self,
@@ -63,7 +63,7 @@ impl AliasChanges {
         Some((serial, self.changes.drain(..=last)))
     }
 
-    /// Bounds the waiting changes to the number of aliases plus [`CHANGES_MAX`]: a change that no intermediate version contains is
+    /// Bounds the waiting changes to the number of aliases plus `CHANGES_MAX`: a change that no intermediate version contains is
     /// in the last one.
     pub fn merge(&mut self) {
         if self.changes.len() < self.max {

@@ -1,4 +1,4 @@
-//! Which serial the next version of a zone has.
+//! The choice of the serial for a zone's next version.
 
 use k8s_openapi::jiff::Timestamp;
 
@@ -23,7 +23,7 @@ pub enum BaseSerial {
 }
 
 impl BaseSerial {
-    /// The least first serial of the parent zone.
+    /// Returns the smallest first serial of the parent zone.
     pub(super) fn first_serial(self, unix_now: u64) -> Serial {
         match self {
             BaseSerial::None => Serial(unix_now as u32),
@@ -35,7 +35,7 @@ impl BaseSerial {
     }
 }
 
-/// The last of the serials that name servers may have taken on their own after `serial`, when they could not wait for the
+/// Returns the last of the serials that name servers may have used provisionally after `serial`, when they could not wait for the
 /// ledger's next. See [`SERIAL_STRIDE`].
 pub(super) fn with_room(serial: Serial) -> Serial {
     Serial(serial.0.wrapping_add(SERIAL_STRIDE - 1))
@@ -115,7 +115,7 @@ mod tests {
             assert_eq!((versions.len(), &versions[0]["digest"]), (VERSIONS_MAX, &versions[1]["digest"]));
             Serial(u32::try_from(versions[0]["serial"].as_u64().expect("a number")).expect("32 bits"))
         };
-        // One that counts from a date, one that counts from the clock, one about to wrap around, one of long ago.
+        // A serial from a date, one from the clock, one about to wrap around, and an old one.
         for (serial, at) in [
             (2_026_112_116, "2026-11-21T12:00:00Z"),
             (1_795_262_400, "2026-11-21T12:00:00Z"),

@@ -47,7 +47,7 @@ fn a_refused_write_is_retried_ever_more_rarely_and_reported() {
     assert!(feed.take().refused[&apex].is_none());
 }
 
-/// The zone then has the contents of a former version again, but is not back at that version.
+/// The zone then has the contents of a former version again, but is not at that version.
 #[test]
 fn an_alias_that_goes_and_comes_back_is_reported_with_its_new_version() {
     let settings = Settings::new("v3.example", Vec::new(), &["192.0.2.53".parse().expect("an address")]);

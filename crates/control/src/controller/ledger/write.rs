@@ -36,7 +36,8 @@ pub async fn carry_out(api: Api<Zone>, apex: Name, write: Write) -> kube::Result
     }
 }
 
-/// Returns the API's reason to refuse the object, which it will do again; `None` for too many requests and its own faults.
+/// Returns the API's reason for rejecting the object, which it will reject again; `None` for too many requests and its own
+/// faults.
 pub fn refusal(error: &kube::Error) -> Option<&str> {
     match error {
         kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429 => Some(&status.message),

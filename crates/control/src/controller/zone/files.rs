@@ -1,5 +1,5 @@
-//! Zone files and the zones that are made from objects: a file serves its apex and all names below it, and each object that it
-//! hides gets a diagnostic with the file's name.
+//! Zone files and the zones from objects: a file serves its apex and all names below it, and each object that it hides gets a
+//! diagnostic with the file's name.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -14,7 +14,7 @@ use signpost_dns::wire::Name;
 pub struct FileZones(pub BTreeMap<Name, Arc<Path>>);
 
 impl FileZones {
-    /// Replaces all of them. Returns the apexes that have come or gone.
+    /// Replaces all apexes. Returns those that were added or removed.
     pub fn replace(&mut self, files: BTreeMap<Name, Arc<Path>>) -> Vec<Name> {
         let before = std::mem::replace(&mut self.0, files);
         let gone = before.keys().filter(|apex| !self.0.contains_key(*apex));
@@ -44,7 +44,7 @@ impl FileZones {
     }
 
     fn at_and_below<'a>(&'a self, zone: &'a Name) -> impl Iterator<Item = (&'a Name, &'a Arc<Path>)> {
-        // In the canonical order all that is below a name follows it.
+        // In canonical order, all names below a name follow it directly.
         let files = self.0.range::<Name, _>((Bound::Included(zone), Bound::Unbounded));
         files.take_while(|(file, _)| file.is_at_or_below(zone))
     }

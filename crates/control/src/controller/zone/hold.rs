@@ -50,7 +50,7 @@ const BURST: Duration = Duration::from_secs(60);
 pub struct Hold<V> {
     rules: Rules,
     held: BTreeMap<Box<str>, Option<Arc<V>>>,
-    /// Sum of a digest for each that is held.
+    /// The sum of a digest for each held object.
     sum: Digest,
     began: Option<HoldStart>,
     /// The times of the watched losses of the last minute, and whether they were applied.
@@ -63,7 +63,7 @@ pub struct Hold<V> {
 #[derive(Debug, Clone, Copy)]
 struct HoldStart {
     cause: DeletionHoldCause,
-    /// The most objects that were known at once since then, those that are held included.
+    /// The most objects known at once since then, including the held ones.
     known: usize,
     /// The digest from which the ID is derived.
     name: Digest,
@@ -122,7 +122,7 @@ pub struct Held {
     pub count: usize,
     /// The largest number of objects known at once since the hold began, including the held ones.
     pub known: usize,
-    /// The first of them by name, at most [`NAMES_MAX`].
+    /// The first names of the held objects, at most [`NAMES_MAX`].
     pub names: Vec<String>,
     /// The decision on this set.
     pub decision: Option<Decision>,
@@ -144,7 +144,7 @@ pub type Decisions = HashMap<String, HoldDecision>;
 pub type Losses<V> = BTreeMap<Box<str>, Option<Arc<V>>>;
 
 impl<V> Hold<V> {
-    /// Nothing held.
+    /// Returns a hold without objects.
     pub fn new(rules: Rules) -> Self {
         Hold { rules, held: BTreeMap::new(), sum: Digest::default(), began: None, recent: VecDeque::new(), believed: 0 }
     }
@@ -192,7 +192,7 @@ impl<V> Hold<V> {
         is_believed
     }
 
-    /// Whether the object is held.
+    /// Returns whether the object is held.
     pub fn holds(&self, key: &str) -> bool {
         self.held.contains_key(key)
     }
@@ -243,9 +243,9 @@ impl<V> Hold<V> {
         (self.sum, self.began.map_or_else(Digest::default, |began| began.name))
     }
 
-    /// An object was seen whole again.
+    /// Records that an object was seen complete again.
     pub fn release(&mut self, key: &str) {
-        // Nearly always nothing is held.
+        // Nearly always, there are no held objects.
         if let Some(value) = self.held.remove(key) {
             self.sum = self.sum.minus(part(key, value.is_none()));
             if self.held.is_empty() {
@@ -349,7 +349,7 @@ mod tests {
         let start = Instant::now();
         for (rules, known, gap, count, first_held) in [
             (Rules::routers(25), 8, 0, 8, Some(4)),
-            // Over the share, and fewer than an accident takes.
+            // Over the share, but below the minimum for an accident.
             (Rules::routers(25), 4, 0, 4, None),
             (Rules::routers(25), 100, 0, 26, Some(25)),
             (Rules::routers(25), 8, 61, 8, None),
@@ -408,7 +408,7 @@ mod tests {
         grown.release("o000");
         grown.release("o001");
         assert_eq!(grown.held(&Decisions::new()), None);
-        // Gone, and there without an address, are two things.
+        // Deleted, and existing without an address, are different states.
         let mut emptied: Hold<()> = Hold::new(Rules::routers(25));
         emptied.apply_list(9, [("o000".into(), Some(Arc::new(())))].into());
         assert_ne!(id(&emptied), id(&of(9, 0..1)));
@@ -445,7 +445,7 @@ mod tests {
         let now = |number| Some(Arc::new(number));
         assert!(!hold.keeps("a", &now(2), is_same), "nothing is held");
         hold.apply_list(1, [("a".into(), None)].into());
-        // There as another one, as yet another one, and gone again.
+        // Existing as another object, as yet another one, and deleted again.
         for value in [now(2), now(3), None] {
             assert!(hold.keeps("a", &value, is_same), "{value:?}");
         }

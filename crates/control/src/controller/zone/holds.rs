@@ -1,5 +1,5 @@
-//! The [`Hold`]s of both kinds: which changes of objects a name server accepts, and which losses it holds back, given the objects
-//! that its zones are made from.
+//! The [`Hold`]s of both kinds: the changes of objects that a name server accepts, and the losses that it holds, given the
+//! objects of its zones.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -25,25 +25,25 @@ const RELIST_LONGEST: Duration = Duration::from_secs(300);
 
 /// A kind of object whose loss may be held.
 pub trait MayBeHeld: Input {
-    /// The hold of this kind.
+    /// Returns the hold of this kind.
     fn hold(holds: &mut Holds) -> &mut Hold<Self>;
 
-    /// The names of all that is known.
+    /// Returns the names of all known objects.
     fn names(platform: &Platform) -> Vec<Box<str>>;
 
-    /// The number of objects known.
+    /// Returns the number of known objects.
     fn count(platform: &Platform) -> usize;
 
-    /// Whether names of the object are lost if it is `now` this.
+    /// Returns whether names of the object are lost with its new value `now`.
     fn is_loss(platform: &Platform, name: &str, now: Option<&Self>) -> bool;
 
-    /// Whether a name leads to it, so that its loss matters.
+    /// Returns whether a name resolves to it, so that its loss matters.
     fn is_missed(platform: &Platform, name: &str) -> bool;
 
-    /// Whether this is the object that is known under its name, and not another one that was given the name.
+    /// Returns whether this is the known object of its name, not another one with the same name.
     fn is_same(&self, platform: &Platform) -> bool;
 
-    /// The change to its entry in the last-good state.
+    /// Returns the change to its entry in the last-known-good state.
     fn entry(name: &str, now: Option<&Self>) -> JournalEntry;
 }
 
@@ -62,7 +62,7 @@ impl MayBeHeld for RouterInput {
 
     fn is_loss(platform: &Platform, name: &str, now: Option<&Self>) -> bool {
         platform.router(name).is_some_and(|before| {
-            // One of that name with another zone takes the place of nothing.
+            // A Router of that name with another zone does not replace it.
             now.is_none_or(|now| {
                 now.apex != before.apex || before.answering().next().is_some() && now.answering().next().is_none()
             })
@@ -96,7 +96,7 @@ impl MayBeHeld for BindingInput {
         platform.counts().1
     }
 
-    /// One with another label is another alias; one with another shard has moved.
+    /// A binding with another label is another alias; one with another shard has moved.
     fn is_loss(platform: &Platform, key: &str, now: Option<&Self>) -> bool {
         platform.binding(key).is_some_and(|before| now.is_none_or(|now| now.label != before.label))
     }
@@ -120,17 +120,17 @@ pub struct Holds {
     bindings: Hold<BindingInput>,
     share_percent: watch::Receiver<u32>,
     decisions: watch::Receiver<Arc<Decisions>>,
-    /// The holds that were logged, with their numbers of objects, and when.
+    /// The logged holds, with their numbers of objects, and the time.
     logged: (Vec<(String, Option<Decision>, usize)>, Instant),
     /// The time of the next list, and the wait before it.
     relist: Option<(Instant, Duration)>,
-    /// The objects that are held by the last-good state.
+    /// The objects that are held according to the last-known-good state.
     stored: HashSet<StoredHold>,
-    /// The sums and the names of the holds there.
+    /// The sums and the names of the stored holds.
     stored_sums: [(Digest, Digest); 2],
 }
 
-/// An object whose loss is held, with what its hold is named by.
+/// An object whose loss is held, with the name of its hold.
 type StoredHold = (DeletionHoldKind, Box<str>, Digest);
 
 /// Objects by name, in the order in which to apply them; `None`: deleted.
@@ -178,7 +178,7 @@ impl Holds {
         if let Change::Relisted(list) = change {
             all.extend(list.vanished.iter().map(|(key, _)| (key.to_string().into(), None)));
             if list.first {
-                // The informer had nothing before it, but the last-good state had. What cannot be read is not lost.
+                // The informer was empty before, but the last-known-good state was not. Unreadable objects are not lost.
                 let unread: HashSet<Box<str>> = store.unknown().iter().map(|key| key.to_string().into()).collect();
                 let names = I::Input::names(platform).into_iter().filter(|name| !unread.contains(name));
                 all.extend(names.map(|name| (name, None)));
@@ -212,13 +212,13 @@ impl Holds {
         (routers, bindings)
     }
 
-    /// The holds, with the decisions on them.
+    /// Returns the holds, with the decisions on them.
     pub fn held(&self) -> Vec<Held> {
         let decisions = self.decisions.borrow();
         self.routers.held(&decisions).into_iter().chain(self.bindings.held(&decisions)).collect()
     }
 
-    /// Records the holds in the last-good state, so that they survive a restart.
+    /// Stores the holds in the last-known-good state, so that they survive a restart.
     pub fn store(&mut self, journal: &mut Vec<JournalEntry>) {
         let sums = [self.routers.sums(), self.bindings.sums()];
         if self.stored_sums == sums {
@@ -228,14 +228,14 @@ impl Holds {
         let names = self.routers.keys().map(|name| (DeletionHoldKind::Router, name.into(), routers_hold));
         let keys = self.bindings.keys().map(|key| (DeletionHoldKind::RouteBinding, key.into(), bindings_hold));
         let held: HashSet<StoredHold> = names.chain(keys).collect();
-        // First what goes: an object may have come from one hold to another.
+        // Removals first: an object may have moved from one hold to another.
         journal.extend(self.stored.difference(&held).map(|(kind, name, _)| record::held(*kind, name, None)));
         journal.extend(held.difference(&self.stored).map(|(kind, name, hold)| record::held(*kind, name, Some(*hold))));
         (self.stored, self.stored_sums) = (held, sums);
     }
 
-    /// Whether it is time for another list, soon and then ever more rarely: if a list lacked objects by mistake, no watch shows
-    /// them again, since nothing happens to them.
+    /// Returns whether another list is due, soon and then with growing intervals: if a list lacked objects by mistake, no watch
+    /// shows them again, because they do not change.
     pub fn is_relist_due(&mut self, held: &[Held], now: Instant) -> bool {
         if held.is_empty() {
             self.relist = None;
@@ -290,8 +290,8 @@ impl Holds {
     }
 }
 
-/// Whether a loss that a watch shows, of one of `known` objects, is accepted: always where no name is lost, and otherwise by the
-/// rules of `hold`.
+/// Returns whether the watched loss of one of `known` objects is accepted: always if no name is lost, and otherwise by the rules
+/// of `hold`.
 fn is_accepted<V: MayBeHeld>(
     hold: &mut Hold<V>,
     known: usize,

@@ -37,7 +37,7 @@ const SYNC_AFTER: Duration = Duration::from_secs(1);
 const APPENDED_OCTETS_MIN: usize = 4 << 20;
 /// The wait after a failure before the file is tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(10);
-/// Most octets that wait for a disk that fails. Beyond, the state is given up until the next start.
+/// The most bytes that wait for a failing disk. Beyond it, the state is abandoned until the next start.
 const BACKLOG_OCTETS_MAX: usize = 256 << 20;
 
 /// The state's file, owned by a thread of its own.
@@ -54,7 +54,7 @@ pub struct LastKnownGood {
 /// The state found at the start.
 #[derive(Default)]
 pub struct Opened {
-    /// The state; `None` if there is none that can be used.
+    /// The state; `None` if there is no usable one.
     pub loaded: Option<Loaded>,
     /// The problem with the file; for the operator.
     pub problem: Option<String>,
@@ -142,22 +142,22 @@ impl LastKnownGood {
         self.ending.reported()
     }
 
-    /// Whether the file cannot be written at the moment: shared with the thread, which keeps it true.
+    /// Returns the flag that the file currently cannot be written: shared with the thread, which updates it.
     pub fn failing(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.failing)
     }
 
-    /// A mark of all that was written so far, for [`LastKnownGood::is_stored`].
+    /// Returns a mark of all messages so far, for [`LastKnownGood::is_stored`].
     pub fn mark(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
     }
 
-    /// Whether all that was written before `mark` was taken is on the disk.
+    /// Returns whether all messages before `mark` are on disk.
     pub fn is_stored(&self, mark: u64) -> bool {
         self.stored.load(Ordering::Relaxed) >= mark
     }
 
-    /// Writes changes, in order. If the disk is so slow that the queue is full, it waits: no change is left out.
+    /// Writes changes, in order. If the disk is so slow that the queue is full, it waits: no change is omitted.
     pub fn write(&self, changes: Vec<JournalEntry>) {
         let Some(sender) = self.sender.as_ref().filter(|_| !changes.is_empty()) else { return };
         self.sent.fetch_add(1, Ordering::Relaxed);
@@ -265,10 +265,10 @@ struct Writer {
     /// The messages that are not in the file yet.
     backlog: Vec<u8>,
     failing: bool,
-    /// Whether a sync has failed since the file was made: it may lack anything.
+    /// Whether a sync has failed since the file was created: then any part can be missing.
     distrusted: bool,
     given_up: bool,
-    /// Brings a file to the disk; a test's fails.
+    /// Syncs a file to disk; that of a test fails.
     sync: fn(&File) -> io::Result<()>,
 }
 
@@ -304,7 +304,7 @@ impl Writer {
         }
     }
 
-    /// Appends frames, or keeps them while the disk fails.
+    /// Appends frames, or stores them while the disk fails.
     fn take(&mut self, frames: Vec<u8>) {
         if self.given_up {
             return;
@@ -323,13 +323,13 @@ impl Writer {
         }
     }
 
-    /// Whether what was given to it is not all in the file.
+    /// Returns whether some of its input is not in the file.
     fn fails(&self) -> bool {
         self.failing || self.given_up
     }
 
     fn write_backlog(&mut self) {
-        // Frames behind half a frame would never be read.
+        // Frames behind an incomplete frame would never be read.
         if self.failing
             && let Err(error) = self.file.set_len(self.good_octets as u64)
         {
@@ -417,7 +417,7 @@ fn replace(path: &Path, octets: &[u8], sync: fn(&File) -> io::Result<()>) -> io:
     Ok(file)
 }
 
-/// Brings the name of the file at `path` to the disk.
+/// Syncs the name of the file at `path` to disk.
 fn sync_directory(path: &Path) -> io::Result<()> {
     path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
 }
@@ -476,7 +476,7 @@ mod tests {
         add(&mut writer, 1);
         writer.sync = fails;
         assert!(writer.settle(), "it is tried again");
-        // The second sync of the same file would succeed, and prove nothing.
+        // The second sync of the same file would succeed, although the data is lost.
         let second: fn(&File) -> io::Result<()> = |file| match file.metadata()?.len() {
             0 => Err(io::Error::other("nothing was written")),
             _ => file.sync_all(),
@@ -489,7 +489,7 @@ mod tests {
         add(&mut writer, 2);
         assert!(!writer.settle());
         assert_eq!(inode(), after, "which is trusted");
-        // What the system has dropped is not taken for stored.
+        // Data that the kernel has dropped does not count as stored.
         writer.sync = fails;
         add(&mut writer, 3);
         assert!(writer.settle());

@@ -35,7 +35,7 @@ impl Objects {
         Objects { routers: world.routers.read(), bindings: world.bindings.read(), zones: world.zones.read() }
     }
 
-    /// The next event. Nothing is lost if it is dropped before it comes.
+    /// Waits for the next event. Dropping the future loses nothing.
     pub async fn next(&mut self) -> Event {
         tokio::select! {
             change = self.routers.1.next() => Event::Router(change),
@@ -44,7 +44,7 @@ impl Objects {
         }
     }
 
-    /// Whether all are listed.
+    /// Returns whether all kinds are listed.
     pub fn are_synced(&self) -> bool {
         self.routers.0.is_synced() && self.bindings.0.is_synced() && self.zones.0.is_synced()
     }
@@ -93,8 +93,8 @@ pub fn put_all<I: Reduced>(platform: &mut Platform, change: &Change<I>, changes:
     });
 }
 
-/// Calls `on` for each object of a change, with its value or, if it was deleted, `None`; but not for those that a list lacks, since
-/// these are judged together.
+/// Calls `on` for each object of a change, with its value or, if it was deleted, `None`; but not for those that a list lacks,
+/// because these are assessed together.
 pub fn each<V>(change: &Change<V>, mut on: impl FnMut(&ObjectKey, Option<&Arc<V>>)) {
     match change {
         Change::Applied(applied) => on(&applied.key, Some(&applied.now)),

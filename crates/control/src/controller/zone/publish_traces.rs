@@ -12,7 +12,7 @@ use signpost_dns::zone::lookup::{Lookup, lookup};
 use signpost_dns::zone::qname::Qname;
 use signpost_runtime::telemetry::trace::Trace;
 
-/// Names that may be on their way at a time. Beyond, none is added: their spans are missing.
+/// The most names that are tracked at a time. Beyond it, none is added: their spans are missing.
 const WALKS_MAX: usize = 4_096;
 /// The longest time for which a name is tracked: a name that another Route holds never arrives.
 const LONGEST: Duration = Duration::from_secs(120);
@@ -31,7 +31,7 @@ struct Walk {
 }
 
 impl PublishTraces {
-    /// A RouteBinding came that gives its Route another name than before.
+    /// Records the arrival of a RouteBinding that gives its Route a new name.
     pub fn arrived(&mut self, trace: Option<Trace>, binding: &BindingInput) {
         let Some(trace) = trace.filter(|_| self.0.len() < WALKS_MAX) else { return };
         let (binding, label) = (binding.key.clone(), binding.label.clone());
@@ -44,12 +44,12 @@ impl PublishTraces {
         self.0.iter_mut().filter(|walk| walk.made.is_none()).for_each(|walk| walk.made = Some(now));
     }
 
-    /// Whether nothing is on its way.
+    /// Returns whether no name is being published.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// This version of the zone of the aliases is answered from.
+    /// Ends the spans of names in this version of the alias zone, which is now served.
     pub fn published(&mut self, aliases: &Zone, apex: &Name) {
         let now = Instant::now();
         self.0.retain(|walk| {

@@ -28,18 +28,18 @@ pub struct Publisher {
     alias_apex: Name,
     publishing: Publishing,
     state: Option<LastKnownGood>,
-    /// The entries that must be on disk before a new state replaces one that was refused; set when all zones are made.
+    /// The number of entries that must be on disk before a new state replaces a rejected one; set when all zones are built.
     renewed: Option<u64>,
     /// Entries for the last-good state.
     pub(super) journal: Vec<JournalEntry>,
     /// The traced Routes whose names are not served yet.
     pub(super) traces: PublishTraces,
-    /// Zones that wait until all are made; `None` from then on.
+    /// Zones that wait until all are built; `None` after that.
     first: Option<Vec<db::ZoneUpdate>>,
 }
 
 impl Publisher {
-    /// A publisher without a last-good state, which has published nothing yet.
+    /// Returns a publisher without a last-known-good state, which has published nothing yet.
     pub fn new(
         db: Arc<ZoneDb>,
         apexes: Arc<ApexOwners>,
@@ -105,7 +105,7 @@ impl Publisher {
         }
     }
 
-    /// Publishes the zones that are due; the first time all of them in one step.
+    /// Publishes the due zones; the first time, all of them in one step.
     pub fn publish_due(&mut self, zones: &mut Zones, unix_now: u64) {
         let begun = Instant::now();
         let output = zones.publish_due(begun, unix_now);
@@ -146,7 +146,7 @@ impl Publisher {
         }
     }
 
-    /// Serves the zones of the first step, when all of them are made.
+    /// Serves the zones of the first step, when all of them are built.
     pub fn set_ready(&mut self) {
         if let Some(first) = self.first.take() {
             self.apexes.publish_platform(first, &self.db);
@@ -155,7 +155,7 @@ impl Publisher {
         self.status.set_ready();
     }
 
-    /// Reports that a new last-good state replaces one that was refused, when all zones are made and on disk.
+    /// Reports that a new last-known-good state replaces a rejected one, when all zones are built and on disk.
     pub fn replace_refused(&mut self) {
         let Some(state) = self.state.as_ref().filter(|_| self.status.is_last_good_refused() && self.status.is_ready())
         else {

@@ -1,7 +1,7 @@
-//! The entries of the last-good state: reduced objects and published serials as keys and values.
+//! The entries of the last-known-good state: reduced objects and published serials as keys and values.
 //!
-//! A key is one letter for the kind and the object's name; a value is its fields, numbers little-endian, texts and lists
-//! after their length. The entry of a shard's zone that is served holds the zone too, compiled.
+//! A key is one letter for the kind and the object's name; a value contains its fields: numbers little-endian, texts and lists
+//! after their length. The entry of a served shard zone also contains the compiled zone.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -24,16 +24,16 @@ const HELD: u8 = b'h';
 
 /// The size above which a zone is not stored compiled, and is rebuilt at the start: it would be rewritten whole with each change.
 const STORED_OCTETS_MAX: usize = 64 << 10;
-/// A zone of more owners is larger than that; to measure it would take longer the larger it is.
+/// A zone with more owners is larger than that; measuring it would take time in proportion to its size.
 const STORED_OWNERS_MAX: usize = 1024;
 
-/// The entries that are not gone: hundreds of thousands of them are gathered while no name is answered.
+/// The live entries: hundreds of thousands are collected while no name is answered.
 pub type LiveEntries<'a> = HashMap<&'a [u8], &'a [u8], foldhash::fast::RandomState>;
 
 /// The contents of a state.
 #[derive(Default)]
 pub struct Loaded {
-    /// The platform's domain, without a dot at the end.
+    /// The platform's domain, without a trailing dot.
     pub domain: String,
     /// The Routers.
     pub routers: Vec<RouterInput>,
@@ -43,19 +43,19 @@ pub struct Loaded {
     pub published: NameMap<Published>,
     /// The served zones, each in the format of [`stored`].
     pub zones: Vec<(Name, Box<[u8]>)>,
-    /// Objects whose loss is held, with what their hold is named by.
+    /// The objects whose loss is held, with the name of their hold.
     pub held: Vec<(DeletionHoldKind, Box<str>, Option<Digest>)>,
 }
 
-/// One change of the state: a key and its value, or `None` if it is gone.
+/// One change of the state: a key and its value, or `None` if it is removed.
 pub type JournalEntry = (Vec<u8>, Option<Vec<u8>>);
 
-/// The entry of the platform's domain.
+/// Returns the entry of the platform's domain.
 pub fn domain(domain: &str) -> (Vec<u8>, Vec<u8>) {
     (vec![DOMAIN], domain.as_bytes().to_vec())
 }
 
-/// The change to a Router's entry; without `router` it is gone.
+/// Returns the change to a Router's entry; without `router`, it is removed.
 pub fn router(name: &str, router: Option<&RouterInput>) -> JournalEntry {
     let value = router.map(|router| {
         let mut fields = Fields(Vec::with_capacity(128));
@@ -85,7 +85,7 @@ pub fn router(name: &str, router: Option<&RouterInput>) -> JournalEntry {
     (key(ROUTER, name.as_bytes()), value)
 }
 
-/// The change to a binding's entry; without `binding` it is gone.
+/// Returns the change to a binding's entry; without `binding`, it is removed.
 pub fn binding(name: &str, binding: Option<&BindingInput>) -> JournalEntry {
     let value = binding.map(|binding| {
         let mut fields = Fields(Vec::with_capacity(64));
@@ -133,7 +133,7 @@ fn kind_letter(kind: DeletionHoldKind) -> u8 {
     }
 }
 
-/// Reads all entries; `None` if one is not what this program writes.
+/// Reads all entries; `None` if one is not in this program's format.
 pub fn load(live: LiveEntries<'_>) -> Option<Loaded> {
     let (mut zones, mut routers, mut others) = (Vec::new(), Vec::new(), Vec::new());
     for (key, value) in live {

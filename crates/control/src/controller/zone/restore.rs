@@ -31,8 +31,8 @@ pub struct Restored {
 }
 
 impl Restored {
-    /// Takes the images out of what was loaded, and makes of it the two zones that are not part of it. Zones of another
-    /// configuration are left out: they have its name servers.
+    /// Takes the images out of the loaded state, and builds the two zones that are not part of it. Zones of another configuration
+    /// are omitted, because they contain its name servers.
     pub fn take(loaded: &mut Loaded, settings: &Settings) -> Restored {
         let config = settings.digest();
         let published = |apex: &Name| loaded.published.get(apex).filter(|published| published.config == config);
@@ -58,12 +58,12 @@ impl Restored {
         Restored { shards, parent, alias, missing }
     }
 
-    /// Whether there is nothing.
+    /// Returns whether there are no zones.
     pub fn is_empty(&self) -> bool {
         self.shards.is_empty() && self.parent.is_none() && self.alias.is_none()
     }
 
-    /// Whether all zones are there.
+    /// Returns whether all zones exist.
     pub fn is_whole(&self) -> bool {
         self.parent.is_some() && self.alias.is_some() && self.missing.is_empty()
     }
@@ -77,7 +77,7 @@ impl Restored {
             None => not_there(apex),
         });
         let missing = self.missing.iter().map(not_there);
-        // Of two zones at one apex the last counts: a Router may want that of the platform, in vain.
+        // Of two zones at one apex, the last counts: a Router may request that of the platform, in vain.
         self.shards.values().cloned().chain(missing).chain(large).map(db::ZoneUpdate::Publish).collect()
     }
 }

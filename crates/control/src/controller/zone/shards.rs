@@ -17,13 +17,13 @@ use signpost_dns::wire::RecordType;
 use signpost_dns::zone::check::{self, Severity};
 use signpost_dns::zone::{OwnerChange, Serial, Zone};
 
-/// A shard's zone, with the states that it has yet to come to.
+/// A shard's zone, with its pending states.
 pub struct Shard {
     /// The Router at the start of the timeline.
     router: Arc<RouterInput>,
     /// The former names at the start of the timeline.
     former_names: FormerNames,
-    /// The digest of what the Router at the end of the timeline contributes.
+    /// The digest of the contribution of the Router at the end of the timeline.
     own: Digest,
     /// The states of the zone.
     pub timeline: VersionHistory<Step>,
@@ -39,7 +39,7 @@ pub enum Step {
     FormerName {
         /// The label.
         label: Box<str>,
-        /// The zone below which its name leads on; `None`: the former name is gone.
+        /// The zone to which its name points; `None`: the former name was removed.
         zone: Option<Box<str>>,
     },
 }
@@ -67,7 +67,7 @@ pub struct Found {
 }
 
 impl Shard {
-    /// A zone in the state that its timeline starts with.
+    /// Returns a zone in the state with which its timeline starts.
     pub fn new(router: Arc<RouterInput>, former_names: FormerNames, timeline: VersionHistory<Step>) -> Self {
         Shard { own: timeline.digest().minus(former_names.digest()), router, former_names, timeline, made: None }
     }
@@ -78,7 +78,7 @@ impl Shard {
         self.timeline.push(Step::Router(router), self.own.plus(former_names), now);
     }
 
-    /// A former name leads elsewhere. `formerNames` is the digest of all former names.
+    /// Adds a step for a former name with a new target. `formerNames` is the digest of all former names.
     pub fn push_former_name(&mut self, label: Box<str>, zone: Option<Box<str>>, former_names: Digest, now: Instant) {
         self.timeline.push(Step::FormerName { label, zone }, self.own.plus(former_names), now);
     }
@@ -105,7 +105,7 @@ impl Shard {
         Some(Built { zone: Arc::new(zone), found: None })
     }
 
-    /// The first `steps` steps are part of what is published.
+    /// Applies the first `steps` steps, which are part of the published version.
     pub fn pass(&mut self, steps: usize, published: Published) {
         for step in self.timeline.publish(steps, published) {
             match step {
@@ -134,7 +134,7 @@ impl Shard {
     }
 }
 
-/// Makes the zone of a Router whose records are compiled.
+/// Builds the zone of a Router whose records are compiled.
 pub fn build_shard(
     router: &RouterInput,
     former_names: &FormerNames,
@@ -147,7 +147,7 @@ pub fn build_shard(
     let servers = settings.name_servers().iter();
     own_labels.extend(servers.filter_map(|server| former_names::top_label(&server.name, &router.apex)));
     let mut contents = shard::zone(made.records, settings, serial.0);
-    // Without further records a zone is good by construction.
+    // Without further records, a zone is always valid.
     if !router.records.is_empty()
         && let Some(fault) =
             check::check(&contents).into_iter().find(|finding| finding.code.severity() == Severity::Error)

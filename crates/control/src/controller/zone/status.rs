@@ -43,12 +43,12 @@ impl fmt::Debug for Status {
 }
 
 impl Status {
-    /// Whether the platform's zones are served, be it from the last-good state.
+    /// Returns whether the platform's zones are served, including those from the last-known-good state.
     pub fn is_ready(&self) -> bool {
         self.ready.load(Ordering::Acquire)
     }
 
-    /// Whether everything was listed from the API since the start.
+    /// Returns whether all objects were listed from the API since the start.
     pub fn is_synced(&self) -> bool {
         self.synced.load(Ordering::Acquire)
     }
@@ -63,13 +63,13 @@ impl Status {
         self.stale.swap(stale, Ordering::AcqRel) != stale
     }
 
-    /// Whether there is a last-good state on disk that cannot be written.
+    /// Returns whether a last-known-good state on disk currently cannot be written.
     pub fn is_last_good_failing(&self) -> bool {
         self.last_good_failing.get().is_some_and(|failing| failing.load(Ordering::Relaxed))
     }
 
-    /// Whether the last-good state found at the start was damaged, or not one of this platform, and moved aside, and
-    /// there is no new one on the disk yet.
+    /// Returns whether the last-known-good state at the start was damaged, or of another platform, and moved aside, and there is
+    /// no new one on disk yet.
     pub fn is_last_good_refused(&self) -> bool {
         self.last_good_refused.load(Ordering::Relaxed)
     }
@@ -94,12 +94,12 @@ impl Status {
         self.snapshot().zones
     }
 
-    /// The losses that are held.
+    /// Returns the held losses.
     pub fn held(&self) -> Vec<Held> {
         self.held.borrow().clone()
     }
 
-    /// The same, with a signal when they change.
+    /// Returns the held losses, with a signal when they change.
     pub fn watch_held(&self) -> watch::Receiver<Vec<Held>> {
         self.held.subscribe()
     }
@@ -130,7 +130,7 @@ impl Status {
     }
 
     pub(super) fn set_last_good(&self, failing: Arc<AtomicBool>) {
-        // As for the informers: one loop over one status.
+        // As for the informers: each status has one loop.
         let _ = self.last_good_failing.set(failing);
     }
 

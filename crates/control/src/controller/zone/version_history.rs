@@ -12,7 +12,7 @@
 //!
 //! So an equal serial means equal contents on every name server, for any lag. If the ledger has no entry for any
 //! state for [`SERIAL_WAIT_MAX`], the newest one is published under a *provisional* serial of this server: correct answers matter
-//! more than equal serials. The ledger's serial replaces it as soon as it is newer. A serial never decreases (RFC 1982 §3.2),
+//! more than equal serials. The ledger's serial replaces it once that is newer. A serial never decreases (RFC 1982 §3.2),
 //! even across restarts, because the last one is part of the last-known-good state.
 
 use std::collections::VecDeque;
@@ -25,7 +25,7 @@ use signpost_dns::zone::Serial;
 /// The time for which a state waits for its serial. A write to the API takes some milliseconds; a second is an acceptable delay
 /// without a leading controller.
 pub const SERIAL_WAIT_MAX: Duration = Duration::from_secs(1);
-/// Most steps that wait. Beyond, all are published at once: some seconds of the fastest bulk load.
+/// The most waiting steps. Beyond it, all are published at once: some seconds of the fastest bulk load.
 pub const STEPS_MAX: usize = 65_536;
 /// The lag of a zone's first provisional serial behind the clock, in seconds: large enough that the ledger's serial, which is the
 /// clock's, is newer for any difference between the clocks, and replaces it.
@@ -43,22 +43,22 @@ pub struct Published {
     pub digest: Digest,
     /// Under which configuration it was made.
     pub config: Digest,
-    /// Whether the serial is our own, not the ledger's.
+    /// Whether the serial is provisional, not the ledger's.
     pub provisional: bool,
 }
 
-/// The states of one zone, with what leads from one to the next as `S`.
+/// The states of one zone, with a step from each to the next of type `S`.
 #[derive(Debug, Clone)]
 pub struct VersionHistory<S> {
     published: Option<Published>,
-    /// Whether that is answered from in this process; not so after a restart, or while a zone file has the apex.
+    /// Whether this process serves the version; false after a restart, or while a zone file has the apex.
     served: bool,
     /// The state before the first step: the published one, or the state when the zone was first known.
     start: Digest,
     start_at: Instant,
     steps: VecDeque<Step<S>>,
     ledger: Versions,
-    /// A serial that others may know the zone by from before; a provisional one is newer.
+    /// A serial under which others may know the zone; a provisional one is newer.
     before: Option<Serial>,
 }
 
@@ -86,7 +86,7 @@ pub enum Decision {
 }
 
 impl<S> VersionHistory<S> {
-    /// A zone of the state `start`; `last` is what was published of it before a restart.
+    /// Returns the history of a zone in the state `start`; `last` is the version published before a restart.
     pub fn new(start: Digest, last: Option<Published>, now: Instant) -> Self {
         VersionHistory {
             published: last,
@@ -99,12 +99,12 @@ impl<S> VersionHistory<S> {
         }
     }
 
-    /// Before it was made of objects the zone was served under `serial`.
+    /// Sets the serial under which the zone was served before it was built from objects.
     pub fn set_before(&mut self, serial: Option<Serial>) {
         self.before = serial;
     }
 
-    /// The objects have come to another state.
+    /// Adds the step to a new state of the objects.
     pub fn push(&mut self, what: S, digest: Digest, at: Instant) {
         self.steps.push_back(Step { what, digest, at });
     }
@@ -129,7 +129,7 @@ impl<S> VersionHistory<S> {
         self.served = false;
     }
 
-    /// The state that the objects are in now.
+    /// Returns the current state of the objects.
     pub fn digest(&self) -> Digest {
         self.steps.back().map_or(self.start, |step| step.digest)
     }
@@ -146,7 +146,7 @@ impl<S> VersionHistory<S> {
             if now < deadline && self.steps.len() < STEPS_MAX {
                 return Decision::WaitUntil(deadline);
             }
-            // The ledger knows the zone, but not this state: ours comes after what others may have published.
+            // The ledger has the zone, but not this state: the serial is after those that other servers may have published.
             let newest = self.ledger.first().map(|(serial, _)| Serial(serial.0.wrapping_add(1)));
             let lagging = unix_now.saturating_sub(FIRST_PROVISIONAL_LAG);
             let first = self.before.map_or(Serial(lagging as u32), |before| Serial::next(before, lagging));
@@ -161,7 +161,7 @@ impl<S> VersionHistory<S> {
                 (false, _) => own(next),
             };
         }
-        // The ledger means this state, but by a serial that we are past. It will not name another for it.
+        // The ledger contains this state, but under a serial that this server has passed. It will not assign another one.
         if self.ledger.first().is_some_and(|(_, digest)| *digest == self.digest()) {
             return own(next);
         }
@@ -187,7 +187,7 @@ impl<S> VersionHistory<S> {
         Decision::Publish { steps: self.steps.len(), published }
     }
 
-    /// The newest version of the ledger that is newer than what is published and is one of our states, with the number of
+    /// Returns the ledger's newest version that is newer than the published one and is one of the states here, with the number of
     /// steps that lead to it.
     fn named_by_ledger(&self) -> Option<(usize, Serial)> {
         for &(serial, digest) in &*self.ledger {
@@ -205,7 +205,7 @@ impl<S> VersionHistory<S> {
         None
     }
 
-    /// The zone was published as decided. Returns the steps that were part of it, oldest first.
+    /// Records that the zone was published as decided. Returns the steps that were part of it, oldest first.
     pub fn publish(&mut self, steps: usize, published: Published) -> impl Iterator<Item = S> {
         self.start = published.digest;
         self.published = Some(published);
@@ -213,7 +213,7 @@ impl<S> VersionHistory<S> {
         self.steps.drain(..steps).map(|step| step.what)
     }
 
-    /// The first `count` steps that wait, oldest first.
+    /// Returns the first `count` waiting steps, oldest first.
     pub fn steps(&self, count: usize) -> impl DoubleEndedIterator<Item = &S> {
         self.steps.range(..count).map(|step| &step.what)
     }

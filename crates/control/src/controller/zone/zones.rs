@@ -38,9 +38,9 @@ pub struct Zones {
     ledger: NameMap<Versions>,
     /// The published versions of zones from before a restart or a removal, so that they return with a newer serial.
     remembered: NameMap<Published>,
-    /// No shard's zone is published where a file serves.
+    /// The apexes of zone files: no shard's zone is published there.
     files: FileZones,
-    /// Apexes whose shard is gone while the map of zones may still have its zone.
+    /// Apexes of deleted shards whose zone may still be in the map of zones.
     gone: NameSet,
     /// The zones to check.
     dirty: NameSet,
@@ -90,7 +90,7 @@ enum LargeKind {
 }
 
 impl Zones {
-    /// The zones of these objects, of which nothing was published yet.
+    /// Returns the zones of these objects, without any published version.
     pub fn new(platform: Platform, settings: Arc<Settings>, now: Instant) -> Self {
         Self::of(platform, settings, NameMap::default(), Restored::default(), now).0
     }
@@ -108,7 +108,7 @@ impl Zones {
     ) -> (Self, Output) {
         let (mut zones, built) = Self::of(platform, settings, published, restored, now);
         zones.set_files(files);
-        // The zones never served yet stay dirty, and wait for the ledger as any new one.
+        // Zones that were never served stay dirty, and wait for the ledger like new ones.
         let apexes: Vec<Name> = zones.dirty.iter().cloned().collect();
         let output = zones.publish(apexes, PublishTrigger::Resume(built), unix_now);
         (zones, output)
@@ -153,7 +153,7 @@ impl Zones {
             let made = shard::compile(router, former_names, &mut diagnostics);
             let digest = made.digest;
             let last = remembered.get(&router.apex).filter(|last| last.config == *config && last.digest == digest);
-            // What is wrong with further records is found by making the zone.
+            // Problems of further records are found by building the zone.
             if last.is_some() && router.records.is_empty() && served.contains_key(&router.apex) {
                 return (digest, RestoredZone::Served);
             }
@@ -174,25 +174,25 @@ impl Zones {
             }
             restored.shards.remove(apex);
         }
-        // Zones of Routers that went before the restart, and whose end was not published any more.
+        // Zones of Routers that were deleted before the restart, and whose removal was not published.
         zones.dirty.extend(restored.shards.keys().cloned());
         zones.gone.extend(restored.shards.into_keys());
         (zones, to_serve)
     }
 
-    /// The objects.
+    /// Returns the objects.
     pub fn platform(&self) -> &Platform {
         &self.platform
     }
 
-    /// Puts an object in the place of what its name had; `None`: it is gone.
+    /// Puts an object in place of the known one of its name; `None`: deleted.
     pub fn put<I: Input>(&mut self, name: &str, object: Option<Arc<I>>, now: Instant) {
         let mut changes = Vec::new();
         self.platform.put(name, object, &mut changes);
         self.take(changes, now);
     }
 
-    /// The ledger of a zone was written. Empty: it is gone.
+    /// Records the ledger's entries for a zone. Empty: deleted.
     pub fn set_ledger(&mut self, apex: &Name, versions: Versions) {
         if let Some(large) = [&mut self.parent, &mut self.alias].into_iter().find(|large| large.image.apex() == apex) {
             large.timeline.set_ledger(versions.clone());
@@ -207,7 +207,7 @@ impl Zones {
         }
     }
 
-    /// The configuration was changed. The domain is the same: another one takes a restart.
+    /// Applies a changed configuration. The domain is the same: a change of it requires a restart.
     pub fn set_settings(&mut self, settings: Arc<Settings>, now: Instant) {
         let config = settings.digest();
         if config == self.config || settings.domain() != self.settings.domain() {
@@ -225,7 +225,8 @@ impl Zones {
         self.dirty.extend(self.shards.keys().cloned());
     }
 
-    /// Zone files serve these apexes. A shard of such an apex is not published; one whose file is gone is, at once.
+    /// Sets the apexes that zone files serve. Their shards are not published; a shard whose file was removed is published
+    /// immediately.
     pub fn set_files(&mut self, files: BTreeMap<Name, Arc<Path>>) {
         for apex in self.files.replace(files) {
             // The map of zones no longer has any published version of the shard.
@@ -330,14 +331,14 @@ impl Zones {
         }
     }
 
-    /// Forgets the serial of a zone that is gone, once the clock is past it: what comes after takes the clock's.
+    /// Forgets the serial of a removed zone once the clock has passed it: later zones use the clock's.
     fn forget(&mut self, apex: &Name, unix_now: u64, output: &mut Output) {
         let is_past = |last: &Published| Serial(unix_now as u32).is_after(last.serial);
         if self.remembered.get(apex).is_some_and(is_past) {
             self.remembered.remove(apex);
             output.serials.push((apex.clone(), None, None));
         } else if let Some(last) = self.remembered.get(apex) {
-            // Its serial is kept, its zone is not served any more.
+            // Its serial is kept, but its zone is no longer served.
             output.serials.push((apex.clone(), Some(*last), None));
         }
         if self.remembered.len() > REMEMBERED_MAX {
@@ -357,7 +358,7 @@ impl Zones {
                     self.dirty.insert(self.settings.domain().clone());
                 }
                 Change::Alias { label, binding, digest } => {
-                    // A Route may be on another shard, and its alias lead where it led.
+                    // A Route can be on another shard while its alias still has the former target.
                     if digest != self.alias.timeline.digest() {
                         let target = binding.as_ref().map(|binding| binding.target());
                         let step = alias::change(&label, target, &self.settings);
@@ -454,7 +455,7 @@ impl Large {
     }
 
     fn publish(&mut self, steps: usize, published: Published, settings: &Settings, output: &mut Output) {
-        // Of several changes of one owner the last one holds.
+        // Of several changes of one owner, the last one counts.
         let mut changes: NameMap<OwnerChange> = NameMap::default();
         let top = self.kind.apex_change(settings, published.serial.0);
         for change in self.timeline.publish(steps, published).flatten().chain([top]) {
@@ -468,7 +469,7 @@ impl Large {
 }
 
 impl Counters {
-    /// Counts a decision, and notes when to look again. The answer is what to publish.
+    /// Counts a decision, and schedules the next check. Returns what to publish.
     fn note(
         &mut self,
         decision: Decision,
@@ -492,7 +493,7 @@ impl Counters {
 
 /// The reason for checking zones.
 enum PublishTrigger {
-    /// This process has just started; these zones of shards are made already.
+    /// The process has just started; these zones of shards are built already.
     Resume(NameMap<Built>),
     /// Something may be due.
     Due(Instant),

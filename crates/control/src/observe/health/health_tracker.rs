@@ -1,23 +1,23 @@
-//! From the outcomes of probes to a verdict on an address. Pure.
+//! The health verdict on an address, from the outcomes of probes. Pure.
 //!
 //! ```text
 //!            first outcome: good            `fall` bad ones in a row
 //!   unknown ───────────────────────► up ◄──────────────────────────► down
 //!       └────────────────────────────────── first outcome: bad ──────► ▲
-//!                                            `rise` good ones in a row ─┘  (more after each fall of late)
+//!                                            `rise` good ones in a row ─┘  (more after each recent fall)
 //! ```
 //!
-//! The first outcome decides at once, so that a new address has its verdict before it is first answered with. After that one
-//! outcome decides nothing unless `rise` or `fall` is 1. An address that falls again and again must be well for longer each
-//! time before it is believed: resolvers keep each answer for its TTL, so that every change sends clients to and fro. How
-//! fast it falls is never damped.
+//! The first outcome decides immediately, so that a new address has its verdict before the first answer with it. After that, a
+//! single outcome decides only if `rise` or `fall` is 1. An address that falls repeatedly must be healthy for longer each time
+//! before it is up again: resolvers cache each answer for its TTL, so every change moves clients back and forth. Falls are never
+//! delayed.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// Falls within this time make coming back harder.
 const FLAPPING: Duration = Duration::from_secs(600);
-/// Most falls that count: each doubles the good outcomes needed, but for the first.
+/// The most falls that count: each after the first doubles the good outcomes needed.
 const FALLS_MAX: usize = 4;
 
 /// The judgement of one address.
@@ -26,18 +26,18 @@ pub struct HealthTracker {
     rise: u32,
     fall: u32,
     verdict: Option<bool>,
-    /// Outcomes in a row that speak against the verdict.
+    /// The outcomes in a row that contradict the verdict.
     against: u32,
     falls: VecDeque<Instant>,
 }
 
 impl HealthTracker {
-    /// Of an address of which `verdict` was known before.
+    /// Returns the state of an address with a previously known `verdict`.
     pub fn new(rise: u32, fall: u32, verdict: Option<bool>) -> Self {
         HealthTracker { rise: rise.max(1), fall: fall.max(1), verdict, against: 0, falls: VecDeque::new() }
     }
 
-    /// The verdict of now; `None` before the first outcome.
+    /// Returns the current verdict; `None` before the first outcome.
     pub fn verdict(&self) -> Option<bool> {
         self.verdict
     }
@@ -47,7 +47,7 @@ impl HealthTracker {
         (self.rise, self.fall) = (rise.max(1), fall.max(1));
     }
 
-    /// Takes in an outcome; whether that changed the verdict.
+    /// Records an outcome; returns whether that changed the verdict.
     pub fn take(&mut self, good: bool, now: Instant) -> bool {
         while self.falls.front().is_some_and(|at| now.duration_since(*at) > FLAPPING) {
             self.falls.pop_front();
@@ -76,7 +76,7 @@ impl HealthTracker {
         true
     }
 
-    /// How many good outcomes in a row an address that is down needs at the moment.
+    /// Returns the number of good outcomes in a row that an address that is down currently needs.
     fn rise_needed(&self) -> u32 {
         self.rise << self.falls.len().saturating_sub(1)
     }
@@ -86,8 +86,8 @@ impl HealthTracker {
 mod tests {
     use super::*;
 
-    /// The verdicts after each outcome, a second apart: `+` and `-` are outcomes, `u`, `d` and `.` verdicts; `_` lets eleven
-    /// minutes pass.
+    /// Returns the verdicts after each outcome, a second apart: `+` and `-` are outcomes, `u`, `d`, and `.` verdicts; `_` is a
+    /// wait of eleven minutes.
     fn play(tracker: &mut HealthTracker, outcomes: &str) -> String {
         let mut now = Instant::now();
         let verdict = |tracker: &HealthTracker| match tracker.verdict() {
@@ -116,10 +116,10 @@ mod tests {
             (2, 3, Some(true), "---", "uud"),
             (2, 3, Some(false), "+-++", "dddu"),
             (1, 1, None, "+-+", "udu"),
-            // The second fall within ten minutes doubles the way back, the third again.
+            // The second fall within ten minutes doubles the outcomes needed, the third doubles them again.
             (1, 1, None, "+-+-++-++++", "ududduddddu"),
             (2, 1, None, "+-++-++++", "udduddddu"),
-            // After a quiet time a fall is the first again.
+            // After a quiet time, a fall counts as the first again.
             (1, 1, None, "+-+_-+", "uduudu"),
         ] {
             let mut tracker = HealthTracker::new(rise, fall, before);

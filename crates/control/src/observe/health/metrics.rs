@@ -1,4 +1,4 @@
-//! What the prober shows on `/metrics`.
+//! The prober's metrics on `/metrics`.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-/// Most addresses that have a series of their own; those of further Routers are not shown.
+/// The most addresses with a series of their own; those of further Routers are not shown.
 const ADDRESSES_MAX: usize = 2000;
 
 /// The numbers; clones share them.
@@ -31,12 +31,12 @@ impl Metrics {
         registry.register("panic", help, self.panic.clone());
     }
 
-    /// A probe has ended.
+    /// Counts a completed probe.
     pub(super) fn count_probe(&self, good: bool) {
         self.probes.get_or_create(&[("outcome", if good { "good" } else { "bad" })]).inc();
     }
 
-    /// A verdict.
+    /// Sets an address's verdict.
     pub(super) fn set_up(&self, router: &str, ip: IpAddr, up: bool) {
         let mut shown = self.shown.lock();
         let count: usize = shown.values().map(HashSet::len).sum();
@@ -47,15 +47,15 @@ impl Metrics {
         }
     }
 
-    /// Whether a Router's addresses are all answered since too few are healthy.
+    /// Sets whether all of a Router's addresses are in answers because too few are healthy.
     pub(super) fn set_panic(&self, router: &str, panic: bool) {
-        // A Router whose addresses are not shown is not either.
+        // A Router is shown only if its addresses are.
         if self.shown.lock().contains_key(router) {
             self.panic.get_or_create(&[("router", router.to_owned())]).set(i64::from(panic));
         }
     }
 
-    /// A Router has these addresses and no others.
+    /// Removes the metrics of a Router's other addresses.
     pub(super) fn retain(&self, router: &str, addresses: &[IpAddr]) {
         let mut shown = self.shown.lock();
         let Some(of_router) = shown.get_mut(router) else { return };
@@ -64,14 +64,14 @@ impl Metrics {
         }
     }
 
-    /// A Router is not probed any more.
+    /// Removes a Router that is no longer probed.
     pub(super) fn forget(&self, router: &str) {
         self.retain(router, &[]);
         self.shown.lock().remove(router);
         self.panic.remove(&[("router", router.to_owned())]);
     }
 
-    /// Nothing is probed any more: another process leads.
+    /// Removes all metrics: another process leads.
     pub(super) fn forget_all(&self) {
         self.shown.lock().clear();
         self.up.clear();

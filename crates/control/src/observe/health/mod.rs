@@ -1,18 +1,18 @@
-//! The health of addresses: the leading controller probes them, and the reconciler writes what it found into each Router's status.
+//! The health of addresses: the leading controller probes them, and the reconciler writes the results into each Router's status.
 //!
 //! ```text
-//!  Routers ──watch──► Plan: what is to be probed, and when ──► Probe ──► Judge ──► status.addresses[] ──► name servers
-//!  (spec.healthCheck)          (jittered, bounded)                         (when a verdict changes)        (compiler)
+//!  Routers ──watch──► ProbeSchedule: probes and their times ──► Probe ──► HealthTracker ──► status.addresses[] ──► name servers
+//!  (spec.healthCheck)           (jittered, bounded)                       (when a verdict changes)                 (compiler)
 //! ```
 //!
-//! One prober, not one in each name server: all name servers must hold the same zone under the same serial, and they do
-//! since the verdicts are part of an object that all of them watch. It also means that an address is probed once, from where
-//! the controller runs; where that cannot reach the addresses, no health check should be set. If the prober dies or the API
-//! is away, the last verdicts stay: with nobody to judge, a verdict that was true a moment ago is the best guess, and the
-//! panic threshold holds as ever. A new leader takes the verdicts over and goes on from them.
+//! There is one prober, not one in each name server. All name servers must have the same zone under the same serial, which they
+//! do because the verdicts are part of an object that all of them watch. Each address is therefore probed once, from the
+//! controller's network; do not set a health check if the controller cannot reach the addresses. If the prober dies or the API is
+//! unreachable, the last verdicts stay, as the best guess, and the panic threshold still applies. A new leader continues from
+//! these verdicts.
 //!
-//! A verdict is told when it changes, and one write tells all that has changed of a Router. So the API has nothing to do
-//! while nothing happens, however often probes run.
+//! A verdict is reported when it changes, and one write contains all changes of a Router. So the API has no work while nothing
+//! changes, at any probe frequency.
 
 pub mod probe_schedule;
 
@@ -36,16 +36,16 @@ use crate::world::World;
 /// A probe ends by itself long before this.
 const PROBE_LONGEST: Duration = Duration::from_secs(24 * 3600);
 
-/// How to probe.
+/// The settings of the prober.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Probes under way at a time; Routers share these places.
+    /// The probes in flight; Routers share these permits.
     pub probes_max: usize,
     /// The panic threshold of Routers that set none, in percent.
     pub panic_percent: u32,
 }
 
-/// Probes until `stop`, which the end of this process's leadership is, too.
+/// Probes until `stop`, which also ends with this process's leadership.
 pub async fn run(world: World, settings: Settings, metrics: Metrics, stop: CancellationToken) {
     let (routers, mut changes) = world.routers.read();
     let observations = world.observations;
@@ -62,7 +62,7 @@ pub async fn run(world: World, settings: Settings, metrics: Metrics, stop: Cance
                 })
             });
         }
-        // Before all Routers are known nothing is said of any: verdicts of the leader before might be overlooked.
+        // Before all Routers are known, nothing is reported: verdicts of the previous leader could be overlooked.
         let may_report = routers.is_synced();
         while may_report && let Some((name, findings)) = schedule.next_findings(now) {
             observations.set_router(&name, |router| router.health = Some(findings));

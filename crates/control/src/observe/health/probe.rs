@@ -1,7 +1,7 @@
-//! One probe of one address: a connection over TCP, or a request over HTTP or HTTPS.
+//! One probe of one address: a TCP connection, or an HTTP or HTTPS request.
 //!
-//! A probe goes to the address itself, whatever its host's name resolves to. It follows no redirects, uses no proxy of the
-//! environment, keeps no connection for the next one, and reads no body: what it proves is that a new client is served now.
+//! A probe goes to the address itself, regardless of its host's DNS records. It follows no redirects, uses no proxy of the
+//! environment, does not reuse connections, and reads no body: it verifies that a new client is served now.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::OnceLock;
@@ -18,10 +18,10 @@ use signpost_api::statuses::Statuses;
 use signpost_api::v1alpha1::router::{CheckKind, HealthCheck};
 use signpost_runtime::trust;
 
-/// Whose certificate is expected.
+/// The expected name in the certificate.
 const TLS_NAME: &str = "healthCheck.host, or than the address where that is absent";
 
-/// What is asked of each address of a Router.
+/// The probe for each address of a Router.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Check {
     kind: CheckKind,
@@ -34,7 +34,8 @@ pub struct Check {
 }
 
 impl Check {
-    /// Of a Router's spec. What the API server would refuse, in a cluster without its rules, becomes the nearest that works.
+    /// Returns the probe for a Router's spec. Values that the API server would reject are replaced by the nearest valid ones, for
+    /// clusters without its rules.
     pub fn new(spec: &HealthCheck) -> Self {
         let path = if spec.path.starts_with('/') { spec.path.clone() } else { format!("/{}", spec.path) };
         let any_good = || Statuses::parse("200-399").expect("a constant that reads");
@@ -50,10 +51,10 @@ impl Check {
     }
 }
 
-/// Why a probe has failed, for people.
+/// The reason why a probe failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProbeError {
-    /// It cannot be made, which is a fault of this machine.
+    /// The probe cannot be sent, which is a fault of this machine.
     #[error("{0}")]
     Unusable(String),
     /// There is no connection, or it broke.
@@ -62,7 +63,7 @@ pub enum ProbeError {
     /// There was no answer in time.
     #[error("no answer within {} s", .0.as_secs())]
     Timeout(Duration),
-    /// The answer has another status than those that are expected.
+    /// The response has an unexpected status.
     #[error("answered with HTTP status {0}")]
     Status(u16),
     /// The prober panicked.
@@ -70,11 +71,11 @@ pub enum ProbeError {
     Broken,
 }
 
-/// What probes share: made when first needed, since reading the system's authorities takes its time.
+/// The shared clients of probes, created on first use, because reading the system's authorities takes time.
 #[derive(Default)]
 pub struct Clients {
     plain: OnceLock<Result<reqwest::Client, ProbeError>>,
-    /// Trust in the system's authorities; a clone shares it.
+    /// The trust in the system's authorities; clones share it.
     trust: OnceLock<ClientConfig>,
 }
 
@@ -93,11 +94,11 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Gets ready to probe `address`.
+    /// Prepares a probe of `address`.
     ///
     /// # Errors
     ///
-    /// [`ProbeError::Unusable`]: no client can be made.
+    /// [`ProbeError::Unusable`]: the client cannot be created.
     pub fn new(address: IpAddr, check: Check, clients: &Clients) -> Result<Self, ProbeError> {
         let address = SocketAddr::new(address, check.port);
         let client = match check.kind {
@@ -125,7 +126,7 @@ impl Probe {
     ///
     /// # Errors
     ///
-    /// What went wrong: the address is not well.
+    /// The reason why the address is not healthy.
     pub async fn run(self) -> Result<(), ProbeError> {
         let limit = self.check.timeout;
         let outcome = timeout(limit, async {
@@ -145,7 +146,7 @@ impl Probe {
 
     async fn request(&self, client: &reqwest::Client) -> Result<(), ProbeError> {
         let Check { kind, path, statuses, host, port, .. } = &self.check;
-        // The name in the URL of HTTPS is the one that is asked for in TLS and that the certificate must be for.
+        // The host in an HTTPS URL is the name in TLS SNI and the expected name in the certificate.
         let url = match (kind, host) {
             (CheckKind::Https, Some(host)) => format!("https://{host}:{port}{path}"),
             (CheckKind::Https, None) => format!("https://{}{path}", self.address),
@@ -194,7 +195,7 @@ mod tests {
         (listener, port)
     }
 
-    /// Reads a request and answers it: with 200 where path and host are the right ones, else with another status.
+    /// Reads a request and responds with 200 if path and host are correct, otherwise with another status.
     async fn answer(mut stream: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin) {
         let mut request = Vec::new();
         while !request.ends_with(b"\r\n\r\n") {
@@ -252,7 +253,7 @@ mod tests {
     }
 
     async fn probe(check: Value) -> Result<(), ProbeError> {
-        // As the daemon does at its start; another test may have been faster.
+        // The daemon does this at its start; another test may have done it first.
         let _ = aws_lc_rs::default_provider().install_default();
         let check = Check::new(&serde_json::from_value(check).expect("a check"));
         let address = "127.0.0.1".parse().expect("an address");
@@ -263,7 +264,7 @@ mod tests {
     async fn over_tcp() {
         let (_listener, port) = listener().await;
         assert_eq!(probe(json!({"port": port, "timeoutSeconds": 60})).await, Ok(()));
-        // Nobody else gets the port, and nobody listens there.
+        // No other process gets the port, and it has no listener.
         let deaf = tokio::net::TcpSocket::new_v4().expect("a socket");
         deaf.bind("127.0.0.1:0".parse().expect("an address")).expect("loopback has a free port");
         let port = deaf.local_addr().expect("it is bound").port();

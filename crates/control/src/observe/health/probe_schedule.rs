@@ -1,4 +1,4 @@
-//! What is to be probed and what is found out, and when. What happens comes in as calls, with the time.
+//! The schedule of probes, and their results. Events arrive as calls, with the time.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -20,13 +20,13 @@ use crate::world::RouterInfo;
 use crate::world::observations::HealthFindings;
 use signpost_api::v1alpha1::router::{AddressHealth, AddressHealthState, HealthCheck, Router};
 
-/// A new address that has no verdict after so long is answered with nevertheless: the prober has too much to do.
+/// The wait after which a new address without a verdict is served, because the prober is overloaded.
 const FIRST_VERDICT: Duration = Duration::from_secs(15);
-/// The first probe of an address comes within this, so that those of a new leader do not all come at once.
+/// The time within which the first probe of an address occurs, so that those of a new leader do not all occur at once.
 const FIRST_PROBE: Duration = Duration::from_millis(500);
-/// By what part of the interval the next probe may come earlier.
+/// The fraction of the interval by which the next probe can come earlier.
 const JITTER: f64 = 0.1;
-/// How long after a verdict it is written: what falls together is told together.
+/// The delay between a verdict and its write: simultaneous changes are written together.
 const SETTLE: Duration = Duration::from_millis(50);
 
 /// Longest error that a verdict keeps, in characters.
@@ -35,7 +35,7 @@ const ERROR_LENGTH_MAX: usize = 200;
 /// A Router and one of its addresses.
 pub type Key = (String, IpAddr);
 
-/// Each Router has its share of the places for probes: one whose addresses do not answer keeps only its own waiting.
+/// Each Router has its share of the permits for probes: one with unresponsive addresses delays only its own probes.
 impl Item for Key {
     type Owner = String;
 
@@ -50,13 +50,13 @@ pub struct ProbeSchedule {
     clients: Clients,
     metrics: Metrics,
     routers: HashMap<String, Checked>,
-    /// When addresses are to be probed, and those that are being probed.
+    /// The times at which addresses are due, and the probes in flight.
     queue: WorkQueue<Key>,
-    /// When Routers are to be looked at for something to write.
+    /// The times at which to check Routers for pending writes.
     dirty: BTreeSet<(Instant, String)>,
 }
 
-/// A Router with a health check, or one whose status is to be cleared of an earlier one.
+/// A Router with a health check, or with the status of an earlier one to clear.
 #[derive(Default)]
 struct Checked {
     check: Option<HealthCheck>,
@@ -64,7 +64,7 @@ struct Checked {
     order: Vec<IpAddr>,
     subjects: BTreeMap<IpAddr, ProbedAddress>,
     threshold: Option<u32>,
-    /// What was found out last; the reconciler compares it with the status.
+    /// The last findings; the reconciler compares them with the status.
     reported: Option<HealthFindings>,
 }
 
@@ -74,9 +74,9 @@ struct ProbedAddress {
     probe: Option<Result<Probe, ProbeError>>,
     since: Timestamp,
     error: Option<String>,
-    /// Whether the verdict is by another check than the one of now, so that what is said of it may be so as well.
+    /// Whether the verdict is from a former check, so that its report can be too.
     is_by_former: bool,
-    /// Until when it waits for its first verdict.
+    /// The end of the wait for the first verdict.
     waits_until: Instant,
 }
 
@@ -91,7 +91,7 @@ impl ProbedAddress {
 }
 
 impl Checked {
-    /// What the status should say.
+    /// Returns the desired contents of the status.
     fn findings(&self, now: Instant) -> HealthFindings {
         let found = |ip: &IpAddr| {
             let subject = self.subjects.get(ip)?;
@@ -103,7 +103,7 @@ impl Checked {
 }
 
 impl ProbeSchedule {
-    /// Of no Routers.
+    /// Returns a schedule without Routers.
     pub fn new(settings: Settings, metrics: Metrics) -> Self {
         ProbeSchedule {
             queue: WorkQueue::new(settings.probes_max, [Duration::ZERO; 2]),
@@ -136,7 +136,7 @@ impl ProbeSchedule {
         }
         let router = self.routers.entry(name.to_owned()).or_default();
         let Some(check) = &object.spec.health_check else {
-            // Its verdicts are to go; nothing is probed any more.
+            // Its verdicts must be removed; nothing is probed any more.
             router.subjects.keys().for_each(|ip| self.queue.forget(&(name.to_owned(), *ip)));
             *router = Checked::default();
             self.metrics.forget(name);
@@ -176,7 +176,7 @@ impl ProbeSchedule {
                 AddressHealthState::Unhealthy => Some(false),
                 AddressHealthState::Unknown => None,
             });
-            // One that was given up on as unknown goes on to be answered with.
+            // An address that was served as unknown stays served.
             let waits_until = if reported.is_some() { now } else { now + FIRST_VERDICT };
             let next = now + FIRST_PROBE.mul_f64(chance());
             let subject = ProbedAddress {
@@ -184,7 +184,7 @@ impl ProbeSchedule {
                 probe: None,
                 since: reported.map_or(time, |found| found.since.0),
                 error: reported.and_then(|found| found.error.clone()),
-                // It may have changed while nobody looked.
+                // The address may have changed during the gap.
                 is_by_former: reported.is_some(),
                 waits_until,
             };
@@ -210,7 +210,7 @@ impl ProbeSchedule {
         let Some(router) = self.routers.get_mut(name) else { return };
         let (Some(check), Some(subject)) = (&router.check, router.subjects.get_mut(ip)) else { return };
         if self.queue.has(key) {
-            // It was away in between and is another one now.
+            // The Router was deleted and re-created differently.
             return;
         }
         let interval = Duration::from_secs(u64::from(check.interval_seconds.max(1)));
@@ -229,8 +229,8 @@ impl ProbeSchedule {
         }
     }
 
-    /// The next probe that is due and has a place, until [`Self::take_outcome`]; the error is a fault of this machine, which
-    /// counts as a probe that failed.
+    /// Returns the next due probe with a permit, which it holds until [`Self::take_outcome`]; the error is a fault of this
+    /// machine, which counts as a failed probe.
     pub fn next_probe(&mut self, now: Instant) -> Option<(Key, Result<Probe, ProbeError>)> {
         while let Some(key) = self.queue.begin(now) {
             let subject = self.routers.get_mut(&key.0).and_then(|router| {
@@ -248,7 +248,7 @@ impl ProbeSchedule {
         None
     }
 
-    /// The next Router of which something new was found out, and what.
+    /// Returns the next Router with new findings, and these.
     pub fn next_findings(&mut self, now: Instant) -> Option<(String, HealthFindings)> {
         while self.dirty.first().is_some_and(|(at, _)| *at <= now) {
             let (_, name) = self.dirty.pop_first()?;
@@ -262,19 +262,19 @@ impl ProbeSchedule {
         None
     }
 
-    /// When something is to be done, if it may be.
+    /// Returns the time of the next work, if it is allowed.
     pub fn next_time(&self, may_write: bool) -> Option<Instant> {
         let write = self.dirty.first().filter(|_| may_write).map(|(at, _)| *at);
         self.queue.next_at().into_iter().chain(write).min()
     }
 }
 
-/// An error as a status keeps it.
+/// Returns an error in the form of a status.
 fn reported(error: &ProbeError) -> String {
     error.to_string().chars().take(ERROR_LENGTH_MAX).collect()
 }
 
-/// A number from 0 to 1.
+/// Returns a random number from 0 to 1.
 fn chance() -> f64 {
     (random() >> 32) as f64 / f64::from(u32::MAX)
 }
@@ -349,7 +349,7 @@ mod tests {
         assert!(schedule.next_findings(now).is_none());
         assert!(schedule.next_findings(now + SETTLE).is_none(), "nothing has changed since");
 
-        // One bad outcome is none; the second in a row is written, with the reason.
+        // A single bad outcome does not count; the second in a row is written, with the reason.
         let is_good = |ip: &IpAddr| ip.to_string() != "192.0.2.2";
         let now = now + Duration::from_secs(10);
         assert_eq!(probe_all(&mut schedule, now, is_good), 2);
@@ -361,7 +361,7 @@ mod tests {
         assert_eq!(findings.addresses[1].error.as_deref(), Some("refused"));
         assert!(schedule.next_findings(now + SETTLE).is_none());
 
-        // Without a check the verdicts go, and no probe is left.
+        // Without a health check, the verdicts are removed, and no probe is left.
         let reported =
             json!({"addresses": [{"ip": "192.0.2.1", "health": "healthy", "since": "2026-01-01T00:00:00Z"}]});
         schedule.take_change(applied(router(&["192.0.2.1"], Value::Null, reported)), now, TIME);
@@ -411,7 +411,7 @@ mod tests {
         schedule.take_outcome(&key, Ok(()), late, TIME);
         let (_, findings) = schedule.next_findings(late + SETTLE).expect("the verdict has come");
         assert_eq!(healths(&findings), "192.0.2.1 Healthy;");
-        // An address that goes away while it is probed is nobody's.
+        // The result for an address that is removed during its probe is dropped.
         let later = late + Duration::from_secs(10);
         let (key, _) = schedule.next_probe(later).expect("it is due");
         schedule.take_change(applied(router(&["192.0.2.9"], json!({"port": 80}), json!({}))), later, TIME);
@@ -438,7 +438,7 @@ mod tests {
         }
         assert_eq!(schedule.next_time(false), None, "they have what they may have");
 
-        // None of those ever ends. Another Router comes all the same: its verdicts are there before the first deadline.
+        // These probes never end. Another Router is not affected: its verdicts arrive before the first deadline.
         let healthy = named_router("healthy", &addresses(HUNG), check, json!({}));
         schedule.take_change(applied(healthy), now, TIME);
         let now = now + FIRST_PROBE;
@@ -453,7 +453,7 @@ mod tests {
             .find(|(name, _)| name == "healthy")
             .expect("its verdicts are to be written");
         assert!(findings.addresses.iter().all(|found| found.health == AddressHealthState::Healthy), "{name}");
-        // And it is probed on, an interval later, while they hang on.
+        // Its probes continue, an interval later, while the others still hang.
         let later = now + Duration::from_secs(5);
         assert_eq!(schedule.next_probe(later).map(|(key, _)| key.0).as_deref(), Some("healthy"));
     }

@@ -1,11 +1,10 @@
-//! What a name's own authoritative servers say, found without trusting any cache for the answer itself.
+//! The answers of a name's own authoritative servers, found without trusting a cache for the answer itself.
 //!
-//! A resolver of the configuration is asked where the zone of the name begins (the closest name at or above it with NS
-//! records), which servers it has, and where these are. Then each of them is asked directly. So a record counts as soon as
-//! its zone has it, and no longer than that, whatever caches hold.
+//! A configured resolver returns the apex of the name's zone (the closest name at or above it with NS records), its servers, and
+//! their addresses. Then each server is queried directly. So a record counts exactly while its zone has it, regardless of caches.
 //!
-//! The names and addresses come from the host's owner, who may point them anywhere: so only port 53 is asked, with one small
-//! question each, at most [`ADDRESSES_MAX`] of them, and unless the operator allows it no private addresses and none of this
+//! The host's owner controls the names and addresses, and can point them anywhere. So only port 53 is queried, with one small
+//! query each, at most [`ADDRESSES_MAX`] of them, and, unless the operator allows it, no private addresses and none of this
 //! machine (`reach`).
 
 use std::net::{IpAddr, SocketAddr};
@@ -17,43 +16,43 @@ use crate::observe::verify::check::text;
 use signpost_dns::wire::header::Rcode;
 use signpost_dns::wire::{Name, RecordType};
 
-/// Names tried for the beginning of a zone: a chain of labels without any zone is someone's joke.
+/// The names tried to find a zone's apex: a longer chain of labels without a zone is abuse.
 const CUTS_MAX: usize = 16;
-/// Name servers of a zone that are asked.
+/// The most name servers of a zone that are queried.
 const SERVERS_MAX: usize = 8;
-/// Addresses that are asked, of all servers together.
+/// The most addresses that are queried, of all servers together.
 pub const ADDRESSES_MAX: usize = 16;
 
-/// How authorities are found and asked.
+/// The settings for finding and querying authoritative servers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuthoritativeServers {
-    /// Resolvers, asked in this order until one answers.
+    /// The resolvers, queried in this order until one responds.
     pub resolvers: Vec<SocketAddr>,
-    /// The port of authoritative servers: 53, but for tests.
+    /// The port of authoritative servers: 53, except in tests.
     pub port: u16,
-    /// How long one answer may take.
+    /// The time limit for one response.
     pub patience: Duration,
-    /// Whether private addresses and those of this machine are queried, too.
+    /// Whether private addresses and those of this machine are also queried.
     pub private: bool,
 }
 
-/// Why no authoritative server of a name is found, in words for the host's owner. Names are without the dot at the end.
+/// The reason why no authoritative server of a name is found, in terms for the host's owner. Names have no trailing dot.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LookupError {
-    /// Its servers have private addresses, such as this one's.
+    /// The name servers have private addresses, such as this one.
     #[error(
         "no name server of {name} has a public address: {server} is not queried; only the operator can allow it \
          (verify.hosts-private-addresses)"
     )]
     #[allow(missing_docs, reason = "the text says it")]
     Private { name: String, server: String },
-    /// Its servers have no addresses.
+    /// The name servers have no addresses.
     #[error("no name server of {0} has an address that can be asked")]
     NoAddress(String),
     /// No zone at or above it has servers.
     #[error("no zone of {0} has name servers")]
     NoZone(String),
-    /// Nobody can be asked for its servers.
+    /// No resolver is configured that could return the servers.
     #[error("no resolver is configured: set verify.resolver")]
     NoResolver,
     /// The last resolver answers with an error.
@@ -65,23 +64,23 @@ pub enum LookupError {
     Silent(SocketAddr, QueryError),
 }
 
-/// What one server says.
+/// The answer of one server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TxtAnswer {
-    /// Its name.
+    /// The server's name.
     pub server: Name,
-    /// Its address.
+    /// The server's address.
     pub address: IpAddr,
-    /// The TXT records of the name; the error says why there is no answer.
+    /// The TXT records of the name; the error is the reason for the missing answer.
     pub texts: Result<Vec<Vec<u8>>, String>,
 }
 
 impl AuthoritativeServers {
-    /// What each authoritative server says of the TXT records at `name`.
+    /// Returns each authoritative server's answer for the TXT records at `name`.
     ///
     /// # Errors
     ///
-    /// Why none can be found.
+    /// The reason why no server can be found.
     pub async fn texts(&self, name: &Name) -> Result<Vec<TxtAnswer>, LookupError> {
         let servers = self.servers(name).await?;
         let question = Question { name: name.clone(), rtype: RecordType::TXT };
@@ -96,7 +95,7 @@ impl AuthoritativeServers {
         Ok(futures::future::join_all(asked).await)
     }
 
-    /// The servers of the zone that `name` is in, with an address each.
+    /// Returns the servers of the zone that contains `name`, with an address each.
     async fn servers(&self, name: &Name) -> Result<Vec<(Name, IpAddr)>, LookupError> {
         let names = self.zone_of(name).await?;
         let (mut found, mut barred) = (Vec::new(), None);
@@ -121,7 +120,7 @@ impl AuthoritativeServers {
         }
     }
 
-    /// The name servers of the zone that `name` is in.
+    /// Returns the name servers of the zone that contains `name`.
     async fn zone_of(&self, name: &Name) -> Result<Vec<Name>, LookupError> {
         let mut at = name.clone();
         for _ in 0..CUTS_MAX {
@@ -136,7 +135,7 @@ impl AuthoritativeServers {
                 return Ok(servers);
             }
             let above = at.parent().filter(|above| !above.is_root());
-            // The SOA beside "no such record" stands where the zone begins (RFC 2308 §3).
+            // The SOA in a NODATA or NXDOMAIN response is at the zone's apex (RFC 2308 §3).
             let apex = reply.authorities.into_iter().find(|record| matches!(record.data, Data::Soa(_)));
             let apex = apex.map(|record| record.owner).filter(|apex| at.is_below(apex) && !apex.is_root());
             at = apex.or(above).ok_or_else(|| LookupError::NoZone(text(name)))?;
@@ -177,16 +176,16 @@ mod tests {
     use crate::observe::verify::fake::{FakeServer, Say};
     use std::net::Ipv4Addr;
 
-    /// For an answer that comes, even on a busy machine.
+    /// The time limit for a response that arrives, even on a busy machine.
     const PATIENCE: Duration = Duration::from_secs(60);
-    /// For one that never comes; what is to come before it has all this time, twice.
+    /// The time limit for a response that never arrives; everything before it has twice this time.
     const SHORT: Duration = Duration::from_millis(700);
 
     fn name(text: &str) -> Name {
         text.parse().expect("a name of a test")
     }
 
-    /// A resolver that knows `shop.example`, whose name server is at `address`.
+    /// Returns a resolver with `shop.example`, whose name server is at `address`.
     async fn resolver(address: IpAddr) -> FakeServer {
         FakeServer::start(move |question, _| {
             let is = |text: &str| question.name == name(text);

@@ -1,4 +1,4 @@
-//! The challenge of a host: which record its owner is to create, and what the answers to it prove. Pure.
+//! The challenge of a host: the record that its owner must create, and the evaluation of the answers. Pure.
 
 use aws_lc_rs::hmac;
 use data_encoding::BASE32_NOPAD;
@@ -8,7 +8,7 @@ use crate::observe::verify::check::text;
 use signpost_api::names::challenge_name;
 use signpost_api::v1alpha1::route::Challenge;
 
-/// Octets of a token's MAC that are used: 160 bits, which nobody guesses.
+/// The bytes of a token's MAC that are used: 160 bits, which cannot be guessed.
 const TOKEN_OCTETS: usize = 20;
 
 /// The key that tokens are made with.
@@ -22,13 +22,13 @@ impl std::fmt::Debug for Key {
 }
 
 impl Key {
-    /// A key of these octets, at least 32 of them drawn at random.
+    /// Returns a key of these bytes, at least 32 of them random.
     pub fn new(octets: &[u8]) -> Self {
         Key(hmac::Key::new(hmac::HMAC_SHA256, octets))
     }
 
-    /// The challenge of `host` for the Route of this namespace and uid: the same whenever it is asked for, another one for
-    /// every other Route or host.
+    /// Returns the challenge of `host` for the Route of this namespace and uid: always the same, and different for every other
+    /// Route or host.
     pub fn challenge(&self, namespace: &str, uid: &str, host: &str) -> Challenge {
         let host = host.to_ascii_lowercase();
         let mut context = hmac::Context::with_key(&self.0);
@@ -43,18 +43,18 @@ impl Key {
     }
 }
 
-/// What was found out.
+/// The result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Proof {
     /// Every authoritative server that answers has the record.
     Found,
-    /// It is not so, and why.
+    /// The record is missing, for this reason.
     Missing(String),
 }
 
 impl Proof {
-    /// What the answers say of `challenge`. All servers that answer must have the record, and one must answer: a zone that
-    /// is being changed is verified when the change has reached all of it.
+    /// Evaluates the answers for `challenge`. All servers that respond must have the record, and at least one must respond: a
+    /// zone in transition is verified when the change has reached all of its servers.
     pub fn of(challenge: &Challenge, found: Result<Vec<TxtAnswer>, LookupError>) -> Proof {
         let answers = match found {
             Ok(answers) => answers,

@@ -1,8 +1,9 @@
-//! Proof of control: that whoever wants a custom host for a Route may change the host's DNS. Off unless `verify.hosts` is on.
+//! Verification of ownership: a user who requests a custom host for a Route must control the host's DNS. Off unless
+//! `verify.hosts` is on.
 //!
 //! Each Route with a host gets a challenge in its status, a TXT record to create. The host's own authoritative servers are
-//! asked for it ([`authorities`]), and the condition `HostVerified` says what came of it; the scheduler admits no host without
-//! it, and the reconciler takes `Admitted` back when it is lost.
+//! queried for it ([`authorities`]), and the condition `HostVerified` shows the result. The scheduler admits no host without it,
+//! and the reconciler revokes `Admitted` when it is lost.
 //!
 //! ```text
 //!   Unverified ──found──► Verified ──missing──► Verified, in grace ──missing for the grace period──► Unverified
@@ -10,10 +11,10 @@
 //!                          └───────────────────────┘
 //! ```
 //!
-//! Routes that had a Router when the switch was turned on begin in grace. The end of the grace period stands in the status
-//! (`challenge.verifiedUntil`), so that neither a restart nor another leader begins it anew. While the switch is off, the
-//! reconciler takes challenges out of the status: nobody is to create a record that nobody asks for, and who
-//! turns it on again begins with the Routes as they are then.
+//! Routes that had a Router when verification was enabled start in grace. The end of the grace period is in the status
+//! (`challenge.verifiedUntil`), so that neither a restart nor a new leader restarts it. While verification is off, the reconciler
+//! removes challenges from the status: users should not create records that are not checked, and enabling it again starts with
+//! the current Routes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,13 +39,13 @@ pub mod authorities;
 pub mod challenge;
 mod reach;
 
-/// The wait before a host that is not verified is queried again, at first.
+/// The first wait before a host that is not verified is queried again.
 const RETRY_FIRST: Duration = Duration::from_secs(5);
-/// The time for a Route to be placed whose host may be the name that the platform is to give it, which needs no proof.
+/// The time for the placement of a Route whose host may be its system name, which needs no verification.
 const OWN_WAIT: Duration = Duration::from_secs(5);
 /// The longest wait before a host that is not verified, or has lost its record, is queried again.
 const RETRY_LONGEST: Duration = Duration::from_secs(300);
-/// The time for the queries of one host: longer counts as no record.
+/// The time limit for the queries of one host: after it, the record counts as missing.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(30);
 /// The time for reading a Route.
 const READ_TIMEOUT: Duration = Duration::from_secs(15);
@@ -58,9 +59,9 @@ pub struct OwnershipCheck {
     pub key: Key,
     /// The servers that are queried.
     pub authorities: AuthoritativeServers,
-    /// The time after which a record that was found is queried again, about.
+    /// The approximate time after which a found record is queried again.
     pub interval: Duration,
-    /// The time for which a host stays admitted after its record was found last.
+    /// The time for which a host stays admitted after its record was last found.
     pub grace: Duration,
 }
 
@@ -75,14 +76,14 @@ pub fn metrics() -> Metrics {
 pub struct HostTarget {
     uid: Uid,
     host: String,
-    /// Whether it is not placed yet, and its host begins as the name does that the platform is to give it.
+    /// Whether it is not placed yet, and its host may be its system name.
     may_be_own: bool,
     /// Whether its status has a challenge and the condition.
     is_reported: bool,
 }
 
 impl HostTarget {
-    /// Returns none for a host that is the name which the platform has given the Route in the zone of its Router.
+    /// Returns `None` for a host that is the Route's system name in the zone of its Router.
     fn new(key: &ObjectKey, route: &RouteInfo) -> Option<Self> {
         let host = route.host.as_deref().filter(|_| !route.host_is_system)?;
         let namespace = key.namespace();
@@ -110,7 +111,7 @@ impl RouteCheck for OwnershipCheck {
         *now == HostTarget { is_reported: now.is_reported, ..before.clone() } && is_reported
     }
 
-    /// The challenge of a host that has none yet is reported before any server is queried, which may take its time.
+    /// Reports the challenge of a host without one before any server is queried, which can take time.
     fn start(&self, key: &ObjectKey, route: &RouteInfo, target: &HostTarget) -> (Duration, Option<Finding>) {
         if target.may_be_own {
             return (OWN_WAIT, None);
@@ -152,7 +153,7 @@ impl RouteCheck for OwnershipCheck {
             },
             Err(error) => Proof::Missing(format!("{} is no name that could be asked for: {error}", challenge.name)),
         };
-        // It may have changed while its name servers took their time.
+        // The Route may have changed during the queries.
         let Some(route) = routes.get_opt(&key.name).await? else { return Ok(None) };
         if HostTarget::new(key, &RouteInfo::new(&route)).as_ref() != Some(target) {
             return Ok(None);
@@ -178,7 +179,7 @@ fn finding(target: &HostTarget, about: About, condition: ConditionUpdate, challe
     Finding { uid: target.uid.clone(), about, statements: vec![condition], challenge: Some(challenge) }
 }
 
-/// The challenge in a Route's status, if it is of this host.
+/// Returns the challenge in a Route's status, if it is for this host.
 fn known_challenge<'a>(route: &'a Route, host: &str) -> Option<&'a Challenge> {
     let challenge = route.status.as_ref()?.challenge.as_ref()?;
     (challenge.name == challenge_name(host)).then_some(challenge)
@@ -188,7 +189,8 @@ fn is_bound(route: &Route) -> bool {
     route.status.as_ref().is_some_and(|status| status.phase == Phase::Scheduled)
 }
 
-/// The condition by a proof, and the challenge. One that was `reported` stays as it is, whatever key this process has.
+/// Returns the condition for a verification result, and the challenge. A `reported` challenge is unchanged, for any key of this
+/// process.
 fn evaluate(
     reported: Option<&Challenge>,
     fresh: &Challenge,
@@ -199,12 +201,12 @@ fn evaluate(
 ) -> (ConditionUpdate, Challenge) {
     let mut challenge = reported.unwrap_or(fresh).clone();
     let end = jiff::SignedDuration::try_from(grace).ok().and_then(|grace| now.checked_add(grace).ok());
-    // To the second: it is compared with what comes back.
+    // Rounded to seconds: it is compared with the stored value.
     let end = Timestamp::from_second(end.unwrap_or(Timestamp::MAX).as_second()).unwrap_or(Timestamp::MAX);
     let until = challenge.verified_until.as_ref().map(|until| until.0);
     let (is_true, reason, message) = match proof {
         Proof::Found => {
-            // Written now and then only: the rest of the grace period is long.
+            // Written only at intervals: the rest of the grace period is long.
             let renew = until.is_none_or(|until| now + (end.duration_since(now) * 3 / 4) > until);
             if renew {
                 challenge.verified_until = Some(Time(end));

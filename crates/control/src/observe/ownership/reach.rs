@@ -1,18 +1,18 @@
-//! Addresses that owners of hosts may let this process query.
+//! The addresses that owners of hosts may let this process query.
 //!
-//! A host's owner chooses the addresses of its name servers. Without a bound that makes this process a prober of networks that the
+//! A host's owner chooses the addresses of its name servers. Without a restriction, this process would probe networks that the
 //! owner cannot reach: private ones, and the services of this machine. So only public addresses of other machines are queried,
 //! unless the operator allows others.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
-/// Whether this is a public unicast address, and not one of this machine.
+/// Returns whether this is a public unicast address, and not one of this machine.
 pub(super) fn is_allowed(address: IpAddr) -> bool {
     is_public(address) && !is_of_this_machine(address)
 }
 
-/// Whether an address is public, after the registries of IANA for special purposes (RFC 6890). The documentation ranges count as
-/// public: no network has them, and tests do.
+/// Returns whether an address is public, according to IANA's special-purpose registries (RFC 6890). The documentation ranges
+/// count as public: no network uses them, but tests do.
 fn is_public(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(address) => is_public_v4(address),
@@ -43,7 +43,7 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
     let segments = address.segments();
     let embedded = |high: u16, low: u16| is_public_v4(Ipv4Addr::from(u32::from(high) << 16 | u32::from(low)));
     match segments {
-        // Addresses that lead to an IPv4 address: NAT64 (RFC 6052) and 6to4 (RFC 3056).
+        // Addresses that embed an IPv4 address: NAT64 (RFC 6052) and 6to4 (RFC 3056).
         [0x64, 0xff9b, 0, 0, 0, 0, high, low] => embedded(high, low),
         [0x2002, high, low, ..] => embedded(high, low),
         // Teredo, ORCHID, benchmarks and other protocol assignments (RFC 2928).
@@ -54,8 +54,8 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
     }
 }
 
-/// Whether this machine has the address. The system chooses the source for a destination without sending anything; for an address
-/// of its own that is the address itself. Binding would not do: some systems let any address be bound.
+/// Returns whether this machine has the address. The kernel selects the source for a destination without sending anything; for an
+/// address of its own, that is the address itself. Binding is not sufficient: some systems allow any address.
 fn is_of_this_machine(address: IpAddr) -> bool {
     let any: IpAddr = if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let source = UdpSocket::bind((any, 0)).and_then(|socket| {

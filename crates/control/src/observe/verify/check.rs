@@ -1,11 +1,12 @@
 //! One check: the answers of one name server about one zone, compared with the expected ones.
 //!
-//! The check queries the zone's SOA first and names after it, so that their answers are at least as new as the serial. One name, the
-//! *witness*, stands for all names of the zone that have no answer of their own. Other names are queried for themselves, and what
-//! is wrong with one of them is no fault of the zone.
+//! The check queries the zone's SOA first and names after it, so that their answers are at least as new as the serial. One name,
+//! the *witness*, represents all names of the zone that have no answer of their own. Other names are queried separately, and a
+//! wrong answer for one of them is not a fault of the zone.
 //!
-//! A serial that is too old ends the check at first: a moment later it will not be. Where a serial stays too old, as while a
-//! name server holds back deletions, the check queries names all the same ([`StaleSerialPolicy`]): a right answer verifies that name.
+//! A serial that is too old first ends the check, because it is usually current a moment later. If a serial stays too old, as
+//! while a name server holds back deletions, the check queries names anyway ([`StaleSerialPolicy`]): a correct answer verifies
+//! that name.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -24,7 +25,7 @@ pub struct Check {
     pub apex: Name,
     /// The least serial that the server should have.
     pub serial: Serial,
-    /// The name that stands for the zone, if there is one.
+    /// The name that represents the zone, if there is one.
     pub witness: Option<Probe>,
     /// The names that are queried for themselves.
     pub names: Vec<Probe>,
@@ -32,14 +33,14 @@ pub struct Check {
     pub stale: StaleSerialPolicy,
 }
 
-/// What a check does when the server has an older version of the zone.
+/// The action of a check when the server has an older version of the zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StaleSerialPolicy {
-    /// It ends.
+    /// The check ends.
     Stop,
-    /// It queries the names. Answers must have all their addresses: some of these may be in the older version, too.
+    /// The check queries the names. Answers must have all their addresses, some of which can be in the older version, too.
     QueryAll,
-    /// It queries the names as in the newest version: a DeletionHold is known to be why the serial is old.
+    /// The check queries the names as in the newest version: a DeletionHold is the known reason for the old serial.
     Query,
 }
 
@@ -68,40 +69,40 @@ pub struct CheckResult {
 pub enum Fault {
     /// There is no answer.
     NotAnswering(QueryError),
-    /// Its address is one for documentation, which no server has.
+    /// The server's address is reserved for documentation.
     Documentation,
-    /// It answers with an error.
+    /// The server answers with an error.
     Error {
         /// The name that was queried.
         name: Name,
         /// The response code.
         rcode: Rcode,
     },
-    /// It is not an authority for the name.
+    /// The server is not authoritative for the name.
     NotAuthoritative(Name),
-    /// It answers something else.
+    /// The server gives a different answer.
     WrongAnswer {
         /// The question.
         question: Question,
         /// The answer, in a few words.
         found: String,
     },
-    /// It has an older version of the zone.
+    /// The server has an older version of the zone.
     OldSerial,
 }
 
 /// The reason of [`Fault::OldSerial`].
 pub const OLD_SERIAL: &str = "OldSerial";
-/// The reason instead of it, where a DeletionHold keeps the zone as it was.
+/// The reason that replaces it while a DeletionHold prevents the update of the zone.
 pub const DELETION_HELD: &str = "DeletionHeld";
 
 impl Fault {
-    /// The reason of the condition.
+    /// Returns the reason of the condition.
     pub fn reason(&self) -> &'static str {
         self.reason_and_label().0
     }
 
-    /// The label of the metric.
+    /// Returns the label of the metric.
     pub fn label(&self) -> &'static str {
         self.reason_and_label().1
     }
@@ -116,7 +117,7 @@ impl Fault {
         }
     }
 
-    /// Whether both are the same fault, whatever name of the zone each was found at.
+    /// Returns whether both are the same fault, regardless of the names at which they were found.
     pub fn is_like(&self, other: &Fault) -> bool {
         match (self, other) {
             (Fault::Error { rcode, .. }, Fault::Error { rcode: other, .. }) => rcode == other,
@@ -149,7 +150,7 @@ impl fmt::Display for Fault {
 }
 
 impl Check {
-    /// Carries it out. Each query may take `patience` twice over UDP, and once more over TCP.
+    /// Runs the check. Each query can take `patience` twice over UDP, and again over TCP.
     ///
     /// # Errors
     ///
@@ -172,12 +173,12 @@ impl Check {
         Ok(CheckResult { serial, witness, names })
     }
 
-    /// Whether a server with this serial has the version that is needed.
+    /// Returns whether a server with this serial has the required version.
     pub fn is_reached_by(&self, serial: Serial) -> bool {
         serial == self.serial || serial.is_after(self.serial)
     }
 
-    /// The number of its queries.
+    /// Returns the number of its queries.
     pub fn queries(&self) -> usize {
         1 + self.names.iter().chain(&self.witness).map(|probe| types(&probe.expected).len()).sum::<usize>()
     }
@@ -225,7 +226,7 @@ fn check_answer(question: &Question, expected: &Expected, reply: &Response) -> R
             let of_type = |address: &&IpAddr| address.is_ipv6() == (question.rtype == RecordType::AAAA);
             let wanted: Vec<&IpAddr> = addresses.iter().filter(of_type).collect();
             let known = |data: &Data| matches!(data, Data::Address(address) if wanted.contains(&address));
-            // Weights act by inclusion, so that some of the addresses are as right as all.
+            // Weights select a subset, so some of the addresses are as correct as all.
             reply.answers.is_empty() == wanted.is_empty() && reply.answers.iter().all(|record| known(&record.data))
         }
         Expected::Alias(target) => {
@@ -235,14 +236,14 @@ fn check_answer(question: &Question, expected: &Expected, reply: &Response) -> R
     if right && of_name { Ok(()) } else { Err(wrong(question, reply)) }
 }
 
-/// Whether a right answer has all addresses of its type, not just some.
+/// Returns whether a correct answer contains all addresses of its type, not just some.
 fn has_all(expected: &Expected, rtype: RecordType, reply: &Response) -> bool {
     let Expected::Addresses(addresses) = expected else { return true };
     let mut of_type = addresses.iter().filter(|address| address.is_ipv6() == (rtype == RecordType::AAAA));
     of_type.all(|address| reply.answers.iter().any(|record| record.data == Data::Address(*address)))
 }
 
-/// Whether the answer is one of an authority, and no error.
+/// Checks that the answer is authoritative, and not an error.
 fn is_good(question: &Question, reply: &Response) -> Result<(), Fault> {
     match reply.rcode {
         Rcode::NOERROR if reply.is_authoritative() => Ok(()),
@@ -280,10 +281,10 @@ fn record_text(data: &Data) -> String {
     }
 }
 
-/// The start of the label that shows the wildcard's answer; random digits follow.
+/// The start of the label for a query of the wildcard; random digits follow.
 pub const PROBE_LABEL: &str = "signpost-probe-";
 
-/// A name without the dot at the end. A label of [`PROBE_LABEL`] becomes the wildcard.
+/// Returns a name without the trailing dot. A label of [`PROBE_LABEL`] becomes the wildcard.
 pub fn text(name: &Name) -> String {
     let is_probe = name.labels().next().is_some_and(|label| label.starts_with(PROBE_LABEL.as_bytes()));
     let wildcard = name.parent().filter(|_| is_probe).and_then(|apex| apex.wildcard().ok());
@@ -294,7 +295,7 @@ pub fn text(name: &Name) -> String {
     text
 }
 
-/// Whether an address is for documentation (RFC 5737 §3, RFC 3849 §2, RFC 9637 §2). These are never routed.
+/// Returns whether an address is for documentation (RFC 5737 §3, RFC 3849 §2, RFC 9637 §2). These are never routed.
 fn is_for_documentation(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.is_documentation(),
@@ -310,7 +311,7 @@ mod tests {
     use super::*;
     use crate::observe::verify::fake::{FakeServer, Say};
 
-    /// For an answer that comes, even on a busy machine.
+    /// The time limit for a response that arrives, even on a busy machine.
     const PATIENCE: Duration = Duration::from_secs(60);
 
     fn name(text: &str) -> Name {
@@ -333,8 +334,8 @@ mod tests {
         vec![Say::Records(vec![Data::Cname(name(target))])]
     }
 
-    /// Runs a check of a server that answers this for SOA, A, AAAA and CNAME. The result is the serial and what is wrong with the
-    /// witness and with the name.
+    /// Runs a check of a server with these answers for SOA, A, AAAA, and CNAME. Returns the serial and the faults of the witness
+    /// and of the name.
     async fn check(answers: [Vec<Say>; 4], stale: StaleSerialPolicy) -> Result<(u32, [Option<String>; 2]), String> {
         let patience = if answers.iter().any(|all| matches!(all[..], [Say::Nothing])) {
             Duration::from_millis(50)
@@ -374,7 +375,7 @@ mod tests {
             (good(soa(6)), Stop, Ok((6, [neither, neither]))),
             (good(soa(7 + (1 << 31))), Stop, Ok((7 + (1 << 31), [neither, neither]))),
             (good(soa(6)), Query, Ok((6, [right, right]))),
-            // One address of two may be all there was in the older version.
+            // The older version may have had only one of the two addresses.
             (good(soa(6)), QueryAll, Ok((6, [Some("WrongAnswer answers 192.0.2.2 for x.s.example A"), right]))),
             (
                 with(1, records("192.0.2.1 192.0.2.9")),

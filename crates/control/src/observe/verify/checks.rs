@@ -1,6 +1,6 @@
-//! The checks of name verification: which are due, what each queries, and what follows from its answers. Pure.
+//! The checks of name verification: their schedule, their queries, and the results of their answers. Pure.
 //!
-//! Checks that something waits for go first, so that a great number of zones that are due delays no new route.
+//! Checks with waiting names go first, so that many due zones do not delay new routes.
 
 use std::time::Duration;
 
@@ -13,21 +13,21 @@ use crate::world::expectation::Expected;
 use signpost_dns::wire::Name;
 use signpost_dns::zone::Serial;
 
-/// The maximum number of names with answers of their own in one check; of more, others in the next.
+/// The maximum number of names with answers of their own in one check; the next check covers others.
 const OWN_ANSWERS_MAX: usize = 8;
-/// The maximum number of names of a server and a kind of zone that are kept as wrong: more are found again when some of these are
-/// right.
+/// The maximum number of recorded wrong names of a server and a kind of zone: further ones are found again when some of these are
+/// correct.
 const FAILING_MAX: usize = 1024;
-/// The routes among which one is chosen whose alias stands for the alias zone.
+/// The routes from which one is chosen whose alias represents the alias zone.
 const WITNESSES: usize = 64;
-/// The least time between two checks of a server and a zone that are right: under steady change one check verifies all that has
-/// come meanwhile.
+/// The minimum time between two correct checks of a server and a zone: under steady change, one check verifies all names that
+/// arrived meanwhile.
 const GAP: Duration = Duration::from_millis(20);
-/// The longest wait between checks of the alias zone on a server that has failed. Every server has that zone, so this is how
-/// soon a server that answers again is found, at two or three queries per second for each that does not.
+/// The longest wait between checks of the alias zone on a failed server. Every server has that zone, so this is the delay until a
+/// recovery is noticed, at two or three queries per second for each failed server.
 const ALIAS_RETRY: Duration = Duration::from_secs(1);
-/// The least time between two checks of all that failed on a server that answers again, so that a server that answers now and
-/// then is not queried about all of it each time.
+/// The minimum time between two checks of all failed names on a server that responds again, so that an intermittent server is not
+/// queried about all of them each time.
 const RECHECK_GAP: Duration = Duration::from_secs(1);
 
 /// A check to be carried out.
@@ -44,12 +44,12 @@ pub struct Job {
 }
 
 impl VerificationState {
-    /// When to call [`Self::next_job`] again, if nothing happens before.
+    /// Returns the time of the next call of [`Self::next_job`], if nothing happens before.
     pub fn next_check_at(&self) -> Option<Instant> {
         self.due.iter().filter_map(|checks| checks.first()).map(|(at, ..)| *at).min()
     }
 
-    /// Takes the next check that is due. Its end is to be reported to [`Self::finish`]. `random` is a random number.
+    /// Takes the next due check. Report its end to [`Self::finish`]. `random` is a random number.
     pub fn next_job(&mut self, now: Instant, random: u64) -> Option<Job> {
         let checks = self.due.iter_mut().find(|checks| checks.first().is_some_and(|(at, ..)| *at <= now))?;
         let (_, apex, server) = checks.pop_first().expect("it was there");
@@ -102,8 +102,8 @@ impl VerificationState {
         Some(Job { server, check: Check { apex, serial, witness, names, stale }, epoch, labels })
     }
 
-    /// The version of the alias zone that a server must have. Under steady change a server is always a little behind: it is the one
-    /// that has been waited for longest, or the one that has these labels.
+    /// Returns the version of the alias zone that a server must have. Under steady change, a server always lags a little: the
+    /// version is the longest awaited one, or that of these labels.
     fn serial_needed(&self, labels: &[Box<str>]) -> Serial {
         let oldest = self
             .waiting
@@ -123,7 +123,7 @@ impl VerificationState {
         Some(Probe { name, expected })
     }
 
-    /// Takes in the end of a check; `random` is a random number. Returns the zone's fault, if there is one.
+    /// Handles the end of a check; `random` is a random number. Returns the zone's fault, if there is one.
     pub fn finish(&mut self, job: Job, result: Result<CheckResult, Fault>, now: Instant, random: u64) -> Option<Fault> {
         let Job { server, check, epoch, labels } = job;
         let apex = &check.apex;
@@ -145,7 +145,7 @@ impl VerificationState {
         match found {
             _ if !is_alias => self.queue_shard(apex),
             Some(found) => self.reach(server, found),
-            // The next right check counts for all that waits.
+            // The next correct check counts for all waiting names.
             None => self.waiting.reached[server] = None,
         }
         if is_news {
@@ -159,8 +159,8 @@ impl VerificationState {
         fault
     }
 
-    /// Takes in what a check says of its zone, and schedules the next. Returns whether the conditions of the zone's routes are to be
-    /// computed.
+    /// Applies a check's result for its zone, and schedules the next check. Returns whether the conditions of the zone's routes
+    /// must be computed.
     fn finish_zone(&mut self, apex: &Name, server: usize, outcome: Outcome, now: Instant, random: u64) -> bool {
         let (is_alias, interval) = (self.is_alias(apex), self.config.interval);
         let is_alias_silent = self.zones.alias.servers[server].state.is_silent();
@@ -174,10 +174,10 @@ impl VerificationState {
         let (is_failing, is_silent) = (state.is_failing(), state.is_silent());
         let wait = state.wait(interval);
         let wait = match is_failing {
-            // Between three quarters and five quarters, so that zones part that were first checked together.
+            // Between three quarters and five quarters, so that zones that were first checked together drift apart.
             false => wait.mul_f64(0.75 + (random >> 32) as f64 / f64::from(u32::MAX) / 2.0),
             true if is_alias => wait.min(ALIAS_RETRY),
-            // The alias zone shows when the server answers again. Checks of thousands of zones would only wait meanwhile.
+            // The alias zone shows when the server responds again. Checks of thousands of zones would only wait meanwhile.
             true if is_silent && is_alias_silent => wait.max(interval),
             true => wait,
         };
@@ -191,7 +191,7 @@ impl VerificationState {
         is_news || has_become_right
     }
 
-    /// Takes in what a check says of the names that it queried for themselves. Returns whether one is right again that was not.
+    /// Applies a check's results for the names that it queried separately. Returns whether one is correct again that was not.
     fn finish_names(
         &mut self,
         apex: &Name,
@@ -237,7 +237,7 @@ impl VerificationState {
                         }
                     };
                     next.push(wait);
-                    // Before it is sure that a name fails there is nothing to report.
+                    // Nothing is reported before a name's failure is certain.
                     if is_news {
                         self.queue(&label);
                     }
@@ -251,9 +251,9 @@ impl VerificationState {
         is_better
     }
 
-    /// Whether a right check is to be followed by another soon: what has come while it was in flight was no part of it, and while it
-    /// failed more has come than one queries. Where one name is right again, others that failed may be, too: each such check has fewer
-    /// left.
+    /// Returns whether another check must soon follow a correct one: changes during it were not covered, and while it failed,
+    /// more names arrived than one check queries. If one name is correct again, other failed ones can be, too: each such check
+    /// has fewer left.
     fn has_more_to_check(&self, apex: &Name, server: usize, found: Serial, is_better: bool) -> bool {
         let is_alias = self.is_alias(apex);
         let slot = slot(server, is_alias);
@@ -270,8 +270,8 @@ impl VerificationState {
             || self.labels_with_own_answers(apex).iter().any(|label| is_left(label))
     }
 
-    /// Something of the server is right again: what else of it has failed is checked at once, and not only when it is due.
-    /// The rate of queries bounds that. `is_sure`: the alias zone had failed.
+    /// Checks other failed parts of a server immediately, without waiting until they are due, because one part is correct again.
+    /// The query rate bounds that. `is_sure`: the alias zone had failed.
     fn recheck_failed(&mut self, server: usize, is_sure: bool, now: Instant) {
         let last = &mut self.rechecked[server];
         if !is_sure && last.is_some_and(|last| now < last + RECHECK_GAP) {
@@ -309,7 +309,7 @@ impl VerificationState {
     }
 }
 
-/// What a check says of its zone, and of its names.
+/// Splits a check's result into those for its zone and for its names.
 fn outcome(check: &Check, result: Result<CheckResult, Fault>) -> (Outcome, Vec<Result<(), Fault>>) {
     match result {
         Err(fault) => (Outcome::Fault(fault), Vec::new()),

@@ -2,18 +2,18 @@
 //!
 //! | condition | reason | when |
 //! |---|---|---|
-//! | `Published` | `Published` | the shard's zone and the alias zone hold the Route's names, under serials that the ledger gave |
+//! | `Published` | `Published` | the shard's zone and the alias zone contain the Route's names, under serials of the ledger |
 //! | | `NotPublished` | one of them does not |
-//! | | `NoActiveAddress` | the shard's zone has no address for the name, since the Router has no active one |
-//! | `Resolvable` | `Resolvable` | every listed name server answers right for both names |
+//! | | `NoActiveAddress` | the shard's zone has no address for the name, because the Router has no active one |
+//! | `Resolvable` | `Resolvable` | every listed name server answers correctly for both names |
 //! | | `NotPublished` | as above |
-//! | | `NoActiveAddress` | the names are answered with no address, since the Router has no active one |
-//! | | `NameTaken` | the Router's records, or a name server, have the name on the shard, which leads elsewhere |
-//! | | `NoNameServer` | no name server is listed that could be asked |
-//! | | a [`Fault::reason`] | a listed name server does not answer as it must |
-//! | | `HostInZone` | a Router has come with a zone in which the Route's own host lies |
-//! | | `DeletionHeld` | as `OldSerial`, while a DeletionHold holds back what was deleted |
-//! | | `Pending` | the names were in no zone, and are again; the name servers are being queried |
+//! | | `NoActiveAddress` | the answers have no address, because the Router has no active one |
+//! | | `NameTaken` | the Router's records, or a name server, use the name on the shard for another target |
+//! | | `NoNameServer` | no name server is listed that could be queried |
+//! | | a [`Fault::reason`] | a listed name server does not answer correctly |
+//! | | `HostInZone` | a Router was added whose zone contains the Route's own host |
+//! | | `DeletionHeld` | as `OldSerial`, while a DeletionHold holds back deletions |
+//! | | `Pending` | the names were in no zone, and are published again; the name servers are being queried |
 
 use jiff::Timestamp;
 use tokio::time::Instant;
@@ -30,7 +30,7 @@ use signpost_api::v1alpha1::router::{NO_ACTIVE_ADDRESS, ZONE_PUBLISHED};
 use signpost_dns::wire::Name;
 use signpost_dns::zone::Serial;
 
-/// The servers that a message names; of more it has the number.
+/// The servers that a message names; the others are counted.
 const SERVERS_NAMED_MAX: usize = 4;
 const NO_NAME_SERVER: &str =
     "no name server is listed with an address to ask: set nameserver or verify.server in the configuration";
@@ -45,8 +45,9 @@ pub struct DesiredConditions {
 }
 
 impl DesiredConditions {
-    /// The conditions that differ from those of the Route. A condition that is true stays as it is while it is true. Where
-    /// `Resolvable` is not known yet, it stays, unless it says that the names are in no zone, and they are again.
+    /// Returns the conditions that differ from those of the Route. A true condition is unchanged while it is true. While
+    /// `Resolvable` is unknown, it is unchanged too, unless it states that the names are in no zone, and they are published
+    /// again.
     pub fn changed_conditions(mut self, reported: &ReportedNames) -> Vec<ConditionUpdate> {
         let is_published = self.published.as_ref().is_some_and(|published| published.is_true());
         if is_published
@@ -76,10 +77,10 @@ struct ServerFault<'a> {
 }
 
 impl VerificationState {
-    /// The conditions of the Route whose names are those of `label` and whose own host is `host`. `time` is the time of day.
+    /// Returns the conditions of the Route with the names of `label` and the custom host `host`. `time` is the time of day.
     pub fn conditions(&self, label: &str, host: Option<&str>, now: Instant, time: Timestamp) -> DesiredConditions {
         let Some(route) = self.routes.get(label) else { return DesiredConditions::default() };
-        // By then all servers should have the name.
+        // All servers should have the name at that time.
         let is_late = now >= route.since + DOUBT;
         let apex = shard_of(&route.binding);
         let Some(shard) = self.zones.shards.get(&apex) else {
@@ -106,7 +107,7 @@ impl VerificationState {
             true => Some(no_active_address(RESOLVABLE, &shard.router.name)),
             false => self.resolvable((label, route), (&apex, shard), host, is_late, time),
         };
-        // Both are reported at once, unless that takes too long.
+        // Both are reported together, unless that takes too long.
         let published = (resolvable.is_some() || is_late).then_some(published);
         DesiredConditions { published, resolvable }
     }
@@ -142,7 +143,7 @@ impl VerificationState {
                 let (apex, need) = if is_alias { (alias_apex, route.serial()) } else { (apex, shard.zone.serial) };
                 match if state == State::Right { of_name() } else { state } {
                     State::Right => {}
-                    // Where a server holds back deletions, what is new comes a moment later, under a serial that does not show it.
+                    // If a server holds back deletions, a new name arrives a moment later, under a serial that does not show it.
                     State::Failed(Fault::OldSerial) if !is_late => return None,
                     State::Unknown => return None,
                     // One fault of a server is enough.
@@ -178,7 +179,8 @@ impl VerificationState {
         Some(condition(RESOLVABLE, true, "Resolvable", message))
     }
 
-    /// The condition of the Router of the shard `apex`, with its name, and the zone's serial if that is known. `None`: not known yet.
+    /// Returns the condition of the Router of the shard `apex`, with its name, and the zone's serial if that is known. `None`:
+    /// not known yet.
     pub fn router_condition(&self, apex: &Name) -> Option<(String, ConditionUpdate, Option<Serial>)> {
         let zone = text(apex);
         if let Some((router, error)) = self.zones.refused.get(apex) {
@@ -206,7 +208,7 @@ impl VerificationState {
             match entry.state.state(serial) {
                 State::Right => {}
                 State::Unknown => return None,
-                // Where no DeletionHold is known, the version counts: a zone has more than addresses.
+                // Without a known DeletionHold, the version counts: a zone has more than addresses.
                 State::Failed(_) if has_deletion_hold && entry.state.is_same() => is_old = true,
                 State::Failed(fault) => faults.push(ServerFault { server, fault, apex, need: serial }),
             }
@@ -216,7 +218,7 @@ impl VerificationState {
         }
         let servers = list(self.config.servers.iter().map(Server::to_string), self.config.servers.len(), ", ");
         let answer = if self.config.servers.len() == 1 { "answers" } else { "answer" };
-        // Every tenant may read it, and a DeletionHold is the operator's: it is not named.
+        // The message omits the DeletionHold, because every tenant may read the message, but a DeletionHold is the operator's.
         let message = match is_old {
             false => format!("{servers} {answer} for {zone} from serial {serial} on"),
             true => format!(
@@ -227,14 +229,14 @@ impl VerificationState {
         found(true, "Published", message)
     }
 
-    /// The state of a route's alias on a server: by the zone's version, or by the one in which the server has shown it.
+    /// Returns the state of a route's alias on a server: by the zone's version, or by the one in which the server has shown it.
     fn alias_state(&self, label: &str, route: &RouteEntry, index: usize) -> State<'_> {
         let server = &self.zones.alias.servers[index].state;
         let is_shown = self.shown_in(label, index).is_some_and(|serial| server.state(serial) == State::Right);
         if is_shown { State::Right } else { server.state(route.serial()) }
     }
 
-    /// The reason why the DNS of a Route's own host is not queried: a Router came with a zone in which the host lies.
+    /// Returns the reason why the DNS of a Route's custom host is not queried: a Router was added whose zone contains the host.
     fn taken_by_zone(&self, host: &str) -> Option<String> {
         let name: Name = host.strip_prefix("*.").unwrap_or(host).parse().ok()?;
         let mut above = std::iter::successors(Some(name), Name::parent);
@@ -258,7 +260,8 @@ impl VerificationState {
             if **fault != Fault::OldSerial {
                 return format!("{server} {fault}");
             }
-            // Without the serial that the server has: it may change with every check, and this is written to each Route of the zone.
+            // The message omits the server's serial: it can change with every check, and the message is written to each Route of
+            // the zone.
             let held = match self.has_deletion_hold(apex) {
                 true => {
                     ", while a DeletionHold holds back what was deleted, and has not answered for the name as it should"
@@ -270,14 +273,14 @@ impl VerificationState {
         list(faults.iter().map(one), faults.len(), "; ")
     }
 
-    /// The conditions of a Route whose alias is not in the alias zone.
+    /// Returns the conditions of a Route whose alias is not in the alias zone.
     pub fn conditions_without_alias(&self) -> DesiredConditions {
         let alias_apex = text_of(self.config.platform.alias_apex());
         not_published(&format!("{alias_apex} does not hold the route's alias"), self.config.queries)
     }
 }
 
-/// The state of a shard's zone on a server: by its version, or by the answers of an older one at which the server stays.
+/// Returns the state of a shard's zone on a server: by its version, or by the answers of an older one at which the server stays.
 fn shard_state(zone: &Zone, index: usize) -> State<'_> {
     let server = &zone.servers[index].state;
     if server.is_same() { State::Right } else { server.state(zone.serial) }
@@ -287,7 +290,7 @@ fn condition(kind: &'static str, is_true: bool, reason: &'static str, message: S
     ConditionUpdate { kind, status: Status::from(is_true), reason, message }
 }
 
-/// The message about a name that something else has in the shard of this Router.
+/// Returns the message about a name with another use in the shard of this Router.
 fn is_taken(name: &Name, taken: &NameConflict, router: &str) -> String {
     let name = text(name);
     match taken {
@@ -301,7 +304,7 @@ fn is_taken(name: &Name, taken: &NameConflict, router: &str) -> String {
     }
 }
 
-/// The condition of a name that the zone has, without an address: for its users that is an outage.
+/// Returns the condition of a name that the zone has, without an address: for its users, that is an outage.
 fn no_active_address(kind: &'static str, router: &str) -> ConditionUpdate {
     let message = format!("Router {router} has no active address, so that the name leads nowhere");
     condition(kind, false, NO_ACTIVE_ADDRESS, message)

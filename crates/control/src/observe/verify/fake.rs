@@ -1,4 +1,4 @@
-//! A name server of tests: real sockets on a free port of the loopback, and answers to order.
+//! A name server for tests: real sockets on a free port of the loopback, and configurable answers.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use signpost_dns::wire::{Name, RecordType};
 /// One message that it sends.
 #[derive(Clone)]
 pub enum Say {
-    /// An authoritative answer of these records, all of the name that was asked for.
+    /// An authoritative answer with these records, all of the queried name.
     Records(Vec<Data>),
     /// The same without AA.
     NotAuthoritative(Vec<Data>),
@@ -23,13 +23,13 @@ pub enum Say {
     Rcode(Rcode),
     /// No message.
     Nothing,
-    /// Octets that are no message.
+    /// Bytes that are not a DNS message.
     Garbage,
 }
 
 /// A running server; it ends when dropped.
 pub struct FakeServer {
-    /// Where it listens.
+    /// The address on which the server listens.
     pub address: SocketAddr,
     _tasks: JoinSet<()>,
 }
@@ -37,7 +37,7 @@ pub struct FakeServer {
 type Answers = Arc<dyn Fn(&Question, bool) -> Vec<Say> + Send + Sync>;
 
 impl FakeServer {
-    /// Answers each question with what `answers` says; it is told whether the question came over TCP.
+    /// Answers each query with the result of `answers`, which gets the question and whether it came over TCP.
     pub async fn start(answers: impl Fn(&Question, bool) -> Vec<Say> + Send + Sync + 'static) -> FakeServer {
         let (udp, tcp) = sockets().await;
         let address = udp.local_addr().expect("it is bound");
@@ -67,7 +67,7 @@ impl FakeServer {
     }
 }
 
-/// A port that is free for both.
+/// Returns a port that is free for both protocols.
 async fn sockets() -> (UdpSocket, TcpListener) {
     for _ in 0..100 {
         let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");

@@ -1,6 +1,6 @@
-//! Updates from the serial allocator, which knows which zone holds which names, for name verification.
+//! Updates from the serial allocator, which has the names of each zone, for name verification.
 //!
-//! An update of an object replaces an earlier one that was not taken yet, so the number of objects bounds what waits here.
+//! An update of an object replaces an earlier one that was not taken yet, so the number of objects bounds the waiting updates.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub struct ZoneFeed {
     changed: Notify,
 }
 
-/// Changes of the zones. An object that is gone has the value `None`.
+/// Changes of the zones. A deleted object has the value `None`.
 #[derive(Debug, Default)]
 pub struct ZoneUpdate {
     /// The Routers of shards by their zones, each with the serial in which these contents appeared.
@@ -28,7 +28,7 @@ pub struct ZoneUpdate {
     pub aliases: HashMap<Box<str>, Option<(Arc<BindingInput>, Serial)>>,
     /// The newest serial of the alias zone.
     pub alias_serial: Option<Serial>,
-    /// The Routers of zones whose serials the API refuses to store, and why.
+    /// The Routers of zones whose serials the API refuses to store, with the reason.
     pub refused: HashMap<Name, Option<(Arc<RouterInput>, String)>>,
 }
 

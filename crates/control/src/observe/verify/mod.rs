@@ -1,16 +1,16 @@
-//! Live before told: a Route's `Resolvable` turns true only after every listed name server was queried over the wire and
-//! answered right, and turns false when that is no longer so. `docs/live.md` explains what that means to users.
+//! Name verification: a Route's `Resolvable` turns true only after every listed name server was queried over the network and
+//! answered correctly, and turns false when that changes. `docs/live.md` explains the meaning for users.
 //!
 //! ```text
-//!  serial allocator ── which zone holds what, under which serial ─► feed ─┐
+//!  serial allocator ── names and serial of each zone ─────► feed ─────────┐
 //!                                                                         ├─► state ─► checks ─► name servers (UDP, TCP)
-//!  Routes and RouteBindings ── which have changed ────────────────────────┘    │  ▲       │
+//!  Routes and RouteBindings ── changed objects ───────────────────────────┘    │  ▲       │
 //!                                                                              │  └───────┘
 //!                                                                              └─► conditions ─► observations
 //! ```
 //!
-//! The loop runs where the serial allocator does: only in the process that leads. It adds one write to a new Route, and a few
-//! queries per second, whatever the number of Routes: [`state`] explains why that is enough.
+//! The loop runs in the same process as the serial allocator: only in the leader. It adds one write to a new Route, and a few
+//! queries per second, for any number of Routes: [`state`] explains why that suffices.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -73,13 +73,13 @@ pub struct Settings {
     pub servers: Option<Vec<Server>>,
     /// The time for a name server to answer one query.
     pub timeout: Duration,
-    /// The time after which a zone whose answers are right is checked again, about.
+    /// The approximate time after which a zone with correct answers is checked again.
     pub interval: Duration,
     /// The apexes of the zones that this process serves from files.
     pub files: watch::Receiver<Arc<BTreeSet<Name>>>,
 }
 
-/// Verifies names until `stop`, and puts what it finds into the World's observations.
+/// Verifies names until `stop`, and stores the findings in the World's observations.
 pub async fn run(
     world: World,
     platform: Arc<compiler::Settings>,
@@ -139,7 +139,8 @@ struct Verifier {
     observations: Arc<Observations>,
     metrics: Metrics,
     state: VerificationState,
-    /// The bound Routes whose names were in no zone when they changed, or were another Route's, and when that is too long.
+    /// The bound Routes whose names were in no zone when they changed, or were another Route's, with the time at which that is
+    /// too long.
     without_alias: BTreeSet<(Instant, ObjectKey)>,
     checks: JoinSet<(Job, Result<CheckResult, Fault>)>,
     queries: TokenBucket,
@@ -149,7 +150,7 @@ impl Verifier {
     fn take_update(&mut self, feed: &ZoneFeed) {
         let now = Instant::now();
         let update = feed.take();
-        // A zone elsewhere may take hosts of routes, or release them; one of the platform's domain has none.
+        // A zone outside the platform's domain can contain or release hosts of routes; one inside has none.
         let comes_or_goes = |(apex, shard): (&Name, &Option<_>)| {
             self.state.is_other_elsewhere(apex, shard.is_some()).then(|| check::text(apex))
         };
@@ -186,13 +187,13 @@ impl Verifier {
         }
     }
 
-    /// Whether the names of the label are those of the Route at `key`.
+    /// Returns whether the names of the label belong to the Route at `key`.
     fn has_alias(&self, key: &ObjectKey, label: &str) -> bool {
         let binding = self.state.binding(&label.to_ascii_lowercase());
         binding.is_some_and(|binding| *binding.key == *binding_key(key.namespace(), &key.name))
     }
 
-    /// Computes the conditions that may have changed, as long as more findings may wait. Returns whether there are more.
+    /// Computes the conditions that may have changed, while more findings may wait. Returns whether there are more.
     fn compute_conditions(&mut self) -> bool {
         let now = Instant::now();
         for _ in 0..ROUTES_IN_A_ROW {
@@ -242,7 +243,7 @@ impl Verifier {
         self.report(&key, &route, About::Name(NameKind::System, system_name), changed);
     }
 
-    /// Whether what is known of the names is about this Route, and not about an earlier one, whose binding is still the known one.
+    /// Returns whether the known names belong to this Route, not to an earlier one whose binding is still the known one.
     fn binds(&self, known: &BindingInput, key: &ObjectKey, route: &RouteInfo) -> bool {
         let binding = self.bindings.get(key).filter(|binding| binding.route_uid == route.uid);
         binding.is_some_and(|binding| binding.input.as_ref().is_some_and(|input| input.created == known.created))
@@ -272,7 +273,7 @@ impl Verifier {
         span.with("signpost.label", label).with("signpost.resolvable", "true").end();
     }
 
-    /// Starts the checks that are due, as many as the rate of queries allows.
+    /// Starts the due checks, as many as the query rate allows.
     fn start_checks(&mut self) {
         let now = Instant::now();
         while self.checks.len() < IN_FLIGHT_MAX && self.queries.opens_at(now) <= now {
@@ -309,12 +310,12 @@ impl Verifier {
     }
 }
 
-/// Whether the Route's conditions are to be computed after this change.
+/// Returns whether the Route's conditions must be computed after this change.
 fn is_news(applied: &Applied<RouteInfo>) -> bool {
     applied.recreated || applied.now.bound && applied.before.as_ref().is_none_or(|before| *before != applied.now)
 }
 
-/// The DeletionHolds that name servers have entered.
+/// Returns the DeletionHolds that name servers have entered.
 fn entered(deletion_holds: &Store<DeletionHold>) -> BTreeMap<String, DeletionHoldKind> {
     let is_entered =
         |deletion_hold: &DeletionHold| deletion_hold.status.as_ref().is_some_and(|status| !status.holders.is_empty());
@@ -322,11 +323,11 @@ fn entered(deletion_holds: &Store<DeletionHold>) -> BTreeMap<String, DeletionHol
     entered.map(|(key, deletion_hold)| (key.name, deletion_hold.spec.kind)).collect()
 }
 
-/// A rate: so much per second on average, and at most the amount of a second at once.
+/// A token bucket: this rate per second on average, and at most the amount of one second at once.
 #[derive(Debug)]
 struct TokenBucket {
     per_second: u32,
-    /// The time at which all that was taken is refilled.
+    /// The time at which all used tokens are refilled.
     full_at: Option<Instant>,
 }
 
@@ -335,7 +336,7 @@ impl TokenBucket {
         TokenBucket { per_second, full_at: None }
     }
 
-    /// The time from which on something may be taken.
+    /// Returns the time from which a token is available.
     fn opens_at(&self, now: Instant) -> Instant {
         self.full_at.and_then(|full_at| full_at.checked_sub(Duration::from_secs(1))).map_or(now, |opens| opens.max(now))
     }

@@ -6,9 +6,9 @@
 //!      └─────wrong──► in doubt ──still wrong, for a while──► Failed
 //! ```
 //!
-//! A single failure is doubt: a datagram gets lost, or a name server is a moment behind or ahead of this process. Doubt changes
-//! no condition. Only what fails for [`DOUBT`] has failed. An older version is a state of its own: a server that has one answers
-//! right for the names of that version, until it has failed in another way for as long.
+//! A single failure is doubt: a datagram can get lost, or a name server can be a moment behind or ahead of this process. Doubt
+//! changes no condition. A check counts as failed only after it fails for [`DOUBT`]. An older version is a separate state: a
+//! server with an older version answers correctly for the names of that version, until it has failed in another way for as long.
 
 use std::time::Duration;
 
@@ -17,13 +17,13 @@ use tokio::time::Instant;
 use super::check::Fault;
 use signpost_dns::zone::Serial;
 
-/// The time for which a server fails before it has failed.
+/// The time for which checks fail before the state is failed.
 pub const DOUBT: Duration = Duration::from_secs(2);
 /// The wait after a first failure; each further one is twice as long, up to [`RETRY_LONGEST`].
 const RETRY_FIRST: Duration = Duration::from_millis(2);
 /// The longest wait in doubt.
 pub const RETRY_LONGEST: Duration = Duration::from_millis(250);
-/// The longest wait between checks of what has failed.
+/// The longest wait between checks of a failed zone or name.
 const FAILED_RETRY: Duration = Duration::from_secs(5);
 
 /// A series of failures.
@@ -38,13 +38,13 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// The first failure.
+    /// Returns the first failure.
     pub fn new(fault: Fault, since: Instant) -> Self {
         Failure { fault, other: None, since, times: 1, has_failed: false }
     }
 
-    /// Adds another failure. Details may differ from check to check, and each would be a write: a new one counts when it
-    /// comes twice in a row. Returns whether the fault to report is another one.
+    /// Adds another failure. Details can differ from check to check, and each would be a write: a new one counts when it occurs
+    /// twice in a row. Returns whether the fault to report has changed.
     pub fn add(&mut self, fault: Fault, now: Instant) -> bool {
         self.times = self.times.saturating_add(1);
         let is_repeated = self.other.take().is_some_and(|other| other.is_like(&fault));
@@ -57,19 +57,19 @@ impl Failure {
         self.settle(now) || self.has_failed && is_other
     }
 
-    /// Notes whether it fails for long enough. Returns whether that is new.
+    /// Records whether it has failed for long enough. Returns whether that is new.
     fn settle(&mut self, now: Instant) -> bool {
         let had_failed = self.has_failed;
         self.has_failed |= now >= self.since + DOUBT;
         self.has_failed && !had_failed
     }
 
-    /// The state of what fails.
+    /// Returns the state of the failure.
     pub fn state(&self) -> State<'_> {
         if self.has_failed { State::Failed(&self.fault) } else { State::Unknown }
     }
 
-    /// The wait before the next check; `interval` is the wait after a right answer.
+    /// Returns the wait before the next check; `interval` is the wait after a right answer.
     pub fn wait(&self, interval: Duration) -> Duration {
         if self.has_failed {
             return interval.min(FAILED_RETRY);
@@ -86,23 +86,23 @@ pub enum State<'a> {
     Right,
     /// That is not known, or in doubt.
     Unknown,
-    /// They are wrong.
+    /// The answers are wrong.
     Failed(&'a Fault),
 }
 
 /// The end of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// The server has a version that is new enough, and the witness is right.
+    /// The server has a sufficiently new version, and the witness is correct.
     Right(Serial),
-    /// It has an older version.
+    /// The server has an older version.
     Stale {
         /// That version.
         found: Serial,
-        /// Whether the witness is right nevertheless.
+        /// Whether the witness is correct anyway.
         is_same: bool,
     },
-    /// It answers wrong.
+    /// The server answers incorrectly.
     Fault(Fault),
 }
 
@@ -110,11 +110,11 @@ pub enum Outcome {
 #[derive(Debug, Clone)]
 pub struct ServerZone {
     serial: Option<Serial>,
-    /// The series of checks that found an older version, and whether the witness was right in the last one.
+    /// The series of checks that found an older version, and whether the witness was correct in the last one.
     stale: Option<(Failure, bool)>,
     /// The series of checks that failed in another way.
     failure: Option<Failure>,
-    /// The last state beyond doubt: the fault, and whether an older version has the same answers. `None`: other contents.
+    /// The last certain state: the fault, and whether an older version has the same answers. `None`: other contents.
     reported: Option<(Option<Fault>, bool)>,
     /// The time of the last right check.
     pub last_right: Option<Instant>,
@@ -127,7 +127,7 @@ impl Default for ServerZone {
 }
 
 impl ServerZone {
-    /// The state for what needs the zone's version `need`.
+    /// Returns the state for names that need the zone's version `need`.
     pub fn state(&self, need: Serial) -> State<'_> {
         let is_reached = self.serial.is_some_and(|serial| serial == need || serial.is_after(need));
         match (&self.failure, &self.stale) {
@@ -139,35 +139,35 @@ impl ServerZone {
         }
     }
 
-    /// The older version of the zone that the server has kept for so long that it may stay: from then on names are queried
-    /// nevertheless.
+    /// Returns the older version of the zone that the server has had for a long time, so that it may stay: from then on, names are
+    /// queried anyway.
     pub fn stays_at(&self, now: Instant) -> Option<Serial> {
         let (stale, _) = self.stale.as_ref().filter(|_| self.failure.is_none())?;
         self.serial.filter(|_| stale.since + DOUBT / 2 <= now)
     }
 
-    /// Whether it stays at an older version that has the answers of the newest.
+    /// Returns whether the server stays at an older version that has the answers of the newest.
     pub fn is_same(&self) -> bool {
         let has_failed = self.failure.as_ref().is_some_and(|failure| failure.has_failed);
         self.stale.as_ref().is_some_and(|(stale, is_same)| stale.has_failed && *is_same) && !has_failed
     }
 
-    /// The version that it has, if that is known.
+    /// Returns the server's version, if that is known.
     pub fn serial(&self) -> Option<Serial> {
         self.serial
     }
 
-    /// Forgets what is known, since the zone has another version. `has_other_contents`: its names lead elsewhere, too.
+    /// Forgets the state, because the zone has another version. `has_other_contents`: its names have other targets, too.
     pub fn forget(&mut self, has_other_contents: bool) {
         (self.serial, self.stale) = (None, None);
-        // A server that is not there is not there for the new version either.
+        // An unreachable server is unreachable for the new version, too.
         self.failure.take_if(|failure| !matches!(failure.fault, Fault::NotAnswering(_) | Fault::Documentation));
         if has_other_contents {
             self.reported = None;
         }
     }
 
-    /// Adds a check. Returns whether that is news for all names of the zone.
+    /// Adds a check. Returns whether that changes the state of all names in the zone.
     pub fn add(&mut self, outcome: Outcome, now: Instant) -> bool {
         match outcome {
             Outcome::Right(serial) => {
@@ -182,7 +182,7 @@ impl ServerZone {
                         stale.add(Fault::OldSerial, now);
                         *was_same = is_same;
                     }
-                    // What has failed for long has failed, one way or the other.
+                    // A long failure counts, in either form.
                     stale => {
                         let since = failed.map_or(now, |failed| failed.since);
                         *stale = Some((Failure::new(Fault::OldSerial, since), is_same));
@@ -209,24 +209,24 @@ impl ServerZone {
         self.reported.replace(reported) != self.reported
     }
 
-    /// The wait before the next check; `interval` is the wait after a right one.
+    /// Returns the wait before the next check; `interval` is the wait after a right one.
     pub fn wait(&self, interval: Duration) -> Duration {
         let failure = self.failure.as_ref().or(self.stale.as_ref().map(|(stale, _)| stale));
         failure.map_or(interval, |failure| failure.wait(interval))
     }
 
-    /// Whether the last check failed.
+    /// Returns whether the last check failed.
     pub fn is_failing(&self) -> bool {
         self.failure.is_some() || self.stale.is_some()
     }
 
-    /// Whether it has failed, and not just once or for a moment.
+    /// Returns whether the server has failed, not only once or for a moment.
     pub fn has_failed(&self) -> bool {
         let failure = self.failure.as_ref().or(self.stale.as_ref().map(|(stale, _)| stale));
         failure.is_some_and(|failure| failure.has_failed)
     }
 
-    /// Whether it has failed by not answering at all.
+    /// Returns whether the server has failed by not responding at all.
     pub fn is_silent(&self) -> bool {
         let is_silence = |failure: &Failure| failure.has_failed && matches!(failure.fault, Fault::NotAnswering(_));
         self.failure.as_ref().is_some_and(is_silence)

@@ -1,15 +1,15 @@
-//! The state of name verification: the zones, the routes with names in them, and what is known of both. Pure: time and chance
-//! come in as arguments.
+//! The state of name verification: the zones, the routes with names in them, and their verification results. Pure: time and
+//! randomness are arguments.
 //!
-//! A name is verified when every listed name server has the zone at least in the version in which the name appeared, and answers
-//! right. Not every name needs a query for that: a shard's wildcard answers for all of its names, and a version of the alias zone holds
-//! all aliases that were in it. So a check is one of a *zone* on a server, and verifies all names that wait for it. A name is
-//! queried for itself as well if
+//! A name is verified when every listed name server has at least the version of the zone in which the name appeared, and answers
+//! correctly. Not every name needs a query for that: a shard's wildcard answers for all of its names, and a version of the alias
+//! zone contains all aliases of that time. So a check covers a *zone* on a server, and verifies all names that wait for it. A
+//! name is also queried separately if
 //!
 //! - its Route is new and few are new, as on an idle system;
-//! - it has an answer of its own: the Router's `records` name it, or a zone file lies there;
-//! - the server has answered it wrong;
-//! - it is an alias, and the server stays at a version of the alias zone that is older, as while it holds back deletions. A right
+//! - it has an answer of its own: the Router's `records` name it, or a zone file covers it;
+//! - the server has answered incorrectly for it;
+//! - it is an alias, and the server stays at an older version of the alias zone, as while it holds back deletions. A correct
 //!   answer verifies the alias from that version on.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
@@ -30,29 +30,29 @@ use signpost_api::v1alpha1::deletion_hold::DeletionHoldKind;
 use signpost_dns::wire::Name;
 use signpost_dns::zone::Serial;
 
-/// The maximum number of servers: a route remembers in one word which of them are to be queried for its own names.
+/// The maximum number of servers: one machine word per route marks the servers that must be queried for its own names.
 pub const SERVERS_MAX: usize = 32;
 /// Each of this many routes within [`IDLE_WINDOW`] is queried by its own names.
 pub(super) const IDLE_MAX: usize = 4;
-/// See [`IDLE_MAX`]: at most 20 routes per second cost queries of their own.
+/// The window of [`IDLE_MAX`]: at most 20 routes per second cause queries of their own.
 const IDLE_WINDOW: Duration = Duration::from_millis(200);
-/// The maximum number of routes that wait for such a query: they pile up while a server is away.
+/// The maximum number of routes that wait for such a query: they accumulate while a server is unreachable.
 const SAMPLED_MAX: usize = 64;
 /// The maximum number of aliases in one check of a server that stays at an old version.
 const UNSHOWN_MAX: usize = 32;
-/// The routes that one search for aliases that a server has not shown looks through: many may be verified of this server and
-/// wait for another.
+/// The routes that one search for aliases checks that a server has not shown: many may be verified on this server and wait for
+/// another.
 const SEARCHED_MAX: usize = 1024;
 
-/// The reason under which routes are counted whose state is not known yet.
+/// The reason under which routes with an unknown state are counted.
 pub const PENDING: &str = "Pending";
 
 /// A name server that is queried.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
-    /// Its name, without a dot at the end; empty if it is known by its address alone.
+    /// The server's name, without a trailing dot; empty if only the address is configured.
     pub name: String,
-    /// Its address.
+    /// The server's address.
     pub address: SocketAddr,
 }
 
@@ -75,7 +75,8 @@ pub struct VerificationState {
     reasons: BTreeMap<&'static str, usize>,
     pub(super) waiting: Waiting,
     pub(super) sampled: Sampled,
-    /// The names that servers answer wrong though the zone is right. There is a slot for each server and kind of zone ([`slot`]).
+    /// The names that servers answer incorrectly although the zone is correct. There is a slot for each server and kind of zone
+    /// ([`slot`]).
     pub(super) failing: Box<[BTreeMap<Box<str>, Failure>]>,
     /// The versions of the alias zone in which servers that stay at old ones have shown aliases.
     shown: HashMap<Box<str>, BTreeMap<usize, Serial>>,
@@ -85,9 +86,9 @@ pub struct VerificationState {
     files: Arc<BTreeSet<Name>>,
     /// The deletion holds that name servers have entered.
     deletion_holds: BTreeMap<String, DeletionHoldKind>,
-    /// The checks that are due: those that something waits for, and those that see whether all still is right.
+    /// The due checks: those for waiting names, and the periodic ones.
     pub(super) due: [BTreeSet<(Instant, Name, usize)>; 2],
-    /// The time at which all that had failed of a server was last checked again at once.
+    /// The time at which all failed names of a server were last checked again.
     pub(super) rechecked: Box<[Option<Instant>]>,
     changed: Changed,
 }
@@ -98,7 +99,7 @@ pub(super) struct Config {
     pub servers: Box<[Server]>,
     /// Whether name servers are queried at all.
     pub queries: bool,
-    /// About how long after it was right something is checked again.
+    /// The approximate time after which correct answers are checked again.
     pub interval: Duration,
 }
 
@@ -106,22 +107,22 @@ pub(super) struct Config {
 pub(super) struct Zones {
     pub alias: Zone,
     pub shards: HashMap<Name, Shard>,
-    /// The Routers of zones whose serials the API refuses, and why.
+    /// The Routers of zones whose serials the API rejects, with the reason.
     pub refused: HashMap<Name, (Box<str>, String)>,
-    /// How many contents of zones there were.
+    /// The number of zone contents so far.
     epochs: u64,
 }
 
-/// The routes whose state is not known yet, in the order of the versions of the alias zone that they need.
+/// The routes with an unknown state, in the order of the versions of the alias zone that they need.
 pub(super) struct Waiting {
     pub routes: BTreeSet<(u64, Box<str>)>,
     /// The newest version of the alias zone.
     newest: u64,
-    /// The version up to which each server has shown the alias zone, if nothing was wrong with it since.
+    /// The version up to which each server has shown the alias zone, without a fault since.
     pub reached: Box<[Option<u64>]>,
 }
 
-/// The new routes that are queried by their own names, and the times at which the last of them came.
+/// The new routes that are queried by their own names, and the arrival times of the last of them.
 #[derive(Debug, Default)]
 pub(super) struct Sampled {
     pub labels: BTreeSet<Box<str>>,
@@ -133,7 +134,7 @@ pub(super) struct Sampled {
 pub(super) struct Zone {
     /// The newest version, by the serial allocator.
     pub serial: Serial,
-    /// A number for its contents: answers about earlier ones do not count.
+    /// A number for its contents: answers about earlier contents do not count.
     pub epoch: u64,
     pub servers: Box<[ZoneServer]>,
 }
@@ -145,7 +146,7 @@ pub(super) struct ZoneServer {
     /// The next check: its place in [`VerificationState::due`], and its time.
     pub due: Option<(usize, Instant)>,
     pub in_flight: bool,
-    /// The number of checks so far: each queries other names than the one before.
+    /// The number of checks so far: each queries different names.
     pub queried: usize,
 }
 
@@ -161,24 +162,24 @@ pub(super) struct Shard {
 #[derive(Debug)]
 pub(super) struct RouteEntry {
     pub binding: Arc<BindingInput>,
-    /// The version of the alias zone in which it appeared.
+    /// The version of the alias zone in which the route appeared.
     pub version: u64,
     /// The time since which that is known.
     pub since: Instant,
-    /// The slots in which its own names are to be queried before anything is reported.
+    /// The slots in which the route's own names must be queried before anything is reported.
     pub to_query: u64,
     /// The reason of its condition, if that is known.
     reason: Option<&'static str>,
 }
 
 impl RouteEntry {
-    /// The serial of the alias zone in which it appeared.
+    /// Returns the serial of the alias zone in which it appeared.
     pub fn serial(&self) -> Serial {
         serial_of(self.version)
     }
 }
 
-/// The routes and shards whose conditions are to be computed.
+/// The routes and shards whose conditions must be computed.
 #[derive(Debug, Default)]
 struct Changed {
     queue: VecDeque<Box<str>>,
@@ -188,8 +189,8 @@ struct Changed {
 }
 
 impl VerificationState {
-    /// An empty state. Without `servers` none is queried; there are at most [`SERVERS_MAX`]. What is right is checked again
-    /// after about `interval`.
+    /// Returns an empty state. Without `servers`, none is queried; there are at most [`SERVERS_MAX`]. Correct answers are checked
+    /// again after about `interval`.
     pub fn new(platform: Arc<Settings>, servers: Option<Vec<Server>>, interval: Duration) -> Self {
         let queries = servers.is_some();
         let mut servers = servers.unwrap_or_default();
@@ -215,12 +216,12 @@ impl VerificationState {
         }
     }
 
-    /// Whether a shard's zone outside the platform's domain comes, or goes, when it `is_there`.
+    /// Returns whether the existence of a shard's zone outside the platform's domain changes to `is_there`.
     pub fn is_other_elsewhere(&self, apex: &Name, is_there: bool) -> bool {
         !apex.is_below(self.config.platform.domain()) && self.zones.shards.contains_key(apex) != is_there
     }
 
-    /// The binding whose names are those of `label`.
+    /// Returns the binding with the names of `label`.
     pub fn binding(&self, label: &str) -> Option<&Arc<BindingInput>> {
         self.routes.get(label).map(|route| &route.binding)
     }
@@ -235,8 +236,8 @@ impl VerificationState {
         }
     }
 
-    /// Whether a DeletionHold may keep the zone older than the serial allocator has it: bindings are in the alias zone, and in their
-    /// shards while former names lead there; a Router is in its shard.
+    /// Returns whether a DeletionHold may keep the zone older than the serial allocator has it: bindings are in the alias zone,
+    /// and in their shards while former names exist there; a Router is in its shard.
     pub(super) fn has_deletion_hold(&self, apex: &Name) -> bool {
         let is_alias = self.is_alias(apex);
         self.deletion_holds.values().any(|kind| !is_alias || *kind == DeletionHoldKind::RouteBinding)
@@ -358,11 +359,11 @@ impl VerificationState {
         }
     }
 
-    /// The names of the zone that have answers of their own, by labels of routes.
+    /// Returns the names of the zone that have answers of their own, by labels of routes.
     pub(super) fn labels_with_own_answers(&self, apex: &Name) -> BTreeSet<Box<str>> {
         let shard = self.zones.shards.get(apex);
         let explicit = shard.into_iter().flat_map(|shard| shard.expectation.explicit());
-        // In the canonical order all that is below a name follows it.
+        // In canonical order, all names below a name follow it directly.
         let files = self.files.range(apex..).take_while(|file| file.is_at_or_below(apex));
         let labels = explicit.chain(files).filter_map(|name| String::from_utf8(top_label(name, apex)?.into()).ok());
         labels.map(String::into_boxed_str).filter(|label| self.name_in(apex, label).is_some()).collect()
@@ -374,7 +375,7 @@ impl VerificationState {
         is_explicit || self.files.range(&name..).next().is_some_and(|file| file.is_at_or_below(&name))
     }
 
-    /// The name of the route of `label` in the zone; `None` if it has none, or something else has that.
+    /// Returns the name of the route of `label` in the zone; `None` if it has none, or the name has another use.
     pub(super) fn name_in(&self, apex: &Name, label: &str) -> Option<Name> {
         let route = self.routes.get(label)?;
         if self.is_alias(apex) {
@@ -384,13 +385,13 @@ impl VerificationState {
         Some(system_name(&route.binding)).filter(|name| shard.expectation.taken(name).is_none())
     }
 
-    /// Whether a route waits until the zone's server of the slot was queried for its own name.
+    /// Returns whether a route waits until the zone's server of the slot was queried for its own name.
     pub(super) fn is_to_query(&self, apex: &Name, label: &str, slot: usize) -> bool {
         let is_set = self.routes.get(label).is_some_and(|route| route.to_query & (1 << slot) != 0);
         is_set && self.name_in(apex, label).is_some()
     }
 
-    /// The route of `label` was queried in the slot.
+    /// Records that the route of `label` was queried in the slot.
     pub(super) fn set_queried(&mut self, label: &str, slot: usize) {
         let Some(route) = self.routes.get_mut(label) else { return };
         route.to_query &= !(1 << slot);
@@ -399,19 +400,19 @@ impl VerificationState {
         }
     }
 
-    /// The route of `label` is to be judged again when it has waited for too long.
+    /// Schedules another evaluation of the route of `label` for when it has waited too long.
     pub fn queue_when_late(&mut self, label: &str, now: Instant) {
         if let Some(at) = self.routes.get(label).map(|route| route.since + DOUBT).filter(|at| *at > now) {
             self.changed.later.insert((at, label.into()));
         }
     }
 
-    /// The conditions of the route of `label` are to be computed.
+    /// Queues the computation of the conditions of the route of `label`.
     pub fn queue(&mut self, label: &str) {
         self.changed.push(label);
     }
 
-    /// The same of all routes with names in the zone.
+    /// Queues the computation for all routes with names in the zone.
     pub(super) fn queue_zone(&mut self, apex: &Name) {
         if self.is_alias(apex) {
             self.routes.keys().for_each(|label| self.changed.push(label));
@@ -420,29 +421,29 @@ impl VerificationState {
         }
     }
 
-    /// The conditions of the shard's Router are to be computed.
+    /// Queues the computation of the conditions of the shard's Router.
     pub(super) fn queue_shard(&mut self, apex: &Name) {
         self.changed.shards.insert(apex.clone());
     }
 
-    /// Takes the next route whose conditions are to be computed.
+    /// Takes the next route whose conditions must be computed.
     pub fn next_route(&mut self, now: Instant) -> Option<Box<str>> {
         std::iter::from_fn(|| self.changed.pop(now)).find(|label| self.routes.contains_key(label))
     }
 
-    /// Takes the next shard whose Router's conditions are to be computed.
+    /// Takes the next shard whose Router's conditions must be computed.
     pub fn next_shard(&mut self) -> Option<Name> {
         let apex = self.changed.shards.iter().next()?.clone();
         self.changed.shards.take(&apex)
     }
 
-    /// The time at which a route is to be judged that is not now.
+    /// Returns the time at which the next late route must be evaluated.
     pub fn next_late_at(&self) -> Option<Instant> {
         self.changed.later.first().map(|(at, _)| *at)
     }
 
-    /// Notes the reason of a route's condition, or `None` if its state is not known yet: then its condition stays until the next right
-    /// check may change it.
+    /// Records the reason of a route's condition, or `None` if its state is unknown: then its condition stays until the next
+    /// correct check can change it.
     pub fn set_reason(&mut self, label: &str, reason: Option<&'static str>) {
         let Some(route) = self.routes.get_mut(label) else { return };
         let entry = (route.version, label.into());
@@ -459,7 +460,7 @@ impl VerificationState {
         self.count(Some(before), Some(reason));
     }
 
-    /// The number of routes for each reason so far, [`PENDING`] included.
+    /// Returns the number of routes for each reason so far, [`PENDING`] included.
     pub fn reasons(&self) -> &BTreeMap<&'static str, usize> {
         &self.reasons
     }
@@ -473,8 +474,9 @@ impl VerificationState {
         }
     }
 
-    /// At most [`UNSHOWN_MAX`] aliases that the version `found`, at which the server stays, may not have, and that it has not
-    /// shown: first those whose state is not known, and then some of those whose condition reports the server, others each time.
+    /// Returns at most [`UNSHOWN_MAX`] aliases that the version `found`, at which the server stays, may lack, and that it has not
+    /// shown: first those with an unknown state, and then some of those whose condition reports the server, different ones each
+    /// time.
     pub(super) fn unshown(&self, server: usize, found: Serial) -> Vec<Box<str>> {
         let start = self.zones.alias.servers[server].queried * UNSHOWN_MAX % self.stale.len().max(1);
         let stale = self.stale.iter().cycle().skip(start).take(self.stale.len().min(SEARCHED_MAX));
@@ -486,17 +488,18 @@ impl VerificationState {
         waiting.chain(stale).filter(|label| is_unshown(label)).take(UNSHOWN_MAX).cloned().collect()
     }
 
-    /// The server, which stays at the version `found`, has shown the alias.
+    /// Records that the server, which stays at the version `found`, has shown the alias.
     pub(super) fn set_shown(&mut self, label: &str, server: usize, found: Serial) {
         self.shown.entry(label.into()).or_default().insert(server, found);
     }
 
-    /// The version in which the server has shown the alias.
+    /// Returns the version in which the server has shown the alias.
     pub(super) fn shown_in(&self, label: &str, server: usize) -> Option<Serial> {
         self.shown.get(label)?.get(&server).copied()
     }
 
-    /// A server has the alias zone in this version: the routes that wait for it and that it had not shown before are to be judged.
+    /// Records that a server has the alias zone in this version, and queues the routes that wait for it and that the server had
+    /// not shown.
     pub(super) fn reach(&mut self, server: usize, serial: Serial) {
         let version = self.waiting.version(serial);
         let first = self.waiting.reached[server].replace(version).map_or(0, |before| before + 1);
@@ -522,7 +525,7 @@ impl VerificationState {
 }
 
 impl Sampled {
-    /// Whether a route that comes now is to be queried by its own names: few routes come, and few are queried.
+    /// Returns whether a new route must be queried by its own names: few routes arrive, and few are queried.
     fn has_room(&mut self, now: Instant) -> bool {
         while self.arrivals.front().is_some_and(|at| *at + IDLE_WINDOW <= now) {
             self.arrivals.pop_front();
@@ -536,16 +539,16 @@ impl Sampled {
 }
 
 impl Waiting {
-    /// A serial of the alias zone without its wrapping around, beside the newest so far (RFC 1982).
+    /// Returns a serial of the alias zone without wraparound, relative to the newest so far (RFC 1982).
     pub(super) fn version(&self, serial: Serial) -> u64 {
-        // The low half is the serial of the newest.
+        // The low half is the serial of the newest version.
         let ahead = serial.0.wrapping_sub(self.newest as u32) as i32;
         self.newest.saturating_add_signed(i64::from(ahead))
     }
 }
 
 impl Changed {
-    /// Each route is queued once, in the order in which they came.
+    /// Queues each route once, in the order of arrival.
     fn push(&mut self, label: &str) {
         if !self.queued.contains(label) {
             self.queued.insert(label.into());
@@ -559,7 +562,7 @@ impl Changed {
             self.push(&label);
         }
         let Some(label) = self.queue.pop_front() else {
-            // After a storm of them the memory is released.
+            // After a burst of changes, the memory is released.
             (self.queue, self.queued) = Default::default();
             return None;
         };
@@ -574,7 +577,7 @@ impl Zone {
     }
 }
 
-/// The place of a server among those that are queried about shards, or about the alias zone.
+/// Returns the slot of a server among those that are queried about shards, or about the alias zone.
 pub(super) fn slot(server: usize, is_alias: bool) -> usize {
     if is_alias { server + SERVERS_MAX } else { server }
 }
@@ -583,18 +586,18 @@ pub(super) fn serial_of(version: u64) -> Serial {
     Serial(version as u32)
 }
 
-/// The zone of the shard that a binding names.
+/// Returns the zone of the shard that a binding names.
 pub(super) fn shard_of(binding: &BindingInput) -> Name {
     binding.shard.parse().expect("BindingInput::read has checked it")
 }
 
-/// The name to which the alias leads.
+/// Returns the target of the alias.
 pub(super) fn alias_target(binding: &BindingInput) -> Name {
     let zone: Name = binding.target().parse().expect("BindingInput::read has checked it");
     zone.prepend(binding.label.as_bytes()).expect("BindingInput::read has checked the length")
 }
 
-/// The name on the shard.
+/// Returns the name on the shard.
 pub(super) fn system_name(binding: &BindingInput) -> Name {
     shard_of(binding).prepend(binding.label.as_bytes()).expect("BindingInput::read has checked the length")
 }

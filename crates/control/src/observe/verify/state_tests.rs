@@ -1,4 +1,4 @@
-//! Proofs played through without sockets and clocks: what is asked, how often, and what is said of it.
+//! Tests of verification without sockets and clocks: the queries, their number, and the reported conditions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ fn a_route_on_an_idle_system_is_asked_for_by_its_names() {
                 .to_owned()
         )
     );
-    // And then the zones are checked now and then.
+    // After that, the zones are checked at intervals.
     world.run(INTERVAL * 10, right);
     let count = world.jobs.len();
     assert!((30..=60).contains(&count), "{count} checks in ten intervals, of two servers and two zones");
@@ -73,7 +73,7 @@ fn a_server_that_lags_under_steady_change_still_proves() {
         for number in 0..10 {
             world.alias(&format!("app{round}-{number}"), "s", newest);
         }
-        // It always has the version before the newest one.
+        // The server always has the version before the newest one.
         world.run(Duration::from_millis(25), |job| {
             let has = if is_alias(job) { Serial(newest - 1) } else { Serial(7) };
             answers(job, has, |_| true)
@@ -100,7 +100,7 @@ fn a_server_that_lags_under_steady_change_still_proves() {
 fn while_the_deletion_hold_holds_a_name_is_verified_by_its_answer() {
     let mut world = World::with_routes(Some(1), &["before"]);
     world.run(Duration::ZERO, right);
-    // From now on the server holds back what was deleted: what is new comes under serials of its own.
+    // From now on, the server holds back deletions: new names arrive under its own serials.
     let held = |lost: &'static str| {
         move |job: &Job| match is_alias(job) {
             true => answers(job, Serial(10), |name| !name.starts_with(lost)),
@@ -116,7 +116,7 @@ fn while_the_deletion_hold_holds_a_name_is_verified_by_its_answer() {
     assert_eq!(reason, "Resolvable");
     assert!(message.contains("with serials 7 and 10"), "{message}");
     assert_eq!(world.reason("before"), Some("Resolvable"));
-    // One that is not answered is not verified, and says by what.
+    // A name without an answer is not verified, and the condition shows the server.
     world.alias("lost", "s", 108);
     world.run(PATIENCE / 2, held("lost"));
     assert_eq!(world.reason("lost"), None);
@@ -126,14 +126,14 @@ fn while_the_deletion_hold_holds_a_name_is_verified_by_its_answer() {
     assert!(message.contains("while a DeletionHold holds back what was deleted"), "{message}");
     world.run(Duration::from_secs(6), held("none"));
     assert_eq!(world.reason("lost"), Some("Resolvable"));
-    // Many are asked for by their names, some at a time, and each once.
+    // Many are queried by their names, some at a time, and each once.
     world.jobs.clear();
     (0..1000).for_each(|number| world.alias(&format!("app{number}"), "s", 116));
     world.run(PATIENCE, held("none"));
     assert_eq!(world.proofs.reasons()["Resolvable"], 1003);
     let questions: usize = world.jobs.iter().map(|job| job.check.queries()).sum();
     assert!(questions < 1300, "{questions} questions for 1,000 routes");
-    // A server that goes is told, and so is what is the matter with one that has no DeletionHold.
+    // A server that becomes unreachable is reported, and so is the fault of a server without a DeletionHold.
     world.run(INTERVAL * 2, |_| Err(silent()));
     assert_eq!((world.reason("app"), world.reason("before")), (Some("NotAnswering"), Some("NotAnswering")));
     world.run(Duration::from_secs(6), held("none"));
@@ -143,7 +143,7 @@ fn while_the_deletion_hold_holds_a_name_is_verified_by_its_answer() {
     world.proofs.set_deletion_holds(BTreeMap::new());
     world.judge();
     assert_eq!(world.reason("last"), Some("OldSerial"));
-    // The deletion hold lets go: the ledger's serial is what proves again.
+    // The deletion hold ends: the ledger's serial verifies again.
     world.run(Duration::from_secs(6), right);
     assert_eq!(world.proofs.reasons()["Resolvable"], 1004);
 }
@@ -163,7 +163,7 @@ fn a_shard_that_stays_old_is_verified_by_its_answers() {
     world.shard("s", records, 8);
     world.run(PATIENCE * 2, stays(true));
     assert_eq!(world.reason("app"), Some("Resolvable"));
-    // A zone has more than addresses: without a DeletionHold its version counts.
+    // A zone has more than addresses: without a DeletionHold, its version counts.
     let zone = |world: &World| {
         world.proofs.router_condition(&apex).map(|(_, told, _)| (told.is_true(), told.reason, told.message))
     };
@@ -200,7 +200,7 @@ fn a_zone_that_takes_a_host_is_told() {
         ("shop.test", "HostInZone"),
         ("notshop.test", "Resolvable"),
         ("*.test", "Resolvable"),
-        // Its own name on the shard lies there on purpose.
+        // The route's own name on the shard is there on purpose.
         ("App.s.v3.example", "Resolvable"),
         ("other.s.v3.example", "HostInZone"),
     ] {
@@ -244,7 +244,7 @@ fn a_silent_server_is_named_when_that_is_sure_and_forgiven_at_once() {
     let apex: Name = "s.v3.example.".parse().expect("a name");
     let (router, statement, serial) = world.proofs.router_condition(&apex).expect("it is known");
     assert_eq!((router.as_str(), statement.reason, serial), ("s", "NotAnswering", Some(Serial(7))));
-    // A new route is told so at once.
+    // A new route gets this condition immediately.
     world.alias("late", "s", 10);
     world.run(Duration::from_millis(50), second_is_gone);
     assert_eq!(world.reason("late"), Some("NotAnswering"));
@@ -258,7 +258,7 @@ fn routes_that_came_while_a_server_failed_recover_with_it() {
     for (fault, reason) in [(apart as fn(&Job) -> Fault, "ErrorAnswer"), (|_| silent(), "NotAnswering")] {
         let mut world = World::with_routes(Some(2), &[]);
         world.run(Duration::from_secs(1), right);
-        // As slowly as on an idle system, so that each is to be asked for by its own names.
+        // The rate is that of an idle system, so that each route must be queried by its own names.
         for number in 0..60 {
             world.alias(&format!("app{number}"), "s", 9 + number);
             world.run(Duration::from_millis(60), |job| Err(fault(job)));
@@ -295,7 +295,7 @@ fn all_zones_of_a_server_that_answers_again_are_looked_at() {
     assert!(asked < SHARDS * 2, "{asked} checks until all zones were right");
 }
 
-/// The shard recovers while the alias zone is in doubt, of which nothing is told.
+/// The shard recovers while the alias zone is in doubt, which is not reported.
 #[test]
 fn a_route_that_recovers_in_doubt_is_told_when_the_doubt_ends() {
     let mut world = World::with_routes(Some(1), &["app"]);
@@ -363,13 +363,13 @@ fn what_a_router_says_is_what_must_be_answered() {
         ["app", "own", "moved"].map(|label| world.reason(label)),
         ["Resolvable", "Resolvable", "NameTaken"].map(Some)
     );
-    // Another version under which the names lead where they led is verified anew, and says nothing new.
+    // Another version with the same targets is verified again, and causes no report.
     world.shard("s", serde_json::json!({"addresses": [{"ip": "192.0.2.2"}], "records": ["own A 192.0.2.2", "moved CNAME there.example."]}), 18);
     assert_eq!(world.reason("app"), None);
     assert_eq!(world.proofs.next_route(world.now), None);
     world.run(Duration::ZERO, right);
     assert_eq!(world.reason("app"), Some("Resolvable"));
-    // Drained, the names lead nowhere; with the address back, they lead there again.
+    // While the Router drains, the names have no target; with the address back, they resolve again.
     world.shard("s", serde_json::json!({"addresses": [{"ip": "192.0.2.2", "state": "drained"}]}), 19);
     world.run(Duration::ZERO, right);
     assert_eq!(world.reason("app"), Some("NoActiveAddress"));
@@ -398,7 +398,7 @@ fn a_name_that_something_else_has_is_no_matter_of_other_routes() {
     for label in labels {
         world.alias(label, "s", 9);
     }
-    // What is asked for there is answered by somebody else.
+    // Another server answers for these names.
     let is_else = |name: &str| ["deleg.s.", "own.s.", "moved.s."].iter().any(|other| name.starts_with(other));
     world.run(INTERVAL, right_but(is_else));
     let found = labels.map(|label| world.reason(label).unwrap_or_default());
@@ -411,7 +411,7 @@ fn a_name_that_something_else_has_is_no_matter_of_other_routes() {
         "deleg.s.v3.example is delegated to other name servers by spec.records of Router s and does not lead to the route: \
          take these records out, or move the route to another Router"
     );
-    // Records that come later take the name as well, and those that go give it back.
+    // Records that are added later also take the name, and their removal releases it.
     world.shard("s", serde_json::json!({"addresses": addresses, "records": ["app CNAME elsewhere.example."]}), 8);
     world.run(INTERVAL, right_but(|name| name.starts_with("app.s.")));
     let found = labels.map(|label| world.reason(label).unwrap_or_default());
@@ -426,7 +426,7 @@ fn one_name_that_is_answered_wrong_is_not_the_zone() {
             world.alias(label, "s", 9);
         }
         world.run(Duration::from_secs(1), right);
-        // It is asked for by its own name, as few come.
+        // The route is queried by its own name, because few arrive.
         world.alias("app", "s", 9);
         world.run(PATIENCE / 2, right_but(|name| name == wrong));
         assert_eq!(world.reason("app"), None, "{wrong}: one answer is no verdict");
@@ -462,7 +462,7 @@ fn a_zone_file_that_hides_a_name_is_told_of_its_route() {
         world.proofs.set_files(apexes(&["elsewhere.example.", file]), world.now);
         world.run(PATIENCE * 2, right_but(|name| name == file));
         assert_eq!(all(&world), ["Resolvable", "NotAuthoritative", "Resolvable"], "{file}");
-        // One that comes while the file is there is told so, and no other.
+        // Only a route that arrives while the file exists gets this condition.
         world.proofs.set_files(apexes(&[file, "late.s.v3.example."]), world.now);
         world.alias("late", "s", 9);
         let hidden = ["late.s.v3.example", file];

@@ -1,4 +1,4 @@
-//! `least-routes`: whoever has the fewest routes. A new Router takes every new route until it has caught up.
+//! `least-routes`: the Router with the fewest routes. A new Router takes every new route until it has caught up.
 
 use super::{Candidate, RouteName, Strategy, StrategyName};
 
@@ -9,7 +9,7 @@ impl Strategy for LeastRoutes {
         StrategyName::LeastRoutes
     }
 
-    /// The score is the number of routes, negative.
+    /// Returns the negative number of routes as the score.
     fn score(&self, _route: RouteName<'_>, candidates: &[Candidate<'_>]) -> Vec<i64> {
         candidates.iter().map(|candidate| -i64::from(candidate.routes)).collect()
     }

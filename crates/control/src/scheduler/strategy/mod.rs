@@ -1,11 +1,11 @@
-//! Strategies: which of the Routers that may take a route shall have it.
+//! Strategies: the choice among the Routers that may take a route.
 //!
-//! A [`Strategy`] gives each candidate a score; [`pick`] takes the highest, and of equals the first by name, so that equal
-//! input always gives equal output. Strategies are pure: what they know of the past comes with the candidates, and is
-//! derived from the bindings that exist, so that a restart forgets nothing.
+//! A [`Strategy`] gives each candidate a score; [`pick`] takes the highest, and of equal scores the first by name, so that equal
+//! input always gives equal output. Strategies are pure: their history comes with the candidates, and is derived from the
+//! existing bindings, so that a restart loses nothing.
 //!
-//! A new strategy is a file beside these, a variant of [`StrategyName`], and a line in the conformance suites below and in
-//! `tests/simulation/scenarios/conformance.rs`, which all of them pass. `docs/scheduling.md` shows it step by step.
+//! To add a strategy, add a file here, a variant of [`StrategyName`], and a line in the conformance suites below and in
+//! `tests/simulation/scenarios/conformance.rs`, which all strategies pass. `docs/scheduling.md` shows the steps.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,50 +17,50 @@ mod weighted;
 
 /// Chooses among Routers that may take a route.
 pub trait Strategy: Send + Sync {
-    /// The name it goes by in settings and explanations.
+    /// Returns the name in settings and explanations.
     fn name(&self) -> StrategyName;
 
-    /// Whether it would ever choose this candidate. Those it would not are told to the user as filtered out.
+    /// Returns whether the strategy can ever choose this candidate. The others are reported to the user as filtered out.
     fn admits(&self, _candidate: &Candidate<'_>) -> bool {
         true
     }
 
-    /// A score for each candidate, in their order; higher is better. All of them are eligible.
+    /// Returns a score for each candidate, in order; higher is better. All of them are eligible.
     fn score(&self, route: RouteName<'_>, candidates: &[Candidate<'_>]) -> Vec<i64>;
 }
 
 /// The route to place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RouteName<'a> {
-    /// Its namespace.
+    /// The Route's namespace.
     pub namespace: &'a str,
-    /// Its name.
+    /// The Route's name.
     pub name: &'a str,
 }
 
 /// A Router that may take the route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Candidate<'a> {
-    /// Its name.
+    /// The Router's name.
     pub name: &'a str,
-    /// Its `spec.weight`.
+    /// The Router's `spec.weight`.
     pub weight: u32,
-    /// How many routes are bound to it, those being bound at the moment included.
+    /// The number of routes bound to the Router, including those being bound.
     pub routes: u32,
-    /// When it was last given a route, as a number that grows with each assignment; 0: never.
+    /// The Router's last assignment, as a number that grows with each assignment; 0: never.
     pub last_assigned: u64,
 }
 
 /// Which candidate is best.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pick {
-    /// Its index.
+    /// The candidate's index.
     pub index: usize,
-    /// How many others have the same score.
+    /// The number of others with the same score.
     pub tied: usize,
 }
 
-/// The candidate with the highest score; of equals the one whose name comes first in byte order. `None` without any.
+/// Returns the candidate with the highest score; of equal scores, the first name in byte order. `None` without any.
 pub fn pick(candidates: &[Candidate<'_>], scores: &[i64]) -> Option<Pick> {
     let ranked = || candidates.iter().zip(scores).enumerate();
     let (index, (_, best)) = ranked()
@@ -72,23 +72,23 @@ pub fn pick(candidates: &[Candidate<'_>], scores: &[i64]) -> Option<Pick> {
 /// The strategies there are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum StrategyName {
-    /// Whoever waited longest is next.
+    /// The Router that waited longest is next.
     #[default]
     RoundRobin,
-    /// Whoever has the fewest routes.
+    /// The Router with the fewest routes.
     LeastRoutes,
-    /// Whoever is furthest below its share by weight.
+    /// The Router that is furthest below its share by weight.
     Weighted,
-    /// By a hash of route and Router: least movement when Routers come and go.
+    /// The highest hash of route and Router: few changes when Routers are added or removed.
     Rendezvous,
 }
 
 impl StrategyName {
-    /// All of them.
+    /// All strategies.
     pub const ALL: [StrategyName; 4] =
         [StrategyName::RoundRobin, StrategyName::LeastRoutes, StrategyName::Weighted, StrategyName::Rendezvous];
 
-    /// The name as settings and explanations have it.
+    /// Returns the name in settings and explanations.
     pub fn as_str(self) -> &'static str {
         match self {
             StrategyName::RoundRobin => "round-robin",
@@ -98,7 +98,7 @@ impl StrategyName {
         }
     }
 
-    /// The strategy of this name.
+    /// Returns the strategy of this name.
     pub fn strategy(self) -> &'static dyn Strategy {
         match self {
             StrategyName::RoundRobin => &round_robin::RoundRobin,
@@ -124,7 +124,7 @@ impl FromStr for StrategyName {
     }
 }
 
-/// A name that is no strategy's.
+/// The error for a name that is not a strategy's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no strategy {0:?}; of ours there are round-robin, least-routes, weighted and rendezvous")]
 pub struct UnknownStrategy(pub String);
@@ -198,7 +198,7 @@ mod tests {
         }
     }
 
-    /// The spread each strategy promises over 1,200 routes on Routers of these weights.
+    /// Each strategy has its promised spread over 1,200 routes on Routers of these weights.
     #[test]
     fn conformance_spread() {
         for (name, weights, expected, tolerance) in [
@@ -208,7 +208,7 @@ mod tests {
             (StrategyName::Weighted, vec![1, 2, 3], vec![200, 400, 600], 1),
             (StrategyName::Weighted, vec![0, 1, 1], vec![0, 600, 600], 1),
             (StrategyName::Weighted, vec![1000, 200], vec![1000, 200], 1),
-            // A hash spreads as chance does: four standard deviations of a binomial.
+            // A hash gives a random distribution: four standard deviations of a binomial.
             (StrategyName::Rendezvous, vec![1, 1, 1], vec![400, 400, 400], 66),
         ] {
             let mut platform = Platform::new(&weights);
@@ -221,7 +221,7 @@ mod tests {
         }
     }
 
-    /// However uneven the start, round robin gives each of n Routers one of any n routes in a row.
+    /// Round robin gives each of n Routers one of any n routes in a row, even after an uneven start.
     #[test]
     fn round_robin_gives_each_its_turn() {
         let mut platform = Platform::new(&[1; 5]);
@@ -229,7 +229,7 @@ mod tests {
         let strategy = StrategyName::RoundRobin.strategy();
         let order: Vec<_> = (0..10).filter_map(|i| platform.place(strategy, &format!("r{i}"))).collect();
         assert_eq!(order, [0, 1, 2, 3, 4, 0, 1, 2, 3, 4]);
-        // A Router that comes late gets one turn, not all it missed.
+        // A Router that is added late gets one route, not all that it missed.
         platform.routers.push(("a-late-one".to_owned(), 1, 0, 0));
         let order: Vec<_> = (0..6).filter_map(|i| platform.place(strategy, &format!("s{i}"))).collect();
         assert_eq!(order, [5, 0, 1, 2, 3, 4]);
@@ -253,12 +253,12 @@ mod tests {
             assert!(before == with_more || with_more.as_deref() == Some("new"), "{name}: {before:?} {with_more:?}");
             moved += u32::from(before != with_more);
         }
-        // One of eleven, give or take four standard deviations of a binomial.
+        // One of eleven, plus or minus four standard deviations of a binomial.
         assert!(moved.abs_diff(500 / 11) < 26, "{moved}");
     }
 
     proptest! {
-        /// Equal input gives equal output, whatever order the candidates stand in.
+        /// Equal input gives equal output, for any order of the candidates.
         #[test]
         fn conformance_deterministic(
             routers in proptest::collection::btree_map("[a-z]{1,6}", (0_u32..5, 0_u32..50, 0_u64..50), 1..8),

@@ -1,12 +1,12 @@
-//! `rendezvous`: by a hash of route and Router (highest random weight).
+//! `rendezvous`: the highest hash of route and Router (highest random weight).
 //!
-//! Each pair of route and Router has a number that depends on nothing else, and the highest wins. So a Router that goes
-//! takes only its own routes along, and one that comes takes only those that it wins; a route that is deleted and made
-//! anew comes back to the same Router, also on another platform with the same names. It spreads as chance does: of r
-//! routes on n Routers, each gets r ÷ n give or take a few times √(r ÷ n).
+//! Each pair of route and Router has a number that depends on nothing else, and the highest wins. So a removed Router affects
+//! only its own routes, and an added one takes only those that it wins. A re-created route returns to the same Router, even on
+//! another platform with the same names. The distribution is random: of r routes on n Routers, each gets r ÷ n plus or minus a
+//! few times √(r ÷ n).
 //!
-//! The hash is written out here since it must never change: FNV-1a over the names, then the finisher of SplitMix64, which
-//! gives names that differ in one letter unrelated numbers.
+//! The hash is implemented here because it must never change: FNV-1a over the names, then the finisher of SplitMix64, which gives
+//! unrelated numbers to names that differ in one letter.
 
 use super::{Candidate, RouteName, Strategy, StrategyName};
 
@@ -17,9 +17,9 @@ impl Strategy for Rendezvous {
         StrategyName::Rendezvous
     }
 
-    /// The score is the upper 53 bits of the hash, so that JSON readers keep it exactly.
+    /// Returns the upper 53 bits of the hash as the score, so that JSON readers represent it exactly.
     fn score(&self, route: RouteName<'_>, candidates: &[Candidate<'_>]) -> Vec<i64> {
-        // Names hold no slash, so that no two pairs make the same octets.
+        // Names contain no slash, so two pairs never have the same bytes.
         let of_route = fnv(fnv(fnv(FNV_BASIS, route.namespace), "/"), route.name);
         let score = |candidate: &Candidate<'_>| finish(fnv(fnv(of_route, "/"), candidate.name)) >> 11;
         candidates.iter().map(|candidate| i64::try_from(score(candidate)).unwrap_or(i64::MAX)).collect()

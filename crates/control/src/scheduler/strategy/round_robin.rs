@@ -1,13 +1,12 @@
-//! `round-robin`: whoever waited longest for a route is next.
+//! `round-robin`: the Router that waited longest for a route is next.
 //!
-//! With the same Routers eligible each time this is the plain circle. When routes differ in which Routers may take them,
-//! each Router still gets its turn as soon as it is the one that waited longest among those eligible; a circle over
-//! positions would favour whoever stands behind a gap. Over any n routes in a row with the same n Routers eligible, each
-//! gets exactly one. A new Router gets one turn first and no more than its part after: it does not draw every new route
-//! until it has caught up, which is `least-routes`.
+//! With the same eligible Routers each time, this is the plain circle. If the eligible Routers differ between routes, each Router
+//! still gets a route as soon as it has waited longest among the eligible ones; a circle over positions would favor a Router
+//! behind a gap. Over any n routes in a row with the same n eligible Routers, each gets exactly one. A new Router gets one route
+//! first and then only its share: it does not attract every new route until it has caught up, as with `least-routes`.
 //!
-//! The assigned are those of the bindings that exist: after a restart they stand in the order in which the store committed
-//! them, so that the circle goes on where it was.
+//! The assignments are those of the existing bindings: after a restart, they are in the order in which the store committed them,
+//! so that the circle continues.
 
 use super::{Candidate, RouteName, Strategy, StrategyName};
 
@@ -18,7 +17,7 @@ impl Strategy for RoundRobin {
         StrategyName::RoundRobin
     }
 
-    /// The score is the number of candidates that had a turn since this one's last.
+    /// Returns the number of candidates with an assignment since this one's last as the score.
     fn score(&self, _route: RouteName<'_>, candidates: &[Candidate<'_>]) -> Vec<i64> {
         let mut assigned: Vec<u64> = candidates.iter().map(|candidate| candidate.last_assigned).collect();
         assigned.sort_unstable();

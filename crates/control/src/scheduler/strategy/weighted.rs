@@ -1,8 +1,8 @@
-//! `weighted`: whoever is furthest below its share of all routes by `spec.weight`.
+//! `weighted`: the Router that is furthest below its share of all routes by `spec.weight`.
 //!
-//! It chooses the Router for which routes ÷ weight would be smallest with the new route, which is D'Hondt's way of giving
-//! out seats: with the same Routers eligible, each comes to its share of all routes, but for rounding. A Router of weight 0
-//! is never chosen.
+//! It chooses the Router for which routes ÷ weight would be smallest with the new route, which is D'Hondt's method of allocating
+//! seats: with the same eligible Routers, each gets its share of all routes, except for rounding. A Router of weight 0 is never
+//! chosen.
 
 use super::{Candidate, RouteName, Strategy, StrategyName};
 
@@ -20,7 +20,7 @@ impl Strategy for Weighted {
         candidate.weight > 0
     }
 
-    /// The score is the routes it would have, divided by its weight, in millionths, negative.
+    /// Returns the number of routes with the new one, divided by the weight, in millionths, negative, as the score.
     fn score(&self, _route: RouteName<'_>, candidates: &[Candidate<'_>]) -> Vec<i64> {
         let load =
             |candidate: &Candidate<'_>| (i64::from(candidate.routes) + 1) * SCALE / i64::from(candidate.weight.max(1));

@@ -1,36 +1,36 @@
-//! MoveSource a webhook alone that does not work, so that routes do not wait for it one timeout after the other.
+//! The circuit breaker of the webhook, so that routes do not wait for one timeout after another.
 //!
 //! ```text
-//!            failures in a row
-//!   asked ──────────────────────► resting ── its time ──► one question is let through ──┬── answered: asked again
-//!     ▲                              ▲                                                  └── failed: rests, for longer
-//!     └──────── an answer ───────────┴──────────────────────────────────────────────────────────┘
+//!             failures in a row
+//!   closed ──────────────────────► open ── its time ──► half-open: one call ──┬── answered ──► closed
+//!                                    ▲                                        │
+//!                                    └────────── failed: open, for longer ────┘
 //! ```
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Failures in a row after which it rests. Fewer may be one restart of it.
+/// The failures in a row after which the circuit opens. Fewer can be one restart of the endpoint.
 const FAILURES_MAX: u32 = 5;
-/// Its first rest; each further one is twice as long.
+/// The first time for which the circuit is open; each further one is twice as long.
 const REST_FIRST: Duration = Duration::from_secs(1);
-/// Its longest rest: how late it is noticed that it works again.
+/// The longest time for which the circuit is open: the delay until a recovery is noticed.
 const REST_LONGEST: Duration = Duration::from_secs(30);
 
-/// Whether to ask. Times come from the caller.
+/// The state of the circuit. Times come from the caller.
 #[derive(Debug, Default)]
 pub struct CircuitBreaker {
     failures: u32,
     rests: u32,
     until: Option<Instant>,
-    /// Whether the one question after a rest is under way.
+    /// Whether the half-open call is in flight.
     trying: bool,
 }
 
 impl CircuitBreaker {
-    /// Whether a question may be put now; one that may is to be followed by [`answered`](CircuitBreaker::answered) or
-    /// [`failed`](CircuitBreaker::failed).
+    /// Returns whether a call is allowed now; [`answered`](CircuitBreaker::answered) or [`failed`](CircuitBreaker::failed) must
+    /// follow an allowed call.
     pub fn may_ask(&mut self, now: Instant) -> bool {
         match self.until {
             None => true,
@@ -42,15 +42,15 @@ impl CircuitBreaker {
         }
     }
 
-    /// It answered, whatever it said.
+    /// Records an answer, valid or not.
     pub fn answered(&mut self) {
         *self = CircuitBreaker::default();
     }
 
-    /// It did not. The answer is how long it rests, if that begins now.
+    /// Records a failure. Returns how long the circuit is open, if that begins now.
     pub fn failed(&mut self, now: Instant) -> Option<Duration> {
         self.failures = self.failures.saturating_add(1);
-        // Questions that were under way when the rest began fail too; that is no news.
+        // Calls that were in flight when the circuit opened also fail; that is not new information.
         if self.failures < FAILURES_MAX || (self.until.is_some() && !self.trying) {
             return None;
         }
@@ -62,17 +62,17 @@ impl CircuitBreaker {
         Some(circuit_breaker)
     }
 
-    /// It was not asked after all.
+    /// Records that an allowed call was not made.
     pub fn withdrawn(&mut self) {
         self.trying = false;
     }
 
-    /// Whether it is left alone at the moment, but for one question.
+    /// Returns whether the circuit is open or half-open.
     pub fn is_resting(&self) -> bool {
         self.until.is_some()
     }
 
-    /// How many failures in a row there were.
+    /// Returns the number of failures in a row.
     pub fn failures(&self) -> u32 {
         self.failures
     }

@@ -1,7 +1,7 @@
-//! What is asked and answered, as JSON.
+//! The request and the response, as JSON.
 //!
-//! The question holds all that a strategy may go by, and the answer only what it decided. Readers of either pass over fields
-//! that they do not know, so that both can grow; a change that readers would stumble over gets another `apiVersion`.
+//! The request contains all inputs of a strategy, and the response only the decision. Readers of both ignore unknown fields, so
+//! that both can grow; an incompatible change gets another `apiVersion`.
 
 use std::collections::BTreeMap;
 
@@ -14,11 +14,11 @@ use crate::world::router::RouterTarget;
 use signpost_api::v1alpha1::route::Route;
 use signpost_api::v1alpha1::{GROUP, VERSION};
 
-/// The maximum length of the reason that is kept of an answer, in characters: it is part of one line.
+/// The maximum length of the stored reason of an answer, in characters: it is part of one line.
 const REASON_CHARACTERS_MAX: usize = 256;
 
-/// Returns the question about a Route. `routers` are those that may take it, at least one, by name; `snapshot` is what the scheduler
-/// knew when it asked.
+/// Returns the request about a Route. `routers` are those that may take it, at least one, by name; `snapshot` is the state at
+/// that time.
 pub fn question(route: Route, namespace: &NamespaceInfo, routers: Vec<Value>, snapshot: Value) -> Value {
     let metadata = route.metadata;
     json!({
@@ -27,7 +27,7 @@ pub fn question(route: Route, namespace: &NamespaceInfo, routers: Vec<Value>, sn
         "route": {
             "namespace": metadata.namespace.unwrap_or_default(),
             "name": metadata.name.unwrap_or_default(),
-            // The same as in an earlier question only for the same Route.
+            // Equal to that of an earlier request only for the same Route.
             "uid": metadata.uid.unwrap_or_default(),
             "labels": metadata.labels.unwrap_or_default(),
             "namespaceLabels": namespace.labels,
@@ -57,8 +57,8 @@ pub fn router(router: &RouterTarget, shard: &Shard) -> Value {
     })
 }
 
-/// Returns what the scheduler knew: the newest version of any Router, how many Routers it checked, and how many other Routes it
-/// asks about at the same time, which no Router's `routes` counts.
+/// Returns the scheduler's state: the newest version of any Router, the number of checked Routers, and the number of other Routes
+/// with calls in flight, which no Router's `routes` counts.
 pub fn snapshot(revision: Option<String>, considered: usize, undecided: usize) -> Value {
     json!({"revision": revision, "considered": considered, "undecided": undecided})
 }
@@ -67,36 +67,37 @@ pub fn snapshot(revision: Option<String>, considered: usize, undecided: usize) -
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", expecting = "an object with the field `router`")]
 pub struct Answer {
-    /// Name of one of the Routers asked about.
+    /// The name of one of the Routers in the request.
     pub router: String,
-    /// Why, in a sentence for people; at most 256 characters of it are kept.
+    /// The reason, in a sentence; at most 256 characters of it are kept.
     #[serde(default)]
     pub reason: Option<String>,
-    /// How good each Router is, in whole numbers, higher is better. Only unreadable to people, not looked at.
+    /// The score of each Router, an integer, higher is better. Scores are only shown in the explanation; they do not affect the
+    /// choice.
     #[serde(default)]
     pub scores: Option<BTreeMap<String, i64>>,
 }
 
-/// Why an answer is none.
+/// The reason why a response is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AnswerError {
-    /// It is a list: its members in their order would be taken for the fields.
+    /// The response is a list, whose members would be read as the fields in order.
     #[error("invalid type: a list, expected an object with the field `router`")]
     List,
-    /// It is not JSON, or lacks fields.
+    /// The response is not JSON, or lacks fields.
     #[error("{0}")]
     Unreadable(String),
 }
 
 impl Answer {
-    /// Reads an answer.
+    /// Parses a response.
     ///
     /// # Errors
     ///
-    /// What is wrong with it, in words for the endpoint's author.
+    /// The problem, in terms for the endpoint's author.
     pub fn parse(octets: &[u8]) -> Result<Answer, AnswerError> {
         let unreadable = |error: serde_json::Error| {
-            // What reads the answer says it in the words of our language.
+            // The JSON parser uses Rust's terms, which are replaced.
             let words = [("expected i64", "expected a whole number"), ("expected a map", "expected an object")];
             let text = words.iter().fold(error.to_string(), |text, (theirs, ours)| text.replace(theirs, ours));
             AnswerError::Unreadable(text)
@@ -109,13 +110,13 @@ impl Answer {
         Ok(answer)
     }
 
-    /// The score that it gives a Router.
+    /// Returns the score of a Router in the answer.
     pub fn score(&self, router: &str) -> Option<i64> {
         self.scores.as_ref()?.get(router).copied()
     }
 }
 
-/// The text as one line without what cannot be seen, cut where it is too long.
+/// Returns the text as one line without invisible characters, cut if it is too long.
 fn one_line(text: &str) -> String {
     let text: String = text.chars().filter(|character| !is_unseen(*character)).collect();
     let words: Vec<&str> = text.split(|character: char| character.is_whitespace() || character.is_control()).collect();
@@ -126,8 +127,8 @@ fn one_line(text: &str) -> String {
     }
 }
 
-/// Whether a character takes no room, or changes the direction of others: with those a text reads as something else than it is
-/// (Unicode TR 36 §2.4). The two joiners stay, which words of some languages need.
+/// Returns whether a character is invisible, or changes the direction of others, so that a text is displayed differently (Unicode
+/// TR 36 §2.4). The two joiners stay, because words of some languages need them.
 fn is_unseen(character: char) -> bool {
     matches!(character,
         '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}'

@@ -1,11 +1,12 @@
-//! `webhook`: an HTTP endpoint of the operator's own chooses the Router.
+//! `webhook`: an HTTP endpoint of the operator chooses the Router.
 //!
-//! It is asked with a POST of a [question](message::question), with a bearer token if there is one, and says its [`Answer`] with a
-//! status 2xx. Asking waits for a network, and so goes on beside the scheduler's loop, [`ASKED_AT_A_TIME`] questions at once; what comes of it is judged in the loop, against
-//! the snapshot of that moment: a Router that cannot take the route any more is not given it.
+//! The scheduler sends a POST of a [question](message::question), with a bearer token if there is one, and gets an [`Answer`]
+//! with a status 2xx. A call waits for the network, and so runs outside the scheduler's loop, with [`ASKED_AT_A_TIME`] calls at
+//! once. The loop checks the answer against the snapshot of that moment: a Router that can no longer take the route does not get
+//! it.
 //!
-//! What passes (no connection, no answer in time, 429 and 5xx) is tried once again. If there is no answer to go by then, the
-//! fallback strategy decides, and the explanation says why; after failures in a row the webhook is left alone for a while
+//! Transient errors (no connection, a timeout, 429, and 5xx) are retried once. Without a usable answer, the fallback strategy
+//! decides, and the explanation contains the reason; after failures in a row, the webhook is not called for a while
 //! ([`circuit_breaker`]).
 
 pub mod circuit_breaker;
@@ -28,34 +29,34 @@ use super::strategy::StrategyName;
 use crate::client::transport_error;
 use signpost_runtime::trust;
 
-/// Its name in settings and explanations.
+/// The name of the webhook in settings and explanations.
 pub const NAME: &str = "webhook";
-/// Questions under way at a time. More would be answered faster by a slow endpoint, and each would know less of what the
-/// others come to: those under way are in nobody's counts.
+/// The most calls in flight. More would be faster with a slow endpoint, but each call would lack more of the others' results:
+/// calls in flight are in no count.
 pub const ASKED_AT_A_TIME: usize = 16;
-/// Largest answer in octets: scores of a thousand Routers with the longest names.
+/// The largest response in bytes: scores of a thousand Routers with the longest names.
 const ANSWER_OCTETS_MAX: usize = 512 * 1024;
 /// Largest file of a token in octets.
 const TOKEN_OCTETS_MAX: usize = 16 * 1024;
-/// How long until the second try. An endpoint that has just been restarted is there again.
+/// The wait before the second try. An endpoint that has just been restarted is available again.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Where the endpoint is, and what happens without it.
+/// The location of the endpoint, and the fallback.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// Its URL, `http` or `https`.
+    /// The endpoint's URL, `http` or `https`.
     pub url: String,
-    /// How long one try may take, from connecting to the last octet of the answer.
+    /// The time limit for one try, from connecting to the last byte of the response.
     pub timeout: Duration,
     /// Authorities in PEM to trust instead of the system's.
     pub authorities: Option<PathBuf>,
-    /// The file of the token that it is shown; read for each question, so that a new one is in use at once.
+    /// The file with the bearer token, read for each request, so that a new token is used immediately.
     pub token: Option<PathBuf>,
-    /// Who decides when it gives no answer to go by.
+    /// The strategy that decides without a usable answer.
     pub fallback: StrategyName,
 }
 
-/// Why there is no answer to go by.
+/// The reason why there is no usable answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
     /// No request can be made.
@@ -64,29 +65,29 @@ pub enum CallError {
     /// There is no connection, or it broke.
     #[error("cannot be reached: {0}")]
     Unreachable(String),
-    /// It did not answer in time.
+    /// The endpoint did not respond in time.
     #[error("did not answer within {} ms", .0.as_millis())]
     Timeout(Duration),
-    /// It answered 401, without a token or to the one that it was shown.
+    /// The endpoint responded with 401, without a token or to the token that it got.
     #[error("answered {}: {}", StatusCode::UNAUTHORIZED, if *.0 {
         "it does not accept the token in webhook.token-file"
     } else {
         "it requires a token, which the setting webhook.token-file names"
     })]
     Unauthorized(bool),
-    /// It answered with another status than 2xx.
+    /// The endpoint responded with a status other than 2xx.
     #[error("answered {0}")]
     Status(StatusCode),
-    /// It answered more than anyone would.
+    /// The response is too long.
     #[error("answered more than {max} octets", max = ANSWER_OCTETS_MAX)]
     TooLarge,
-    /// What it answered is no answer.
+    /// The response is not a valid answer.
     #[error("answered what cannot be read: {0}")]
     Malformed(AnswerError),
 }
 
 impl CallError {
-    /// As a metric's label.
+    /// Returns the error as a metric label.
     pub fn label(&self) -> &'static str {
         match self {
             CallError::Unusable(_) => "unusable",
@@ -99,12 +100,12 @@ impl CallError {
         }
     }
 
-    /// Whether this says that the endpoint does not work, rather than that it said something wrong.
+    /// Returns whether the error shows that the endpoint does not work, rather than that its response is wrong.
     pub fn is_outage(&self) -> bool {
         !matches!(self, CallError::TooLarge | CallError::Malformed(_))
     }
 
-    /// Whether another try may go better.
+    /// Returns whether a retry may succeed.
     fn passes(&self) -> bool {
         match self {
             CallError::Unreachable(_) | CallError::Timeout(_) => true,
@@ -116,22 +117,22 @@ impl CallError {
     }
 }
 
-/// The endpoint, ready to be asked.
+/// The endpoint, ready for calls.
 pub struct Webhook {
-    /// Where it is.
+    /// The location of the endpoint.
     pub settings: Settings,
-    /// Made with the first question, since it reads a file; a failure is another try's chance.
+    /// Created with the first request, because it reads a file; after a failure, the next try creates it.
     client: OnceCell<reqwest::Client>,
     metrics: Metrics,
 }
 
 impl Webhook {
-    /// The endpoint that the settings name. Nothing is sent yet.
+    /// Returns the endpoint in the settings, without sending anything.
     pub fn new(settings: Settings, metrics: Metrics) -> Webhook {
         Webhook { settings, client: OnceCell::new(), metrics }
     }
 
-    /// Asks, twice if need be. It takes at most two timeouts and a pause.
+    /// Calls the endpoint, twice if necessary. It takes at most two timeouts and a pause.
     pub async fn ask(&self, question: &Value) -> Result<Answer, CallError> {
         let unusable = |error: String| {
             let error = CallError::Unusable(error);
@@ -171,7 +172,7 @@ impl Webhook {
     }
 }
 
-/// A file that the settings name is not as it must be. It is not named: the text stands in explanations of Routes.
+/// A file in the settings is invalid. The text omits its name, because explanations of Routes contain the text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FileError {
     /// The authorities to trust.
@@ -182,17 +183,17 @@ pub enum FileError {
     Token(String),
 }
 
-/// Checks whether questions can be asked at all.
+/// Checks whether calls are possible.
 ///
 /// # Errors
 ///
-/// A file that the settings name cannot be used.
+/// A file in the settings cannot be used.
 pub async fn check(settings: &Settings) -> Result<(), FileError> {
     client(settings.authorities.as_ref()).map_err(FileError::Authorities)?;
     authorization(settings.token.as_deref()).await.map(drop).map_err(FileError::Token)
 }
 
-/// The header that shows the token in this file.
+/// Returns the header with the token in this file.
 async fn authorization(token: Option<&Path>) -> Result<Option<HeaderValue>, String> {
     let Some(path) = token else { return Ok(None) };
     let read = async {

@@ -16,13 +16,13 @@ fn mark(is_true: bool) -> Mark {
     Mark::of(if is_true { "True" } else { "False" }, "", "")
 }
 
-/// A Route as its binding leaves it.
+/// Returns a Route in the state after its binding.
 fn placed() -> RouteInfo {
     let conditions = Conditions { scheduled: Some(mark(true)), admitted: Some(mark(true)), ..Conditions::default() };
     RouteInfo { bound: true, conditions, ..RouteInfo::default() }
 }
 
-/// The same with other conditions.
+/// Returns the same Route with changed conditions.
 fn with(change: impl FnOnce(&mut Conditions)) -> RouteInfo {
     let mut route = placed();
     change(&mut route.conditions);
@@ -72,7 +72,7 @@ fn a_host_is_admitted_as_long_as_it_is_held() {
         (&Hold::Unverified, Some(true), Some(false)),
         (&Hold::Unverified, Some(false), None),
         (&taken, Some(true), Some(false)),
-        // It says already that it has not the host, and now why: another has it.
+        // The status already shows that the host is not admitted, and now gets the reason: another Route holds it.
         (&taken, Some(false), Some(false)),
         // The claim comes first.
         (&Hold::Free, Some(false), None),
@@ -94,7 +94,7 @@ fn what_was_taken_away_is_put_back() {
         (bare.clone(), Some(&router), both),
         (scheduled(None), Some(&router), vec![(SCHEDULED, true)]),
         (scheduled(Some(false)), Some(&router), vec![(SCHEDULED, true)]),
-        // One whose Router is gone is not said to be on it.
+        // A Route whose Router was deleted is not reported as scheduled there.
         (scheduled(None), None, vec![(SCHEDULED, false)]),
         (RouteInfo { bound: false, ..bare }, Some(&router), vec![]),
     ] {

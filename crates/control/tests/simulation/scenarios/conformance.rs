@@ -1,4 +1,4 @@
-//! What every strategy must keep to, through the whole scheduler: those of ours, and a webhook, played by the service of
+//! The contract of every strategy, through the whole scheduler: the built-in ones, and a webhook, played by the service of
 //! `examples/webhook`.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use signpost_control::scheduler::webhook::Settings;
 use super::scheduling::{Running, per_router, platform_with_sockets, scheduled, start_with};
 use super::{Scene, condition, namespace, route, router, until};
 
-/// The service of `examples/webhook`, as its README starts it.
+/// The service of `examples/webhook`, started as in its README.
 struct Placer {
     child: Child,
     url: String,
@@ -52,18 +52,18 @@ impl Drop for Placer {
     }
 }
 
-/// Every strategy there is, with how far apart it lets the busiest and the idlest of equal Routers come when `routes` are
+/// Returns every strategy, with the allowed difference between the busiest and the idlest of equal Routers when `routes` are
 /// placed at once.
 fn all(placer: &Placer) -> Vec<(StrategyConfig, usize)> {
     let own = StrategyName::ALL.map(|name| {
         let spread = match name {
             StrategyName::RoundRobin | StrategyName::LeastRoutes | StrategyName::Weighted => 1,
-            // Four standard deviations of a binomial of 200 routes and 4 Routers, each way.
+            // Four standard deviations of a binomial of 200 routes and 4 Routers, in both directions.
             StrategyName::Rendezvous => 50,
         };
         (StrategyConfig::Strategy(name), spread)
     });
-    // Sixteen routes are asked about at a time, and none of them knows of the others' answers.
+    // Sixteen calls are in flight at a time, without each other's results.
     own.into_iter().chain([(placer.chooser(), 17)]).collect()
 }
 
@@ -114,7 +114,7 @@ async fn only_routers_that_may_take_it_and_never_above_capacity() {
         let expected = [("large", 20), ("small", 7), ("soft", 13)].map(|(name, count)| (name.to_owned(), count));
         assert_eq!(per_router(&api), expected.into(), "{chooser}");
         for binding in api.all("routebindings") {
-            // Where room runs out the webhook may hear of it too late, again and again.
+            // When capacity runs out, the webhook can get the information too late, repeatedly.
             let summary = binding["spec"]["explanation"]["summary"].as_str().unwrap_or_default();
             let late = summary.contains("since it was asked");
             assert!(binding["spec"]["strategy"] == chooser.name() || late, "{chooser}: {summary}");
@@ -134,7 +134,7 @@ async fn equal_input_gives_equal_output() {
                 api.put("routers", router(name, &json!({"weight": weight})));
             }
             let running = start(&api, &chooser);
-            // One after the other: what is placed at the same time may be placed in any order.
+            // In sequence: routes that are placed at the same time can be placed in any order.
             for i in 0..12 {
                 api.put("routes", route("ns", &format!("r{i:02}"), &json!({})));
                 until("it is placed", || scheduled(&api) == i + 1).await;
@@ -180,7 +180,7 @@ async fn what_is_bound_stays_when_routers_come_and_go() {
         api.put("routers", router("shard1", &json!({"state": "cordoned"})));
         api.delete("routers", "", "shard2");
         api.put("routers", router("shard4", &json!({})));
-        // What is placed on the last one that came shows that all this is known.
+        // A placement on the last added Router shows that all changes are known.
         let mut placed = 30;
         while !per_router(&api).contains_key("shard4") {
             assert!(placed < 200, "{chooser} never uses the new one");

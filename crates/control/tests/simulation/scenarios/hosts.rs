@@ -1,4 +1,4 @@
-//! Hosts of Routes' own: who has one, who waits for it, and who gets it next.
+//! Custom hosts: the holders, the waiting Routes, and the next holder.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ async fn a_wildcard_that_is_let_go_goes_to_the_oldest_of_those_that_it_kept_out(
         put("first", "*.shop.example", 1);
         let running = start(&api);
         until("the first is scheduled", || scheduled(&api) == 1).await;
-        // One wants the very host, the other one below it.
+        // One requests the same host, the other one below it.
         put("other", "*.shop.example", if oldest == "other" { 2 } else { 3 });
         put("third", "www.shop.example", if oldest == "third" { 2 } else { 3 });
         let refused = |namespace: &str| {
@@ -88,8 +88,8 @@ async fn a_host_of_the_platform_is_refused_unless_it_is_the_routes_own() {
     running.stop().await;
 }
 
-/// A Router that is gone keeps no host, and is named by nobody as why it waits: whether it is seen to go, or found to be gone when
-/// all are listed anew; and however many routes wait, of which those that it cannot help are left alone then.
+/// A deleted Router blocks no host, and no message names it as the reason for a wait: whether its deletion is watched, or found
+/// in a new list; and for any number of waiting routes, those that it cannot help are then skipped.
 #[tokio::test]
 async fn a_router_that_goes_wakes_whom_it_kept_out() {
     for (others, unseen) in [(3, false), (3, true), (1_100, false)] {
@@ -137,7 +137,7 @@ async fn of_overlapping_hosts_in_two_namespaces_the_first_is_admitted() {
     let host = |host: &str| json!({"host": host});
     api.put("routes", route("ns", "all", &host("*.shop.test")));
     until("the first is placed", || scheduled(&api) == 1).await;
-    // In its own namespace, and beside it, all is as ever.
+    // In the host's own namespace, and next to it, nothing changes.
     api.put("routes", route("ns", "www", &host("www.shop.test")));
     api.put("routes", route("other", "beside", &host("www.notshop.test")));
     api.put("routes", route("other", "apex", &host("shop.test")));
@@ -156,7 +156,7 @@ async fn of_overlapping_hosts_in_two_namespaces_the_first_is_admitted() {
     assert!(!message.contains("shop"), "whose it is, and what, is no business of others: {message}");
     assert!(api.get("routebindings", "other", "below").is_none());
 
-    // It goes, as does its claim: what it kept out is placed at once.
+    // The Route is deleted, and its claim with it: the Routes that it blocked are placed immediately.
     api.delete("routebindings", "ns", "all");
     api.delete("routes", "ns", "all");
     let claim = api.all("nameclaims").into_iter().find(|claim| claim["spec"]["value"] == "*.shop.test");
@@ -166,7 +166,7 @@ async fn of_overlapping_hosts_in_two_namespaces_the_first_is_admitted() {
     running.stop().await;
 }
 
-/// Waits that nobody sits out: only what wakes a route helps.
+/// Waits that exceed the test: only a requeue helps a route.
 fn patient(settings: &mut Settings) {
     settings.backoff.unschedulable_first = Duration::from_secs(600);
     settings.backoff.unschedulable_longest = Duration::from_secs(600);
@@ -179,7 +179,7 @@ fn with_age(namespace: &str, name: &str, host: &str, second: u32) -> Value {
     object
 }
 
-/// What the condition `Admitted` says, if it is false.
+/// Returns the message of the condition `Admitted`, if it is false.
 fn refusal(api: &Scene, namespace: &str, name: &str) -> Option<String> {
     let route = api.get("routes", namespace, name).expect("it is there");
     let refused = condition(&route, "Admitted").filter(|(status, ..)| status == "False");
@@ -204,7 +204,7 @@ async fn an_overlap_that_only_the_api_knows_is_tried_again_and_waited_for_when_i
             "holder": {"namespace": "other", "name": "all", "uid": "u"}}});
     // The scheduler cannot read it yet.
     api.put("nameclaims", claim.clone());
-    // Nobody has a Route for that claim, so it would be released as soon as it can be read.
+    // The claim has no Route, so it would be released as soon as it can be read.
     api.connection.hold(Some("PUT nameclaims"));
     let running = start_with(&api, patient);
     api.put("routes", with_age("ns", "app", "www.shop.example", 1));
@@ -249,14 +249,14 @@ async fn a_host_that_is_let_go_passes_those_that_cannot_have_it() {
         condition(&route, "Scheduled").is_some_and(|(status, ..)| status == "False")
     })
     .await;
-    // The holder's namespace takes the wildcard above as well: who waits for a host keeps nobody out.
+    // The holder's namespace gets the wildcard above as well: a Route that waits for a host blocks no other.
     api.put("routes", with_age("a", "all", "*.shop.example", 7));
     until("the wildcard is placed", || is_placed(&api, "a", "all")).await;
     end(&api, "a", "holder");
     until("the first that can have it takes over", || is_placed(&api, "a", "young")).await;
     let told = refusal(&api, "b", "old").expect("it is kept out");
     assert_eq!(told, "www.shop.example is below a wildcard that a route of another namespace holds");
-    // Without the wildcard it waits for the host itself again, and gets it before those that came later.
+    // Without the wildcard, the Route waits for the host itself again, and gets it before later Routes.
     end(&api, "a", "all");
     until("it is told what is so", || {
         refusal(&api, "b", "old").as_deref() == Some("www.shop.example is held by a route of another namespace")
@@ -265,7 +265,7 @@ async fn a_host_that_is_let_go_passes_those_that_cannot_have_it() {
     end(&api, "a", "young");
     until("it takes over", || is_placed(&api, "b", "old")).await;
     assert!(refusal(&api, "c", "younger").is_some());
-    // One that is offered the host and goes in that moment passes it on, too.
+    // A Route that is offered the host and deleted in that moment also passes it on.
     api.delete("routes", "a", "nowhere");
     end(&api, "b", "old");
     until("the last takes over", || is_placed(&api, "c", "younger")).await;

@@ -1,4 +1,4 @@
-//! Leader election: one leads, and another does when it stops, hangs or dies.
+//! Leader election: one candidate leads, and another does when it stops, hangs, or dies.
 
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ use super::{Scene, until};
 use crate::api::Behaviour;
 use crate::connection::Weather;
 
-/// Short, so that the tests are; and longer than a busy machine keeps a leader from renewing, which would cost it its term.
+/// Returns short settings, for fast tests, which are longer than a busy machine delays a renewal, so that the leader keeps its
+/// term.
 fn settings() -> Settings {
     Settings { duration: Duration::from_secs(4), renew: Duration::from_millis(50), ..Settings::default() }
 }
@@ -94,7 +95,7 @@ async fn a_number_that_was_changed_costs_a_term_and_never_comes_again() {
     until("it leads", || term(&first).is_some()).await;
     let lease = || api.get("leases", "kube-system", "signpost").expect("it exists");
     let mut greatest = term(&first).expect("it leads").fencing();
-    // By hand; by another store in place of this one; by nobody, when it is gone.
+    // A change by hand, another store in place of this one, a deletion.
     for change in [Some(7), Some(2), None, Some(0), None] {
         let before = term(&first).expect("it leads");
         match change {
@@ -117,7 +118,7 @@ async fn a_number_that_was_changed_costs_a_term_and_never_comes_again() {
         .await;
         greatest = now.fencing();
     }
-    // One that follows remembers as well what was there.
+    // A follower also remembers the earlier number.
     let (second, stop_second) = candidate(&api, "second");
     until("it knows who leads", || matches!(&*second.borrow(), Leadership::Follower { holder: Some(_) })).await;
     api.set_down(true).await;
@@ -134,7 +135,7 @@ async fn a_number_that_was_changed_costs_a_term_and_never_comes_again() {
 async fn one_that_follows_takes_over_as_soon_as_the_leader_lets_go() {
     let api = Scene::start(Behaviour::Ours).await;
     let stop_first = CancellationToken::new();
-    // Nobody looks again within the test: only word of the change can be what it goes by.
+    // No candidate reads again within the test: only the watch can report the change.
     let patient = Settings { duration: Duration::from_secs(7200), renew: Duration::from_secs(3600), ..settings() };
     let first =
         Lease::run(api.connection.client(USER_SCHEDULER), "signpost", "first", patient.clone(), stop_first.clone());

@@ -1,5 +1,5 @@
-//! Scenarios: what the client and the scheduler do in a situation that a test makes, to the word and the number of requests. They
-//! play on the API of the simulation, and the invariants of [`Truth`](crate::truth::Truth) hold in them, too.
+//! Scenarios: the exact behavior of the client and the scheduler in a situation that a test creates, including texts and numbers
+//! of requests. They use the API of the simulation, and the invariants of [`Truth`](crate::truth::Truth) also hold in them.
 
 mod conformance;
 mod hosts;
@@ -28,13 +28,13 @@ use crate::truth::Truth;
 struct Scene {
     api: Api,
     connection: Connection,
-    /// How many objects were put there.
+    /// The number of objects created.
     made: Mutex<u64>,
     time: Option<VirtualTime>,
 }
 
 impl Scene {
-    /// In virtual time: nothing but the API is needed.
+    /// Starts a scene in virtual time, which needs only the API.
     async fn start(behaviour: Behaviour) -> Scene {
         let time = VirtualTime::begin();
         let mut scene = Scene::in_real_time(behaviour).await;
@@ -42,10 +42,10 @@ impl Scene {
         scene
     }
 
-    /// For scenarios with sockets, in which time must pass for both ends.
+    /// Returns a scene for scenarios with sockets, in which time must pass for both ends.
     async fn in_real_time(behaviour: Behaviour) -> Scene {
         let chance = Chance::new(1);
-        // Whoever leads in a scenario has no Lease.
+        // The leader in a scenario has no Lease.
         let truth = Arc::new(Mutex::new(Truth::new(None, Arc::default())));
         let api = Api::start(behaviour, truth, chance).await;
         let connection = api.connection("scenario");
@@ -61,7 +61,7 @@ impl Scene {
         *self.api.weather.lock() = weather;
     }
 
-    /// From now on (or no more) there is no connection, and open watches end.
+    /// Sets whether the connection is down; open watches end.
     async fn set_down(&self, down: bool) {
         self.connection.cut(down);
         if down {
@@ -69,7 +69,7 @@ impl Scene {
         }
     }
 
-    /// Creates or replaces an object, whatever the rules of the server are.
+    /// Creates or replaces an object, bypassing the rules of the server.
     fn put(&self, plural: &str, mut object: Value) -> Value {
         let key = key_of(plural, &object);
         let mut made = self.made.lock();

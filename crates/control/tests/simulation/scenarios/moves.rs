@@ -1,4 +1,4 @@
-//! Moves and drains: who leaves a Router, when, and what is left behind.
+//! Moves and drains: the routes that leave a Router, their times, and their former names.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -38,7 +38,7 @@ fn start_with(api: &Scene, change: impl Fn(&mut signpost_control::scheduler::Set
     start_both(api, change, |_| ())
 }
 
-/// A platform whose routes are all placed.
+/// Returns a platform whose routes are all placed.
 async fn placed(
     routers: usize,
     routes: usize,
@@ -72,7 +72,7 @@ async fn a_route_moves_when_it_is_asked_to_and_its_name_leads_on() {
     assert_eq!(spec(&api, "r001")["formerNames"], Value::Null, "the other one was not asked");
     until("it is told", || api.all("events").iter().any(|event| event["reason"] == "Moved")).await;
 
-    // Back again: no former name where it is, one where it was.
+    // Back again: no former name on the current Router, but one on the former one.
     ask(&api, "r000", Some("shard1"));
     until("it is back", || spec(&api, "r000")["router"] == "shard1").await;
     let former_names = spec(&api, "r000")["formerNames"].clone();
@@ -80,7 +80,7 @@ async fn a_route_moves_when_it_is_asked_to_and_its_name_leads_on() {
     assert_eq!(former_names[0]["name"], "ns-r000.shard2.v3.example");
     // The two moves were two writes of bindings, and nothing moves by itself.
     assert_eq!(api.connection.requests("PUT routebindings"), 2);
-    // Resolvers may hold that its name on shard1 leads to shard2, so that this one does not lead back at once.
+    // Resolvers can cache that its name on shard1 points to shard2, so the opposite direction does not begin immediately.
     let time = |value: &Value| value.as_str().and_then(|text| text.parse::<jiff::Timestamp>().ok()).expect("a time");
     let pause = time(&former_names[0]["from"]).duration_since(time(&former_names[0]["since"]));
     assert_eq!(pause, jiff::SignedDuration::from_secs(40));
@@ -100,7 +100,7 @@ async fn a_router_made_again_with_another_zone_gives_the_name_anew_and_keeps_no_
     api.delete("routers", "", "shard1");
     api.put("routers", router("shard1", &json!({"dns": "new1.v3.example"})));
     api.put("routers", router("shard2", &json!({})));
-    // To the Router of the same name, and to another one: the zone of before is nobody's, and no former name leads through it.
+    // To the Router of the same name, and to another one: the former zone has no owner, and no former name points into it.
     for (name, to, dns) in [("r000", "shard1", "new1.v3.example"), ("r001", "shard2", "shard2.v3.example")] {
         ask(&api, name, Some(to));
         until("it has a name again", || spec(&api, name)["dns"] == dns).await;
@@ -111,14 +111,14 @@ async fn a_router_made_again_with_another_zone_gives_the_name_anew_and_keeps_no_
     running.stop().await;
 }
 
-/// What is asked of a Router that is not there yet is done when it is.
+/// A request for a Router that does not exist yet is executed when the Router is created.
 #[tokio::test]
 async fn a_route_waits_for_its_router_to_be_made_again() {
     let (api, running) = placed(1, 1, |_| ()).await;
     api.put("routers", router("shard2", &json!({})));
     api.delete("routers", "", "shard1");
     ask(&api, "r000", Some("shard1"));
-    // The scheduler has heard of it when it has placed what came after it.
+    // The scheduler has received it when it has placed the next one.
     api.put("routes", route("ns", "later", &json!({})));
     until("the later one is placed", || scheduled(&api) == 2).await;
     api.put("routers", router("shard1", &json!({"dns": "new1.v3.example"})));
@@ -136,7 +136,7 @@ async fn the_end_of_very_many_former_names_keeps_no_new_route_waiting() {
         binding["spec"]["formerNames"] = json!([{"name": name, "router": "gone", "since": over, "until": over}]);
         api.put("routebindings", binding);
     }
-    // The ends go beside the attempts, few at a time: those under way take no new route's place, though none is answered.
+    // The moves run concurrently, few at a time: those in flight take no capacity from new routes, even without responses.
     api.connection.hold(Some("PUT routebindings"));
     let left = || api.all("routebindings").iter().filter(|one| one["spec"]["formerNames"].is_array()).count();
     let running = start_with(&api, |settings| settings.concurrency = 4);
@@ -169,15 +169,15 @@ async fn a_route_that_had_nowhere_to_go_leaves_when_its_own_labels_change() {
 #[tokio::test]
 async fn what_is_said_of_a_drain_that_was_called_off_in_that_moment_is_taken_back() {
     let (api, running) = placed(1, 8, |settings| settings.drain_rate = 10_000).await;
-    // The drain is called off while all its routes are being told that there is nowhere to go.
+    // The drain is cancelled while its routes get the condition that there is no target.
     api.set_weather(Weather { lag_longest: 300, ..Weather::default() });
     set_state(&api, "shard1", "draining");
     until("it is being said", || api.connection.requests("PATCH routes") >= 8).await;
     set_state(&api, "shard1", "active");
-    // Not all may have been told: conditions of other loops are written, too.
+    // Not all may have the condition: conditions of other loops are written, too.
     let says = |i, what: &str| pending(&api, &format!("r{i:03}")).is_some_and(|(status, ..)| status == what);
     until("it is taken back from one", || (0..8).any(|i| says(i, "False"))).await;
-    // What was on its way has arrived by then.
+    // All pending messages have arrived after this time.
     tokio::time::sleep(Duration::from_millis(700)).await;
     until("it is taken back from all that were told", || !(0..8).any(|i| says(i, "True"))).await;
     running.stop().await;
@@ -192,13 +192,13 @@ async fn a_route_that_cannot_move_says_why_and_moves_when_it_can() {
     let (status, reason, message) = pending(&api, "r000").expect("it is said");
     assert_eq!((status.as_str(), reason.as_str()), ("True", "Cordoned"));
     assert_eq!(message, "it stays where it is: shard2, where it is to be, is cordoned");
-    // The wish is taken back.
+    // The request is withdrawn.
     ask(&api, "r000", None);
     until("it is said", || {
         pending(&api, "r000").is_some_and(|(status, reason, _)| status == "False" && reason == "Withdrawn")
     })
     .await;
-    // And made again; the Router goes, and comes back.
+    // The same again; the Router is deleted and re-created.
     ask(&api, "r000", Some("shard2"));
     until("it says why", || pending(&api, "r000").is_some_and(|(status, ..)| status == "True")).await;
     api.delete("routers", "", "shard2");
@@ -207,7 +207,7 @@ async fn a_route_that_cannot_move_says_why_and_moves_when_it_can() {
     api.put("routers", router("shard2", &json!({})));
     until("it has moved", || spec(&api, "r000")["router"] == "shard2").await;
     set_state(&api, "shard1", "cordoned");
-    // Routes and Routers come by two watches: what is placed after the change has seen it.
+    // Routes and Routers arrive on two watches: a later placement shows that the change has arrived.
     api.put("routes", route("ns", "later", &json!({})));
     until("another is placed", || api.get("routebindings", "ns", "later").is_some()).await;
     ask(&api, "r000", Some("shard1"));
@@ -227,7 +227,7 @@ async fn a_draining_router_is_emptied_at_the_pace_that_is_set() {
     let begun = std::time::Instant::now();
     set_state(&api, "shard1", "draining");
     until("it is empty", || !per_router(&api).contains_key("shard1")).await;
-    // Twenty at fifty a second, the first at once, and a tenth of a second to catch up.
+    // Twenty at 50 per second, the first immediately, and a tenth of a second to catch up.
     assert!(begun.elapsed() >= Duration::from_millis(280), "{:?}", begun.elapsed());
     assert_eq!(per_router(&api), [("shard2".to_owned(), 30), ("shard3".to_owned(), 30)].into());
     let moved: Vec<Value> =
@@ -265,7 +265,7 @@ async fn who_has_nowhere_to_go_stays_and_leaves_when_there_is_room() {
     api.put("routers", router("shard3", &json!({})));
     until("they leave for the new one", || !per_router(&api).contains_key("shard1") && stuck() == 0).await;
 
-    // A drain that is called off leaves the rest where it is, and takes back what was said.
+    // A cancelled drain leaves the rest on its Router, and withdraws the conditions.
     for (name, state) in [("shard1", "cordoned"), ("shard2", "cordoned"), ("shard3", "draining")] {
         set_state(&api, name, state);
     }
@@ -287,7 +287,7 @@ async fn a_former_name_ends_when_its_time_is_over() {
     running.stop().await;
 }
 
-/// A forecast of the platform as the API shows it.
+/// Returns a simulation of the platform in the API.
 fn simulation(api: &Scene) -> Simulation {
     fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
         serde_json::from_value(value).expect("an object of the API")
@@ -311,7 +311,7 @@ async fn the_scheduler_does_what_was_foretold() {
         let (api, running) = placed(2, 40, |settings| {
             settings.chooser = StrategyConfig::Strategy(strategy);
             settings.drain_rate = 10_000;
-            // One at a time: two at once may be confirmed in another order than they were decided in.
+            // One at a time: two at once can be confirmed in another order than their decisions.
             settings.concurrency = 1;
         })
         .await;

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 use signpost_api::names::{is_label_to_have, shortened_label, system_name, wanted_label};
 
-/// Namespaces and names as Kubernetes allows them, made to collide: few letters, many dashes and dots, up to full length, and
-/// such as look like A-labels.
+/// Returns namespaces and names as Kubernetes allows them, made to collide: few letters, many dashes and dots, up to full length,
+/// and some that resemble A-labels.
 fn dns_label() -> impl Strategy<Value = String> {
     prop_oneof!["[ab](-?[ab]){0,4}", "[ab][ab-]{0,61}[ab]", "a{63}", "(a-){20}b", "xn(--?[abz0](-?[abz0]){0,8})?"]
 }
@@ -15,7 +15,7 @@ fn dns_subdomain() -> impl Strategy<Value = String> {
     prop_oneof![dns_label(), "[ab](-?[ab]){0,2}(\\.[ab](-?[ab]){0,2}){0,3}", "(a\\.){100}b"]
 }
 
-/// The labels that routes get when they claim one after the other, by the rule of the scheduler.
+/// Returns the labels that routes get when they claim in sequence, by the rule of the scheduler.
 fn assign(pairs: &[(String, String)]) -> HashMap<String, (String, String)> {
     let mut holders: HashMap<String, (String, String)> = HashMap::new();
     for (namespace, name) in pairs {
@@ -43,7 +43,7 @@ proptest! {
         }
     }
 
-    /// The label of a route that comes second never depends on who came first.
+    /// Checks that the label of a second route never depends on the first.
     #[test]
     fn shortened_labels_are_stable(a in (dns_label(), dns_subdomain()), b in (dns_label(), dns_subdomain())) {
         prop_assume!(a != b);

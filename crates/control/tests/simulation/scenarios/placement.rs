@@ -1,4 +1,4 @@
-//! What placing routes leaves behind: claims, stray bindings, status.
+//! The remains of placed routes: claims, stray bindings, status.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub fn settings(change: impl Fn(&mut Settings)) -> Settings {
     settings
 }
 
-/// What a reconciler with these settings reads.
+/// Returns the world that a reconciler with these settings reads.
 pub fn world(api: &Scene, settings: &Settings) -> World {
     let domain = world::Settings::of_domain("v3.example");
     World::new(&api.client(), settings.platform.clone().map_or(domain, world::Settings::of))
@@ -40,7 +40,7 @@ async fn a_label_is_let_go_with_its_route_and_kept_for_it() {
     api.delete("routes", "ns", "app");
     until("it is released", || claim(&api, "ns-app").is_some_and(|claim| claim["spec"]["quarantineUntil"].is_string()))
         .await;
-    // Somebody else wants the label, by its subdomain, and gets another one; the route comes back and gets its own.
+    // Another Route requests the label, by its subdomain, and gets a different one; the route returns and gets its own.
     api.put("routes", route("ns", "thief", &json!({"subdomain": "ns-app"})));
     until("the other one is scheduled", || scheduled(&api) == 1).await;
     api.put("routes", route("ns", "app", &json!({})));
@@ -48,7 +48,7 @@ async fn a_label_is_let_go_with_its_route_and_kept_for_it() {
     let label = |name: &str| api.get("routebindings", "ns", name).expect("it is bound")["spec"]["label"].clone();
     assert_eq!(label("app"), "ns-app");
     assert!(label("thief").as_str().is_some_and(|label| label.starts_with("ns-app-")));
-    // It says so; the condition comes with the binding, from the API server.
+    // The Route reports it; the condition comes with the binding, from the API server.
     until("an event tells it", || api.all("events").iter().any(|event| event["reason"] == "SubdomainTaken")).await;
     running.stop().await;
 }
@@ -107,7 +107,7 @@ async fn routers_say_how_they_are() {
             && ready("shard2").as_deref() == Some("False/NoActiveAddress")
     })
     .await;
-    // Someone else's condition stays, and so does what we said.
+    // The condition of another writer stays, and so do the scheduler's.
     let mut changed = shard("shard1");
     changed["status"]["conditions"].as_array_mut().expect("a list").push(json!({
         "type": "ZonePublished", "status": "True", "reason": "Published", "message": "",
@@ -146,12 +146,12 @@ async fn a_route_that_its_router_would_not_take_any_more_says_so_and_stays() {
     running.stop().await;
 }
 
-/// A Route of `namespace` with a host, and what is known of the proof that it is its owner's.
+/// Returns a Route of `namespace` with a host, and the known state of its verification.
 fn with_host(namespace: &str, name: &str, host: &str) -> Value {
     route(namespace, name, &json!({"host": host}))
 }
 
-/// Writes down whether the host of a Route is verified, as the one who looks for the record does.
+/// Writes whether the host of a Route is verified, as the verifier does.
 fn prove(api: &Scene, namespace: &str, name: &str, is_verified: bool) {
     let mut route = api.get("routes", namespace, name).expect("it is there");
     let host = route["spec"]["host"].as_str().expect("it has one").trim_start_matches("*.").to_owned();
@@ -193,7 +193,7 @@ async fn a_host_is_held_by_whoever_has_verified_it_last() {
         api.put("routes", with_host("ns", "first", of_first));
         prove(&api, "ns", "first", true);
         until("the first is scheduled", || scheduled(&api) == 1).await;
-        // A third has asked earlier than the second, and proves nothing.
+        // A third Route has requested it before the second, but is not verified.
         api.put("routes", with_host("other", "third", of_second));
         api.put("routes", with_host("other", "second", of_second));
         prove(&api, "other", "second", true);
@@ -211,7 +211,7 @@ async fn a_host_is_held_by_whoever_has_verified_it_last() {
         prove(&api, "other", "second", false);
         until("the first has it back", || is("ns", "first", "True/Admitted")).await;
         until("the second has not", || is("other", "second", "False/OwnershipNotVerified")).await;
-        // Both bindings name the host, since both routes stay where they are; the claim says whose it is.
+        // Both bindings name the host, because both routes stay on their Routers; the claim decides the owner.
         let held = claim(&api, &host_claim_name(of_first)).expect("it is claimed");
         assert_eq!(held["spec"]["holder"]["name"], "first", "{held}");
         running.stop().await;
@@ -222,7 +222,7 @@ async fn a_host_is_held_by_whoever_has_verified_it_last() {
 async fn where_hosts_need_no_proof_nothing_is_told_of_one() {
     let api = platform(1).await;
     let running = start_both(&api, |_| (), |_| ());
-    // One of before the switch was turned off, and one that another leader still writes to once.
+    // One from before verification was disabled, and one that another leader still writes once.
     for name in ["before", "after"] {
         api.put("routes", with_host("ns", name, &format!("{name}.shop.example")));
     }
@@ -320,7 +320,7 @@ async fn records_where_a_former_name_was_are_told_of_on_both_sides() {
 #[tokio::test]
 async fn a_host_whose_route_was_seen_to_be_deleted_is_let_go_at_once() {
     let api = platform(1).await;
-    // Whatever waits for the informers to settle never comes.
+    // An action that waits for the informers to settle never happens.
     let running = start_both(&api, |_| (), |settings| settings.settle = Duration::from_secs(600));
     let host = json!({"host": "www.shop.example"});
     api.put("routes", route("ns", "first", &host));

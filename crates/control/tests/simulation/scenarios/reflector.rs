@@ -19,7 +19,7 @@ fn settings() -> Settings {
     }
 }
 
-/// An informer of the Routers' descriptions.
+/// Returns an informer of the Routers' descriptions.
 fn reflector(api: &Scene, settings: Settings) -> (Store<String>, Changes<String>) {
     reflect(api.client(), settings, |router: Router| router.spec.description.unwrap_or_default())
 }
@@ -32,7 +32,8 @@ fn key(name: &str) -> ObjectKey {
     ObjectKey::cluster(name)
 }
 
-/// A change in short: `+a=1` applied, `~a=2` replaced, `!a=3` deleted and made anew, `-a` deleted, `R(…)` a full list.
+/// Returns a short form of a change: `+a=1` applied, `~a=2` replaced, `!a=3` deleted and re-created, `-a` deleted, `R(…)` a full
+/// list.
 fn brief(change: &Change<String>) -> String {
     let applied = |applied: &signpost_control::client::reflector::Applied<String>| {
         let sign = match (&applied.before, applied.recreated) {
@@ -177,7 +178,7 @@ async fn one_bad_object_harms_no_other() {
     let (store, mut changes) = reflector(&api, settings());
     assert_eq!(next(&mut changes).await, "R(+good=1)1");
     assert!(store.health().undecodable > 0);
-    // It becomes good, then bad again: its last good value stays, and its deletion is seen.
+    // The object becomes valid, then invalid again: its last good value stays, and its deletion is seen.
     api.put("routers", described("bad", "mended"));
     assert_eq!(next(&mut changes).await, "+bad=mended");
     api.put("routers", router("bad", &json!({"state": 7})));
@@ -204,12 +205,12 @@ async fn what_the_server_cannot_read_is_known_to_exist() {
     let (store, mut changes) = reflector(&api, settings());
     assert_eq!(next(&mut changes).await, "R(+a=1)1");
     assert_eq!((store.unknown(), restarts(&store, Restart::InvalidResponse)), (vec![key("b")], 0));
-    // What was known before is known on, and no loss.
+    // Previously known objects stay known, and are not lost.
     api.put("routers", placeholder("a"));
     api.api.forget_history().await;
     assert_eq!(next(&mut changes).await, "R(+a=1)1");
     assert_eq!((store.get(&key("a")).as_deref().map(String::as_str), store.unknown().len()), (Some("1"), 1));
-    // One that goes leaves nothing behind.
+    // A deleted object leaves nothing behind.
     api.delete("routers", "", "b");
     assert_eq!(next(&mut changes).await, "R(+a=1)1");
     assert_eq!(store.unknown(), []);
@@ -237,7 +238,7 @@ async fn a_server_that_went_back_is_listed_anew() {
     assert_eq!((store.len(), store.get(&key("a")).as_deref().map(String::as_str)), (2, Some("2")));
 }
 
-/// No API server of good faith does this; a proxy that repeats and reorders does.
+/// A correct API server never does this; a proxy that repeats and reorders does.
 #[tokio::test]
 async fn events_out_of_order_bring_no_object_back() {
     let api = Scene::start(Behaviour::Ours).await;
@@ -250,7 +251,7 @@ async fn events_out_of_order_bring_no_object_back() {
         }
     });
     until("the watch is open", || store.health().connected).await;
-    // All of this comes in one piece: nothing runs in between.
+    // All changes arrive together: nothing runs in between.
     api.put("routers", described("changed", "1"));
     api.put("routers", described("gone", "1"));
     api.put("routers", described("changed", "2"));
@@ -269,7 +270,7 @@ async fn events_out_of_order_bring_no_object_back() {
     follower.abort();
 }
 
-/// The Routers' descriptions, for any number of readers.
+/// Returns the Routers' descriptions, for any number of readers.
 fn informer(api: &Scene) -> Informer<String> {
     Informer::new(api.client(), Settings::default(), |router: Router| router.spec.description.unwrap_or_default())
 }
@@ -287,7 +288,7 @@ async fn readers_share_one_watch() {
     assert_eq!((next(&mut second).await, next(&mut second).await), ("R(+a=1)1".to_owned(), "+b=2".to_owned()));
     assert_eq!(other.get(&key("b")).as_deref().map(String::as_str), Some("2"));
     assert_eq!((api.connection.requests("GET routers"), api.connection.requests("WATCH routers")), (1, 1));
-    // Who comes later begins with all that is there, and nobody else hears of it.
+    // A later reader starts with all existing objects, and no other reader is notified.
     let (_, mut third) = informer.read();
     assert_eq!(next(&mut third).await, "R(+a=1 +b=2)2");
     drop(first);
@@ -308,7 +309,7 @@ async fn the_watch_closes_with_the_last_reader_and_begins_with_a_list() {
     let informer = informer(&api);
     let (store, mut changes) = informer.read();
     assert_eq!(next(&mut changes).await, "R(+a=1)1");
-    // It connects while someone polls.
+    // The informer connects while a reader polls.
     while !store.health().connected {
         assert!(tokio::time::timeout(Duration::from_millis(1), changes.next()).await.is_err(), "nothing has changed");
     }

@@ -1,4 +1,4 @@
-//! The scheduler: what becomes of routes when everything is well, and when much is not.
+//! The scheduler: the results for routes without faults, and with many.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -33,7 +33,7 @@ impl Running {
     }
 }
 
-/// A scheduler with the reconciler beside it, as a process of the platform has both, that leads for ever, or until told otherwise.
+/// Starts a scheduler and a reconciler, as in a process of the platform, that leads indefinitely, or until changed.
 pub fn start(api: &Scene) -> Running {
     start_with(api, |_| ())
 }
@@ -46,7 +46,7 @@ pub fn start_both(api: &Scene, change: impl Fn(&mut Settings), keep: impl Fn(&mu
     start_switchable(api, change, keep).0
 }
 
-/// The same, and what changes the strategy.
+/// Starts the same, and returns the sender for changes of the strategy.
 pub fn start_switchable(
     api: &Scene,
     change: impl Fn(&mut Settings),
@@ -67,7 +67,7 @@ pub fn start_switchable(
     (Running { leadership, stop, task }, switch)
 }
 
-/// A scheduler without a reconciler beside it, so that all writes are its own.
+/// Starts a scheduler without a reconciler, so that all writes are its own.
 fn start_alone(api: &Scene) -> Running {
     let world = World::new(&api.client(), world::Settings::of_domain("v3.example"));
     let (leadership, follow) = watch::channel(Leadership::Leader(Term::unlimited()));
@@ -87,12 +87,12 @@ fn scheduler(api: &Scene, world: &World, change: impl Fn(&mut Settings)) -> Sche
     Scheduler::new(api.connection.client(USER_SCHEDULER), world, settings, Metrics::default())
 }
 
-/// A namespace and some Routers.
+/// Returns a namespace and some Routers.
 pub async fn platform(routers: usize) -> Scene {
     furnish(Scene::start(Behaviour::Ours).await, routers)
 }
 
-/// The same for a scenario with sockets.
+/// Returns a platform for a scenario with sockets.
 pub async fn platform_with_sockets(routers: usize) -> Scene {
     furnish(Scene::in_real_time(Behaviour::Ours).await, routers)
 }
@@ -120,7 +120,7 @@ pub fn per_router(api: &Scene) -> BTreeMap<String, usize> {
 #[tokio::test]
 async fn our_own_server_is_sent_one_write_a_route() {
     let api = platform(3).await;
-    // The label of one is another route's: it is found out by the way of two writes, and gets the next one.
+    // The label of one is another route's: the attempt with two writes detects that, and the route gets the next one.
     let claim = json!({"type": "label", "value": "ns-taken", "since": "2025-01-01T00:00:00Z",
         "holder": {"namespace": "elsewhere", "name": "other", "uid": "u"}});
     api.put(
@@ -164,7 +164,7 @@ async fn routes_are_placed_in_turn_by_two_writes_each_where_the_server_is_anothe
     until("events are recorded", || !api.all("events").is_empty()).await;
     running.stop().await;
 
-    // A restart goes on where the circle was, and moves nothing.
+    // A restart continues the circle, and moves nothing.
     api.put("routes", route("ns", "one", &json!({})));
     api.put("routes", route("ns", "two", &json!({})));
     api.put("routes", route("ns", "three", &json!({})));
@@ -209,7 +209,7 @@ async fn a_route_without_a_router_says_why_and_is_placed_when_one_comes() {
 
 #[tokio::test]
 async fn routers_that_come_while_very_many_routes_wait_get_each_theirs() {
-    // More than are looked at in a row. Each commit is checked against all objects, so that many more take minutes.
+    // More than are checked in a row. Each commit is checked against all objects, so larger numbers would take minutes.
     const ROUTES: usize = 300;
     let api = platform(0).await;
     let tiers = ["gold", "silver", "lead"];
@@ -222,7 +222,7 @@ async fn routers_that_come_while_very_many_routes_wait_get_each_theirs() {
     for number in 0..ROUTES {
         api.put("routes", of_tier(number, tiers[number % 3]));
     }
-    // None is looked at again by itself before the test is over.
+    // No route is retried by itself before the end of the test.
     let long = Duration::from_secs(3_600);
     let running = start_with(&api, |settings| {
         settings.backoff =
@@ -232,7 +232,7 @@ async fn routers_that_come_while_very_many_routes_wait_get_each_theirs() {
     until("all wait", || api.all("routes").iter().all(|route| condition(route, "Scheduled").is_some())).await;
     api.put("routers", taking("gold"));
     api.put("routers", taking("silver"));
-    // Routes change, come and go while these are searched for.
+    // Routes change, are created, and are deleted while these are searched.
     api.put("routes", of_tier(ROUTES - 1, "gold"));
     api.put("routes", of_tier(ROUTES, "silver"));
     api.delete("routes", "ns", "r0000");
@@ -284,7 +284,7 @@ async fn capacity_is_kept_under_concurrency_and_room_is_used() {
     };
     until("sixty are placed and forty say why not", || scheduled(&api) == 60 && told() == 40).await;
     assert_eq!(per_router(&api), [1, 2, 3].map(|i| (format!("shard{i}"), 20)).into());
-    // A route that goes makes room for one that waits.
+    // A deleted route makes room for a waiting one.
     let gone = api.all("routebindings")[0]["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     api.delete("routebindings", "ns", &gone);
     api.delete("routes", "ns", &gone);
@@ -322,14 +322,14 @@ async fn a_namespace_has_no_more_routes_placed_than_its_quota() {
     until("ten are placed and twenty say why not", || placed("ns") == 10 && told("QuotaExceeded", "allows 10") == 20)
         .await;
     until("the other namespace has no quota", || placed("free") == 1).await;
-    // One that goes makes room for one.
+    // One deletion makes room for one route.
     let gone = api.all("routebindings").into_iter().find(|binding| binding["metadata"]["namespace"] == "ns");
     let gone = gone.expect("ten are placed")["metadata"].clone();
     let name = gone["name"].as_str().expect("has one");
     api.delete("routebindings", "ns", name);
     api.delete("routes", "ns", name);
     until("the room is used", || placed("ns") == 10 && api.get("routebindings", "ns", name).is_none()).await;
-    // A quota that grows lets as many more in; one that shrinks takes nobody's Router away.
+    // A larger quota admits as many more; a smaller one does not unbind any route.
     api.put("namespaces", with_quota("15"));
     until("five more are placed", || placed("ns") == 15).await;
     api.put("namespaces", with_quota("3"));
@@ -398,7 +398,7 @@ async fn a_namespace_with_many_names_in_quarantine_gets_no_new_one() {
         }
         api.put("nameclaims", claim("ns-placed", "placed", false));
         let running = start_with(&api, |settings| settings.quarantined_max = 2);
-        // Neither an old name, nor one that was never let go, is a new one; and another namespace's are its own affair.
+        // Neither an old name, nor one that was never released, is a new one; and those of another namespace do not count.
         api.put("routes", route("ns", "old1", &json!({})));
         until("its label comes back", || scheduled(&api) == 1).await;
         for (namespace, name) in [("ns", "new"), ("ns", "placed"), ("other", "new")] {
@@ -415,7 +415,7 @@ async fn a_namespace_with_many_names_in_quarantine_gets_no_new_one() {
         assert!(api.get("nameclaims", "", "ns-new").is_none(), "it holds no name");
         let hosts = api.all("nameclaims").into_iter().filter(|claim| claim["spec"]["value"] == "new.ns.example");
         assert_eq!(hosts.count(), 0, "nor a host that it could not use");
-        // One is free: it goes on at once.
+        // One is free: the route continues immediately.
         api.delete("nameclaims", "", "ns-old2");
         until("it is placed", || scheduled(&api) == 4).await;
         running.stop().await;
@@ -437,7 +437,7 @@ async fn a_namespace_with_many_reserved_hosts_gets_no_new_one() {
         api.put("nameclaims", reserved(number));
     }
     let running = start_with(&api, |settings| settings.quarantined_max = 2);
-    // One that comes back has its host again, and one without a host needs none.
+    // A returning Route has its host again, and one without a host needs none.
     for (name, spec) in [("old1", json!({"host": "h1.example"})), ("plain", json!({}))] {
         api.put("routes", route("ns", name, &spec));
     }

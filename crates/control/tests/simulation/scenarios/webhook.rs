@@ -1,4 +1,4 @@
-//! The strategy `webhook`: what it is asked, what becomes of its answers, and what happens without them.
+//! The strategy `webhook`: its requests, the use of its responses, and the behavior without them.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use super::scheduling::{Running, per_router, platform_with_sockets, scheduled, start_with};
 use super::{Scene, condition, namespace, route, router, until};
 
-/// What an endpoint does with a question.
+/// The reaction of an endpoint to a request.
 #[derive(Clone)]
 enum Reply {
     /// Answers this.
@@ -35,11 +35,11 @@ enum Reply {
     Never,
 }
 
-/// A web server that plays an operator's endpoint, and keeps the questions.
+/// A web server that plays an operator's endpoint, and records the requests.
 struct Endpoint {
     url: String,
     asked: Arc<Mutex<Vec<Value>>>,
-    /// The token that it wants, if any; questions without it get a 401.
+    /// The required token, if any; requests without it get a 401.
     token: Arc<Mutex<Option<String>>>,
     server: JoinHandle<()>,
 }
@@ -110,7 +110,7 @@ fn start_choosing(api: &Scene, chooser: &StrategyConfig) -> Running {
     start_with(api, |settings| settings.chooser = chooser.clone())
 }
 
-/// Who chose the Router of the route, which one, and in which words.
+/// Returns the strategy that chose the route's Router, the Router, and the text.
 fn told(api: &Scene, name: &str) -> (String, String, String) {
     let binding = api.get("routebindings", "ns", name).expect("it is bound");
     let text = |pointer: &str| binding.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -174,7 +174,7 @@ async fn without_a_good_answer_the_fallback_decides_and_says_why() {
         api.put("routers", router("shard3", &json!({"state": "cordoned"})));
         let endpoint = Endpoint::start(None, move |_| reply.clone()).await;
         api.put("routes", route("ns", "app", &json!({})));
-        // Long enough for the question to come there on a busy machine.
+        // Long enough for the request to arrive on a busy machine.
         let waits = Duration::from_secs(if part.contains("2000 ms") { 2 } else { 20 });
         let running = start_choosing(&api, &chooser(&endpoint.url, waits, None));
         until(part, || scheduled(&api) == 1).await;
@@ -193,7 +193,7 @@ async fn one_that_is_away_is_left_alone() {
     for i in 0..200 {
         api.put("routes", route("ns", &format!("r{i}"), &json!({})));
     }
-    // Nobody else gets the address, and nobody listens there.
+    // No other process gets the address, and it has no listener.
     let nobody = TcpSocket::new_v4().expect("a socket");
     nobody.bind("127.0.0.1:0".parse().expect("an address")).expect("binds");
     let address = nobody.local_addr().expect("is bound");
@@ -243,7 +243,7 @@ async fn an_answer_that_came_too_late_gives_no_router_more_than_it_may_have() {
         api.put("routes", route("ns", &format!("r{i}"), &json!({})));
     }
     let running = start_choosing(&api, &endpoint.chooser());
-    // As many as are asked about at a time, all told that there is room.
+    // The maximum of calls in flight, all with the information that there is room.
     until("sixteen are asked about", || endpoint.asked().len() == 16).await;
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert_eq!(endpoint.asked().len(), 16, "and no more");
@@ -292,7 +292,7 @@ async fn a_route_that_changes_meanwhile_is_asked_about_anew() {
     let mut changed = api.get("routes", "ns", "app").expect("it is there");
     changed["metadata"]["labels"] = json!({"tier": "gold"});
     api.put("routes", changed);
-    // So that the scheduler knows of the change before the answer comes.
+    // The scheduler must receive the change before the answer arrives.
     tokio::time::sleep(Duration::from_millis(50)).await;
     release.send_replace(true);
     until("it is scheduled", || scheduled(&api) == 1).await;
@@ -388,7 +388,7 @@ async fn another_strategy_takes_over_while_it_runs_and_moves_nothing() {
     ] {
         let before = api.all("routebindings");
         switch.send_replace(chooser);
-        // The switch is a message to the loop, which takes it before it hears of these Routes or just after.
+        // The switch is a message to the loop, which takes it before or just after these Routes.
         tokio::time::sleep(Duration::from_millis(50)).await;
         for i in 0..6 {
             api.put("routes", route("ns", &format!("{name}-{i}"), &json!({})));
@@ -401,7 +401,7 @@ async fn another_strategy_takes_over_while_it_runs_and_moves_nothing() {
         let now = api.all("routebindings");
         assert!(before.iter().all(|binding| now.contains(binding)), "what is bound stays as it is");
     }
-    // What is being asked about is not waited for.
+    // Calls in flight are not waited for.
     let silent = Endpoint::start(None, |_| Reply::Never).await;
     switch.send_replace(silent.chooser());
     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -413,7 +413,7 @@ async fn another_strategy_takes_over_while_it_runs_and_moves_nothing() {
     switch.send_replace(StrategyConfig::Strategy(StrategyName::RoundRobin));
     until("all are placed", || scheduled(&api) == bound).await;
     assert!((0..20).all(|i| told(&api, &format!("silent-{i}")).0 == "round-robin"));
-    // A route that only the new strategy can place is looked at again.
+    // A route that only the new strategy can place is scheduled again.
     for name in ["shard1", "shard2"] {
         api.put("routers", router(name, &json!({"weight": 0})));
     }
@@ -445,7 +445,7 @@ async fn a_host_goes_to_the_route_that_was_looked_at_first_whoever_is_answered_f
     let host = |host: &str| json!({"host": host});
     api.put("routes", route("ns", "first", &host("www.shop.example")));
     until("the first is asked about", || !endpoint.asked().is_empty()).await;
-    // One wants the same host, one a wildcard above it, one another host.
+    // One requests the same host, one a wildcard above it, one another host.
     api.put("routes", route("ns", "second", &host("WWW.shop.example")));
     api.put("routes", route("other", "around", &host("*.shop.example")));
     api.put("routes", route("other", "beside", &host("www.beside.example")));

@@ -1,4 +1,4 @@
-//! What name servers have published, and what must hold of it after every publication.
+//! The publications of name servers, and their invariants after every publication.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -11,7 +11,7 @@ use signpost_dns::zone::{Serial, Zone, ZoneDb};
 use super::{Truth, is_older};
 use crate::AHEAD;
 
-/// What name servers have published.
+/// The publications of name servers.
 #[derive(Default)]
 pub(super) struct Published {
     pub(super) servers: BTreeMap<String, Server>,
@@ -21,7 +21,7 @@ pub(super) struct Published {
 
 #[derive(Default)]
 pub(super) struct Server {
-    /// Where it publishes, while it runs.
+    /// The map of zones in which it publishes, while it runs.
     pub(super) db: Option<Arc<ZoneDb>>,
     pub(super) serials: BTreeMap<Name, Serial>,
     pub(super) snapshot: Option<Arc<Snapshot>>,
@@ -29,19 +29,19 @@ pub(super) struct Server {
 }
 
 impl Truth {
-    /// From now on it publishes there; `None`: it is down.
+    /// Sets the map of zones in which a server publishes; `None`: it is down.
     pub fn serves(&mut self, server: &str, db: Option<Arc<ZoneDb>>) {
         let server = self.published.servers.entry(server.to_owned()).or_default();
         (server.db, server.snapshot, server.zones) = (db, None, Vec::new());
     }
 
-    /// Its disk is lost, and with it what it knew of serials.
+    /// Removes a server's state: its disk is lost, with its serials.
     pub fn forgets(&mut self, server: &str) {
         self.note(format!("{server} loses its disk"));
         self.published.servers.entry(server.to_owned()).or_default().serials.clear();
     }
 
-    /// A name server may have published.
+    /// Checks the possible publications of a name server.
     pub fn look_at(&mut self, name: &str) {
         let Some(server) = self.published.servers.get_mut(name) else { return };
         let Some(db) = server.db.clone() else { return };
@@ -53,7 +53,7 @@ impl Truth {
         let zones: Vec<_> = db.zones().into_iter().filter(|zone| zone.why_unavailable().is_none()).collect();
         let is_same = |zone: &&Arc<Zone>| server.zones.iter().any(|before| Arc::ptr_eq(before, zone));
         let new: Vec<_> = zones.iter().filter(|zone| !is_same(zone)).cloned().collect();
-        // A zone that comes back begins with the clock's serial, which may be one of another clock, unless its own was ahead of all.
+        // A zone that returns begins with the clock's serial, possibly of another clock, unless its own was ahead of all.
         server.serials.retain(|apex, last| last.0 >= AHEAD || zones.iter().any(|zone| zone.apex() == apex));
         server.zones = zones;
         for zone in new {
@@ -67,7 +67,7 @@ impl Truth {
             });
             let (sum, by) = (sum_of(&zone), name.to_owned());
             let known = self.published.contents.entry((apex.clone(), serial.0)).or_insert((sum, by)).clone();
-            // A serial of its own, that the ledger does not name, is worth nothing to others.
+            // A provisional serial that is not in the ledger does not matter to other servers.
             self.check(known.0 == sum || !self.named.contains(&(apex.clone(), serial.0)), || {
                 format!("{name} has other contents of {apex} under serial {} than {}", serial.0, known.1)
             });

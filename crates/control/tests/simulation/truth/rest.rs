@@ -1,4 +1,4 @@
-//! What must be so in calm, when nothing has gone wrong for long.
+//! The invariants in calm, after a long time without faults.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -14,11 +14,11 @@ use super::{Truth, bound_uid, conditions, holder, is_older, is_taken_by_none, is
 use crate::name_server::{Rcode, addresses, ask};
 use crate::{PANIC_PERCENT, WITH_INSTANCES};
 
-/// What the names of aliases end in.
+/// The suffix of alias names.
 const ALIASES: &str = ".routes.v3.example.";
 
 impl Truth {
-    /// What is not as it must be when nothing has gone wrong for long.
+    /// Returns the violations after a long time without faults.
     pub fn unrest(&self) -> Vec<String> {
         let mut unrest = Vec::new();
         let routers: Vec<_> = self.all(router::ROUTER.key_prefix).collect();
@@ -29,7 +29,7 @@ impl Truth {
                 let host = route["spec"]["host"].as_str();
                 let held = host.is_some_and(|host| self.is_in_the_way(key, host) || !self.is_proven(route, host));
                 let held = held || is_taken_by_none(route);
-                // One that asks for a Router waits for that one.
+                // A Route that requests a Router waits for that Router.
                 let asked = route["metadata"]["annotations"]["signpost.dev/move-to"].as_str();
                 let is_meant = |router: &Value| asked.is_none_or(|asked| router["metadata"]["name"] == asked);
                 if !held && routers.iter().any(|(_, router)| is_meant(router) && takes(router)) {
@@ -58,7 +58,7 @@ impl Truth {
                 let expected = self.answered_of(router);
                 for (server, db) in self.running() {
                     let found = |name: &Name| (ask(db, name), addresses(db, name));
-                    // An alias is answered with its CNAME alone, where another zone follows.
+                    // An alias has only its CNAME as the answer, if another zone follows.
                     let is_right = |name: &Name| match name.to_string().ends_with(ALIASES) {
                         true => ask(db, name) == Rcode::NOERROR,
                         false => found(name) == (Rcode::NOERROR, expected.clone()),
@@ -109,7 +109,7 @@ impl Truth {
             .all(zone::ZONE.key_prefix)
             .filter_map(|(key, zone)| Some((key.parse().ok()?, newest_version(zone)?)))
             .collect();
-        // Who had to count on alone, and came back to contents that the ledger names, stays ahead of it until the next change.
+        // A server that counted on alone, and returned to contents in the ledger, stays ahead of it until the next change.
         let as_named = |apex: &Name, serial: Serial| named.get(apex).copied().filter(|named| is_older(*named, serial));
         let serials_of = |server: &Server| -> BTreeMap<Name, Option<u32>> {
             let serial = |zone: &Zone| zone.serial().map(|serial| as_named(zone.apex(), serial).unwrap_or(serial).0);
@@ -122,7 +122,8 @@ impl Truth {
         unrest
     }
 
-    /// Where the platform differs from what is outside of it: where hosts lead, whose they are, and which addresses are well.
+    /// Adds the differences between the platform and its environment: the targets of hosts, their owners, and the healthy
+    /// addresses.
     fn unrest_outside(&self, unrest: &mut Vec<String>) {
         for (key, route) in self.all(route::ROUTE.key_prefix) {
             let Some(host) = route["spec"]["host"].as_str() else { continue };
@@ -156,12 +157,12 @@ impl Truth {
         }
     }
 
-    /// The name servers that run.
+    /// Returns the running name servers.
     fn running(&self) -> impl Iterator<Item = (&str, &ZoneDb)> {
         self.published.servers.iter().filter_map(|(name, server)| Some((name.as_str(), &**server.db.as_ref()?)))
     }
 
-    /// The addresses of a Router that are to be answered.
+    /// Returns the addresses of a Router that must be in answers.
     fn answered_of(&self, router: &Value) -> BTreeSet<IpAddr> {
         let outside = self.outside.lock();
         if router["metadata"]["name"] == WITH_INSTANCES {
@@ -177,20 +178,20 @@ impl Truth {
         if is_enough { well } else { all }
     }
 
-    /// Whether the owner of a Route's host has created the record that is asked for.
+    /// Returns whether the owner of a Route's host has created the challenge record.
     fn is_proven(&self, route: &Value, host: &str) -> bool {
         let challenge = &route["status"]["challenge"];
         let is_seen = || self.outside.lock().get(text(&challenge["name"]), "TXT") == challenge["value"].as_str();
         !self.verify_hosts || challenge["value"].is_string() && is_seen() && !host.is_empty()
     }
 
-    /// All that is resolvable now must stay so.
+    /// Requires that all names that are resolvable now stay so.
     pub fn all_is_live(&mut self) {
         let all: Vec<_> = self.all(route::ROUTE.key_prefix).map(|(_, route)| route.clone()).collect();
         all.iter().filter(|route| is_true(route, "Resolvable")).for_each(|route| self.is_live(route));
     }
 
-    /// Whether another Route holds `host`, or one that overlaps it in another namespace.
+    /// Returns whether another Route holds `host`, or an overlapping one in another namespace.
     fn is_in_the_way(&self, key: &str, host: &str) -> bool {
         let namespace = |key: &str| key.split('/').next().unwrap_or_default().to_owned();
         self.all(name_claim::NAME_CLAIM.key_prefix).any(|(_, claim)| {

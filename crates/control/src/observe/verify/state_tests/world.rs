@@ -1,4 +1,4 @@
-//! The world of these tests: proofs, a clock that they move, and name servers that are functions.
+//! The world of these tests: verification states, a clock that they advance, and name servers as functions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +35,7 @@ impl World {
         World { proofs, now: Instant::now(), jobs: Vec::new() }
     }
 
-    /// The shard `s` in version 7, with Routes of these labels in version 9 of the alias zone.
+    /// Returns the shard `s` in version 7, with Routes of these labels in version 9 of the alias zone.
     pub(super) fn with_routes(servers: Option<usize>, labels: &[&str]) -> Self {
         let mut world = World::new(servers);
         world.shard("s", addresses(), 7);
@@ -72,7 +72,7 @@ impl World {
         self.proofs.apply(news, self.now);
     }
 
-    /// Carries out all checks that are due now or within `time`; each ends at once, as `answer` says.
+    /// Runs all checks that are due now or within `time`; each ends immediately, with the result of `answer`.
     pub(super) fn run(&mut self, time: Duration, mut answer: impl FnMut(&Job) -> Result<CheckResult, Fault>) {
         let end = self.now + time;
         for _ in 0..100_000 {
@@ -108,7 +108,7 @@ impl World {
         self.proofs.conditions(label, None, self.now, Timestamp::UNIX_EPOCH)
     }
 
-    /// What is said of `Resolvable`: reason and message.
+    /// Returns reason and message of `Resolvable`.
     pub(super) fn resolvable(&self, label: &str) -> Option<(&'static str, String)> {
         self.saying(label).resolvable.map(|statement| (statement.reason, statement.message))
     }
@@ -117,7 +117,7 @@ impl World {
         self.resolvable(label).map(|(reason, _)| reason)
     }
 
-    /// The names that were asked for so far, and from then on again.
+    /// Returns the names queried so far, and starts again.
     pub(super) fn asked(&mut self) -> Vec<String> {
         let jobs = std::mem::take(&mut self.jobs);
         let names = jobs.iter().flat_map(|job| {
@@ -133,7 +133,7 @@ impl World {
     }
 }
 
-/// The answers of a server with this serial, which are right for the names that this picks.
+/// Returns the answers of a server with this serial, which are correct for the selected names.
 pub(super) fn answers(job: &Job, serial: Serial, is_right: impl Fn(&str) -> bool) -> Result<CheckResult, Fault> {
     let check = &job.check;
     let answer = |probe: &Probe| match is_right(&text(&probe.name)) {
@@ -147,12 +147,12 @@ pub(super) fn answers(job: &Job, serial: Serial, is_right: impl Fn(&str) -> bool
     Ok(CheckResult { serial, witness: check.witness.as_ref().map(answer), names })
 }
 
-/// Every server has what is asked for.
+/// Answers correctly for all names on every server.
 pub(super) fn right(job: &Job) -> Result<CheckResult, Fault> {
     answers(job, job.check.serial, |_| true)
 }
 
-/// Every server has what is asked for, but for names that this picks.
+/// Answers correctly for all names on every server, except for the selected ones.
 pub(super) fn right_but(is_wrong: impl Fn(&str) -> bool) -> impl Fn(&Job) -> Result<CheckResult, Fault> {
     move |job: &Job| answers(job, job.check.serial, |name| !is_wrong(name))
 }
