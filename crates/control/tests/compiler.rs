@@ -29,6 +29,14 @@ fn settings() -> Settings {
     Settings::new(DOMAIN, servers, &[]).expect("good settings")
 }
 
+/// Returns settings with SVCB records, and with a second name server inside a shard of the property below.
+fn with_services() -> Settings {
+    let mut servers = settings().name_servers().to_vec();
+    servers.push(NameServer { name: name("ns2.a.v3.example."), addresses: servers[0].addresses.clone() });
+    let transports = ["dot", "h2:8443"].map(|text| text.parse().expect("a transport"));
+    Settings::new(DOMAIN, servers, &[]).expect("good settings").with_transports(&transports, "/dns-query")
+}
+
 fn name(text: &str) -> Name {
     text.parse().expect("a name of a test")
 }
@@ -248,6 +256,27 @@ fn conflicts_get_verdicts_and_the_older_serves() {
 }
 
 #[test]
+fn svcb_records_are_in_the_zone_of_the_name_server() {
+    let mut settings = with_services();
+    settings.base = Some(base("$TTL 300\n@ SOA . admin 1 1 2 3 4\n_dns.ns1 SVCB 1 . alpn=dot\n"));
+    let routers = vec![router("a", 0, json!({"dns": "a.v3.example", "addresses": [{"ip": "192.0.2.1"}]}))];
+    let compiled = compile(&Inputs { routers, bindings: Vec::new() }, &settings);
+    let svcb = |apex: &str| {
+        let lines = lines(zone(&compiled, apex));
+        lines.into_iter().filter(|line| line.contains(" SVCB ")).collect::<Vec<_>>()
+    };
+    let of = |server: &str| {
+        [
+            format!("_dns.{server}. 3600 SVCB 1 {server}. alpn=\"dot\""),
+            format!("_dns.{server}. 3600 SVCB 1 {server}. alpn=\"h2\" port=\"8443\" dohpath=\"/dns-query{{?dns}}\""),
+        ]
+    };
+    assert_eq!(svcb("v3.example."), of("ns1.v3.example"));
+    assert_eq!(svcb("a.v3.example."), of("ns2.a.v3.example"));
+    assert_ne!(with_services().digest(), with_services().with_transports(&[], "/dns-query").digest());
+}
+
+#[test]
 fn moved_routes_leave_former_names() {
     let inputs = Inputs {
         routers: vec![
@@ -400,8 +429,11 @@ fn put(zone: &mut Contents, change: OwnerChange) {
 proptest! {
     /// Changes applied one by one have the same result as compiling the final objects at once, including digests and diagnostics.
     #[test]
-    fn one_by_one_is_all_at_once(history in steps(), with_base in any::<bool>()) {
+    fn one_by_one_is_all_at_once(history in steps(), with_base in any::<bool>(), with_transports in any::<bool>()) {
         let mut settings = settings();
+        if with_transports {
+            settings = with_services();
+        }
         if with_base {
             settings.base = Some(base("$TTL 9\n@ SOA . a 1 1 1 1 1\n@ NS n.example.\nw.x.a TXT t\na TXT t\nb NS n.example.\nc TXT t\n"));
         }

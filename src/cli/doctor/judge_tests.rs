@@ -90,6 +90,23 @@ fn what_is_as_it_should_be_is_good() {
 }
 
 #[test]
+fn encrypted_transports_that_fail() {
+    let mut survey = healthy();
+    let offered = |transport: &str, checked| EncryptedTransport {
+        host: name("ns1.apps.example."),
+        transport: transport.parse().expect("a transport"),
+        checked,
+    };
+    survey.servers[0].encrypted = vec![offered("dot", Ok(()))];
+    check(&survey, &[]);
+    let refused = QueryError::Unreachable(std::io::ErrorKind::ConnectionRefused);
+    survey.servers[0].encrypted =
+        vec![offered("doq", Err(refused)), offered("h2:8443", Err(QueryError::Certificate("expired".to_owned())))];
+    let found = check(&survey, &[(Error, "encrypted-failed"), (Error, "certificate-invalid")]);
+    assert!(found[1].message.starts_with("over h2:8443: the certificate is not valid for ns1.apps.example.: expired"));
+}
+
+#[test]
 fn parents_that_differ_or_fail() {
     let mut survey = healthy();
     let only = name_servers(&[("ns1.apps.example.", &["192.0.2.1"])]);

@@ -6,7 +6,7 @@
 //! - The base's SOA gives MNAME (unless it is the root), RNAME, timers, and TTL. Its serial is not used: the parent's serials are
 //!   managed like those of every other zone.
 //! - The NS records at the apex and the addresses of name servers inside the domain are those of the configuration.
-//! - The SVCB records of name servers at `_dns.<name server>`, are those of the configuration, too.
+//! - The SVCB records of name servers at `_dns.<name server>` are those of the configuration, too.
 //! - A delegation replaces all records of the base at and below its name, because these belong to the other zone. Only NS and the
 //!   addresses of name servers (RFC 9471: glue) remain there.
 //! - A shard inside another shard is not delegated here: it is below a cut. The name servers are the same, and answer from the
