@@ -291,7 +291,7 @@ fn a_backup_is_taken_running_and_stopped_and_restored() {
     let bad = data.join("bad");
     std::fs::write(&bad, damaged).expect("written");
     let refused = run(&["restore", &path(&bad), "--data-dir", new.path()]);
-    assert!(refused.code == Some(1) && refused.err.contains("not a whole backup"), "{}", refused.err);
+    assert!(refused.code == Some(1) && refused.err.contains("incomplete or damaged backup"), "{}", refused.err);
     assert_eq!(run(&["backup", "--check", &path(&bad)]).code, Some(1));
     assert!(!new.join("store.redb").exists());
     // So is one over a store that is there.

@@ -169,7 +169,7 @@ fn objects_move_between_a_file_and_etcd_and_back() {
     let run = |arguments: &[String]| Ran::of(&mut command(&arguments.iter().map(String::as_str).collect::<Vec<_>>()));
     run(&migrate("etcd", "file", "/signpost")).ok();
     let error = run(&migrate("file", "etcd", "/signpost")).fails(1);
-    assert!(error.contains("the store has objects already"), "{error}");
+    assert!(error.contains("the store already has objects"), "{error}");
     run(&migrate("file", "etcd", "/moved")).ok();
     let restored = [&["restore", backup, "--etcd-prefix", "/restored"][..], &more].concat();
     ok(&restored);

@@ -154,7 +154,7 @@ impl Hooks for Routes {
 
     fn validate_status_update(&self, _context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
         let changed = BOUND_FIELDS.iter().filter(|name| old["status"][**name] != new["status"][**name]);
-        changed.map(|name| Cause::forbidden(format!("status.{name}"), "only a RouteBinding sets it")).collect()
+        changed.map(|name| Cause::forbidden(format!("status.{name}"), "only a RouteBinding can set it")).collect()
     }
 
     fn before_commit<'a>(
