@@ -237,7 +237,7 @@ fn faults_say_where_and_what() {
             "roles = [\"dns\"]\nzones = \"z\"\napi-server = [\"https://a.example\"]",
             &[],
             &[],
-            &["\"api-server\" takes the place of the server in a kubeconfig: set \"kubeconfig\" as well"],
+            &["\"api-server\" replaces the server of a kubeconfig: set \"kubeconfig\" as well"],
         ),
         (
             "api-server = [\"https://a.example\", \"http://b.example\"]",

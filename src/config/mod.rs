@@ -195,7 +195,7 @@ fn contradictions(settings: &Settings) -> Vec<Error> {
     );
     fault(
         settings.store == Engine::Etcd && !cfg!(feature = "etcd"),
-        "\"store\" is \"etcd\", and this program was built without it: build it with \"--features etcd\", or use a package",
+        "\"store\" is \"etcd\", but this binary was built without etcd: build it with \"--features etcd\", or use a package",
     );
     let webhook = &settings.webhook;
     fault(
@@ -226,7 +226,7 @@ fn unusable(settings: &Settings) -> Vec<Error> {
         ),
         (
             !settings.api_server.is_empty() && !has(Role::Api) && settings.kubeconfig.is_none(),
-            "\"api-server\" takes the place of the server in a kubeconfig: set \"kubeconfig\" as well",
+            "\"api-server\" replaces the server of a kubeconfig: set \"kubeconfig\" as well",
         ),
         (
             has(Role::Scheduler) && !has(Role::Api) && settings.kubeconfig.is_none(),

@@ -110,7 +110,7 @@ settings! {
             table(&issuer::PATHS, value::issuer).list().unless(|a, b| a.issuer == b.issuer), unset("none");
     }
     etcd: Etcd "etcd" "etcd" {
-        /// With the store `etcd`, the URL of a member of the cluster, such as `https://10.0.0.11:2379`; list all members.
+        /// The URL of a member of the cluster for the store `etcd`, such as `https://10.0.0.11:2379`; list all members.
         endpoints: Vec<String> = by("URL", value::etcd_url).list(), unset("none");
         /// The prefix of all keys, such as `/signpost`. Platforms that share a cluster need different prefixes.
         prefix: String = by("PREFIX", value::etcd_prefix), "/signpost";
@@ -124,7 +124,7 @@ settings! {
         user: Option<String> = text("NAME", 1..=256), unset("none");
         /// A file with the password of `user`.
         password_file: Option<PathBuf> = path("FILE"), unset("none");
-        /// The file with the key that encrypts what API servers share in etcd beside the objects: the private key of their
+        /// The file with the key that encrypts the secrets that API servers share in etcd: the private key of their
         /// CA, tokens and users. The first API server creates it; copy it to the others before their first start. Each line
         /// is a key, 32 octets in Base64: the first encrypts, all decrypt.
         encryption_key: Option<PathBuf> = path("FILE"), unset("`<data-dir>/encryption.key`");
@@ -194,7 +194,7 @@ settings! {
         per_second: u32 = number("N", 0..=1_000_000), "0", reload, was("dns-rate-limit");
         /// `enforce` the rate limit, or only `watch`: count the responses over it.
         mode: bool = words("MODE", [("enforce", true), ("watch", false)]), "enforce", reload;
-        /// The burst of a client network that was silent, as a time: the limit for so many seconds at once.
+        /// The burst of a client network that was idle, as a time: at once, it gets the responses for this time.
         window: Duration = duration(1..=3600), "5s", reload;
         /// Replace every N-th response over the limit with a truncated one, so that a real client retries over TCP, or
         /// with a bare error if it was an error; drop the others. 1: replace all; 0: drop all.
@@ -210,7 +210,7 @@ settings! {
         /// The maximum number of TCP connections of the name server, and as many of each encrypted transport that it
         /// listens on; all together at most three quarters of the files that this process may open.
         connections: usize = number("N", 1..=1_000_000), "8192";
-        /// The same for one client: an IPv4 address, or an IPv6 /56.
+        /// The maximum number of these connections for one client: an IPv4 address, or an IPv6 /56.
         connections_per_client: usize = number("N", 1..=1_000_000), "256";
         /// How long a TCP connection may be idle between queries; a tenth of it while three quarters of the connections
         /// are in use. Clients that ask for it get the value (RFC 7828).
@@ -280,7 +280,7 @@ settings! {
         /// files that this process may open. Beyond it, a new connection replaces the oldest one without a request in
         /// flight. An eighth is reserved for loopback and for the platform's own processes.
         connections: usize = number("N", 1..=1_000_000), "8192";
-        /// The same for one client: an IPv4 address, or an IPv6 /56.
+        /// The maximum number of these connections for one client: an IPv4 address, or an IPv6 /56.
         connections_per_client: usize = number("N", 1..=1_000_000), "1024";
         /// How long a connection may have no request in flight. A watch is a request in flight. The first request must
         /// arrive within 10s, or within this time if it is shorter.
@@ -404,29 +404,29 @@ settings! {
         /// pods of a cluster; `off`, nothing. The instances keep running when that process ends, unless the runtime is
         /// `process` and SIGINT ends it, and the next one adopts them.
         runtime: RouterRuntime = words("RUNTIME", value::ROUTER_RUNTIMES), "process";
-        /// With the runtime `process`, the directory of the certificates of these instances; see `--certificates` of
+        /// The directory of the certificates of these instances, for the runtime `process`; see `--certificates` of
         /// `signpost agent`.
         certificates: Option<PathBuf> = path("DIR"), unset("none");
-        /// With the runtime `kubernetes`, the image of these instances: it has `/usr/bin/signpost`, HAProxy and nginx
+        /// The image of these instances, for the runtime `kubernetes`: it has `/usr/bin/signpost`, HAProxy and nginx
         /// (`deploy/container/Containerfile.router`). Another image is rolled out without a failed request.
         image: Option<String> = text("IMAGE", 1..=512), unset("none");
-        /// With the runtime `kubernetes`, the namespace of the pods. Other platforms need other namespaces.
+        /// The namespace of the pods, for the runtime `kubernetes`. Other platforms need other namespaces.
         namespace: String = by("NAME", value::label), "signpost-routers";
-        /// With the runtime `kubernetes`, the kubeconfig of the cluster.
+        /// The kubeconfig of the cluster, for the runtime `kubernetes`.
         cluster_kubeconfig: Option<PathBuf> = path("FILE"),
             unset("`kubeconfig`; with the role `api`, the service account of the pod");
-        /// With the runtime `kubernetes`, the type of the Service of each Router.
+        /// The type of the Service of each Router, for the runtime `kubernetes`.
         service_type: &'static str = words("TYPE", value::SERVICE_TYPES), "ClusterIP";
-        /// With the runtime `kubernetes`, whether pods use the network of their nodes.
+        /// Let pods use the network of their nodes, for the runtime `kubernetes`.
         host_network: bool = boolean(), "false";
-        /// With the runtime `kubernetes`, the processor time that each pod requests.
+        /// The processor time that each pod requests, for the runtime `kubernetes`.
         cpu: String = text("QUANTITY", 1..=32), "100m";
-        /// With the runtime `kubernetes`, the memory that each pod requests, and at most uses.
+        /// The memory that each pod requests, and the most that it can use, for the runtime `kubernetes`.
         memory: String = text("QUANTITY", 1..=32), "512Mi";
-        /// With the runtime `kubernetes`, the Secret in `namespace` with the certificates: its keys are the names of
+        /// The Secret in `namespace` with the certificates, for the runtime `kubernetes`: its keys are the names of
         /// the files that `--certificates` of `signpost agent` describes.
         certificates_secret: Option<String> = text("NAME", 1..=253), unset("none");
-        /// With the runtime `kubernetes`, the Secret in `namespace` with the kubeconfig of agents, under the key
+        /// The Secret in `namespace` with the kubeconfig of agents, for the runtime `kubernetes`, under the key
         /// `kubeconfig`. Required in a process with the role `api`.
         access_secret: Option<String> = text("NAME", 1..=253), unset("none: the service account of each pod");
     }

@@ -155,7 +155,7 @@ fn a_domain_is_needed_but_for_the_example() {
     let example = root().join("examples/rhcloud");
     let output = run(&["check", "config", "--manifests", example.to_str().expect("UTF-8")]);
     let told = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && told.contains("a domain of examples"), "{told}");
+    assert!(output.status.success() && told.contains("a domain reserved for examples"), "{told}");
     // The README's first command.
     let ports = Ports::free();
     let mut command = Command::new(program());

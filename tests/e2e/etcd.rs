@@ -96,7 +96,7 @@ fn etcd_that_is_away_or_restored_is_noticed() {
 
     cluster.kill(0);
     let report = eventually("it is not ready", || http_get(server.admin, "/readyz").filter(|(code, _)| *code == 503));
-    assert!(report.1.contains("etcd does not answer"), "{}", report.1);
+    assert!(report.1.contains("no response from etcd"), "{}", report.1);
     assert!(!kubectl.run(&["get", "--raw", "/readyz"]).status.success());
     let (_, metrics) = http_get(server.admin, "/metrics").expect("answers");
     assert!(metrics.contains("signpost_store_up 0"), "{metrics}");

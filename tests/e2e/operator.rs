@@ -124,7 +124,7 @@ fn a_backup_is_confirmed_and_not_overwritten() {
     assert_eq!(std::fs::read(file).expect("it is there"), before);
     assert_eq!(backup(&["--force"]).code, Some(0));
     let checked = run(&["backup", "--check", file]);
-    assert!(checked.code == Some(0) && checked.err.contains("the backup is valid and whole"), "{}", checked.err);
+    assert!(checked.code == Some(0) && checked.err.contains("the backup is valid and complete"), "{}", checked.err);
 }
 
 #[test]
@@ -145,9 +145,9 @@ fn check_config_finds_what_cannot_work() {
             "nameserver = [\"ns1.signpost.dev=192.0.2.1\", \"ns1.signpost.dev=192.0.2.2\"]",
             "\"ns1.signpost.dev=192.0.2.2\": given twice",
         ),
-        ("zones = \"/nonexistent/zones\"", "\"/nonexistent/zones\": there is no such directory"),
-        ("manifests = [\"/nonexistent/m\"]", "\"/nonexistent/m\": there is no such file or directory"),
-        ("audit.log = \"/nonexistent/d/audit\"", "there is no such directory"),
+        ("zones = \"/nonexistent/zones\"", "\"/nonexistent/zones\": no such directory"),
+        ("manifests = [\"/nonexistent/m\"]", "\"/nonexistent/m\": no such file or directory"),
+        ("audit.log = \"/nonexistent/d/audit\"", "no such directory"),
         ("lame-duck = 5", "\"lame-duck\" must be a duration (a string), found integer 5; write lame-duck = \"5s\""),
         ("lame-duck = \"5\"", "must be a whole number and s, m, h or d, such as 5s"),
         ("verify.names = \"on\"", "write names = true"),
@@ -156,7 +156,7 @@ fn check_config_finds_what_cannot_work() {
         assert!(code == Some(2) && said.contains(expected), "{text}: {code:?} {said}");
     }
     let (code, said) = check("domain = \"apps.example.com\"");
-    assert!(code == Some(0) && said.contains("a domain of examples"), "{said}");
+    assert!(code == Some(0) && said.contains("a domain reserved for examples"), "{said}");
     let (code, said) = check("domain = \"apps.signpost.dev\"");
     assert!(code == Some(0) && !said.contains("warning"), "{said}");
 }

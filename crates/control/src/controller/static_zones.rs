@@ -297,7 +297,7 @@ async fn follow(
         match &loaded {
             Ok(loaded) if loaded.is_change() => {
                 let Loaded { served, refused, withdrawn, zones, .. } = loaded;
-                tracing::info!(served, refused, withdrawn, zones, "the zones folder was read");
+                tracing::info!(served, refused, withdrawn, zones, "zone files loaded");
             }
             // Checks continue, and log the same error once.
             Err(error) if is_request || error_logged != Some(error.to_string()) => tracing::error!("{error}"),
