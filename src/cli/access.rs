@@ -33,7 +33,7 @@ const PAGE_SIZE: u32 = 500;
 
 /// `--context`.
 pub(super) fn context_argument() -> Arg {
-    option("context", "NAME").help("Context of the kubeconfig instead of its current one")
+    option("context", "NAME").help("The context of the kubeconfig [default: its current context]")
 }
 
 /// `--config`, `--kubeconfig`, `--api-server`, `--data-dir` and `--context`.
@@ -47,7 +47,7 @@ pub(super) fn namespace_argument() -> Arg {
         .long("namespace")
         .short('n')
         .value_name("NAME")
-        .help("The namespace [default: that of the kubeconfig's context, else \"default\"]")
+        .help("The namespace [default: that of the kubeconfig's context, or \"default\"]")
 }
 
 /// `NAMESPACE/NAME`, or `NAME` in the namespace of the context.
@@ -67,7 +67,7 @@ pub(super) fn route_argument() -> Arg {
         .value_name("[NAMESPACE/]NAME")
         .required(true)
         .value_parser(object_name)
-        .help("The Route; without its namespace it is in that of --namespace, else of the context")
+        .help("The Route; without NAMESPACE, it is in the namespace of --namespace or of the context")
 }
 
 /// A Route that a command was given.
@@ -93,7 +93,7 @@ pub(super) fn route(matches: &ArgMatches) -> Result<RouteName, Error> {
     let given = matches.try_get_one::<String>("namespace").ok().flatten();
     match (&namespace, given) {
         (Some(own), Some(given)) if own != given => {
-            Err(Error::Usage(format!("the object is in the namespace {own}, and --namespace says {given}: name one")))
+            Err(Error::Usage(format!("--namespace {given}: the object is in namespace {own}; give one namespace")))
         }
         _ => Ok(RouteName { namespace, name }),
     }
@@ -168,7 +168,7 @@ impl ApiLocation {
             Source::Variable => Kubeconfig::from_env(),
         };
         let kubeconfig = read.map_err(|error| format!("cannot use the kubeconfig {origin}: {error} (--kubeconfig)"))?;
-        let kubeconfig = kubeconfig.ok_or_else(|| format!("there is no file in {origin} (--kubeconfig)"))?;
+        let kubeconfig = kubeconfig.ok_or_else(|| format!("no kubeconfig found in {origin}; set --kubeconfig"))?;
         let url = match self.settings.api_server.as_slice() {
             [] => server_of(&kubeconfig, self.context.as_deref()).unwrap_or_else(|| origin.clone()),
             servers => servers.iter().map(failover::text_of).collect::<Vec<_>>().join(", "),
@@ -217,12 +217,9 @@ impl Access {
     pub(super) fn unanswered(&self, error: kube::Error) -> String {
         match error {
             kube::Error::Api(status) => self.refused(status.code, &status.message),
-            error => format!(
-                "the API at {} cannot be reached: {} (by the kubeconfig {})",
-                self.url,
-                cause(&error),
-                self.origin
-            ),
+            error => {
+                format!("the API at {} cannot be reached: {} (kubeconfig {})", self.url, cause(&error), self.origin)
+            }
         }
     }
 
@@ -230,9 +227,9 @@ impl Access {
     pub(super) fn refused(&self, code: u16, why: &str) -> String {
         let Access { url, origin, .. } = self;
         match code {
-            401 => format!("the API at {url} does not accept the credential in {origin}: unauthorized: {why}"),
-            403 => format!("the API at {url} does not allow it: forbidden: {why}"),
-            _ => format!("the API at {url} refuses it: {why}"),
+            401 => format!("the API at {url} rejected the credential in {origin}: unauthorized: {why}"),
+            403 => format!("the API at {url} denied the request: forbidden: {why}"),
+            _ => format!("the API at {url} rejected the request: {why}"),
         }
     }
 
@@ -300,7 +297,7 @@ pub(super) fn cause(error: &(dyn std::error::Error + 'static)) -> String {
         let io = error.downcast_ref::<std::io::Error>();
         match io.map(std::io::Error::kind) {
             Some(ErrorKind::ConnectionRefused) => {
-                return "connection refused; is the server running, and is this its address?".to_owned();
+                return "connection refused; check the address, and that the server is running".to_owned();
             }
             Some(ErrorKind::TimedOut) => return "timed out".to_owned(),
             _ => {}
@@ -330,7 +327,7 @@ pub(super) fn run<T>(limit: Duration, work: impl Future<Output = Result<T, Strin
     let runtime = runtime.map_err(|error| error.to_string())?;
     let late = || {
         let whom = ASKED.get().map_or_else(String::new, |url| format!("the API at {url} cannot be reached: "));
-        format!("{whom}timed out: there was no answer within {} seconds", limit.as_secs())
+        format!("{whom}timed out: no response within {} seconds", limit.as_secs())
     };
     runtime.block_on(async { tokio::time::timeout(limit, work).await.unwrap_or_else(|_| Err(late())) })
 }

@@ -12,7 +12,7 @@ const TO_THINK: Duration = Duration::from_secs(3_600);
 
 /// `--yes`.
 pub(super) fn argument() -> Arg {
-    switch("yes").short('y').help("Does it without asking on a terminal whether it is meant")
+    switch("yes").short('y').help("Do not prompt for confirmation on a terminal")
 }
 
 /// Whether the user is asked.

@@ -10,7 +10,7 @@ pub(super) fn command() -> Command {
         .value_parser(|text: &str| {
             names::check_zone(text).map(|()| text.to_ascii_lowercase()).map_err(|error| error.to_string())
         })
-        .help("The platform's domain, for the rules that depend on it; without it they are left out");
+        .help("The platform's domain; without it, the rules that depend on it are left out");
     Command::new("crds")
         .about("Print the kinds as CustomResourceDefinitions for a Kubernetes cluster (1.31 or later), one YAML document each")
         .after_help(

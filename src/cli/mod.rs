@@ -240,7 +240,7 @@ fn print(text: &str) {
 fn unwritten(error: &io::Error) -> ! {
     let is_reader_gone = error.kind() == io::ErrorKind::BrokenPipe;
     if !is_reader_gone {
-        complain(format_args!("standard output cannot be written: {error}"));
+        complain(format_args!("failed to write to standard output: {error}"));
     }
     std::process::exit(i32::from(!is_reader_gone))
 }

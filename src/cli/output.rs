@@ -27,7 +27,7 @@ pub(super) fn argument() -> Arg {
         .value_name("FORMAT")
         .value_parser([table, PossibleValue::new("json"), PossibleValue::new("yaml")])
         .default_value("table")
-        .help("How to print it")
+        .help("The output format")
 }
 
 impl Format {

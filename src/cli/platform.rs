@@ -48,8 +48,9 @@ pub(super) const QUARANTINE_MAX: &str = "name.quarantine-max";
 /// The key of the labels that no Route gets.
 pub(super) const RESERVED_LABELS: &str = "name.reserved-labels";
 const WEBHOOK: &str =
-    "the webhook is not asked by a forecast: its fallback decides here, and the webhook may choose otherwise";
-const NO_STRATEGY: &str = "the platform's strategy is not known here: the default one decides; give --scheduler-strategy, or the --config of the server";
+    "this prediction uses the fallback strategy of the webhook; the webhook itself may select another Router";
+const NO_STRATEGY: &str = "the platform's strategy is unknown, so this prediction uses the default strategy; set \
+                           --scheduler-strategy, or the --config of the server";
 
 impl PlatformSettings {
     /// Asks the API for what the command was not told.
@@ -71,19 +72,24 @@ impl PlatformSettings {
         let domain = match (place.is_given("domain"), published) {
             (true, Some(published)) if published != settings.domain => {
                 return Err(format!(
-                    "the platform of this API is {published}, not {}: leave --domain away, or name another kubeconfig",
+                    "domain mismatch: the platform of this API is {published}, not {}; omit --domain, or use another \
+                     kubeconfig",
                     settings.domain
                 ));
             }
             (true, _) => settings.domain.clone(),
             (false, Some(published)) => published.to_owned(),
             (false, None) if zones.is_none() => {
-                return Err("the platform's domain is not known here: you may not read Zones; give --domain".to_owned());
+                return Err(
+                    "the platform's domain is unknown: you are not allowed to read Zones; set --domain".to_owned()
+                );
             }
             (false, None) => {
-                return Err("the platform's domain is not known here: there is no Zone of type parent yet, which the \
-                            scheduler writes; give --domain"
-                    .to_owned());
+                return Err(
+                    "the platform's domain is unknown: the scheduler has not created a Zone of type parent yet; \
+                            set --domain"
+                        .to_owned(),
+                );
             }
         };
         Ok(PlatformSettings::with(place, domain, zone.and_then(|zone| zone.spec.platform.as_ref())))
@@ -219,7 +225,7 @@ mod tests {
         assert_eq!((found.former_name_retention, found.drain_rate, found.caveat), (None, None, Some(NO_STRATEGY)));
         assert_eq!((found.name_servers, found.quarantined_max, found.reserved_labels), (None, None, None));
         assert!(PlatformSettings::of(&place(&[]), Some(&[])).expect_err("no Zone").contains("--domain"));
-        assert!(PlatformSettings::of(&place(&[]), None).expect_err("a tenant").contains("may not read Zones"));
+        assert!(PlatformSettings::of(&place(&[]), None).expect_err("a tenant").contains("not allowed to read Zones"));
         let given = PlatformSettings::of(&place(&["--domain", "v3.example"]), None).expect("it is given");
         assert_eq!(given.domain, "v3.example");
     }

@@ -89,7 +89,7 @@ impl Table {
         let text = laid_out(self.rows.clone(), painter);
         match self.left_out {
             0 => text,
-            more => format!("{text}and {more} more, which --output json lists\n"),
+            more => format!("{text}and {more} more; use --output json to list all\n"),
         }
     }
 }

@@ -37,19 +37,19 @@ pub(super) fn command() -> Command {
             Ok(seconds) if (0.1..=INTERVAL_MAX).contains(&seconds) => Ok(seconds),
             _ => Err("must be a number of seconds from 0.1 to 3600"),
         })
-        .help("Time between two looks");
-    let once = switch("once").help("Prints one turn in full and ends");
+        .help("The time between refreshes");
+    let once = switch("once").help("Print one full page and exit");
     let turns = option("count", "N")
         .value_parser(value_parser!(u64).range(1..))
         .conflicts_with("once")
-        .help("Ends after so many turns");
+        .help("Exit after N refreshes");
     Command::new("top")
         .about("Show queries per second by shard, response code, and transport, and the instances of Routers")
         .after_help(
-            "On a terminal the screen is drawn anew at each interval, until Ctrl-C; elsewhere a line a turn is \
-             printed, or with -o json and -o yaml a document a turn. Give --admin once for each process; their \
-             numbers are added. The process that leads knows the instances of Routers; LAG is the number of Routes that an \
-             instance has not applied yet. Exit codes: 0 ended as asked, 1 no process answers, 2 invalid usage.",
+            "On a terminal, the screen refreshes at each interval, until Ctrl-C. Otherwise, the command prints a line \
+             at each interval, or a document with -o json and -o yaml. Give --admin once for each process; the command \
+             adds their numbers. The instances of Routers come from the leader. LAG is the number of Routes that an \
+             instance has not applied yet. Exit codes: 0 ended on request, 1 no process answers, 2 invalid usage.",
         )
         .args(scrape::arguments())
         .args(serve::arguments_of(&["data-dir"]))
@@ -219,7 +219,9 @@ impl Refresh {
         for ((url, before), after) in urls.iter().zip(before).zip(after) {
             match (before, after) {
                 (_, Err(error)) => turn.errors.push(error.clone()),
-                (Err(_), Ok(_)) => turn.errors.push(format!("{url} answers again, and is counted from now on")),
+                (Err(_), Ok(_)) => {
+                    turn.errors.push(format!("{url} answers again; its rates start with the next refresh"));
+                }
                 (Ok(before), Ok(after)) => {
                     turn.processes += 1;
                     turn.rates.add(&Rates::between(before, after));
@@ -384,7 +386,7 @@ shard0.v3.example.   0
         assert_eq!((turn.processes, turn.rates.queries), (2, 10.0));
         assert_eq!(turn.errors, ["c is silent"]);
         let turn = Refresh::new(&urls, &before, &[scrape(2, 10), scrape(2, 20), scrape(2, 5)]);
-        assert_eq!(turn.errors, ["c answers again, and is counted from now on"]);
+        assert_eq!(turn.errors, ["c answers again; its rates start with the next refresh"]);
     }
     #[test]
     fn instances_of_routers() {

@@ -23,15 +23,15 @@ const NAMES_SHOWN: usize = 5;
 pub(super) fn command() -> Command {
     let filter = option("filter", "TEXT")
         .action(clap::ArgAction::Append)
-        .help("Only routes with this text in namespace, name, host or Router (repeats: all must be there)");
+        .help("List only Routes with this text in namespace, name, host, or Router (repeats: all must match)");
     Command::new("topology")
         .about("List the Routes of each namespace by shard, and the shards with their addresses")
         .after_help(
-            "Of all namespaces, unless one is named. -o json and -o yaml list all Routes with their hosts. Exit codes: 0 \
-             listed, 1 the API does not answer, 2 invalid usage.",
+            "Without --namespace, the command lists all namespaces. -o json and -o yaml list all Routes with their \
+             hosts. Exit codes: 0 listed, 1 the API is unreachable, 2 invalid usage.",
         )
         .arg(filter)
-        .arg(access::namespace_argument().help("Only routes of this namespace"))
+        .arg(access::namespace_argument().help("List only the Routes of this namespace"))
         .arg(output::argument())
         .args(access::arguments())
 }
@@ -42,7 +42,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     let filters: Vec<String> = matches.get_many("filter").unwrap_or_default().cloned().collect();
     let (routers, routes) = access::run(API_TIMEOUT, async {
         let access = place.connect().await?;
-        progress::during("listing Routers and routes", list(&access, namespace.map(String::as_str))).await
+        progress::during("listing Routers and Routes", list(&access, namespace.map(String::as_str))).await
     })?;
     let topology = Topology::new(&routers, &routes, &filters);
     Format::of(matches).show(&topology, |painter| topology.text(painter))
@@ -195,7 +195,7 @@ impl Topology {
             for Group { router, routes } in &namespace.groups {
                 let shard = match router {
                     Some(router) => Cell::from(router.as_str()),
-                    None => Cell::styled(Style::Warning, "waiting"),
+                    None => Cell::styled(Style::Warning, "pending"),
                 };
                 let name = |leaf: &Leaf| match &leaf.reason {
                     Some(reason) => format!("{} ({reason})", leaf.name),
@@ -268,14 +268,14 @@ async fn list(access: &Access, namespace: Option<&str>) -> Result<(Vec<Router>, 
         Some(routes) => routes,
         None => {
             note(format_args!(
-                "you may not list the routes of all namespaces: these are those of {}",
+                "you are not allowed to list the Routes of all namespaces; showing namespace {}",
                 access.namespace
             ));
             access.list(&of(&access.namespace), ListParams::default()).await?
         }
     };
     let routers = routers.unwrap_or_else(|| {
-        note("you may not list Routers: they are shown as far as these routes tell");
+        note("you are not allowed to list Routers; showing only what these Routes contain");
         routers_of(&routes)
     });
     Ok((routers, routes))
@@ -337,7 +337,7 @@ mod tests {
 NAMESPACE   SHARD     ROUTES   NAMES
 blog        shard2    7        p0, p1, p2, p3, p4, and 2 more
 shop        shard1    2        cart, front
-shop        waiting   1        vault (NoRouter)
+shop        pending   1        vault (NoRouter)
 
 SHARD    STATE      ROUTES   INSTANCES   ADDRESSES
 shard1   active     2        -           192.0.2.1, 192.0.2.2 (drained)

@@ -40,28 +40,28 @@ const TTL_MAX: SignedDuration = SignedDuration::from_hours(3650 * 24);
 pub(super) const KEYS: &[&str] = &["data-dir"];
 
 pub(super) fn command() -> Command {
-    let name = || Arg::new("name").value_name("NAME").required(true).help("Name of the user");
+    let name = || Arg::new("name").value_name("NAME").required(true).help("The name of the user");
     let roles: Vec<&str> = ROLES.iter().map(|(role, _)| *role).collect();
     let role = option("role", "ROLE")
         .required_unless_present("group")
         .action(ArgAction::Append)
         .value_delimiter(',')
         .value_parser(roles)
-        .help("What the user may do (repeats)");
+        .help("The role of the user (repeats)");
     let namespace = access::namespace_argument()
         .action(ArgAction::Append)
         .value_delimiter(',')
-        .help("Namespace of a tenant (repeats)");
+        .help("The namespace of a tenant (repeats)");
     let router = option("router", "NAME")
         .action(ArgAction::Append)
         .value_delimiter(',')
         .help("The Router of an agent, the only one whose Leases it may write (repeats)");
     let group = option("group", "GROUP")
         .action(ArgAction::Append)
-        .help("A further group (repeats); of ours are those of docs/api.md");
+        .help("An additional group (repeats); docs/api.md lists the platform's own groups");
     let none = switch("no-credential")
         .conflicts_with_all(["certificate", "ttl"])
-        .help("Only enters the user; \"signpost kubeconfig --user NAME\" makes a credential later");
+        .help("Create only the user; \"signpost kubeconfig --user NAME\" creates a credential later");
     let add = Command::new("add")
         .about("Add a user and print a bearer token, which is not stored, or a client certificate with its key")
         .arg(name())
@@ -72,13 +72,15 @@ pub(super) fn command() -> Command {
         .about("List users and their credentials")
         .arg(output::argument())
         .args(serve::arguments_of(KEYS));
-    let credential =
-        option("credential", "ID").help("Only the credential whose ID in \"signpost user list\" begins so");
+    let credential = option("credential", "ID").help(
+        "Revoke only the credential whose ID in \"signpost user list\" starts with \
+                                         this text",
+    );
     let revoke = Command::new("revoke")
         .about("Revoke a user's access: all tokens, and all client certificates issued so far")
         .after_help(
-            "A running server notices within a second; watches that are open end. One of the platform's own users \
-             (signpost:admin, system:signpost:…) gets a new token and kubeconfig at the next start.",
+            "A running server applies the change within a second, and closes open watches. If the user is one of the \
+             platform's own (signpost:admin, system:signpost:…), the next start creates a new token and kubeconfig.",
         )
         .arg(name())
         .arg(credential)
@@ -86,8 +88,8 @@ pub(super) fn command() -> Command {
     Command::new("user")
         .about("Manage API users and their credentials")
         .after_help(
-            "Exit codes: 0 done, 1 the user exists already (add) or does not exist (revoke), or the data directory cannot be \
-             used, 2 invalid usage.",
+            "Exit codes: 0 done, 1 the user already exists (add) or does not exist (revoke), or the data directory \
+             cannot be used, 2 invalid usage.",
         )
         .subcommand_required(true)
         .arg_required_else_help(true)
@@ -96,10 +98,11 @@ pub(super) fn command() -> Command {
 
 /// Which credential is wanted, for how long.
 pub(super) fn credential_arguments() -> [Arg; 2] {
-    let certificate = switch("certificate").help("A client certificate instead of a token");
-    let ttl = option("ttl", "DURATION")
-        .value_parser(duration)
-        .help("How long it is good, such as 12h or 30d [default: 90d for a certificate, no end for a token]");
+    let certificate = switch("certificate").help("Create a client certificate instead of a token");
+    let ttl = option("ttl", "DURATION").value_parser(duration).help(
+        "The lifetime of the credential, such as 12h or 30d [default: 90d for a certificate, unlimited for a \
+               token]",
+    );
     [certificate, ttl]
 }
 
@@ -138,7 +141,11 @@ pub(super) fn folder(matches: &ArgMatches) -> Result<PathBuf, Error> {
         return Ok(settings.data_dir);
     }
     let folder = settings.data_dir.display();
-    Err(format!("{folder} is no data directory of a server with the role api (--data-dir); start it once first").into())
+    Err(format!(
+        "{folder}: not the data directory of a server with the role api; set --data-dir, or start the server \
+                 once"
+    )
+    .into())
 }
 
 /// A new credential in clear, to be shown once.
@@ -177,12 +184,13 @@ const ASK_INTERVAL: Duration = Duration::from_millis(25);
 pub(super) fn until_it_works(pki: &Path, user: &str, token: &str) {
     let data_dir = pki.parent().unwrap_or(Path::new("."));
     if !DataDir::is_in_use(data_dir) {
-        note(format_args!("no server runs on {}: the token works when one does", data_dir.display()));
+        note(format_args!("no server uses {}; the token becomes valid when one starts", data_dir.display()));
         return;
     }
     if let Err(why) = access::run(ACCEPTED_WITHIN, accepted(data_dir, user, token)) {
         note(format_args!(
-            "the API was not seen to accept the token ({why}); it does within a second of reading {}, or its log says why not",
+            "the API has not accepted the token yet ({why}); it reloads {} every second; if the token stays invalid, \
+             see the log of the server",
             pki.join(users::FILE).display()
         ));
     }
@@ -192,8 +200,7 @@ pub(super) fn until_it_works(pki: &Path, user: &str, token: &str) {
 async fn accepted(data_dir: &Path, user: &str, token: &str) -> Result<(), String> {
     let admin = data_dir.join("kubeconfig");
     let text = files::read(&admin).map_err(|error| error.to_string())?;
-    let (server, trust) =
-        text.as_deref().and_then(kubeconfig::server_of).ok_or("there is no kubeconfig of the server")?;
+    let (server, trust) = text.as_deref().and_then(kubeconfig::server_of).ok_or("no kubeconfig of the server found")?;
     let contents = Contents { user, server: &server, trust: &trust, secret: Secret::Token(token), namespace: None };
     let kubeconfig = Kubeconfig::from_yaml(&kubeconfig::text(&contents)).map_err(|error| error.to_string())?;
     let client = client::from_context(kubeconfig, None, &server, Servers::default()).await;
@@ -213,18 +220,18 @@ async fn accepted(data_dir: &Path, user: &str, token: &str) -> Result<(), String
 fn add(matches: &ArgMatches, folder: &std::path::Path, groups: &[String]) -> Result<(), BookError> {
     let name = matches.get_one::<String>("name").expect("clap demands it");
     users::change(folder, |book| book.add(name, groups.to_vec(), Timestamp::now()))?;
-    note(format_args!("user {name} is in {}", groups.join(", ")));
+    note(format_args!("user {name} added with the groups {}", groups.join(", ")));
     if matches.get_flag("no-credential") {
         return Ok(());
     }
     match make(matches, folder, name)? {
         NewCredential::Token(token) => {
-            note("the token below is shown this once");
+            note("the token below is shown only once");
             print(&format!("{token}\n"));
             until_it_works(folder, name, &token);
         }
         NewCredential::Certificate(made) => {
-            note("the key below is shown this once");
+            note("the key below is shown only once");
             print(&format!("{}{}", made.certificate_pem, made.key_pem));
         }
     }
@@ -237,8 +244,8 @@ fn groups(matches: &ArgMatches) -> Result<Vec<String>, String> {
     let (roles, namespaces, routers) = (many("role"), many("namespace"), many("router"));
     for (role, flag, given) in [("tenant", "--namespace", &namespaces), ("router-agent", "--router", &routers)] {
         match (roles.iter().any(|one| one == role), given.is_empty()) {
-            (true, true) => return Err(format!("the role {role} needs {flag}")),
-            (false, false) => return Err(format!("{flag} is for --role {role}")),
+            (true, true) => return Err(format!("role {role} requires {flag}")),
+            (false, false) => return Err(format!("{flag} requires --role {role}")),
             _ => {}
         }
     }
@@ -328,7 +335,7 @@ fn revoke(matches: &ArgMatches, folder: &std::path::Path) -> Result<(), String> 
     if let Some(id) = matches.get_one::<String>("credential") {
         let revoked = users::change(folder, |book| book.revoke_credential(name, id, now));
         let revoked = revoked.map_err(|error| error.to_string())?;
-        note(format_args!("credential {} of user {name} is revoked", revoked.id));
+        note(format_args!("credential {} of user {name} revoked", revoked.id));
         return Ok(());
     }
     if KUBECONFIGS.iter().any(|(_, client)| client.user == name) {
@@ -340,10 +347,10 @@ fn revoke(matches: &ArgMatches, folder: &std::path::Path) -> Result<(), String> 
             tokens::save(&path, &entries)
         };
         strike_out().map_err(|error: tls::Error| error.to_string())?;
-        note(format_args!("the token of {name} is revoked; the next start makes a new one, and a new kubeconfig"));
+        note(format_args!("token of {name} revoked; the next start creates a new token and kubeconfig"));
         return Ok(());
     }
     users::change(folder, |book| book.revoke(name, now)).map_err(|error| error.to_string())?;
-    note(format_args!("user {name} is revoked"));
+    note(format_args!("user {name} revoked"));
     Ok(())
 }

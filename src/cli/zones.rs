@@ -158,7 +158,7 @@ impl ZoneInputs {
             complain(finding);
         }
         if files.errors().next().is_some() {
-            return Err("there are errors in zone files".to_owned());
+            return Err("zone files contain errors".to_owned());
         }
         let (mut api, mut asked) = (None, Vec::new());
         if ask {
@@ -167,9 +167,7 @@ impl ZoneInputs {
             let listened: Vec<_> = settings.dns.listen.iter().map(|address| address.ip()).collect();
             let base = files.take(&known.domain);
             if known.name_servers.is_none() {
-                note(
-                    "the platform's name servers are not known here; give --nameserver, or the --config of the server",
-                );
+                note("the platform's name servers are unknown; set --nameserver, or the --config of the server");
             }
             asked = known.asked.iter().filter_map(|address| address.parse().ok()).collect();
             let nameserver = known.name_servers.unwrap_or_default();
@@ -207,7 +205,9 @@ impl ZoneInputs {
         for (path, contents) in &self.files {
             if zones.zones.iter().any(|zone| zone.contents.apex() == contents.apex()) {
                 let apex = contents.apex();
-                return Err(format!("the zone {apex} is both in a file and made from the API's objects"));
+                return Err(format!(
+                    "zone {apex} is defined both in a zone file and by API objects; remove one of them"
+                ));
             }
             let (contents, source) = (contents.clone(), Source::File(path.clone()));
             zones.zones.push(ZoneEntry { contents, source, serial_is_sure: true });
@@ -246,6 +246,6 @@ impl Zones {
 /// Complains of what the objects are left out of zones for.
 pub(super) fn complain_of(exported: &Export) {
     for diagnostic in &exported.diagnostics {
-        complain(format_args!("left out: {diagnostic}"));
+        complain(format_args!("skipped: {diagnostic}"));
     }
 }

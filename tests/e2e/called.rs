@@ -118,7 +118,7 @@ fn a_platform_is_as_its_api_says() {
     let (gone, left) = (row("sh1").expect("it was there"), row("sh2").expect("it is there"));
     assert_eq!((&gone["state"], &gone["routesBefore"], &gone["routesAfter"]), (&Value::Null, &1.into(), &0.into()));
     assert_eq!(left["routesAfter"], 1);
-    assert!(plan["notes"].to_string().contains("these names go with the zone"), "{plan}");
+    assert!(plan["notes"].to_string().contains("the deletion removes the zone with these names"), "{plan}");
 
     // Where a route is since when is when it was moved there.
     ok(&[&["move", "route", "web", "--namespace", "shop", "--to", "sh2"][..], &at].concat());
@@ -196,7 +196,7 @@ fn what_is_called_wrongly_is_said_at_once() {
             Command::new(program()).args(arguments).stdout(full()).stderr(Stdio::piped()).output().expect("runs");
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(
-            output.status.code() == Some(1) && said.contains("standard output cannot be written"),
+            output.status.code() == Some(1) && said.contains("failed to write to standard output"),
             "{arguments:?}: {said}"
         );
     }

@@ -66,7 +66,7 @@ fn an_operator_looks_at_the_example() {
     assert!(broken.out.contains(&format!("{nobody} does not answer")), "{}", broken.out);
 
     let topology = told(&["topology"]);
-    for part in ["waiting", "10.245.2.2, 10.245.2.3\n"] {
+    for part in ["pending", "10.245.2.2, 10.245.2.3\n"] {
         assert!(topology.contains(part), "{part:?} is not in\n{topology}");
     }
     let filtered = told(&["topology", "--filter", "VAULT"]);

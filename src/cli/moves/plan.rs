@@ -387,7 +387,10 @@ mod tests {
         let text = plan.table(Painter::PLAIN);
         let begin = "STAYS      ON       REASON          WHY\nshop/r0    shard1   Unschedulable   none can take it\n";
         assert!(text.starts_with(begin), "{text}");
-        assert!(text.ends_with("and 2 more, which --output json lists\n\ndry run: nothing was changed\n"), "{text}");
+        assert!(
+            text.ends_with("and 2 more; use --output json to list all\n\ndry run: nothing was changed\n"),
+            "{text}"
+        );
         plan.stays.truncate(1);
         let about = plan.about_stays("shard1").expect("there is one");
         assert!(about.starts_with("1 of its routes has nowhere") && about.ends_with("or delete it"), "{about}");
