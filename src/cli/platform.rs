@@ -86,8 +86,8 @@ impl PlatformSettings {
             }
             (false, None) => {
                 return Err(
-                    "the platform's domain is unknown: the scheduler has not created a Zone of type parent yet; \
-                            set --domain"
+                    "the platform's domain is unknown: the scheduler has not created a Zone of type parent yet; set \
+                     --domain"
                         .to_owned(),
                 );
             }

@@ -118,10 +118,9 @@ async fn simulate(
                      with these names"
                 ));
             }
-            left => plan.notes.push(format!(
-                "{name} would not be deleted: no other Router can take {left} of its \
-                                             Routes"
-            )),
+            left => {
+                plan.notes.push(format!("{name} would not be deleted: no other Router can take {left} of its Routes"))
+            }
         }
     }
     plan.capacity = Capacity::compare(&before, simulation);

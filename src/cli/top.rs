@@ -344,7 +344,7 @@ mod tests {
     #[test]
     fn a_line_a_turn() {
         let expected = "qps=120.5 NOERROR=100.0 NXDOMAIN=20.5 udp=120.0 tcp=0.50 unrouted=0.25 limited=3.00 \
-            error=\"http://x does not answer: refused (--admin)\"\n";
+                        error=\"http://x does not answer: refused (--admin)\"\n";
         assert_eq!(turn(3).line(), expected);
     }
 

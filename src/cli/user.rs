@@ -72,10 +72,8 @@ pub(super) fn command() -> Command {
         .about("List users and their credentials")
         .arg(output::argument())
         .args(serve::arguments_of(KEYS));
-    let credential = option("credential", "ID").help(
-        "Revoke only the credential whose ID in \"signpost user list\" starts with \
-                                         this text",
-    );
+    let credential = option("credential", "ID")
+        .help("Revoke only the credential whose ID in \"signpost user list\" starts with this text");
     let revoke = Command::new("revoke")
         .about("Revoke a user's access: all tokens, and all client certificates issued so far")
         .after_help(
@@ -100,8 +98,7 @@ pub(super) fn command() -> Command {
 pub(super) fn credential_arguments() -> [Arg; 2] {
     let certificate = switch("certificate").help("Create a client certificate instead of a token");
     let ttl = option("ttl", "DURATION").value_parser(duration).help(
-        "The lifetime of the credential, such as 12h or 30d [default: 90d for a certificate, unlimited for a \
-               token]",
+        "The lifetime of the credential, such as 12h or 30d [default: 90d for a certificate, unlimited for a token]",
     );
     [certificate, ttl]
 }
@@ -142,8 +139,7 @@ pub(super) fn folder(matches: &ArgMatches) -> Result<PathBuf, Error> {
     }
     let folder = settings.data_dir.display();
     Err(format!(
-        "{folder}: not the data directory of a server with the role api; set --data-dir, or start the server \
-                 once"
+        "{folder}: not the data directory of a server with the role api; set --data-dir, or start the server once"
     )
     .into())
 }

@@ -98,7 +98,7 @@ fn a_route_is_live_when_it_says_so_without_any_setting() {
         eventually("the status is an outage", || Some(output(&["status"])).filter(|found| !found.status.success()));
     let told = String::from_utf8_lossy(&outage.stdout).into_owned();
     assert_eq!(outage.status.code(), Some(1), "{told}");
-    assert!(told.contains("Router one has no active address: its 2 routes lead nowhere"), "{told}");
+    assert!(told.contains("Router one has no active address: its 2 Routes are unreachable"), "{told}");
     let routes = kubectl.ok(&["get", "routes", "-n", "shop", "-o", "wide"]);
     assert!(routes.lines().any(|line| line.contains("cart") && line.contains("NoActiveAddress")), "{routes}");
     kubectl.ok(&["patch", "router", "one", "--type=json", "-p", &state("active")]);

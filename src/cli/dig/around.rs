@@ -75,15 +75,14 @@ pub(super) async fn explain_to_tenant(place: &ApiLocation, name: &Name) -> Resul
         let its = status.names.iter().find(|its| its.name.eq_ignore_ascii_case(&wanted))?;
         let on = status.router.as_deref().unwrap_or("no Router");
         let kind = match its.kind {
-            NameKind::System => "its name in the zone of its Router",
-            NameKind::Alias => "its alias",
-            NameKind::Custom => "its own host",
+            NameKind::System => "the system name",
+            NameKind::Alias => "the alias",
+            NameKind::Custom => "the custom host",
         };
-        Some(format!("{wanted} is a name of your route {namespace}/{} on {on}: {kind}", route.name_any()))
+        Some(format!("{wanted} is {kind} of your Route {namespace}/{} on {on}", route.name_any()))
     });
-    let found =
-        found.unwrap_or_else(|| format!("no route of yours in the namespace {namespace} has the name {wanted}"));
-    Ok(Some(format!("{found}; the rest of the platform is not yours to see")))
+    let found = found.unwrap_or_else(|| format!("no Route in namespace {namespace} has the name {wanted}"));
+    Ok(Some(format!("{found}; you are not allowed to read other objects of the platform")))
 }
 
 /// The claims that speak of a name.

@@ -122,13 +122,13 @@ impl Why {
             if let (Some(own), Some(served), true) = (fact.serial, serial, sure)
                 && own != served
             {
-                self.differences.push(format!("the zone's serial is {own} by the objects, and {served} at the server"));
+                self.differences.push(format!("serial: expected {own}, got {served}"));
             }
         }
         let Expected { rcode, rrset } = &step.expected;
         if let Some(rcode) = rcode.filter(|rcode| *rcode != response.rcode) {
-            let said = response.rcode;
-            self.differences.push(format!("the server says {said}, where the objects come to {rcode}"));
+            let found = response.rcode;
+            self.differences.push(format!("response code: expected {rcode}, got {found}"));
             return;
         }
         let Some(rrset) = rrset.as_ref().filter(|rrset| rrset.rtype != RecordType::SOA) else { return };
@@ -140,12 +140,11 @@ impl Why {
             .collect();
         if answered.is_empty() && !rrset.rdata.is_empty() {
             let many = rrset.rdata.len();
-            self.differences
-                .push(format!("the objects come to {many} {} records, and the answer has none", rrset.rtype));
+            self.differences.push(format!("answer: expected {many} {} records, got none", rrset.rtype));
         }
         for rdata in answered.into_iter().filter(|rdata| !rrset.rdata.contains(rdata)) {
             let text = rdata_text(rrset.rtype, rdata);
-            self.differences.push(format!("the answer has {} {text}, which the objects do not", rrset.rtype));
+            self.differences.push(format!("answer: unexpected record {} {text}", rrset.rtype));
         }
     }
 }
@@ -254,7 +253,7 @@ fn origins(zones: &Zones, known: &ZoneEntry, owner: &Name, rtype: RecordType, fo
         Source::Alias | Source::Shard(_) if is_apex && rtype == RecordType::NS => {
             vec!["the name servers of the configuration (--nameserver)".to_owned()]
         }
-        Source::Alias if found == Found::NoSuchName => vec!["no route has this alias".to_owned()],
+        Source::Alias if found == Found::NoSuchName => vec!["no Route has this alias".to_owned()],
         Source::Alias => bindings_of_alias(zones, owner),
         Source::Shard(router) => {
             let former_names = former_names(zones, owner);
@@ -286,9 +285,7 @@ fn former_names(zones: &Zones, owner: &Name) -> Vec<String> {
     };
     let named = |binding: &RouteBinding| {
         let RouteBindingSpec { route_namespace, route_name, router, .. } = &binding.spec;
-        format!(
-            "RouteBinding {route_namespace}/{route_name}: its Route has moved to {router}, and its former name leads on"
-        )
+        format!("RouteBinding {route_namespace}/{route_name}: a former name of its Route, which moved to {router}")
     };
     zones.bindings.iter().filter(has).map(named).collect()
 }
@@ -332,7 +329,7 @@ fn of_parent(zones: &Zones, known: &ZoneEntry, owner: &Name, found: Found) -> Ve
     {
         from.push(match source {
             Source::Shard(router) => format!("the delegation to the shard of Router {router}"),
-            Source::Alias => "the delegation to the zone of the aliases".to_owned(),
+            Source::Alias => "the delegation to the alias zone".to_owned(),
             other => format!("the delegation to the zone of {}", made_of(other, zones)),
         });
     }
@@ -345,7 +342,7 @@ fn of_parent(zones: &Zones, known: &ZoneEntry, owner: &Name, found: Found) -> Ve
     }
     if from.is_empty() {
         from.push(match found {
-            Found::NoSuchName => "neither a Router, nor the configuration, nor a zone file has this name".to_owned(),
+            Found::NoSuchName => "no Router, setting, or zone file defines this name".to_owned(),
             _ => "the configuration".to_owned(),
         });
     }

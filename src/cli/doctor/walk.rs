@@ -137,7 +137,7 @@ impl DoctorTarget {
         for server in servers.iter().take(TRIED_MAX) {
             match self.ask(*server, name, RecordType::NS).await {
                 Ok(reply) if matches!(reply.rcode, Rcode::NOERROR | Rcode::NXDOMAIN) => return Ok(reply),
-                Ok(reply) => last = format!("{server} answers {}", reply.rcode),
+                Ok(reply) => last = format!("{server} returned {}", reply.rcode),
                 Err(error) => last = format!("{server}: {error}"),
             }
         }
@@ -325,10 +325,10 @@ impl DoctorTarget {
 
     async fn ask_resolver(&self, resolver: SocketAddr, name: &Name, rtype: RecordType) -> Result<Response, String> {
         let reply = Query { flags: FLAG_RD, ..Query::new(name, rtype) }.send(resolver, self.timeout).await;
-        let reply = reply.map_err(|error| format!("the resolver {resolver} does not help: {error}"))?;
+        let reply = reply.map_err(|error| format!("resolver {resolver}: query failed: {error}"))?;
         match reply.rcode {
             Rcode::NOERROR | Rcode::NXDOMAIN => Ok(reply),
-            rcode => Err(format!("the resolver {resolver} answers {rcode} for {name}")),
+            rcode => Err(format!("resolver {resolver} returned {rcode} for {name}")),
         }
     }
 

@@ -104,21 +104,21 @@ impl RouteExplanation {
         let message = now.as_ref().map(|now| now.message.as_deref().unwrap_or_default());
         let eligible = now.as_ref().is_some_and(|now| now.eligible);
         let answer = match (&self.placement, message) {
-            (None, None) => format!("{router} is gone"),
+            (None, None) => format!("{router} was deleted"),
             (None, Some(message)) if eligible => {
-                format!("{router} {message} now; what keeps the route from being placed is said by its conditions")
+                format!("{router} {message} now; for the reason why the Route is not scheduled, see its conditions")
             }
             (None, Some(message)) => format!("{router} {message}"),
-            (Some(placement), _) if placement.router == router => format!("the route is on {router}"),
+            (Some(placement), _) if placement.router == router => format!("the Route is on {router}"),
             (Some(placement), message) => {
                 let then = self.when_placed(placement, router, created);
                 let now = match message {
-                    None => "by now it is gone".to_owned(),
+                    None => "it was deleted since then".to_owned(),
                     Some(message) if self.verdict(router).is_some() => format!("now it {message}"),
                     Some(message) => format!("evaluated now, not at the time of the decision: it {message}"),
                 };
-                let stays = if eligible { ", but a placed route is not moved" } else { "" };
-                format!("{router} when the route was placed: {then}; {now}{stays}")
+                let stays = if eligible { ", but the scheduler does not move a bound Route" } else { "" };
+                format!("{router} when the Route was bound: {then}; {now}{stays}")
             }
         };
         let when_placed = self.verdict(router).cloned();
@@ -127,7 +127,7 @@ impl RouteExplanation {
 
     /// What there was to say of the Router when the route was placed.
     fn when_placed(&self, placement: &Placement, router: &str, created: Option<Time>) -> String {
-        let Some(explanation) = &placement.explanation else { return "no explanation was kept".to_owned() };
+        let Some(explanation) = &placement.explanation else { return "no explanation was recorded".to_owned() };
         let is_younger = created.is_some_and(|made| placement.placed_at.as_ref().is_some_and(|at| made.0 > at.0));
         match self.verdict(router) {
             Some(verdict) => {
@@ -139,7 +139,7 @@ impl RouteExplanation {
                 let message = verdict.message.as_ref().map(|message| format!(", it {message}"));
                 format!("{}{}{}", word(verdict), score.unwrap_or_default(), message.unwrap_or_default())
             }
-            None if is_younger => "it was not there yet".to_owned(),
+            None if is_younger => "it did not exist yet".to_owned(),
             None => {
                 let (listed, considered) = (explanation.routers.len(), explanation.considered);
                 let others = others(explanation);
@@ -164,12 +164,12 @@ impl RouteExplanation {
                     let asked = placement.former_name_uses.iter().find(|used| used.name == former.name);
                     let asked =
                         match asked.map(|used| used.last_queried_time.0).filter(|asked| *asked >= former.since.0) {
-                            Some(asked) => format!("asked for at {asked}"),
-                            None => "not asked for, as far as is told".to_owned(),
+                            Some(asked) => format!("last queried at {asked}"),
+                            None => "no query reported".to_owned(),
                         };
                     fact(
                         "former name",
-                        format!("{} (leads here {from}until {} at least; {asked})", former.name, former.until.0),
+                        format!("{} (kept {from}until at least {}; {asked})", former.name, former.until.0),
                     );
                 }
                 fact("strategy", placement.strategy.clone());
@@ -187,7 +187,7 @@ impl RouteExplanation {
             fact(type_, format!("{status}, {reason}: {message}"));
         }
         if self.placement.is_none() && self.conditions.is_empty() {
-            fact("why", "no scheduler has looked at the route yet".to_owned());
+            fact("why", "the scheduler has not processed the Route yet".to_owned());
         }
         if let Some(backends) = &self.backends {
             backends.target_lines().for_each(|line| fact("backend", line));
@@ -296,8 +296,8 @@ mod tests {
     fn why_not() {
         let at = |text: &str| Some(Time(text.parse().expect("a time")));
         let cordoned = || verdict(false, Some("Cordoned"), "is cordoned");
-        let fine = || verdict(true, None, "could take the route");
-        let could = "could take the route, but a placed route is not moved";
+        let fine = || verdict(true, None, "could take the Route");
+        let could = "could take the Route, but the scheduler does not move a bound Route";
         let moment = "evaluated now, not at the time of the decision: it";
         let tie = "Eligible, score -3, where shard1 had -3, and a tie goes to the first by name";
         let unlisted = "not among the 5 of 20 Routers that the explanation lists (15 Cordoned)";
@@ -310,14 +310,14 @@ mod tests {
                 Some(cordoned()),
                 "Eligible, score -12, where shard1 had -3; now it is cordoned".to_owned(),
             ),
-            ("shard4", None, None, format!("{full}; by now it is gone")),
+            ("shard4", None, None, format!("{full}; it was deleted since then")),
             ("shard5", None, Some(cordoned()), "Cordoned, it is cordoned; now it is cordoned".to_owned()),
             ("shard6", at("2024-01-01T00:00:00Z"), Some(cordoned()), format!("{unlisted}; {moment} is cordoned")),
-            ("shard7", at("2026-01-01T00:00:00Z"), Some(fine()), format!("it was not there yet; {moment} {could}")),
+            ("shard7", at("2026-01-01T00:00:00Z"), Some(fine()), format!("it did not exist yet; {moment} {could}")),
         ] {
             let mut account = placed();
             account.answer_why_not(router, created, now);
-            let answer = format!("{router} when the route was placed: {answer}");
+            let answer = format!("{router} when the Route was bound: {answer}");
             assert_eq!(account.why_not.map(|why| why.answer), Some(answer));
         }
         assert!(placed().mentions("shard5") && !placed().mentions("shard6"));

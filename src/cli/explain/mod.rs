@@ -33,11 +33,12 @@ use signpost_control::world::{NamespaceInfo, RouteInfo};
 const KEYS: &[&str] = &["kubeconfig", "api-server", "data-dir", "domain", "nameserver"];
 
 pub(super) fn command() -> Command {
-    let why_not = option("why-not", "ROUTER").help("Says why the route is not on this Router, too");
+    let why_not = option("why-not", "ROUTER").help("Also explain why the Route is not on this Router");
     let route = Command::new("route")
-        .about("Explain why a Route is on its Router, not on another one, or on none, and which endpoints it leads to")
+        .about("Explain why a Route is on its Router, not on another one, or on none, and list its endpoints")
         .after_help(
-            "Exit codes: 0 explained, 1 there is no such Route or Router or the API does not answer, 2 invalid usage.",
+            "Exit codes: 0 explained, 1 the Route or Router does not exist, or the API is unreachable, 2 invalid \
+             usage.",
         )
         .arg(access::route_argument())
         .args([why_not, access::namespace_argument(), output::argument()])
@@ -177,7 +178,7 @@ fn evaluate_now(
     let shard = Shard { routes, ..Shard::default() };
     let verdict = FilterResult::of(&request, router, &shard, placement.strategy.map(StrategyName::strategy));
     let mut now = explain::verdict(&request, &verdict);
-    now.message.get_or_insert_with(|| "could take the route".to_owned());
+    now.message.get_or_insert_with(|| "could take the Route".to_owned());
     now
 }
 

@@ -216,12 +216,13 @@ impl MovePlan {
     pub(crate) fn about_stays(&self, name: &str) -> Option<String> {
         let (its, them) = match self.stays.len() {
             0 => return None,
-            1 => ("1 of its routes has".to_owned(), "it"),
-            count => (format!("{count} of its routes have"), "them"),
+            1 => ("1 of its Routes".to_owned(), "it"),
+            count => (format!("{count} of its Routes"), "them"),
         };
         Some(format!(
-            "{its} nowhere to go, so that {name} does not get empty by itself, and the table says why: make another Router take \
-             {them} (state, selectors, capacity, records), which moves {them} at once, or delete {them}"
+            "no other Router can take {its}, so {name} does not become empty; the table lists the reasons; change \
+             another Router (state, selectors, capacity, records) so that {them} can move immediately, or delete \
+             {them}"
         ))
     }
 
@@ -229,7 +230,7 @@ impl MovePlan {
         let route = |namespace: &str, name: &str| Cell::from(format!("{namespace}/{name}"));
         let or_dash = |text: &Option<String>| Cell::or_dash(text.clone());
         let number = |number: Option<u32>| Cell::or_dash(number.map(|number| number.to_string()));
-        let mut moves = Table::bounded(["ROUTE", "FROM", "TO", "NAME NOW", "NAME THEN"]);
+        let mut moves = Table::bounded(["ROUTE", "FROM", "TO", "CURRENT NAME", "NEW NAME"]);
         for Move { namespace, name, from, to, name_now, name_then, .. } in &self.moves {
             let names = [or_dash(name_now), or_dash(name_then)];
             moves.row([route(namespace, name), or_dash(from), to.as_str().into()].into_iter().chain(names));
@@ -239,16 +240,16 @@ impl MovePlan {
             let reason = Cell::styled(Style::Warning, reason.as_str());
             stays.row([route(namespace, name), or_dash(router), reason, message.as_str().into()]);
         }
-        let mut users = Table::bounded(["TELL THE USERS OF", "ROUTES WITH ANOTHER NAME"]);
+        let mut users = Table::bounded(["NAMESPACE", "ROUTES WITH A NEW NAME"]);
         for Users { namespace, routes } in &self.users {
             users.row([namespace.as_str().into(), routes.to_string().into()]);
         }
-        let mut hosts = Table::bounded(["CUSTOM HOST", "NOTHING TO CHANGE IF IT IS"]);
+        let mut hosts = Table::bounded(["CUSTOM HOST", "CORRECT RECORD"]);
         for Host { host, record, .. } in &self.hosts {
             hosts.row([host.as_str().into(), record.as_str().into()]);
         }
         let mut capacity =
-            Table::bounded(["ROUTER", "STATE", "ROUTES NOW", "ROUTES THEN", "SOFT", "HARD", "ROOM LEFT"]);
+            Table::bounded(["ROUTER", "STATE", "ROUTES BEFORE", "ROUTES AFTER", "SOFT", "HARD", "ROOM LEFT"]);
         for one in &self.capacity {
             capacity.row([
                 one.router.as_str().into(),
@@ -272,34 +273,36 @@ impl MovePlan {
         if self.users.is_empty() {
             return Vec::new();
         }
-        let mut names = "Aliases lead to the new names at once.".to_owned();
+        let mut names = "Aliases point to the new names immediately.".to_owned();
         let leaves_former_name = |one: &Move| {
             one.name_now != one.name_then && one.from.as_ref().is_some_and(|from| !self.gone.contains(from))
         };
         let stay = self.moves.iter().any(leaves_former_name);
         if stay {
             let how_long = match (self.former_name_seconds, self.quiet_seconds) {
-                (Some(seconds), 0) => format!("for {} at least", span(seconds)),
+                (Some(seconds), 0) => format!("for at least {}", span(seconds)),
                 (Some(seconds), quiet) => {
-                    format!("for {} at least and until nobody has asked for them for {}", span(seconds), span(quiet))
+                    format!("for at least {}, and until no query for them arrives for {}", span(seconds), span(quiet))
                 }
-                (None, _) => {
-                    "for as long as the platform's former-name.retention says, which is not known here".to_owned()
-                }
+                (None, _) => "for the platform's former-name.retention, which is unknown".to_owned(),
             };
             names += &format!(
-                " The old names stay, as CNAMEs of the new ones, {how_long}; caches may hold the old addresses for {}.",
+                " The former names stay, as CNAMEs of the new ones, {how_long}. Caches can hold the old addresses for \
+                 {}.",
                 span(self.caches_seconds)
             );
         }
         let gone = self.gone.iter().map(|gone| {
-            format!("{gone} is gone, and its zone with it: old names there do not lead on, nothing but aliases does.")
+            format!(
+                "{gone} was deleted with its zone: former names there do not resolve, and only aliases lead to the new \
+                 names."
+            )
         });
         let hosts = (!self.hosts.is_empty()).then(|| {
             let text = match stay {
                 true => {
-                    "A custom host that is a CNAME of an old name works as long as that stays: point it at the alias. One \
-                     that has the addresses of the old Router must be changed."
+                    "A custom host that is a CNAME of a former name works while that name stays: point it to the \
+                     alias. A custom host with the addresses of the old Router must be changed."
                 }
                 false => "A custom host that is not a CNAME of its alias must be changed.",
             };
@@ -383,7 +386,10 @@ mod tests {
             plan.stays.push(Stay { namespace, name, router: Some("shard1".to_owned()), reason, message });
         }
         let about = plan.about_stays("shard1").expect("there are some");
-        assert!(about.starts_with("52 of its routes have nowhere to go, so that shard1 does not get empty"), "{about}");
+        assert!(
+            about.starts_with("no other Router can take 52 of its Routes, so shard1 does not become empty"),
+            "{about}"
+        );
         let text = plan.table(Painter::PLAIN);
         let begin = "STAYS      ON       REASON          WHY\nshop/r0    shard1   Unschedulable   none can take it\n";
         assert!(text.starts_with(begin), "{text}");
@@ -393,7 +399,10 @@ mod tests {
         );
         plan.stays.truncate(1);
         let about = plan.about_stays("shard1").expect("there is one");
-        assert!(about.starts_with("1 of its routes has nowhere") && about.ends_with("or delete it"), "{about}");
+        assert!(
+            about.starts_with("no other Router can take 1 of its Routes") && about.ends_with("or delete it"),
+            "{about}"
+        );
         plan.stays.clear();
         assert_eq!(plan.about_stays("shard1"), None);
     }

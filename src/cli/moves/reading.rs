@@ -42,7 +42,8 @@ impl MoveContext {
         let access = place.connect().await?;
         let failure = |error: kube::Error| match error {
             kube::Error::Api(status) if status.code == 403 => format!(
-                "you may not see the whole platform, as a forecast needs ({}): routes are moved by whoever operates it",
+                "you are not allowed to read the whole platform, as a prediction requires ({}); only operators can \
+                 move Routes",
                 status.message
             ),
             error => access.unanswered(error),

@@ -33,12 +33,13 @@ pub(super) fn command() -> Command {
             Ok(seconds) if (0.0..=INTERVAL_MAX).contains(&seconds) => Ok(seconds),
             _ => Err("must be a number of seconds from 0 to 60"),
         })
-        .help("Over how long queries are counted; 0 leaves the count out");
+        .help("The time over which queries are counted; 0: do not count");
     Command::new("status")
         .about("Show the state of the platform: API, leader, processes, zones, queries, and problems")
         .after_help(
-            "Give --admin once for each process. Exit codes: 0 the API and all processes answer and are ready, and every shard \
-             has an active address (there may be warnings), 1 one does not, or there is an outage, 2 invalid usage.",
+            "Give --admin once for each process. Exit codes: 0 the API and all processes answer and are ready, and \
+             every shard has an active address (warnings are allowed), 1 one of them does not, or there is an outage, \
+             2 invalid usage.",
         )
         .args(scrape::arguments())
         .arg(interval)
@@ -55,7 +56,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
         let admin = Admin::new(authorities.as_deref())?;
         let processes = futures::future::join_all(urls.iter().map(|url| process(&admin, url, interval)));
         let asking = async { tokio::join!(platform(&place), processes) };
-        let (platform, processes) = progress::during("looking around", asking).await;
+        let (platform, processes) = progress::during("reading the platform", asking).await;
         Ok(StatusInputs { kubeconfig: place.origin(), platform, processes })
     });
     let report = Report::new(asked?, Timestamp::now());

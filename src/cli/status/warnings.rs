@@ -51,10 +51,10 @@ pub(super) fn dead_routers(routers: &[Router], routes: Option<&[Route]>) -> BTre
         let is_active = router.addresses().iter().any(|address| address.state == AddressState::Active);
         let what = match count {
             _ if is_active => return None,
-            0 if takes => "it cannot take any route".to_owned(),
+            0 if takes => "it cannot take any Route".to_owned(),
             0 => return None,
-            1 => "its route leads nowhere".to_owned(),
-            count => format!("its {count} routes lead nowhere"),
+            1 => "its Route is unreachable".to_owned(),
+            count => format!("its {count} Routes are unreachable"),
         };
         Some((name.to_owned(), format!("Router {name} has no active address: {what}")))
     });
@@ -80,18 +80,18 @@ pub(super) fn of_routes(routes: &[Route], routers: Option<&BTreeSet<&str>>) -> O
         let mut add = |rank: u8, trouble: String| by_trouble.entry((rank, trouble)).or_default().push(named.clone());
         let (state, why) = RouteState::of(&status);
         if status.phase == Phase::New {
-            let reason = why.map_or("not looked at yet", |condition| condition.reason.as_str());
+            let reason = why.map_or("not processed yet", |condition| condition.reason.as_str());
             add(2, format!("{}, {reason}", state.word()));
         }
         let Some(on) = &status.router else { continue };
         if routers.is_some_and(|routers| !routers.contains(on.as_str())) {
-            add(0, format!("on a Router that is gone, {on}"));
+            add(0, format!("on a deleted Router, {on}"));
         }
         let says = |kind: &str, word: &str| {
             status.conditions.iter().find(|condition| condition.type_ == kind && condition.status == word)
         };
         if let Some(said) = says(ADMITTED, "False") {
-            add(3, format!("not admitted any more, {}", said.reason));
+            add(3, format!("no longer admitted, {}", said.reason));
         }
         match (says(PUBLISHED, "False"), says(RESOLVABLE, "False")) {
             // What the Router says already.
@@ -101,7 +101,7 @@ pub(super) fn of_routes(routes: &[Route], routers: Option<&BTreeSet<&str>>) -> O
             (None, None) => {}
         }
         if let Some(said) = says(MOVE_PENDING, "True") {
-            add(5, format!("to move and cannot, {}", said.reason));
+            add(5, format!("with a pending move, {}", said.reason));
         }
     }
     let mut found = OfRoutes::default();
@@ -118,7 +118,7 @@ fn summed(trouble: &str, mut names: Vec<String>) -> String {
     let count = names.len();
     let more = if count > NAMED { ", …" } else { "" };
     names.truncate(NAMED);
-    let routes = if count == 1 { "route" } else { "routes" };
+    let routes = if count == 1 { "Route" } else { "Routes" };
     format!("{count} {routes} {trouble}: {}{more}", names.join(", "))
 }
 
@@ -174,9 +174,9 @@ mod tests {
         ];
         let found: Vec<String> = dead_routers(&routers, None).into_values().collect();
         let expected = [
-            "Router many has no active address: its 3 routes lead nowhere",
-            "Router new has no active address: it cannot take any route",
-            "Router one has no active address: its route leads nowhere",
+            "Router many has no active address: its 3 Routes are unreachable",
+            "Router new has no active address: it cannot take any Route",
+            "Router one has no active address: its Route is unreachable",
         ];
         assert_eq!(found, expected);
         assert_eq!(dead_routers(&routers, Some(&[])).len(), 2, "the routes themselves are counted, where they can be");
@@ -204,10 +204,10 @@ mod tests {
             ),
             route("h", "s1", json!([condition("MovePending", "False", "Stays")])),
         ];
-        let outages = ["1 route on a Router that is gone, s9: shop/f", "1 route not published, Held: shop/g"];
+        let outages = ["1 Route on a deleted Router, s9: shop/f", "1 Route not published, Held: shop/g"];
         let expected = [
-            "4 routes not resolvable, WrongAnswer: shop/a, shop/b, shop/c, …",
-            "1 route to move and cannot, Cordoned: shop/f",
+            "4 Routes not resolvable, WrongAnswer: shop/a, shop/b, shop/c, …",
+            "1 Route with a pending move, Cordoned: shop/f",
         ];
         let found = of_routes(&routes, Some(&BTreeSet::from(["s1"])));
         assert_eq!(

@@ -14,11 +14,11 @@ use signpost_dns::zonefile;
 
 pub(super) fn command() -> Command {
     let out = directory(option("out", "DIR"))
-        .help("Folder to write <apex>.zone files into, made if it is not there; without it all go to standard output");
+        .help("The directory for the files <apex>.zone, created if necessary [default: print to standard output]");
     Command::new("export")
         .about("Write zones as zone files: those compiled from the API's objects, and those of --zones")
         .after_help(
-            "Exit codes: 0 written, 1 the API does not answer, a zone file has errors or a file cannot be written, 2 \
+            "Exit codes: 0 written, 1 the API is unreachable, a zone file has errors, or a file cannot be written, 2 \
              invalid usage.",
         )
         .arg(out)

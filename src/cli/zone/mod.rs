@@ -19,9 +19,9 @@ pub(super) fn command() -> Command {
     Command::new("zone")
         .about("List, show, compare, and export zones")
         .after_help(
-            "The zones are those made from the API's objects, and those of --zones; with --zones and no --kubeconfig \
-             no API is asked. The API tells the domain and the name servers; what the zone file of the domain adds, \
-             --zones tells alone.",
+            "The zones are those built from API objects, and those of --zones. With --zones and without --kubeconfig, \
+             the command does not use the API. The domain and the name servers come from the API. Set --zones to \
+             include the records of the domain's zone file.",
         )
         .subcommand_required(true)
         .arg_required_else_help(true)

@@ -28,23 +28,23 @@ const LIMIT: Duration = Duration::from_secs(600);
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) fn command() -> Command {
-    let server = option("server", "ADDR[:PORT]")
-        .action(ArgAction::Append)
-        .value_parser(server_address)
-        .help("A name server to ask (repeats) [default: those of --nameserver or --dns-listen, else those that the platform itself asks]");
+    let server = option("server", "ADDR[:PORT]").action(ArgAction::Append).value_parser(server_address).help(
+        "A name server to query (repeats) [default: those of --nameserver or --dns-listen, or those that the platform \
+         verifies]",
+    );
     let port = option("port", "PORT")
         .value_parser(value_parser!(u16))
-        .help("Port of the servers [default: 53 of --nameserver, else that by which the platform asks them]");
+        .help("The port of the servers [default: 53 for --nameserver, or the port that the platform uses]");
     Command::new("status")
-        .about("Query the serial of each zone from the name servers, and compare")
+        .about("Query each name server for the serial of each zone, and compare")
         .after_help(
-            "A server that is ahead is well: it has heard of a change after the objects were read here, or took a serial of its \
-             own while it waited for the API's. Exit codes: 0 all have the serial that the zone has by the API's objects, or \
-             are ahead of it, 1 one is behind or does not answer, or the API does not answer, 2 invalid usage.",
+            "A server can be ahead of the API's objects: it applied a later change, or it published a provisional \
+             serial while it waited for the API. Exit codes: 0 every server has the serial of the API's objects, or is \
+             ahead, 1 a server is behind or does not answer, or the API is unreachable, 2 invalid usage.",
         )
-        .arg(super::apex_argument().num_args(0..).help("Only these zones"))
+        .arg(super::apex_argument().num_args(0..).help("Query only these zones"))
         .args([server, port])
-        .arg(switch("all").help("Show the serial of every name server, not only of those that have another one"))
+        .arg(switch("all").help("Show the serials of all name servers, not only of those that differ"))
         .arg(output::argument())
         .args(super::arguments())
 }
@@ -54,7 +54,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     let given: Vec<SocketAddr> = matches.get_many("server").unwrap_or_default().copied().collect();
     let servers = if given.is_empty() { listed(&place, &zones, matches.get_one("port").copied()) } else { given };
     if servers.is_empty() {
-        let error = "no address of a name server is known: give --server, or addresses in --nameserver";
+        let error = "no name server address is known; set --server, or addresses in --nameserver";
         return Err(Error::Usage(error.to_owned()));
     }
     let apexes: Vec<&Name> = matches.get_many("apex").unwrap_or_default().collect();
@@ -62,7 +62,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
         return Err(super::not_found(unknown).into());
     }
     let rows = access::run(LIMIT, async {
-        Ok(progress::during("asking name servers", ask(&zones, &apexes, &servers)).await)
+        Ok(progress::during("querying name servers", ask(&zones, &apexes, &servers)).await)
     })?;
     let all = matches.get_flag("all");
     Format::of(matches).show(&rows, |painter| table(&rows, &servers, all, painter))?;
@@ -131,8 +131,8 @@ fn held(server: SocketAddr, answer: Result<Response, QueryError>) -> Held {
         Err(error) => (None, Some(error.to_string())),
         Ok(response) => match response.serial() {
             Some(serial) if response.is_authoritative() => (Some(serial.0), None),
-            Some(_) => (None, Some("its answer is not authoritative".to_owned())),
-            None if response.rcode == Rcode::NOERROR => (None, Some("it has no such zone".to_owned())),
+            Some(_) => (None, Some("the response is not authoritative".to_owned())),
+            None if response.rcode == Rcode::NOERROR => (None, Some("zone not found".to_owned())),
             None => (None, Some(response.rcode.to_string())),
         },
     };
