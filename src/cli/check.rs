@@ -34,7 +34,7 @@ pub(super) fn command() -> Command {
     Command::new("check")
         .about("Check configuration, zone files, or the store before a server uses them")
         .after_help(
-            "Exit codes: 0 no errors (warnings are allowed without --strict), 1 a zone file has errors or faults, 2 \
+            "Exit codes: 0 no errors (warnings are allowed without --strict), 1 errors or faults in a zone file, 2 \
              invalid usage, or an invalid configuration.",
         )
         .subcommand_required(true)

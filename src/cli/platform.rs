@@ -196,13 +196,13 @@ mod tests {
             zone("old.example", "2026-01-01T00:00:00Z", &Value::Null),
             zone("plat.example", "2026-02-01T00:00:00Z", &published("least-routes")),
         ];
-        let found = PlatformSettings::of(&place(&[]), Some(&zones)).expect("it is told");
+        let found = PlatformSettings::of(&place(&[]), Some(&zones)).expect("the Zone is readable");
         assert_eq!((found.domain.as_str(), found.drain_rate), ("plat.example", Some(3)));
         assert_eq!(found.former_name_retention, Some(Duration::from_secs(60)));
         assert_eq!((found.strategy, found.caveat), (StrategyName::LeastRoutes, None));
         assert_eq!(found.quarantined_max, Some(5));
         assert_eq!(found.reserved_labels, Some(vec!["billing".to_owned()]));
-        assert_eq!(found.name_servers.expect("they are told")[0].name, "ns.plat.example");
+        assert_eq!(found.name_servers.expect("the Zone lists them")[0].name, "ns.plat.example");
         let flags = "--domain plat.example --scheduler-drain-rate 7 --name-quarantine-max 6 --scheduler-strategy weighted \
                      --name-reserved-labels pay,login --nameserver ns.example.net";
         let flags: Vec<&str> = flags.split_whitespace().collect();
@@ -214,14 +214,14 @@ mod tests {
         let error = PlatformSettings::of(&place(&["--domain", "v3.example"]), Some(&zones)).expect_err("it is another");
         assert!(error.contains("is plat.example, not v3.example"), "{error}");
         let webhook = [zone("plat.example", "2026-02-01T00:00:00Z", &published("webhook"))];
-        let found = PlatformSettings::of(&place(&[]), Some(&webhook)).expect("it is told");
+        let found = PlatformSettings::of(&place(&[]), Some(&webhook)).expect("the Zone is readable");
         assert_eq!((found.strategy, found.caveat), (StrategyName::RoundRobin, Some(WEBHOOK)));
     }
 
     #[test]
     fn nothing_is_invented() {
         let silent = [zone("plat.example", "2026-02-01T00:00:00Z", &Value::Null)];
-        let found = PlatformSettings::of(&place(&[]), Some(&silent)).expect("the domain is told");
+        let found = PlatformSettings::of(&place(&[]), Some(&silent)).expect("the Zone has the domain");
         assert_eq!((found.former_name_retention, found.drain_rate, found.caveat), (None, None, Some(NO_STRATEGY)));
         assert_eq!((found.name_servers, found.quarantined_max, found.reserved_labels), (None, None, None));
         assert!(PlatformSettings::of(&place(&[]), Some(&[])).expect_err("no Zone").contains("--domain"));

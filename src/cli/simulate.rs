@@ -37,8 +37,8 @@ pub(super) fn command() -> Command {
         .after_help(
             "The simulation applies the changes in this order: --add, --set-weight, --cordon, --uncordon, --drain, \
              --remove. It uses the platform's strategy unless --scheduler-strategy is set. As on the platform, a bound \
-             Route leaves its Router only if the Router is drained or removed. Exit codes: 0 simulated, 1 a change was \
-             rejected, an object does not exist, or the API is unreachable, 2 invalid usage.",
+             Route leaves its Router only if the Router is drained or removed. Exit codes: 0 simulated, 1 the API \
+             rejected a change, an object does not exist, or the API is unreachable, 2 invalid usage.",
         )
         .arg(file(add))
         .arg(weight)

@@ -33,7 +33,7 @@ pub(super) fn command() -> Command {
         .after_help(
             "The wildcard of a shard answers for every name below it. The command lists the names that no Route has \
              and that clients queried within the last one or two hours: mistyped or deleted names, names that moved \
-             long ago, and names that scanners try. A name after \"*.\" stands for all names below it. Give --admin \
+             long ago, and names that scanners try. A name after \"*.\" represents all names below it. Give --admin \
              once for each process; the command adds their numbers. Exit codes: 0 listed (possibly none), 1 no process \
              answers, 2 invalid usage.",
         )
