@@ -74,7 +74,7 @@ async function go({ moved }) {
   }
   current.place = next;
   navigation(path);
-  if (!view) return show(main, empty("There is no such page.", h("a", { href: "#/" }, "Go to the first one.")));
+  if (!view) return show(main, empty("Page not found.", h("a", { href: "#/" }, "Go to the start page.")));
   document.title = `${view.title(next)} · Signpost`;
   request?.abort();
   const mine = new AbortController();
@@ -112,9 +112,9 @@ function failed(failure) {
     return welcome(failure.reason === "SignedOut" ? "" : `You were signed out: ${failure.message}.`);
   if (["ApiAway", "Offline", "Starting"].includes(failure.reason) || failure.status >= 500) {
     unreachable(
-      failure.reason === "Offline" ? "The server cannot be reached." : `The API does not answer: ${failure.message}.`,
+      failure.reason === "Offline" ? "The server is unreachable." : `The API is unavailable: ${failure.message}.`,
     );
-    if (!current.data) show(main, empty("Nothing can be shown yet.", sentence(failure.message)));
+    if (!current.data) show(main, empty("No data yet.", sentence(failure.message)));
     clearTimeout(pending);
     pending = setTimeout(() => {
       pending = 0;
@@ -127,15 +127,18 @@ function failed(failure) {
     show(
       main,
       empty(
-        "It is not there.",
+        "Not found.",
         sentence(failure.message),
-        " It may have been deleted, or not made yet; this page shows it as soon as it is.",
+        " It may have been deleted, or it does not exist yet. This page shows it as soon as it exists.",
       ),
     );
   else
     show(
       main,
-      empty(failure.forbidden ? "This is not yours to see." : "This cannot be shown.", sentence(failure.message)),
+      empty(
+        failure.forbidden ? "You do not have permission to view this page." : "This page cannot be displayed.",
+        sentence(failure.message),
+      ),
     );
   Object.assign(current, { data: null, at: Date.now() });
 }
@@ -157,15 +160,15 @@ function reachable() {
 function mark() {
   const { state } = context;
   const unheard = state && !state.connected;
-  const why = offline ?? (unheard ? `${["The API is not heard", state.error].filter(Boolean).join(": ")}.` : null);
+  const why = offline ?? (unheard ? `${["No connection to the API", state.error].filter(Boolean).join(": ")}.` : null);
   const was = context.stale;
   context.stale = why && context.user ? { at: current.at, why } : null;
   main.classList.toggle("is-stale", Boolean(context.stale));
-  const shown = why && current.at ? ` What you see is as of ${asOf(current.at)}.` : "";
+  const shown = why && current.at ? ` The data is as of ${asOf(current.at)}.` : "";
   show(
     banner,
     why &&
-      h("div.banner.is-bad", null, h("span", { "aria-hidden": "true" }, "✕ "), `${why}${shown} Trying again…`),
+      h("div.banner.is-bad", null, h("span", { "aria-hidden": "true" }, "✕ "), `${why}${shown} Reconnecting…`),
   );
   if (Boolean(was) !== Boolean(context.stale)) draw();
 }
@@ -182,11 +185,11 @@ const live = new Live({
     if (context.rights?.numbers) samples();
   },
   down() {
-    unreachable("The line to the server broke.");
+    unreachable("Connection lost.");
     recognized();
   },
   ended: (reason) =>
-    reason === "TooManyStreams" ? unreachable("Too many pages are open, so this one stands still.") : enter(),
+    reason === "TooManyStreams" ? unreachable("Too many open pages. Live updates are paused on this page.") : enter(),
   news({ changed, sample, state }) {
     if (sample) take(sample);
     if (state) {
@@ -242,7 +245,7 @@ async function recognized() {
   try {
     const { user } = await session();
     if (!user && context.user)
-      welcome("You were signed out: the server was started anew, or ended your session. This page comes back when you sign in.");
+      welcome("You were signed out: the server restarted or ended your session. Sign in to return to this page.");
   } catch (failure) {
     // It is not there yet; the stream is opened again soon, and this is asked again if that fails.
     if (!(failure instanceof Failure)) throw failure;
@@ -293,16 +296,16 @@ function welcome(why) {
         h(
           "p.dim",
           { id: "token-help" },
-          "The one that you use with kubectl. Print the administrator's with ",
+          "Use the same token as with kubectl. To print the token of the administrator, run ",
           h("code", null, "grep token: signpost-data/kubeconfig"),
-          "; make one for someone else with ",
+          "; to create a token for another user, run ",
           h("code", null, "signpost user add"),
           ".",
         ),
         h(
           "details",
           null,
-          h("summary", null, "My groups name no namespace"),
+          h("summary", null, "My groups contain no namespace"),
           h("label", { for: "namespace" }, "Namespace"),
           h("input", { id: "namespace", name: "namespace", autocomplete: "off", spellcheck: "false" }),
           h("p.dim", null, "For platforms whose API is a Kubernetes cluster with its own roles."),
@@ -312,9 +315,9 @@ function welcome(why) {
     : h(
         "p.problem",
         null,
-        "This page came over plain HTTP from another machine, where a token could be read on its way. Turn on TLS (",
+        "This page was loaded over plain HTTP from another machine, which exposes a token to the network. Turn on TLS (",
         h("code", null, "--admin-tls true"),
-        "), or reach it by ",
+        "), or run ",
         h("code", null, "ssh -L 9453:127.0.0.1:9453 HOST"),
         " and open http://127.0.0.1:9453/dashboard/.",
       );
@@ -324,7 +327,7 @@ function welcome(why) {
       "div.welcome",
       null,
       h("h1", null, "Signpost"),
-      h("p", null, "Sign in with a token of the API. You see what it lets you see; nothing can be changed here."),
+      h("p", null, "Sign in with an API token. The dashboard is read-only and shows the objects that the token can read."),
       h("p.problem", { id: "problem", role: "alert" }, why),
       form,
     ),
@@ -343,7 +346,7 @@ async function submit(form) {
     await enter();
   } catch (failure) {
     if (!(failure instanceof Failure)) throw failure;
-    problem.textContent = failure.signedOut ? "The API does not know this token." : sentence(failure.message);
+    problem.textContent = failure.signedOut ? "The API rejected this token." : sentence(failure.message);
     form.elements.token.focus();
   } finally {
     button.disabled = false;
@@ -388,7 +391,7 @@ function navigation(path) {
       h(
         "div.who",
         null,
-        h("span.dim", { title: "Read-only: nothing can be changed here" }, context.user),
+        h("span.dim", { title: "Read-only" }, context.user),
         h("button", { type: "button", "data-action": "sign-out" }, "Sign out"),
       ),
     ),
@@ -416,7 +419,7 @@ document.addEventListener("click", async (event) => {
         button.textContent = "copied";
         announcement.textContent = "copied";
       } catch {
-        button.textContent = "not copied";
+        button.textContent = "copy failed";
       }
       setTimeout(() => (button.textContent = "copy"), 1500);
   }

@@ -27,7 +27,7 @@ async function request(path, options = {}) {
     response = await fetch(path, { credentials: "same-origin", cache: "no-store", redirect: "error", ...options });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Failure(0, "Offline", "the server cannot be reached");
+    throw new Failure(0, "Offline", "the server is unreachable");
   }
   if (response.status === 204) return null;
   const answer = await response.json().catch(() => null);
@@ -35,7 +35,7 @@ async function request(path, options = {}) {
   throw new Failure(
     response.status,
     answer?.reason ?? "Failed",
-    answer?.message ?? `the server answered ${response.status}`,
+    answer?.message ?? `the server returned status ${response.status}`,
   );
 }
 

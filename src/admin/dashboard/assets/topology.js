@@ -104,10 +104,10 @@ export function picture({ overview, routers, page }, query) {
 
 /** Why there is no picture. */
 function nothing({ q, namespace, router }, { all }) {
-  if (q || namespace || router) return empty("Nothing is like that.", "Take a word out of the search, or a choice away.");
+  if (q || namespace || router) return empty("No matches.", "Remove a word from the search, or remove a filter.");
   return all
-    ? empty("There is nothing to draw yet.", "The ", h("a", { href: "#/" }, "first page"), " has the first steps: a shard, then a route.")
-    : empty("There is nothing to draw yet.", "The page of your ", h("a", { href: "#/routes" }, "routes"), " has the first step.");
+    ? empty("Nothing to show yet.", "The ", h("a", { href: "#/" }, "first page"), " has the first steps: a shard, then a route.")
+    : empty("Nothing to show yet.", "The page of your ", h("a", { href: "#/routes" }, "routes"), " has the first step.");
 }
 
 export function render(data, { query }, { rights }) {
@@ -256,7 +256,7 @@ function state(router) {
 }
 
 function addressRow({ name, router }) {
-  if (!router) return h("span.node.ghost", null, "not to be seen");
+  if (!router) return h("span.node.ghost", null, "not visible");
   const marks = { good: "●", note: "◐", bad: "✕" };
   const worst = Object.keys(marks).reverse();
   const all = addressStates(router).sort((one, other) => worst.indexOf(one.kind) - worst.indexOf(other.kind));

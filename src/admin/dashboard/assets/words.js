@@ -52,21 +52,21 @@ export const asOf = (milliseconds) =>
 
 // --- where a route stands: a shape and a word, so that no one needs the colour ---
 export const STATES = {
-  resolvable: { mark: "●", word: "resolvable", says: "every name server answers its name right" },
+  resolvable: { mark: "●", word: "resolvable", says: "every name server answers its names correctly" },
   answered: {
     mark: "◑",
     word: "host not pointed",
-    says: "the platform's names for it are answered right; that its own host points here is not known",
+    says: "its platform names are answered correctly; its custom host is not verified to point here",
   },
   scheduled: {
     mark: "◐",
     word: "scheduled",
-    says: "it has a shard and a name; nobody has verified yet that the name is answered",
+    says: "assigned to a shard; DNS answers not verified yet",
   },
-  unverified: { mark: "△", word: "not verified", says: "its name is not, or no longer, verified to be answered" },
-  pending: { mark: "◌", word: "pending", says: "no shard has taken it yet" },
-  refused: { mark: "✕", word: "refused", says: "it may not have its host" },
-  down: { mark: "▼", word: "down", says: "an outage: its name leads nowhere" },
+  unverified: { mark: "△", word: "not verified", says: "DNS answers are not, or no longer, verified" },
+  pending: { mark: "◌", word: "pending", says: "not assigned to a shard yet" },
+  refused: { mark: "✕", word: "refused", says: "it cannot have its host" },
+  down: { mark: "▼", word: "down", says: "an outage: its name does not resolve to an active address" },
 };
 
 export function routeState(name, reason) {
@@ -111,7 +111,7 @@ export function routeStates(counts, link) {
 export const metric = (name) =>
   h(
     "a.metric",
-    { href: "/metrics", title: "in /metrics under this name" },
+    { href: "/metrics", title: "the name in /metrics" },
     name.split(/(?<=[_{])/).flatMap((part) => [part, h("wbr")]),
   );
 
@@ -165,7 +165,7 @@ export function conditions(all, order = []) {
     type === "Drained" && status === "False"
       ? "warn"
       : ((UNWANTED.has(type) ? { True: "warn", False: "good" } : { True: "good", False: "bad" })[status] ?? "warn");
-  const word = (status) => ({ True: "yes", False: "no" })[status] ?? "not known";
+  const word = (status) => ({ True: "yes", False: "no" })[status] ?? "unknown";
   return h(
     "ol.steps",
     null,
@@ -188,7 +188,7 @@ export function conditions(all, order = []) {
       h(
         "li.is-none",
         { "data-key": type },
-        h("div.row", null, h("strong", null, type), h("span.dim", null, "nobody has said yet")),
+        h("div.row", null, h("strong", null, type), h("span.dim", null, "not reported yet")),
       ),
     ),
   );
@@ -235,7 +235,7 @@ export function addressStates(router) {
       : down
         ? ["bad", "down"]
         : ["good", health === "healthy" ? "up" : "active"];
-    const probes = { healthy: "find it healthy", unhealthy: "find it unhealthy", unknown: "have no verdict yet" };
+    const probes = { healthy: "healthy", unhealthy: "unhealthy", unknown: "no result yet" };
     return { ...address, kind, word, drained, down, message: error ?? probes[health] ?? "none" };
   });
 }
