@@ -97,7 +97,7 @@ mod tests {
             }
             (now, liveness.hung(now))
         };
-        assert!(pass(10).1.is_empty(), "nine seconds since the first look");
+        assert!(pass(10).1.is_empty(), "nine seconds since the first sample");
         assert_eq!(pass(1).1, ["the worker is hung: no progress for 10 s"]);
         beats.fetch_add(1, Ordering::Relaxed);
         assert!(pass(1).1.is_empty());
@@ -113,6 +113,6 @@ mod tests {
         let hung = liveness.hung(at + Duration::from_secs(7200));
         assert_eq!(hung, ["the watchdog thread is hung"]);
         gone.store(true, Ordering::Relaxed);
-        assert!(pass(20).1.is_empty(), "it was told to end");
+        assert!(pass(20).1.is_empty(), "the watched part has ended");
     }
 }

@@ -1,6 +1,6 @@
 //! Configuration: one TOML file with tables; every setting is also a flag and an environment variable.
 //!
-//! [`settings`] is the table of all settings. [`rule`] says how to read one value, [`layers`] reads the places where values
+//! [`settings`] is the table of all settings. [`rule`] has the parsers of values, [`layers`] reads the places where values
 //! can be, [`reader`] makes [`Settings`] of them. [`load`] reports all errors at once, each with its location.
 
 pub mod key;

@@ -145,7 +145,7 @@ mod tests {
         let domain = ("domain", "apps.signpost.dev");
         let twice = [domain, ("nameserver", "ns1.signpost.dev=192.0.2.1"), ("dns-listen", "0.0.0.0:53")];
         assert!(load_with(&twice).is_ok());
-        let error = load_with(&[domain, ("dns-listen", "0.0.0.0:53")]).expect_err("nobody finds its name server");
+        let error = load_with(&[domain, ("dns-listen", "0.0.0.0:53")]).expect_err("its name server cannot be found");
         assert!(error.contains("needs an address"), "{error}");
         let settings = load_with(&[domain, ("manifests", "/nonexistent/m")]).expect("the domain is given");
         assert_eq!(missing(&settings), ["\"manifests\" is \"/nonexistent/m\": no such file or directory"]);

@@ -90,7 +90,7 @@ pub fn bind(settings: &Settings, files_max: u64, given: &mut InheritedSockets) -
 /// Returns the limits for clients of each transport with connections. A quarter of the open files is left for all other parts:
 /// the store, the API's connections, the sockets.
 fn stream_limits(settings: &Settings, files_max: u64) -> transport::Limits {
-    // HTTP/3 is a transport beside HTTP/2.
+    // HTTP/3 is a separate transport from HTTP/2.
     let transports = 1
         + usize::from(!settings.dns_tls.listen.is_empty())
         + usize::from(!settings.dns_quic.listen.is_empty())

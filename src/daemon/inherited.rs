@@ -1,7 +1,7 @@
 //! Sockets that the service manager opened and passes on (`LISTEN_FDS`, sd_listen_fds(3)).
 //!
 //! A restarted process finds the data that arrived meanwhile in these sockets, and needs no permission to open port 53. They do
-//! not change the settings: a socket replaces the one that the process would have opened on the same address of a setting
+//! not change the settings: a socket replaces the socket that the process would have opened on the same address of a setting
 //! (`dns.listen` and those of encrypted transports, `api.listen`, `admin.listen`). A socket on any other address is an error.
 
 use std::io;

@@ -389,7 +389,7 @@ mod tests {
         let fifo = folder.path().join("m.yaml");
         assert!(std::process::Command::new("mkfifo").arg(&fifo).status().expect("it runs").success());
         for path in [fifo, "/dev/zero".into()] {
-            let errors = read(&[path]).expect_err("it is no manifest");
+            let errors = read(&[path]).expect_err("it is not a manifest");
             assert!(errors[0].to_string().ends_with("it is not a regular file"), "{}", errors[0]);
         }
     }

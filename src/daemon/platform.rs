@@ -29,7 +29,7 @@ pub fn settings(
     Ok(platform)
 }
 
-/// Returns the settings in the parent's Zone object. `asked` is the list of name servers that are queried to verify names.
+/// Returns the settings in the parent's Zone object. The last argument lists the name servers that are queried to verify names.
 pub fn published(settings: &Settings, platform: &compiler::Settings, asked: &[SocketAddr]) -> ZonePlatform {
     let name_server = |server: &NameServer| ZoneNameServer {
         name: text_of(&server.name),

@@ -215,7 +215,7 @@ async fn gone(client: &kube::Client, router: &str, address: IpAddr, name_servers
             true => name_servers_of(&zone).await,
             false => name_servers.to_vec(),
         };
-        match look(&zone, address, &servers).await {
+        match query_all(&zone, address, &servers).await {
             Look::Absent => break,
             Look::Present(found) => ttl = ttl.max(found),
             Look::Unknown => tracing::warn!(%zone, "no name server of the Router's zone responds"),
@@ -238,7 +238,7 @@ enum Look {
 }
 
 /// Queries all name servers. One that does not respond does not return the address either, as long as any responds.
-async fn look(zone: &Name, address: IpAddr, servers: &[SocketAddr]) -> Look {
+async fn query_all(zone: &Name, address: IpAddr, servers: &[SocketAddr]) -> Look {
     let rtype = if address.is_ipv4() { RecordType::A } else { RecordType::AAAA };
     let mut seen = Look::Unknown;
     for server in servers {

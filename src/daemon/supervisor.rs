@@ -13,8 +13,8 @@ use sd_notify::NotifyState;
 
 use crate::admin::liveness::Liveness;
 
-/// The maximum number of messages queued for a manager that does not read; beyond it, new ones are dropped. The manager needs to
-/// know that the process is alive, not how often.
+/// The maximum number of messages queued for a manager that does not read; beyond it, new ones are dropped. Each message has the same
+/// meaning for the manager: the process is alive.
 const WAITING_MAX: usize = 16;
 
 /// The process has started, and `what` it does.

@@ -137,7 +137,7 @@ fn an_empty_platform_says_what_to_do_first() {
     assert!(browser.text().contains("kind: Route\n"), "both steps are there");
     browser.go("#/topology");
     browser.sees("Nothing to show yet.");
-    assert!(!browser.text().contains("Remove a word"));
+    assert!(!browser.text().contains("Shorten the search"));
     browser.go("#/routes");
     browser.sees("No Routes yet.");
     browser.go("#/");

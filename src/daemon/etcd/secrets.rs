@@ -140,7 +140,7 @@ impl<S: Store> Secrets<S> {
         if own.as_deref().map(str::as_bytes) != Some(&contents) {
             if name == IDENTITY && own.is_some() {
                 return Err(Error::Etcd(format!(
-                    "{} is another CA than the one of the platform in etcd: move it and the other files of that directory \
+                    "{} is another CA than that of the platform in etcd: move it and the other files of that directory \
                      away to join that platform, or set another \"etcd.prefix\"",
                     path.display()
                 )));
@@ -331,7 +331,7 @@ mod tests {
         one.write("tokens", "one");
         two.write("tokens", "two");
         assert_eq!(first.publish().await.expect("is written"), Published::Equal);
-        assert_eq!(second.publish().await.expect("is asked"), Published::Conflict);
+        assert_eq!(second.publish().await.expect("gets an answer"), Published::Conflict);
         second.fetch_unless_changed().await.expect("is read");
         assert_eq!(two.reads("tokens"), "one");
         // Another platform's machine keeps its identity.

@@ -1,5 +1,5 @@
-// The page: who is signed in, which view is shown, and what is new. Views are modules with `load` (asks the server),
-// `render` (pure, from what was loaded), `concerns` (whether a change is about what is shown) and `title`.
+// The page: the session, the current view, and live updates. Views are modules with `load` (queries the server),
+// `render` (pure, from the loaded data), `concerns` (whether a change affects the displayed data) and `title`.
 
 import { h, show } from "./dom.js";
 import { Failure, Live, forgetKinds, model, session, signIn, signOut } from "./data.js";
@@ -13,16 +13,16 @@ import * as router from "./router.js";
 const top = document.getElementById("top");
 const main = document.getElementById("main");
 const banner = document.getElementById("banner");
-const announcement = document.getElementById("told");
+const announcement = document.getElementById("announcement");
 
-/** Least time between two loads of the same view because of news, in milliseconds. */
+/** The minimum time between two loads of the same view because of changes, in milliseconds. */
 const PACE = 1000;
-/** How often the age of what is shown is told anew while it is old. */
+/** The interval at which the age of stale data is updated, in milliseconds. */
 const AGES = 5000;
-/** How often a view is loaded though nothing is told: ages move on, and events come without word. */
+/** The maximum age of the data of a view, in milliseconds: ages grow, and new events are not announced. */
 const IDLE = 30_000;
 
-/** What all views see. */
+/** The context of all views. */
 const context = { user: null, rights: null, samples: null, state: null, stale: null };
 let current = { view: null, place: null, data: null, at: 0 };
 let request = null;
@@ -55,7 +55,7 @@ function place() {
   return { path, view: null, place: {} };
 }
 
-/** The first page of who may not see the platform: their namespace, if there is one. */
+/** The first page of users without access to the platform page: their namespace, if they have exactly one. */
 function home() {
   const { all, namespaces } = context.rights;
   if (all) return null;
@@ -88,7 +88,7 @@ async function go({ moved }) {
     mark();
     draw();
     if (fresh) {
-      // Whoever loads the page starts at its top; whoever moves within it, at what they moved to.
+      // After a load of the page, the focus is at its top; after a move within the page, at the new content.
       if (walked) main.focus({ preventScroll: true });
       walked = true;
       announcement.textContent = view.title(next);
@@ -105,7 +105,7 @@ function draw() {
   current.view.drawn?.(main, current.data, current.place);
 }
 
-/** What went wrong, with what was known still shown where there is something. */
+/** Reports a failure. Earlier data stays on the page. */
 function failed(failure) {
   if (!(failure instanceof Failure)) throw failure;
   if (failure.signedOut)
@@ -145,7 +145,7 @@ function failed(failure) {
 
 const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1).replace(/\.$/, "")}.`;
 
-// --- stale data is said to be stale, and looks so ---
+// --- marks of stale data ---
 function unreachable(what) {
   offline = what;
   mark();
@@ -156,7 +156,7 @@ function reachable() {
   mark();
 }
 
-/** Says how old what is shown is, if it is, and lets it look so. */
+/** Marks stale data, and shows its age. */
 function mark() {
   const { state } = context;
   const unheard = state && !state.connected;
@@ -178,7 +178,7 @@ setInterval(() => {
   draw();
 }, AGES);
 
-// --- what is new ---
+// --- live updates ---
 const live = new Live({
   up() {
     if (offline) go({ moved: false });
@@ -202,7 +202,7 @@ const live = new Live({
   },
 });
 
-/** Loads the view again, soon, and not more often than `PACE`. */
+/** Reloads the view soon, at most once per `PACE`. */
 function soon() {
   if (pending) return;
   pending = setTimeout(
@@ -224,7 +224,7 @@ async function samples() {
   }
 }
 
-/** Adds the newest sample to those that are there. */
+/** Adds the newest sample to the existing ones. */
 function take({ at, columns }) {
   const known = context.samples;
   if (!known || known.at.at(-1) >= at) return;
@@ -240,14 +240,14 @@ function take({ at, columns }) {
 }
 
 // --- who is signed in ---
-/** A server that was started anew knows no session of before: the stream would be refused for ever. */
+/** Checks the session. A server that restarted has no earlier sessions, and would reject the stream forever. */
 async function recognized() {
   try {
     const { user } = await session();
     if (!user && context.user)
       welcome("You were signed out: the server restarted or ended your session. Sign in to return to this page.");
   } catch (failure) {
-    // It is not there yet; the stream is opened again soon, and this is asked again if that fails.
+    // The server is not available yet. If the next stream fails as well, this check runs again.
     if (!(failure instanceof Failure)) throw failure;
   }
 }
@@ -278,7 +278,7 @@ function welcome(why) {
   reachable();
   navigation(null);
   document.title = "Sign in · Signpost";
-  // Loopback and HTTPS are safe ways for a token; browsers know which ones are.
+  // A token is safe over loopback and HTTPS, which browsers call a secure context.
   const form = window.isSecureContext
     ? h(
         "form",

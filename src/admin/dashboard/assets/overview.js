@@ -1,4 +1,4 @@
-// The operator's first page: what needs attention, the numbers that matter, and the shards side by side.
+// The operator's first page: current problems, the most important metrics, and all shards.
 
 import { h } from "./dom.js";
 import { items, itemsIfThere, model, objectIfThere, path, shownAt } from "./data.js";
@@ -81,7 +81,7 @@ export function render({ overview, routers, zones, lease, deletionHolds }, _, { 
   ];
 }
 
-/** Shards of which somebody needs an active address, and none is: whatever the name servers say, that is an outage. */
+/** Shards that need an active address and have none: an outage, regardless of what the name servers report. */
 function outages(overview, routers) {
   const routes = new Map(overview.routers.map((one) => [one.name, one.routes]));
   const needed = ({ metadata, spec }) => routes.get(metadata.name) > 0 || (spec.state ?? "active") === "active";
@@ -100,7 +100,7 @@ function health(state, stale, { shards, routes }) {
   return badge("good", "ready", "/readyz reports no missing check");
 }
 
-/** What to do on a platform that has nothing to show yet. */
+/** The first steps on an empty platform. */
 function firstSteps(overview, routers) {
   if (routers.length > 0 && overview.routes > 0) return null;
   const step = (done, text, ...more) =>
@@ -130,7 +130,7 @@ function firstSteps(overview, routers) {
   );
 }
 
-/** What an operator should look at, worst first. */
+/** Problems for the attention of an operator, the worst first. */
 function attention(overview, routers, lease, deletionHolds, samples, state, rights, stale) {
   const found = [];
   if (stale)
@@ -144,7 +144,7 @@ function attention(overview, routers, lease, deletionHolds, samples, state, righ
     ]);
   for (const missing of state?.missing ?? []) found.push(["bad", "not ready: ", missing]);
   for (const warning of state?.warnings ?? []) found.push(["bad", warning]);
-  // The DeletionHolds tell more of it, to who may see them.
+  // For users that can read them, the DeletionHolds have more details.
   for (const [kind, values] of deletionHolds.length ? [] : columns(samples, "signpost_deletion_hold_objects")) {
     if (values.at(-1) > 0)
       found.push([
@@ -226,7 +226,7 @@ function attention(overview, routers, lease, deletionHolds, samples, state, righ
   if (found.length === 0)
     return h("section.attention", { "data-key": "attention" }, h("p", null, badge("good", "Nothing needs attention.")));
   const order = { bad: 0, warn: 1 };
-  // What is said first of a kind stays first.
+  // The sort is stable: entries of one kind keep their order.
   found.sort((one, other) => order[one[0]] - order[other[0]]);
   return h(
     "section.attention",

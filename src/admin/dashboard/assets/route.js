@@ -1,5 +1,5 @@
-// One route: what was asked, which name it got, whether it is live and who proved it, why it is on this shard, what
-// to put into one's own DNS, and what happened when.
+// One route: its specification, its names, its conditions, the reason for its shard, the records for the user's own
+// DNS, and its history.
 
 import { h } from "./dom.js";
 import { object, objectIfThere, path } from "./data.js";
@@ -21,7 +21,7 @@ import {
   time,
 } from "./words.js";
 
-/** The steps that every route takes; others stand behind them. */
+/** The conditions of every route, in the order of its setup; others follow them. */
 const STEPS = ["Scheduled", "Admitted", "Published", "Resolvable"];
 
 export const title = ({ namespace, name }) => `${namespace}/${name}`;
@@ -38,20 +38,20 @@ export async function load({ namespace, name }, { rights }, signal) {
       () => [],
     ),
   ]);
-  // An earlier route's of the same name may not be cleared away yet.
+  // The binding of an earlier route of the same name may still exist.
   return { route, router, events, binding: binding?.spec.routeUID === route.metadata.uid ? binding : null };
 }
 
-/** With a challenge, the host is to be verified as well. */
+/** The conditions of a route. With a challenge, the host must be verified as well. */
 const stepsOf = (route) => [
   ...(route.status?.challenge ? STEPS.toSpliced(1, 0, "HostVerified") : STEPS),
   ...(isCustom(route) ? ["HostPointsHere"] : []),
 ];
 
-/** Whether the route has a host outside the platform, whose DNS is somebody else's. */
+/** Whether the route has a host outside the platform. */
 const isCustom = ({ status }) => (status?.names ?? []).some((one) => one.type === "custom");
 
-/** Where a route stands; the same as the server says in lists. */
+/** The state of a route; the same as the server returns in lists. */
 export function stateOf(route) {
   const all = route.status?.conditions ?? [];
   const find = (type) => all.find((one) => one.type === type);
@@ -114,7 +114,7 @@ export function render({ route, binding, router, events }, { namespace, name }) 
   ];
 }
 
-/** The one sentence that a user came for. */
+/** The main message: whether the name works. */
 function answer(stands, decided, status) {
   // The stable name comes first: that on the shard is another one when the route moves.
   const name = status.names?.find((one) => one.type === "custom")?.name ?? status.canonicalName ?? status.dns;
@@ -247,7 +247,7 @@ function names(status, router) {
   ];
 }
 
-/** Names as people use them: their own, then the stable one, then that on the shard. */
+/** Names in the order of their use: custom hosts, then the stable name, then the name on the shard. */
 const ranked = (names) => {
   const order = ["custom", "alias", "system"];
   return [...(names ?? [])].sort((one, other) => order.indexOf(one.type) - order.indexOf(other.type));
@@ -268,7 +268,7 @@ function own(route, status) {
   return [proof, target(route, status)];
 }
 
-/** What the names of the user's own are to point at. */
+/** The target for the user's own names. */
 function target(route, status) {
   const records = (status.names ?? []).map((one) => one.record).filter(Boolean);
   if (records.length) {
@@ -401,7 +401,7 @@ function why(route, binding) {
   ];
 }
 
-/** All that is known to have happened, the newest first. */
+/** The known history, the newest entry first. */
 function story(route, binding, events) {
   const reported = events
     .filter((event) => !event.regarding?.uid || event.regarding.uid === route.metadata.uid)
@@ -422,7 +422,7 @@ function story(route, binding, events) {
     {
       rank: "Created",
       at: route.metadata.creationTimestamp,
-      key: "asked",
+      key: "created",
       kind: "note",
       what: "Created",
       text: "the Route was created",
@@ -441,15 +441,15 @@ function story(route, binding, events) {
   return inOrder(all).reverse();
 }
 
-/** A message of a condition as a sentence; one that ends with a name has its dot. */
+/** A message of a condition as a sentence. A message that ends with a domain name already ends with a dot. */
 const sentence = (message) => `${message.replace(/\.$/, "")}.`;
 
-/** The order in which things come about. */
+/** The order of events of one second. */
 const COMES = ["Created", "Bound", "Scheduled", "HostVerified", "Admitted", "Published", "Resolvable", "HostPointsHere"];
 
 /**
- * The oldest first; pure. What tells its time to a fraction of a second stands by that. Most times are whole seconds: such an
- * entry stands within its second before whatever comes about after it.
+ * Sorts entries, the oldest first; pure. Entries with fractions of a second are sorted by time. Most times are whole seconds:
+ * such an entry precedes, within its second, the entries that follow it in `COMES`.
  */
 export function inOrder(entries) {
   const rank = ({ rank, what }) => (COMES.includes(rank ?? what) ? COMES.indexOf(rank ?? what) : COMES.length);

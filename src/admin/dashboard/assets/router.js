@@ -1,4 +1,4 @@
-// One shard: its addresses, how full it is, what its zone is asked, and which versions of the zone there were.
+// One shard: its addresses, its capacity, the queries of its zone, and the versions of the zone.
 
 import { h } from "./dom.js";
 import { model, object, objectIfThere, path } from "./data.js";
@@ -185,7 +185,7 @@ function table(columns, rows) {
   );
 }
 
-/** The instances that have reported, as their Leases say. */
+/** The instances that have reported, by their Leases. */
 function instances(router) {
   const word = instancesWord(router);
   if (!word) return null;

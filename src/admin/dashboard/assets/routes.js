@@ -30,7 +30,7 @@ export const concerns = (changed, { namespace }) =>
 /** The table of a page of routes, and the way to the others. */
 function table(page, here, withNamespace) {
   if (page.items.length === 0)
-    return empty("No matching Routes.", "Remove a word from the search, or select another state.");
+    return empty("No matching Routes.", "Shorten the search, or select another state.");
   const last = Math.min(page.offset + page.items.length, page.total);
   return [
     h(
@@ -134,7 +134,7 @@ const noRoute = (maySee, namespace) =>
     ? [
         empty(
           "No Routes yet.",
-          "A Route requests a name: ",
+          "To get a name, create a Route. ",
           h("code", null, "kubectl explain route.spec"),
           " describes its fields.",
         ),
