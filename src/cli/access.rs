@@ -1,6 +1,6 @@
-//! Which API a command asks, as whom, and of which namespace: the kubeconfig that its user already has.
+//! The API, user, and namespace of a command: the kubeconfig that its user already has.
 //!
-//! The first that there is counts: `--kubeconfig` (or the setting), `<data-dir>/kubeconfig` if `--data-dir` is given,
+//! The first existing one counts: `--kubeconfig` (or the setting), `<data-dir>/kubeconfig` if `--data-dir` is given,
 //! the files of `$KUBECONFIG`, `<data-dir>/kubeconfig`, `~/.kube/config`.
 
 use std::collections::BTreeSet;
@@ -22,11 +22,11 @@ use signpost_control::client;
 use signpost_control::client::failover::{self, Servers};
 use signpost_control::client::reflector::ObjectKey;
 
-/// The API that this command asks, for who waits for it in vain.
+/// The URL of the API of this command, for the error after a timeout.
 static ASKED: OnceLock<String> = OnceLock::new();
-/// The keys of the configuration that say where the API is.
+/// The configuration keys that select the API.
 pub(super) const KEYS: &[&str] = &["kubeconfig", "api-server", "data-dir"];
-/// How long the API may take for all that one command asks.
+/// The time limit for all API requests of one command.
 pub(super) const API_TIMEOUT: Duration = Duration::from_secs(60);
 /// Objects in one page of a list.
 const PAGE_SIZE: u32 = 500;
@@ -77,7 +77,7 @@ pub(super) struct RouteName {
 }
 
 impl RouteName {
-    /// Where it is.
+    /// The key of the Route.
     pub(super) fn key(&self, access: &Access) -> ObjectKey {
         ObjectKey::namespaced(self.namespace.as_ref().unwrap_or(&access.namespace), &self.name)
     }
@@ -99,7 +99,7 @@ pub(super) fn route(matches: &ArgMatches) -> Result<RouteName, Error> {
     }
 }
 
-/// Where a command was told to look.
+/// The API that the arguments and the configuration select.
 #[derive(Debug)]
 pub(super) struct ApiLocation {
     /// All settings of the keys that the command takes.
@@ -142,7 +142,7 @@ impl ApiLocation {
         }
     }
 
-    /// Whether a key is set, and has not its default.
+    /// Whether a key is set, instead of having its default.
     pub(super) fn is_given(&self, key: &str) -> bool {
         self.given.contains(key)
     }
@@ -182,8 +182,7 @@ impl ApiLocation {
     }
 }
 
-/// Which kubeconfig counts. `data_dir_given`: `--data-dir` stands on the command line; `variable`: `$KUBECONFIG` is
-/// set.
+/// Selects the kubeconfig. `data_dir_given`: the command line has `--data-dir`; `variable`: `$KUBECONFIG` is set.
 fn source(settings: &Settings, data_dir_given: bool, variable: bool, home: Option<PathBuf>) -> Source {
     let of_data_dir = settings.data_dir.join("kubeconfig");
     match (&settings.kubeconfig, home) {
@@ -213,7 +212,7 @@ fn server_of(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<String> {
 }
 
 impl Access {
-    /// What is said when the API does not do as it was asked: where it is, and why.
+    /// The message for a failed request: the API's address, and the cause.
     pub(super) fn unanswered(&self, error: kube::Error) -> String {
         match error {
             kube::Error::Api(status) => self.refused(status.code, &status.message),
@@ -223,7 +222,7 @@ impl Access {
         }
     }
 
-    /// The same of an answer with this HTTP status.
+    /// The message for a response with this HTTP status.
     pub(super) fn refused(&self, code: u16, why: &str) -> String {
         let Access { url, origin, .. } = self;
         match code {
@@ -290,7 +289,7 @@ where
     }
 }
 
-/// Why there was no answer, in words where the system has none for people.
+/// The cause of a failed request; replaces unclear messages of the system.
 pub(super) fn cause(error: &(dyn std::error::Error + 'static)) -> String {
     let mut at = Some(error);
     while let Some(error) = at {
@@ -307,7 +306,7 @@ pub(super) fn cause(error: &(dyn std::error::Error + 'static)) -> String {
     chain(error)
 }
 
-/// An error with what it came from, each said once.
+/// An error with its sources, without repetitions.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut at = error.source();
@@ -365,7 +364,7 @@ mod tests {
         settings.data_dir = data;
         let source = |settings: &Settings, given, variable| source(settings, given, variable, Some(home.clone()));
         let file = |path: &PathBuf| Source::File(path.clone());
-        // Nothing is there: what is complained of is the file that a server would have made.
+        // No file exists: the error names the file that a server creates.
         assert_eq!(source(&settings, false, false), file(&of_data_dir));
         std::fs::write(&home, "").expect("written");
         assert_eq!(source(&settings, false, false), file(&home));

@@ -1,7 +1,6 @@
 //! `signpost backup` and `signpost restore`: all objects of the API in one file, and back.
 //!
-//! A server that is stopped is backed up from its data directory; one that runs is asked by its API, and goes on
-//! meanwhile.
+//! A stopped server is backed up from its data directory, and a running one through its API, without interruption.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read};
@@ -27,7 +26,7 @@ use signpost_apiserver::store::embedded::{Embedded, FILE_NAME, OpenError, Option
 #[cfg(feature = "etcd")]
 use signpost_apiserver::store::etcd::Etcd;
 
-/// How long a backup over the API may take.
+/// The time limit of a backup over the API.
 const LIMIT: Duration = Duration::from_secs(3_600);
 
 pub(super) fn command() -> Command {
@@ -69,7 +68,7 @@ pub(super) fn restore_command() -> Command {
         .args(serve::arguments_of(STORE_KEYS))
 }
 
-/// The settings that say where the store is.
+/// The settings that select the store.
 pub(super) const STORE_KEYS: &[&str] = &[
     "data-dir",
     "store",
@@ -183,7 +182,7 @@ pub(super) fn check(file: &Path) -> Result<Summary, String> {
     }
 }
 
-/// Writes a backup beside `file`, checks it, and puts it in its place.
+/// Writes a backup to a temporary file, verifies it, and renames it to `file`.
 fn make(place: &ApiLocation, file: &Path, online: bool) -> Result<Report, String> {
     let mut name = file.file_name().ok_or_else(|| format!("{}: not a file", file.display()))?.to_owned();
     name.push(".new");
@@ -239,7 +238,7 @@ pub(super) fn stopped(data_dir: &Path) -> Result<Option<Embedded>, String> {
     }
 }
 
-/// Asks a running server.
+/// Reads a backup from a running server.
 async fn fetch(place: &ApiLocation, to: &mut impl io::Write) -> Result<(), String> {
     let access = place.connect().await?;
     let request =
@@ -263,7 +262,7 @@ async fn fetch(place: &ApiLocation, to: &mut impl io::Write) -> Result<(), Strin
     Ok(())
 }
 
-/// What is told. Its JSON is an interface: fields are added, and none is renamed.
+/// The report. Its JSON is an interface: fields are added, and none is renamed.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Report {

@@ -1,4 +1,4 @@
-//! `signpost check`: says what is wrong with a file before anything serves it.
+//! `signpost check`: reports errors in a file before a server uses it.
 
 use std::path::{Path, PathBuf};
 
@@ -53,7 +53,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     }
 }
 
-/// What was found of one zone file. Its JSON is an interface: fields are added, and none is renamed.
+/// The findings in one zone file. Its JSON is an interface: fields are added, and none is renamed.
 #[derive(Debug, Serialize)]
 struct File {
     file: String,
@@ -124,7 +124,7 @@ fn zone(matches: &ArgMatches) -> Outcome {
     Ok(success_if(faults == 0))
 }
 
-/// What is printed of a file for people.
+/// The text output for a file.
 fn text(found: &File) -> String {
     let mut text: String = found.findings.iter().map(|finding| format!("{}\n", finding.text)).collect();
     if let Some(Zone { apex, owners, records }) = &found.zone {
@@ -133,7 +133,7 @@ fn text(found: &File) -> String {
     text
 }
 
-/// What is found of one file, and how much of it is at least as bad as `counts`.
+/// Returns the findings in one file, and the number of those that are at least as severe as `counts`.
 fn zone_file(file: &Path, origin: Option<Name>, counts: Severity) -> (File, usize) {
     let mut found = File { file: file.display().to_string(), error: None, zone: None, findings: Vec::new() };
     let read = match folder::read(file, origin, CheckLevel::of_check) {
@@ -152,7 +152,7 @@ fn zone_file(file: &Path, origin: Option<Name>, counts: Severity) -> (File, usiz
     (found, read.findings.iter().filter(|finding| finding.severity >= counts).count())
 }
 
-/// What was found of the configuration. Its JSON is an interface: fields are added, and none is renamed.
+/// The findings in the configuration. Its JSON is an interface: fields are added, and none is renamed.
 #[derive(Debug, Serialize)]
 struct Configuration {
     valid: bool,

@@ -1,4 +1,4 @@
-//! `signpost check store`: verifies every checksum of a stopped server's store, and mends single values.
+//! `signpost check store`: verifies every checksum of a stopped server's store, and repairs single values.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -35,15 +35,15 @@ pub(super) fn command() -> Command {
         .args(serve::arguments_of(&["data-dir"]))
 }
 
-/// What was found. Its JSON is an interface: fields are added, and none is renamed.
+/// The report. Its JSON is an interface: fields are added, and none is renamed.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Report {
     store: String,
-    /// How many values are whole.
+    /// The number of intact values.
     values: u64,
     damaged: Vec<Damaged>,
-    /// How many revisions of history cannot be read. Clients list anew; no object is lost with them.
+    /// The number of unreadable revisions. Clients list again; no object is lost with them.
     lost_history: u64,
     /// Keys that were restored from the backup.
     restored: Vec<String>,
@@ -54,7 +54,7 @@ struct Report {
 #[derive(Debug, Serialize)]
 struct Damaged {
     key: String,
-    /// Its kind, if it is an object.
+    /// The kind, if the value is an object.
     kind: Option<&'static str>,
     /// `namespace/name` or `name`.
     object: Option<String>,

@@ -1,4 +1,4 @@
-//! `signpost crds`: our kinds as CustomResourceDefinitions, for a Kubernetes cluster that is to serve them itself.
+//! `signpost crds`: the kinds as CustomResourceDefinitions, for a Kubernetes cluster that serves them itself.
 
 use clap::{ArgMatches, Command};
 
@@ -22,7 +22,7 @@ pub(super) fn command() -> Command {
 pub(super) fn run(matches: &ArgMatches) -> Outcome {
     let mut text = String::new();
     for definition in crds::crds(matches.get_one::<String>("domain").map(String::as_str)) {
-        // JSON is YAML, and says what it means without a second writer.
+        // JSON is valid YAML, so no second writer is needed.
         let object = serde_json::to_string_pretty(&definition).expect("a definition is plain data");
         text.push_str("---\n");
         text.push_str(&object);

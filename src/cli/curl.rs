@@ -180,7 +180,7 @@ impl Found {
             return Err(format!("Route {key} has no DNS name yet; run \"signpost explain route {key}\""));
         };
         let name = system.parse().map_err(|error| format!("Route {key}: {system:?} is not a domain name: {error}"))?;
-        // Nobody requests a wildcard.
+        // A wildcard cannot be requested.
         let host = if dns.starts_with('*') { system } else { dns };
         Ok(Found { name, host, access: Some(access), routes: vec![route] })
     }
@@ -294,7 +294,7 @@ struct Request {
 }
 
 impl Request {
-    /// The port of an instance, if the platform says `told`.
+    /// The port of an instance, with the Router's port as the default.
     fn port(&self, of_router: Option<u16>) -> u16 {
         self.port.or(of_router).unwrap_or(if self.https { 443 } else { 80 })
     }

@@ -19,15 +19,15 @@ use signpost_api::v1alpha1::deletion_hold::{
     Decision, DeletionHold, DeletionHoldCause, DeletionHoldHolder, DeletionHoldKind, HEARD_EVERY, SILENCE_MAX,
 };
 
-/// For how long a hold is to have been the same before it can be approved: the time it takes to read what it holds.
+/// The time without changes before a hold can be approved: the time that a user needs to read its objects.
 const QUIET: SignedDuration = SignedDuration::from_secs(5);
-/// After so long a silence a name server is no longer counted on: it should have said twice that it holds.
+/// The silence after which a name server no longer counts: two heartbeats are missing.
 const SILENT: SignedDuration = HEARD_EVERY.saturating_add(HEARD_EVERY).saturating_add(SignedDuration::from_secs(30));
 /// Most names of a hold in a row of the table.
 const NAMES_SHOWN: usize = 3;
-/// Stands for the name servers of a DeletionHold that has none.
+/// The text for a DeletionHold without name servers.
 const NOBODY: &str = "none";
-/// What is added when the API does not answer.
+/// The hint that is added to an error of the API.
 const WITHOUT_API: &str = "to list the holds of a name server, see its log and its metric \
                            signpost_deletion_hold_objects";
 
@@ -91,7 +91,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     Ok(Exit::Success)
 }
 
-/// What is held, in a line for commands that show what the API's objects come to; nothing if nothing is.
+/// Returns one line about held objects, for commands that show zones built from the API's objects; `None` without holds.
 pub(super) fn line(holds: &[DeletionHold]) -> Option<String> {
     let held = holds.iter().filter(|hold| hold.is_held()).map(|hold| {
         let decided = hold.spec.decision.filter(|_| !hold.is_undecided()).map_or("undecided", Decision::word);
@@ -107,7 +107,7 @@ pub(super) fn line(holds: &[DeletionHold]) -> Option<String> {
     })
 }
 
-/// A hold as it is printed.
+/// A hold in the output.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Row {
@@ -131,13 +131,13 @@ struct Row {
 #[serde(rename_all = "camelCase")]
 struct HolderRow {
     server: String,
-    /// Where that process is, for people.
+    /// The host of that process, for display.
     #[serde(skip_serializing_if = "Option::is_none")]
     host: Option<String>,
     since: Time,
-    /// When it was last heard to hold.
+    /// The time of its last heartbeat.
     heard: Time,
-    /// Whether the decision counts for it: it held when that was said.
+    /// Whether the decision applies to it: it held at that time.
     decided: bool,
 }
 
@@ -166,7 +166,7 @@ impl Row {
         }
     }
 
-    /// Those of its holders that have not been heard as they should, each with how long ago it was.
+    /// Returns the holders without a recent heartbeat, each with the time since the last one.
     fn silent(&self, now: Timestamp) -> Vec<String> {
         let is_silent = |holder: &&HolderRow| now.duration_since(holder.heard.0) >= SILENT;
         self.holders.iter().filter(is_silent).map(|holder| holder.describe(now)).collect()
@@ -204,7 +204,7 @@ impl Row {
 }
 
 impl HolderRow {
-    /// Who it is, and when it was last heard.
+    /// The holder, and the time since its last heartbeat.
     fn describe(&self, now: Timestamp) -> String {
         let host = self.host.as_ref().unwrap_or(&self.server);
         format!("{host} (heartbeat {} ago)", age::since(self.heard.0, now))
@@ -220,7 +220,7 @@ fn table(rows: &[Row], now: Timestamp, painter: Painter) -> String {
     table.text(painter)
 }
 
-/// Whether what is held was not the same for long enough that someone can have seen it.
+/// Whether the held objects changed too recently for a user to have seen them.
 fn is_changing(hold: &DeletionHold, now: Timestamp) -> bool {
     let mut holders = hold.status.iter().flat_map(|status| &status.holders);
     holders.any(|holder| {
@@ -262,7 +262,7 @@ async fn decide(access: &Access, id: &str, decision: Decision, dry_run: bool, as
     if asks {
         confirm::confirm(&format!("{}. Approve?", what()))?;
     }
-    // The set that was shown, or none: were the object made anew since, its uid would be another one.
+    // Only the displayed set: a re-created object would have another uid.
     let patch = json!({
         "metadata": {"uid": hold.metadata.uid},
         "spec": {"decision": decision, "decidedAt": Time(Timestamp::now())},
@@ -271,7 +271,7 @@ async fn decide(access: &Access, id: &str, decision: Decision, dry_run: bool, as
     Ok(decided(&Row::new(patched.map_err(failure)?), decision, Timestamp::now()))
 }
 
-/// What a decision comes to: what name servers do with it they do later, and those that are gone not at all.
+/// Describes the effect of a decision: name servers apply it later, and those that are down do not.
 fn decided(row: &Row, decision: Decision, now: Timestamp) -> String {
     let Row { id, objects, kind, holders, .. } = row;
     let (kind, silent) = (kind.word(), row.silent(now));
@@ -341,7 +341,7 @@ mod tests {
         let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(text.lines().map(words).collect::<Vec<_>>(), lines);
         assert_eq!(table(&[], now, Painter::PLAIN), "no holds\n");
-        // Nobody is said to have done what it is only asked to do, and nobody is counted on who is gone.
+        // The text claims no completed action, and does not count name servers that are down.
         for (decision, minute, expected) in [
             (Decision::Approve, "00:31", "the 1 name server(s) that hold routers-0123456789abcdef will release"),
             (

@@ -1,7 +1,8 @@
-//! The platform as a command is to see it: its domain, its name servers and how it moves routes.
+//! The platform settings of a command: domain, name servers, and the rules for moves of Routes.
 //!
-//! The configuration of the servers is where the servers are. What a command is not told by its own flags, variables or
-//! `--config`, the API tells in the parent's Zone object; what neither tells is not known, and never taken from defaults.
+//! The configuration of the servers is on the servers. Settings that are not in the command's own flags, variables or
+//! `--config` come from the parent's Zone object in the API. Settings that are in neither are unknown, and never taken
+//! from defaults.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use signpost_dns::transport::https::request::TemplatePath;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PlatformSettings {
-    /// Its domain, without a dot at the end.
+    /// The domain, without a dot at the end.
     pub(super) domain: String,
     /// The name servers of its zones; `None`: not known.
     pub(super) name_servers: Option<Vec<NameServer>>,
@@ -26,20 +27,20 @@ pub(super) struct PlatformSettings {
     pub(super) transports: Vec<OfferedTransport>,
     /// The path of DNS over HTTPS; `None`: not known.
     pub(super) https_path: Option<TemplatePath>,
-    /// Where name servers are asked whether names are live, as `ADDRESS:PORT`.
+    /// The addresses at which the platform verifies names, as `ADDRESS:PORT`.
     pub(super) asked: Vec<String>,
-    /// How long former names last at least; `None`: not known.
+    /// The minimum lifetime of former names; `None`: not known.
     pub(super) former_name_retention: Option<Duration>,
-    /// How long a former name must not have been asked for before it ends; `None`: not known, or it makes no difference.
+    /// The time without queries after which a former name ends; `None`: not known, or no such condition.
     pub(super) former_name_idle_timeout: Option<Duration>,
-    /// How many routes a second leave draining Routers; `None`: not known.
+    /// The Routes per second that leave draining Routers; `None`: not known.
     pub(super) drain_rate: Option<u32>,
-    /// How many labels may be in quarantine for a namespace that is to get new ones; `None`: not known.
+    /// The maximum number of labels in quarantine for a namespace that can still get new ones; `None`: not known.
     pub(super) quarantined_max: Option<u32>,
     /// The labels that no Route gets; `None`: not known.
     pub(super) reserved_labels: Option<Vec<String>>,
     pub(super) strategy: StrategyName,
-    /// Why the platform may choose otherwise than that strategy.
+    /// The reason why the platform may select another Router than that strategy.
     pub(super) caveat: Option<&'static str>,
 }
 
@@ -53,7 +54,7 @@ const NO_STRATEGY: &str = "the platform's strategy is unknown, so this predictio
                            --scheduler-strategy, or the --config of the server";
 
 impl PlatformSettings {
-    /// Asks the API for what the command was not told.
+    /// Reads the settings from the API that the command line does not contain.
     pub(super) async fn find(place: &ApiLocation, access: &Access) -> Result<PlatformSettings, String> {
         let api: Api<Zone> = Api::all(access.client.clone());
         let parents = match api.list(&ListParams::default().fields("spec.type=parent")).await {
@@ -146,7 +147,7 @@ fn own<T: Clone>(place: &ApiLocation, key: &str, value: &T) -> Option<T> {
     place.is_given(key).then(|| value.clone())
 }
 
-/// The parent's Zone: of several, as after another domain was configured, the one that was written last.
+/// The parent's Zone: of several, for example after a change of the domain, the last written one.
 fn parent(zones: &[Zone]) -> Option<&Zone> {
     let written = |zone: &&Zone| zone.spec.versions.first().map(|version| version.at.0);
     zones.iter().filter(|zone| zone.spec.kind == ZoneKind::Parent).max_by_key(written)
@@ -187,7 +188,7 @@ mod tests {
     fn published(strategy: &str) -> Value {
         json!({"nameServers": [{"name": "ns.plat.example", "addresses": ["192.0.2.53"]}], "strategy": strategy,
             "webhookFallback": "round-robin", "drainRate": 3, "formerNameRetentionSeconds": 60, "formerNameIdleTimeoutSeconds": 0, "nameQuarantineMax": 5,
-            "reservedLabels": ["billing"], "asked": ["192.0.2.53:53"]})
+            "reservedLabels": ["billing"], "asked": ["192.0.2.53:53"]}) // words:ok: a field
     }
 
     #[test]

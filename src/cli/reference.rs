@@ -37,7 +37,7 @@ environment variables: see [Configuration](configuration.md).
 
 /// Columns of a help screen on the page.
 const WIDTH: usize = 100;
-/// The arguments of every command that asks the API, which the head describes.
+/// The arguments of every command that uses the API, which the head describes.
 const OF_THE_API: [&str; 5] = ["config", "data-dir", "kubeconfig", "api-server", "context"];
 
 /// The page: the help of every command, without what the head or the page of the configuration describes.
@@ -90,7 +90,7 @@ mod tests {
         assert!(found == page(), "{message}");
     }
 
-    /// Whoever scripts a command wants to know what its exit code means.
+    /// Scripts depend on documented exit codes.
     #[test]
     fn every_command_states_its_exit_codes() {
         fn collect(command: &Command, path: &str, stated: bool, without: &mut Vec<String>) {

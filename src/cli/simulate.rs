@@ -1,8 +1,8 @@
-//! `signpost simulate`: what would become of the routes if Routers came, went, or were others.
+//! `signpost simulate`: predicts the effect on Routes if Routers are added, removed, or changed.
 //!
-//! The platform is read once; the changes are made to the copy, one after the other, and the scheduler's own decisions are
-//! carried out on it (`scheduler::simulation`). Nothing is written. Routers to be added are shown to the API as a dry run, so
-//! that what it would refuse is refused here.
+//! The command reads the platform once, applies the changes to the copy in order, and runs the scheduler's own
+//! decisions on it (`scheduler::simulation`). It writes nothing. It sends added Routers to the API as a dry run, so
+//! that the API's validation applies.
 
 use std::path::PathBuf;
 

@@ -50,7 +50,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     }
 }
 
-/// What was moved. Its JSON is an interface: fields are added, and none is renamed.
+/// The moved objects. Its JSON is an interface: fields are added, and none is renamed.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Report {

@@ -51,11 +51,11 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
 /// All there is. Its JSON is an interface: fields are added, and none is renamed.
 #[derive(Debug, Serialize)]
 struct Topology {
-    /// By name.
+    /// Sorted by name.
     namespaces: Vec<Namespace>,
-    /// By name; with a filter only those that have a route which it lets through.
+    /// Sorted by name; with a filter, only those with a matching Route.
     shards: Vec<Shard>,
-    /// How many routes there are that the filter lets through.
+    /// The number of Routes that match the filter.
     routes: usize,
 }
 
@@ -63,7 +63,7 @@ struct Topology {
 struct Namespace {
     name: String,
     routes: usize,
-    /// By Router; those without one last.
+    /// Sorted by Router; Routes without one last.
     groups: Vec<Group>,
 }
 
@@ -71,7 +71,7 @@ struct Namespace {
 #[derive(Debug, Serialize)]
 struct Group {
     router: Option<String>,
-    /// By name.
+    /// Sorted by name.
     routes: Vec<Leaf>,
 }
 
@@ -81,7 +81,7 @@ struct Leaf {
     name: String,
     /// The name by which it is reached.
     host: Option<String>,
-    /// Why it has no Router.
+    /// The reason why it has no Router.
     reason: Option<String>,
 }
 
@@ -89,12 +89,12 @@ struct Leaf {
 struct Shard {
     name: String,
     state: RouterState,
-    /// How many of the routes here are on it.
+    /// The number of listed Routes on it.
     routes: usize,
-    /// How many it has in all, where only some are looked at.
+    /// The total number of its Routes, if only some are listed.
     of: Option<u32>,
     addresses: Vec<Address>,
-    /// How many instances serve of how many there should be; absent: none report.
+    /// The numbers of serving and of requested instances; absent: none report.
     #[serde(skip_serializing_if = "Option::is_none")]
     instances: Option<Instances>,
 }
@@ -252,7 +252,8 @@ fn instances(router: &Router) -> Option<Instances> {
     Some(Instances { serving: status.ready_instances?, wanted: router.instances_wanted().unwrap_or_else(reported) })
 }
 
-/// The Routers and routes that the user may see. A tenant sees the routes of its namespace, and of Routers what these tell.
+/// The Routers and Routes that the user may read. A tenant gets the Routes of its namespace, and of Routers only the
+/// contents of these Routes.
 async fn list(access: &Access, namespace: Option<&str>) -> Result<(Vec<Router>, Vec<Route>), String> {
     let of = |namespace: &str| Api::<Route>::namespaced(access.client.clone(), namespace);
     let (routers, all) = match namespace {

@@ -1,8 +1,8 @@
-//! `signpost user`: who may come into the API, beside the platform's own processes.
+//! `signpost user`: manages the API users, other than the platform's own processes.
 //!
-//! It works on the data directory, so on the machine and with the rights of the server's own user, whether the server runs
-//! or not; a running one takes changes up within a second. A command that makes a token ends when the running server's API
-//! accepts it. What is secret goes to standard output, once; all else to standard error.
+//! It works on the data directory, therefore on the machine and with the permissions of the server's own user, whether
+//! the server runs or not; a running server applies changes within a second. A command that creates a token ends when
+//! the running server's API accepts it. Secrets go to standard output, once, and everything else to standard error.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -32,11 +32,11 @@ use signpost_runtime::tls::tokens::TokenEntry;
 use signpost_runtime::tls::users::{self, BookError, CredentialKind, UserStore};
 use signpost_runtime::tls::{self, tokens};
 
-/// Life of a client certificate that is not asked for another.
+/// The default lifetime of a client certificate.
 const CERTIFICATE_TTL: SignedDuration = SignedDuration::from_hours(90 * 24);
 /// Longest life of a credential: that of the authority.
 const TTL_MAX: SignedDuration = SignedDuration::from_hours(3650 * 24);
-/// The keys of the configuration that say where the data directory is.
+/// The configuration keys for the data directory.
 pub(super) const KEYS: &[&str] = &["data-dir"];
 
 pub(super) fn command() -> Command {
@@ -170,13 +170,13 @@ pub(super) fn make(matches: &ArgMatches, folder: &std::path::Path, name: &str) -
     })
 }
 
-/// How long the API may take to accept a new token: it looks at the file every second.
+/// The time limit for the API to accept a new token: it checks the file every second.
 const ACCEPTED_WITHIN: Duration = Duration::from_secs(10);
-/// How often it is asked.
+/// The polling interval.
 const ASK_INTERVAL: Duration = Duration::from_millis(25);
 
-/// Waits until the server that runs on the data directory accepts a new token, and says so if none does. `pki` is the folder of
-/// keys in the directory.
+/// Waits until the server that uses the data directory accepts a new token, and prints a note if none does. `pki` is
+/// the directory of keys in the data directory.
 pub(super) fn until_it_works(pki: &Path, user: &str, token: &str) {
     let data_dir = pki.parent().unwrap_or(Path::new("."));
     if !DataDir::is_in_use(data_dir) {
@@ -192,7 +192,7 @@ pub(super) fn until_it_works(pki: &Path, user: &str, token: &str) {
     }
 }
 
-/// Asks the API with the token who that is, until it knows.
+/// Queries the API for the identity of the token until the API accepts the token.
 async fn accepted(data_dir: &Path, user: &str, token: &str) -> Result<(), String> {
     let admin = data_dir.join("kubeconfig");
     let text = files::read(&admin).map_err(|error| error.to_string())?;
@@ -205,7 +205,7 @@ async fn accepted(data_dir: &Path, user: &str, token: &str) -> Result<(), String
     loop {
         match reviews.create(&PostParams::default(), &SelfSubjectReview::default()).await {
             Err(kube::Error::Api(status)) if status.code == 401 => {}
-            // Whatever else it answers, it knows who asks.
+            // Every other response shows that the API accepts the token.
             Ok(_) | Err(kube::Error::Api(_)) => return Ok(()),
             Err(error) => return Err(access::cause(&error)),
         }

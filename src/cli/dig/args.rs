@@ -32,7 +32,7 @@ pub(super) struct DigArgs {
 }
 
 impl DigArgs {
-    /// Reads the words, in any order but for the name, which comes before the type.
+    /// Reads the words, in any order, except that the name precedes the type.
     pub(super) fn read<'a>(words: impl Iterator<Item = &'a String>) -> Result<DigArgs, String> {
         let (mut server, mut name, mut rtype, mut over) = (None, None, None, None);
         for word in words {

@@ -1,7 +1,7 @@
-//! `signpost dig`: asks a name server, prints what it says, and why it says so.
+//! `signpost dig`: sends a query to a name server, prints the response, and explains it.
 //!
-//! The answer comes from the server over the wire. Why, is told from the API's objects: the zones are compiled from
-//! them here, by the same pure code as in a name server, so that it works with roles in many processes, too.
+//! The response comes from the server over the wire. The explanation comes from the API's objects: the command compiles
+//! the zones from them, with the same code as a name server, so that it also works with roles in many processes.
 
 mod args;
 mod around;
@@ -31,7 +31,7 @@ use signpost_control::dns_client::{Query, QueryError, Question, Record, Response
 use signpost_dns::wire::edns::option;
 use signpost_dns::wire::{Name, RecordType};
 
-/// How long one try may take.
+/// The time limit of one try.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(2);
 /// The request for the server's identifier (RFC 5001 §2.1): the option, empty.
 const NSID: [u8; 4] = [(option::NSID >> 8) as u8, option::NSID as u8, 0, 0];
@@ -137,12 +137,12 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     error.map_or(Ok(Exit::Success), |error| Err(format!("failed to explain the response: {error}").into()))
 }
 
-/// Whether the API is asked: with zone files alone there may be none.
+/// Whether the command uses the API: with zone files alone, there may be none.
 fn asks(place: &ApiLocation) -> bool {
     place.settings.zones.is_none() || place.is_there()
 }
 
-/// Explains a response; `ask` queries the server that sent it.
+/// Explains a response; the callback queries the server that sent it.
 async fn explain(
     zones: &Zones,
     question: &Question,
@@ -169,7 +169,7 @@ pub(super) async fn routes_of(place: &ApiLocation, name: &Name) -> Result<BTreeS
     Ok(steps.into_iter().flat_map(|step| step.routes).map(|route| route.route).collect())
 }
 
-/// What is told. Its JSON is an interface: fields are added, and none is renamed.
+/// The report. Its JSON is an interface: fields are added, and none is renamed.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Report {

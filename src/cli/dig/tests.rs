@@ -1,4 +1,4 @@
-//! What is told of answers, from fixed objects.
+//! Explanations of responses, from fixed objects.
 
 use serde_json::{Value, json};
 
@@ -80,7 +80,7 @@ fn zones() -> Zones {
     }
 }
 
-/// What is told of a name: each step without its name and zone.
+/// The explanation of a name: each step without its name and zone.
 fn explained(asked: &str, rtype: RecordType) -> String {
     let why = Why::explain(&zones(), &name(asked), rtype);
     let steps: Vec<String> = why
@@ -102,7 +102,7 @@ fn system() -> String {
     format!("{SHARD} | route Route shop/front on Router shard1 (its system name; RouteBinding shop/front)")
 }
 
-/// Checks what is told of names.
+/// Checks explanations of names.
 fn check<const N: usize>(cases: [(&str, RecordType, String); N]) {
     for (asked, rtype, expected) in cases {
         assert_eq!(explained(asked, rtype), expected, "{asked} {rtype}");

@@ -1,5 +1,5 @@
-//! Why a name is answered as it is: which zone, which owner or wildcard, and which objects that came from. The zones
-//! are compiled from the objects here, as a name server does it, and looked up with the name server's own look-up.
+//! Explains the response for a name: its zone, its owner or wildcard, and the objects behind them. The zones are
+//! compiled from the objects as in a name server, and searched with the name server's own lookup.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub(super) const ALIASES_MAX: usize = 8;
 pub(super) struct Why {
     /// The name, then each alias's target that is in a zone here.
     pub(super) steps: Vec<Step>,
-    /// Where the server's answer is not what the objects come to.
+    /// The differences between the response and the objects.
     pub(super) differences: Vec<String>,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Step {
     pub(super) owner: Option<String>,
     /// Whether that is a wildcard.
     pub(super) wildcard: bool,
-    /// What the records there came from.
+    /// The sources of the records there.
     pub(super) from: Vec<String>,
     pub(super) routes: Vec<RouteFact>,
     #[serde(skip)]
@@ -70,7 +70,7 @@ pub(super) struct ZoneFact {
     pub(super) kind: &'static str,
     pub(super) made_of: String,
     pub(super) serial: Option<u32>,
-    /// The serial that the server has; absent if it was not asked or did not say.
+    /// The serial on the server; absent without a query or a response.
     pub(super) served_serial: Option<u32>,
 }
 
@@ -93,7 +93,7 @@ struct Expected {
 }
 
 impl Why {
-    /// Why `name` and `rtype` are answered as they are.
+    /// Explains the response for `name` and `rtype`.
     pub(super) fn explain(zones: &Zones, name: &Name, rtype: RecordType) -> Why {
         let mut why = Why::default();
         let mut name = name.clone();
@@ -112,8 +112,8 @@ impl Why {
         why
     }
 
-    /// Notes where the answer to `name` is not what the objects come to. `serial`: the one that the server has for
-    /// the first step's zone, if it was asked.
+    /// Records the differences between the response for `name` and the objects. `serial`: the server's serial for the
+    /// zone of the first step, if it was queried.
     pub(super) fn compare(&mut self, zones: &Zones, name: &Name, response: &Response, serial: Option<u32>) {
         let Some(step) = self.steps.first_mut() else { return };
         if let Some(fact) = &mut step.zone {
@@ -242,7 +242,7 @@ fn routes(zones: &Zones, name: &Name) -> Vec<RouteFact> {
     routes
 }
 
-/// What the records at `owner` came from.
+/// Returns the sources of the records at `owner`.
 fn origins(zones: &Zones, known: &ZoneEntry, owner: &Name, rtype: RecordType, found: Found) -> Vec<String> {
     let is_apex = owner == known.contents.apex();
     match &known.source {
@@ -297,7 +297,7 @@ fn of_router(router: &Router, known: &ZoneEntry, owner: &Name, rtype: RecordType
     let mut from = Vec::new();
     for (at, text) in router.spec.records.iter().enumerate() {
         let (records, _) = signpost_dns::zonefile::read_records(text.as_bytes(), &called, apex);
-        // What is not of the type that was asked for is told if the name has nothing else to tell.
+        // Records of other types are listed only if the name has no record of the queried type.
         if records.iter().any(|record| record.owner == *owner && (found != Found::Answer || record.rtype == rtype)) {
             from.push(format!("Router {name}, spec.records[{at}]: {text}"));
         }

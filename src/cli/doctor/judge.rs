@@ -1,4 +1,4 @@
-//! From what was seen to findings: what is wrong, how bad it is, and the exact records that mend it. No I/O.
+//! Derives findings from observations: the problem, its severity, and the exact records that correct it. No I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -13,7 +13,8 @@ use Severity::{Error, Good, Note, Warning};
 
 /// TTL of records to add: a day is usual for a delegation, and an hour does for the first days.
 const DELEGATION_TTL: u32 = 3_600;
-/// What fits nearly every way in one piece: Ethernet's 1,500 octets without the headers of IPv6 and UDP.
+/// The payload that nearly every path carries in one piece: Ethernet's 1,500 octets without the headers of IPv6 and
+/// UDP.
 const PAYLOAD_MAX: u16 = 1_452;
 /// TTL of a custom host's alias.
 const ALIAS_TTL: u32 = 300;
@@ -73,10 +74,10 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// What follows where the records that should be added are not known.
+/// The advice if the records to add are unknown.
 const NO_PUBLIC: &str = "no public address is known; add one to \"nameserver\", or set --private to accept the others";
 
-/// The name servers that there should be: those of the configuration, else those that our own servers name.
+/// The intended name servers: those of the configuration, or those that the platform's own servers list.
 fn intended(survey: &Observations) -> NameServers {
     if !survey.expected.is_empty() {
         return survey.expected.clone();
@@ -230,7 +231,7 @@ fn compare(
     }
 }
 
-/// What is to be said of the addresses by themselves.
+/// Checks the addresses on their own.
 fn addresses(survey: &Observations, intended: &NameServers, findings: &mut Vec<Diagnosis>) {
     for name in &survey.without_address {
         let message = "no address found for this name server, so it was not checked; add its A or AAAA records";
@@ -259,7 +260,7 @@ fn addresses(survey: &Observations, intended: &NameServers, findings: &mut Vec<D
     }
 }
 
-/// What kind of address it is, if not a public one.
+/// Returns the kind of an address that is not public.
 fn not_public(address: IpAddr) -> Option<&'static str> {
     match address {
         IpAddr::V4(address) if address.is_loopback() => Some("a loopback address"),
@@ -464,7 +465,7 @@ fn serials(survey: &Observations, findings: &mut Vec<Diagnosis>) {
     }
 }
 
-/// Whether the record is there that a platform with `verify.hosts` asks for.
+/// Checks for the record that a platform with `verify.hosts` requires.
 fn proof(host: &Host, findings: &mut Vec<Diagnosis>) {
     let Some(proof) = &host.proof else { return };
     findings.push(match &proof.seen {

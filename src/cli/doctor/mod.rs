@@ -1,8 +1,8 @@
-//! `signpost doctor`: goes the way of a resolver, from the root or a given parent to the name servers of the domain, and
-//! says what is wrong on it, with the exact records to add.
+//! `signpost doctor`: follows the delegation like a resolver, from the root or a given parent to the name servers of
+//! the domain, and reports problems with the exact records to add.
 //!
-//! [`walk`] looks, [`survey`] is what was seen, [`judge`] makes [`finding`]s of it. It asks from this machine: what it finds
-//! is what a resolver here would.
+//! [`walk`] collects the observations of [`survey`], and [`judge`] derives [`finding`]s from them. It queries from this
+//! machine, and therefore sees the same as a resolver here.
 
 mod finding;
 mod judge;
@@ -31,11 +31,11 @@ use signpost_api::v1alpha1::router::Router;
 use signpost_dns::wire::Name;
 use signpost_runtime::trust;
 
-/// The keys of the configuration that say what should be there, and where the API is.
+/// The configuration keys for the intended state, and for the API.
 const KEYS: &[&str] = &["domain", "nameserver", "kubeconfig", "api-server", "data-dir"];
-/// How long the API may take, all in all.
+/// The time limit for the API in total.
 const API_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long all questions may take: a thousand zones at a server that is silent.
+/// The time limit for all queries: a thousand zones at a silent server.
 const LIMIT: Duration = Duration::from_secs(3_600);
 /// The root's servers, a to m (https://www.iana.org/domains/root/servers). A walk needs one that answers.
 const ROOTS: [&str; 13] = [
@@ -127,7 +127,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     Ok(success_if(faults == 0))
 }
 
-/// What to look at, from flags, configuration and API.
+/// The subjects of the checks, from flags, configuration, and API.
 fn target(matches: &ArgMatches, place: &ApiLocation) -> Result<DoctorTarget, String> {
     let settings = &place.settings;
     let seconds = *matches.get_one::<u64>("timeout").expect("it has a default");
@@ -184,7 +184,7 @@ fn target(matches: &ArgMatches, place: &ApiLocation) -> Result<DoctorTarget, Str
 
 struct ApiInfo {
     domain: String,
-    /// Its name servers, if those are known.
+    /// The name servers of the platform, if they are known.
     name_servers: Option<Vec<NameServer>>,
     shards: Vec<Name>,
     target: Option<Name>,
@@ -192,7 +192,7 @@ struct ApiInfo {
     proof: Option<(Name, String)>,
 }
 
-/// Asks the API, if there is one to ask: without, fewer things can be looked at.
+/// Reads from the API, if there is one. Without it, fewer checks are possible.
 fn ask_api(place: &ApiLocation, host: Option<&Name>) -> Option<ApiInfo> {
     if !place.is_there() {
         return None;
@@ -213,7 +213,7 @@ async fn reported(place: &ApiLocation, host: Option<&Name>) -> Result<ApiInfo, S
     let shards = routers.into_iter().filter_map(|router| zone(router).ok()).collect::<BTreeSet<_>>();
     let (mut target, mut proof) = (None, None);
     if let Some(host) = host {
-        // Whoever may not list all routes can give --target.
+        // Users who may not list all Routes can set --target.
         let routes: Vec<Route> = access.all_permitted().await?.unwrap_or_default();
         let has = |route: &&Route| route.spec.host.as_deref().is_some_and(|given| name(given).as_ref() == Ok(host));
         let status = routes.iter().find(has).and_then(|route| route.status.as_ref());
@@ -234,7 +234,7 @@ fn host(text: &str) -> Result<Name, String> {
     name(&plain)
 }
 
-/// The addresses in a file of root hints: whatever stands in its A and AAAA records.
+/// The addresses in a file of root hints: those of all its A and AAAA records.
 fn hints(file: &Path, port: u16) -> Result<Vec<SocketAddr>, String> {
     let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error} (--root)", file.display()))?;
     let addresses = addresses_of_hints(&text);

@@ -1,4 +1,4 @@
-//! What is told of one route, and how it is written.
+//! The explanation of one Route, and its text output.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ use signpost_api::v1alpha1::route::{AssignedName, FormerName, Phase, Route};
 use signpost_api::v1alpha1::route_binding::{Explanation, FormerNameUse, RouteBinding, RouterVerdict};
 use signpost_control::scheduler::explain::enumerate;
 
-/// What is told of one route. Its JSON is an interface: fields are added, and none is renamed.
+/// The explanation of one Route. Its JSON is an interface: fields are added, and none is renamed.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct RouteExplanation {
@@ -27,7 +27,7 @@ pub(super) struct RouteExplanation {
     why_not: Option<WhyNot>,
 }
 
-/// Where the route is, as its binding says.
+/// The placement of the Route in its binding.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Placement {
@@ -38,13 +38,13 @@ struct Placement {
     names: Vec<AssignedName>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     former_names: Vec<FormerName>,
-    /// When former names were asked for last; those that were.
+    /// The times of the last queries for former names, of those with queries.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     former_name_uses: Vec<FormerNameUse>,
     explanation: Option<Explanation>,
 }
 
-/// Why the route is not on a certain Router.
+/// The reason why the Route is not on a given Router.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct WhyNot {
@@ -52,12 +52,12 @@ struct WhyNot {
     answer: String,
     /// The verdict when the route was placed, if it was kept.
     when_placed: Option<RouterVerdict>,
-    /// How things are now; absent if the Router is gone.
+    /// The current verdict; absent if the Router was deleted.
     now: Option<RouterVerdict>,
 }
 
 impl RouteExplanation {
-    /// What is told of a Route with this binding.
+    /// Returns the explanation of a Route with this binding.
     pub(super) fn new(route: &Route, binding: Option<RouteBinding>, backends: Option<Backends>) -> RouteExplanation {
         let metadata = &route.metadata;
         let status = route.status.clone().unwrap_or_default();
@@ -125,7 +125,7 @@ impl RouteExplanation {
         self.why_not = Some(WhyNot { router: router.to_owned(), answer, when_placed, now });
     }
 
-    /// What there was to say of the Router when the route was placed.
+    /// Returns the state of the Router when the Route was bound.
     fn when_placed(&self, placement: &Placement, router: &str, created: Option<Time>) -> String {
         let Some(explanation) = &placement.explanation else { return "no explanation was recorded".to_owned() };
         let is_younger = created.is_some_and(|made| placement.placed_at.as_ref().is_some_and(|at| made.0 > at.0));
@@ -148,7 +148,7 @@ impl RouteExplanation {
         }
     }
 
-    /// For people.
+    /// The text output.
     pub(super) fn text(&self, painter: Painter) -> String {
         let mut facts = Properties::default();
         let mut fact = |name: &str, text: String| facts.add(name, text);
@@ -209,7 +209,7 @@ impl RouteExplanation {
 /// Since when the route is on its Router: since it was moved there, or since the binding was made.
 fn placed_at(binding: &RouteBinding) -> Option<Time> {
     let moved = binding.spec.explanation.as_ref().and_then(|explanation| explanation.moved_at.clone());
-    // A binding of before that was written down has former names, each from the moment of a move.
+    // A binding of a version without that field has former names, each with the time of a move.
     let left = binding.spec.former_names.iter().map(|former| &former.since).max_by_key(|since| since.0).cloned();
     moved.or(left).or_else(|| binding.metadata.creation_timestamp.clone())
 }

@@ -1,8 +1,8 @@
-//! `signpost move`, `drain`, `cordon`, `uncordon`: where routes are to go, and what that means for their users.
+//! `signpost move`, `drain`, `cordon`, `uncordon`: the targets of Routes, and the effects for their users.
 //!
-//! Each command foretells what the scheduler will do (`scheduler::simulation`), tells it, and then writes the one field that
-//! asks for it, which `kubectl` can write as well: the annotation `signpost.dev/move-to` of a Route, or `spec.state` of a Router. With
-//! `--dry-run` it writes nothing.
+//! Each command predicts the decisions of the scheduler (`scheduler::simulation`), prints them, and then writes the one
+//! field that requests the change, which `kubectl` can write as well: the annotation `signpost.dev/move-to` of a Route,
+//! or `spec.state` of a Router. With `--dry-run` it writes nothing.
 
 pub(super) mod plan;
 pub(super) mod reading;
@@ -25,7 +25,7 @@ use signpost_api::v1alpha1::route::{MOVE_ANNOTATION, MOVE_PENDING, NameKind, Rou
 use signpost_api::v1alpha1::router::{Router, RouterState};
 use signpost_control::client::reflector::ObjectKey;
 
-/// The keys of the configuration that say where the API is, and how the platform moves routes.
+/// The configuration keys for the API, and for moves of Routes.
 pub(super) const KEYS: &[&str] = &[
     "kubeconfig",
     "api-server",
@@ -38,9 +38,9 @@ pub(super) const KEYS: &[&str] = &[
     "former-name.retention",
     "former-name.idle-timeout",
 ];
-/// How often a route that is to move is looked at.
+/// The polling interval for a moving Route.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
-/// How long a move may take, unless `--wait` says otherwise.
+/// The time limit of a move, unless `--wait` sets another one.
 const WAIT_SECONDS: &str = "30";
 
 const EXIT_CODES: &str = "Predictions use the platform's settings from the API; flags and --config take precedence. \
@@ -123,7 +123,7 @@ fn router_of(matches: &ArgMatches) -> &str {
 struct Call {
     platform: MoveContext,
     dry_run: bool,
-    /// Whether the user is asked first.
+    /// Whether the command prompts the user first.
     asks: bool,
     format: Format,
 }
@@ -158,7 +158,7 @@ async fn move_route(mut call: Call, key: &ObjectKey, to: &str, wait: Duration) -
     // One that has none yet is placed there, and nowhere else.
     let on = simulation.bound(key).map(|bound| (&*bound.router, &*bound.dns));
     let zone = simulation.router(to).map(|(router, _)| router.dns.as_str());
-    // A Router made again with another zone has not the route's name.
+    // A Router that was re-created with another zone does not have the Route's name.
     if on.is_some_and(|(router, dns)| router == to && zone.is_none_or(|zone| zone.eq_ignore_ascii_case(dns))) {
         note(format!("{key} is already on {to}"));
         return Ok(());
@@ -200,7 +200,8 @@ async fn move_route(mut call: Call, key: &ObjectKey, to: &str, wait: Duration) -
     })
 }
 
-/// Waits until a route is where it was asked to move to, with its name in that Router's zone, or says why it is not.
+/// Waits until a Route is on the requested Router, with its name in that Router's zone; the error is the reason why it
+/// is not.
 async fn until_there(
     access: &Access,
     routes: &Api<Route>,

@@ -1,4 +1,4 @@
-//! What moves mean: the names that change, the users to tell, the room that is left, and how long caches remember.
+//! The effects of moves: changed names, affected users, remaining capacity, and the time that caches hold addresses.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use signpost_control::scheduler::rebind::held_by_caches;
 use signpost_control::scheduler::simulation::{Simulation, Step};
 use signpost_control::world::BindingInfo;
 
-/// What is foretold. Its JSON is an interface: fields are added, and none is renamed.
+/// The prediction. Its JSON is an interface: fields are added, and none is renamed.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct MovePlan {
-    /// What is asked: `move`, `drain`, `cordon`, `uncordon` or `simulate`.
+    /// The requested action: `move`, `drain`, `cordon`, `uncordon` or `simulate`.
     pub(crate) action: &'static str,
     /// Whether nothing is written.
     pub(crate) dry_run: bool,
@@ -31,14 +31,13 @@ pub(crate) struct MovePlan {
     pub(crate) hosts: Vec<Host>,
     /// The Routers, before and after.
     pub(crate) capacity: Vec<Capacity>,
-    /// How long caches may hold an address of a Router that a route has left, in seconds.
+    /// The maximum time that caches hold an address of a Router that a Route has left, in seconds.
     pub(crate) caches_seconds: u64,
-    /// How long former names lead to the new ones at least, in seconds; `None`: not known.
+    /// The minimum time that former names lead to the new ones, in seconds; `None`: not known.
     pub(crate) former_name_seconds: Option<u64>,
-    /// How long a former name must not have been asked for before it ends, in seconds; 0: that makes no difference, or is not
-    /// known.
+    /// The time without queries after which a former name ends, in seconds; 0: no such condition, or not known.
     pub(crate) quiet_seconds: u64,
-    /// Routers that routes leave and that are gone already, or have another zone by now: no former name is left there.
+    /// Routers that Routes leave and that were deleted or have another zone: no former name stays there.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) gone: Vec<String>,
     pub(crate) notes: Vec<String>,
@@ -53,7 +52,7 @@ pub(crate) struct Move {
     /// `None`: it has none yet.
     pub(crate) from: Option<String>,
     pub(crate) to: String,
-    /// The platform's name on its Router, of now and of then; for one that has none yet, the name that it wants.
+    /// The system name before and after the move; for a Route without a Router, the requested name.
     pub(crate) name_now: Option<String>,
     pub(crate) name_then: Option<String>,
     pub(crate) alias: Option<String>,
@@ -75,7 +74,7 @@ pub(crate) struct Stay {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Users {
     pub(crate) namespace: String,
-    /// How many of its routes get another name.
+    /// The number of its Routes that get another name.
     pub(crate) routes: u32,
 }
 
@@ -104,7 +103,7 @@ pub(crate) struct Capacity {
     pub(crate) routes_after: u32,
     pub(crate) soft: Option<u32>,
     pub(crate) hard: Option<u32>,
-    /// How many more it takes then; `None`: any number.
+    /// The remaining capacity after the change; `None`: unlimited.
     pub(crate) left: Option<u32>,
 }
 
@@ -113,14 +112,14 @@ pub(crate) struct Context<'a> {
     /// `None`: not known.
     pub(crate) former_name_retention: Option<Duration>,
     pub(crate) former_name_idle_timeout: Option<Duration>,
-    /// The record that each custom host needs, as its Route says.
+    /// The record that each custom host needs, from the status of its Route.
     pub(crate) records: &'a BTreeMap<ObjectKey, String>,
     pub(crate) bound: &'a BTreeMap<ObjectKey, BindingInfo>,
     pub(crate) now: Timestamp,
 }
 
 impl Capacity {
-    /// The Routers as they are.
+    /// Returns the current Routers.
     pub(crate) fn of(simulation: &Simulation) -> Vec<Capacity> {
         let all = simulation.routers().map(|(router, shard)| Capacity {
             router: router.name.clone(),
@@ -138,7 +137,7 @@ impl Capacity {
         all.collect()
     }
 
-    /// The Routers of before and of after, by name. One that is gone has no routes, and room for none.
+    /// Returns the Routers before and after the change, by name. A deleted one has no Routes and no capacity.
     pub(crate) fn compare(before: &[Capacity], after: &Simulation) -> Vec<Capacity> {
         let mut all: BTreeMap<String, Capacity> = BTreeMap::new();
         for gone in before {
@@ -166,7 +165,7 @@ impl MovePlan {
         MovePlan { action, dry_run, former_name_seconds: Some(0), ..MovePlan::default() }
     }
 
-    /// Takes in what would become of routes.
+    /// Adds the predicted steps of Routes.
     pub(crate) fn add_steps(&mut self, steps: Vec<Step>, simulation: &Simulation, context: &Context<'_>) {
         let mut users: BTreeMap<String, u32> = BTreeMap::new();
         let mut caches = Duration::ZERO;
@@ -212,7 +211,7 @@ impl MovePlan {
         }
     }
 
-    /// What is to be done about the routes that cannot leave the Router `name`; `None`: all can.
+    /// Returns the advice for the Routes that cannot leave the Router `name`; `None`: all can.
     pub(crate) fn about_stays(&self, name: &str) -> Option<String> {
         let (its, them) = match self.stays.len() {
             0 => return None,
@@ -312,7 +311,7 @@ impl MovePlan {
     }
 }
 
-/// Seconds as people say them: `7d`, `90s`.
+/// Formats seconds: `7d`, `90s`.
 pub(super) fn span(seconds: u64) -> String {
     let exact = |unit: u64| seconds > 0 && seconds.is_multiple_of(unit);
     match seconds {
@@ -331,7 +330,7 @@ mod tests {
     use serde_json::{Value, json};
     use tokio::time::Instant;
 
-    /// What is told of one route that leaves a Router which is gone, whose zone was `zone`, for s2.
+    /// The prediction for one Route that moves to s2 from a deleted Router whose zone was `zone`.
     fn left_behind(zone: &str) -> MovePlan {
         let mut simulation = Simulation::new("v3.example", Instant::now());
         for name in ["s2", "s3"] {
@@ -367,7 +366,7 @@ mod tests {
             assert_eq!((plan.gone.as_slice(), plan.users.len(), plan.hosts.len()), (&["s1".to_owned()][..], 1, 1));
             assert_eq!(plan.consequences().len(), 3, "names, the Router that is gone, hosts");
         }
-        // The same zone: the name is the same, and there is nothing to tell anybody.
+        // The same zone: the name stays the same, and no user is affected.
         let plan = left_behind("s2.v3.example");
         assert_eq!(plan.moves[0].name_now, plan.moves[0].name_then);
         assert_eq!((plan.consequences().len(), plan.users.len(), plan.hosts.len()), (0, 0, 0));

@@ -1,5 +1,4 @@
-//! `signpost status`: one screen that says how the platform stands, from the API and from the admin endpoints of
-//! processes.
+//! `signpost status`: the state of the platform on one screen, from the API and from the admin endpoints of processes.
 
 mod report;
 mod warnings;
@@ -23,7 +22,7 @@ use signpost_api::v1alpha1::router::Router;
 use signpost_api::v1alpha1::zone::Zone;
 use signpost_api::v1alpha1::{SCHEDULER_LEASE, SCHEDULER_LEASE_NAMESPACE};
 
-/// Longest time between the two looks at the counters, in seconds.
+/// The maximum time between the two scrapes of the counters, in seconds.
 const INTERVAL_MAX: f64 = 60.0;
 
 pub(super) fn command() -> Command {
@@ -79,7 +78,7 @@ async fn platform(place: &ApiLocation) -> Result<ApiSnapshot, String> {
     Ok(ApiSnapshot { version, took, lease, objects: Objects { routers, routes, zones, holds } })
 }
 
-/// The Lease of the schedulers. `None`: nobody has ever led, or the user may not see it.
+/// The Lease of the schedulers. `None`: there was never a leader, or the user may not read it.
 async fn lease(access: &Access) -> Result<Option<Lease>, String> {
     let leases: Api<Lease> = Api::namespaced(access.client.clone(), SCHEDULER_LEASE_NAMESPACE);
     match leases.get_opt(SCHEDULER_LEASE).await {

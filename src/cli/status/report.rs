@@ -1,4 +1,4 @@
-//! What `signpost status` tells, and how it is written.
+//! The report of `signpost status`, and its text output.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -19,7 +19,7 @@ use signpost_api::v1alpha1::route::{Route, RouteStatus};
 use signpost_api::v1alpha1::router::Router;
 use signpost_api::v1alpha1::zone::{Zone, ZoneKind};
 
-/// A watch that has been silent for longer than this has lost the API: one that is idle hears of it about every minute.
+/// A watch without a message for longer than this has lost the API: an idle one gets a bookmark about every minute.
 const SYNC_AGE_MAX_SECONDS: f64 = 180.0;
 
 pub(super) struct StatusInputs {
@@ -30,7 +30,7 @@ pub(super) struct StatusInputs {
 
 pub(super) struct ApiSnapshot {
     pub(super) version: String,
-    /// How long one request took.
+    /// The duration of one request.
     pub(super) took: Duration,
     pub(super) lease: Option<Lease>,
     pub(super) objects: Objects,
@@ -44,7 +44,7 @@ pub(super) struct Objects {
     pub(super) holds: Option<Vec<DeletionHold>>,
 }
 
-/// How the platform stands. Its JSON is an interface: fields are added, and none is renamed.
+/// The state of the platform. Its JSON is an interface: fields are added, and none is renamed.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Report {
@@ -58,10 +58,10 @@ pub(super) struct Report {
     routes: Option<Counts>,
     /// Zones that the ledger of serials knows.
     ledger_zones: Option<usize>,
-    /// What the user may not read, so that nothing is said of it.
+    /// The kinds that the user may not read, and that the report leaves out.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     not_read: Vec<&'static str>,
-    /// What leads nowhere, whomever one asks.
+    /// Names that do not resolve at any name server.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     outages: Vec<String>,
     warnings: Vec<String>,
@@ -81,13 +81,13 @@ struct Api {
 struct Leader {
     holder: Option<String>,
     renewed_seconds: Option<u64>,
-    /// How often the leader has changed, which is the fencing number.
+    /// The number of leader changes, which is the fencing number.
     term: i32,
     /// Whether its Lease is over.
     expired: bool,
 }
 
-/// How many objects of a kind there are, and how many of them in each state.
+/// The number of objects of a kind, in total and in each state.
 #[derive(Debug, Default, Serialize)]
 struct Counts {
     total: usize,
@@ -115,7 +115,7 @@ pub(super) struct Process {
     ready: bool,
     error: Option<String>,
     missing: Vec<String>,
-    /// What is wrong and not in the way of readiness.
+    /// Faults that do not affect readiness.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     faults: Vec<String>,
     roles: Vec<String>,
@@ -125,7 +125,7 @@ pub(super) struct Process {
     leading: Option<bool>,
     #[serde(flatten)]
     counts: ProcessCounts,
-    /// How long ago the API was heard on the watch that was silent longest.
+    /// The age of the last API message on the watch with the oldest one.
     sync_age_seconds: Option<f64>,
     /// Watches that are not connected or not complete, as `owner/kind`.
     broken_watches: Vec<String>,
@@ -139,7 +139,7 @@ struct ProcessCounts {
     zones: Option<u64>,
     /// Objects missing from the API's list whose names are still served.
     held_losses: Option<u64>,
-    /// Holds of such objects that nobody has decided of.
+    /// Undecided holds of such objects.
     undecided_holds: Option<u64>,
     broken_zone_files: Option<u64>,
     expired_certificates: Option<u64>,
@@ -256,7 +256,7 @@ impl Process {
 }
 
 impl Report {
-    /// Puts together what was found out.
+    /// Assembles the report.
     pub(super) fn new(asked: StatusInputs, now: Timestamp) -> Report {
         let StatusInputs { kubeconfig, platform, processes } = asked;
         let mut warnings = Vec::new();

@@ -1,4 +1,4 @@
-//! What is not as it should be of Routers and routes, in sentences; each names a few of the objects that it speaks of.
+//! Problems of Routers and Routes, in sentences; each names a few of the affected objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use signpost_api::v1alpha1::router::{
     ZONE_PUBLISHED,
 };
 
-/// How many objects a warning names, and how many Routers have a warning of their own for one thing.
+/// The number of objects that a warning names, and of Routers with their own warning for one problem.
 const NAMED: usize = 3;
 
 /// Returns the warnings that the conditions of Routers give. `dead`: the Routers that are reported as outages.
@@ -21,7 +21,7 @@ pub(super) fn of_routers(routers: &[Router], dead: &BTreeMap<String, String>) ->
             let said = conditions.iter().find(|said| said.type_ == kind && said.status == "False")?;
             let name = router.metadata.name.as_deref().unwrap_or_default();
             let is_reported = kind == READY && dead.contains_key(name)
-                // The second is what `Ready` says.
+                // `Ready` already reports the second one.
                 || kind == ADDRESSES_HEALTHY && ["NoVerdictYet", "NoActiveAddress"].contains(&said.reason.as_str());
             (!is_reported).then(|| format!("Router {name}: {kind} is False, {}: {}", said.reason, said.message))
         });
@@ -36,8 +36,8 @@ pub(super) fn of_routers(routers: &[Router], dead: &BTreeMap<String, String>) ->
     warnings
 }
 
-/// The Routers without an active address that somebody needs: their routes lead nowhere, or they are to take some. What to say
-/// of each, by its name. `routes`: all there are, if they could be read.
+/// Returns a message, by name, for each Router that needs an active address and has none: it has Routes, or can get
+/// some. `routes`: all Routes, if they can be read.
 pub(super) fn dead_routers(routers: &[Router], routes: Option<&[Route]>) -> BTreeMap<String, String> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for router in routes.unwrap_or_default().iter().filter_map(|route| route.status.as_ref()?.router.as_deref()) {
@@ -65,7 +65,7 @@ pub(super) fn dead_routers(routers: &[Router], routes: Option<&[Route]>) -> BTre
 pub(super) struct OfRoutes {
     /// Names that lead nowhere.
     pub(super) outages: Vec<String>,
-    /// What else is not as it should be.
+    /// Other problems.
     pub(super) warnings: Vec<String>,
 }
 
@@ -94,7 +94,7 @@ pub(super) fn of_routes(routes: &[Route], routers: Option<&BTreeSet<&str>>) -> O
             add(3, format!("no longer admitted, {}", said.reason));
         }
         match (says(PUBLISHED, "False"), says(RESOLVABLE, "False")) {
-            // What the Router says already.
+            // The Router already reports this.
             (Some(said), _) if said.reason == NO_ACTIVE_ADDRESS && routers.is_some() => {}
             (Some(said), _) => add(1, format!("not published, {}", said.reason)),
             (None, Some(said)) => add(4, format!("not resolvable, {}", said.reason)),

@@ -1,4 +1,4 @@
-//! `signpost zone diff`: what differs between two zone files, or a zone file and the zone as it is now.
+//! `signpost zone diff`: the differences between two zone files, or between a zone file and the current zone.
 
 use std::path::{Path, PathBuf};
 
@@ -97,7 +97,7 @@ impl Changes {
         Changes { zone: before.apex().to_string(), removed, added }
     }
 
-    /// By owner and type, what goes before what comes.
+    /// Returns the differences by owner and type, removed records before added ones.
     fn text(&self, painter: Painter) -> String {
         let mut all: Vec<(bool, &RecordLine)> = self.removed.iter().map(|line| (false, line)).collect();
         all.extend(self.added.iter().map(|line| (true, line)));

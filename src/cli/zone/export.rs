@@ -50,7 +50,7 @@ fn write(zones: &Zones, out: Option<&Path>) -> Result<(), String> {
         };
         let path = folder.join(format!("{}.zone", stem.replace('/', "\\047")));
         let beside = path.with_extension("zone.new");
-        // Whoever loads the folder meanwhile sees whole files alone.
+        // A process that loads the directory meanwhile sees only complete files.
         std::fs::write(&beside, zonefile::write::to_text(zone))
             .and_then(|()| std::fs::rename(&beside, &path))
             .map_err(|error| fault(&path, error))?;

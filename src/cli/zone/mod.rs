@@ -1,5 +1,4 @@
-//! `signpost zone`: the zones as they are by the API's objects and the zone files, as text, and as name servers have
-//! them.
+//! `signpost zone`: the zones from the API's objects and the zone files, as text, and on name servers.
 
 mod difference;
 mod export;
@@ -47,7 +46,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     }
 }
 
-/// Where the zones are.
+/// The arguments that select the zones.
 fn arguments() -> impl Iterator<Item = Arg> {
     serve::arguments_of(zones::KEYS).chain([access::context_argument()])
 }

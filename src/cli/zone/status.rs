@@ -1,4 +1,4 @@
-//! `signpost zone status`: which serial each name server has of each zone, by asking them.
+//! `signpost zone status`: queries each name server for the serial of each zone.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -20,11 +20,11 @@ use signpost_dns::wire::header::Rcode;
 use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::Serial;
 
-/// Questions under way at a time.
+/// The maximum number of queries in flight.
 const ASKED_AT_A_TIME: usize = 32;
-/// How long asking may take: a thousand zones at a server that is silent.
+/// The time limit for all queries: a thousand zones at a silent server.
 const LIMIT: Duration = Duration::from_secs(600);
-/// How long one try of a query may take.
+/// The time limit of one try of a query.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) fn command() -> Command {
@@ -69,7 +69,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     Ok(success_if(rows.iter().all(|row| row.in_step || row.ahead)))
 }
 
-/// The servers of the configuration, or those that the platform itself asks.
+/// The servers of the configuration, or those that the platform itself verifies.
 fn listed(place: &ApiLocation, zones: &Zones, port: Option<u16>) -> Vec<SocketAddr> {
     let servers = &place.settings.nameserver;
     if servers.is_empty() {
@@ -89,17 +89,18 @@ fn listed(place: &ApiLocation, zones: &Zones, port: Option<u16>) -> Vec<SocketAd
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Row {
-    /// Its serial is that by the API's objects, or by the zone's file.
+    /// The summary, with the serial from the API's objects or from the zone's file.
     #[serde(flatten)]
     summary: ZoneSummary,
     /// Whether every server has it.
     in_step: bool,
-    /// Whether those that have not are ahead: they have heard of more than was read here, or took a serial on their own.
+    /// Whether all servers with another serial are ahead: they applied a later change, or published a provisional
+    /// serial.
     ahead: bool,
     servers: Vec<Held>,
 }
 
-/// What a server has of a zone.
+/// A server's state of a zone.
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Held {
@@ -142,7 +143,7 @@ fn held(server: SocketAddr, answer: Result<Response, QueryError>) -> Held {
 impl Row {
     fn new(summary: ZoneSummary, servers: Vec<Held>) -> Row {
         let ZoneSummary { serial, published, .. } = summary;
-        // A serial that is not given out yet is a guess: then the servers shall have one and the same.
+        // A serial that is not allocated yet is a guess: then all servers must have the same one.
         let reference = if published { serial } else { servers.first().and_then(|held| held.serial) };
         let in_step = servers.iter().all(|held| held.serial.is_some() && held.serial == reference);
         let is_ahead = |held: &Held| match (held.serial, reference) {

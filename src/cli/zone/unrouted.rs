@@ -17,7 +17,7 @@ use crate::cli::table::{Cell, Table};
 use crate::cli::{Exit, Outcome, access, age, complain, file, option, progress};
 use signpost_runtime::trust;
 
-/// How long asking all processes may take.
+/// The time limit for all processes.
 const LIMIT: Duration = Duration::from_secs(30);
 
 pub(super) fn command() -> Command {
@@ -75,7 +75,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     Format::of(matches).show(&report, |painter| table(&report, Timestamp::now(), painter))
 }
 
-/// The sums of what several processes tell, since the earliest of their times.
+/// Returns the sums of several processes, since the earliest of their times.
 fn merged(reports: impl Iterator<Item = Report>) -> Report {
     let mut since: Option<Timestamp> = None;
     let mut zones: BTreeMap<String, (u64, BTreeMap<String, QueriedName>)> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! What `signpost status` tells, from fixed objects and numbers.
+//! The report of `signpost status`, from fixed objects and numbers.
 
 use super::*;
 use crate::cli::objects::object;
