@@ -7,30 +7,30 @@ use clap::{Arg, Command};
 const HEAD: &str = "\
 # Command line
 
-The program generates this page: `signpost man --markdown`. `signpost help` and the manual pages (`signpost man`) have the same
-contents.
+The program generates this page: `signpost man --markdown`. `signpost help` and the manual pages (`signpost man`) have
+the same contents.
 
 ## What all commands share
 
-**Exit codes.** 0: success. 1: the command failed, or found what it checks for (errors, differences). 2: invalid usage or
-configuration. The help of each command lists its exit codes.
+**Exit codes.** 0: success. 1: the command failed, or found what it checks for (errors, differences). 2: invalid usage
+or configuration. The help of each command lists its exit codes.
 
-**Output.** Results go to standard output, and everything else to standard error. `--output table` is for interactive use: its columns
-can change. `--output json` and `--output yaml` contain the same data for programs: later versions add fields, but do not rename or
-remove any. Colors are used only on a terminal, and not if `NO_COLOR` is set. On a terminal, a command that takes longer than a second
-shows its progress.
+**Output.** Results go to standard output, and everything else to standard error. `--output table` is for interactive
+use: its columns can change. `--output json` and `--output yaml` contain the same data for programs: later versions add
+fields, but do not rename or remove any. Colors are used only on a terminal, and not if `NO_COLOR` is set. On a
+terminal, a command that takes longer than a second shows its progress.
 
-**The API.** Commands that use the API read the first kubeconfig of these: `--kubeconfig` (or the setting, or `SIGNPOST_KUBECONFIG`);
-`<data-dir>/kubeconfig` if `--data-dir` is given; the files of `$KUBECONFIG`; `<data-dir>/kubeconfig`; `~/.kube/config`. `--context`
-selects a context, and `--api-server` (repeats) sets the API servers to use instead of the one in the kubeconfig. A command sees only
-what its user is allowed to read.
+**The API.** Commands that use the API read the first kubeconfig of these: `--kubeconfig` (or the setting, or
+`SIGNPOST_KUBECONFIG`); `<data-dir>/kubeconfig` if `--data-dir` is given; the files of `$KUBECONFIG`;
+`<data-dir>/kubeconfig`; `~/.kube/config`. `--context` selects a context, and `--api-server` (repeats) sets the API
+servers to use instead of the one in the kubeconfig. A command sees only what its user is allowed to read.
 
-**Objects.** Use `kubectl` to list, watch, and wait for objects: `kubectl get routes -o wide` shows names, Routers, and reasons, `kubectl
-get routers -o wide` load and addresses, and `kubectl events --for route/NAME` events. `kubectl wait
+**Objects.** Use `kubectl` to list, watch, and wait for objects: `kubectl get routes -o wide` shows names, Routers, and
+reasons, `kubectl get routers -o wide` load and addresses, and `kubectl events --for route/NAME` events. `kubectl wait
 --for=condition=Resolvable route/NAME` waits for a name.
 
-**Settings.** Flags that are settings of the server have the same meaning here. You can also set them in the configuration file and in
-environment variables: see [Configuration](configuration.md).
+**Settings.** Flags that are settings of the server have the same meaning here. You can also set them in the
+configuration file and in environment variables: see [Configuration](configuration.md).
 
 **Completion.** `signpost completion bash`, `zsh`, `fish`, `elvish` or `powershell` prints a script for the shell.
 ";
