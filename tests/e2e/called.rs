@@ -224,9 +224,16 @@ fn what_is_called_wrongly_is_said_at_once() {
         let ran = run(&["move", "route", "web", "--to", "sh2", "--kubeconfig", &tina]);
         (!ran.err.contains("Unauthorized")).then_some(ran)
     });
-    assert!(moved.code == Some(1) && moved.err.contains("you are not allowed to read the whole platform"), "{}", moved.err);
+    assert!(
+        moved.code == Some(1) && moved.err.contains("you are not allowed to read the whole platform"),
+        "{}",
+        moved.err
+    );
     let status =
         ok(&["status", "--admin", &format!("http://{}", server.admin), "--interval", "0", "--kubeconfig", &tina]);
-    assert!(status.contains("you are not allowed to read the Routes of all namespaces, Zones, DeletionHolds"), "{status}");
+    assert!(
+        status.contains("you are not allowed to read the Routes of all namespaces, Zones, DeletionHolds"),
+        "{status}"
+    );
     assert!(run(&["explain", "route", "web", "--why-not", "sh2", "--kubeconfig", &tina]).code == Some(0));
 }
