@@ -262,7 +262,7 @@ fn an_operator_sees_the_platform_live() {
     for shown in [
         "Specification",
         "tier=edge",
-        "round-robin chose shard3 among 1 eligible of 3 Routers",
+        "strategy round-robin selected shard3: 1 of 3 Routers feasible",
         "RouteSelectorMismatch",
         "static.example.com. IN CNAME myapp-static.routes.v3.rhcloud.com.",
         "the Route was created",
@@ -279,7 +279,7 @@ fn an_operator_sees_the_platform_live() {
     );
     browser.go("#/namespaces/foo-bar/routes/vault");
     browser.sees("No shard has accepted the Route yet.");
-    browser.sees("shard2 selects other routes by their labels");
+    browser.sees("shard2 selects other Routes by their labels");
     browser.go("#/namespaces/foo/routes/none");
     browser.sees("Not found.");
     browser.go("#/topology?namespace=foo");

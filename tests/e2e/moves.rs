@@ -98,7 +98,7 @@ fn a_route_moves_and_a_shard_is_emptied() {
         (
             &["move", "route", "shop/web", "--to", "shard3", "--dry-run"][..],
             1,
-            "cannot move: shard3, where it is to be, is cordoned",
+            "cannot move: Router shard3, requested by signpost.dev/move-to, is cordoned",
         ),
         (&["move", "route", "shop/web", "--to", "shard9"], 1, "there is no Router shard9"),
         (&["move", "route", "shop/none", "--to", "shard2"], 1, "there is no Route shop/none"),

@@ -173,7 +173,7 @@ fn a_clean_stop_warns_of_nothing_and_an_outage_of_the_api_is_one_line() {
     apply_example(&kubectl);
     let pid = server.id().to_string();
     assert!(Path::new(&format!("/proc/{pid}")).exists());
-    let outages = |log: &str| log.lines().filter(|line| line.contains("the API does not answer")).count();
+    let outages = |log: &str| log.lines().filter(|line| line.contains("the API is unreachable")).count();
     assert_eq!(outages(&name_server.log()), 0, "{}", name_server.log());
     let log = {
         server.signal("TERM");
@@ -200,7 +200,7 @@ fn a_clean_stop_warns_of_nothing_and_an_outage_of_the_api_is_one_line() {
     assert!(warnings.len() == 1 && warnings[0].contains("DNS answers continue"), "{log}");
     assert!(!dig(name_server.dns, "anything.shard1.v3.rhcloud.com", "A", &[]).data("A").is_empty());
     let _server = Server::start(ports, &api);
-    eventually("its end is told", || name_server.log().contains("the API answers again").then_some(()));
+    eventually("its end is told", || name_server.log().contains("the API is reachable again").then_some(()));
     assert!(name_server.terminate().success(), "within {PATIENCE:?}");
 }
 

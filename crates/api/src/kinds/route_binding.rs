@@ -412,7 +412,7 @@ pub fn assign(status: &mut Value, route: &Value, spec: &RouteBindingSpec, now: T
         let namespace = route["metadata"]["namespace"].as_str().unwrap_or(&spec.route_namespace);
         let subdomain = route["spec"]["subdomain"].as_str().filter(|subdomain| !subdomain.is_empty());
         let other = names::other_label(namespace, &spec.route_name, subdomain, &spec.label);
-        let (reason, message) = other.unwrap_or(("Admitted", "the route holds its names".to_owned()));
+        let (reason, message) = other.unwrap_or(("Admitted", "the Route holds its names".to_owned()));
         route::set_condition(status, ADMITTED, true, (reason, &message), generation, now);
     }
     route::set_condition(status, SCHEDULED, true, ("Scheduled", &spec.summary()), generation, now);
