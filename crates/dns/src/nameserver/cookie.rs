@@ -57,7 +57,7 @@ impl fmt::Debug for Secret {
 
 /// A text is no secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("must be 32 hexadecimal digits (128 bits), such as `openssl rand -hex 16` prints")]
+#[error("must be 32 hexadecimal digits (128 bits), such as the output of `openssl rand -hex 16`")]
 pub struct SecretError;
 
 impl FromStr for Secret {

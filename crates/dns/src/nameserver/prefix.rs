@@ -18,7 +18,7 @@ pub enum PrefixError {
     #[error("must be an address or a prefix, such as 192.0.2.0/24 or 2001:db8::/32")]
     Syntax,
     /// It names one address of the range, which may be a slip of either number.
-    #[error("has bits after the prefix: the range begins at {0}")]
+    #[error("has bits after the prefix; the range begins at {0}")]
     Bits(IpAddr),
 }
 
@@ -105,8 +105,8 @@ mod tests {
             assert_eq!(text.parse::<Prefix>(), Err(PrefixError::Syntax), "{text}");
         }
         let bits = "192.0.2.1/24".parse::<Prefix>().expect_err("has more bits");
-        assert_eq!(bits.to_string(), "has bits after the prefix: the range begins at 192.0.2.0");
+        assert_eq!(bits.to_string(), "has bits after the prefix; the range begins at 192.0.2.0");
         let bits = "2001:db8::1/64".parse::<Prefix>().expect_err("has more bits");
-        assert_eq!(bits.to_string(), "has bits after the prefix: the range begins at 2001:db8::");
+        assert_eq!(bits.to_string(), "has bits after the prefix; the range begins at 2001:db8::");
     }
 }

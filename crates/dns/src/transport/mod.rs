@@ -122,7 +122,7 @@ pub enum BindError {
     },
     /// Ports below 1024 need a right.
     #[error(
-        "{protocol} {address} may not be used by this user; grant CAP_NET_BIND_SERVICE, or choose a port above 1023"
+        "{protocol} {address}: permission denied; grant CAP_NET_BIND_SERVICE, or set a port above 1023"
     )]
     Denied {
         /// The address.
@@ -131,13 +131,13 @@ pub enum BindError {
         protocol: &'static str,
     },
     /// The address is another machine's.
-    #[error("{address} is no address of this machine; choose one of its own, or 0.0.0.0 or [::] for all")]
+    #[error("{address} is not an address of this machine; set one of its addresses, or 0.0.0.0 or [::] for all")]
     NotHere {
         /// The address.
         address: SocketAddr,
     },
     /// The program has no such transport.
-    #[error("{protocol} {address}: this program was built without it; build it with the feature quic")]
+    #[error("{protocol} {address}: not supported by this build; build the program with the feature quic")]
     NotBuilt {
         /// The address.
         address: SocketAddr,
@@ -540,7 +540,7 @@ impl Running {
         });
         self.tasks.wait().await;
         if ended.await.is_ok_and(|panicked| panicked > 0) {
-            tracing::error!("a UDP worker had ended by a panic");
+            tracing::error!("a UDP worker has panicked");
         }
     }
 

@@ -92,7 +92,7 @@ pub(super) async fn accept<F>(
             Ok((stream, peer)) => drop(tasks.spawn(serve(stream, peer, Arc::clone(&service)))),
             Err(error) => {
                 service.counters.accept_errors.add_shared(1);
-                tracing::debug!(%address, %error, "a connection could not be accepted");
+                tracing::debug!(%address, %error, "failed to accept a connection");
                 tokio::select! {
                     () = service.stopped() => return,
                     () = tokio::time::sleep(AFTER_ERROR) => {}

@@ -8,8 +8,8 @@
 //!
 //! ```text
 //!   new   ──────────────── twice `stall` at most ──▶ dropped
-//!   asked ──▶ pending ──▶ asked       may last for ever: nothing is there to be taken
-//!   asked ──▶ a piece ──▶ asked
+//!   polled ──▶ pending ──▶ polled      without limit: there is no data to send
+//!   polled ──▶ a piece ──▶ polled
 //!               └── twice `stall` at most ──▶ dropped
 //! ```
 //!

@@ -26,7 +26,7 @@ pub struct TemplatePath(Box<str>);
 /// A path that cannot be one of a URI template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "not a path; write one that begins with / and has only letters, digits and - . _ ~ / in it, such as /dns-query"
+    "must be a path that begins with / and contains only letters, digits, and - . _ ~ /, such as /dns-query"
 )]
 pub struct InvalidPath;
 

@@ -10,7 +10,7 @@ pub const LENGTH_OCTETS: usize = 2;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// "the STREAM FIN is indicated before all the bytes for the response indicated in the length field"
-    #[error("the stream ended before its message")]
+    #[error("the stream ended before the end of its message")]
     Incomplete,
     /// "more than one query" on a stream, or other octets after it.
     #[error("octets after the message")]
@@ -19,7 +19,7 @@ pub enum Fault {
     #[error("a message shorter than a header")]
     Short,
     /// RFC 9250 §4.2.1: "the DNS Message ID MUST be set to 0".
-    #[error("a message ID that is not 0")]
+    #[error("a message ID other than 0")]
     Id,
     /// RFC 9250 §5.5.2: "an edns-tcp-keepalive EDNS(0) option" MUST NOT be sent.
     #[error("an edns-tcp-keepalive option")]
