@@ -20,18 +20,18 @@ use super::BATCH_MAX;
 use super::gso::{Replies, SEGMENTS_MIN, SendPlan};
 use super::memory::Memory;
 
-/// How many octets of a query are received: any datagram, for whoever pads far beyond what the server says that it takes
-/// (RFC 6891 §6.2.3) has still sent a whole message. What is not used of a slot is never touched.
+/// The size of the receive buffer of a query: any datagram, because a client that pads far beyond the server's advertised limit
+/// (RFC 6891 §6.2.3) still sent a complete message. The unused part of a slot is never touched.
 pub const QUERY_OCTETS_MAX: usize = 65_535;
 
-/// How many octets a reply may have: as large as any server is commonly set to send by UDP.
+/// The maximum size of a reply: the largest limit that servers commonly use for UDP.
 pub const REPLY_OCTETS_MAX: usize = 4_096;
 
-/// From one query to the next: an odd number of cache lines, so that the queries of a batch do not all fall into the same
-/// sets of the first-level cache, as they would at a multiple of 4,096.
+/// The distance between queries: an odd number of cache lines, so that the queries of a batch do not all map to the same sets of
+/// the first-level cache, as they would at a multiple of 4,096.
 const QUERY_STRIDE: usize = QUERY_OCTETS_MAX + 65;
 
-/// From one reply to the next, for the same reason.
+/// The distance between replies, for the same reason.
 const REPLY_STRIDE: usize = REPLY_OCTETS_MAX + 64;
 
 /// Room for one IP_PKTINFO or IPV6_PKTINFO message, of which the latter takes 40 octets, and for UDP_SEGMENT behind it,
@@ -42,7 +42,7 @@ struct Control([u8; CONTROL_OCTETS]);
 
 const CONTROL_OCTETS: usize = 64;
 
-/// What UDP_SEGMENT takes of it: a header and two octets, aligned.
+/// The control data of UDP_SEGMENT: a header and two octets, aligned.
 // SAFETY: CMSG_SPACE only calculates.
 const CUTS_OCTETS: usize = unsafe { libc::CMSG_SPACE(size_of::<u16>() as libc::c_uint) } as usize;
 
@@ -61,9 +61,9 @@ pub struct Batch {
     received: usize,
     /// Headers of `queued_headers` that wait to be sent.
     queued: usize,
-    /// Whose source address and control each of them uses.
+    /// The slots whose source address and control data the queued replies use.
     queued_slots: [u8; BATCH_MAX],
-    /// What goes together, if replies may travel so on this socket.
+    /// The plan for combined replies, if the socket supports them.
     plan: Option<Box<SendPlan>>,
     gso_octets: Memory<libc::iovec>,
     gso_headers: Memory<libc::mmsghdr>,
@@ -71,20 +71,20 @@ pub struct Batch {
 
 /// A received datagram and where its reply goes.
 pub struct Datagram<'a> {
-    /// Its number in the batch, for [`Batch::queue`].
+    /// The number in the batch, for [`Batch::queue`].
     pub slot: usize,
-    /// Where it came from.
+    /// The source address.
     pub source: SocketAddr,
-    /// What it holds.
+    /// The contents.
     pub query: &'a [u8],
     /// Room for the reply.
     pub reply: &'a mut [u8],
 }
 
-/// How long a receiving call waits.
+/// The maximum wait of a receiving call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
-    /// Until there is at least one datagram, or the socket's read timeout has passed.
+    /// Until there is at least one datagram, or the socket's read timeout expires.
     ForOne,
     /// Not at all.
     No,
