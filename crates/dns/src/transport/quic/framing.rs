@@ -1,4 +1,4 @@
-//! What a stream of DNS over QUIC carries, without any input or output: two octets of length and one query (RFC 9250 §4.2).
+//! The contents of a DNS over QUIC stream, without any input or output: two octets of length and one query (RFC 9250 §4.2).
 
 use crate::wire::header::HEADER_OCTETS;
 use crate::wire::message::Query;
@@ -6,7 +6,7 @@ use crate::wire::message::Query;
 /// Octets of the length in front of a message.
 pub const LENGTH_OCTETS: usize = 2;
 
-/// Why the octets of a stream are not one query. RFC 9250 §4.3.3: each of them is a fatal error of the connection.
+/// The reason why the octets of a stream are not one query. RFC 9250 §4.3.3: each of them is a fatal error of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// "the STREAM FIN is indicated before all the bytes for the response indicated in the length field"
@@ -26,7 +26,7 @@ pub enum Fault {
     Keepalive,
 }
 
-/// How long the message is whose stream begins with `octets`; `None` as long as that cannot be told.
+/// Returns the length of the message whose stream begins with `octets`; `None` while that is unknown.
 ///
 /// # Errors
 ///
