@@ -153,7 +153,7 @@ mod walked {
             )
         };
         let conditions = [
-            condition("Admitted", "Admitted", "the route holds its names"),
+            condition("Admitted", "Admitted", "the Route holds its names"),
             condition("Scheduled", "Scheduled", "the strategy weighted-rendezvous chose Router s1"),
             condition("Published", "Published", "serial 7 of s1.bench.example holds it"),
             condition("Resolvable", "Answered", "every name server was asked and answered right"),

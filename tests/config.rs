@@ -237,7 +237,7 @@ fn faults_say_where_and_what() {
             "roles = [\"dns\"]\nzones = \"z\"\napi-server = [\"https://a.example\"]",
             &[],
             &[],
-            &["\"api-server\" takes the place of the server in a kubeconfig: set \"kubeconfig\" as well"],
+            &["\"api-server\" replaces the server of a kubeconfig: set \"kubeconfig\" as well"],
         ),
         (
             "api-server = [\"https://a.example\", \"http://b.example\"]",
@@ -245,7 +245,7 @@ fn faults_say_where_and_what() {
             &[],
             &["signpost.toml:1:14: \"api-server\" is \"http://b.example\": must be https"],
         ),
-        ("api-server = [\"https://u:p@a.example\"]", &[], &[], &["must be a URL without user and password"]),
+        ("api-server = [\"https://u:p@a.example\"]", &[], &[], &["must be a URL without a user and password"]),
         ("", &[], &[("api-server", "a.example")], &["must be an https or http URL"]),
         ("", &[], &[("api-server", "https://a.example,https://a.example")], &["given twice"]),
         (

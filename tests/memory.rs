@@ -242,12 +242,12 @@ fn route(number: usize) -> Value {
             "canonicalName": alias, "dns": shard, "observedGeneration": 1, "phase": "scheduled", "router": "shard1",
             "names": [{"name": shard, "type": "system"}, {"name": alias, "type": "alias"}],
             "conditions": [
-                condition("Admitted", "the route holds its names".to_owned()),
-                condition("Scheduled", "round-robin chose shard1 among 4 eligible of 4 Routers".to_owned()),
+                condition("Admitted", "the Route holds its names".to_owned()),
+                condition("Scheduled", "strategy round-robin selected shard1: 4 of 4 Routers feasible".to_owned()),
                 condition("Published", format!("shard1.example.org and routes.example.org hold them with {serials}")),
                 condition(
                     "Resolvable",
-                    format!("{shard} and {alias} are answered right by ns1.example.org with {serials}; checked at {time}"),
+                    format!("{shard} and {alias} are answered correctly by ns1.example.org with {serials}; checked at {time}"),
                 ),
             ],
         },

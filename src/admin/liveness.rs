@@ -66,10 +66,10 @@ impl Liveness {
         let state = self.state.lock();
         let hung = state.parts.iter().filter(|part| part.still >= part.limit && (part.beats)() == Some(part.seen));
         let mut hung: Vec<String> = hung
-            .map(|part| format!("{} is hung: it has not moved for {} s", part.name, part.still.as_secs()))
+            .map(|part| format!("{} is hung: no progress for {} s", part.name, part.still.as_secs()))
             .collect();
         if state.sampled.is_some_and(|sampled| now.saturating_duration_since(sampled) > UNWATCHED_MAX) {
-            hung.push("the thread that watches the others is hung".to_owned());
+            hung.push("the watchdog thread is hung".to_owned());
         }
         hung
     }
@@ -97,8 +97,8 @@ mod tests {
             }
             (now, liveness.hung(now))
         };
-        assert!(pass(10).1.is_empty(), "nine seconds since the first look");
-        assert_eq!(pass(1).1, ["the worker is hung: it has not moved for 10 s"]);
+        assert!(pass(10).1.is_empty(), "nine seconds since the first sample");
+        assert_eq!(pass(1).1, ["the worker is hung: no progress for 10 s"]);
         beats.fetch_add(1, Ordering::Relaxed);
         assert!(pass(1).1.is_empty());
         assert_eq!(pass(10).1.len(), 1);
@@ -111,8 +111,8 @@ mod tests {
         assert!(liveness.hung(at + Duration::from_secs(3600)).is_empty());
         // Nothing samples any longer.
         let hung = liveness.hung(at + Duration::from_secs(7200));
-        assert_eq!(hung, ["the thread that watches the others is hung"]);
+        assert_eq!(hung, ["the watchdog thread is hung"]);
         gone.store(true, Ordering::Relaxed);
-        assert!(pass(20).1.is_empty(), "it was told to end");
+        assert!(pass(20).1.is_empty(), "the watched part has ended");
     }
 }

@@ -25,16 +25,16 @@ impl Metrics {
     /// Numbers of a process that starts now: `signpost_build_info`, `signpost_start_time_seconds` and `signpost_clock_seconds` at first.
     pub fn new() -> Self {
         let mut registry = Registry::with_prefix("signpost");
-        registry.register("build", "The running program", Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]));
+        registry.register("build", "The version of the running program", Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]));
         let clock = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         registry.register(
             "start_time_seconds",
-            "When the process started, in seconds since the epoch",
+            "Start time of the process, in seconds since the epoch",
             ConstGauge::new(clock().as_secs_f64()),
         );
         let metrics = Metrics { registry: Mutex::new(registry) };
         metrics.write_with(move |page| {
-            let help = "The clock of the process's machine at the scrape, in seconds since the epoch";
+            let help = "System time at the scrape, in seconds since the epoch";
             page.level("clock_seconds", help, i64::try_from(clock().as_secs()).unwrap_or(i64::MAX))
         });
         metrics

@@ -62,11 +62,11 @@ async fn index(headers: HeaderMap) -> Response {
     if accept.contains("text/html") {
         return Redirect::to("/dashboard/").into_response();
     }
-    let text = "signpost\n\n/livez          whether the process runs\n\
-                /readyz         whether it is of use, and what is missing if not\n\
-                /metrics        numbers, for Prometheus\n\
-                /unrouted-names  names without a Route that are asked at shards, as JSON\n\
-                /dashboard/     the platform in a browser\n";
+    let text = "signpost\n\n/livez           liveness\n\
+                /readyz          readiness, with the state of each check\n\
+                /metrics         metrics for Prometheus\n\
+                /unrouted-names  queried names of shards without a Route, as JSON\n\
+                /dashboard/      the dashboard\n";
     text.into_response()
 }
 
@@ -119,8 +119,8 @@ async fn unrouted_names(
 
 /// Headers of requests that a proxy has passed on.
 const FORWARDED: [&str; 4] = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
-const NOT_FOR_ALL: &str = "names that clients ask for are told to requests from this machine, and to users of the API who may list \
-                           Zones: send such a user's token as \"Authorization: Bearer TOKEN\" (signpost zone unrouted \
+const NOT_FOR_ALL: &str = "queried names are available to requests from this machine, and to users of the API who may list \
+                           Zones; send such a user's token as \"Authorization: Bearer TOKEN\" (signpost zone unrouted \
                            --token-file FILE)\n";
 
 #[cfg(test)]

@@ -69,4 +69,4 @@ impl Unrouted {
 
 /// The response if nothing is counted.
 const NOTHING: &str =
-    "no names are counted here: this process serves no shards' zones, or metrics.unrouted-names is 0\n";
+    "names are not counted: this process does not serve zones of shards, or metrics.unrouted-names is 0\n";

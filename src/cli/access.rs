@@ -1,6 +1,6 @@
-//! Which API a command asks, as whom, and of which namespace: the kubeconfig that its user already has.
+//! The API, user, and namespace of a command: the kubeconfig that its user already has.
 //!
-//! The first that there is counts: `--kubeconfig` (or the setting), `<data-dir>/kubeconfig` if `--data-dir` is given,
+//! The first existing one counts: `--kubeconfig` (or the setting), `<data-dir>/kubeconfig` if `--data-dir` is given,
 //! the files of `$KUBECONFIG`, `<data-dir>/kubeconfig`, `~/.kube/config`.
 
 use std::collections::BTreeSet;
@@ -22,18 +22,18 @@ use signpost_control::client;
 use signpost_control::client::failover::{self, Servers};
 use signpost_control::client::reflector::ObjectKey;
 
-/// The API that this command asks, for who waits for it in vain.
+/// The URL of the API of this command, for the error after a timeout.
 static ASKED: OnceLock<String> = OnceLock::new();
-/// The keys of the configuration that say where the API is.
+/// The configuration keys that select the API.
 pub(super) const KEYS: &[&str] = &["kubeconfig", "api-server", "data-dir"];
-/// How long the API may take for all that one command asks.
+/// The time limit for all API requests of one command.
 pub(super) const API_TIMEOUT: Duration = Duration::from_secs(60);
 /// Objects in one page of a list.
 const PAGE_SIZE: u32 = 500;
 
 /// `--context`.
 pub(super) fn context_argument() -> Arg {
-    option("context", "NAME").help("Context of the kubeconfig instead of its current one")
+    option("context", "NAME").help("The context of the kubeconfig [default: its current context]")
 }
 
 /// `--config`, `--kubeconfig`, `--api-server`, `--data-dir` and `--context`.
@@ -47,7 +47,7 @@ pub(super) fn namespace_argument() -> Arg {
         .long("namespace")
         .short('n')
         .value_name("NAME")
-        .help("The namespace [default: that of the kubeconfig's context, else \"default\"]")
+        .help("The namespace [default: that of the kubeconfig's context, or \"default\"]")
 }
 
 /// `NAMESPACE/NAME`, or `NAME` in the namespace of the context.
@@ -67,7 +67,7 @@ pub(super) fn route_argument() -> Arg {
         .value_name("[NAMESPACE/]NAME")
         .required(true)
         .value_parser(object_name)
-        .help("The Route; without its namespace it is in that of --namespace, else of the context")
+        .help("The Route; without NAMESPACE, it is in the namespace of --namespace or of the context")
 }
 
 /// A Route that a command was given.
@@ -77,7 +77,7 @@ pub(super) struct RouteName {
 }
 
 impl RouteName {
-    /// Where it is.
+    /// The key of the Route.
     pub(super) fn key(&self, access: &Access) -> ObjectKey {
         ObjectKey::namespaced(self.namespace.as_ref().unwrap_or(&access.namespace), &self.name)
     }
@@ -93,13 +93,13 @@ pub(super) fn route(matches: &ArgMatches) -> Result<RouteName, Error> {
     let given = matches.try_get_one::<String>("namespace").ok().flatten();
     match (&namespace, given) {
         (Some(own), Some(given)) if own != given => {
-            Err(Error::Usage(format!("the object is in the namespace {own}, and --namespace says {given}: name one")))
+            Err(Error::Usage(format!("--namespace {given}: the object is in namespace {own}; give one namespace")))
         }
         _ => Ok(RouteName { namespace, name }),
     }
 }
 
-/// Where a command was told to look.
+/// The API that the arguments and the configuration select.
 #[derive(Debug)]
 pub(super) struct ApiLocation {
     /// All settings of the keys that the command takes.
@@ -142,7 +142,7 @@ impl ApiLocation {
         }
     }
 
-    /// Whether a key is set, and has not its default.
+    /// Whether a key is set, instead of having its default.
     pub(super) fn is_given(&self, key: &str) -> bool {
         self.given.contains(key)
     }
@@ -168,7 +168,7 @@ impl ApiLocation {
             Source::Variable => Kubeconfig::from_env(),
         };
         let kubeconfig = read.map_err(|error| format!("cannot use the kubeconfig {origin}: {error} (--kubeconfig)"))?;
-        let kubeconfig = kubeconfig.ok_or_else(|| format!("there is no file in {origin} (--kubeconfig)"))?;
+        let kubeconfig = kubeconfig.ok_or_else(|| format!("no kubeconfig found in {origin}; set --kubeconfig"))?;
         let url = match self.settings.api_server.as_slice() {
             [] => server_of(&kubeconfig, self.context.as_deref()).unwrap_or_else(|| origin.clone()),
             servers => servers.iter().map(failover::text_of).collect::<Vec<_>>().join(", "),
@@ -182,8 +182,7 @@ impl ApiLocation {
     }
 }
 
-/// Which kubeconfig counts. `data_dir_given`: `--data-dir` stands on the command line; `variable`: `$KUBECONFIG` is
-/// set.
+/// Selects the kubeconfig. `data_dir_given`: the command line has `--data-dir`; `variable`: `$KUBECONFIG` is set.
 fn source(settings: &Settings, data_dir_given: bool, variable: bool, home: Option<PathBuf>) -> Source {
     let of_data_dir = settings.data_dir.join("kubeconfig");
     match (&settings.kubeconfig, home) {
@@ -213,26 +212,23 @@ fn server_of(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<String> {
 }
 
 impl Access {
-    /// What is said when the API does not do as it was asked: where it is, and why.
+    /// The message for a failed request: the API's address, and the cause.
     pub(super) fn unanswered(&self, error: kube::Error) -> String {
         match error {
             kube::Error::Api(status) => self.refused(status.code, &status.message),
-            error => format!(
-                "the API at {} cannot be reached: {} (by the kubeconfig {})",
-                self.url,
-                cause(&error),
-                self.origin
-            ),
+            error => {
+                format!("the API at {} cannot be reached: {} (kubeconfig {})", self.url, cause(&error), self.origin)
+            }
         }
     }
 
-    /// The same of an answer with this HTTP status.
+    /// The message for a response with this HTTP status.
     pub(super) fn refused(&self, code: u16, why: &str) -> String {
         let Access { url, origin, .. } = self;
         match code {
-            401 => format!("the API at {url} does not accept the credential in {origin}: unauthorized: {why}"),
-            403 => format!("the API at {url} does not allow it: forbidden: {why}"),
-            _ => format!("the API at {url} refuses it: {why}"),
+            401 => format!("the API at {url} rejected the credential in {origin}: unauthorized: {why}"),
+            403 => format!("the API at {url} denied the request: forbidden: {why}"),
+            _ => format!("the API at {url} rejected the request: {why}"),
         }
     }
 
@@ -293,14 +289,14 @@ where
     }
 }
 
-/// Why there was no answer, in words where the system has none for people.
+/// The cause of a failed request; replaces unclear messages of the system.
 pub(super) fn cause(error: &(dyn std::error::Error + 'static)) -> String {
     let mut at = Some(error);
     while let Some(error) = at {
         let io = error.downcast_ref::<std::io::Error>();
         match io.map(std::io::Error::kind) {
             Some(ErrorKind::ConnectionRefused) => {
-                return "connection refused; is the server running, and is this its address?".to_owned();
+                return "connection refused; check the address, and that the server is running".to_owned();
             }
             Some(ErrorKind::TimedOut) => return "timed out".to_owned(),
             _ => {}
@@ -310,7 +306,7 @@ pub(super) fn cause(error: &(dyn std::error::Error + 'static)) -> String {
     chain(error)
 }
 
-/// An error with what it came from, each said once.
+/// An error with its sources, without repetitions.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut at = error.source();
@@ -330,7 +326,7 @@ pub(super) fn run<T>(limit: Duration, work: impl Future<Output = Result<T, Strin
     let runtime = runtime.map_err(|error| error.to_string())?;
     let late = || {
         let whom = ASKED.get().map_or_else(String::new, |url| format!("the API at {url} cannot be reached: "));
-        format!("{whom}timed out: there was no answer within {} seconds", limit.as_secs())
+        format!("{whom}timed out: no response within {} seconds", limit.as_secs())
     };
     runtime.block_on(async { tokio::time::timeout(limit, work).await.unwrap_or_else(|_| Err(late())) })
 }
@@ -368,7 +364,7 @@ mod tests {
         settings.data_dir = data;
         let source = |settings: &Settings, given, variable| source(settings, given, variable, Some(home.clone()));
         let file = |path: &PathBuf| Source::File(path.clone());
-        // Nothing is there: what is complained of is the file that a server would have made.
+        // No file exists: the error names the file that a server creates.
         assert_eq!(source(&settings, false, false), file(&of_data_dir));
         std::fs::write(&home, "").expect("written");
         assert_eq!(source(&settings, false, false), file(&home));

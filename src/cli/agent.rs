@@ -1,4 +1,4 @@
-//! `signpost agent`: runs beside a proxy on an instance of a Router.
+//! `signpost agent`: runs next to a proxy on an instance of a Router.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::PathBuf;

@@ -1,7 +1,6 @@
 //! `signpost backup` and `signpost restore`: all objects of the API in one file, and back.
 //!
-//! A server that is stopped is backed up from its data directory; one that runs is asked by its API, and goes on
-//! meanwhile.
+//! A stopped server is backed up from its data directory, and a running one through its API, without interruption.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read};
@@ -27,23 +26,24 @@ use signpost_apiserver::store::embedded::{Embedded, FILE_NAME, OpenError, Option
 #[cfg(feature = "etcd")]
 use signpost_apiserver::store::etcd::Etcd;
 
-/// How long a backup over the API may take.
+/// The time limit of a backup over the API.
 const LIMIT: Duration = Duration::from_secs(3_600);
 
 pub(super) fn command() -> Command {
-    let file = file_argument().help("Where to write it, with mode 0600; with --check, the backup to check");
-    let check = switch("check").help("Reads a backup and says whether it is whole, and makes none");
-    let force = switch("force").conflicts_with("check").help("Replaces FILE if it is there");
+    let file = file_argument().help("The file to write, with mode 0600; with --check, the backup to check");
+    let check = switch("check").help("Verify a backup instead of writing one");
+    let force = switch("force").conflicts_with("check").help("Replace FILE if it exists");
     let online = switch("online")
         .conflicts_with("check")
-        .help("Asks the API, even if there is a data directory that no process uses");
+        .help("Read from the API even if <data-dir> holds a store that no process uses");
     Command::new("backup")
         .about("Write all objects of the API into one file, from a running or a stopped server")
         .after_help(
-            "If <data-dir> holds a store that no process uses, it is read; else the API is asked, as an \
-             administrator. The backup is one moment, and is read again before it takes its place. It holds no keys \
-             and no tokens: keep <data-dir>/pki and the kubeconfigs beside it. What is damaged in the store is left out and named. \
-             Exit codes: 0 written (or whole), 1 not, or without damaged objects, 2 invalid usage.",
+            "If <data-dir> holds a store that no process uses, the command reads that store. Otherwise it reads from \
+             the API, which requires an administrator. The backup is a consistent snapshot. The command verifies it \
+             before it replaces FILE. A backup contains no keys and no tokens: also keep <data-dir>/pki and the \
+             kubeconfigs. The command skips damaged objects and lists them. Exit codes: 0 written (or valid), 1 \
+             failed, or damaged objects were skipped, 2 invalid usage.",
         )
         .arg(file)
         .args([check, force, online])
@@ -56,18 +56,19 @@ pub(super) fn restore_command() -> Command {
     Command::new("restore")
         .about("Restore a backup into an empty store")
         .after_help(
-            "The store is the one of the configuration. A data directory must have no store yet (move store.redb away); what \
-             else it has, such as pki/, stays. Revisions continue a thousand million later than those of the backup, so that \
-             clients list again. In etcd, no object may be below <etcd.prefix> yet, and revisions are new: \
-             stop the API servers first. In both, the serials of zones continue later than any since the backup, and \
-             the whole backup is read before anything is written. Exit codes: 0 restored, 1 not restored, 2 invalid usage.",
+            "The configuration selects the store. A data directory must not contain a store (move store.redb away \
+             first). Its other files, such as pki/, stay. Revisions continue 1,000,000,000 above those of the backup, \
+             so that clients list again. In etcd, no object may exist below <etcd.prefix>, and revisions are new: stop \
+             the API servers first. In both stores, the serials of zones continue after all serials used since the \
+             backup. The command verifies the whole backup before it writes anything. Exit codes: 0 restored, 1 not \
+             restored, 2 invalid usage.",
         )
         .arg(file_argument().help("The backup"))
         .arg(output::argument())
         .args(serve::arguments_of(STORE_KEYS))
 }
 
-/// The settings that say where the store is.
+/// The settings that select the store.
 pub(super) const STORE_KEYS: &[&str] = &[
     "data-dir",
     "store",
@@ -89,11 +90,11 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     let file = matches.get_one::<PathBuf>("file").expect("clap demands it");
     let report = if matches.get_flag("check") {
         let report = Report::new(file, &check(file)?);
-        note(format_args!("{}: the backup is valid and whole", file.display()));
+        note(format_args!("{}: the backup is valid and complete", file.display()));
         report
     } else if !matches.get_flag("force") && file.exists() {
         let file = file.display();
-        return Err(format!("{file} is there already: name another file, or give --force to replace it").into());
+        return Err(format!("{file}: the file exists; choose another file, or set --force to replace it").into());
     } else {
         make(&place, file, matches.get_flag("online"))?
     };
@@ -101,7 +102,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     if report.damaged.is_empty() {
         return Ok(Exit::Success);
     }
-    let error = "damaged objects are not in the backup; \"signpost check store\" says how to restore or to drop them";
+    let error = "the backup does not contain damaged objects; run \"signpost check store\" to restore or drop them";
     Err(Error::Failed(error.to_owned()))
 }
 
@@ -176,14 +177,14 @@ pub(super) fn check(file: &Path) -> Result<Summary, String> {
     let summary = backup::verify(&mut from).map_err(|error| format!("{}: {error}", file.display()))?;
     match from.read(&mut [0]) {
         Ok(0) => Ok(summary),
-        Ok(_) => Err(format!("{}: not a whole backup: something follows its end", file.display())),
+        Ok(_) => Err(format!("{}: not a valid backup: data follows its end", file.display())),
         Err(error) => Err(format!("{}: {error}", file.display())),
     }
 }
 
-/// Writes a backup beside `file`, checks it, and puts it in its place.
+/// Writes a backup to a temporary file, verifies it, and renames it to `file`.
 fn make(place: &ApiLocation, file: &Path, online: bool) -> Result<Report, String> {
-    let mut name = file.file_name().ok_or_else(|| format!("{} is no file", file.display()))?.to_owned();
+    let mut name = file.file_name().ok_or_else(|| format!("{}: not a file", file.display()))?.to_owned();
     name.push(".new");
     let beside = file.with_file_name(name);
     let made = write(place, &beside, online).and_then(|source| {
@@ -237,7 +238,7 @@ pub(super) fn stopped(data_dir: &Path) -> Result<Option<Embedded>, String> {
     }
 }
 
-/// Asks a running server.
+/// Reads a backup from a running server.
 async fn fetch(place: &ApiLocation, to: &mut impl io::Write) -> Result<(), String> {
     let access = place.connect().await?;
     let request =
@@ -247,7 +248,8 @@ async fn fetch(place: &ApiLocation, to: &mut impl io::Write) -> Result<(), Strin
     if !status.is_success() {
         let body = response.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
         let failure: Option<serde_json::Value> = serde_json::from_slice(&body).ok();
-        let message = failure.as_ref().and_then(|status| status["message"].as_str()).unwrap_or("it has no backups");
+        let message = failure.as_ref().and_then(|status| status["message"].as_str());
+        let message = message.unwrap_or("the server does not provide backups");
         return Err(access.refused(status.as_u16(), &format!("{message} ({status})")));
     }
     let mut body = response.into_body();
@@ -260,7 +262,7 @@ async fn fetch(place: &ApiLocation, to: &mut impl io::Write) -> Result<(), Strin
     Ok(())
 }
 
-/// What is told. Its JSON is an interface: fields are added, and none is renamed.
+/// The report. Its JSON is an interface: fields are added, and none is renamed.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Report {
@@ -294,11 +296,11 @@ impl Report {
         facts.add("revision", self.revision.to_string());
         facts.add("checksum", "verified (SHA-256 of the whole file)");
         for key in &self.damaged {
-            facts.add("left out", format!("{key}: damaged in the store"));
+            facts.add("skipped", format!("{key}: damaged in the store"));
         }
         let place = self.data_dir.clone().or_else(|| self.etcd_prefix.as_ref().map(|prefix| format!("etcd, {prefix}")));
         if let (Some(place), Some(first)) = (place, self.first_revision) {
-            facts.add("restored", format!("to {place}, which continues with revision {first}"));
+            facts.add("restored", format!("to {place}; first revision {first}"));
         }
         facts.text(painter)
     }

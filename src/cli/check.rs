@@ -1,4 +1,4 @@
-//! `signpost check`: says what is wrong with a file before anything serves it.
+//! `signpost check`: reports errors in a file before a server uses it.
 
 use std::path::{Path, PathBuf};
 
@@ -14,17 +14,17 @@ use signpost_dns::zonefile::{CheckLevel, Severity, ZoneFinding};
 
 pub(super) fn command() -> Command {
     let reference =
-        switch("reference").help("Prints the reference page of all settings instead (docs/configuration.md)");
+        switch("reference").help("Print the reference page of all settings instead (docs/configuration.md)");
     let config = Command::new("config")
         .about("Check the configuration that `serve` would use with the same flags")
         .args([reference, output::argument()])
         .args(serve::arguments());
     let files = file(Arg::new("files").value_name("FILE").required(true).num_args(1..))
-        .help("Master files; the first origin of each is its name without .zone");
+        .help("The zone files; the first origin of each is its file name without .zone");
     let origin = option("origin", "NAME")
-        .help("The first origin instead of the file's name")
+        .help("The first origin [default: the file name without .zone]")
         .value_parser(|text: &str| text.parse::<Name>().map_err(|error| error.to_string()));
-    let strict = switch("strict").help("Warnings count as errors for the exit code");
+    let strict = switch("strict").help("Treat warnings as errors for the exit code");
     let zone = Command::new("zone")
         .about("Check zone files and print every finding as FILE:LINE:COLUMN: SEVERITY: MESSAGE")
         .arg(origin)
@@ -34,8 +34,8 @@ pub(super) fn command() -> Command {
     Command::new("check")
         .about("Check configuration, zone files, or the store before a server uses them")
         .after_help(
-            "Exit codes: 0 nothing wrong (warnings may be there, but for --strict), 1 errors or faults found in a zone \
-             file, 2 invalid usage, or the configuration cannot be used.",
+            "Exit codes: 0 no errors (warnings are allowed without --strict), 1 errors or faults in a zone file, 2 \
+             invalid usage, or an invalid configuration.",
         )
         .subcommand_required(true)
         .arg_required_else_help(true)
@@ -53,7 +53,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     }
 }
 
-/// What was found of one zone file. Its JSON is an interface: fields are added, and none is renamed.
+/// The findings in one zone file. Its JSON is an interface: fields are added, and none is renamed.
 #[derive(Debug, Serialize)]
 struct File {
     file: String,
@@ -124,7 +124,7 @@ fn zone(matches: &ArgMatches) -> Outcome {
     Ok(success_if(faults == 0))
 }
 
-/// What is printed of a file for people.
+/// The text output for a file.
 fn text(found: &File) -> String {
     let mut text: String = found.findings.iter().map(|finding| format!("{}\n", finding.text)).collect();
     if let Some(Zone { apex, owners, records }) = &found.zone {
@@ -133,7 +133,7 @@ fn text(found: &File) -> String {
     text
 }
 
-/// What is found of one file, and how much of it is at least as bad as `counts`.
+/// Returns the findings in one file, and the number of those that are at least as severe as `counts`.
 fn zone_file(file: &Path, origin: Option<Name>, counts: Severity) -> (File, usize) {
     let mut found = File { file: file.display().to_string(), error: None, zone: None, findings: Vec::new() };
     let read = match folder::read(file, origin, CheckLevel::of_check) {
@@ -152,7 +152,7 @@ fn zone_file(file: &Path, origin: Option<Name>, counts: Severity) -> (File, usiz
     (found, read.findings.iter().filter(|finding| finding.severity >= counts).count())
 }
 
-/// What was found of the configuration. Its JSON is an interface: fields are added, and none is renamed.
+/// The findings in the configuration. Its JSON is an interface: fields are added, and none is renamed.
 #[derive(Debug, Serialize)]
 struct Configuration {
     valid: bool,
@@ -169,7 +169,7 @@ fn config(matches: &ArgMatches) -> Outcome {
     let unknown = layers::unknown_variables(&places.environment);
     let warnings = unknown.into_iter().map(|(variable, nearest)| {
         let hint = nearest.map(|name| format!("; did you mean {name}?")).unwrap_or_default();
-        format!("environment variable {variable} is no setting{hint}")
+        format!("environment variable {variable} is not a setting{hint}")
     });
     let mut warnings: Vec<String> = warnings.collect();
     let errors: Vec<String> = match configuration::load(&places) {

@@ -1,4 +1,4 @@
-//! `signpost check store`: verifies every checksum of a stopped server's store, and mends single values.
+//! `signpost check store`: verifies every checksum of a stopped server's store, and repairs single values.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -17,34 +17,33 @@ use signpost_apiserver::store::repair::Offline;
 use signpost_apiserver::store::{Key, Write, backup};
 
 pub(super) fn command() -> Command {
-    let drop = option("drop", "KEY")
-        .action(ArgAction::Append)
-        .help("Delete the damaged value under this key; may be repeated");
+    let drop = option("drop", "KEY").action(ArgAction::Append).help("Delete the damaged value of this key (repeats)");
     let restore = option("restore", "KEY")
         .action(ArgAction::Append)
         .requires("from")
-        .help("Replace the damaged value under this key with the one in the backup; may be repeated");
+        .help("Replace the damaged value of this key with the one in the backup (repeats)");
     let from = file(option("from", "BACKUP")).help("The backup that --restore reads");
     Command::new("store")
         .about("Verify the store of a stopped server, and restore or drop single damaged objects")
         .after_help(
-            "Without --restore and --drop nothing is changed. Only values that are damaged can be restored or dropped. Exit \
-             codes: 0 every value is whole, 1 damaged values are left, or the store cannot be read, 2 invalid usage.",
+            "Without --restore and --drop, the command changes nothing. Only damaged values can be restored or \
+             dropped. Exit codes: 0 all values are intact, 1 damaged values remain, or the store cannot be read, 2 \
+             invalid usage.",
         )
         .args([drop, restore, from])
         .arg(output::argument())
         .args(serve::arguments_of(&["data-dir"]))
 }
 
-/// What was found. Its JSON is an interface: fields are added, and none is renamed.
+/// The report. Its JSON is an interface: fields are added, and none is renamed.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Report {
     store: String,
-    /// How many values are whole.
+    /// The number of intact values.
     values: u64,
     damaged: Vec<Damaged>,
-    /// How many revisions of history cannot be read. Clients list anew; no object is lost with them.
+    /// The number of unreadable revisions. Clients list again; no object is lost with them.
     lost_history: u64,
     /// Keys that were restored from the backup.
     restored: Vec<String>,
@@ -55,7 +54,7 @@ struct Report {
 #[derive(Debug, Serialize)]
 struct Damaged {
     key: String,
-    /// Its kind, if it is an object.
+    /// The kind, if the value is an object.
     kind: Option<&'static str>,
     /// `namespace/name` or `name`.
     object: Option<String>,
@@ -96,7 +95,7 @@ fn check(data_dir: &std::path::Path, drop: &[Key], restore: &[Key], from: Option
         backup::read(&mut file, take).map_err(|error| fault(error.to_string()))?;
         let is_there = |key: &&Key| writes.iter().any(|write| write.key() == *key);
         if let Some(key) = restore.iter().find(|key| !is_there(key)) {
-            return Err(fault(format!("it does not hold {}", key.0)));
+            return Err(fault(format!("key {} not found", key.0)));
         }
     }
     if !writes.is_empty() {
@@ -128,10 +127,10 @@ impl Report {
     fn text(&self, painter: Painter) -> String {
         let mut facts = Properties::default();
         facts.add("store", self.store.as_str());
-        facts.add("whole", format!("{} values", self.values));
+        facts.add("intact", format!("{} values", self.values));
         facts.add("damaged", format!("{} values", self.damaged.len()));
         if self.lost_history > 0 {
-            let lost = format!("{} revisions cannot be read; clients that need them list anew", self.lost_history);
+            let lost = format!("{} revisions cannot be read; clients that need them list again", self.lost_history);
             facts.add("history", lost);
         }
         self.restored.iter().for_each(|key| facts.add("restored", key.as_str()));
@@ -140,7 +139,7 @@ impl Report {
         for Damaged { key, kind, object, .. } in &self.damaged {
             let object = match (kind, object) {
                 (Some(kind), Some(object)) => format!("{kind} {object}"),
-                _ => "no object of the API".to_owned(),
+                _ => "not an API object".to_owned(),
             };
             text.push_str(&format!(
                 "\n{key} ({object}) is damaged.\n  Restore it:  signpost check store --restore {key} --from BACKUP\n  \

@@ -6,7 +6,7 @@ use clap_complete::Shell;
 use super::{Exit, Outcome, print};
 
 pub(super) fn command() -> Command {
-    let shell = Arg::new("shell").required(true).value_parser(value_parser!(Shell)).help("The shell to print it for");
+    let shell = Arg::new("shell").required(true).value_parser(value_parser!(Shell)).help("The shell");
     Command::new("completion")
         .about("Print a completion script for a shell")
         .after_help(

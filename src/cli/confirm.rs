@@ -1,4 +1,4 @@
-//! Asking on a terminal before something is done that no other command undoes at once. Scripts are not asked.
+//! Confirmation on a terminal before a change that no other command reverts immediately. Scripts are not prompted.
 
 use std::io::{BufRead as _, IsTerminal as _, Write as _, stderr, stdin};
 use std::time::Duration;
@@ -7,26 +7,26 @@ use clap::{Arg, ArgMatches};
 
 use super::switch;
 
-/// How long someone may think about it, beyond what the command takes.
+/// The time for the user's answer, in addition to the time of the command.
 const TO_THINK: Duration = Duration::from_secs(3_600);
 
 /// `--yes`.
 pub(super) fn argument() -> Arg {
-    switch("yes").short('y').help("Does it without asking on a terminal whether it is meant")
+    switch("yes").short('y').help("Do not prompt for confirmation on a terminal")
 }
 
-/// Whether the user is asked.
+/// Whether the command prompts the user.
 pub(super) fn asks(matches: &ArgMatches) -> bool {
     let is_dry = matches.try_get_one::<bool>("dry-run").ok().flatten().copied().unwrap_or(false);
     !is_dry && !matches.get_flag("yes") && stdin().is_terminal() && stderr().is_terminal()
 }
 
-/// How much longer a command may take that asks.
+/// The additional time of a command that prompts the user.
 pub(super) fn time(matches: &ArgMatches) -> Duration {
     if asks(matches) { TO_THINK } else { Duration::ZERO }
 }
 
-/// Asks whether it is meant.
+/// Prompts the user to confirm.
 pub(super) fn confirm(question: &str) -> Result<(), String> {
     let mut answer = String::new();
     let asked = write!(stderr(), "{question} [y/N] ").and_then(|()| stderr().flush());

@@ -1,4 +1,4 @@
-//! `signpost crds`: our kinds as CustomResourceDefinitions, for a Kubernetes cluster that is to serve them itself.
+//! `signpost crds`: the kinds as CustomResourceDefinitions, for a Kubernetes cluster that serves them itself.
 
 use clap::{ArgMatches, Command};
 
@@ -10,7 +10,7 @@ pub(super) fn command() -> Command {
         .value_parser(|text: &str| {
             names::check_zone(text).map(|()| text.to_ascii_lowercase()).map_err(|error| error.to_string())
         })
-        .help("The platform's domain, for the rules that depend on it; without it they are left out");
+        .help("The platform's domain; without it, the rules that depend on it are left out");
     Command::new("crds")
         .about("Print the kinds as CustomResourceDefinitions for a Kubernetes cluster (1.31 or later), one YAML document each")
         .after_help(
@@ -22,7 +22,7 @@ pub(super) fn command() -> Command {
 pub(super) fn run(matches: &ArgMatches) -> Outcome {
     let mut text = String::new();
     for definition in crds::crds(matches.get_one::<String>("domain").map(String::as_str)) {
-        // JSON is YAML, and says what it means without a second writer.
+        // JSON is valid YAML, so no second writer is needed.
         let object = serde_json::to_string_pretty(&definition).expect("a definition is plain data");
         text.push_str("---\n");
         text.push_str(&object);

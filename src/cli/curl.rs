@@ -49,17 +49,17 @@ pub(super) fn command() -> Command {
     let insecure = switch("insecure").short('k').requires("https").help("Do not verify certificates");
     let port = option("port", "PORT")
         .value_parser(value_parser!(u16).range(1..))
-        .help("The port of the instances [default: what the Router says, or otherwise 80, with --https 443]");
+        .help("The port of the instances [default: the Router's port, or 80 (443 with --https)]");
     Command::new("curl")
         .about("Query DNS for a name and send an HTTP request to each of its addresses: to each instance of a Router")
         .override_usage("signpost curl [OPTIONS] [@SERVER] <NAME>")
         .after_help(
-            "NAME with a dot is a DNS name, unless it has a slash or --namespace is given. A Route is requested by its custom \
-             host, or otherwise by its system name, at the addresses of its system name. The table shows the status, the time \
-             until the connection was open (with TLS), until the first byte and until the end of the response, and the \
-             endpoint that answered: its identifier if the API cannot be read. Exit codes: 0 every address answered with a \
-             status below 500; 1 DNS has no address, an address did not answer or with 500 or above, or the API does not \
-             answer for a Route; 2 invalid usage.",
+            "NAME with a dot is a DNS name, unless it has a slash or --namespace is given. A Route is requested by its \
+             custom host, or otherwise by its system name, at the addresses of its system name. The table shows the \
+             status, the time until the connection was open (with TLS), until the first byte and until the end of the \
+             response, and the endpoint that answered: its identifier if the API cannot be read. Exit codes: 0 every \
+             address returned a status below 500; 1 DNS returned no address, an address did not respond or returned \
+             500 or above, or the API is unreachable for a Route; 2 invalid usage.",
         )
         .arg(words)
         .args([path, method, https, insecure, port, access::namespace_argument(), output::argument()])
@@ -180,7 +180,7 @@ impl Found {
             return Err(format!("Route {key} has no DNS name yet; run \"signpost explain route {key}\""));
         };
         let name = system.parse().map_err(|error| format!("Route {key}: {system:?} is not a domain name: {error}"))?;
-        // Nobody requests a wildcard.
+        // A wildcard cannot be requested.
         let host = if dns.starts_with('*') { system } else { dns };
         Ok(Found { name, host, access: Some(access), routes: vec![route] })
     }
@@ -294,7 +294,7 @@ struct Request {
 }
 
 impl Request {
-    /// The port of an instance, if the platform says `told`.
+    /// The port of an instance, with the Router's port as the default.
     fn port(&self, of_router: Option<u16>) -> u16 {
         self.port.or(of_router).unwrap_or(if self.https { 443 } else { 80 })
     }

@@ -1,4 +1,4 @@
-//! Zone files for a command that looks at them once: one file, or all zones and all findings of a folder.
+//! Zone files for a command that reads them once: one file, or all zones and all findings of a directory.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -19,44 +19,45 @@ use signpost_api::v1alpha1::deletion_hold::{
     Decision, DeletionHold, DeletionHoldCause, DeletionHoldHolder, DeletionHoldKind, HEARD_EVERY, SILENCE_MAX,
 };
 
-/// For how long a hold is to have been the same before it can be approved: the time it takes to read what it holds.
+/// The time without changes before a hold can be approved: the time that a user needs to read its objects.
 const QUIET: SignedDuration = SignedDuration::from_secs(5);
-/// After so long a silence a name server is no longer counted on: it should have said twice that it holds.
+/// The silence after which a name server no longer counts: two heartbeats are missing.
 const SILENT: SignedDuration = HEARD_EVERY.saturating_add(HEARD_EVERY).saturating_add(SignedDuration::from_secs(30));
 /// Most names of a hold in a row of the table.
 const NAMES_SHOWN: usize = 3;
-/// Stands for the name servers of a DeletionHold that has none.
-const NOBODY: &str = "nobody holds it";
-/// What is added when the API does not answer.
-const WITHOUT_API: &str = "the log and signpost_deletion_hold_objects of each name server say what it holds";
+/// The text for a DeletionHold without name servers.
+const NOBODY: &str = "none";
+/// The hint that is added to an error of the API.
+const WITHOUT_API: &str = "to list the holds of a name server, see its log and its metric \
+                           signpost_deletion_hold_objects";
 
 pub(super) fn command() -> Command {
-    let id =
-        || Arg::new("id").value_name("ID").required(true).help("The hold's ID, as \"signpost hold list\" shows it");
+    let id = || Arg::new("id").value_name("ID").required(true).help("The ID of the hold, as in \"signpost hold list\"");
     let list = Command::new("list")
-        .about("Shows what is held: objects that are missing in the API, and still served")
+        .about("List holds: objects that are missing from the API and still served")
         .arg(output::argument())
         .args(access::arguments());
     let approve = Command::new("approve")
-        .about("Says that a loss is meant: the objects are no longer served")
+        .about("Approve a hold: stop serving the missing objects")
         .after_help(
-            "It counts for the name servers that hold at this moment, and for these objects alone. While more go missing, \
-             it is refused: what \"signpost hold list\" showed is no longer what is held.",
+            "The approval applies only to the name servers that hold at this moment, and only to these objects. The \
+             command fails while more objects go missing, because the output of \"signpost hold list\" is then out of \
+             date.",
         )
         .arg(id())
-        .arg(switch("dry-run").help("Says what would be let go, and decides nothing"))
+        .arg(switch("dry-run").help("Print what the approval would release, without deciding"))
         .arg(confirm::argument())
         .args(access::arguments());
     let reject = Command::new("reject")
-        .about("Says that a loss is an accident: the objects stay served, and no alarm is rung until others are missing, too")
-        .after_help("Restore the objects in the API; the hold ends by itself when they are there again.")
+        .about("Reject a hold: keep serving the objects, without an alert until other objects go missing")
+        .after_help("Restore the objects in the API. The hold ends when they exist again.")
         .arg(id())
         .args(access::arguments());
     Command::new("hold")
-        .about("Shows and decides what name servers hold back when many objects are missing at once")
+        .about("List, approve, or reject deletion holds")
         .after_help(
-            "While the API is away, the log and /metrics of each name server say what it holds. Exit codes: 0 done, 1 \
-             nothing is held under that ID or the API does not answer, 2 called wrongly.",
+            "While the API is unreachable, see the log and /metrics of each name server for its holds. Exit codes: 0 \
+             done, 1 no hold has that ID, or the API is unreachable, 2 invalid usage.",
         )
         .subcommand_required(true)
         .arg_required_else_help(true)
@@ -90,7 +91,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     Ok(Exit::Success)
 }
 
-/// What is held, in a line for commands that show what the API's objects come to; nothing if nothing is.
+/// Returns one line about held objects, for commands that show zones built from the API's objects; `None` without holds.
 pub(super) fn line(holds: &[DeletionHold]) -> Option<String> {
     let held = holds.iter().filter(|hold| hold.is_held()).map(|hold| {
         let decided = hold.spec.decision.filter(|_| !hold.is_undecided()).map_or("undecided", Decision::word);
@@ -99,13 +100,14 @@ pub(super) fn line(holds: &[DeletionHold]) -> Option<String> {
     let held: Vec<String> = held.collect();
     (!held.is_empty()).then(|| {
         format!(
-            "the deletion hold keeps {}: name servers serve what the API lacks, under the serials of before; see signpost hold list",
+            "deletion hold: {}; name servers still serve these objects, under earlier serials; see \"signpost hold \
+             list\"",
             held.join(", ")
         )
     })
 }
 
-/// A hold as it is printed.
+/// A hold in the output.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Row {
@@ -129,13 +131,13 @@ struct Row {
 #[serde(rename_all = "camelCase")]
 struct HolderRow {
     server: String,
-    /// Where that process is, for people.
+    /// The host of that process, for display.
     #[serde(skip_serializing_if = "Option::is_none")]
     host: Option<String>,
     since: Time,
-    /// When it was last heard to hold.
+    /// The time of its last heartbeat.
     heard: Time,
-    /// Whether the decision counts for it: it held when that was said.
+    /// Whether the decision applies to it: it held at that time.
     decided: bool,
 }
 
@@ -164,7 +166,7 @@ impl Row {
         }
     }
 
-    /// Those of its holders that have not been heard as they should, each with how long ago it was.
+    /// Returns the holders without a recent heartbeat, each with the time since the last one.
     fn silent(&self, now: Timestamp) -> Vec<String> {
         let is_silent = |holder: &&HolderRow| now.duration_since(holder.heard.0) >= SILENT;
         self.holders.iter().filter(is_silent).map(|holder| holder.describe(now)).collect()
@@ -202,23 +204,23 @@ impl Row {
 }
 
 impl HolderRow {
-    /// Who it is, and when it was last heard.
+    /// The holder, and the time since its last heartbeat.
     fn describe(&self, now: Timestamp) -> String {
         let host = self.host.as_ref().unwrap_or(&self.server);
-        format!("{host}, heard {} ago", age::since(self.heard.0, now))
+        format!("{host} (heartbeat {} ago)", age::since(self.heard.0, now))
     }
 }
 
 fn table(rows: &[Row], now: Timestamp, painter: Painter) -> String {
     if rows.is_empty() {
-        return "nothing is held\n".to_owned();
+        return "no holds\n".to_owned();
     }
-    let mut table = Table::new(["ID", "MISSING", "HOW", "AGE", "DECISION", "NAME SERVERS", "NAMES"]);
+    let mut table = Table::new(["ID", "MISSING", "CAUSE", "AGE", "DECISION", "NAME SERVERS", "NAMES"]);
     rows.iter().for_each(|row| table.row(row.cells(now)));
     table.text(painter)
 }
 
-/// Whether what is held was not the same for long enough that someone can have seen it.
+/// Whether the held objects changed too recently for a user to have seen them.
 fn is_changing(hold: &DeletionHold, now: Timestamp) -> bool {
     let mut holders = hold.status.iter().flat_map(|status| &status.holders);
     holders.any(|holder| {
@@ -234,18 +236,18 @@ async fn decide(access: &Access, id: &str, decision: Decision, dry_run: bool, as
     let api: Api<DeletionHold> = Api::all(access.client.clone());
     let hold = api.get_opt(id).await.map_err(failure)?;
     let hold =
-        hold.ok_or_else(|| format!("NotFound: nothing is held under {id:?}; \"signpost hold list\" shows what is"))?;
+        hold.ok_or_else(|| format!("NotFound: no hold has the ID {id:?}; run \"signpost hold list\" to list holds"))?;
     if !hold.is_held() {
         return Err(format!(
-            "no name server holds {id}, so that there is nothing to decide: the hold has ended, or begins just now, see \
-             \"signpost hold list\""
+            "hold {id}: no name server holds these objects; the hold ended or is just starting; run \"signpost hold \
+             list\""
         ));
     }
     if decision == Decision::Approve && is_changing(&hold, Timestamp::now()) {
         let (objects, kind) = (hold.objects(), hold.spec.kind.word());
         return Err(format!(
-            "{id} changes still, and holds {objects} {kind}s by now: wait until it is quiet, see \"signpost hold list\", \
-             and approve what that shows"
+            "hold {id} is still changing, and now has {objects} {kind}s; wait, run \"signpost hold list\", and approve \
+             again"
         ));
     }
     let what = || {
@@ -255,12 +257,12 @@ async fn decide(access: &Access, id: &str, decision: Decision, dry_run: bool, as
         format!("{} {}s would no longer be served: {named}{more}", row.objects, row.kind.word())
     };
     if dry_run {
-        return Ok(format!("nothing was decided; with an approval {}", what()));
+        return Ok(format!("dry run: nothing was decided; after an approval, {}", what()));
     }
     if asks {
         confirm::confirm(&format!("{}. Approve?", what()))?;
     }
-    // The set that was shown, or none: were the object made anew since, its uid would be another one.
+    // Only the displayed set: a re-created object would have another uid.
     let patch = json!({
         "metadata": {"uid": hold.metadata.uid},
         "spec": {"decision": decision, "decidedAt": Time(Timestamp::now())},
@@ -269,25 +271,26 @@ async fn decide(access: &Access, id: &str, decision: Decision, dry_run: bool, as
     Ok(decided(&Row::new(patched.map_err(failure)?), decision, Timestamp::now()))
 }
 
-/// What a decision comes to: what name servers do with it they do later, and those that are gone not at all.
+/// Describes the effect of a decision: name servers apply it later, and those that are down do not.
 fn decided(row: &Row, decision: Decision, now: Timestamp) -> String {
     let Row { id, objects, kind, holders, .. } = row;
     let (kind, silent) = (kind.word(), row.silent(now));
     let heard = holders.len() - silent.len();
     let mut text = match decision {
         Decision::Approve => format!(
-            "approved: {objects} {kind}s will be let go by the {heard} name server(s) that hold {id}; \"signpost hold list\" \
-             shows who still does"
+            "approved: the {heard} name server(s) that hold {id} will release {objects} {kind}s; run \"signpost hold \
+             list\" to see which name servers still hold them"
         ),
         Decision::Reject => format!(
-            "rejected: {objects} {kind}s stay served by the {heard} name server(s) that hold {id}, without alarm, until \
-             others are missing, too; restore them in the API"
+            "rejected: the {heard} name server(s) that hold {id} keep serving {objects} {kind}s, without an alert \
+             until other objects go missing; restore the objects in the API"
         ),
     };
     if !silent.is_empty() {
         let longest = SILENCE_MAX.as_mins();
         text += &format!(
-            ". Not counted, since silent: {}; who is silent for {longest} minutes is taken off by the other name servers",
+            ". Not counted, because silent: {}; the other name servers remove a holder after {longest} minutes of \
+             silence",
             silent.join("; ")
         );
     }
@@ -327,23 +330,27 @@ mod tests {
         ];
         let line = |cells: &str| format!("routers-0123456789abcdef 4 of 5 Routers missing from a list {cells} a b c …");
         let lines = [
-            "ID MISSING HOW AGE DECISION NAME SERVERS NAMES".to_owned(),
-            line("60m none ns0, heard 60m ago, ns1, heard 30m ago"),
-            line("60m reject (for 1 of 2) ns0, heard 60m ago, ns1, heard 30m ago"),
-            line("60m approve ns0, heard 60m ago"),
-            line("- - nobody holds it"),
+            "ID MISSING CAUSE AGE DECISION NAME SERVERS NAMES".to_owned(),
+            line("60m none ns0 (heartbeat 60m ago), ns1 (heartbeat 30m ago)"),
+            line("60m reject (for 1 of 2) ns0 (heartbeat 60m ago), ns1 (heartbeat 30m ago)"),
+            line("60m approve ns0 (heartbeat 60m ago)"),
+            line("- - none"),
         ];
         let now: Timestamp = "2026-01-01T01:00:00Z".parse().expect("a time");
         let text = table(&rows, now, Painter::PLAIN);
         let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(text.lines().map(words).collect::<Vec<_>>(), lines);
-        assert_eq!(table(&[], now, Painter::PLAIN), "nothing is held\n");
-        // Nobody is said to have done what it is only asked to do, and nobody is counted on who is gone.
+        assert_eq!(table(&[], now, Painter::PLAIN), "no holds\n");
+        // The text claims no completed action, and does not count name servers that are down.
         for (decision, minute, expected) in [
-            (Decision::Approve, "00:31", "will be let go by the 1 name server(s) that hold routers-0123456789abcdef"),
-            (Decision::Approve, "00:31", "Not counted, since silent: ns0, heard 31m ago; who is silent for 10 minutes"),
-            (Decision::Approve, "01:00", "by the 0 name server(s)"),
-            (Decision::Reject, "00:00", "by the 2 name server(s)"),
+            (Decision::Approve, "00:31", "the 1 name server(s) that hold routers-0123456789abcdef will release"),
+            (
+                Decision::Approve,
+                "00:31",
+                "Not counted, because silent: ns0 (heartbeat 31m ago); the other name servers remove a holder after 10 minutes",
+            ),
+            (Decision::Approve, "01:00", "the 0 name server(s)"),
+            (Decision::Reject, "00:00", "the 2 name server(s)"),
         ] {
             let now = format!("2026-01-01T{minute}:00Z").parse().expect("a time");
             let text = decided(&rows[0], decision, now);
@@ -369,7 +376,7 @@ mod tests {
         let line = line(&[hold("2026-01-01T00:01:00Z")]).expect("it is held");
         assert!(line.contains("649 of 655 Routers (undecided)"), "{line}");
         let left = DeletionHold { status: None, ..hold("2026-01-01T00:01:00Z") };
-        assert_eq!(super::line(&[left]), None, "nobody holds it");
+        assert_eq!(super::line(&[left]), None, "no name server holds it");
         let now = "2026-01-01T00:01:02Z".parse().expect("a time");
         for (changed, changes) in
             [("2026-01-01T00:01:00Z", true), ("2026-01-01T00:00:50Z", false), ("2026-01-01T00:00:00Z", false)]

@@ -10,22 +10,23 @@ use signpost_runtime::tls::files;
 use signpost_runtime::tls::kubeconfig::{self, Contents, Secret};
 
 pub(super) fn command() -> Command {
-    let user = option("user", "NAME").required(true).help("A user whom \"signpost user add\" has entered");
-    let namespace = access::namespace_argument().help("Namespace of commands that name none");
+    let user = option("user", "NAME").required(true).help("The user, as created by \"signpost user add\"");
+    let namespace = access::namespace_argument().help("The default namespace of the kubeconfig");
     let server = option("server", "URL")
         .value_parser(|url: &str| {
             let good = url.strip_prefix("https://").is_some_and(|rest| !rest.is_empty());
             // kubectl sends no token over plain HTTP.
             if good { Ok(url.to_owned()) } else { Err("must be an https URL") }
         })
-        .help("Where the API is reached [default: what the administrator's kubeconfig says]");
-    let out = file(option("out", "FILE")).help("Writes a file with mode 0600 instead of printing");
+        .help("The URL of the API [default: that of the administrator's kubeconfig]");
+    let out = file(option("out", "FILE")).help("Write to a file with mode 0600 instead of standard output");
     Command::new("kubeconfig")
         .about("Create a credential for a user and print a kubeconfig with it")
         .after_help(
-            "Each call makes a further token (or client certificate): secrets are kept nowhere, so an old one cannot be \
-             printed again. \"signpost user list\" shows all, \"signpost user revoke NAME --credential ID\" takes one away. \
-             Exit codes: 0 written, 1 the user does not exist, or a file cannot be read or written, 2 invalid usage.",
+            "Each run creates another token (or client certificate). Secrets are not stored, so an earlier one cannot \
+             be printed again. \"signpost user list\" lists all, \"signpost user revoke NAME --credential ID\" revokes \
+             one. Exit codes: 0 written, 1 the user does not exist, or a file cannot be read or written, 2 invalid \
+             usage.",
         )
         .args([user, namespace, server, out])
         .args(user::credential_arguments())
@@ -42,8 +43,9 @@ fn write(matches: &ArgMatches, data_dir: PathBuf) -> Result<(), String> {
     let admin = data_dir.join("kubeconfig");
     let text = files::read(&admin).map_err(|error| error.to_string())?;
     let known = text.as_deref().and_then(kubeconfig::server_of);
-    let (url, trust) =
-        known.ok_or_else(|| format!("{} is no kubeconfig of this server; start it once", admin.display()))?;
+    let (url, trust) = known.ok_or_else(|| {
+        format!("{}: not a kubeconfig of this server; start the server once to create it", admin.display())
+    })?;
     let server = matches.get_one::<String>("server").unwrap_or(&url);
     let made = user::make(matches, &data_dir.join("pki"), name).map_err(|error| error.to_string())?;
     let secret = match &made {
@@ -56,7 +58,7 @@ fn write(matches: &ArgMatches, data_dir: PathBuf) -> Result<(), String> {
         None => print(&text),
         Some(path) => {
             files::write_private(path, text.as_bytes()).map_err(|error| error.to_string())?;
-            note(format_args!("{} lets {name} in", path.display()));
+            note(format_args!("kubeconfig of user {name} written to {}", path.display()));
         }
     }
     if let NewCredential::Token(token) = &made {

@@ -9,11 +9,10 @@ use super::{Exit, Outcome, directory, option, print, reference, switch};
 
 pub(super) fn command() -> Command {
     let dir = directory(option("dir", "DIR")).help(
-        "Folder to write a page for each command into, made if it is not there; without it signpost(1) is printed",
+        "Write a page for each command into this directory, and create it if necessary [default: print signpost(1)]",
     );
-    let markdown = switch("markdown")
-        .conflicts_with("dir")
-        .help("Prints the reference page of all commands instead (docs/cli.md)");
+    let markdown =
+        switch("markdown").conflicts_with("dir").help("Print the reference page of all commands instead (docs/cli.md)");
     Command::new("man")
         .about("Print the manual page, or write the pages of all commands")
         .after_help(

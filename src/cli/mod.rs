@@ -1,8 +1,8 @@
-//! The command line: a file a command.
+//! The command line: one file for each command.
 //!
-//! Exit codes: [`Exit::Success`] 0, [`Exit::Failure`] 1 (it did not work, or a check found errors), [`Exit::Usage`] 2
-//! (the command line or the configuration cannot be used). What a command is asked for goes to standard output, all
-//! else to standard error.
+//! Exit codes: [`Exit::Success`] 0, [`Exit::Failure`] 1 (it failed, or a check found errors), [`Exit::Usage`] 2 (the
+//! command line or the configuration cannot be used). Results go to standard output, and everything else to standard
+//! error.
 
 // What commands share.
 mod access;
@@ -54,14 +54,14 @@ use clap::builder::ValueParser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 
-/// How a command ended.
+/// The result of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// It did what it was asked.
+    /// The command succeeded.
     Success,
-    /// It could not, or found errors.
+    /// The command failed, or found errors.
     Failure,
-    /// It was asked wrongly.
+    /// Invalid usage or configuration.
     Usage,
 }
 
@@ -158,7 +158,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
                 complain(renamed);
                 return Exit::Usage.into();
             }
-            // Help and version are printed this way too, and are no failure.
+            // Help and version are also printed this way, and are successes.
             return match error.print().and_then(|()| io::stdout().flush()) {
                 _ if error.use_stderr() => Exit::Usage.into(),
                 Ok(()) => Exit::Success.into(),
@@ -240,20 +240,20 @@ fn print(text: &str) {
 fn unwritten(error: &io::Error) -> ! {
     let is_reader_gone = error.kind() == io::ErrorKind::BrokenPipe;
     if !is_reader_gone {
-        complain(format_args!("standard output cannot be written: {error}"));
+        complain(format_args!("failed to write to standard output: {error}"));
     }
     std::process::exit(i32::from(!is_reader_gone))
 }
 
 /// Prints an error to standard error, as `error: …`.
 fn complain(error: impl std::fmt::Display) {
-    // Nobody is left to tell if this fails.
+    // A failure of this cannot be reported.
     let _ = writeln!(io::stderr(), "error: {error}");
 }
 
-/// Tells people something that is not what they asked for, on standard error.
+/// Prints additional information on standard error.
 fn note(what: impl std::fmt::Display) {
-    // Nobody is left to tell if this fails.
+    // A failure of this cannot be reported.
     let _ = writeln!(io::stderr(), "{what}");
 }
 

@@ -1,6 +1,6 @@
-//! In which form a command says what it found: for people, or for programs.
+//! Output formats: a table, or data for programs.
 //!
-//! The JSON of a command is an interface: fields are added, and none is renamed. The YAML says the same.
+//! The JSON of a command is an interface: fields are added, and none is renamed. The YAML has the same contents.
 
 use clap::builder::PossibleValue;
 use clap::{Arg, ArgMatches};
@@ -27,11 +27,11 @@ pub(super) fn argument() -> Arg {
         .value_name("FORMAT")
         .value_parser([table, PossibleValue::new("json"), PossibleValue::new("yaml")])
         .default_value("table")
-        .help("How to print it")
+        .help("The output format")
 }
 
 impl Format {
-    /// What `--output` says.
+    /// Returns the format in `--output`.
     pub(super) fn of(matches: &ArgMatches) -> Format {
         match matches.get_one::<String>("output").map(String::as_str) {
             Some("json") => Format::Json,
@@ -40,12 +40,12 @@ impl Format {
         }
     }
 
-    /// Returns the text of `value`: for people the one that `table` makes.
+    /// Returns the text of `value`; `table` returns the text of the table format.
     pub(super) fn render(self, value: &impl Serialize, table: impl FnOnce() -> String) -> String {
         if self == Format::Table {
             return table();
         }
-        // YAML by way of JSON, so that both say the same.
+        // YAML by way of JSON, so that both have the same contents.
         let value = without_nulls(serde_json::to_value(value).expect("reports are plain data"));
         let text = match self {
             Format::Yaml => serde_saphyr::to_string(&value).expect("JSON is YAML"),
@@ -54,7 +54,7 @@ impl Format {
         if text.ends_with('\n') { text } else { text + "\n" }
     }
 
-    /// Prints `value`: for people what `table` makes of it, in colors on a terminal.
+    /// Prints `value`; `table` returns the text of the table format, in colors on a terminal.
     pub(super) fn show(self, value: &impl Serialize, table: impl FnOnce(Painter) -> String) -> Outcome {
         print(&self.render(value, || table(Painter::of_stdout())));
         Ok(Exit::Success)

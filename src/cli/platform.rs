@@ -1,7 +1,8 @@
-//! The platform as a command is to see it: its domain, its name servers and how it moves routes.
+//! The platform settings of a command: domain, name servers, and the rules for moves of Routes.
 //!
-//! The configuration of the servers is where the servers are. What a command is not told by its own flags, variables or
-//! `--config`, the API tells in the parent's Zone object; what neither tells is not known, and never taken from defaults.
+//! The configuration of the servers is on the servers. Settings that are not in the command's own flags, variables or
+//! `--config` come from the parent's Zone object in the API. Settings that are in neither are unknown, and never taken
+//! from defaults.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use signpost_dns::transport::https::request::TemplatePath;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PlatformSettings {
-    /// Its domain, without a dot at the end.
+    /// The domain, without a dot at the end.
     pub(super) domain: String,
     /// The name servers of its zones; `None`: not known.
     pub(super) name_servers: Option<Vec<NameServer>>,
@@ -26,20 +27,20 @@ pub(super) struct PlatformSettings {
     pub(super) transports: Vec<OfferedTransport>,
     /// The path of DNS over HTTPS; `None`: not known.
     pub(super) https_path: Option<TemplatePath>,
-    /// Where name servers are asked whether names are live, as `ADDRESS:PORT`.
+    /// The addresses at which the platform verifies names, as `ADDRESS:PORT`.
     pub(super) asked: Vec<String>,
-    /// How long former names last at least; `None`: not known.
+    /// The minimum lifetime of former names; `None`: not known.
     pub(super) former_name_retention: Option<Duration>,
-    /// How long a former name must not have been asked for before it ends; `None`: not known, or it makes no difference.
+    /// The time without queries after which a former name ends; `None`: not known, or no such condition.
     pub(super) former_name_idle_timeout: Option<Duration>,
-    /// How many routes a second leave draining Routers; `None`: not known.
+    /// The Routes per second that leave draining Routers; `None`: not known.
     pub(super) drain_rate: Option<u32>,
-    /// How many labels may be in quarantine for a namespace that is to get new ones; `None`: not known.
+    /// The maximum number of labels in quarantine for a namespace that can still get new ones; `None`: not known.
     pub(super) quarantined_max: Option<u32>,
     /// The labels that no Route gets; `None`: not known.
     pub(super) reserved_labels: Option<Vec<String>>,
     pub(super) strategy: StrategyName,
-    /// Why the platform may choose otherwise than that strategy.
+    /// The reason why the platform may select another Router than that strategy.
     pub(super) caveat: Option<&'static str>,
 }
 
@@ -48,11 +49,12 @@ pub(super) const QUARANTINE_MAX: &str = "name.quarantine-max";
 /// The key of the labels that no Route gets.
 pub(super) const RESERVED_LABELS: &str = "name.reserved-labels";
 const WEBHOOK: &str =
-    "the webhook is not asked by a forecast: its fallback decides here, and the webhook may choose otherwise";
-const NO_STRATEGY: &str = "the platform's strategy is not known here: the default one decides; give --scheduler-strategy, or the --config of the server";
+    "this prediction uses the fallback strategy of the webhook; the webhook itself may select another Router";
+const NO_STRATEGY: &str = "the platform's strategy is unknown, so this prediction uses the default strategy; set \
+                           --scheduler-strategy, or the --config of the server";
 
 impl PlatformSettings {
-    /// Asks the API for what the command was not told.
+    /// Reads the settings from the API that the command line does not contain.
     pub(super) async fn find(place: &ApiLocation, access: &Access) -> Result<PlatformSettings, String> {
         let api: Api<Zone> = Api::all(access.client.clone());
         let parents = match api.list(&ListParams::default().fields("spec.type=parent")).await {
@@ -71,19 +73,24 @@ impl PlatformSettings {
         let domain = match (place.is_given("domain"), published) {
             (true, Some(published)) if published != settings.domain => {
                 return Err(format!(
-                    "the platform of this API is {published}, not {}: leave --domain away, or name another kubeconfig",
+                    "domain mismatch: the platform of this API is {published}, not {}; omit --domain, or use another \
+                     kubeconfig",
                     settings.domain
                 ));
             }
             (true, _) => settings.domain.clone(),
             (false, Some(published)) => published.to_owned(),
             (false, None) if zones.is_none() => {
-                return Err("the platform's domain is not known here: you may not read Zones; give --domain".to_owned());
+                return Err(
+                    "the platform's domain is unknown: you are not allowed to read Zones; set --domain".to_owned()
+                );
             }
             (false, None) => {
-                return Err("the platform's domain is not known here: there is no Zone of type parent yet, which the \
-                            scheduler writes; give --domain"
-                    .to_owned());
+                return Err(
+                    "the platform's domain is unknown: the scheduler has not created a Zone of type parent yet; set \
+                     --domain"
+                        .to_owned(),
+                );
             }
         };
         Ok(PlatformSettings::with(place, domain, zone.and_then(|zone| zone.spec.platform.as_ref())))
@@ -140,7 +147,7 @@ fn own<T: Clone>(place: &ApiLocation, key: &str, value: &T) -> Option<T> {
     place.is_given(key).then(|| value.clone())
 }
 
-/// The parent's Zone: of several, as after another domain was configured, the one that was written last.
+/// The parent's Zone: of several, for example after a change of the domain, the last written one.
 fn parent(zones: &[Zone]) -> Option<&Zone> {
     let written = |zone: &&Zone| zone.spec.versions.first().map(|version| version.at.0);
     zones.iter().filter(|zone| zone.spec.kind == ZoneKind::Parent).max_by_key(written)
@@ -181,7 +188,7 @@ mod tests {
     fn published(strategy: &str) -> Value {
         json!({"nameServers": [{"name": "ns.plat.example", "addresses": ["192.0.2.53"]}], "strategy": strategy,
             "webhookFallback": "round-robin", "drainRate": 3, "formerNameRetentionSeconds": 60, "formerNameIdleTimeoutSeconds": 0, "nameQuarantineMax": 5,
-            "reservedLabels": ["billing"], "asked": ["192.0.2.53:53"]})
+            "reservedLabels": ["billing"], "asked": ["192.0.2.53:53"]}) // words:ok: a field
     }
 
     #[test]
@@ -190,13 +197,13 @@ mod tests {
             zone("old.example", "2026-01-01T00:00:00Z", &Value::Null),
             zone("plat.example", "2026-02-01T00:00:00Z", &published("least-routes")),
         ];
-        let found = PlatformSettings::of(&place(&[]), Some(&zones)).expect("it is told");
+        let found = PlatformSettings::of(&place(&[]), Some(&zones)).expect("the Zone is readable");
         assert_eq!((found.domain.as_str(), found.drain_rate), ("plat.example", Some(3)));
         assert_eq!(found.former_name_retention, Some(Duration::from_secs(60)));
         assert_eq!((found.strategy, found.caveat), (StrategyName::LeastRoutes, None));
         assert_eq!(found.quarantined_max, Some(5));
         assert_eq!(found.reserved_labels, Some(vec!["billing".to_owned()]));
-        assert_eq!(found.name_servers.expect("they are told")[0].name, "ns.plat.example");
+        assert_eq!(found.name_servers.expect("the Zone lists them")[0].name, "ns.plat.example");
         let flags = "--domain plat.example --scheduler-drain-rate 7 --name-quarantine-max 6 --scheduler-strategy weighted \
                      --name-reserved-labels pay,login --nameserver ns.example.net";
         let flags: Vec<&str> = flags.split_whitespace().collect();
@@ -208,18 +215,18 @@ mod tests {
         let error = PlatformSettings::of(&place(&["--domain", "v3.example"]), Some(&zones)).expect_err("it is another");
         assert!(error.contains("is plat.example, not v3.example"), "{error}");
         let webhook = [zone("plat.example", "2026-02-01T00:00:00Z", &published("webhook"))];
-        let found = PlatformSettings::of(&place(&[]), Some(&webhook)).expect("it is told");
+        let found = PlatformSettings::of(&place(&[]), Some(&webhook)).expect("the Zone is readable");
         assert_eq!((found.strategy, found.caveat), (StrategyName::RoundRobin, Some(WEBHOOK)));
     }
 
     #[test]
     fn nothing_is_invented() {
         let silent = [zone("plat.example", "2026-02-01T00:00:00Z", &Value::Null)];
-        let found = PlatformSettings::of(&place(&[]), Some(&silent)).expect("the domain is told");
+        let found = PlatformSettings::of(&place(&[]), Some(&silent)).expect("the Zone has the domain");
         assert_eq!((found.former_name_retention, found.drain_rate, found.caveat), (None, None, Some(NO_STRATEGY)));
         assert_eq!((found.name_servers, found.quarantined_max, found.reserved_labels), (None, None, None));
         assert!(PlatformSettings::of(&place(&[]), Some(&[])).expect_err("no Zone").contains("--domain"));
-        assert!(PlatformSettings::of(&place(&[]), None).expect_err("a tenant").contains("may not read Zones"));
+        assert!(PlatformSettings::of(&place(&[]), None).expect_err("a tenant").contains("not allowed to read Zones"));
         let given = PlatformSettings::of(&place(&["--domain", "v3.example"]), None).expect("it is given");
         assert_eq!(given.domain, "v3.example");
     }

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-/// How long something may take without a word.
+/// The time until the first progress line.
 const SILENCE: Duration = Duration::from_secs(1);
-/// How often the line is written anew.
+/// The interval between updates of the line.
 const PACE: Duration = Duration::from_millis(500);
 
-/// Waits for `work`, and tells that it goes on: `what` it is, and for how long.
+/// Waits for `work`, and displays its name `what` and the elapsed time.
 pub(super) async fn during<T>(what: &str, work: impl Future<Output = T>) -> T {
     if !stderr().is_terminal() {
         return work.await;
@@ -30,7 +30,7 @@ pub(super) async fn during<T>(what: &str, work: impl Future<Output = T>) -> T {
             }
             _ = ticks.tick() => {
                 is_shown = true;
-                // Nobody is left to tell if this fails.
+                // A failure of this cannot be reported.
                 let _ = write!(stderr(), "\r{what} … {} s", started.elapsed().as_secs());
                 let _ = stderr().flush();
             }

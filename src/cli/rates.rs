@@ -1,4 +1,4 @@
-//! Queries a second, from the counters of processes at two moments.
+//! Queries per second, from the counters of processes at two times.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use super::scrape::Scrape;
 
-/// What was asked and answered between two moments, by the second. Its JSON is an interface: fields are added, and
-/// none is renamed.
+/// The requests and responses between two times, per second. Its JSON is an interface: fields are added, and none is
+/// renamed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Rates {
@@ -27,7 +27,8 @@ pub(super) struct Rates {
 }
 
 impl Rates {
-    /// Of one process, between two scrapes. A counter that has gone back began anew: the process was restarted.
+    /// Returns the rates of one process between two scrapes. A counter that decreased restarted at zero with the
+    /// process.
     pub(super) fn between(before: &Scrape, after: &Scrape) -> Rates {
         let seconds = after.at.saturating_duration_since(before.at).as_secs_f64();
         if seconds <= 0.0 {
@@ -81,7 +82,7 @@ pub(super) fn largest(parts: &BTreeMap<String, f64>) -> Vec<(&str, f64)> {
     parts
 }
 
-/// A rate with as many digits as tell something: `0`, `0.25`, `17.3`, `12345`.
+/// Formats a rate with its significant digits: `0`, `0.25`, `17.3`, `12345`.
 pub(super) fn number(rate: f64) -> String {
     match rate {
         0.0 => "0".to_owned(),

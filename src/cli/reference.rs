@@ -7,36 +7,37 @@ use clap::{Arg, Command};
 const HEAD: &str = "\
 # Command line
 
-Made from the program: `signpost man --markdown`. The same is in `signpost help`, and in manual pages (`signpost man`).
+The program generates this page: `signpost man --markdown`. `signpost help` and the manual pages (`signpost man`) have
+the same contents.
 
 ## What all commands share
 
-**Exit codes.** 0: it did what it was asked. 1: it could not, or found what it was asked to look for (errors, differences). 2: it
-was called or configured wrongly. Each command says below what that means for it.
+**Exit codes.** 0: success. 1: the command failed, or found what it checks for (errors, differences). 2: invalid usage
+or configuration. The help of each command lists its exit codes.
 
-**Output.** What a command was asked for goes to standard output, all else to standard error. `--output table` is for people:
-its columns may change. `--output json` and `--output yaml` say the same to programs: fields are added, and none is renamed or
-taken away. Colours are used on a terminal alone, and not if `NO_COLOR` is set. What takes longer than a second says so on a
-terminal.
+**Output.** Results go to standard output, and everything else to standard error. `--output table` is for interactive
+use: its columns can change. `--output json` and `--output yaml` contain the same data for programs: later versions add
+fields, but do not rename or remove any. Colors are used only on a terminal, and not if `NO_COLOR` is set. On a
+terminal, a command that takes longer than a second shows its progress.
 
-**The API.** Commands that ask it use the first kubeconfig of these: `--kubeconfig` (or the setting, or `SIGNPOST_KUBECONFIG`);
-`<data-dir>/kubeconfig` if `--data-dir` is given; the files of `$KUBECONFIG`; `<data-dir>/kubeconfig`; `~/.kube/config`. `--context`
-chooses a context of it, and `--api-server` (repeats) names the API servers to use in place of the one in it. What may be seen is
-what its user may see.
+**The API.** Commands that use the API read the first kubeconfig of these: `--kubeconfig` (or the setting, or
+`SIGNPOST_KUBECONFIG`); `<data-dir>/kubeconfig` if `--data-dir` is given; the files of `$KUBECONFIG`;
+`<data-dir>/kubeconfig`; `~/.kube/config`. `--context` selects a context, and `--api-server` (repeats) sets the API
+servers to use instead of the one in the kubeconfig. A command sees only what its user is allowed to read.
 
-**Objects.** `kubectl` lists, watches and waits for objects: `kubectl get routes -o wide` shows names, Routers and reasons, `kubectl
-get routers -o wide` load and addresses, `kubectl events --for route/NAME` what happened, and `kubectl wait
---for=condition=Resolvable route/NAME` waits.
+**Objects.** Use `kubectl` to list, watch, and wait for objects: `kubectl get routes -o wide` shows names, Routers, and
+reasons, `kubectl get routers -o wide` load and addresses, and `kubectl events --for route/NAME` events. `kubectl wait
+--for=condition=Resolvable route/NAME` waits for a name.
 
-**Settings.** Flags that are settings of the server mean what they mean there, and can be given in the file and by variables,
-too: see [Configuration](configuration.md).
+**Settings.** Flags that are settings of the server have the same meaning here. You can also set them in the
+configuration file and in environment variables: see [Configuration](configuration.md).
 
 **Completion.** `signpost completion bash`, `zsh`, `fish`, `elvish` or `powershell` prints a script for the shell.
 ";
 
 /// Columns of a help screen on the page.
 const WIDTH: usize = 100;
-/// The arguments of every command that asks the API, which the head describes.
+/// The arguments of every command that uses the API, which the head describes.
 const OF_THE_API: [&str; 5] = ["config", "data-dir", "kubeconfig", "api-server", "context"];
 
 /// The page: the help of every command, without what the head or the page of the configuration describes.
@@ -44,7 +45,7 @@ pub(super) fn page() -> String {
     let mut all = super::command().term_width(WIDTH).disable_help_flag(true).disable_version_flag(true);
     all.build();
     let mut page = HEAD.to_owned();
-    page.push_str("\n## Commands\n\n| command | does |\n|---|---|\n");
+    page.push_str("\n## Commands\n\n| Command | Description |\n|---|---|\n");
     for command in shown(&all) {
         let about = command.get_about().map(ToString::to_string).unwrap_or_default();
         // Writing to a String cannot fail, here and below.
@@ -69,10 +70,10 @@ fn section(page: &mut String, command: &Command, above: &str, depth: usize) {
     let lines: Vec<&str> = help.lines().map(str::trim_end).collect();
     let _ = write!(page, "\n{} {name}\n\n```text\n{}\n```\n", "#".repeat(depth), lines.join("\n").trim());
     if command.get_arguments().any(|argument| argument.get_help_heading().is_some()) {
-        page.push_str("\nThe flags include all settings of [Configuration](configuration.md).\n");
+        page.push_str("\nThe flags include all settings in [Configuration](configuration.md).\n");
     }
     if asks_api {
-        page.push_str("\nThe flags include those that say [where the API is](#what-all-commands-share).\n");
+        page.push_str("\nThe flags also include those that [select the API](#what-all-commands-share).\n");
     }
     shown(command).for_each(|command| section(page, command, &name, depth + 1));
 }
@@ -89,7 +90,7 @@ mod tests {
         assert!(found == page(), "{message}");
     }
 
-    /// Whoever scripts a command wants to know what its exit code means.
+    /// Scripts depend on documented exit codes.
     #[test]
     fn every_command_states_its_exit_codes() {
         fn collect(command: &Command, path: &str, stated: bool, without: &mut Vec<String>) {

@@ -16,18 +16,19 @@ use crate::config::{self, AdminTls};
 use crate::daemon::scheduling::reachable;
 use signpost_runtime::trust;
 
-/// How long one answer may take.
+/// The time limit of one response.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Largest answer in octets: a page with a hundred thousand series.
 const PAGE_OCTETS_MAX: usize = 32 * 1024 * 1024;
 
-/// The keys that say where the admin endpoint of a process is.
+/// The keys for the admin endpoint of a process.
 const KEYS: &[&str] = &["admin.listen", "admin.tls"];
 
-/// `--admin` and `--admin-ca`, and the flags of the keys that stand in for them. The command has `--config` and `--data-dir`, too.
+/// `--admin` and `--admin-ca`, and the flags of the keys that replace them. The command also has `--config` and
+/// `--data-dir`.
 pub(super) fn arguments() -> impl Iterator<Item = Arg> {
     let authorities = file(option("admin-ca", "FILE"))
-        .help("Authorities in PEM to trust for an --admin over HTTPS, instead of those of the system");
+        .help("The CA certificates in PEM to trust for an --admin URL over HTTPS [default: those of the system]");
     let admin = option("admin", "URL")
         .action(ArgAction::Append)
         .value_parser(ValueParser::new(|text: &str| {
@@ -37,7 +38,7 @@ pub(super) fn arguments() -> impl Iterator<Item = Arg> {
                 _ => Err("must be a URL, such as http://127.0.0.1:9453"),
             }
         }))
-        .help("Admin endpoint of a process (repeats) [default: where the server's admin.listen says]");
+        .help("The URL of the admin endpoint of a process (repeats) [default: from admin.listen]");
     [admin, authorities].into_iter().chain(serve::flags_of(KEYS))
 }
 
@@ -77,12 +78,12 @@ impl Admin {
         client.timeout(TIMEOUT).build().map(Admin).map_err(|error| error.to_string())
     }
 
-    /// The numbers of the process at `url`, with the moment at which they were asked for.
+    /// The metrics of the process at `url`, with the time of the request.
     pub(super) async fn scrape(&self, url: &str) -> Result<Scrape, String> {
         let asked = Instant::now();
         let (status, text) = self.get(url, "/metrics").await?;
         if status != 200 {
-            return Err(format!("{url}/metrics answers {status}"));
+            return Err(format!("{url}/metrics returned {status}"));
         }
         Ok(Scrape { at: asked, samples: samples(&text).collect() })
     }
@@ -91,19 +92,21 @@ impl Admin {
     pub(super) async fn ready(&self, url: &str) -> Result<(bool, Vec<String>), String> {
         let (status, text) = self.get(url, "/readyz").await?;
         if status != 200 && status != 503 {
-            return Err(format!("{url}/readyz answers {status}"));
+            return Err(format!("{url}/readyz returned {status}"));
         }
         Ok((status == 200, text.lines().filter(|line| line.starts_with('[')).map(str::to_owned).collect()))
     }
 
-    /// The names without a Route that the process at `url` has counted.
-    /// A process on another machine tells them to users who may list Zones, by their `token`.
+    /// The names without a Route that the process at `url` has counted. A process on another machine returns them to
+    /// users who may list Zones, by their `token`.
     pub(super) async fn unrouted(&self, url: &str, token: Option<&str>) -> Result<Report, String> {
         let (status, text) = self.get_as(url, "/unrouted-names", token).await?;
         match status {
-            200 => serde_json::from_str(&text).map_err(|error| format!("{url}/unrouted-names is no report: {error}")),
+            200 => {
+                serde_json::from_str(&text).map_err(|error| format!("{url}/unrouted-names: invalid report: {error}"))
+            }
             401 | 403 | 404 => Err(format!("{url}: {}", text.trim())),
-            status => Err(format!("{url}/unrouted-names answers {status}")),
+            status => Err(format!("{url}/unrouted-names returned {status}")),
         }
     }
 
@@ -125,14 +128,14 @@ impl Admin {
         let mut octets = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(failure)? {
             if octets.len() + chunk.len() > PAGE_OCTETS_MAX {
-                return Err(format!("{url}{path} is longer than {PAGE_OCTETS_MAX} octets"));
+                return Err(format!("{url}{path} is longer than {PAGE_OCTETS_MAX} bytes"));
             }
             octets.extend_from_slice(&chunk);
         }
         let (status, text) = (response.status(), String::from_utf8_lossy(&octets).into_owned());
-        // The name in the URL is none of the endpoint's: its answer says which setting allows it.
+        // The host in the URL is not a name of the endpoint: its response contains the setting that allows it.
         if status == reqwest::StatusCode::MISDIRECTED_REQUEST {
-            return Err(format!("{url} refuses its name: {}", text.trim()));
+            return Err(format!("{url} rejected the host name: {}", text.trim()));
         }
         Ok((status.as_u16(), text))
     }
@@ -141,7 +144,7 @@ impl Admin {
 /// The numbers of a process at one moment.
 #[derive(Debug, Clone)]
 pub(super) struct Scrape {
-    /// When they were asked for.
+    /// The time of the request.
     pub(super) at: Instant,
     samples: Vec<MetricSample>,
 }

@@ -35,7 +35,7 @@ pub(super) fn arguments() -> impl Iterator<Item = Arg> {
     common.chain(others.into_iter().map(move |key| flag(key).help_heading(key.heading)))
 }
 
-/// `--config` and the flags of these keys, without headings, for a command that needs no more.
+/// `--config` and the flags of these keys, without headings, for a command that needs only these.
 pub(super) fn arguments_of(paths: &'static [&'static str]) -> impl Iterator<Item = Arg> {
     std::iter::once(config()).chain(flags_of(paths))
 }
@@ -72,7 +72,7 @@ fn flag(key: &'static Key) -> Arg {
         })
 }
 
-/// Where settings stand: the flags in `matches` and this process's environment.
+/// The sources of settings: the flags in `matches` and this process's environment.
 pub(super) fn places(matches: &ArgMatches) -> ConfigSources {
     let environment: Vec<(String, String)> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))

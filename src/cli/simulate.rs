@@ -1,8 +1,8 @@
-//! `signpost simulate`: what would become of the routes if Routers came, went, or were others.
+//! `signpost simulate`: predicts the effect on Routes if Routers are added, removed, or changed.
 //!
-//! The platform is read once; the changes are made to the copy, one after the other, and the scheduler's own decisions are
-//! carried out on it (`scheduler::simulation`). Nothing is written. Routers to be added are shown to the API as a dry run, so
-//! that what it would refuse is refused here.
+//! The command reads the platform once, applies the changes to the copy in order, and runs the scheduler's own
+//! decisions on it (`scheduler::simulation`). It writes nothing. It sends added Routers to the API as a dry run, so
+//! that the API's validation applies.
 
 use std::path::PathBuf;
 
@@ -29,23 +29,23 @@ pub(super) fn command() -> Command {
     let several = |name: &'static str, value: &'static str, help: &'static str| {
         Arg::new(name).long(name).value_name(value).action(ArgAction::Append).help(help)
     };
-    let add =
-        several("add", "FILE", "Adds the Routers of a YAML or JSON file, or changes those that are there (repeats)");
+    let add = several("add", "FILE", "Create or update the Routers in a YAML or JSON file (repeats)");
     let weight =
-        several("set-weight", "ROUTER=N", "Gives a Router another weight, 0 to 1000 (repeats)").value_parser(weight);
+        several("set-weight", "ROUTER=N", "Set the weight of a Router, 0 to 1000 (repeats)").value_parser(weight);
     Command::new("simulate")
         .about("Simulate adding, changing, or removing Routers (makes no changes)")
         .after_help(
-            "The changes are made in this order: --add, --set-weight, --cordon, --uncordon, --drain, --remove. --scheduler-strategy says by which \
-             strategy, else it is the platform's. Routes that have a Router leave it only if that is drained or removed, as on the platform. Exit codes: 0 foretold, 1 something is refused or not there, or the API \
-             does not answer, 2 invalid usage.",
+            "The simulation applies the changes in this order: --add, --set-weight, --cordon, --uncordon, --drain, \
+             --remove. It uses the platform's strategy unless --scheduler-strategy is set. As on the platform, a bound \
+             Route leaves its Router only if the Router is drained or removed. Exit codes: 0 simulated, 1 the API \
+             rejected a change, an object does not exist, or the API is unreachable, 2 invalid usage.",
         )
         .arg(file(add))
         .arg(weight)
-        .arg(several("cordon", "ROUTER", "Keeps new routes from a Router (repeats)"))
-        .arg(several("uncordon", "ROUTER", "Lets a Router have new routes (repeats)"))
-        .arg(several("drain", "ROUTER", "Moves a Router's routes to others (repeats)"))
-        .arg(several("remove", "ROUTER", "Moves a Router's routes to others and deletes it (repeats)"))
+        .arg(several("cordon", "ROUTER", "Mark a Router as unschedulable (repeats)"))
+        .arg(several("uncordon", "ROUTER", "Mark a Router as schedulable (repeats)"))
+        .arg(several("drain", "ROUTER", "Drain a Router: move its Routes to other Routers (repeats)"))
+        .arg(several("remove", "ROUTER", "Drain a Router and delete it (repeats)"))
         .args([output::argument(), access::context_argument()])
         .args(serve::arguments_of(KEYS))
         .args(serve::flags_of(&[QUARANTINE_MAX, RESERVED_LABELS]))
@@ -114,10 +114,13 @@ async fn simulate(
             0 => {
                 simulation.remove_router(name);
                 plan.notes.push(format!(
-                    "{name} can be deleted when no old name leads through its zone any more; these names go with the zone"
+                    "{name} can be deleted after the former names in its zone expire; the deletion removes the zone \
+                     with these names"
                 ));
             }
-            left => plan.notes.push(format!("{name} would not be deleted: {left} of its routes have nowhere to go")),
+            left => {
+                plan.notes.push(format!("{name} would not be deleted: no other Router can take {left} of its Routes"))
+            }
         }
     }
     plan.capacity = Capacity::compare(&before, simulation);

@@ -26,18 +26,18 @@ pub(super) fn command() -> Command {
     let migrate = Command::new("migrate")
         .about("Move all objects from a file to etcd, or back")
         .after_help(
-            "Stop the API servers first. The target must be empty, and the source is not changed. Names, claims, quarantines \
-             and the order of revisions stay; revisions are new, so that clients list again, and the serials of zones continue \
-             later. Afterwards, set \"store\" in the configuration, and start the API servers. The CA, tokens and users in \
-             <data-dir>/pki stay: the first API server with the store etcd shares its own. Exit codes: 0 moved, 1 not \
-             moved, 2 invalid usage.",
+            "Stop the API servers first. The target must be empty. The source does not change. Names, claims, \
+             quarantines, and the order of revisions stay the same. Revisions are new, so that clients list again, and \
+             the serials of zones continue after the earlier ones. Afterwards, set \"store\" in the configuration, and \
+             start the API servers. The CA, tokens, and users in <data-dir>/pki stay; the first API server with the \
+             store etcd shares its own. Exit codes: 0 moved, 1 not moved, 2 invalid usage.",
         )
-        .arg(engine("from", "The store that has the objects"))
-        .arg(engine("to", "The empty store"))
+        .arg(engine("from", "The source store"))
+        .arg(engine("to", "The target store, which must be empty"))
         .arg(output::argument())
         .args(serve::arguments_of(STORE_KEYS));
     Command::new("store")
-        .about("Work with the store of the API")
+        .about("Manage the store of the API")
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommand(migrate)
@@ -50,7 +50,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     }
 }
 
-/// What was moved. Its JSON is an interface: fields are added, and none is renamed.
+/// The moved objects. Its JSON is an interface: fields are added, and none is renamed.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Report {
@@ -64,10 +64,12 @@ fn migrate(matches: &ArgMatches) -> Outcome {
     let (from, to) = match (given("from"), given("to")) {
         ("file", "etcd") => (Engine::File, Engine::Etcd),
         ("etcd", "file") => (Engine::Etcd, Engine::File),
-        (one, _) => return Err(super::Error::Usage(format!("--from and --to are both {one}: name two stores"))),
+        (one, _) => {
+            return Err(super::Error::Usage(format!("--from and --to are both {one}; choose different stores")));
+        }
     };
     if settings.etcd.endpoints.is_empty() {
-        return Err(super::Error::Usage("etcd.endpoints is not set: name the members of the cluster".to_owned()));
+        return Err(super::Error::Usage("etcd.endpoints is not set; list the members of the cluster".to_owned()));
     }
     let path = settings.data_dir.join(FILE);
     let moved = write(&settings, from, &path).and_then(|()| {
@@ -80,7 +82,7 @@ fn migrate(matches: &ArgMatches) -> Outcome {
     Format::of(matches).show(&report, |painter| {
         let mut facts = Properties::default();
         facts.add("objects", report.objects.to_string());
-        facts.add("moved", format!("to {}, which continues with revision {}", given("to"), report.first_revision));
+        facts.add("moved", format!("to {}; first revision {}", given("to"), report.first_revision));
         facts.text(painter)
     })
 }
@@ -96,8 +98,8 @@ fn write(settings: &Settings, from: Engine, path: &Path) -> Result<(), String> {
         Engine::File => {
             let data_dir = settings.data_dir.display();
             let store = backup::stopped(&settings.data_dir)?;
-            let store =
-                store.ok_or_else(|| format!("{data_dir} has no store, or a process uses it: stop that process"))?;
+            let store = store
+                .ok_or_else(|| format!("{data_dir}: no store found, or a process is using it; stop that process"))?;
             store::backup::backup(&store, &mut to).map_err(|error| error.to_string())?;
         }
         #[cfg(feature = "etcd")]

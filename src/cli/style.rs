@@ -5,7 +5,7 @@ use std::io::IsTerminal as _;
 use anstream::{AutoStream, ColorChoice};
 use anstyle::AnsiColor;
 
-/// What a piece of text means to its reader; the colour follows from it.
+/// The meaning of a text, which determines its color.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Style {
     Good,
@@ -27,11 +27,11 @@ impl Style {
     }
 }
 
-/// Colours text, or leaves it as it is.
+/// Colors text, or returns it unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Painter {
     colours: bool,
-    /// How many columns the terminal has, if it is one.
+    /// The number of columns of the terminal, if it is one.
     width: Option<usize>,
 }
 
@@ -56,12 +56,12 @@ impl Painter {
         self.colours
     }
 
-    /// How many columns a line may have; `None`: as many as it takes.
+    /// The maximum number of columns of a line; `None`: unlimited.
     pub(super) fn width(self) -> Option<usize> {
         self.width
     }
 
-    /// For a terminal of this many columns, without colours.
+    /// Returns a painter for a terminal with this number of columns, without colors.
     #[cfg(test)]
     pub(super) fn of_width(width: usize) -> Self {
         Painter { colours: false, width: Some(width) }
@@ -74,8 +74,8 @@ impl Painter {
     }
 }
 
-/// The text on one line, with every control character replaced: what users wrote into objects must not move the
-/// cursor of whoever looks at them.
+/// Returns the text on one line, with every control character replaced: text of users in objects must not move the
+/// cursor of a viewer's terminal.
 pub(super) fn harmless(text: &str) -> String {
     text.trim_end()
         .chars()

@@ -65,7 +65,8 @@ impl Table {
         Table { rows, rows_max: usize::MAX, left_out: 0 }
     }
 
-    /// The same for a command that can list very many objects: the text has the first rows and says how many more there are.
+    /// Returns a table for a command that can list very many objects: the text has the first rows and the number of
+    /// further ones.
     pub(super) fn bounded<const N: usize>(heading: [&str; N]) -> Self {
         Table { rows_max: ROWS_MAX, ..Table::new(heading) }
     }
@@ -89,7 +90,7 @@ impl Table {
         let text = laid_out(self.rows.clone(), painter);
         match self.left_out {
             0 => text,
-            more => format!("{text}and {more} more, which --output json lists\n"),
+            more => format!("{text}and {more} more; use --output json to list all\n"),
         }
     }
 }
@@ -122,7 +123,7 @@ fn laid_out(mut table: comfy_table::Table, painter: Painter) -> String {
     if let Some(width) = painter.width() {
         let width = u16::try_from(width).unwrap_or(u16::MAX);
         table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
-        // Numbers and words stay whole where the long columns still have room beside them.
+        // Numbers and words stay unbroken if the long columns still have room.
         let widths = table.column_max_content_widths();
         let least: usize = widths.iter().map(|width| usize::from((*width).min(SHORT) + GAP)).sum();
         if least <= usize::from(width) {

@@ -1,8 +1,8 @@
-//! `signpost top`: queries a second by shard, response code and transport, and instances of Routers, from the metrics of running
-//! processes.
+//! `signpost top`: queries per second by shard, response code and transport, and instances of Routers, from the metrics
+//! of running processes.
 //!
-//! On a terminal the screen is drawn anew at each interval, until Ctrl-C; elsewhere a line a turn is printed, which
-//! other programs can read. Between two turns it waits; nothing of it reaches a query thread.
+//! On a terminal, the screen refreshes at each interval, until Ctrl-C. Otherwise, each interval prints a line that
+//! other programs can parse. The command only reads metrics, and does not affect query threads.
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, Write as _, stdout};
@@ -21,13 +21,13 @@ use super::{Exit, Outcome, access, option, print, serve, switch};
 
 /// Longest time between two turns, in seconds.
 const INTERVAL_MAX: f64 = 3_600.0;
-/// How long it goes on: until it is interrupted.
+/// The time limit of the command, which ends when it is interrupted.
 const EVER: Duration = Duration::from_secs(10 * 365 * 86_400);
-/// Lines of a terminal that does not say how many it has.
+/// The number of lines of a terminal that does not report it.
 const LINES_ASSUMED: usize = 24;
 /// Length of the longest bar.
 const BAR: usize = 30;
-/// The columns beside zone and bar: the rate, and the gaps.
+/// The columns next to zone and bar: the rate, and the gaps.
 const BESIDE_BAR: usize = 18;
 
 pub(super) fn command() -> Command {
@@ -37,19 +37,19 @@ pub(super) fn command() -> Command {
             Ok(seconds) if (0.1..=INTERVAL_MAX).contains(&seconds) => Ok(seconds),
             _ => Err("must be a number of seconds from 0.1 to 3600"),
         })
-        .help("Time between two looks");
-    let once = switch("once").help("Prints one turn in full and ends");
+        .help("The time between refreshes");
+    let once = switch("once").help("Print one full page and exit");
     let turns = option("count", "N")
         .value_parser(value_parser!(u64).range(1..))
         .conflicts_with("once")
-        .help("Ends after so many turns");
+        .help("Exit after N refreshes");
     Command::new("top")
         .about("Show queries per second by shard, response code, and transport, and the instances of Routers")
         .after_help(
-            "On a terminal the screen is drawn anew at each interval, until Ctrl-C; elsewhere a line a turn is \
-             printed, or with -o json and -o yaml a document a turn. Give --admin once for each process; their \
-             numbers are added. The process that leads knows the instances of Routers; LAG is the number of Routes that an \
-             instance has not applied yet. Exit codes: 0 ended as asked, 1 no process answers, 2 invalid usage.",
+            "On a terminal, the screen refreshes at each interval, until Ctrl-C. Otherwise, the command prints a line \
+             at each interval, or a document with -o json and -o yaml. Give --admin once for each process; the command \
+             adds their numbers. The instances of Routers come from the leader. LAG is the number of Routes that an \
+             instance has not applied yet. Exit codes: 0 ended on request, 1 no process answers, 2 invalid usage.",
         )
         .args(scrape::arguments())
         .args(serve::arguments_of(&["data-dir"]))
@@ -74,7 +74,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     Ok(Exit::Success)
 }
 
-/// What is watched, and how it is shown.
+/// The watched processes, and the form of the output.
 struct Watch {
     urls: Vec<String>,
     authorities: Option<PathBuf>,
@@ -99,7 +99,7 @@ impl Watch {
             due += self.interval;
             tokio::select! {
                 () = tokio::time::sleep_until(due.into()) => {}
-                // Its way of ending on a terminal.
+                // Ctrl-C ends it on a terminal.
                 _ = tokio::signal::ctrl_c() => return Ok(()),
             }
             let after = self.look(&admin).await;
@@ -139,7 +139,7 @@ impl Watch {
     }
 }
 
-/// The terminal's other screen, without a cursor; dropping it brings back what was there.
+/// The terminal's other screen, without a cursor; dropping it restores the previous contents.
 struct Screen;
 
 impl Screen {
@@ -152,7 +152,7 @@ impl Screen {
 impl Drop for Screen {
     fn drop(&mut self) {
         let mut out = stdout();
-        // Nobody is left to see it if this fails.
+        // A failure of this cannot be reported.
         let _ = out.write_all(b"\x1b[?25h\x1b[?1049l").and_then(|()| out.flush());
     }
 }
@@ -163,9 +163,9 @@ impl Drop for Screen {
 struct Refresh {
     /// Processes that answered.
     processes: usize,
-    /// What those that did not say.
+    /// The errors of the processes that did not answer.
     errors: Vec<String>,
-    /// By the second, of all processes together.
+    /// The rates per second, of all processes together.
     rates: Rates,
     /// The instances of Routers, as the process that leads knows them.
     routers: BTreeMap<String, RouterInstances>,
@@ -219,7 +219,9 @@ impl Refresh {
         for ((url, before), after) in urls.iter().zip(before).zip(after) {
             match (before, after) {
                 (_, Err(error)) => turn.errors.push(error.clone()),
-                (Err(_), Ok(_)) => turn.errors.push(format!("{url} answers again, and is counted from now on")),
+                (Err(_), Ok(_)) => {
+                    turn.errors.push(format!("{url} answers again; its rates start with the next refresh"));
+                }
                 (Ok(before), Ok(after)) => {
                     turn.processes += 1;
                     turn.rates.add(&Rates::between(before, after));
@@ -253,7 +255,7 @@ impl Refresh {
         parts.join(" ") + "\n"
     }
 
-    /// Returns the screen, in at most so many lines.
+    /// Returns the screen, in at most `lines` lines.
     fn page(&self, lines: usize, painter: Painter) -> String {
         let Rates { queries, unrouted, dropped, rate_limited, rcodes, transports, zones } = &self.rates;
         let share = |rates| {
@@ -277,7 +279,7 @@ impl Refresh {
         let mut page = facts.text(painter) + "\n";
         page += &self.instances(lines.saturating_sub(page.lines().count()) / 2, painter);
         let zones = largest(zones);
-        // Beside the zones: the heading, the line about the others, and the cursor's.
+        // In addition to the zones: the heading, the line about the others, and the cursor's.
         let room = lines.saturating_sub(page.lines().count() + 3).max(1);
         let shown = &zones[..zones.len().min(room)];
         let most = shown.first().map_or(1.0, |(_, rate)| *rate);
@@ -297,7 +299,7 @@ impl Refresh {
         page
     }
 
-    /// The table of instances in at most so many lines, with an empty line below it; those first that lag most.
+    /// The table of instances in at most `lines` lines, with an empty line below it; the largest lag first.
     fn instances(&self, lines: usize, painter: Painter) -> String {
         if self.routers.is_empty() || lines < 3 {
             return String::new();
@@ -342,7 +344,7 @@ mod tests {
     #[test]
     fn a_line_a_turn() {
         let expected = "qps=120.5 NOERROR=100.0 NXDOMAIN=20.5 udp=120.0 tcp=0.50 unrouted=0.25 limited=3.00 \
-            error=\"http://x does not answer: refused (--admin)\"\n";
+                        error=\"http://x does not answer: refused (--admin)\"\n";
         assert_eq!(turn(3).line(), expected);
     }
 
@@ -384,7 +386,7 @@ shard0.v3.example.   0
         assert_eq!((turn.processes, turn.rates.queries), (2, 10.0));
         assert_eq!(turn.errors, ["c is silent"]);
         let turn = Refresh::new(&urls, &before, &[scrape(2, 10), scrape(2, 20), scrape(2, 5)]);
-        assert_eq!(turn.errors, ["c answers again, and is counted from now on"]);
+        assert_eq!(turn.errors, ["c answers again; its rates start with the next refresh"]);
     }
     #[test]
     fn instances_of_routers() {

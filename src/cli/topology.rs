@@ -23,15 +23,15 @@ const NAMES_SHOWN: usize = 5;
 pub(super) fn command() -> Command {
     let filter = option("filter", "TEXT")
         .action(clap::ArgAction::Append)
-        .help("Only routes with this text in namespace, name, host or Router (repeats: all must be there)");
+        .help("List only Routes with this text in namespace, name, host, or Router (repeats: all must match)");
     Command::new("topology")
         .about("List the Routes of each namespace by shard, and the shards with their addresses")
         .after_help(
-            "Of all namespaces, unless one is named. -o json and -o yaml list all Routes with their hosts. Exit codes: 0 \
-             listed, 1 the API does not answer, 2 invalid usage.",
+            "Without --namespace, the command lists all namespaces. -o json and -o yaml list all Routes with their \
+             hosts. Exit codes: 0 listed, 1 the API is unreachable, 2 invalid usage.",
         )
         .arg(filter)
-        .arg(access::namespace_argument().help("Only routes of this namespace"))
+        .arg(access::namespace_argument().help("List only the Routes of this namespace"))
         .arg(output::argument())
         .args(access::arguments())
 }
@@ -42,7 +42,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     let filters: Vec<String> = matches.get_many("filter").unwrap_or_default().cloned().collect();
     let (routers, routes) = access::run(API_TIMEOUT, async {
         let access = place.connect().await?;
-        progress::during("listing Routers and routes", list(&access, namespace.map(String::as_str))).await
+        progress::during("listing Routers and Routes", list(&access, namespace.map(String::as_str))).await
     })?;
     let topology = Topology::new(&routers, &routes, &filters);
     Format::of(matches).show(&topology, |painter| topology.text(painter))
@@ -51,11 +51,11 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
 /// All there is. Its JSON is an interface: fields are added, and none is renamed.
 #[derive(Debug, Serialize)]
 struct Topology {
-    /// By name.
+    /// Sorted by name.
     namespaces: Vec<Namespace>,
-    /// By name; with a filter only those that have a route which it lets through.
+    /// Sorted by name; with a filter, only those with a matching Route.
     shards: Vec<Shard>,
-    /// How many routes there are that the filter lets through.
+    /// The number of Routes that match the filter.
     routes: usize,
 }
 
@@ -63,7 +63,7 @@ struct Topology {
 struct Namespace {
     name: String,
     routes: usize,
-    /// By Router; those without one last.
+    /// Sorted by Router; Routes without one last.
     groups: Vec<Group>,
 }
 
@@ -71,7 +71,7 @@ struct Namespace {
 #[derive(Debug, Serialize)]
 struct Group {
     router: Option<String>,
-    /// By name.
+    /// Sorted by name.
     routes: Vec<Leaf>,
 }
 
@@ -81,7 +81,7 @@ struct Leaf {
     name: String,
     /// The name by which it is reached.
     host: Option<String>,
-    /// Why it has no Router.
+    /// The reason why it has no Router.
     reason: Option<String>,
 }
 
@@ -89,12 +89,12 @@ struct Leaf {
 struct Shard {
     name: String,
     state: RouterState,
-    /// How many of the routes here are on it.
+    /// The number of listed Routes on it.
     routes: usize,
-    /// How many it has in all, where only some are looked at.
+    /// The total number of its Routes, if only some are listed.
     of: Option<u32>,
     addresses: Vec<Address>,
-    /// How many instances serve of how many there should be; absent: none report.
+    /// The numbers of serving and of requested instances; absent: none report.
     #[serde(skip_serializing_if = "Option::is_none")]
     instances: Option<Instances>,
 }
@@ -195,7 +195,7 @@ impl Topology {
             for Group { router, routes } in &namespace.groups {
                 let shard = match router {
                     Some(router) => Cell::from(router.as_str()),
-                    None => Cell::styled(Style::Warning, "waiting"),
+                    None => Cell::styled(Style::Warning, "pending"),
                 };
                 let name = |leaf: &Leaf| match &leaf.reason {
                     Some(reason) => format!("{} ({reason})", leaf.name),
@@ -252,7 +252,8 @@ fn instances(router: &Router) -> Option<Instances> {
     Some(Instances { serving: status.ready_instances?, wanted: router.instances_wanted().unwrap_or_else(reported) })
 }
 
-/// The Routers and routes that the user may see. A tenant sees the routes of its namespace, and of Routers what these tell.
+/// The Routers and Routes that the user may read. A tenant gets the Routes of its namespace, and of Routers only the
+/// contents of these Routes.
 async fn list(access: &Access, namespace: Option<&str>) -> Result<(Vec<Router>, Vec<Route>), String> {
     let of = |namespace: &str| Api::<Route>::namespaced(access.client.clone(), namespace);
     let (routers, all) = match namespace {
@@ -268,14 +269,14 @@ async fn list(access: &Access, namespace: Option<&str>) -> Result<(Vec<Router>, 
         Some(routes) => routes,
         None => {
             note(format_args!(
-                "you may not list the routes of all namespaces: these are those of {}",
+                "you are not allowed to list the Routes of all namespaces; showing namespace {}",
                 access.namespace
             ));
             access.list(&of(&access.namespace), ListParams::default()).await?
         }
     };
     let routers = routers.unwrap_or_else(|| {
-        note("you may not list Routers: they are shown as far as these routes tell");
+        note("you are not allowed to list Routers; showing only what these Routes contain");
         routers_of(&routes)
     });
     Ok((routers, routes))
@@ -337,7 +338,7 @@ mod tests {
 NAMESPACE   SHARD     ROUTES   NAMES
 blog        shard2    7        p0, p1, p2, p3, p4, and 2 more
 shop        shard1    2        cart, front
-shop        waiting   1        vault (NoRouter)
+shop        pending   1        vault (NoRouter)
 
 SHARD    STATE      ROUTES   INSTANCES   ADDRESSES
 shard1   active     2        -           192.0.2.1, 192.0.2.2 (drained)

@@ -1,8 +1,8 @@
-//! `signpost user`: who may come into the API, beside the platform's own processes.
+//! `signpost user`: manages the API users, other than the platform's own processes.
 //!
-//! It works on the data directory, so on the machine and with the rights of the server's own user, whether the server runs
-//! or not; a running one takes changes up within a second. A command that makes a token ends when the running server's API
-//! accepts it. What is secret goes to standard output, once; all else to standard error.
+//! It works on the data directory, therefore on the machine and with the permissions of the server's own user, whether
+//! the server runs or not; a running server applies changes within a second. A command that creates a token ends when
+//! the running server's API accepts it. Secrets go to standard output, once, and everything else to standard error.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -32,36 +32,36 @@ use signpost_runtime::tls::tokens::TokenEntry;
 use signpost_runtime::tls::users::{self, BookError, CredentialKind, UserStore};
 use signpost_runtime::tls::{self, tokens};
 
-/// Life of a client certificate that is not asked for another.
+/// The default lifetime of a client certificate.
 const CERTIFICATE_TTL: SignedDuration = SignedDuration::from_hours(90 * 24);
 /// Longest life of a credential: that of the authority.
 const TTL_MAX: SignedDuration = SignedDuration::from_hours(3650 * 24);
-/// The keys of the configuration that say where the data directory is.
+/// The configuration keys for the data directory.
 pub(super) const KEYS: &[&str] = &["data-dir"];
 
 pub(super) fn command() -> Command {
-    let name = || Arg::new("name").value_name("NAME").required(true).help("Name of the user");
+    let name = || Arg::new("name").value_name("NAME").required(true).help("The name of the user");
     let roles: Vec<&str> = ROLES.iter().map(|(role, _)| *role).collect();
     let role = option("role", "ROLE")
         .required_unless_present("group")
         .action(ArgAction::Append)
         .value_delimiter(',')
         .value_parser(roles)
-        .help("What the user may do (repeats)");
+        .help("The role of the user (repeats)");
     let namespace = access::namespace_argument()
         .action(ArgAction::Append)
         .value_delimiter(',')
-        .help("Namespace of a tenant (repeats)");
+        .help("The namespace of a tenant (repeats)");
     let router = option("router", "NAME")
         .action(ArgAction::Append)
         .value_delimiter(',')
         .help("The Router of an agent, the only one whose Leases it may write (repeats)");
     let group = option("group", "GROUP")
         .action(ArgAction::Append)
-        .help("A further group (repeats); of ours are those of docs/api.md");
+        .help("An additional group (repeats); docs/api.md lists the platform's own groups");
     let none = switch("no-credential")
         .conflicts_with_all(["certificate", "ttl"])
-        .help("Only enters the user; \"signpost kubeconfig --user NAME\" makes a credential later");
+        .help("Create only the user; \"signpost kubeconfig --user NAME\" creates a credential later");
     let add = Command::new("add")
         .about("Add a user and print a bearer token, which is not stored, or a client certificate with its key")
         .arg(name())
@@ -72,13 +72,13 @@ pub(super) fn command() -> Command {
         .about("List users and their credentials")
         .arg(output::argument())
         .args(serve::arguments_of(KEYS));
-    let credential =
-        option("credential", "ID").help("Only the credential whose ID in \"signpost user list\" begins so");
+    let credential = option("credential", "ID")
+        .help("Revoke only the credential whose ID in \"signpost user list\" starts with this text");
     let revoke = Command::new("revoke")
         .about("Revoke a user's access: all tokens, and all client certificates issued so far")
         .after_help(
-            "A running server notices within a second; watches that are open end. One of the platform's own users \
-             (signpost:admin, system:signpost:…) gets a new token and kubeconfig at the next start.",
+            "A running server applies the change within a second, and closes open watches. If the user is one of the \
+             platform's own (signpost:admin, system:signpost:…), the next start creates a new token and kubeconfig.",
         )
         .arg(name())
         .arg(credential)
@@ -86,8 +86,8 @@ pub(super) fn command() -> Command {
     Command::new("user")
         .about("Manage API users and their credentials")
         .after_help(
-            "Exit codes: 0 done, 1 the user exists already (add) or does not exist (revoke), or the data directory cannot be \
-             used, 2 invalid usage.",
+            "Exit codes: 0 done, 1 the user already exists (add) or does not exist (revoke), or the data directory \
+             cannot be used, 2 invalid usage.",
         )
         .subcommand_required(true)
         .arg_required_else_help(true)
@@ -96,10 +96,10 @@ pub(super) fn command() -> Command {
 
 /// Which credential is wanted, for how long.
 pub(super) fn credential_arguments() -> [Arg; 2] {
-    let certificate = switch("certificate").help("A client certificate instead of a token");
-    let ttl = option("ttl", "DURATION")
-        .value_parser(duration)
-        .help("How long it is good, such as 12h or 30d [default: 90d for a certificate, no end for a token]");
+    let certificate = switch("certificate").help("Create a client certificate instead of a token");
+    let ttl = option("ttl", "DURATION").value_parser(duration).help(
+        "The lifetime of the credential, such as 12h or 30d [default: 90d for a certificate, unlimited for a token]",
+    );
     [certificate, ttl]
 }
 
@@ -138,7 +138,10 @@ pub(super) fn folder(matches: &ArgMatches) -> Result<PathBuf, Error> {
         return Ok(settings.data_dir);
     }
     let folder = settings.data_dir.display();
-    Err(format!("{folder} is no data directory of a server with the role api (--data-dir); start it once first").into())
+    Err(format!(
+        "{folder}: not the data directory of a server with the role api; set --data-dir, or start the server once"
+    )
+    .into())
 }
 
 /// A new credential in clear, to be shown once.
@@ -167,33 +170,33 @@ pub(super) fn make(matches: &ArgMatches, folder: &std::path::Path, name: &str) -
     })
 }
 
-/// How long the API may take to accept a new token: it looks at the file every second.
+/// The time limit for the API to accept a new token: it checks the file every second.
 const ACCEPTED_WITHIN: Duration = Duration::from_secs(10);
-/// How often it is asked.
+/// The polling interval.
 const ASK_INTERVAL: Duration = Duration::from_millis(25);
 
-/// Waits until the server that runs on the data directory accepts a new token, and says so if none does. `pki` is the folder of
-/// keys in the directory.
+/// Waits until the server that uses the data directory accepts a new token, and prints a note if none does. `pki` is
+/// the directory of keys in the data directory.
 pub(super) fn until_it_works(pki: &Path, user: &str, token: &str) {
     let data_dir = pki.parent().unwrap_or(Path::new("."));
     if !DataDir::is_in_use(data_dir) {
-        note(format_args!("no server runs on {}: the token works when one does", data_dir.display()));
+        note(format_args!("no server uses {}; the token becomes valid when one starts", data_dir.display()));
         return;
     }
     if let Err(why) = access::run(ACCEPTED_WITHIN, accepted(data_dir, user, token)) {
         note(format_args!(
-            "the API was not seen to accept the token ({why}); it does within a second of reading {}, or its log says why not",
+            "the API has not accepted the token yet ({why}); it reloads {} every second; if the token stays invalid, \
+             see the log of the server",
             pki.join(users::FILE).display()
         ));
     }
 }
 
-/// Asks the API with the token who that is, until it knows.
+/// Queries the API for the identity of the token until the API accepts the token.
 async fn accepted(data_dir: &Path, user: &str, token: &str) -> Result<(), String> {
     let admin = data_dir.join("kubeconfig");
     let text = files::read(&admin).map_err(|error| error.to_string())?;
-    let (server, trust) =
-        text.as_deref().and_then(kubeconfig::server_of).ok_or("there is no kubeconfig of the server")?;
+    let (server, trust) = text.as_deref().and_then(kubeconfig::server_of).ok_or("no kubeconfig of the server found")?;
     let contents = Contents { user, server: &server, trust: &trust, secret: Secret::Token(token), namespace: None };
     let kubeconfig = Kubeconfig::from_yaml(&kubeconfig::text(&contents)).map_err(|error| error.to_string())?;
     let client = client::from_context(kubeconfig, None, &server, Servers::default()).await;
@@ -202,7 +205,7 @@ async fn accepted(data_dir: &Path, user: &str, token: &str) -> Result<(), String
     loop {
         match reviews.create(&PostParams::default(), &SelfSubjectReview::default()).await {
             Err(kube::Error::Api(status)) if status.code == 401 => {}
-            // Whatever else it answers, it knows who asks.
+            // Every other response shows that the API accepts the token.
             Ok(_) | Err(kube::Error::Api(_)) => return Ok(()),
             Err(error) => return Err(access::cause(&error)),
         }
@@ -213,18 +216,18 @@ async fn accepted(data_dir: &Path, user: &str, token: &str) -> Result<(), String
 fn add(matches: &ArgMatches, folder: &std::path::Path, groups: &[String]) -> Result<(), BookError> {
     let name = matches.get_one::<String>("name").expect("clap demands it");
     users::change(folder, |book| book.add(name, groups.to_vec(), Timestamp::now()))?;
-    note(format_args!("user {name} is in {}", groups.join(", ")));
+    note(format_args!("user {name} added with the groups {}", groups.join(", ")));
     if matches.get_flag("no-credential") {
         return Ok(());
     }
     match make(matches, folder, name)? {
         NewCredential::Token(token) => {
-            note("the token below is shown this once");
+            note("the token below is shown only once");
             print(&format!("{token}\n"));
             until_it_works(folder, name, &token);
         }
         NewCredential::Certificate(made) => {
-            note("the key below is shown this once");
+            note("the key below is shown only once");
             print(&format!("{}{}", made.certificate_pem, made.key_pem));
         }
     }
@@ -237,8 +240,8 @@ fn groups(matches: &ArgMatches) -> Result<Vec<String>, String> {
     let (roles, namespaces, routers) = (many("role"), many("namespace"), many("router"));
     for (role, flag, given) in [("tenant", "--namespace", &namespaces), ("router-agent", "--router", &routers)] {
         match (roles.iter().any(|one| one == role), given.is_empty()) {
-            (true, true) => return Err(format!("the role {role} needs {flag}")),
-            (false, false) => return Err(format!("{flag} is for --role {role}")),
+            (true, true) => return Err(format!("role {role} requires {flag}")),
+            (false, false) => return Err(format!("{flag} requires --role {role}")),
             _ => {}
         }
     }
@@ -328,7 +331,7 @@ fn revoke(matches: &ArgMatches, folder: &std::path::Path) -> Result<(), String> 
     if let Some(id) = matches.get_one::<String>("credential") {
         let revoked = users::change(folder, |book| book.revoke_credential(name, id, now));
         let revoked = revoked.map_err(|error| error.to_string())?;
-        note(format_args!("credential {} of user {name} is revoked", revoked.id));
+        note(format_args!("credential {} of user {name} revoked", revoked.id));
         return Ok(());
     }
     if KUBECONFIGS.iter().any(|(_, client)| client.user == name) {
@@ -340,10 +343,10 @@ fn revoke(matches: &ArgMatches, folder: &std::path::Path) -> Result<(), String> 
             tokens::save(&path, &entries)
         };
         strike_out().map_err(|error: tls::Error| error.to_string())?;
-        note(format_args!("the token of {name} is revoked; the next start makes a new one, and a new kubeconfig"));
+        note(format_args!("token of {name} revoked; the next start creates a new token and kubeconfig"));
         return Ok(());
     }
     users::change(folder, |book| book.revoke(name, now)).map_err(|error| error.to_string())?;
-    note(format_args!("user {name} is revoked"));
+    note(format_args!("user {name} revoked"));
     Ok(())
 }

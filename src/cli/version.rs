@@ -14,7 +14,7 @@ pub(super) fn command() -> Command {
         .arg(output::argument())
 }
 
-/// Its JSON is an interface: fields are added, and none is renamed.
+/// The versions. The JSON is an interface: fields are added, and none is renamed.
 #[derive(Debug, Serialize)]
 struct Version {
     signpost: &'static str,

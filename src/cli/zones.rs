@@ -1,5 +1,5 @@
-//! The zones of a platform for a command that looks at them once: made from the API's objects the way a name server
-//! makes them, under the serials that the Zone objects record, and read from zone files.
+//! The zones of a platform for a single read by a command: built from the API's objects as in a name server, under the
+//! serials in the Zone objects, and read from zone files.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -25,11 +25,11 @@ use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::Contents;
 use signpost_dns::zonefile::rdata_out;
 
-/// The keys of the configuration that say what zones there are.
+/// The configuration keys for the zones.
 pub(super) const KEYS: &[&str] =
     &["kubeconfig", "api-server", "data-dir", "domain", "nameserver", "zones", "dns.listen"];
 
-/// A record, as it is printed.
+/// A record in the output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct RecordLine {
     pub(super) owner: String,
@@ -70,7 +70,7 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// What the zone is, in a word.
+    /// Returns the kind of the zone.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Source::Parent => "parent",
@@ -83,26 +83,26 @@ impl Source {
 
 #[derive(Debug, Clone)]
 pub(super) struct ZoneEntry {
-    /// Its records, SOA included.
+    /// The records of the zone, including its SOA.
     pub(super) contents: Contents,
     pub(super) source: Source,
     /// Whether name servers publish it under the same serial: it is in the ledger, or in a file.
     pub(super) serial_is_sure: bool,
 }
 
-/// What each command tells of a zone. Its JSON is an interface: fields are added, and none is renamed.
+/// The common output of all commands for a zone. Its JSON is an interface: fields are added, and none is renamed.
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct ZoneSummary {
     pub(super) zone: String,
     /// `parent`, `alias`, `shard` or `file`.
     pub(super) kind: &'static str,
     pub(super) serial: Option<u32>,
-    /// Whether the serial is given out.
+    /// Whether the serial is allocated.
     pub(super) published: bool,
 }
 
 impl ZoneEntry {
-    /// Returns what each command tells of the zone.
+    /// Returns the common output of all commands for the zone.
     pub(super) fn summary(&self) -> ZoneSummary {
         ZoneSummary {
             zone: self.contents.apex().to_string(),
@@ -114,7 +114,7 @@ impl ZoneEntry {
 }
 
 impl ZoneSummary {
-    /// The serial, in parentheses if it is not given out.
+    /// The serial, in parentheses if it is not allocated.
     pub(super) fn serial_cell(&self) -> Cell {
         match self.serial {
             Some(serial) if self.published => Cell::from(serial.to_string()),
@@ -132,22 +132,23 @@ pub(super) struct Zones {
     pub(super) zones: Vec<ZoneEntry>,
     pub(super) routers: Vec<Router>,
     pub(super) bindings: Vec<RouteBinding>,
-    /// What the configuration adds to every zone; none where no API was asked.
+    /// The settings that apply to every zone; none without an API.
     pub(super) platform: Option<compiler::Settings>,
-    /// Where the API says that name servers are asked whether names are live.
+    /// The addresses at which the platform verifies names, from the API.
     pub(super) asked: Vec<SocketAddr>,
 }
 
-/// What zones are made from, apart from the API's objects: zone files and the configuration.
+/// The inputs of zones other than the API's objects: zone files and the configuration.
 pub(super) struct ZoneInputs {
     files: Vec<(PathBuf, Contents)>,
-    /// The API, and what the configuration adds to its zones; none where no API is asked.
+    /// The API, and the settings that apply to its zones; none without an API.
     pub(super) api: Option<(Access, compiler::Settings)>,
     asked: Vec<SocketAddr>,
 }
 
 impl ZoneInputs {
-    /// Reads the zones folder, if there is one, and with `ask` finds the API. Complains of faulty files.
+    /// Reads the zone directory, if there is one, and connects to the API if the second argument is set. Prints errors
+    /// of invalid files.
     pub(super) async fn find(place: &ApiLocation, ask: bool) -> Result<ZoneInputs, String> {
         let settings = &place.settings;
         let mut files = match &settings.zones {
@@ -158,7 +159,7 @@ impl ZoneInputs {
             complain(finding);
         }
         if files.errors().next().is_some() {
-            return Err("there are errors in zone files".to_owned());
+            return Err("zone files contain errors".to_owned());
         }
         let (mut api, mut asked) = (None, Vec::new());
         if ask {
@@ -167,9 +168,7 @@ impl ZoneInputs {
             let listened: Vec<_> = settings.dns.listen.iter().map(|address| address.ip()).collect();
             let base = files.take(&known.domain);
             if known.name_servers.is_none() {
-                note(
-                    "the platform's name servers are not known here; give --nameserver, or the --config of the server",
-                );
+                note("the platform's name servers are unknown; set --nameserver, or the --config of the server");
             }
             asked = known.asked.iter().filter_map(|address| address.parse().ok()).collect();
             let nameserver = known.name_servers.unwrap_or_default();
@@ -179,7 +178,7 @@ impl ZoneInputs {
                 settings.dns_https.path = path;
             }
             let platform = platform::settings(&settings, &listened, base).map_err(|error| error.to_string())?;
-            // Whoever may not read DeletionHolds is not told.
+            // Users who may not read DeletionHolds get no note.
             let holds = access.all_permitted::<DeletionHold>().await?.unwrap_or_default();
             hold::line(&holds).into_iter().for_each(note);
             api = Some((access, platform));
@@ -207,7 +206,9 @@ impl ZoneInputs {
         for (path, contents) in &self.files {
             if zones.zones.iter().any(|zone| zone.contents.apex() == contents.apex()) {
                 let apex = contents.apex();
-                return Err(format!("the zone {apex} is both in a file and made from the API's objects"));
+                return Err(format!(
+                    "zone {apex} is defined both in a zone file and by API objects; remove one of them"
+                ));
             }
             let (contents, source) = (contents.clone(), Source::File(path.clone()));
             zones.zones.push(ZoneEntry { contents, source, serial_is_sure: true });
@@ -217,7 +218,8 @@ impl ZoneInputs {
 }
 
 impl Zones {
-    /// Reads the zones folder, if there is one, and, with `ask`, all of the API's objects. Complains of what is left out.
+    /// Reads the zone directory, if there is one, and all objects of the API if the second argument is set. Prints the
+    /// skipped objects.
     pub(super) async fn gather(place: &ApiLocation, ask: bool) -> Result<Zones, String> {
         let ground = ZoneInputs::find(place, ask).await?;
         let exported = match &ground.api {
@@ -231,7 +233,7 @@ impl Zones {
         ground.zones(exported)
     }
 
-    /// The zone that a name is in: the one with the longest apex at or above it.
+    /// The zone of a name: the longest apex at or above it.
     pub(super) fn of(&self, name: &Name) -> Option<&ZoneEntry> {
         let holds = |zone: &&ZoneEntry| name.is_at_or_below(zone.contents.apex());
         self.zones.iter().filter(holds).max_by_key(|zone| zone.contents.apex().label_count())
@@ -243,9 +245,9 @@ impl Zones {
     }
 }
 
-/// Complains of what the objects are left out of zones for.
+/// Prints the reasons why objects are left out of zones.
 pub(super) fn complain_of(exported: &Export) {
     for diagnostic in &exported.diagnostics {
-        complain(format_args!("left out: {diagnostic}"));
+        complain(format_args!("skipped: {diagnostic}"));
     }
 }

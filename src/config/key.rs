@@ -82,7 +82,7 @@ pub(super) use settings;
 pub struct Default {
     /// The value as a text; `None`: there is no value.
     pub value: Option<&'static str>,
-    /// The default for people.
+    /// The default, as help shows it.
     pub shown: &'static str,
 }
 
@@ -92,7 +92,7 @@ impl From<&'static str> for Default {
     }
 }
 
-/// No value by default; `shown` says what applies then.
+/// No value by default; `shown` describes the behavior without a value.
 pub(super) fn unset(shown: &'static str) -> Default {
     Default { value: None, shown }
 }
@@ -108,7 +108,7 @@ pub struct Key {
     pub path: String,
     /// The name of the flag without its dashes: `dns-rate-limit-slip`.
     pub flag: String,
-    /// How values are written.
+    /// The form of values.
     pub shape: Shape,
     /// The default.
     pub default: Default,

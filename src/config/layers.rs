@@ -42,7 +42,7 @@ struct File<'a> {
     errors: Vec<(usize, String)>,
 }
 
-/// A value of another type: where, what was expected, and what was found.
+/// A value of another type: its location, the expected type, and the found value.
 type Wrong = (Range<usize>, &'static str, String);
 
 impl File<'_> {
@@ -174,7 +174,7 @@ fn pairs(paths: &[&str], table: &DeTable<'_>, directory: &Path) -> Result<String
     Ok(pairs.join(","))
 }
 
-/// Reads the environment. Variables with our prefix that are not known are no error, because Kubernetes sets such variables
+/// Reads the environment. Unknown variables with our prefix are not an error, because Kubernetes sets such variables
 /// (`SIGNPOST_SERVICE_HOST`) for a Service of our name; [`unknown_variables`] lists them for a warning.
 ///
 /// # Errors

@@ -1,6 +1,6 @@
 //! Configuration: one TOML file with tables; every setting is also a flag and an environment variable.
 //!
-//! [`settings`] is the table of all settings. [`rule`] says how to read one value, [`layers`] reads the places where values
+//! [`settings`] is the table of all settings. [`rule`] has the parsers of values, [`layers`] reads the places where values
 //! can be, [`reader`] makes [`Settings`] of them. [`load`] reports all errors at once, each with its location.
 
 pub mod key;
@@ -195,7 +195,7 @@ fn contradictions(settings: &Settings) -> Vec<Error> {
     );
     fault(
         settings.store == Engine::Etcd && !cfg!(feature = "etcd"),
-        "\"store\" is \"etcd\", and this program was built without it: build it with \"--features etcd\", or use a package",
+        "\"store\" is \"etcd\", but this binary was built without etcd: build it with \"--features etcd\", or use a package",
     );
     let webhook = &settings.webhook;
     fault(
@@ -226,7 +226,7 @@ fn unusable(settings: &Settings) -> Vec<Error> {
         ),
         (
             !settings.api_server.is_empty() && !has(Role::Api) && settings.kubeconfig.is_none(),
-            "\"api-server\" takes the place of the server in a kubeconfig: set \"kubeconfig\" as well",
+            "\"api-server\" replaces the server of a kubeconfig: set \"kubeconfig\" as well",
         ),
         (
             has(Role::Scheduler) && !has(Role::Api) && settings.kubeconfig.is_none(),

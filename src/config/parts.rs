@@ -119,7 +119,7 @@ impl Settings {
         LabelRules { reserved: self.name.reserved_labels.clone(), tenant_subdomains: self.name.tenant_subdomains }
     }
 
-    /// How long a former name must be without queries before it ends; `None`: queries do not matter.
+    /// The time that a former name must be without queries before it ends; `None`: queries do not matter.
     pub fn former_name_idle_timeout(&self) -> Option<Duration> {
         Some(self.former_name.idle_timeout).filter(|timeout| !timeout.is_zero())
     }

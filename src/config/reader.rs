@@ -1,4 +1,4 @@
-//! From the texts of values, with their locations, to the fields of the settings.
+//! Converts the texts of values, with their locations, to the fields of the settings.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -61,5 +61,5 @@ fn values(key: &Key) -> String {
     }
 }
 
-/// What precedes the settings.
+/// The text before the settings.
 const HEAD: &str = include_str!("reference.md");

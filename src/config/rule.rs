@@ -1,4 +1,4 @@
-//! Rules: how the text of one value is written, what it must be, and what it means.
+//! Rules: the form, the bounds, and the meaning of the text of one value.
 
 use std::fmt::{Debug, Display};
 use std::ops::{Bound, RangeBounds, RangeInclusive};
@@ -44,7 +44,7 @@ pub enum Arity {
     },
 }
 
-/// How values are written, for the reader of texts and for people.
+/// The form of values, for the parser and for help.
 #[derive(Debug, Clone)]
 pub struct Shape {
     /// The form of a value.
@@ -53,7 +53,7 @@ pub struct Shape {
     pub arity: Arity,
     /// The placeholder of a value in help, such as `ADDR:PORT`.
     pub value_name: &'static str,
-    /// The permitted values, for people; empty without a bound.
+    /// The permitted values, as help shows them; empty without a bound.
     pub range: String,
     /// The permitted words, if only these are permitted.
     pub words: Vec<&'static str>,
@@ -62,7 +62,7 @@ pub struct Shape {
 /// Reads the text of a value, or returns the expected form.
 type Parse<T> = Box<dyn Fn(&str) -> Result<T, String>>;
 
-/// How to read a setting whose values are of type `T`.
+/// The parser of a setting whose values are of type `T`.
 pub struct Rule<T> {
     pub(super) shape: Shape,
     pub(super) parse: Parse<T>,
@@ -161,7 +161,7 @@ fn one_of(words: &[&str]) -> String {
     }
 }
 
-/// A text of so many octets.
+/// A text with a length in octets within `octets`.
 pub fn text(value_name: &'static str, octets: RangeInclusive<usize>) -> Rule<String> {
     let range = format!("{} to {} octets", octets.start(), octets.end());
     let expected = format!("must be {range}");

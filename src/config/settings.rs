@@ -29,7 +29,7 @@ use signpost_runtime::trust;
 
 /// A request tries each of them.
 const API_SERVERS_MAX: usize = 16;
-/// Each resolver is queried only after the one before it failed.
+/// Each resolver is queried only after the previous one failed.
 const RESOLVERS_MAX: usize = 8;
 /// The Zone object of the platform lists them.
 const RESERVED_LABELS_MAX: usize = 1_000;
@@ -59,8 +59,8 @@ settings! {
         /// The directory for the store, certificates, kubeconfigs, and last-known-good zones. It is created with mode
         /// 0700 if it does not exist. A process that only serves zone files does not use it.
         data_dir: PathBuf = path("DIR"), "signpost-data", common;
-        /// Where the role `api` stores objects: `file`, in the data directory, for one API server; `etcd`, in the cluster that
-        /// `etcd.endpoints` names, for any number of them. See docs/three-machines.md.
+        /// The store of the role `api`: `file`, in the data directory, for one API server; `etcd`, in the cluster of
+        /// `etcd.endpoints`, for any number of them. See docs/three-machines.md.
         store: Engine = words("ENGINE", value::ENGINES), "file";
         /// The domain of the platform: the parent zone of all shards. It is required, except for a process that only
         /// serves zone files.
@@ -98,7 +98,7 @@ settings! {
         /// `name-server.kubeconfig`, under the key `kubeconfig`, for the pods of name servers. The service account of
         /// the pod needs the verbs `create` and `patch` on it.
         name_server_secret: Option<SecretName> = by("NAMESPACE/NAME", value::secret_name), unset("none");
-        /// How long to keep serving after SIGTERM or SIGINT. /readyz returns 503 immediately, so that load balancers
+        /// The time to keep serving after SIGTERM or SIGINT. /readyz returns 503 immediately, so that load balancers
         /// and routers can shift traffic. A second signal stops the process at once.
         lame_duck: Duration = duration(0..=600), "0s", reload, common;
         /// An identity provider whose tokens (JWT) the API accepts. Required: `issuer` (exact match), `audience`
@@ -110,7 +110,7 @@ settings! {
             table(&issuer::PATHS, value::issuer).list().unless(|a, b| a.issuer == b.issuer), unset("none");
     }
     etcd: Etcd "etcd" "etcd" {
-        /// With the store `etcd`, the URL of a member of the cluster, such as `https://10.0.0.11:2379`; list all members.
+        /// The URL of a member of the cluster for the store `etcd`, such as `https://10.0.0.11:2379`; list all members.
         endpoints: Vec<String> = by("URL", value::etcd_url).list(), unset("none");
         /// The prefix of all keys, such as `/signpost`. Platforms that share a cluster need different prefixes.
         prefix: String = by("PREFIX", value::etcd_prefix), "/signpost";
@@ -124,11 +124,11 @@ settings! {
         user: Option<String> = text("NAME", 1..=256), unset("none");
         /// A file with the password of `user`.
         password_file: Option<PathBuf> = path("FILE"), unset("none");
-        /// The file with the key that encrypts what API servers share in etcd beside the objects: the private key of their
+        /// The file with the key that encrypts the secrets that API servers share in etcd: the private key of their
         /// CA, tokens and users. The first API server creates it; copy it to the others before their first start. Each line
         /// is a key, 32 octets in Base64: the first encrypts, all decrypt.
         encryption_key: Option<PathBuf> = path("FILE"), unset("`<data-dir>/encryption.key`");
-        /// How long to keep old revisions, so that watches can resume. API servers compact etcd's history beyond it, as
+        /// The time to keep old revisions, so that watches can resume. API servers compact etcd's history beyond it, as
         /// kube-apiserver does. `0s`: they do not; configure etcd to do it.
         history: Duration = duration(0..), "10m";
     }
@@ -150,7 +150,7 @@ settings! {
         /// The maximum size of a UDP response, and the size that the server announces in EDNS. Responses of 1232 octets
         /// are never fragmented; larger ones can be, and increase amplification for clients with forged addresses.
         udp_payload: u16 = number("OCTETS", 512..=4096), "1232", reload;
-        /// How to use DNS cookies (RFC 7873). `on`: answer a query that has a cookie with a server cookie. `off`:
+        /// The use of DNS cookies (RFC 7873). `on`: answer a query that has a cookie with a server cookie. `off`:
         /// ignore cookies. `require`: answer BADCOOKIE to a UDP query with a client cookie but without a valid server
         /// cookie.
         cookies: CookieMode = words("MODE", value::COOKIE_MODES), "on", reload;
@@ -179,7 +179,7 @@ settings! {
         /// over UDP. Port 0 selects a free port. The limits of `tcp` apply to each of the two, with places of its own.
         /// See docs/encrypted-dns.md.
         listen: Vec<SocketAddr> = value::listen(), unset("none"), common;
-        /// The path of the URI template, without its variable (RFC 8484): `/dns-query` stands for
+        /// The path of the URI template, without its variable (RFC 8484): `/dns-query` means
         /// `https://<name>/dns-query{?dns}`.
         path: TemplatePath = parsed::<TemplatePath>("PATH"), "/dns-query";
     }
@@ -194,7 +194,7 @@ settings! {
         per_second: u32 = number("N", 0..=1_000_000), "0", reload, was("dns-rate-limit");
         /// `enforce` the rate limit, or only `watch`: count the responses over it.
         mode: bool = words("MODE", [("enforce", true), ("watch", false)]), "enforce", reload;
-        /// The burst of a client network that was silent, as a time: the limit for so many seconds at once.
+        /// The burst of a client network that was idle, as a time: at once, it gets the responses for this time.
         window: Duration = duration(1..=3600), "5s", reload;
         /// Replace every N-th response over the limit with a truncated one, so that a real client retries over TCP, or
         /// with a bare error if it was an error; drop the others. 1: replace all; 0: drop all.
@@ -210,18 +210,18 @@ settings! {
         /// The maximum number of TCP connections of the name server, and as many of each encrypted transport that it
         /// listens on; all together at most three quarters of the files that this process may open.
         connections: usize = number("N", 1..=1_000_000), "8192";
-        /// The same for one client: an IPv4 address, or an IPv6 /56.
+        /// The maximum number of these connections for one client: an IPv4 address, or an IPv6 /56.
         connections_per_client: usize = number("N", 1..=1_000_000), "256";
-        /// How long a TCP connection may be idle between queries; a tenth of it while three quarters of the connections
-        /// are in use. Clients that ask for it get the value (RFC 7828).
+        /// The time that a TCP connection may be idle between queries; a tenth of it while three quarters of the connections
+        /// are in use. Clients that request the value get it (RFC 7828).
         idle_timeout: Duration = duration(1..), "10s";
-        /// How long a query may take from its first octet to its last, and a TLS handshake.
+        /// The maximum time from the first octet of a query to its last, and for a TLS handshake.
         read_timeout: Duration = duration(1..), "5s";
-        /// How long a client may take to read its responses.
+        /// The maximum time for a client to read its responses.
         write_timeout: Duration = duration(1..), "5s";
     }
     server: Identity "server" "DNS server identity" {
-        /// The name that this name server reports to clients that ask (NSID, and TXT of id.server in class CH).
+        /// The name that this name server reports to clients on request (NSID, and TXT of id.server in class CH).
         id: Option<String> = text("TEXT", 1..=NSID_OCTETS_MAX), unset("none: it reports no name"), reload;
         /// The version that this name server reports for TXT of version.bind or version.server in class CH (RFC 4892).
         version: Option<String> = text("TEXT", 1..=NSID_OCTETS_MAX), unset("none: it refuses the query"), reload;
@@ -241,7 +241,7 @@ settings! {
         tls_key: Option<PathBuf> = path("FILE"), unset("none");
         /// The CA certificates in PEM for clients to trust with `tls-certificate`; they are copied to the kubeconfigs.
         tls_ca: Option<PathBuf> = path("FILE"), unset("none: clients trust the CAs of their system");
-        /// How long a process without the role `api` waits for a response, an event, or a bookmark that is due, before
+        /// The time that a process without the role `api` waits for a response, an event, or a bookmark that is due, before
         /// it reconnects. The API sends one bookmark per minute: with less than that, idle watches are restarted in
         /// vain.
         read_timeout: Duration = duration(1..=150), "150s", was("api-silence");
@@ -280,9 +280,9 @@ settings! {
         /// files that this process may open. Beyond it, a new connection replaces the oldest one without a request in
         /// flight. An eighth is reserved for loopback and for the platform's own processes.
         connections: usize = number("N", 1..=1_000_000), "8192";
-        /// The same for one client: an IPv4 address, or an IPv6 /56.
+        /// The maximum number of these connections for one client: an IPv4 address, or an IPv6 /56.
         connections_per_client: usize = number("N", 1..=1_000_000), "1024";
-        /// How long a connection may have no request in flight. A watch is a request in flight. The first request must
+        /// The time that a connection may have no request in flight. A watch is a request in flight. The first request must
         /// arrive within 10s, or within this time if it is shorter.
         idle_timeout: Duration = duration(1..), "2m";
     }
@@ -293,7 +293,7 @@ settings! {
         /// The number of Routes to move per second from Routers in state `draining`, in total. Each move changes the
         /// name of a Route and sends its users to another Router.
         drain_rate: u32 = number("N", 1..=10_000), "10", was("drain-rate");
-        /// How long after the last renewal of a failed leader another scheduler takes over. The leader renews five
+        /// The time after the last renewal of a failed leader at which another scheduler takes over. The leader renews five
         /// times in that time, and stops leading after two thirds without a response from the API. A leader that stops
         /// releases it at once.
         lease_duration: Duration = duration(3..=300), "15s", was("lease-duration");
@@ -302,7 +302,7 @@ settings! {
         /// The endpoint that the strategy `webhook` calls; see docs/scheduling.md for its requests and responses.
         /// `https`, or `http` at a loopback address; for other addresses see `allow-http`.
         url: Option<String> = by("URL", trust::url), unset("none"), reload;
-        /// How long the webhook may take to respond. Signpost calls it at most twice.
+        /// The maximum time for a response of the webhook. Signpost calls it at most twice.
         timeout: Duration = duration(1..), "2s", reload;
         /// The CA certificates in PEM to trust for `url` instead of those of the system, or the certificate of the
         /// server itself. SIGHUP reloads it.
@@ -318,7 +318,7 @@ settings! {
         fallback: StrategyName = words("NAME", STRATEGIES), "round-robin", reload;
     }
     name: Name "name" "Names of Routes" {
-        /// How long to reserve a released label for a Route of the same namespace and name, such as `30d` or `12h`.
+        /// The time to reserve a released label for a Route of the same namespace and name, such as `30d` or `12h`.
         quarantine: Duration = duration(0..), "30d";
         /// The maximum number of labels in quarantine for a namespace. Beyond it, Routes that need a new label wait,
         /// with the reason `NamesInQuarantine`; otherwise a tenant could fill the store. As many hosts may be reserved
@@ -334,22 +334,22 @@ settings! {
         tenant_subdomains: bool = boolean(), "true", was("tenant-subdomains");
     }
     former_name: FormerName "former-name" "Former names of moved Routes" {
-        /// How long the former name of a moved Route leads to its new name, such as `30d` or `12h`; longer if caches
+        /// The time that the former name of a moved Route leads to its new name, such as `30d` or `12h`; longer if caches
         /// can hold the former addresses for longer. Until then, the former Router is not deleted.
         retention: Duration = duration(0..), "7d", was("trail-minimum");
-        /// How long a former name must be without queries before it ends, such as `12h`; it ends after `retention-max`
+        /// The time that a former name must be without queries before it ends, such as `12h`; it ends after `retention-max`
         /// in any case. `0s`: queries do not matter. Schedulers and name servers need the same value.
         idle_timeout: Duration = duration(0..), "1d", was("trail-quiet");
-        /// How long after the move a former name ends that still gets queries, so that a client that nobody maintains
+        /// The time after the move at which a former name ends that still gets queries, so that an unmaintained client
         /// does not keep the name and the Router forever. It never ends before `retention`.
         retention_max: Duration = duration(0..), "90d", was("trail-maximum");
     }
     host: Host "host" "Custom hosts" {
-        /// How long to reserve the host of a deleted Route for a Route of the same namespace and name. Other Routes
+        /// The time to reserve the host of a deleted Route for a Route of the same namespace and name. Other Routes
         /// that need the host have the reason `HostReserved` meanwhile. `0s`: the next of them gets it at once.
         reservation: Duration = duration(0..), "10m";
         /// A resolver to query whether the custom hosts of Routes point here, for the condition `HostPointsHere`;
-        /// queried in this order. `system` stands for those of /etc/resolv.conf. Without any, the condition is
+        /// queried in this order. `system` means those of /etc/resolv.conf. Without any, the condition is
         /// `Unknown`. Each host is queried again at least every 5 to 7 minutes.
         resolvers: Vec<Resolver> = by("ADDR[:PORT]", value::resolver).list().at_most(RESOLVERS_MAX), unset("none");
     }
@@ -358,10 +358,10 @@ settings! {
         /// `false`: do not query, and do not set `Resolvable`. See docs/live.md.
         names: bool = boolean(), "true";
         /// A name server to query for verification, by default at port 53. Use it if name servers answer at another
-        /// address or port than the one that resolvers use.
+        /// address or port than resolvers use.
         server: Vec<Server> = by("[NAME=]ADDR[:PORT]", value::verify_server).list().at_most(SERVERS_MAX),
             unset("the addresses of every `nameserver` at port 53; without any, `dns.listen`");
-        /// How long a name server may take to answer one query before it is sent once more.
+        /// The maximum time for an answer of a name server, after which the query is sent again, once.
         timeout: Duration = duration(1..), "1s";
         /// The approximate time between two checks of a zone on a name server after a correct answer.
         interval: Duration = duration(1..), "30s";
@@ -375,7 +375,7 @@ settings! {
         hosts_key: Option<PathBuf> = path("FILE"), unset("`<data-dir>/host-challenge.key`");
         /// The approximate time between two queries for the record of a verified host.
         hosts_interval: Duration = duration(1..), "1h";
-        /// How long a host stays verified after its record was last found.
+        /// The time that a host stays verified after its record was last found.
         hosts_grace: Duration = duration(0..), "7d";
         /// Query name servers of hosts at private addresses and at those of this machine, too. The owners of hosts
         /// choose these addresses: set it only if they may reach that network anyway.
@@ -386,7 +386,7 @@ settings! {
     }
     deletion_hold: DeletionHold "deletion-hold" "Deletion holds" {
         /// The percentage of RouteBindings that, if they are missing from the API's list or deleted within a minute, a
-        /// name server holds: it continues to serve them until someone approves the deletion. 100: only a list without
+        /// name server holds: it continues to serve them until the deletion is approved. 100: only a list without
         /// any RouteBinding is held. Each Router that is missing from a list is held.
         threshold: u32 = number("PERCENT", 1..=100), "25", reload, was("brake-share");
     }
@@ -399,34 +399,34 @@ settings! {
         panic_threshold: u32 = number("PERCENT", 0..=100), "50", reload;
     }
     routers: Routers "routers" "Instances of Routers" {
-        /// What keeps the instances of Routers with the type `haproxy` or `nginx` running: `process`, a process with the
+        /// The runtime of the instances of Routers with the type `haproxy` or `nginx`: `process`, a process with the
         /// roles `api` and `scheduler`, on this machine; `kubernetes`, the leading process with the role `scheduler`, as
         /// pods of a cluster; `off`, nothing. The instances keep running when that process ends, unless the runtime is
         /// `process` and SIGINT ends it, and the next one adopts them.
         runtime: RouterRuntime = words("RUNTIME", value::ROUTER_RUNTIMES), "process";
-        /// With the runtime `process`, the directory of the certificates of these instances; see `--certificates` of
+        /// The directory of the certificates of these instances, for the runtime `process`; see `--certificates` of
         /// `signpost agent`.
         certificates: Option<PathBuf> = path("DIR"), unset("none");
-        /// With the runtime `kubernetes`, the image of these instances: it has `/usr/bin/signpost`, HAProxy and nginx
+        /// The image of these instances, for the runtime `kubernetes`: it has `/usr/bin/signpost`, HAProxy and nginx
         /// (`deploy/container/Containerfile.router`). Another image is rolled out without a failed request.
         image: Option<String> = text("IMAGE", 1..=512), unset("none");
-        /// With the runtime `kubernetes`, the namespace of the pods. Other platforms need other namespaces.
+        /// The namespace of the pods, for the runtime `kubernetes`. Other platforms need other namespaces.
         namespace: String = by("NAME", value::label), "signpost-routers";
-        /// With the runtime `kubernetes`, the kubeconfig of the cluster.
+        /// The kubeconfig of the cluster, for the runtime `kubernetes`.
         cluster_kubeconfig: Option<PathBuf> = path("FILE"),
             unset("`kubeconfig`; with the role `api`, the service account of the pod");
-        /// With the runtime `kubernetes`, the type of the Service of each Router.
+        /// The type of the Service of each Router, for the runtime `kubernetes`.
         service_type: &'static str = words("TYPE", value::SERVICE_TYPES), "ClusterIP";
-        /// With the runtime `kubernetes`, whether pods use the network of their nodes.
+        /// Let pods use the network of their nodes, for the runtime `kubernetes`.
         host_network: bool = boolean(), "false";
-        /// With the runtime `kubernetes`, the processor time that each pod requests.
+        /// The processor time that each pod requests, for the runtime `kubernetes`.
         cpu: String = text("QUANTITY", 1..=32), "100m";
-        /// With the runtime `kubernetes`, the memory that each pod requests, and at most uses.
+        /// The memory that each pod requests, and the most that it can use, for the runtime `kubernetes`.
         memory: String = text("QUANTITY", 1..=32), "512Mi";
-        /// With the runtime `kubernetes`, the Secret in `namespace` with the certificates: its keys are the names of
+        /// The Secret in `namespace` with the certificates, for the runtime `kubernetes`: its keys are the names of
         /// the files that `--certificates` of `signpost agent` describes.
         certificates_secret: Option<String> = text("NAME", 1..=253), unset("none");
-        /// With the runtime `kubernetes`, the Secret in `namespace` with the kubeconfig of agents, under the key
+        /// The Secret in `namespace` with the kubeconfig of agents, for the runtime `kubernetes`, under the key
         /// `kubeconfig`. Required in a process with the role `api`.
         access_secret: Option<String> = text("NAME", 1..=253), unset("none: the service account of each pod");
     }

@@ -87,7 +87,7 @@ pub enum LogClients {
 pub(super) const LOG_CLIENTS: [(&str, LogClients); 3] =
     [("full", LogClients::Full), ("network", LogClients::Network), ("none", LogClients::None)];
 
-/// Where the role `api` stores objects.
+/// The store of the role `api`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Engine {
     /// A file in the data directory.
@@ -103,7 +103,7 @@ pub(super) fn etcd_url(text: &str) -> Result<String, UrlError> {
     trust::url(text.trim_end_matches('/'))
 }
 
-/// What the keys in etcd begin with.
+/// The prefix of the keys in etcd.
 pub(super) fn etcd_prefix(text: &str) -> Result<String, &'static str> {
     let is_plain = |part: &str| {
         !part.is_empty() && part.bytes().all(|octet| octet.is_ascii_alphanumeric() || b"-_.".contains(&octet))
@@ -114,7 +114,7 @@ pub(super) fn etcd_prefix(text: &str) -> Result<String, &'static str> {
     }
 }
 
-/// What keeps the instances of Routers running.
+/// The runtime of the instances of Routers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RouterRuntime {
     /// This process, as its child processes.
@@ -138,27 +138,27 @@ pub(super) const AUDIT_POLICIES: [(&str, Option<Policy>); 3] =
 /// One or more resolvers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resolver {
-    /// Those of the system.
+    /// The resolvers of the system.
     System,
-    /// The one at this address.
+    /// The resolver at this address.
     At(SocketAddr),
 }
 
 /// A Secret of a Kubernetes cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecretName {
-    /// Its namespace.
+    /// The namespace of the Secret.
     pub namespace: String,
-    /// Its name.
+    /// The name of the Secret.
     pub name: String,
 }
 
-/// How the scheduler chooses Routers.
+/// The method by which the scheduler chooses Routers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Strategy {
-    /// By a built-in strategy.
+    /// A built-in strategy.
     Own(StrategyName),
-    /// By the webhook; `webhook.url` is set then.
+    /// The webhook; `webhook.url` is set then.
     Webhook,
 }
 
@@ -176,7 +176,7 @@ pub(super) fn listen() -> Rule<SocketAddr> {
     by("ADDR:PORT", address).list().not_empty().unless(|a: &SocketAddr, b| a == b && a.port() != 0)
 }
 
-/// No domain by default: names below the domain of somebody else help nobody.
+/// No domain by default: names below a domain of others would be useless.
 pub(super) const NO_DOMAIN: Default =
     Default { value: Some(""), shown: "none; with `manifests`, the zone above the `dns` of their Routers" };
 
@@ -271,7 +271,7 @@ pub(super) fn api_server(text: &str) -> Result<Uri, String> {
     let url = trust::url(text).map_err(|error| error.to_string())?;
     if trust::is_readable_on_its_way(&url) {
         return Err(
-            "must be https, or http at a loopback address: others could read the credentials on their way".to_owned()
+            "must be https, or http at a loopback address: plain http exposes the credentials".to_owned()
         );
     }
     url.parse().map_err(|_| UrlError::NotHttp.to_string())

@@ -160,8 +160,8 @@ impl Access {
             Ok(renewed)
         });
         match renewed {
-            Ok(renewed) if renewed.server => tracing::info!("the API's certificate was renewed"),
-            Err(error) => tracing::error!(%error, "the API's certificates cannot be renewed"),
+            Ok(renewed) if renewed.server => tracing::info!("certificate of the API renewed"),
+            Err(error) => tracing::error!(%error, "failed to renew the API's certificates"),
             Ok(_) => {}
         }
         if let Some(served) = &self.served {
@@ -175,8 +175,8 @@ impl Access {
 
     fn take_users(&self) {
         match self.read_users() {
-            Ok(()) => tracing::info!("users and tokens were read"),
-            Err(error) => tracing::error!(%error, "users and tokens cannot be read; those known before stay"),
+            Ok(()) => tracing::info!("users and tokens reloaded"),
+            Err(error) => tracing::error!(%error, "failed to read users and tokens; the previous ones stay in use"),
         }
     }
 

@@ -128,13 +128,13 @@ impl Api {
     pub fn metrics(&self) -> impl Fn(&mut Page<'_>) -> fmt::Result + use<> {
         let (refusals, audit) = (self.server.refusals().clone(), self.audit.clone());
         move |page| {
-            let help = "API requests that a limit refused, by limit; docs/limits.md describes each";
+            let help = "API requests that a limit rejected, by limit; docs/limits.md describes each";
             page.counts("api_limited_requests", help, "limit", refusals.counts())?;
             if let Some(audit) = &audit {
                 let counts = audit.log().counts();
                 let outcomes = [("written", counts.written), ("lost", counts.lost), ("suppressed", counts.suppressed)];
-                let help = "Audit events: written, lost since the file was too slow or could not be written, or suppressed: \
-                            more requests that changed nothing than one user may have written";
+                let help = "Audit events, by outcome: written; lost, because the file was too slow or a write failed; suppressed, \
+                            because too many requests of one user changed nothing";
                 page.counts("api_audit_events", help, "outcome", outcomes)?;
             }
             Ok(())

@@ -57,7 +57,7 @@ fn text(banner: &Banner<'_>) -> String {
         let Report { created, changed, unchanged, kept } = report;
         let mut counts = format!("{created} created, {changed} changed, {unchanged} unchanged");
         if !kept.is_empty() {
-            let _ = write!(counts, ", {} left as others have set them", kept.len());
+            let _ = write!(counts, ", {} kept because other clients have set their fields", kept.len());
         }
         line("manifests", counts);
     }

@@ -73,7 +73,7 @@ pub async fn process(
 ) -> Result<Process, Error> {
     let documents = manifests::read(&settings.manifests).map_err(Error::Manifests)?;
     let sockets = Sockets::bind(settings, given)?;
-    let applied = (!documents.is_empty()).then(|| admin.health.add("api", "manifests", "they are not applied yet"));
+    let applied = (!documents.is_empty()).then(|| admin.health.add("api", "manifests", "not applied yet"));
     let mut build = Build::new(settings, admin, sockets.files_max, sockets.listened());
     let mut endpoints = Endpoints::new(&build, sockets.admin, admin_runtime);
     if settings.admin_tls() == AdminTls::Off {
@@ -82,7 +82,7 @@ pub async fn process(
     }
     build.open_data_dir().await?;
     traces::start(&settings.trace, build.data_dir.as_ref(), &mut build.edge, &build.admin)?;
-    let store_check = settings.has(Role::Api).then(|| build.admin.health.add("api", "store", "it is being opened"));
+    let store_check = settings.has(Role::Api).then(|| build.admin.health.add("api", "store", "not opened yet"));
     let (access, engine) = build.access(&endpoints.addresses, &sockets.api, store_check.as_ref()).await?;
     let certificates = build.certificates(&endpoints, access.as_ref()).await?;
     endpoints.serve(&mut build.edge, certificates.admin.as_ref().map(|tls| tls.server_config()).transpose()?);
@@ -159,7 +159,7 @@ impl Sockets {
         files::outlive_file_size_max();
         // The usual soft limit of 1,024 files is for programs that use `select`.
         let files_max = files::raise_open_files_max().unwrap_or_else(|error| {
-            tracing::warn!(%error, "the limit of open files could not be raised");
+            tracing::warn!(%error, "failed to raise the limit of open files");
             FILES_MAX_ASSUMED
         });
         let dns = settings.has(Role::Dns).then(|| dns::bind(settings, files_max, &mut given)).transpose()?;
@@ -197,7 +197,7 @@ impl Endpoints {
             certified.get().is_some_and(|certificate| certificate.is_for(name))
         });
         if !addresses.is_empty() {
-            let help = "Requests to the admin endpoints refused for the name in their Host header";
+            let help = "Requests to the admin endpoints rejected because of the name in their Host header";
             admin.metrics.register(|registry| registry.register("admin_hosts_refused", help, hosts.refused()));
         }
         let dashboard = Dashboard::new(admin.health.clone(), admin.metrics.clone());
@@ -213,7 +213,7 @@ impl Endpoints {
             edge.spawn_on("admin listener", &self.runtime, async move {
                 match listener.into_std().and_then(TcpListener::from_std) {
                     Ok(listener) => httpd::serve(listener, shown, router, places, stop).await,
-                    Err(error) => tracing::error!(%error, "the admin endpoint cannot listen"),
+                    Err(error) => tracing::error!(%error, "the admin endpoint failed to listen"),
                 }
             });
         }

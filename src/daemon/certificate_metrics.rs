@@ -37,9 +37,9 @@ impl CertificateMetrics {
         let rows = |time: fn(&Range<i64>) -> i64| -> Rows<'_, i64> {
             periods.iter().map(|(name, period)| (vec![("certificate", *name)], time(period))).collect()
         };
-        let help = "When a certificate of this process becomes valid, in seconds since 1970";
+        let help = "Start of the validity of a certificate of this process, in seconds since the epoch";
         page.gauge("certificate_start_time_seconds", help, &rows(|period| period.start))?;
-        let help = "When a certificate of this process ends, in seconds since 1970";
+        let help = "End of the validity of a certificate of this process, in seconds since the epoch";
         page.gauge("certificate_expiry_time_seconds", help, &rows(|period| period.end))
     }
 }

@@ -171,7 +171,7 @@ impl Maintenance for Source {
                     return;
                 }
                 if let Err(error) = authority.renew(SystemTime::now()) {
-                    tracing::error!(%error, "the certificate of {} cannot be renewed", self.whose);
+                    tracing::error!(%error, "failed to renew the certificate of {}", self.whose);
                 }
             }
             // The API renews its own certificate.
@@ -195,8 +195,8 @@ pub fn dns_names(settings: &Settings, platform: Option<&compiler::Settings>) -> 
 pub fn warn_of_plain(addresses: &[SocketAddr]) {
     for address in addresses.iter().filter(|address| !address.ip().is_loopback()) {
         tracing::warn!(
-            "the admin endpoint at {address} speaks plain HTTP: whoever is on the way can read its numbers, and nobody \
-             can sign in to its dashboard from another machine; give --admin-tls true, or listen on loopback"
+            "the admin endpoint at {address} uses plain HTTP: others on the network can read its metrics, and users \
+             cannot sign in to its dashboard from another machine; set --admin-tls true, or listen on loopback"
         );
     }
 }

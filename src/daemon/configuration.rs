@@ -60,7 +60,7 @@ pub fn missing(settings: &Settings) -> Vec<String> {
     let mut missing = Vec::new();
     let mut need = |key: &str, path: &Path, is_there: bool, what: &str| {
         if !is_there {
-            missing.push(format!("\"{key}\" is \"{}\": there is no such {what}", path.display()));
+            missing.push(format!("\"{key}\" is \"{}\": no such {what}", path.display()));
         }
     };
     let parent_is_there = |path: &Path| match path.parent() {
@@ -106,7 +106,7 @@ pub fn warnings(settings: &Settings) -> Vec<String> {
     let domain = &settings.domain;
     if !domain.is_empty() && EXAMPLES.iter().any(|example| is_at_or_below(domain, example)) {
         warnings
-            .push(format!("\"domain\" is \"{domain}\", a domain of examples: nobody can delegate it; set your own"));
+            .push(format!("\"domain\" is \"{domain}\", a domain reserved for examples, which cannot be delegated; set your own"));
     }
     warnings
 }
@@ -145,12 +145,12 @@ mod tests {
         let domain = ("domain", "apps.signpost.dev");
         let twice = [domain, ("nameserver", "ns1.signpost.dev=192.0.2.1"), ("dns-listen", "0.0.0.0:53")];
         assert!(load_with(&twice).is_ok());
-        let error = load_with(&[domain, ("dns-listen", "0.0.0.0:53")]).expect_err("nobody finds its name server");
+        let error = load_with(&[domain, ("dns-listen", "0.0.0.0:53")]).expect_err("its name server cannot be found");
         assert!(error.contains("needs an address"), "{error}");
         let settings = load_with(&[domain, ("manifests", "/nonexistent/m")]).expect("the domain is given");
-        assert_eq!(missing(&settings), ["\"manifests\" is \"/nonexistent/m\": there is no such file or directory"]);
+        assert_eq!(missing(&settings), ["\"manifests\" is \"/nonexistent/m\": no such file or directory"]);
         assert!(warnings(&settings).is_empty());
         let settings = load_with(&[("domain", "apps.example.com")]).expect("it is valid");
-        assert!(warnings(&settings)[0].contains("a domain of examples"));
+        assert!(warnings(&settings)[0].contains("a domain reserved for examples"));
     }
 }

@@ -30,9 +30,9 @@ pub struct DataDir {
 pub enum DataDirError {
     #[error("the data directory {} is in use by {holder}; stop that process, or give this one its own --data-dir", path.display())]
     InUse { path: PathBuf, holder: String },
-    #[error("the data directory {} has format {found}, and this program knows formats up to {FORMAT}; run the version of signpost that wrote it, or a newer one", path.display())]
+    #[error("the data directory {} has format {found}, and this program supports formats up to {FORMAT}; run the version of signpost that wrote it, or a newer one", path.display())]
     Newer { path: PathBuf, found: u32 },
-    #[error("{}: \"{found}\" is no format number; is {} a data directory of signpost?", path.join("format").display(), path.display())]
+    #[error("{}: \"{found}\" is not a format number; is {} a data directory of signpost?", path.join("format").display(), path.display())]
     Strange { path: PathBuf, found: String },
     #[error("cannot use the data directory: {}: {source}", path.display())]
     File { path: PathBuf, source: std::io::Error },
@@ -68,7 +68,7 @@ impl DataDir {
         // Overwrites the contents in place, which needs no disk space. The text is only for operators.
         let written = lock.write_all(holder.as_bytes()).and_then(|()| lock.set_len(holder.len() as u64));
         if let Err(error) = written {
-            tracing::warn!(file = %lock_path.display(), %error, "the file cannot say which process holds the data directory");
+            tracing::warn!(file = %lock_path.display(), %error, "failed to write the process ID to the lock file of the data directory");
         }
         Ok(DataDir { path: path.to_owned(), _lock: lock })
     }
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn newer_and_strange_formats_are_refused_untouched() {
         let folder = tempfile::tempdir().expect("a folder");
-        for (text, part) in [("2\n", "has format 2"), ("x", "no format number")] {
+        for (text, part) in [("2\n", "has format 2"), ("x", "not a format number")] {
             std::fs::write(folder.path().join("format"), text).expect("writes");
             let error = DataDir::open(folder.path()).expect_err(text).to_string();
             assert!(error.contains(part), "{error}");

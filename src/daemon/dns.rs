@@ -43,7 +43,7 @@ use signpost_dns::zone::{Serial, ZoneDb};
 /// The interval at which the staleness of answers is checked.
 const STALENESS_INTERVAL: Duration = Duration::from_millis(500);
 /// The reason why a name server without any of the API's objects is not ready.
-const UNHEARD: &str = "the objects have not been listed yet, and there is no last-good state";
+const UNHEARD: &str = "the objects have not been listed yet, and there is no last-known-good state";
 
 /// The maximum time for which queries wait in the sockets for the zones when a process starts. After it, the server answers from
 /// the available zones, and "not ready" for the others. A resolver queries another server after a second or two in any case, and
@@ -65,8 +65,8 @@ pub fn bind(settings: &Settings, files_max: u64, given: &mut InheritedSockets) -
         tracing::warn!(
             connections = streams.connections_max,
             files = files_max,
-            "fewer connections of each transport than tcp.connections: the system lets this process open too few files; raise its hard \
-             limit (LimitNOFILE=, ulimit -Hn), or set tcp.connections lower"
+            "connection limit of each transport reduced below tcp.connections: this process can open too few files; raise its hard \
+             limit (LimitNOFILE=, ulimit -Hn), or lower tcp.connections"
         );
     }
     let mut config = transport::Config {
@@ -90,7 +90,7 @@ pub fn bind(settings: &Settings, files_max: u64, given: &mut InheritedSockets) -
 /// Returns the limits for clients of each transport with connections. A quarter of the open files is left for all other parts:
 /// the store, the API's connections, the sockets.
 fn stream_limits(settings: &Settings, files_max: u64) -> transport::Limits {
-    // HTTP/3 is a transport beside HTTP/2.
+    // HTTP/3 is a separate transport from HTTP/2.
     let transports = 1
         + usize::from(!settings.dns_tls.listen.is_empty())
         + usize::from(!settings.dns_quic.listen.is_empty())
@@ -270,7 +270,7 @@ impl Dns {
         if let Some(running) = Arc::into_inner(self.running)
             && timeout(LISTENERS_END, running.stop()).await.is_err()
         {
-            tracing::warn!("DNS clients had not taken all answers in time; they are cut off");
+            tracing::warn!("DNS clients did not read all responses in time; connections closed");
         }
         // Last, so that it has what was answered until then.
         self.query_log.stop().await;
@@ -287,7 +287,7 @@ async fn load_files(
     let mut files = StaticZones::new(folder, db.clone(), apexes.clone());
     let loading = tokio::task::spawn_blocking(move || files.load().map(|loaded| (files, loaded)));
     let (files, loaded) = loading.await.expect("reading zone files does not panic")?;
-    tracing::info!(served = loaded.served, refused = loaded.refused, "the zones folder was read");
+    tracing::info!(served = loaded.served, refused = loaded.refused, "zone files loaded");
     let status = Arc::new(static_zones::Status::default());
     let (reloader, following) = static_zones::run(files, status.clone(), tasks.stop_token());
     tasks.spawn("zone files", following);
@@ -388,7 +388,7 @@ async fn mark_stale(
             match stale {
                 true => {
                     let longest = longest.unwrap_or_default();
-                    tracing::warn!("the API has not been heard for {longest:?}; answers are marked as stale");
+                    tracing::warn!("no message from the API for {longest:?}; answers are marked as stale");
                 }
                 false => tracing::info!("answers are no longer marked as stale"),
             }

@@ -45,7 +45,7 @@ impl DnsMetrics {
             let dropped = [("full", running.query_log_lost()), ("write", self.query_log.unwritten())];
             page.counts(
                 "dns_query_log_dropped",
-                "Requests drawn for the query log but not written",
+                "Requests sampled for the query log but not written",
                 "reason",
                 dropped,
             )?;
@@ -53,13 +53,13 @@ impl DnsMetrics {
         if let Some(unrouted) = &self.unrouted {
             unrouted_names(page, unrouted)?;
         }
-        page.level("dns_zones", "Zones that are served", self.db.zone_count() as i64)?;
-        let help = "Whether all zones are there (1); until then (0) names outside those that are there get SERVFAIL";
+        page.level("dns_zones", "Zones served", self.db.zone_count() as i64)?;
+        let help = "Whether all zones are loaded (1); until then (0), names outside the loaded zones get SERVFAIL";
         page.level("dns_ready", help, i64::from(self.db.is_ready()))?;
         if let Some(files) = &self.files {
-            page.level("zone_files", "Zones that files give", files.zones() as i64)?;
-            page.level("zone_files_broken", "Zone files with errors that give no zone", files.broken() as i64)?;
-            let help = "Readings of the zones folder, but for looks that find nothing new";
+            page.level("zone_files", "Zones loaded from files", files.zones() as i64)?;
+            page.level("zone_files_broken", "Zone files that are not served because of errors", files.broken() as i64)?;
+            let help = "Reloads of the zone directory, without checks that found no change";
             page.count("zone_file_reads", help, files.reloads() as u64)?;
         }
         self.status.as_ref().map_or(Ok(()), |status| synced(page, status))
@@ -92,18 +92,18 @@ fn queries(page: &mut Page<'_>, running: &Running) -> fmt::Result {
         let labels = |rcode| vec![("transport", *transport), ("rcode", rcode)];
         responses.extend(stats::RCODES.iter().zip(traffic.responses).map(|(rcode, count)| (labels(rcode), count)));
     }
-    page.counter("dns_requests", "Requests received, those included that get no response", &requests)?;
-    page.counter("dns_responses", "Responses made, by response code", &responses)?;
+    page.counter("dns_requests", "Requests received, including requests without a response", &requests)?;
+    page.counter("dns_responses", "Responses, by response code", &responses)?;
     let truncated = traffic.iter().map(|(transport, traffic)| (*transport, traffic.truncated));
-    page.counts("dns_truncated_responses", "Responses that were truncated (TC)", "transport", truncated)?;
+    page.counts("dns_truncated_responses", "Truncated responses (TC)", "transport", truncated)?;
     for (name, help, label, values, counts) in [
-        ("dns_dropped_requests", "Requests that got no response", "reason", &stats::DROPS[..], &sum.drops[..]),
-        ("dns_answers", "Answers from zones, by what was found", "kind", &stats::KINDS, &sum.kinds),
-        ("dns_opcode_requests", "Requests that are no queries, by opcode", "opcode", &stats::OPCODES, &sum.opcodes),
+        ("dns_dropped_requests", "Requests without a response", "reason", &stats::DROPS[..], &sum.drops[..]),
+        ("dns_answers", "Answers from zones, by kind", "kind", &stats::KINDS, &sum.kinds),
+        ("dns_opcode_requests", "Requests that are not queries, by opcode", "opcode", &stats::OPCODES, &sum.opcodes),
         ("dns_cookies", "Requests with a cookie", "kind", &stats::COOKIES, &sum.cookies),
         (
             "dns_rate_limited",
-            "Responses over the rate limit, by what became of them",
+            "Responses over the rate limit, by action",
             "action",
             &stats::LIMITED,
             &sum.limited,
@@ -134,7 +134,7 @@ fn durations(page: &mut Page<'_>, running: &Running) -> fmt::Result {
             rows.push(Histogram { labels, buckets: counts.requests.to_vec(), sum: counts.seconds });
         }
     }
-    let help = "Time from receiving a batch of requests until its responses are sent, for each of its requests";
+    let help = "Time from the receipt of a batch of requests until its responses are sent, for each request";
     page.histogram("dns_request_duration", help, Unit::Seconds, &durations::BOUNDS_SECONDS, &rows)
 }
 
@@ -150,7 +150,7 @@ fn zones(page: &mut Page<'_>, apexes: &[Name], counts: &[stats::ZoneCounts]) -> 
         let labels = |kind| vec![("zone", zone), ("kind", kind)];
         rows.extend(stats::KINDS.iter().zip(counts).map(|(kind, count)| (labels(kind), *count)));
     }
-    page.counter("dns_zone_requests", "Requests for names in zones, by what was found", &rows)
+    page.counter("dns_zone_requests", "Requests for names in zones, by kind of answer", &rows)
 }
 
 /// Requests for names without a Route.
@@ -159,9 +159,9 @@ fn unrouted_names(page: &mut Page<'_>, unrouted: &Unrouted) -> fmt::Result {
     let zones: Vec<(String, u64)> =
         counts.zones.iter().map(|(apex, count)| (apex.to_string().to_ascii_lowercase(), *count)).collect();
     let zones = zones.iter().map(|(zone, count)| (zone.as_str(), *count)).chain([(OTHER_ZONES, counts.others)]);
-    let help = "Requests that a shard's wildcard answered though no Route has the name";
+    let help = "Requests for names without a Route that the wildcard of a shard answered";
     page.counts("dns_unrouted_requests", help, "zone", zones)?;
-    let help = "Requests not looked at for that, since too many came at once";
+    let help = "Requests not checked for a Route, because too many arrived at once";
     page.count("dns_unrouted_lost", help, counts.lost)
 }
 
@@ -171,18 +171,18 @@ fn serials(page: &mut Page<'_>, db: &ZoneDb) -> fmt::Result {
     let serials: Vec<(String, Serial)> = db.numbered().iter().filter_map(serial).collect();
     let rows: Rows<'_, i64> =
         serials.iter().map(|(zone, serial)| (vec![("zone", zone.as_str())], i64::from(serial.0))).collect();
-    page.gauge("dns_zone_serial", "SOA serial under which a zone is served", &rows)
+    page.gauge("dns_zone_serial", "SOA serial of a zone that is served", &rows)
 }
 
 fn sockets(page: &mut Page<'_>, running: &Running) -> fmt::Result {
     let totals = running.stats();
     page.count("dns_udp_datagrams", "Datagrams received", totals.datagrams)?;
     page.count("dns_udp_batches", "System calls that received datagrams", totals.batches)?;
-    page.count("dns_udp_gso_messages", "System's messages that held several replies to one peer", totals.gso_messages)?;
+    page.count("dns_udp_gso_messages", "UDP GSO messages, each with several responses to one client", totals.gso_messages)?;
     page.count("dns_tcp_connections", "Connections accepted", totals.connections)?;
     page.count("dns_tcp_messages", "Messages received on connections", totals.messages)?;
     let closed = closings(&totals);
-    page.counts("dns_tcp_closed", "Connections that we closed, or that broke, by reason", "reason", closed)?;
+    page.counts("dns_tcp_closed", "Connections that the server closed, or that broke, by reason", "reason", closed)?;
     let faults = [
         ("send", totals.send_errors),
         ("gso", totals.gso_refused),
@@ -190,7 +190,7 @@ fn sockets(page: &mut Page<'_>, running: &Running) -> fmt::Result {
         ("accept", totals.accept_errors),
         ("panic", totals.panics),
     ];
-    page.counts("dns_socket_errors", "Faults of sockets and workers", "reason", faults)
+    page.counts("dns_socket_errors", "Errors of sockets and workers", "reason", faults)
 }
 
 fn closings(totals: &Totals) -> [(&'static str, u64); 7] {
@@ -224,9 +224,9 @@ fn encrypted(page: &mut Page<'_>, all: &[(Transport, Totals)]) -> fmt::Result {
     page.counter("dns_encrypted_connections", help, &each(|totals| totals.connections))?;
     let help = "Messages received by encrypted transports";
     page.counter("dns_encrypted_messages", help, &each(|totals| totals.messages))?;
-    let help = "Connections of encrypted transports that we closed, or that broke, by reason";
+    let help = "Connections of encrypted transports that the server closed, or that broke, by reason";
     page.counter("dns_encrypted_closed", help, &by("reason", &|totals| closings(totals).to_vec()))?;
-    let help = "TLS handshakes of encrypted transports, by what came of them";
+    let help = "TLS handshakes of encrypted transports, by result";
     let handshakes = |totals: &Totals| {
         vec![
             ("full", totals.handshakes_full),
@@ -245,17 +245,17 @@ fn encrypted(page: &mut Page<'_>, all: &[(Transport, Totals)]) -> fmt::Result {
 /// Writes the status of the loop that follows the API.
 fn synced(page: &mut Page<'_>, status: &Status) -> fmt::Result {
     let counters = status.counters();
-    page.level("platform_zones", "Zones made from the API's objects", status.zones() as i64)?;
-    page.count("zones_published", "Times that a zone was published", counters.published)?;
-    page.count("zones_provisional", "Of these, under a serial that the ledger did not name", counters.provisional)?;
-    page.count("zones_removed", "Zones taken away", counters.removed)?;
-    let help = "Whether answers are marked as stale, since the API was not heard for long (1)";
+    page.level("platform_zones", "Zones built from the API's objects", status.zones() as i64)?;
+    page.count("zones_published", "Zone publications", counters.published)?;
+    page.count("zones_provisional", "Zone publications under a provisional serial", counters.provisional)?;
+    page.count("zones_removed", "Zones removed", counters.removed)?;
+    let help = "Whether answers are marked as stale (1), because no message from the API arrived for a long time";
     page.level("dns_stale", help, i64::from(status.is_stale()))?;
-    let help = "Whether the last-good state cannot be written";
+    let help = "Whether the last-known-good state cannot be written";
     page.level("last_good_failing", help, i64::from(status.is_last_good_failing()))?;
-    let help = "Whether the last-good state found at the start was damaged or of another platform, and no new one is on the disk yet";
+    let help = "Whether the last-known-good state found at the start was damaged or of another platform, and no new one is on the disk yet";
     page.level("last_good_refused", help, i64::from(status.is_last_good_refused()))?;
-    let help = "When a last-good state was damaged or of another platform and moved aside, in seconds since the epoch; 0: not since the start";
+    let help = "Time at which a damaged last-known-good state, or one of another platform, was moved aside, in seconds since the epoch; 0: not since the start";
     let at = status.last_good_refused_at().map_or(0, Timestamp::as_second);
     page.level("last_good_refused_time_seconds", help, at)?;
     let held = status.held();
@@ -267,10 +267,10 @@ fn synced(page: &mut Page<'_>, status: &Status) -> fmt::Result {
         DeletionHoldKind::ALL.into_iter().map(row).collect()
     };
     let objects = sum(|held| held.count);
-    page.gauge("deletion_hold_objects", "Objects that are missing in the API and still served", &objects)?;
+    page.gauge("deletion_hold_objects", "Objects that are missing from the API and still served", &objects)?;
     let undecided = sum(|held| usize::from(held.decision.is_none()));
-    page.gauge("deletion_hold_pending", "Whether a hold waits for someone to approve or reject it", &undecided)?;
-    page.level("zone_input_errors", "Faults of objects that zones are made from", status.diagnostics().len() as i64)
+    page.gauge("deletion_hold_pending", "Deletion holds that wait for approval or rejection", &undecided)?;
+    page.level("zone_input_errors", "Errors in the objects from which zones are built", status.diagnostics().len() as i64)
 }
 
 /// Returns the informers that the loop keeps, for [`signpost_control::client::metrics::InformerMetrics`]. Until the loop runs

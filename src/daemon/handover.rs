@@ -77,7 +77,7 @@ async fn write(client: &kube::Client, file: &Path, secret: &SecretName) -> Resul
     match timeout(WRITE_TIMEOUT, api.patch(&secret.name, &parameters, &Patch::Apply(wanted))).await {
         Ok(Ok(_)) => Ok(()),
         Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err("the cluster's API did not answer in time".to_owned()),
+        Err(_) => Err("the request to the cluster's API timed out".to_owned()),
     }
 }
 

@@ -48,14 +48,14 @@ pub fn write_metrics(servers: &[(&'static str, Arc<ConnectionSlots>)], page: &mu
         let rows = totals.iter().flat_map(|(server, totals)| reasons(totals).into_iter().map(|one| row(*server, one)));
         page.counter(name, help, &rows.collect::<Vec<_>>())
     };
-    let help = "HTTP connections refused because all or their client's places were taken";
+    let help = "HTTP connections rejected because the limit in total or of the client was reached";
     counter("http_connections_refused", help, &|totals| {
         vec![("total", totals.refused_total), ("client", totals.refused_client)]
     })?;
-    let help = "HTTP connections closed by the server: in favour of another, idle, or not reading its responses";
+    let help = "HTTP connections closed by the server: in favor of another client, idle, or not reading responses";
     counter("http_connections_closed", help, &|totals| {
         vec![("evicted", totals.closed_evicted), ("idle", totals.closed_idle), ("stalled", totals.closed_stalled)]
     })?;
-    let help = "HTTP responses refused because too many octets were in flight";
+    let help = "HTTP responses rejected because too many octets were in flight";
     counter("http_responses_refused", help, &|totals| vec![("octets", totals.refused_answers)])
 }

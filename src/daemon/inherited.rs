@@ -15,7 +15,7 @@ use signpost_dns::transport::inherited_sockets::InheritedSockets;
 /// Sockets were passed on that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum InheritedError {
-    #[error("inherited file descriptor {number}: {reason}; the service manager's socket unit says what it passes")]
+    #[error("inherited file descriptor {number}: {reason}; check the service manager's socket unit")]
     Unusable {
         number: usize,
         /// The problem, or the error of the system.
@@ -23,8 +23,8 @@ pub enum InheritedError {
     },
     /// No setting names their addresses.
     #[error(
-        "the service manager passes sockets that nothing here listens on: {}; name their addresses in dns.listen, \
-         dns.tls.listen, dns.https.listen, dns.quic.listen, api.listen or admin.listen of a role that this process has, or take them out of the socket unit", .0.join(", ")
+        "the service manager passed sockets that no setting uses: {}; add their addresses to dns.listen, \
+         dns.tls.listen, dns.https.listen, dns.quic.listen, api.listen or admin.listen of a role that this process has, or remove them from the socket unit", .0.join(", ")
     )]
     Unnamed(Vec<String>),
 }
@@ -50,7 +50,7 @@ fn take(passed: &mut ListenFd, at: usize, given: &mut InheritedSockets) -> Resul
         given.add_udp(address, socket);
         return Ok(());
     }
-    let socket = passed.take_tcp_listener(at).map_err(say)?.ok_or("it was taken already")?;
+    let socket = passed.take_tcp_listener(at).map_err(say)?.ok_or("it is already in use")?;
     let address = socket.local_addr().map_err(say)?;
     let reference = SockRef::from(&socket);
     if !reference.is_listener().map_err(say)? {
@@ -64,7 +64,7 @@ fn take(passed: &mut ListenFd, at: usize, given: &mut InheritedSockets) -> Resul
 /// A client must have one address: IPv4 clients of an IPv6 socket would not be counted and limited as what they are.
 fn check_family(socket: SockRef<'_>, address: SocketAddr) -> Result<(), String> {
     if address.is_ipv6() && address.ip().is_unspecified() && !socket.only_v6().map_err(|error| error.to_string())? {
-        return Err(format!("{address} takes IPv4 as well; set BindIPv6Only=ipv6-only and add 0.0.0.0 beside it"));
+        return Err(format!("{address} also accepts IPv4; set BindIPv6Only=ipv6-only and add a socket for 0.0.0.0"));
     }
     Ok(())
 }

@@ -44,7 +44,7 @@ pub async fn keep(subject: Arc<impl Maintenance>, stop: CancellationToken) {
         let subject = subject.clone();
         // Not on a thread that others wait for.
         if tokio::task::spawn_blocking(move || subject.maintain(due)).await.is_err() {
-            tracing::error!(?due, "the look at certificates and users panicked");
+            tracing::error!(?due, "the check of certificates and users panicked");
         }
     }
 }
@@ -52,10 +52,10 @@ pub async fn keep(subject: Arc<impl Maintenance>, stop: CancellationToken) {
 /// Logs the result of reloading the operator's files; `whose` is the endpoint with the certificate.
 pub fn log_read(whose: &str, taken: Result<bool, tls::Error>) {
     match taken {
-        Ok(true) => tracing::info!("new connections to {whose} get the new certificate"),
+        Ok(true) => tracing::info!("new connections to {whose} use the new certificate"),
         Ok(false) => {}
         Err(error) => {
-            tracing::error!(%error, "the new certificate of {whose} cannot be used; the former one is served on");
+            tracing::error!(%error, "failed to load the new certificate of {whose}; the former one stays in use");
         }
     }
 }
@@ -64,7 +64,7 @@ pub fn log_read(whose: &str, taken: Result<bool, tls::Error>) {
 pub fn warn_of_end(whose: &str, served: &Served) {
     let file = served.files()[0].display();
     if let Some(why) = served.invalid(SystemTime::now()) {
-        tracing::error!("the certificate of {whose} in {file} {why}, and clients refuse it; replace the file");
+        tracing::error!("the certificate of {whose} in {file} {why}, and clients reject it; replace the file");
     } else if served.ends_before(SystemTime::now() + WARN_BEFORE) {
         tracing::warn!("the certificate of {whose} in {file} ends within two weeks; replace the file");
     }

@@ -106,7 +106,7 @@ pub fn read(paths: &[PathBuf]) -> Result<Vec<Document>, Vec<ManifestError>> {
 fn read_text(file: &Path) -> std::io::Result<String> {
     let mut text = Vec::new();
     read_file(file, &mut text)?;
-    String::from_utf8(text).map_err(|_| std::io::Error::other("it is not UTF-8"))
+    String::from_utf8(text).map_err(|_| std::io::Error::other("the file is not UTF-8"))
 }
 
 fn is_namespace(object: &Value) -> bool {
@@ -127,7 +127,7 @@ fn files(path: &Path) -> Result<Vec<PathBuf>, ManifestError> {
         }
     }
     files.sort();
-    let none = || ManifestError::file(path, "no *.yaml, *.yml or *.json file in this folder");
+    let none = || ManifestError::file(path, "no *.yaml, *.yml or *.json file in this directory");
     if files.is_empty() { Err(none()) } else { Ok(files) }
 }
 
@@ -156,7 +156,7 @@ fn split(path: &Path, text: &str, documents: &mut Vec<Document>, errors: &mut Ve
                     None => location,
                 };
                 errors
-                    .push(ManifestError::document(&location, error.to_string().lines().next().unwrap_or("is no YAML")));
+                    .push(ManifestError::document(&location, error.to_string().lines().next().unwrap_or("not YAML")));
             }
         }
     }
@@ -180,7 +180,7 @@ fn take(mut location: Location, mut object: Value, documents: &mut Vec<Document>
     match missing.first() {
         None => documents.push(Document { location, object }),
         Some((_, field)) => {
-            errors.push(ManifestError::document(&location, format!("{field}: Required value: every object has one")));
+            errors.push(ManifestError::document(&location, format!("{field}: Required value")));
         }
     }
 }
@@ -239,7 +239,7 @@ async fn kinds(client: &Client, documents: &[Document]) -> Result<Kinds, Vec<Man
             Err(error) => {
                 let fault = match kind_now(&kind).filter(|_| group == GROUP) {
                     Some(now) => format!("kind: \"{kind}\" is now \"{now}\""),
-                    None => format!("the API serves no kind \"{kind}\" of \"{api_version}\" ({error})"),
+                    None => format!("the API does not serve kind \"{kind}\" of \"{api_version}\" ({error})"),
                 };
                 errors.push(ManifestError::document(&document.location, fault));
             }
@@ -279,7 +279,7 @@ impl<'a> Target<'a> {
             Err(status) if is_set_by_others(&status) => Ok(Some(status.message)),
             Err(mut status) if status.reason == "Conflict" && self.has_version() => {
                 status.message = format!(
-                    "metadata.resourceVersion: {}; a manifest has none: leave it away",
+                    "metadata.resourceVersion: {}; remove the field from the manifest",
                     status.message.trim_end_matches('.')
                 );
                 Err(status)
@@ -389,7 +389,7 @@ mod tests {
         let fifo = folder.path().join("m.yaml");
         assert!(std::process::Command::new("mkfifo").arg(&fifo).status().expect("it runs").success());
         for path in [fifo, "/dev/zero".into()] {
-            let errors = read(&[path]).expect_err("it is no manifest");
+            let errors = read(&[path]).expect_err("it is not a manifest");
             assert!(errors[0].to_string().ends_with("it is not a regular file"), "{}", errors[0]);
         }
     }

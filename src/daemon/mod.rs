@@ -114,7 +114,7 @@ pub enum Error {
     Traces(#[from] telemetry::otlp::SetupError),
     #[error(transparent)]
     QueryLog(#[from] query_log::OpenError),
-    #[error("nothing of the manifests was applied:\n{}", lines(.0))]
+    #[error("no manifest was applied:\n{}", lines(.0))]
     Manifests(Vec<manifests::ManifestError>),
     #[error("cannot start threads: {0}")]
     Workers(std::io::Error),
@@ -148,7 +148,7 @@ pub fn run(places: ConfigSources, mut settings: Settings) -> Result<(), Error> {
     let log = telemetry::init(&settings.log.level, settings.log.format);
     for (variable, nearest) in config::layers::unknown_variables(&places.environment) {
         let hint = nearest.map(|name| format!("; did you mean {name}?")).unwrap_or_default();
-        tracing::warn!("environment variable {variable} is no setting{hint}");
+        tracing::warn!("environment variable {variable} is not a setting{hint}");
     }
     // All TLS of this process uses one provider; a second call finds it there.
     let _ = aws_lc_rs::default_provider().install_default();
@@ -268,11 +268,11 @@ impl Process {
     /// Reports the process as not ready, and continues to serve for `time`, in which load balancers and resolvers move to other
     /// servers. A second signal to stop, or a failure, ends it early.
     async fn lame_duck(&mut self, time: Duration, signals: &mut Signals) {
-        let _ = self.health.add("process", "stop", "it was told to end and answers for a while yet (lame-duck)");
+        let _ = self.health.add("process", "stop", "shutdown requested; still serving for the lame-duck period");
         if time.is_zero() {
             return;
         }
-        tracing::info!(seconds = time.as_secs(), "told to end: not ready from now on, still answering (lame-duck)");
+        tracing::info!(seconds = time.as_secs(), "shutdown requested: /readyz fails, still serving for the lame-duck period");
         tokio::select! {
             () = tokio::time::sleep(time) => {}
             () = signals.end() => {}
@@ -297,7 +297,7 @@ impl Process {
                 for error in &errors.0 {
                     tracing::error!("{error}");
                 }
-                tracing::error!("the configuration is not reloaded; all settings stay as they were");
+                tracing::error!("failed to reload the configuration; all settings keep their values");
                 return;
             }
         };
@@ -330,14 +330,14 @@ impl Process {
         if let Some(dns) = &self.dns {
             // Even if nothing has changed: its file may have been moved away.
             if let Err(error) = dns.open_query_log(&settings.query_log).await {
-                tracing::error!("the query log stays as it was: {error}");
+                tracing::error!("failed to open the query log; it stays unchanged: {error}");
                 settings.query_log = query_log;
             }
             dns.configure(settings);
         }
-        tracing::info!(changed = now.join(", "), "the configuration was reloaded");
+        tracing::info!(changed = now.join(", "), "configuration reloaded");
         if !restart.is_empty() {
-            tracing::warn!("changes of these keys need a restart: {}", restart.join(", "));
+            tracing::warn!("changes of these keys require a restart: {}", restart.join(", "));
         }
     }
 
@@ -345,7 +345,7 @@ impl Process {
     async fn drain(self) {
         for tasks in [self.control, self.serving] {
             for late in tasks.end(DRAIN).await {
-                tracing::warn!("{late} did not end in time");
+                tracing::warn!("{late} did not stop in time");
             }
         }
         if let Some(dns) = self.dns {

@@ -57,7 +57,7 @@ pub async fn check_chooser(chooser: &StrategyConfig) {
     if let StrategyConfig::Webhook(settings) = chooser
         && let Err(error) = webhook::check(settings).await
     {
-        tracing::error!("{error}: until it is mended {} places the routes", settings.fallback);
+        tracing::error!("{error}; until it is fixed, the strategy {} places Routes", settings.fallback);
     }
 }
 

@@ -22,15 +22,15 @@ pub async fn when_there_is_room<T, E: Error + 'static>(
     loop {
         match step().await {
             Err(error) if is_full(&error) => {
-                check.missing(format!("the disk is full: {error}; free some space, and the start goes on"));
+                check.missing(format!("the disk is full: {error}; free some space to continue the start"));
                 if !std::mem::replace(&mut reported, true) {
-                    tracing::error!("the disk is full, the start waits for room: {error}");
+                    tracing::error!("the disk is full, startup waits for free space: {error}");
                 }
                 tokio::time::sleep(INTERVAL).await;
             }
             done => {
                 if reported {
-                    tracing::warn!("the disk has room again, the start goes on");
+                    tracing::warn!("the disk has free space again, startup continues");
                 }
                 return done;
             }

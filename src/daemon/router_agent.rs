@@ -147,7 +147,7 @@ async fn serve(this: RouterAgent) -> Result<(), Error> {
     let left = async {
         let gone = timeout(this.leave_timeout, gone(&client, &instance.router, instance.address, &this.name_servers));
         tokio::select! {
-            () = second.notified() => tracing::warn!("stopping without waiting for DNS: a second signal came"),
+            () = second.notified() => tracing::warn!("stopping without waiting for DNS: received a second signal"),
             gone = gone => if gone.is_err() {
                 tracing::warn!(address = %instance.address, "DNS still returns the address, or cannot be queried; stopping");
             }
@@ -165,7 +165,7 @@ async fn serve(this: RouterAgent) -> Result<(), Error> {
     tracing::info!(router = instance.router, address = %instance.address, proxy = instance.proxy, "agent started");
     let ended = tokio::select! {
         ended = agent.run(client.clone(), first.notified(), left) => ended,
-        () = heed => unreachable!("it waits for ever"),
+        () = heed => unreachable!("it never returns"),
     };
     stop.cancel();
     Ok(ended?)
@@ -203,7 +203,7 @@ async fn gone(client: &kube::Client, router: &str, address: IpAddr, name_servers
                 break (zone, found.spec.ttl);
             }
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => return,
-            Ok(Ok(_)) => "its spec.dns is no domain name".to_owned(),
+            Ok(Ok(_)) => "spec.dns is not a domain name".to_owned(),
             Ok(Err(error)) => error.to_string(),
             Err(_) => "the API server did not respond in time".to_owned(),
         };
@@ -215,14 +215,14 @@ async fn gone(client: &kube::Client, router: &str, address: IpAddr, name_servers
             true => name_servers_of(&zone).await,
             false => name_servers.to_vec(),
         };
-        match look(&zone, address, &servers).await {
+        match query_all(&zone, address, &servers).await {
             Look::Absent => break,
             Look::Present(found) => ttl = ttl.max(found),
             Look::Unknown => tracing::warn!(%zone, "no name server of the Router's zone responds"),
         }
         sleep(LOOK_INTERVAL).await;
     }
-    tracing::info!(%address, ttl, "DNS does not return the address any more; waiting for its time to live");
+    tracing::info!(%address, ttl, "DNS no longer returns the address; waiting for its TTL to expire");
     sleep(Duration::from_secs(ttl.into())).await;
 }
 
@@ -238,7 +238,7 @@ enum Look {
 }
 
 /// Queries all name servers. One that does not respond does not return the address either, as long as any responds.
-async fn look(zone: &Name, address: IpAddr, servers: &[SocketAddr]) -> Look {
+async fn query_all(zone: &Name, address: IpAddr, servers: &[SocketAddr]) -> Look {
     let rtype = if address.is_ipv4() { RecordType::A } else { RecordType::AAAA };
     let mut seen = Look::Unknown;
     for server in servers {
@@ -302,7 +302,7 @@ fn endpoints(agent: AgentMetrics) -> Endpoints {
         let report = agent.report.borrow();
         match &*report {
             Report { is_leaving: true, .. } => (StatusCode::SERVICE_UNAVAILABLE, "leaving\n"),
-            Report { is_serving: false, .. } => (StatusCode::SERVICE_UNAVAILABLE, "the proxy accepts no connections\n"),
+            Report { is_serving: false, .. } => (StatusCode::SERVICE_UNAVAILABLE, "the proxy does not accept connections\n"),
             // While the API is unreachable, an instance that starts with the last-known-good state is ready.
             Report { is_synced: true, .. } if !*agent.is_announced.borrow() => {
                 (StatusCode::SERVICE_UNAVAILABLE, "the Router's status does not have the address yet\n")
@@ -333,14 +333,14 @@ impl Collector for AgentMetrics {
         for (name, help, value) in [
             (
                 "agent_applied_revision",
-                "Every RouteBinding of the Router up to this resource version is applied",
+                "Resource version up to which every RouteBinding of the Router is applied",
                 report.revision,
             ),
-            ("agent_routes", "Routes that are served", report.routes as u64),
-            ("agent_faults", "Routes and certificates that are not, or not wholly, served", report.faults as u64),
+            ("agent_routes", "Routes served", report.routes as u64),
+            ("agent_faults", "Routes and certificates that are not served, or only partly", report.faults as u64),
             (
                 "agent_synced",
-                "Whether the objects of the API are known (1), or the last-known-good state is served (0)",
+                "Whether the objects of the API are listed (1), or the last-known-good state is served (0)",
                 report.is_synced.into(),
             ),
             ("agent_serving", "Whether the proxy accepts connections (1)", report.is_serving.into()),
@@ -352,7 +352,7 @@ impl Collector for AgentMetrics {
         ] {
             page.gauge(name, help, &[(vec![], value as i64)])?;
         }
-        page.counter("agent_changes", "Changes that were applied to the proxy", &[(vec![], report.changes)])?;
+        page.counter("agent_changes", "Changes applied to the proxy", &[(vec![], report.changes)])?;
         page.counter("agent_reloads", "Starts and reloads of the proxy", &[(vec![], report.reloads)])
     }
 }

@@ -106,7 +106,7 @@ impl Role<'_> {
     fn run_for_leadership(&self, tasks: &mut Tasks) -> watch::Receiver<Leadership> {
         let (lead, leadership) = watch::channel(Leadership::Follower { holder: None });
         let domains = domains(self.config);
-        let missing = "the API has not said yet of which domain its objects are";
+        let missing = "the domain of the objects in the API is not known yet";
         let objects = self.admin.health.add("scheduler", "domain", missing);
         let lease = lease::Settings::lasting(self.config.scheduler.lease_duration);
         let (candidate, name, stop) =
@@ -304,7 +304,7 @@ pub fn servers_to_ask(
         if server.addresses.is_empty() {
             tracing::warn!(
                 server = %server.name,
-                "the name server has no address here, so it is not asked whether names are live; set verify.server"
+                "the name server has no address in the configuration and is not queried to verify names; set verify.server"
             );
         }
         let address = |address: &IpAddr| SocketAddr::new(*address, config::DNS_PORT);
@@ -312,7 +312,7 @@ pub fn servers_to_ask(
     }
     if servers.len() > verify::state::SERVERS_MAX {
         let (listed, asked) = (servers.len(), verify::state::SERVERS_MAX);
-        tracing::warn!(listed, asked, "not all addresses of name servers are asked whether names are live");
+        tracing::warn!(listed, asked, "too many addresses of name servers; not all are queried to verify names");
     }
     servers
 }
@@ -324,7 +324,7 @@ fn host_resolvers(config: &config::Settings) -> Vec<SocketAddr> {
         Resolver::System => {
             let found = system_resolvers();
             if found.is_empty() {
-                tracing::warn!("host.resolvers has system, and /etc/resolv.conf names no resolver");
+                tracing::warn!("host.resolvers has system, but /etc/resolv.conf contains no resolver");
             }
             found
         }
@@ -338,7 +338,7 @@ fn authorities(config: &config::Settings) -> AuthoritativeServers {
     if resolvers.is_empty() {
         resolvers = system_resolvers();
         if resolvers.is_empty() {
-            tracing::warn!("verify.hosts is true, and /etc/resolv.conf names no resolver: set verify.resolver");
+            tracing::warn!("verify.hosts is true, but /etc/resolv.conf contains no resolver; set verify.resolver");
         }
     }
     AuthoritativeServers {

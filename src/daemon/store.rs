@@ -59,10 +59,10 @@ impl Engine {
                 tasks.watch("the store's file", async move { damage.broken().await });
                 let (writable, damage) = (file.writable(), file.damage());
                 admin.metrics.write_with(move |page| {
-                    let help = "Whether the store takes writes (1), or its disk is full or fails (0)";
+                    let help = "Whether the store accepts writes (1), or its disk is full or fails (0)";
                     let is_writable = writable.load(std::sync::atomic::Ordering::Relaxed);
                     page.level("store_writable", help, i64::from(is_writable))?;
-                    let help = "Stored values that are damaged: they are neither served nor taken for deleted";
+                    let help = "Damaged stored values: they are neither served nor treated as deleted";
                     page.level("store_damaged_values", help, damage.count() as i64)
                 });
             }

@@ -64,10 +64,10 @@ pub fn keep_alive(liveness: Arc<Liveness>) -> io::Result<Watch> {
                 is_hung = !is_hung;
                 match is_hung {
                     true => tracing::error!(
-                        "{}; the service manager is not told any more that the process is alive",
+                        "{}; watchdog notifications to the service manager stopped",
                         hung.join("; ")
                     ),
-                    false => tracing::warn!("all parts of the process move again"),
+                    false => tracing::warn!("all parts of the process make progress again"),
                 }
             }
             let is_due =
@@ -90,12 +90,12 @@ fn notify(states: &[NotifyState<'_>]) {
         let telling = std::thread::Builder::new().name("supervisor".into()).spawn(move || {
             for message in receiver {
                 if let Err(error) = sd_notify::notify(&[NotifyState::Custom(&message)]) {
-                    tracing::warn!(%error, "the service manager could not be told");
+                    tracing::warn!(%error, "failed to notify the service manager");
                 }
             }
         });
         if let Err(error) = telling {
-            tracing::warn!(%error, "the service manager is told nothing");
+            tracing::warn!(%error, "failed to start the thread that notifies the service manager");
         }
         sender
     });
@@ -104,6 +104,6 @@ fn notify(states: &[NotifyState<'_>]) {
     }
     let message = states.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
     if let Err(error) = MESSAGES.try_send(message) {
-        tracing::debug!(%error, "the service manager does not listen");
+        tracing::debug!(%error, "notification to the service manager dropped");
     }
 }

@@ -24,7 +24,7 @@ pub fn start(config: &Trace, data_dir: Option<&DataDir>, tasks: &mut Tasks, admi
     };
     let sender = Sender::new(&settings, counters.clone())?;
     if let Some(spans) = trace::open(config.share, counters) {
-        tracing::info!(endpoint = %settings.endpoint, percent = config.share, "spans go to this collector");
+        tracing::info!(endpoint = %settings.endpoint, percent = config.share, "sending spans to the collector");
         tasks.spawn("trace sender", sender.run(spans, tasks.stop_token()));
     }
     Ok(())

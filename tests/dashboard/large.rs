@@ -177,7 +177,7 @@ fn ten_thousand_routes_stay_smooth() {
     browser.comes_true("return document.querySelectorAll('tbody tr').length === 1");
     browser.sees("team-7-app-4207.shard");
     browser.go("#/routes?state=pending");
-    browser.sees("No route is like that.");
+    browser.sees("No matching Routes.");
 
     // What is applied is seen where one is.
     browser.go("#/namespaces/team-7");

@@ -260,9 +260,9 @@ fn an_operator_sees_the_platform_live() {
     browser.go("#/namespaces/myapp/routes/static");
     browser.sees("Why shard3");
     for shown in [
-        "What you asked for",
+        "Specification",
         "tier=edge",
-        "round-robin chose shard3 among 1 eligible of 3 Routers",
+        "strategy round-robin selected shard3: 1 of 3 Routers feasible",
         "RouteSelectorMismatch",
         "static.example.com. IN CNAME myapp-static.routes.v3.rhcloud.com.",
         "the Route was created",
@@ -278,10 +278,10 @@ fn an_operator_sees_the_platform_live() {
         "the stable name comes first: {names}"
     );
     browser.go("#/namespaces/foo-bar/routes/vault");
-    browser.sees("No shard has taken it yet.");
-    browser.sees("shard2 selects other routes by their labels");
+    browser.sees("No shard has accepted the Route yet.");
+    browser.sees("shard2 selects other Routes by their labels");
     browser.go("#/namespaces/foo/routes/none");
-    browser.sees("It is not there.");
+    browser.sees("Not found.");
     browser.go("#/topology?namespace=foo");
     browser.comes_true("return document.querySelectorAll('#lines path').length > 4");
     browser.sees("cache");
@@ -297,7 +297,7 @@ fn an_operator_sees_the_platform_live() {
     // The server stops, and the page reports that its data is outdated.
     let shown = browser.text();
     assert!(example.server.terminate().success());
-    browser.comes_true("return document.getElementById('banner').innerText.includes('What you see is as of')");
+    browser.comes_true("return document.getElementById('banner').innerText.includes('The data is as of')");
     assert_eq!(browser.text(), shown);
 }
 
@@ -308,14 +308,14 @@ fn a_tenant_sees_its_own_and_a_keyboard_is_enough() {
     let admin = example.server.admin;
     // Signing in types and presses Enter, too.
     browser.sign_in(admin, &example.tenant("tina"));
-    browser.sees("Its routes");
+    browser.sees("Routes of this namespace");
     assert!(browser.script("return location.hash") == "#/namespaces/myapp");
     assert!(!browser.text().contains("signpost_dns"), "numbers of the platform are not for tenants");
 
     // From the top: the way past the head of the page, then its links in order.
     browser.open(&format!("http://{admin}/dashboard/#/namespaces/myapp"));
     browser.script("location.reload()");
-    browser.sees("Its routes");
+    browser.sees("Routes of this namespace");
     let walked: Vec<String> = (0..6)
         .map(|_| {
             browser.press(TAB);
@@ -348,17 +348,17 @@ fn a_tenant_sees_its_own_and_a_keyboard_is_enough() {
 
     // Another user's objects are not shown.
     browser.go("#/namespaces/foo/routes/cache");
-    browser.sees("This is not yours to see.");
+    browser.sees("You do not have permission to view this page.");
     for namespace in ["foo", "made-up"] {
         browser.go(&format!("#/namespaces/{namespace}"));
-        browser.sees(&format!("You may not list the routes of the namespace {namespace}, if there is one."));
-        assert!(!browser.text().contains("No route here yet"), "{namespace}");
+        browser.sees(&format!("You cannot list the Routes of namespace {namespace}, if it exists."));
+        assert!(!browser.text().contains("No Routes in this namespace yet"), "{namespace}");
     }
     browser.go("#/routes");
     browser.sees("kubectl -n myapp get routes");
     assert!(!browser.text().contains("get routes -A"), "what is forbidden is not offered");
     browser.go("#/routes?q=cache");
-    browser.sees("No route is like that.");
+    browser.sees("No matching Routes.");
     browser.go("#/topology");
     browser.sees("1 namespace, 6 routes");
 

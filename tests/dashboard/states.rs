@@ -22,7 +22,7 @@ fn a_restart_of_the_server_is_noticed_and_signing_in_goes_on_where_it_was() {
     assert!(server.terminate().success());
     browser.comes_true("return document.getElementById('main').classList.contains('is-stale')");
     let _server = Server::start(ports, &["--data-dir", data.path()]);
-    browser.sees("the server was started anew");
+    browser.sees("the server restarted");
     browser.comes_true("return document.activeElement?.id === 'token'");
     browser.press(&token);
     browser.press(ENTER);
@@ -63,12 +63,12 @@ fn what_may_be_old_looks_old() {
     let opacity = "getComputedStyle(document.querySelector('.vital .value')).opacity";
     assert_eq!(browser.script(&format!("return {opacity}")), "1");
     assert!(example.server.terminate().success());
-    browser.comes_true("return document.getElementById('banner').innerText.includes('What you see is as of')");
+    browser.comes_true("return document.getElementById('banner').innerText.includes('The data is as of')");
     browser.comes_true(&format!("return Number({opacity}) < 1"));
     let text = browser.text();
-    assert!(text.contains("Whether anything needs attention is not known"), "{text}");
+    assert!(text.contains("Current problems are unknown"), "{text}");
     assert!(!text.contains("Nothing needs attention") && text.contains("ago"), "{text}");
-    browser.comes_true("return document.querySelector('.title .pill').innerText.includes('not known')");
+    browser.comes_true("return document.querySelector('.title .pill').innerText.includes('unknown')");
     browser.comes_true(
         "return document.querySelectorAll('.vital').length === document.querySelectorAll('.vital .as-of').length",
     );
@@ -107,7 +107,7 @@ fn an_outage_is_red_and_a_small_screen_loses_nothing() {
     browser.comes_true("return document.querySelector('.attention li .is-bad') !== null");
     browser.go("#/namespaces/myapp/routes/static");
     browser.comes_true("return document.querySelector('.title .is-down') !== null");
-    browser.sees("leads nowhere (NoActiveAddress)");
+    browser.sees("does not resolve (NoActiveAddress)");
 
     // 390 pixels: nothing is cut off, and the picture has its lines.
     browser.resize(390, 844);
@@ -135,10 +135,10 @@ fn an_empty_platform_says_what_to_do_first() {
     browser.sees("kind: Router");
     assert!(browser.text().contains("kind: Route\n"), "both steps are there");
     browser.go("#/topology");
-    browser.sees("There is nothing to draw yet.");
-    assert!(!browser.text().contains("Take a word out"));
+    browser.sees("Nothing to show yet.");
+    assert!(!browser.text().contains("Shorten the search"));
     browser.go("#/routes");
-    browser.sees("There is no route yet.");
+    browser.sees("No Routes yet.");
     browser.go("#/");
     browser.sees("kind: Router");
     // The shown command works unchanged.
@@ -158,7 +158,7 @@ fn events_of_one_second_stand_in_order() {
     let entry = |what: &str, at: &str| json!({"what": what, "key": what, "at": at});
     let entries = json!([
         entry("Resolvable", "2026-01-01T00:00:01.300000Z"),
-        entry("Asked for", "2026-01-01T00:00:01Z"),
+        entry("Created", "2026-01-01T00:00:01Z"),
         entry("Published", "2026-01-01T00:00:01.300000Z"),
         entry("Admitted", "2026-01-01T00:00:01Z"),
         entry("Bound", "2026-01-01T00:00:01Z"),
@@ -173,7 +173,7 @@ fn events_of_one_second_stand_in_order() {
     );
     assert_eq!(
         browser.script(&script),
-        "Earlier Asked for Bound Scheduled Admitted Published Resolvable Moved NotResolvable Later"
+        "Earlier Created Bound Scheduled Admitted Published Resolvable Moved NotResolvable Later"
     );
 }
 

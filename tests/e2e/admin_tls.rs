@@ -63,7 +63,7 @@ fn a_certificate_of_ones_own_is_shown_and_taken_up_anew() {
 
     // Half a pair is logged as an error and changes nothing.
     std::fs::write(&crt, &two.1).expect("written");
-    eventually("the fault is told", || server.log().contains("cannot be used; the former one").then_some(()));
+    eventually("the fault is told", || server.log().contains("failed to load the new certificate").then_some(()));
     assert!(first.get("/livez").is_some());
     write(&two);
     eventually("the new pair is shown", || second.get("/livez"));
@@ -140,7 +140,7 @@ fn a_certificate_of_ones_own_that_is_not_valid_yet_is_reported() {
     assert!(starts > jiff::Timestamp::now().as_second() as f64, "{starts}");
     let admin = format!("http://{}", server.admin);
     let status = run(&["status", "--admin", &admin, "--interval", "0", "--data-dir", data.path()]);
-    let is_reported = status.out.contains("1 certificates are not valid yet, and clients refuse them");
+    let is_reported = status.out.contains("1 certificates are not valid yet, and clients reject them");
     assert!(status.code == Some(1) && is_reported, "{}{}", status.out, status.err);
     eventually("the log reports it", || server.log().contains("replace the file").then_some(()));
 }

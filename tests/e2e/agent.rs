@@ -246,7 +246,7 @@ fn a_route_is_served_until_its_instance_has_left() {
     eventually("the Lease reports that the instance leaves", || (annotation("state")? == "leaving").then_some(()));
     client.check("the instance leaves, and DNS returns its address");
     kubectl.ok_with(&["apply", "-f", "-"], &router("{ip: 192.0.2.1}"));
-    agent.process.as_ref().expect("it runs").says("DNS does not return the address any more");
+    agent.process.as_ref().expect("it runs").says("DNS no longer returns the address");
     client.check("DNS does not return the address, and its time to live has not passed");
     client.stop();
     assert!(agent.process.take().expect("it runs").wait().success());

@@ -118,7 +118,7 @@ fn a_platform_is_as_its_api_says() {
     let (gone, left) = (row("sh1").expect("it was there"), row("sh2").expect("it is there"));
     assert_eq!((&gone["state"], &gone["routesBefore"], &gone["routesAfter"]), (&Value::Null, &1.into(), &0.into()));
     assert_eq!(left["routesAfter"], 1);
-    assert!(plan["notes"].to_string().contains("these names go with the zone"), "{plan}");
+    assert!(plan["notes"].to_string().contains("the deletion removes the zone with these names"), "{plan}");
 
     // Where a route is since when is when it was moved there.
     ok(&[&["move", "route", "web", "--namespace", "shop", "--to", "sh2"][..], &at].concat());
@@ -196,7 +196,7 @@ fn what_is_called_wrongly_is_said_at_once() {
             Command::new(program()).args(arguments).stdout(full()).stderr(Stdio::piped()).output().expect("runs");
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(
-            output.status.code() == Some(1) && said.contains("standard output cannot be written"),
+            output.status.code() == Some(1) && said.contains("failed to write to standard output"),
             "{arguments:?}: {said}"
         );
     }
@@ -224,9 +224,16 @@ fn what_is_called_wrongly_is_said_at_once() {
         let ran = run(&["move", "route", "web", "--to", "sh2", "--kubeconfig", &tina]);
         (!ran.err.contains("Unauthorized")).then_some(ran)
     });
-    assert!(moved.code == Some(1) && moved.err.contains("you may not see the whole platform"), "{}", moved.err);
+    assert!(
+        moved.code == Some(1) && moved.err.contains("you are not allowed to read the whole platform"),
+        "{}",
+        moved.err
+    );
     let status =
         ok(&["status", "--admin", &format!("http://{}", server.admin), "--interval", "0", "--kubeconfig", &tina]);
-    assert!(status.contains("you may not read the Routes of all namespaces, Zones, DeletionHolds"), "{status}");
+    assert!(
+        status.contains("you are not allowed to read the Routes of all namespaces, Zones, DeletionHolds"),
+        "{status}"
+    );
     assert!(run(&["explain", "route", "web", "--why-not", "sh2", "--kubeconfig", &tina]).code == Some(0));
 }

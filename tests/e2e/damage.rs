@@ -159,7 +159,7 @@ fn an_administrator_drops_a_damaged_object_and_name_servers_keep_what_they_know(
     // It has a last-known-good state: the binding is unchanged, before and after it has reached the API.
     let api = Server::start(api_ports, &arguments);
     let server = Server::start(ports, &dns);
-    eventually("all is listed", || server.log().contains("its last good value stays").then_some(()));
+    eventually("all is listed", || server.log().contains("keeping its last good value").then_some(()));
     for _ in 0..20 {
         assert_eq!([HIT, WHOLE].map(|name| is_answered(&server, name)), [Some(()), Some(())]);
     }

@@ -58,7 +58,7 @@ fn an_emptied_api_is_not_believed_until_someone_says_so() {
         assert_eq!(held(server), [0.0, 0.0]);
     }
     let (_, printed) = deletion_hold(admin, &["list"]);
-    assert_eq!(printed, "nothing is held\n");
+    assert_eq!(printed, "no holds\n");
 
     // One object that a user deletes disappears immediately.
     kubectl.ok_with(&["apply", "-f", "-"], EXTRA);

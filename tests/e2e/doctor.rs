@@ -247,7 +247,7 @@ fn a_broken_delegation_is_found_broken_with_the_records_that_mend_it() {
     assert_eq!(output.status.code(), Some(1));
     for part in [
         "[delegation-missing]\n",
-        "ns1.new.example. cannot be told to it",
+        "it cannot delegate to ns1.new.example.",
         "is a loopback address",
         "[not-authoritative]",
     ] {

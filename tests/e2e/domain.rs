@@ -24,7 +24,7 @@ fn another_domain_is_not_taken_for_meant() {
         let mut refused = Server::spawn(ports, &[roles, &OTHER].concat());
         assert_eq!(refused.wait().code(), Some(2), "{}", refused.log());
         let log = refused.log();
-        assert!(log.contains("of the platform v3.rhcloud.com") && log.contains("--former-domain"), "{log}");
+        assert!(log.contains("to the platform domain v3.rhcloud.com") && log.contains("--former-domain"), "{log}");
     }
     let api = Server::start(ports, &[&whole[..], &DOMAIN, &["--roles", "api,dns,admin"]].concat());
     let zones = |kubectl: &Kubectl| kubectl.ok(&["get", "zones", "-o", "name"]);
@@ -40,7 +40,7 @@ fn another_domain_is_not_taken_for_meant() {
         let server = Server::spawn(ports, &[&arguments[..], &["--data-dir", folder.path()], &OTHER].concat());
         eventually("it says that the domain is another one", || {
             let (status, text) = http_get(ports.admin, "/readyz")?;
-            (status == 503 && text.contains("of the platform v3.rhcloud.com")).then_some(())
+            (status == 503 && text.contains("to the platform domain v3.rhcloud.com")).then_some(())
         });
         (server, folder)
     };
@@ -155,7 +155,7 @@ fn a_domain_is_needed_but_for_the_example() {
     let example = root().join("examples/rhcloud");
     let output = run(&["check", "config", "--manifests", example.to_str().expect("UTF-8")]);
     let told = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && told.contains("a domain of examples"), "{told}");
+    assert!(output.status.success() && told.contains("a domain reserved for examples"), "{told}");
     // The README's first command.
     let ports = Ports::free();
     let mut command = Command::new(program());

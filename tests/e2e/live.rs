@@ -98,7 +98,7 @@ fn a_route_is_live_when_it_says_so_without_any_setting() {
         eventually("the status is an outage", || Some(output(&["status"])).filter(|found| !found.status.success()));
     let told = String::from_utf8_lossy(&outage.stdout).into_owned();
     assert_eq!(outage.status.code(), Some(1), "{told}");
-    assert!(told.contains("Router one has no active address: its 2 routes lead nowhere"), "{told}");
+    assert!(told.contains("Router one has no active address: its 2 Routes are unreachable"), "{told}");
     let routes = kubectl.ok(&["get", "routes", "-n", "shop", "-o", "wide"]);
     assert!(routes.lines().any(|line| line.contains("cart") && line.contains("NoActiveAddress")), "{routes}");
     kubectl.ok(&["patch", "router", "one", "--type=json", "-p", &state("active")]);
@@ -115,8 +115,8 @@ fn a_route_is_live_when_it_says_so_without_any_setting() {
         told
     };
     let patched = patch(&records(r#""shop-cart CNAME elsewhere.example.""#));
-    let warning = "names of routes on this Router lead elsewhere by now, and the routes say NameTaken: shop-cart, the name of the \
-                   route shop/cart, is an alias of elsewhere.example";
+    let warning = "these records replace names of Routes on this Router, and the Routes get the reason NameTaken: \
+                   shop-cart, the name of Route shop/cart, is an alias of elsewhere.example";
     assert!(patched.contains(warning), "{patched}");
     wait(&kubectl, "cart", "Resolvable=False");
     assert_eq!(resolvable(&kubectl, "cart").expect("it was waited for").reason, "NameTaken");

@@ -98,7 +98,7 @@ fn a_route_moves_and_a_shard_is_emptied() {
         (
             &["move", "route", "shop/web", "--to", "shard3", "--dry-run"][..],
             1,
-            "cannot move: shard3, where it is to be, is cordoned",
+            "cannot move: Router shard3, requested by signpost.dev/move-to, is cordoned",
         ),
         (&["move", "route", "shop/web", "--to", "shard9"], 1, "there is no Router shard9"),
         (&["move", "route", "shop/none", "--to", "shard2"], 1, "there is no Route shop/none"),
@@ -225,7 +225,7 @@ fn a_former_name_stays_while_it_is_asked_for() {
         &data,
         &["drain", "router", "shard1", "--former-name-idle-timeout", "8s", "--former-name-retention", "1s"],
     );
-    assert!(plan.contains("and until nobody has asked for them for 8s"), "{plan}");
+    assert!(plan.contains("and until no query for them arrives for 8s"), "{plan}");
     let (asked, quiet) = ("shop-web.shard1.v3.rhcloud.com", "shop-api.shard1.v3.rhcloud.com");
     let ask = |name: &str, rtype: &str| dig(name_server.dns, name, rtype, &[]);
     let leads_on = |name: &str, route: &str| {
@@ -248,7 +248,7 @@ fn a_former_name_stays_while_it_is_asked_for() {
     assert!(used["lastQueriedTime"].is_string() && binding("api").get("status").is_none(), "{used}");
     let account = told(&data, &["explain", "route", "shop/web"]);
     assert!(
-        account.contains(&format!("{asked} (leads here until ")) && account.contains("; asked for at "),
+        account.contains(&format!("{asked} (kept until at least ")) && account.contains("; last queried at "),
         "{account}"
     );
     assert_eq!(
@@ -346,7 +346,7 @@ fn a_simulation_touches_nothing_and_comes_true() {
     assert_eq!(where_all_are(), before);
     assert!(kubectl.refused(&["get", "router.signpost.dev", "shard3"], "").contains("NotFound"));
     let yaml = told(&data, &["simulate", "--remove", "shard1", "--set-weight", "shard2=7", "--output", "yaml"]);
-    assert!(yaml.contains("action: simulate") && yaml.contains("would not be deleted: 2 of its routes"), "{yaml}");
+    assert!(yaml.contains("action: simulate") && yaml.contains("would not be deleted: no other Router can take 2 of"), "{yaml}");
     for (arguments, code, complaint) in [
         (&["simulate", "--drain", "shard9"][..], 1, "there is no Router shard9"),
         (&["simulate", "--set-weight", "shard1"], 2, "must be ROUTER=N"),

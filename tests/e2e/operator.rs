@@ -124,7 +124,7 @@ fn a_backup_is_confirmed_and_not_overwritten() {
     assert_eq!(std::fs::read(file).expect("it is there"), before);
     assert_eq!(backup(&["--force"]).code, Some(0));
     let checked = run(&["backup", "--check", file]);
-    assert!(checked.code == Some(0) && checked.err.contains("the backup is valid and whole"), "{}", checked.err);
+    assert!(checked.code == Some(0) && checked.err.contains("the backup is valid and complete"), "{}", checked.err);
 }
 
 #[test]
@@ -145,9 +145,9 @@ fn check_config_finds_what_cannot_work() {
             "nameserver = [\"ns1.signpost.dev=192.0.2.1\", \"ns1.signpost.dev=192.0.2.2\"]",
             "\"ns1.signpost.dev=192.0.2.2\": given twice",
         ),
-        ("zones = \"/nonexistent/zones\"", "\"/nonexistent/zones\": there is no such directory"),
-        ("manifests = [\"/nonexistent/m\"]", "\"/nonexistent/m\": there is no such file or directory"),
-        ("audit.log = \"/nonexistent/d/audit\"", "there is no such directory"),
+        ("zones = \"/nonexistent/zones\"", "\"/nonexistent/zones\": no such directory"),
+        ("manifests = [\"/nonexistent/m\"]", "\"/nonexistent/m\": no such file or directory"),
+        ("audit.log = \"/nonexistent/d/audit\"", "no such directory"),
         ("lame-duck = 5", "\"lame-duck\" must be a duration (a string), found integer 5; write lame-duck = \"5s\""),
         ("lame-duck = \"5\"", "must be a whole number and s, m, h or d, such as 5s"),
         ("verify.names = \"on\"", "write names = true"),
@@ -156,7 +156,7 @@ fn check_config_finds_what_cannot_work() {
         assert!(code == Some(2) && said.contains(expected), "{text}: {code:?} {said}");
     }
     let (code, said) = check("domain = \"apps.example.com\"");
-    assert!(code == Some(0) && said.contains("a domain of examples"), "{said}");
+    assert!(code == Some(0) && said.contains("a domain reserved for examples"), "{said}");
     let (code, said) = check("domain = \"apps.signpost.dev\"");
     assert!(code == Some(0) && !said.contains("warning"), "{said}");
 }
@@ -173,7 +173,7 @@ fn a_clean_stop_warns_of_nothing_and_an_outage_of_the_api_is_one_line() {
     apply_example(&kubectl);
     let pid = server.id().to_string();
     assert!(Path::new(&format!("/proc/{pid}")).exists());
-    let outages = |log: &str| log.lines().filter(|line| line.contains("the API does not answer")).count();
+    let outages = |log: &str| log.lines().filter(|line| line.contains("the API is unreachable")).count();
     assert_eq!(outages(&name_server.log()), 0, "{}", name_server.log());
     let log = {
         server.signal("TERM");
@@ -200,7 +200,7 @@ fn a_clean_stop_warns_of_nothing_and_an_outage_of_the_api_is_one_line() {
     assert!(warnings.len() == 1 && warnings[0].contains("DNS answers continue"), "{log}");
     assert!(!dig(name_server.dns, "anything.shard1.v3.rhcloud.com", "A", &[]).data("A").is_empty());
     let _server = Server::start(ports, &api);
-    eventually("its end is told", || name_server.log().contains("the API answers again").then_some(()));
+    eventually("its end is told", || name_server.log().contains("the API is reachable again").then_some(()));
     assert!(name_server.terminate().success(), "within {PATIENCE:?}");
 }
 
@@ -225,9 +225,9 @@ fn a_tenant_digs_and_sees_its_topology() {
     assert!(seen.err.contains("namespaces"), "{}", seen.err);
     let dns = format!("@{}", ports.dns);
     let own = run(&["dig", &dns, "foo-cache.shard3.v3.rhcloud.com", "AAAA", "--kubeconfig", tina]);
-    assert!(own.code == Some(0) && own.err.contains("a name of your route foo/cache"), "{}{}", own.out, own.err);
+    assert!(own.code == Some(0) && own.err.contains("of your Route foo/cache"), "{}{}", own.out, own.err);
     let other = run(&["dig", &dns, "pay.shard2.v3.rhcloud.com", "--kubeconfig", tina]);
-    assert!(other.code == Some(0) && other.err.contains("no route of yours"), "{}{}", other.out, other.err);
+    assert!(other.code == Some(0) && other.err.contains("no Route in namespace"), "{}{}", other.out, other.err);
 }
 
 /// An empty spec is a plain request for a name, as `kubectl explain` documents.

@@ -91,7 +91,7 @@ fn a_host_is_admitted_when_its_own_name_server_has_the_record() {
     publish(2, "_signpost-challenge.www TXT \"signpost=another\"");
     eventually("another record is told as such", || {
         let Condition { status, message, .. } = condition(&kubectl, "www", "HostVerified")?;
-        (status == "False" && message.contains("has another TXT record")).then_some(())
+        (status == "False" && message.contains("with another value")).then_some(())
     });
     publish(3, &record);
     until(&kubectl, "www", "HostVerified", "True", "Verified");

@@ -94,7 +94,7 @@ fn a_reload_turns_it_on_and_off_and_opens_the_file_anew() {
     let configure = |text: &str| std::fs::write(&config, text).expect("written");
     configure("");
     let server = start(&folder, &["--config", config.to_str().expect("UTF-8")]);
-    let reloads = || server.log().matches("the configuration was reloaded").count();
+    let reloads = || server.log().matches("configuration reloaded").count();
     let reload = || {
         let before = reloads();
         server.signal("HUP");

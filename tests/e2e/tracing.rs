@@ -160,7 +160,7 @@ fn a_collector_that_is_away_disturbs_nobody() {
         let failed = Scrape::of(server.admin).sum("signpost_trace_spans_total", &[("result", "failed")]);
         (failed >= 7.0).then_some(())
     });
-    let told = || server.log().matches("the trace collector does not take spans").count();
+    let told = || server.log().matches("failed to send spans to the trace collector").count();
     eventually("the log says so", || (told() > 0).then_some(()));
     assert_eq!(told(), 1, "{}", server.log());
     assert!(server.terminate().success());

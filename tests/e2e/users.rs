@@ -197,7 +197,7 @@ fn a_data_directory_that_no_server_has_used_is_named() {
     let data = DataDir::new();
     for arguments in [&["user", "list"][..], &["kubeconfig", "--user", "x"]] {
         let told = signpost(&data, arguments).fails(1);
-        assert!(told.contains("is no data directory"), "{told}");
+        assert!(told.contains("not the data directory"), "{told}");
     }
 }
 
@@ -234,7 +234,7 @@ fn a_replaced_certificate_is_served_and_a_bad_one_is_not() {
     kubectl.ok(&["get", "namespaces"]);
 
     std::fs::write(&certificate, "no certificate").expect("writes");
-    eventually("the log complains", || server.log().contains("the former one is served on").then_some(()));
+    eventually("the log complains", || server.log().contains("the former one stays in use").then_some(()));
     kubectl.ok(&["get", "namespaces"]);
 
     write("two.example");

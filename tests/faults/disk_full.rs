@@ -182,7 +182,7 @@ fn by_the_store_itself() {
     });
     // Nothing else frees space.
     taken(&objects, &mut model, "history is forgotten");
-    eventually("the log says so", || server.log().contains("the disk has room again").then_some(()));
+    eventually("the log says so", || server.log().contains("the disk has space again").then_some(()));
     objects.check_kept(&mut model, "after all");
     drop(server);
 }

@@ -394,5 +394,5 @@ fn names_that_clients_ask_for_are_not_for_everyone() {
     let local = format!("http://{}", platform.ports.admin);
     assert!(command(&local, false).0 && command(&local, true).0);
     let (succeeded, complaint) = command("http://192.0.2.9:9453", true);
-    assert!(!succeeded && complaint.contains("over plain HTTP the token is readable"), "{complaint}");
+    assert!(!succeeded && complaint.contains("plain HTTP exposes the token"), "{complaint}");
 }

@@ -86,7 +86,7 @@ fn the_operator_says_which_labels_are_reserved_and_who_sets_a_subdomain() {
     let tenant = platform.tenant("shop");
     let (status, answer) = create(&tenant, "shop", &with_subdomain("r", "pay"));
     assert_eq!(status, 403, "{answer}");
-    assert!(answer.contains("only administrators of this platform may set it"), "{answer}");
+    assert!(answer.contains("only administrators of this platform can set it"), "{answer}");
     assert_eq!(create(&tenant, "shop", &route("r", json!({"to": {"name": "web"}}))).0, 201);
     let admin = platform.user("operator", &["--role", "admin"]);
     eventually("the server knows the operator", || {

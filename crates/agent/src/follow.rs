@@ -145,7 +145,7 @@ where
             }
             Err(error) => {
                 let (namespace, name) = &key;
-                tracing::warn!(kind = %K::kind(&()), namespace, name, %error, "failed to decode an object; its last state counts");
+                tracing::warn!(kind = %K::kind(&()), namespace, name, %error, "failed to decode an object; using its last valid state");
                 state.objects.get(&key).or_else(|| into.get(&key)).cloned()
             }
         };

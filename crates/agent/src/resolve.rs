@@ -264,7 +264,7 @@ impl Resolver {
             for host in hosts {
                 let winner = self.site.hosts.get(host).and_then(|paths| paths.get(path));
                 let older = winner.filter(|winner| **winner != route);
-                let message = older.map(|older| format!("Route {older} is older and has {host}{path}, too"));
+                let message = older.map(|older| format!("{host}{path} is already used by the older Route {older}"));
                 faults.extend(message.map(|message| (Reason::Conflict, message)));
             }
         }

@@ -197,7 +197,7 @@ impl Agent {
         let (changes, faults) = self.resolver.update(Objects { routes, bindings, services, slices });
         for fault in faults.iter().take(FAULTS_LOGGED_MAX) {
             let RouteFault { route, reason, message } = fault;
-            tracing::warn!(%route, ?reason, message, "a Route is not, or not wholly, served");
+            tracing::warn!(%route, ?reason, message, "a Route is not served, or is served only in part");
         }
         self.report.send_if_modified(|report| !std::mem::replace(&mut report.is_synced, true));
         self.restored = None;
@@ -235,7 +235,7 @@ impl Agent {
                 report.reloads += u64::from(applied.reloaded);
             }
             Err(error) => {
-                tracing::error!(%error, "failed to apply a change; the proxy serves what it served before");
+                tracing::error!(%error, "failed to apply a change; the proxy keeps its previous configuration");
                 report.error = Some(error.to_string());
             }
         });

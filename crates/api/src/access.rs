@@ -137,10 +137,10 @@ const TENANT: Role = Role {
 const TENANT_AT_LARGE: Role = Role { name: "tenant-at-large", rules: &[on(READ, OURS, &["routers"])] };
 
 const LEASES_ARE_OF_ONE_ROUTER: &str =
-    "an agent has access to the Leases of its own Router only, whose names are router-NAME.ADDRESS-PORT";
+    "an agent can access only the Leases of its own Router, named router-NAME.ADDRESS-PORT";
 
-const BINDINGS_ARE_THE_SCHEDULERS: &str = "only the scheduler creates and changes RouteBindings, since that sets the status \
-     of the Route; to move a Route by hand, run \"signpost move route\" or set its annotation signpost.dev/move-to";
+const BINDINGS_ARE_THE_SCHEDULERS: &str = "only the scheduler can create or change RouteBindings, because they set the \
+     status of the Route; to move a Route, run \"signpost move route\" or set its annotation signpost.dev/move-to";
 
 /// Returns whether an identity has rights on Leases only as an agent, and of other Routers than that of the Lease.
 fn is_lease_of_another(identity: &Identity, lease: Option<&str>) -> bool {

@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 #![allow(
     clippy::result_large_err,
-    reason = "an ApiError ends its request: the octets it adds to a result are nothing beside the answer made of it"
+    reason = "an ApiError ends its request: its size in a result is small compared with the response"
 )]
 
 pub mod v1alpha1;

@@ -68,16 +68,16 @@ pub fn other_label(
         return None;
     }
     Some(if wanted.len() > LABEL_OCTETS_MAX {
-        let message = format!("the label {wanted} is over {LABEL_OCTETS_MAX} octets, so that the route has {label}");
+        let message = format!("the label {wanted} is longer than {LABEL_OCTETS_MAX} octets; the Route has {label} instead");
         ("LabelShortened", message)
     } else if !is_label_to_have(&wanted) {
-        let message = format!("the label {wanted} begins with xn-- and is no A-label, so that the route has {label}");
+        let message = format!("the label {wanted} begins with xn-- but is not an A-label; the Route has {label} instead");
         ("LabelNotIDNA", message)
     } else if subdomain.is_some() {
-        let message = format!("the subdomain {wanted} is not free for this route, which has {label}");
+        let message = format!("the subdomain {wanted} is not available to this Route; it has {label} instead");
         ("SubdomainTaken", message)
     } else {
-        let message = format!("the label {wanted} is not free for this route, which has {label}");
+        let message = format!("the label {wanted} is not available to this Route; it has {label} instead");
         ("LabelTaken", message)
     })
 }
@@ -228,22 +228,22 @@ pub enum HostError {
     #[error("each label must have 1 to 63 octets")]
     LabelLength,
     /// A label holds something other than letters, digits, dashes, and an underscore at its start, or a dash at an end.
-    #[error("labels must be letters, digits and inner dashes, with at most a leading underscore")]
+    #[error("labels must be letters, digits, and inner dashes, with at most one leading underscore")]
     LabelCharacters,
     /// An underscore in the name of a zone.
-    #[error("must hold no underscore: a zone of the platform is an object of that name, which Kubernetes would refuse")]
+    #[error("must not contain an underscore: each zone is an object with that name, and Kubernetes rejects underscores in names")]
     Underscore,
     /// A character outside ASCII.
     #[error("must be ASCII; write an internationalized name as its A-label, such as xn--bcher-kva.example")]
     NotAscii,
     /// An asterisk that is not the whole first label of a host.
-    #[error("an asterisk is allowed only as the whole first label")]
+    #[error("an asterisk must be the whole first label")]
     Asterisk,
     /// A wildcard with less than two labels behind its asterisk.
     #[error("a wildcard must have at least two labels after the asterisk, such as *.shop.example")]
     ShortWildcard,
     /// An asterisk in a name that is not a host.
-    #[error("must hold no asterisk")]
+    #[error("must not contain an asterisk")]
     NoWildcard,
     /// Only one label.
     #[error("must have at least two labels")]
@@ -296,7 +296,7 @@ const NOT_ASCII: Shape = matches("^[[:ascii:]]*$", HostError::NotAscii);
 const TRAILING_DOT: Shape = excludes("[.]$", HostError::TrailingDot);
 const LABEL_LENGTH: Shape = excludes("(^|[.])([.]|$)|[^.]{64}", HostError::LabelLength);
 
-/// A domain: labels of letters, digits and inner dashes, with at most a leading underscore.
+/// A domain: labels of letters, digits, and inner dashes, with at most one leading underscore.
 pub(crate) const DOMAIN: &[Shape] = &[
     excludes("^$", HostError::Empty),
     NOT_ASCII,

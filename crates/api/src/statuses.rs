@@ -15,7 +15,7 @@ impl Statuses {
     /// Parses a set; the error describes the expected form.
     pub fn parse(text: &str) -> Result<Statuses, &'static str> {
         const EXPECTED: &str =
-            "must be HTTP status codes from 100 to 599, or ranges of them, parted by commas, such as 200-399";
+            "must be HTTP status codes from 100 to 599, or ranges of them, separated by commas, such as 200-399";
         let code = |text: &str| {
             let digits = text.len() == 3 && text.bytes().all(|octet| octet.is_ascii_digit());
             text.parse::<u16>().ok().filter(|code| digits && CODES.contains(code)).ok_or(EXPECTED)

@@ -59,7 +59,7 @@ pub(crate) fn answer(place: &BackupSlot, path: &str, method: &Method) -> Option<
         let mut to = Pieces { sender: sender.clone(), waiting: BytesMut::with_capacity(PIECE_OCTETS) };
         let written = source(&mut to).and_then(|()| to.flush().map_err(|error| error.to_string()));
         if let Err(error) = written {
-            tracing::warn!(%error, "a backup was not finished");
+            tracing::warn!(%error, "backup failed");
             // The connection breaks, so that the client does not take the part for a whole backup.
             let _ = sender.blocking_send(Err(io::Error::other(error)));
         }

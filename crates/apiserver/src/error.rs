@@ -291,18 +291,18 @@ impl std::error::Error for ApiError {}
 impl From<store::Error> for ApiError {
     fn from(error: store::Error) -> Self {
         match error {
-            store::Error::WentBack { .. } => Self::expired("The resourceVersion is one of the store before it was restored."),
+            store::Error::WentBack { .. } => Self::expired("The resourceVersion is from before the store was restored."),
             store::Error::Compacted { .. } => Self::expired("The resourceVersion for the provided list is too old."),
             store::Error::Future { newest } => {
                 Self::timeout(format!("Too large resource version, current: {}", newest.0))
             }
             store::Error::TooLarge { limit } => {
-                Self::too_large(format!("the object is larger than the store takes: the limit is {limit} bytes"))
+                Self::too_large(format!("the object is too large for the store: the limit is {limit} bytes"))
             }
             store::Error::Unavailable => Self::unavailable("the store is not available, please try again later"),
             store::Error::Full { needed } => Self::full(format!(
-                "the disk of the API's data directory is full (less than {} MiB left): objects can be deleted, but not created \
-                 or made larger; free some space, and writes are taken again",
+                "the disk of the API's data directory is full (less than {} MiB left): objects can be deleted, but not \
+                 created or made larger, until space is freed",
                 needed >> 20
             )),
             store::Error::NoSpace => Self::full(
@@ -311,7 +311,7 @@ impl From<store::Error> for ApiError {
                     .to_owned(),
             ),
             store::Error::OutcomeUnknown => Self::timeout(
-                "the store gave no answer in time; the write may or may not have happened: look before trying again",
+                "the store timed out and the write may have been committed; read the object before you retry",
             ),
             store::Error::Damaged { key, .. } => Self::damaged(&[key.0]),
             store::Error::Corrupt(what) => Self::internal(format!("the store is damaged: {what}")),

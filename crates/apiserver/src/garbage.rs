@@ -91,7 +91,7 @@ impl<'a> Collector<'a> {
         let mut failed = BTreeSet::new();
         for id in std::mem::take(&mut self.pending) {
             if let Err(error) = self.process(&id).await {
-                tracing::debug!(object = &*id.1, %error, "garbage collection tries again");
+                tracing::debug!(object = &*id.1, %error, "garbage collection failed; retrying");
                 failed.insert(id);
             }
         }

@@ -13,7 +13,7 @@
 #![forbid(unsafe_code)]
 #![allow(
     clippy::result_large_err,
-    reason = "an ApiError ends its request: the octets it adds to a result are nothing beside the answer made of it"
+    reason = "an ApiError ends its request: its size in a result is small compared with the response"
 )]
 
 pub mod store;
@@ -271,8 +271,8 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request<Body>) -> Res
     // A bug that panics in one request must not close the connection and thus fail other requests.
     let answer = AssertUnwindSafe(shared.answer(&parts, body, &mut facts)).catch_unwind().await;
     let answer = answer.unwrap_or_else(|_| {
-        tracing::error!(method = %parts.method, path = parts.uri.path(), "a request made the API server panic");
-        Err(ApiError::internal("the request met a fault of the server's own"))
+        tracing::error!(method = %parts.method, path = parts.uri.path(), "the handler of a request panicked");
+        Err(ApiError::internal("internal error in the handler of the request"))
     });
     if let Some(audit) = shared.audit.get() {
         let ending = match &answer {

@@ -54,7 +54,7 @@ pub(crate) async fn run(server: &Arc<Shared>, cancel: &CancellationToken) {
             // The store reports a full disk itself.
             let reported_of = Some((error.code, error.reason));
             if error.code != 507 && reported != reported_of {
-                tracing::warn!(%error, "the first namespaces could not be made yet");
+                tracing::warn!(%error, "failed to create the initial namespaces; retrying");
                 reported = reported_of;
             }
             tokio::time::sleep(RETRY).await;
@@ -72,7 +72,7 @@ pub(crate) async fn run(server: &Arc<Shared>, cancel: &CancellationToken) {
             for namespace in &terminating {
                 wait = RETRY;
                 if let Err(error) = end(server, namespace.name()).await {
-                    tracing::warn!(namespace = namespace.name(), %error, "the namespace cannot end yet");
+                    tracing::warn!(namespace = namespace.name(), %error, "failed to finalize the namespace; retrying");
                 }
             }
             server.cache.reaches(seen + 1, wait).await;

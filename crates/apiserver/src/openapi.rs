@@ -273,7 +273,7 @@ fn add_paths(paths: &mut Map<String, Value>, kind: &Kind) {
 fn object_operations(kind: &Kind, suffix: &str, schema: &str) -> Value {
     let name = format!("{}{suffix}", kind.kind);
     let mut patch_parameters = write_parameters();
-    patch_parameters.push(parameter("force", "boolean", "Whether an apply takes fields from other managers."));
+    patch_parameters.push(parameter("force", "boolean", "Whether an apply takes ownership of fields of other managers."));
     json!({
         "get": operation(kind, "get", "read", &name, &[], None, &[("200", schema)]),
         "put": operation(
@@ -349,32 +349,32 @@ fn parameter(name: &str, r#type: &str, description: &str) -> Value {
 
 fn write_parameters() -> Vec<Value> {
     vec![
-        parameter("dryRun", "string", "`All`: everything is done but the write."),
-        parameter("fieldManager", "string", "The name of who writes, whom the fields then belong to."),
-        parameter("fieldValidation", "string", "What to do about unknown fields: `Strict`, `Warn` or `Ignore`."),
+        parameter("dryRun", "string", "`All`: process the request, but do not write."),
+        parameter("fieldManager", "string", "Name of the manager that owns the written fields."),
+        parameter("fieldValidation", "string", "Handling of unknown fields: `Strict`, `Warn`, or `Ignore`."),
     ]
 }
 
 fn delete_parameters() -> Vec<Value> {
     vec![
-        parameter("dryRun", "string", "`All`: everything is done but the write."),
-        parameter("gracePeriodSeconds", "integer", "Taken and not used."),
-        parameter("propagationPolicy", "string", "What happens to dependents: `Orphan`, `Background` or `Foreground`."),
+        parameter("dryRun", "string", "`All`: process the request, but do not write."),
+        parameter("gracePeriodSeconds", "integer", "Accepted and ignored."),
+        parameter("propagationPolicy", "string", "Handling of dependents: `Orphan`, `Background`, or `Foreground`."),
     ]
 }
 
 fn list_parameters() -> Vec<Value> {
     vec![
-        parameter("allowWatchBookmarks", "boolean", "Whether a watch has bookmarks."),
-        parameter("continue", "string", "The token of the page before."),
-        parameter("fieldSelector", "string", "Narrows to objects with these fields."),
-        parameter("labelSelector", "string", "Narrows to objects with these labels."),
-        parameter("limit", "integer", "How many objects a page has at most."),
-        parameter("resourceVersion", "string", "From which version on, or at which version."),
-        parameter("resourceVersionMatch", "string", "How `resourceVersion` is meant: `Exact` or `NotOlderThan`."),
-        parameter("sendInitialEvents", "boolean", "Whether a watch begins with the objects that are there."),
-        parameter("timeoutSeconds", "integer", "How long a watch lasts."),
-        parameter("watch", "boolean", "Whether to follow changes."),
+        parameter("allowWatchBookmarks", "boolean", "Whether a watch sends bookmarks."),
+        parameter("continue", "string", "The token from the previous page."),
+        parameter("fieldSelector", "string", "Restricts the result to objects with these fields."),
+        parameter("labelSelector", "string", "Restricts the result to objects with these labels."),
+        parameter("limit", "integer", "Maximum number of objects on a page."),
+        parameter("resourceVersion", "string", "The version from which a watch starts, or at which a read is made."),
+        parameter("resourceVersionMatch", "string", "Interpretation of `resourceVersion`: `Exact` or `NotOlderThan`."),
+        parameter("sendInitialEvents", "boolean", "Whether a watch starts with the existing objects."),
+        parameter("timeoutSeconds", "integer", "Maximum duration of a watch."),
+        parameter("watch", "boolean", "Whether to watch for changes."),
     ]
 }
 
@@ -383,7 +383,7 @@ fn with_parameters(item: &mut Value, namespaced: bool, named: bool) {
         json!({"name": name, "in": "path", "required": true, "description": description,
             "schema": {"type": "string", "uniqueItems": true}})
     };
-    let mut parameters = vec![parameter("pretty", "string", "Taken and not used.")];
+    let mut parameters = vec![parameter("pretty", "string", "Accepted and ignored.")];
     if named {
         parameters.push(in_path("name", "Name of the object."));
     }
@@ -398,47 +398,47 @@ fn shared_schemas() -> Map<String, Value> {
     let number = |description: &str| json!({"type": "integer", "description": description});
     let object = |description: &str, properties: Value| json!({"type": "object", "description": description, "properties": properties});
     let mut schemas = Map::new();
-    schemas.insert(PATCH.into(), object("A change of parts of an object.", json!({})));
+    schemas.insert(PATCH.into(), object("A patch of an object.", json!({})));
     schemas.insert(
         LIST_META.into(),
         object(
             "Metadata of a list.",
             json!({
-                "continue": text("If set, there is more: the token of the next page."),
-                "remainingItemCount": number("How many objects follow on further pages."),
-                "resourceVersion": text("The version the list shows; a watch can begin from it."),
+                "continue": text("The token of the next page, if there is one."),
+                "remainingItemCount": number("Number of objects on the remaining pages."),
+                "resourceVersion": text("The version of the list; a watch can start from it."),
                 "selfLink": text("Not used."),
             }),
         ),
     );
     schemas.insert(
         DELETE_OPTIONS.into(),
-        object("How an object is deleted.", json!({
+        object("Options of a deletion.", json!({
             "apiVersion": text("Version of this representation."),
             "kind": text("DeleteOptions."),
-            "dryRun": {"type": "array", "items": {"type": "string"}, "description": "`All`: nothing is deleted."},
-            "gracePeriodSeconds": number("Taken and not used."),
+            "dryRun": {"type": "array", "items": {"type": "string"}, "description": "`All`: process the request, but do not delete."},
+            "gracePeriodSeconds": number("Accepted and ignored."),
             "orphanDependents": {"type": "boolean", "description": "The older form of `propagationPolicy: Orphan`."},
-            "preconditions": object("What must hold of the object.", json!({
-                "resourceVersion": text("It must be at this version."),
-                "uid": text("It must have this uid."),
+            "preconditions": object("Preconditions of the deletion.", json!({
+                "resourceVersion": text("The required version of the object."),
+                "uid": text("The required UID of the object."),
             })),
-            "propagationPolicy": text("What happens to dependents: `Orphan`, `Background` or `Foreground`."),
+            "propagationPolicy": text("Handling of dependents: `Orphan`, `Background`, or `Foreground`."),
         })),
     );
     schemas.insert(
         STATUS.into(),
         object(
-            "How a request ended.",
+            "The outcome of a request.",
             json!({
                 "apiVersion": text("Version of this representation."),
                 "kind": text("Status."),
                 "metadata": {"allOf": [reference(LIST_META)], "description": "Metadata."},
                 "status": text("`Success` or `Failure`."),
                 "code": number("The HTTP status."),
-                "message": text("What happened, for people."),
-                "reason": text("What happened, in one word."),
-                "details": object("What failed, and each of its faults.", json!({})),
+                "message": text("A human-readable description of the outcome."),
+                "reason": text("A machine-readable reason in CamelCase."),
+                "details": object("The object of a failed request, and the causes.", json!({})),
             }),
         ),
     );

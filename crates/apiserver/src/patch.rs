@@ -23,7 +23,7 @@ const LEVELS_MAX: usize = 128;
 /// `target` unchanged. A patch that copies too much is 413.
 pub fn json_patch(target: &mut Value, body: &[u8]) -> Result<(), ApiError> {
     let operations: Vec<PatchOperation> = serde_json::from_slice(body)
-        .map_err(|error| ApiError::bad_request(format!("the body is no JSON patch, a list of operations: {error}")))?;
+        .map_err(|error| ApiError::bad_request(format!("the body is not a JSON patch (a list of operations): {error}")))?;
     if operations.len() > OPERATIONS_MAX {
         let found = operations.len();
         let message = format!("The allowed maximum operations in a JSON patch is {OPERATIONS_MAX}, got {found}");
@@ -44,14 +44,14 @@ pub fn json_patch(target: &mut Value, body: &[u8]) -> Result<(), ApiError> {
             shifted_items += items_behind(&patched, &motion.from);
         }
         if shifted_items > SHIFTED_ITEMS_MAX {
-            let message = format!("the patch shifts more than {SHIFTED_ITEMS_MAX} items of lists");
+            let message = format!("the patch shifts more than {SHIFTED_ITEMS_MAX} list items");
             return Err(ApiError::too_large(message).limited(Limit::Patch));
         }
         if let Some(source) = source {
             if matches!(operation, PatchOperation::Copy(_) | PatchOperation::Move(_)) {
                 copied_octets += source.to_string().len();
                 if copied_octets > COPIED_OCTETS_MAX {
-                    let message = format!("the patch copies more than {COPIED_OCTETS_MAX} octets");
+                    let message = format!("the patch copies more than {COPIED_OCTETS_MAX} bytes");
                     return Err(ApiError::too_large(message).limited(Limit::Patch));
                 }
             }

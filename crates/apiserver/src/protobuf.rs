@@ -24,9 +24,9 @@ const MAGIC: [u8; 4] = *b"k8s\0";
 
 /// Decodes a body into the object as JSON. An invalid body is 400, a kind without a message here 415.
 pub fn decode(body: &[u8]) -> Result<Value, ApiError> {
-    let envelope = body.strip_prefix(&MAGIC).ok_or_else(|| broken("it does not start with the octets 6b 38 73 00"))?;
+    let envelope = body.strip_prefix(&MAGIC).ok_or_else(|| broken("it does not start with the bytes 6b 38 73 00"))?;
     if envelope.is_empty() {
-        return Err(broken("it is empty behind the octets 6b 38 73 00"));
+        return Err(broken("it is empty after the bytes 6b 38 73 00"));
     }
     let envelope = Envelope::decode(envelope).map_err(|error| broken(&error.to_string()))?;
     if !envelope.content_encoding.is_empty() {
@@ -56,7 +56,7 @@ pub fn decode(body: &[u8]) -> Result<Value, ApiError> {
 }
 
 fn broken(what: &str) -> ApiError {
-    ApiError::bad_request(format!("the body is no Kubernetes protobuf: {what}"))
+    ApiError::bad_request(format!("the body is not Kubernetes protobuf: {what}"))
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -231,7 +231,7 @@ fn set(fields: &mut Map<String, Value>, name: &str, field: &Field, content: Cont
             }
             return Ok(());
         }
-        _ => return Err(broken(&format!("the field {name} is of another type"))),
+        _ => return Err(broken(&format!("the field {name} has the wrong type"))),
     };
     match value {
         Some(value) => fields.insert(name.to_owned(), value),
@@ -272,12 +272,12 @@ fn varint(octets: &mut &[u8]) -> Result<u64, ApiError> {
             return Ok(value);
         }
     }
-    Err(broken("a number has more than ten octets"))
+    Err(broken("a number has more than ten bytes"))
 }
 
 fn take<'a>(octets: &mut &'a [u8], length: u64) -> Result<&'a [u8], ApiError> {
     let split = usize::try_from(length).ok().and_then(|length| octets.split_at_checked(length));
-    let (taken, rest) = split.ok_or_else(|| broken("a field is longer than what is left"))?;
+    let (taken, rest) = split.ok_or_else(|| broken("a field is longer than the rest of the message"))?;
     *octets = rest;
     Ok(taken)
 }

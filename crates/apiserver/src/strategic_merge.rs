@@ -146,7 +146,7 @@ fn merge_list(
             merged.extend(new.cloned());
         }
         List::Keyed(_) if !gone.is_empty() => {
-            return Err(fault(path, "its items are objects; they are deleted by an item with $patch: delete"));
+            return Err(fault(path, "its items are objects; to delete one, use an item with $patch: delete"));
         }
         List::Keyed(key) => merge_items(&mut merged, reported.unwrap_or_default(), key, path)?,
     }
@@ -201,7 +201,7 @@ fn merge_items<'p>(
         places.entry(item.as_ref().map_or(Value::Null, |item| item[key].clone())).or_default().push(place);
     }
     for (item, directive) in patches {
-        let id = item.get(key).ok_or_else(|| fault(path, &format!("each item must hold the field {key:?}")))?;
+        let id = item.get(key).ok_or_else(|| fault(path, &format!("each item must have the field {key:?}")))?;
         if directive == Some(Directive::Delete) {
             for place in places.remove(id).into_iter().flatten() {
                 slots[place] = None;
@@ -257,7 +257,7 @@ fn retain(target: &mut Map<String, Value>, patch: &Map<String, Value>, keys: &[V
     let kept = |name: &str| keys.contains(name);
     let set = patch.iter().filter(|(name, value)| !is_directive(name) && !value.is_null());
     if let Some((name, _)) = set.into_iter().find(|(name, _)| !kept(name)) {
-        return Err(ApiError::bad_request(format!("{RETAIN_KEYS} does not name {name:?}, which the patch sets")));
+        return Err(ApiError::bad_request(format!("{RETAIN_KEYS} does not contain {name:?}, which the patch sets")));
     }
     target.retain(|name, _| kept(name));
     Ok(())

@@ -140,7 +140,7 @@ impl WatchCache {
                 let mut went_back = false;
                 loop {
                     let Err(error) = self.follow(store, &mut went_back).await;
-                    tracing::warn!(%error, "the watch cache lost the store and reads it anew");
+                    tracing::warn!(%error, "the watch cache lost its watch of the store; relisting");
                     went_back |= matches!(error, Error::WentBack { .. });
                     tokio::time::sleep(RETRY).await;
                 }

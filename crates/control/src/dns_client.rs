@@ -118,16 +118,16 @@ pub enum QueryError {
     #[error("no response within {} ms, in {TRIES} attempts", .0.as_millis())]
     Silent(Duration),
     /// The kernel reports that the server is unreachable.
-    #[error("not reachable: {0}")]
+    #[error("unreachable: {0}")]
     Unreachable(io::ErrorKind),
     /// The connection failed for another reason.
     #[error("the connection failed: {0}")]
     Broken(String),
     /// The server's certificate is not trusted, or not valid for its name.
-    #[error("the certificate is refused: {0}")]
+    #[error("the certificate was rejected: {0}")]
     Certificate(String),
     /// The program is built without this transport.
-    #[error("this program is built without DNS over QUIC: its build needs --features quic")]
+    #[error("this program was built without DNS over QUIC: build it with --features quic")]
     NotBuilt,
     /// The status of HTTP is not 200.
     #[error("HTTP status {0}")]

@@ -1,4 +1,4 @@
-//! The data plane: zones, zone files, and an authoritative DNS server. It knows no Kubernetes and none of Signpost's objects.
+//! The data plane: zones, zone files, and an authoritative DNS server. It does not depend on Kubernetes or on Signpost's objects.
 //!
 //! A query takes this path: [`transport`] (`udp` or `stream`) → [`nameserver::respond`] → [`zone::lookup`] →
 //! `nameserver::answer` → back out. [`zone::db`] publishes zones to it without a lock.

@@ -68,7 +68,7 @@ pub fn init(level: &str, format: Format) -> Option<Log> {
 pub fn level(text: &str) -> Result<String, &'static str> {
     match text.parse::<EnvFilter>() {
         Ok(_) if !text.is_empty() => Ok(text.to_owned()),
-        _ => Err("must be error, warn, info, debug or trace, or directives such as info,signpost=debug"),
+        _ => Err("must be error, warn, info, debug, or trace, or directives such as info,signpost=debug"),
     }
 }
 

@@ -108,7 +108,7 @@ impl PeerVerifier {
             certificates.push(certificate);
         }
         if certificates.is_empty() {
-            return Err("holds no certificate".to_owned());
+            return Err("contains no certificate".to_owned());
         }
         let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone());
         let verifier = verifier.build().map_err(|error| error.to_string())?;
@@ -123,8 +123,8 @@ impl PeerVerifier {
         }
         let verifier = Verifier::new(Arc::clone(&self.provider)).map_err(|error| {
             rustls::Error::General(format!(
-                "the system's certificate authorities cannot be read ({error}); install them (package ca-certificates), or \
-                 name a file of authorities"
+                "failed to read the system's certificate authorities ({error}); install them (package \
+                 ca-certificates), or set a file of authorities"
             ))
         })?;
         Ok(known.get_or_init(|| verifier))
@@ -194,7 +194,7 @@ impl ServerCertVerifier for PeerVerifier {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
     /// Settings and logs show URLs, so that these must not contain credentials.
-    #[error("must be a URL without user and password")]
+    #[error("must be a URL without a user and password")]
     Credentials,
     /// The scheme or the host is missing or wrong.
     #[error("must be an https or http URL, such as https://host.example/path")]
@@ -300,7 +300,7 @@ mod tests {
     fn a_text_that_cannot_be_trusted_says_where() {
         let (good, _) = of_itself(true);
         let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
-        for (pem, said) in [(String::new(), "holds no certificate"), (good.pem() + broken, "certificate 2: ")] {
+        for (pem, said) in [(String::new(), "contains no certificate"), (good.pem() + broken, "certificate 2: ")] {
             let error = only(pem.as_bytes()).expect_err("nothing to trust");
             assert!(error.0.starts_with(said), "{error}");
         }

@@ -47,7 +47,7 @@ pub async fn post(client: &kube::Client, path: &str, body: &Value) -> Result<Val
     let request =
         Request::post(path).header(header::CONTENT_TYPE, "application/json").body(body.to_string().into_bytes());
     let octets = send(client, request.map(|request| request.map(Body::from))).await?;
-    serde_json::from_slice(&octets).map_err(|error| Failure::away(format!("the API's answer is no JSON: {error}")))
+    serde_json::from_slice(&octets).map_err(|error| Failure::away(format!("the API's response is not JSON: {error}")))
 }
 
 /// Reads the resource at `path`, including its query, as JSON text.
@@ -57,7 +57,7 @@ pub async fn get(client: &kube::Client, path: &str) -> Result<Vec<u8>, Failure> 
 
 async fn send(client: &kube::Client, request: Result<Request<Body>, axum::http::Error>) -> Result<Vec<u8>, Failure> {
     let request =
-        request.map_err(|_| Failure::new(StatusCode::BAD_REQUEST, "BadRequest", "this is no path of the API"))?;
+        request.map_err(|_| Failure::new(StatusCode::BAD_REQUEST, "BadRequest", "not a path of the API"))?;
     let answer = async {
         let response = client.send(request).await.map_err(|error| Failure::away(error.to_string()))?;
         let status = response.status();
@@ -68,9 +68,9 @@ async fn send(client: &kube::Client, request: Result<Request<Body>, axum::http::
         }
         let refusal: Value = serde_json::from_slice(&octets).unwrap_or_default();
         let reason = refusal["reason"].as_str().unwrap_or("Failed");
-        let message = refusal["message"].as_str().unwrap_or("the API refused without saying why");
+        let message = refusal["message"].as_str().unwrap_or("the API rejected the request without a message");
         Err(Failure::new(status, reason, message))
     };
-    let late = || Failure::away(format!("the API did not answer within {} seconds", ANSWER_LONGEST.as_secs()));
+    let late = || Failure::away(format!("no response from the API within {} seconds", ANSWER_LONGEST.as_secs()));
     tokio::time::timeout(ANSWER_LONGEST, answer).await.unwrap_or_else(|_| Err(late()))
 }

@@ -48,7 +48,7 @@ pub async fn index(headers: HeaderMap) -> Response {
 pub async fn asset(Path(name): Path<String>, headers: HeaderMap) -> Response {
     match ASSETS.iter().find(|(known, _, _)| *known == name) {
         Some(asset) => serve(asset, &headers),
-        None => (StatusCode::NOT_FOUND, "there is no such file\n").into_response(),
+        None => (StatusCode::NOT_FOUND, "file not found\n").into_response(),
     }
 }
 

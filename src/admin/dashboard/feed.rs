@@ -107,7 +107,7 @@ impl Feeds {
         let deadline = tokio::time::Instant::now() + FIRST_LIST;
         for feed in &feeds {
             if tokio::time::timeout_at(deadline, feed.routes.wait_synced()).await.is_err() {
-                let why = feed.routes.health().error.unwrap_or_else(|| "it takes long".to_owned());
+                let why = feed.routes.health().error.unwrap_or_else(|| "the request is still in progress".to_owned());
                 let message = format!("the routes have not been listed yet: {why}");
                 return Err(Failure::new(StatusCode::SERVICE_UNAVAILABLE, "Starting", message));
             }

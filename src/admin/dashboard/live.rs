@@ -149,7 +149,7 @@ impl Viewer {
                 let same = feeds.len() == self.feeds.len()
                     && feeds.iter().zip(&self.feeds).all(|(one, other)| Arc::ptr_eq(one, other));
                 if !same || rights.numbers != self.numbers {
-                    return Err(Failure::new(StatusCode::RESET_CONTENT, "Changed", "what you may see has changed"));
+                    return Err(Failure::new(StatusCode::RESET_CONTENT, "Changed", "your permissions have changed"));
                 }
                 Ok(())
             }

@@ -151,7 +151,7 @@ impl Shared {
     fn door(&self) -> Result<&kube::Client, Failure> {
         let starting = || Failure::new(StatusCode::SERVICE_UNAVAILABLE, "Starting", "the process is starting");
         let none = || {
-            let message = "this process knows no API to sign in with: give it --kubeconfig, or the role api";
+            let message = "this process has no API to sign in to; set --kubeconfig, or add the role api";
             Failure::new(StatusCode::SERVICE_UNAVAILABLE, "NoApi", message)
         };
         self.door.get().ok_or_else(starting)?.as_ref().ok_or_else(none)
@@ -208,11 +208,11 @@ async fn sign_in(
     if !secure && !origin.is_empty() && !is_loopback(origin) {
         return refuse(
             "PlainHttp",
-            "over plain HTTP a token is readable on its way: turn on admin.tls, or reach the admin endpoint by ssh -L",
+            "plain HTTP exposes the token to the network; set admin.tls, or use an SSH tunnel (ssh -L)",
         );
     }
     let wanted: SignIn = serde_json::from_slice(&body)
-        .map_err(|_| Failure::new(StatusCode::BAD_REQUEST, "BadRequest", "a token is needed: {\"token\": \"…\"}"))?;
+        .map_err(|_| Failure::new(StatusCode::BAD_REQUEST, "BadRequest", "token is missing; send {\"token\": \"…\"}"))?;
     let door = shared.door()?;
     // As a kubeconfig holds it, which is where people copy it from.
     let token = wanted.token.trim().trim_matches('"');
@@ -277,7 +277,7 @@ async fn all_samples(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> A
     let rights = shared.settle(&session, session.rights().await)?;
     match rights.numbers {
         true => Ok(json_of(&shared.samples.all())),
-        false => Err(Failure::new(StatusCode::FORBIDDEN, "Forbidden", "the numbers are for who may list Zones")),
+        false => Err(Failure::new(StatusCode::FORBIDDEN, "Forbidden", "metrics require the permission to list Zones")),
     }
 }
 
@@ -317,7 +317,7 @@ async fn object(State(shared): State<Arc<Shared>>, request: Request) -> Answer {
 }
 
 fn too_many() -> Failure {
-    let message = "too many answers are on their way already";
+    let message = "too many responses are in flight; retry later";
     Failure::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message)
 }
 

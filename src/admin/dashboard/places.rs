@@ -85,7 +85,7 @@ mod tests {
         assert!(alice[0].taken.lost.is_cancelled(), "the oldest goes first");
         drop((alice, bob, carol));
         let held: Vec<StreamPermit> = (0..12).filter_map(|user| places.take(&user.to_string())).collect();
-        assert!(places.take("another").is_none() && count(&held) == 12, "of users with one each nobody is put out");
+        assert!(places.take("another").is_none() && count(&held) == 12, "no user with one place loses it");
         drop(held);
         assert!(places.taken.lock().is_empty());
     }

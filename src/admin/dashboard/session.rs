@@ -104,7 +104,7 @@ impl Sessions {
         namespaces.truncate(NAMESPACES_MAX);
         let mut octets = [0_u8; 32];
         rand::fill(&mut octets).map_err(|_| {
-            Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", "the system has no randomness")
+            Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", "the system returned no random numbers")
         })?;
         let identifier = BASE64URL_NOPAD.encode(&octets);
         let mut sessions = self.0.lock();
@@ -136,7 +136,7 @@ impl Sessions {
 
     /// Returns the session of a request, by its cookie; it counts as used now.
     pub fn of(&self, headers: &HeaderMap) -> Result<Arc<Session>, Failure> {
-        let signed_out = || Failure::new(StatusCode::UNAUTHORIZED, "SignedOut", "you are not signed in, or no longer");
+        let signed_out = || Failure::new(StatusCode::UNAUTHORIZED, "SignedOut", "not signed in, or the session has ended");
         let key = key(identifier(headers).ok_or_else(signed_out)?);
         let mut sessions = self.0.lock();
         let session = sessions.get(&key).ok_or_else(signed_out)?.clone();
@@ -225,7 +225,7 @@ pub async fn may_list_zones(door: &kube::Client, token: &str) -> Result<bool, Fa
 
 /// Returns a client that carries `token`.
 fn bearing(door: &kube::Client, token: &str) -> Result<kube::Client, Failure> {
-    let unusable = || Failure::new(StatusCode::UNAUTHORIZED, "Unauthorized", "this is no token");
+    let unusable = || Failure::new(StatusCode::UNAUTHORIZED, "Unauthorized", "invalid token");
     if token.is_empty() || token.len() > TOKEN_OCTETS_MAX {
         return Err(unusable());
     }

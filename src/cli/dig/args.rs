@@ -32,7 +32,7 @@ pub(super) struct DigArgs {
 }
 
 impl DigArgs {
-    /// Reads the words, in any order but for the name, which comes before the type.
+    /// Reads the words, in any order, except that the name precedes the type.
     pub(super) fn read<'a>(words: impl Iterator<Item = &'a String>) -> Result<DigArgs, String> {
         let (mut server, mut name, mut rtype, mut over) = (None, None, None, None);
         for word in words {
@@ -49,7 +49,7 @@ impl DigArgs {
             } else if rtype.is_none() {
                 rtype = Some(word.parse().map_err(|_| format!("{word} is not a record type, such as A or TYPE65"))?);
             } else {
-                return Err(format!("{word} is one word too many"));
+                return Err(format!("{word}: unexpected argument"));
             }
         }
         let name = name.ok_or("NAME is missing: signpost dig [@SERVER] NAME [TYPE]")?;
@@ -98,7 +98,7 @@ pub(in crate::cli) async fn server(given: Option<&str>, place: &ApiLocation) -> 
 }
 
 fn first(listened: &[SocketAddr], setting: &str) -> Result<SocketAddr, String> {
-    listened.first().copied().ok_or_else(|| format!("{setting} has no address: name a server as @ADDRESS"))
+    listened.first().copied().ok_or_else(|| format!("{setting} has no address; give a server as @ADDRESS"))
 }
 
 /// A transport as `dig` and `kdig` name it, with the path of HTTPS.
@@ -182,7 +182,7 @@ mod tests {
                 &["@192.0.2.1", "@192.0.2.2", "a.example"],
                 "@192.0.2.2: give one server, as @ADDRESS, @ADDRESS:PORT, or @HOST",
             ),
-            (&["a.example", "A", "B"], "B is one word too many"),
+            (&["a.example", "A", "B"], "B: unexpected argument"),
             (&["@", "a.example"], "@: give one server, as @ADDRESS, @ADDRESS:PORT, or @HOST"),
             (&["a", "nonsense"], "nonsense is not a record type, such as A or TYPE65"),
             (&["+tls"], "NAME is missing: signpost dig [@SERVER] NAME [TYPE]"),

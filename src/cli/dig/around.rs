@@ -1,8 +1,9 @@
-//! The zones around one name, from no more of the API's objects than it takes: all Routers and Zones, of which there are few,
-//! and of RouteBindings those alone that the name, and what it is an alias of, lead to.
+//! The zones around one name, from as few API objects as possible: all Routers and Zones, of which there are few, and
+//! only the RouteBindings to which the name, and the targets of its aliases, lead.
 //!
-//! A name leads to a binding by the ledger of names: the label below a shard's apex or the alias zone's, and every custom
-//! host, has a NameClaim that says which Route holds it or held it last, and the binding has that Route's name.
+//! The NameClaims connect a name and a binding: the label below the apex of a shard or of the alias zone, and every
+//! custom host, has a NameClaim with the Route that holds it or held it last, and the binding has the name of that
+//! Route.
 
 use std::collections::BTreeSet;
 
@@ -21,8 +22,8 @@ use signpost_control::compiler::settings::text_of;
 use signpost_control::controller::export::Objects;
 use signpost_dns::wire::{Name, RecordType};
 
-/// Reads the zones folder, if there is one, and, with `ask`, the API's objects that matter to `name`. Whoever may not read the
-/// ledger of names gets all there are.
+/// Reads the zone directory, if there is one, and the API objects that matter to `name` if the second argument is set. Users
+/// without access to NameClaims get all objects.
 pub(super) async fn around(place: &ApiLocation, ask: bool, name: &Name, rtype: RecordType) -> Result<Zones, String> {
     let ground = ZoneInputs::find(place, ask).await?;
     let Some((access, platform)) = &ground.api else { return ground.zones(None) };
@@ -56,8 +57,8 @@ pub(super) async fn around(place: &ApiLocation, ask: bool, name: &Name, rtype: R
     ground.zones(Some(objects.zones(platform)))
 }
 
-/// What a tenant, who may not see the platform's zones, can be told of a name: which of its own routes has it. `None`: the user
-/// may see the zones.
+/// Explains a name to a tenant, who cannot read the platform's zones: the tenant's own Route that has it. `None`: the
+/// user may read the zones.
 pub(super) async fn explain_to_tenant(place: &ApiLocation, name: &Name) -> Result<Option<String>, String> {
     let access = place.connect().await?;
     let zones: Api<v1alpha1::zone::Zone> = Api::all(access.client.clone());
@@ -75,15 +76,14 @@ pub(super) async fn explain_to_tenant(place: &ApiLocation, name: &Name) -> Resul
         let its = status.names.iter().find(|its| its.name.eq_ignore_ascii_case(&wanted))?;
         let on = status.router.as_deref().unwrap_or("no Router");
         let kind = match its.kind {
-            NameKind::System => "its name in the zone of its Router",
-            NameKind::Alias => "its alias",
-            NameKind::Custom => "its own host",
+            NameKind::System => "the system name",
+            NameKind::Alias => "the alias",
+            NameKind::Custom => "the custom host",
         };
-        Some(format!("{wanted} is a name of your route {namespace}/{} on {on}: {kind}", route.name_any()))
+        Some(format!("{wanted} is {kind} of your Route {namespace}/{} on {on}", route.name_any()))
     });
-    let found =
-        found.unwrap_or_else(|| format!("no route of yours in the namespace {namespace} has the name {wanted}"));
-    Ok(Some(format!("{found}; the rest of the platform is not yours to see")))
+    let found = found.unwrap_or_else(|| format!("no Route in namespace {namespace} has the name {wanted}"));
+    Ok(Some(format!("{found}; you are not allowed to read other objects of the platform")))
 }
 
 /// The claims that speak of a name.
@@ -94,7 +94,7 @@ fn claims(zones: &Zones, name: &Name) -> Vec<String> {
         let below = name.label_count().saturating_sub(zone.contents.apex().label_count());
         let label = below.checked_sub(1).and_then(|skip| name.labels().nth(skip));
         let label = label.map(|label| String::from_utf8_lossy(label).to_ascii_lowercase());
-        // What no object can be called is no label of ours.
+        // A text that cannot be the name of an object is not a label of the platform.
         let is_ours = |label: &String| label.bytes().all(|octet| octet.is_ascii_alphanumeric() || octet == b'-');
         claims.extend(label.filter(is_ours).map(|label| label_claim_name(&label)));
     }

@@ -1,7 +1,7 @@
-//! `signpost dig`: asks a name server, prints what it says, and why it says so.
+//! `signpost dig`: sends a query to a name server, prints the response, and explains it.
 //!
-//! The answer comes from the server over the wire. Why, is told from the API's objects: the zones are compiled from
-//! them here, by the same pure code as in a name server, so that it works with roles in many processes, too.
+//! The response comes from the server over the wire. The explanation comes from the API's objects: the command compiles
+//! the zones from them, with the same code as a name server, so that it also works with roles in many processes.
 
 mod args;
 mod around;
@@ -31,7 +31,7 @@ use signpost_control::dns_client::{Query, QueryError, Question, Record, Response
 use signpost_dns::wire::edns::option;
 use signpost_dns::wire::{Name, RecordType};
 
-/// How long one try may take.
+/// The time limit of one try.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(2);
 /// The request for the server's identifier (RFC 5001 §2.1): the option, empty.
 const NSID: [u8; 4] = [(option::NSID >> 8) as u8, option::NSID as u8, 0, 0];
@@ -52,9 +52,10 @@ pub(super) fn command() -> Command {
         .about("Query a name server and explain the response: the zone, the wildcard, and the objects")
         .override_usage("signpost dig [OPTIONS] [@SERVER] <NAME> [TYPE]")
         .after_help(
-            "Without @SERVER, the server is the first address of --dns-listen, or of --dns-tls-listen, --dns-https-listen, or \
-             --dns-quic-listen for that transport. The default ports are 53, 853 (TLS, QUIC), and 443 (HTTPS). The API tells the domain and the name servers; give the same --zones as they have. Exit codes: 0 \
-             answered and explained, whatever the answer; 1 the server or the API does not answer; 2 invalid \
+            "Without @SERVER, the server is the first address of --dns-listen, or of --dns-tls-listen, \
+             --dns-https-listen, or --dns-quic-listen for that transport. The default ports are 53, 853 (TLS, QUIC), \
+             and 443 (HTTPS). The domain and the name servers come from the API. Set the same --zones as the name \
+             servers. Exit codes: 0 response received and explained; 1 the server or the API is unreachable; 2 invalid \
              usage.",
         )
         .arg(words)
@@ -71,7 +72,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     match (words.transport, matches.get_flag("tcp")) {
         (Transport::Udp, true) => words.transport = Transport::Tcp,
         (Transport::Tls | Transport::Https | Transport::Quic, true) => {
-            return Err(Error::Usage("--tcp does not go with an encrypted transport".to_owned()));
+            return Err(Error::Usage("--tcp conflicts with an encrypted transport; give one of them".to_owned()));
         }
         _ => {}
     }
@@ -99,7 +100,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
                         return None;
                     }
                     let zones = around::around(&place, asks(&place), &question.name, question.rtype);
-                    Some(progress::during("looking objects up", zones).await)
+                    Some(progress::during("reading objects", zones).await)
                 }
                 false => None,
             }
@@ -133,15 +134,15 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     };
     let report = Report::new(question, server, &response, why);
     Format::of(matches).show(&report, |painter| report.text(painter))?;
-    error.map_or(Ok(Exit::Success), |error| Err(format!("why is not known: {error}").into()))
+    error.map_or(Ok(Exit::Success), |error| Err(format!("failed to explain the response: {error}").into()))
 }
 
-/// Whether the API is asked: with zone files alone there may be none.
+/// Whether the command uses the API: with zone files alone, there may be none.
 fn asks(place: &ApiLocation) -> bool {
     place.settings.zones.is_none() || place.is_there()
 }
 
-/// Explains a response; `ask` queries the server that sent it.
+/// Explains a response; the callback queries the server that sent it.
 async fn explain(
     zones: &Zones,
     question: &Question,
@@ -168,7 +169,7 @@ pub(super) async fn routes_of(place: &ApiLocation, name: &Name) -> Result<BTreeS
     Ok(steps.into_iter().flat_map(|step| step.routes).map(|route| route.route).collect())
 }
 
-/// What is told. Its JSON is an interface: fields are added, and none is renamed.
+/// The report. Its JSON is an interface: fields are added, and none is renamed.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Report {
@@ -268,8 +269,7 @@ impl Report {
                 text.push('\n');
             }
             if !why.differences.is_empty() {
-                text +=
-                    "The server may not have seen the latest change, or was given another --nameserver or --zones.\n";
+                text += "The server may not have applied the latest change, or has another --nameserver or --zones.\n";
             }
         }
         text
@@ -280,7 +280,7 @@ fn step_facts(step: &Step) -> Properties {
     let mut facts = Properties::default();
     facts.add("name", step.name.as_str());
     let Some(zone) = &step.zone else {
-        facts.add("zone", Cell::styled(Style::Warning, "none here: the name is not ours to answer"));
+        facts.add("zone", Cell::styled(Style::Warning, "none: the name is not in a zone of the platform"));
         return facts;
     };
     let serial = match (zone.serial, zone.served_serial) {
@@ -288,7 +288,7 @@ fn step_facts(step: &Step) -> Properties {
         (Some(own), _) => format!(", serial {own}"),
         _ => String::new(),
     };
-    facts.add("zone", format!("{} ({}{serial}), made of {}", zone.apex, zone.kind, zone.made_of));
+    facts.add("zone", format!("{} ({}{serial}), built from {}", zone.apex, zone.kind, zone.made_of));
     let owner = step.owner.as_deref().unwrap_or("nothing");
     let found = match (step.found, step.wildcard) {
         (Found::Answer, false) => format!("the records of {owner}"),
@@ -296,10 +296,10 @@ fn step_facts(step: &Step) -> Properties {
         (Found::Alias, false) => format!("an alias at {owner}"),
         (Found::Alias, true) => format!("an alias by the wildcard {owner}"),
         (Found::Referral, _) => format!("a delegation at {owner}"),
-        (Found::NoData, false) => format!("no such type: {owner} exists without it"),
-        (Found::NoData, true) => format!("no such type: the wildcard {owner} is without it"),
+        (Found::NoData, false) => format!("no data: {owner} has no records of this type"),
+        (Found::NoData, true) => format!("no data: the wildcard {owner} has no records of this type"),
         (Found::NoSuchName, _) => {
-            format!("no such name: the closest one there is {owner}, without a wildcard below it")
+            format!("no such name: the closest encloser is {owner}, which has no wildcard")
         }
         (Found::NotOurs, _) => "nothing".to_owned(),
     };
@@ -311,7 +311,7 @@ fn step_facts(step: &Step) -> Properties {
         let kind = match route.kind {
             NameKind::System => "its system name",
             NameKind::Alias => "its stable alias",
-            NameKind::Custom => "its own host",
+            NameKind::Custom => "its custom host",
         };
         facts.add(
             "route",
@@ -319,7 +319,7 @@ fn step_facts(step: &Step) -> Properties {
         );
     }
     if step.routes.is_empty() && step.wildcard && matches!(step.found, Found::Answer) {
-        facts.add("route", Cell::styled(Style::Dim, "none has this name: the wildcard answers for every name"));
+        facts.add("route", Cell::styled(Style::Dim, "no Route has this name; the wildcard matches every name"));
     }
     facts
 }

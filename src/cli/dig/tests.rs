@@ -1,4 +1,4 @@
-//! What is told of answers, from fixed objects.
+//! Explanations of responses, from fixed objects.
 
 use serde_json::{Value, json};
 
@@ -80,7 +80,7 @@ fn zones() -> Zones {
     }
 }
 
-/// What is told of a name: each step without its name and zone.
+/// The explanation of a name: each step without its name and zone.
 fn explained(asked: &str, rtype: RecordType) -> String {
     let why = Why::explain(&zones(), &name(asked), rtype);
     let steps: Vec<String> = why
@@ -96,13 +96,13 @@ fn explained(asked: &str, rtype: RecordType) -> String {
 }
 
 const SHARD: &str = "found the records of the wildcard *.shard1.v3.example. | from Router shard1, spec.addresses";
-const CLOSEST: &str = "found no such name: the closest one there is";
+const CLOSEST: &str = "found no such name: the closest encloser is";
 
 fn system() -> String {
     format!("{SHARD} | route Route shop/front on Router shard1 (its system name; RouteBinding shop/front)")
 }
 
-/// Checks what is told of names.
+/// Checks explanations of names.
 fn check<const N: usize>(cases: [(&str, RecordType, String); N]) {
     for (asked, rtype, expected) in cases {
         assert_eq!(explained(asked, rtype), expected, "{asked} {rtype}");
@@ -117,12 +117,12 @@ fn names_of_a_shard() {
         (
             "other.shard1.v3.example.",
             T::A,
-            format!("{SHARD} | route none has this name: the wildcard answers for every name"),
+            format!("{SHARD} | route no Route has this name; the wildcard matches every name"),
         ),
         (
             "a.b.shard1.v3.example.",
             T::AAAA,
-            "found no such type: the wildcard *.shard1.v3.example. is without it | from Router shard1 has no active IPv6 address".into(),
+            "found no data: the wildcard *.shard1.v3.example. has no records of this type | from Router shard1 has no active IPv6 address".into(),
         ),
         (
             "app.shard1.v3.example.",
@@ -166,15 +166,15 @@ fn aliases_and_names_of_the_parent() {
             "shop-front.shard2.v3.example.",
             T::A,
             format!(
-                "found an alias at shop-front.shard2.v3.example. | from RouteBinding shop/front: its Route has moved to \
-                 shard1, and its former name leads on || {}",
+                "found an alias at shop-front.shard2.v3.example. | from RouteBinding shop/front: a former name of its \
+                 Route, which moved to shard1 || {}",
                 system()
             ),
         ),
         (
             "gone.routes.v3.example.",
             T::A,
-            format!("{CLOSEST} routes.v3.example., without a wildcard below it | from no route has this alias"),
+            format!("{CLOSEST} routes.v3.example., which has no wildcard | from no Route has this alias"),
         ),
         (
             "ns1.v3.example.",
@@ -185,14 +185,14 @@ fn aliases_and_names_of_the_parent() {
             "nothing.v3.example.",
             T::A,
             format!(
-                "{CLOSEST} v3.example., without a wildcard below it | from neither a Router, nor the configuration, nor a zone \
-                 file has this name"
+                "{CLOSEST} v3.example., which has no wildcard | from no Router, setting, or zone file defines this \
+                 name"
             ),
         ),
         (
             "shard1.v3.example.",
             T::DS,
-            "found no such type: shard1.v3.example. exists without it | from the delegation to the shard of Router shard1".into(),
+            "found no data: shard1.v3.example. has no records of this type | from the delegation to the shard of Router shard1".into(),
         ),
         ("www.example.org.", T::A, String::new()),
     ]);
@@ -239,18 +239,10 @@ fn differences_from_the_objects_are_found() {
         (response(0x8400, &[[192, 0, 2, 1], [192, 0, 2, 2]]), Some(0), vec![]),
         // Weights leave some out.
         (response(0x8400, &[[192, 0, 2, 2]]), None, vec![]),
-        (
-            response(0x8400, &[[192, 0, 2, 2], [192, 0, 2, 9]]),
-            Some(0),
-            vec!["the answer has A 192.0.2.9, which the objects do not"],
-        ),
-        (response(0x8400, &[]), Some(0), vec!["the objects come to 2 A records, and the answer has none"]),
-        (response(0x8403, &[]), Some(0), vec!["the server says NXDOMAIN, where the objects come to NOERROR"]),
-        (
-            response(0x8400, &[[192, 0, 2, 1]]),
-            Some(5),
-            vec!["the zone's serial is 0 by the objects, and 5 at the server"],
-        ),
+        (response(0x8400, &[[192, 0, 2, 2], [192, 0, 2, 9]]), Some(0), vec!["answer: unexpected record A 192.0.2.9"]),
+        (response(0x8400, &[]), Some(0), vec!["answer: expected 2 A records, got none"]),
+        (response(0x8403, &[]), Some(0), vec!["response code: expected NOERROR, got NXDOMAIN"]),
+        (response(0x8400, &[[192, 0, 2, 1]]), Some(5), vec!["serial: expected 0, got 5"]),
     ] {
         let mut why = Why::explain(&zones, &asked, RecordType::A);
         why.compare(&zones, &asked, &response, serial);

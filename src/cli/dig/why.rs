@@ -1,5 +1,5 @@
-//! Why a name is answered as it is: which zone, which owner or wildcard, and which objects that came from. The zones
-//! are compiled from the objects here, as a name server does it, and looked up with the name server's own look-up.
+//! Explains the response for a name: its zone, its owner or wildcard, and the objects behind them. The zones are
+//! compiled from the objects as in a name server, and searched with the name server's own lookup.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub(super) const ALIASES_MAX: usize = 8;
 pub(super) struct Why {
     /// The name, then each alias's target that is in a zone here.
     pub(super) steps: Vec<Step>,
-    /// Where the server's answer is not what the objects come to.
+    /// The differences between the response and the objects.
     pub(super) differences: Vec<String>,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Step {
     pub(super) owner: Option<String>,
     /// Whether that is a wildcard.
     pub(super) wildcard: bool,
-    /// What the records there came from.
+    /// The sources of the records there.
     pub(super) from: Vec<String>,
     pub(super) routes: Vec<RouteFact>,
     #[serde(skip)]
@@ -70,7 +70,7 @@ pub(super) struct ZoneFact {
     pub(super) kind: &'static str,
     pub(super) made_of: String,
     pub(super) serial: Option<u32>,
-    /// The serial that the server has; absent if it was not asked or did not say.
+    /// The serial on the server; absent without a query or a response.
     pub(super) served_serial: Option<u32>,
 }
 
@@ -93,7 +93,7 @@ struct Expected {
 }
 
 impl Why {
-    /// Why `name` and `rtype` are answered as they are.
+    /// Explains the response for `name` and `rtype`.
     pub(super) fn explain(zones: &Zones, name: &Name, rtype: RecordType) -> Why {
         let mut why = Why::default();
         let mut name = name.clone();
@@ -112,8 +112,8 @@ impl Why {
         why
     }
 
-    /// Notes where the answer to `name` is not what the objects come to. `serial`: the one that the server has for
-    /// the first step's zone, if it was asked.
+    /// Records the differences between the response for `name` and the objects. `serial`: the server's serial for the
+    /// zone of the first step, if it was queried.
     pub(super) fn compare(&mut self, zones: &Zones, name: &Name, response: &Response, serial: Option<u32>) {
         let Some(step) = self.steps.first_mut() else { return };
         if let Some(fact) = &mut step.zone {
@@ -122,13 +122,13 @@ impl Why {
             if let (Some(own), Some(served), true) = (fact.serial, serial, sure)
                 && own != served
             {
-                self.differences.push(format!("the zone's serial is {own} by the objects, and {served} at the server"));
+                self.differences.push(format!("serial: expected {own}, got {served}"));
             }
         }
         let Expected { rcode, rrset } = &step.expected;
         if let Some(rcode) = rcode.filter(|rcode| *rcode != response.rcode) {
-            let said = response.rcode;
-            self.differences.push(format!("the server says {said}, where the objects come to {rcode}"));
+            let found = response.rcode;
+            self.differences.push(format!("response code: expected {rcode}, got {found}"));
             return;
         }
         let Some(rrset) = rrset.as_ref().filter(|rrset| rrset.rtype != RecordType::SOA) else { return };
@@ -140,12 +140,11 @@ impl Why {
             .collect();
         if answered.is_empty() && !rrset.rdata.is_empty() {
             let many = rrset.rdata.len();
-            self.differences
-                .push(format!("the objects come to {many} {} records, and the answer has none", rrset.rtype));
+            self.differences.push(format!("answer: expected {many} {} records, got none", rrset.rtype));
         }
         for rdata in answered.into_iter().filter(|rdata| !rrset.rdata.contains(rdata)) {
             let text = rdata_text(rrset.rtype, rdata);
-            self.differences.push(format!("the answer has {} {text}, which the objects do not", rrset.rtype));
+            self.differences.push(format!("answer: unexpected record {} {text}", rrset.rtype));
         }
     }
 }
@@ -243,7 +242,7 @@ fn routes(zones: &Zones, name: &Name) -> Vec<RouteFact> {
     routes
 }
 
-/// What the records at `owner` came from.
+/// Returns the sources of the records at `owner`.
 fn origins(zones: &Zones, known: &ZoneEntry, owner: &Name, rtype: RecordType, found: Found) -> Vec<String> {
     let is_apex = owner == known.contents.apex();
     match &known.source {
@@ -254,7 +253,7 @@ fn origins(zones: &Zones, known: &ZoneEntry, owner: &Name, rtype: RecordType, fo
         Source::Alias | Source::Shard(_) if is_apex && rtype == RecordType::NS => {
             vec!["the name servers of the configuration (--nameserver)".to_owned()]
         }
-        Source::Alias if found == Found::NoSuchName => vec!["no route has this alias".to_owned()],
+        Source::Alias if found == Found::NoSuchName => vec!["no Route has this alias".to_owned()],
         Source::Alias => bindings_of_alias(zones, owner),
         Source::Shard(router) => {
             let former_names = former_names(zones, owner);
@@ -286,9 +285,7 @@ fn former_names(zones: &Zones, owner: &Name) -> Vec<String> {
     };
     let named = |binding: &RouteBinding| {
         let RouteBindingSpec { route_namespace, route_name, router, .. } = &binding.spec;
-        format!(
-            "RouteBinding {route_namespace}/{route_name}: its Route has moved to {router}, and its former name leads on"
-        )
+        format!("RouteBinding {route_namespace}/{route_name}: a former name of its Route, which moved to {router}")
     };
     zones.bindings.iter().filter(has).map(named).collect()
 }
@@ -300,7 +297,7 @@ fn of_router(router: &Router, known: &ZoneEntry, owner: &Name, rtype: RecordType
     let mut from = Vec::new();
     for (at, text) in router.spec.records.iter().enumerate() {
         let (records, _) = signpost_dns::zonefile::read_records(text.as_bytes(), &called, apex);
-        // What is not of the type that was asked for is told if the name has nothing else to tell.
+        // Records of other types are listed only if the name has no record of the queried type.
         if records.iter().any(|record| record.owner == *owner && (found != Found::Answer || record.rtype == rtype)) {
             from.push(format!("Router {name}, spec.records[{at}]: {text}"));
         }
@@ -332,7 +329,7 @@ fn of_parent(zones: &Zones, known: &ZoneEntry, owner: &Name, found: Found) -> Ve
     {
         from.push(match source {
             Source::Shard(router) => format!("the delegation to the shard of Router {router}"),
-            Source::Alias => "the delegation to the zone of the aliases".to_owned(),
+            Source::Alias => "the delegation to the alias zone".to_owned(),
             other => format!("the delegation to the zone of {}", made_of(other, zones)),
         });
     }
@@ -345,7 +342,7 @@ fn of_parent(zones: &Zones, known: &ZoneEntry, owner: &Name, found: Found) -> Ve
     }
     if from.is_empty() {
         from.push(match found {
-            Found::NoSuchName => "neither a Router, nor the configuration, nor a zone file has this name".to_owned(),
+            Found::NoSuchName => "no Router, setting, or zone file defines this name".to_owned(),
             _ => "the configuration".to_owned(),
         });
     }

@@ -1,4 +1,4 @@
-//! What the doctor says: findings, as data for programs and as a table for people.
+//! Findings of the doctor, as data for programs and as a table.
 
 use std::fmt::Write as _;
 
@@ -7,26 +7,27 @@ use serde::Serialize;
 use crate::cli::style::{Painter, Style, harmless};
 use signpost_dns::wire::Name;
 
-/// How bad a finding is.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     Good,
-    /// It could not be looked at, or is worth knowing.
+    /// A check that was not possible, or a useful fact.
     Note,
-    /// It works, and not well, or not for everyone.
+    /// A problem that affects some clients, or only the performance.
     Warning,
-    /// It does not work.
+    /// A failure.
     Error,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Diagnosis {
-    /// How bad it is.
+    /// The severity.
     pub severity: Severity,
     /// A word that stays the same from version to version, such as `glue-missing`.
     pub code: &'static str,
-    /// What it is about: a zone, a name server with its address, a host. Of several servers with the same finding, the first.
+    /// The subject: a zone, a name server with its address, or a host. Of several servers with the same finding, the
+    /// first.
     pub subject: String,
     /// All that it is about, where that is more than one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -46,7 +47,7 @@ impl Diagnosis {
         Diagnosis { severity, code, subject: subject.to_string(), subjects, message: message.into(), add, remove }
     }
 
-    /// Whether the other says the same of something else.
+    /// Whether the other finding differs only in its subject.
     pub fn matches(&self, other: &Diagnosis) -> bool {
         let Diagnosis { severity, code, message, add, remove, .. } = self;
         (severity, code, message, add, remove)
@@ -66,7 +67,7 @@ impl Diagnosis {
         self
     }
 
-    /// With records to take away.
+    /// Adds records to remove.
     pub fn remove(mut self, records: impl IntoIterator<Item = String>) -> Self {
         self.remove.extend(records);
         self
@@ -77,9 +78,9 @@ impl Diagnosis {
 #[derive(Debug, Serialize)]
 pub struct Report {
     pub domain: String,
-    /// How many findings are errors.
+    /// The number of errors.
     pub errors: usize,
-    /// How many are warnings.
+    /// The number of warnings.
     pub warnings: usize,
     /// The findings, in the order of the walk.
     pub findings: Vec<Diagnosis>,
@@ -93,7 +94,7 @@ impl Report {
         Report { domain: domain.to_string(), errors, warnings, findings }
     }
 
-    /// For people: a line a finding, below it the records.
+    /// The text output: one line for each finding, and its records below.
     pub fn table(&self, painter: Painter) -> String {
         let mut text = String::new();
         for finding in &self.findings {

@@ -1,4 +1,4 @@
-//! From what was seen to findings: what is wrong, how bad it is, and the exact records that mend it. No I/O.
+//! Derives findings from observations: the problem, its severity, and the exact records that correct it. No I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -13,7 +13,8 @@ use Severity::{Error, Good, Note, Warning};
 
 /// TTL of records to add: a day is usual for a delegation, and an hour does for the first days.
 const DELEGATION_TTL: u32 = 3_600;
-/// What fits nearly every way in one piece: Ethernet's 1,500 octets without the headers of IPv6 and UDP.
+/// The payload that nearly every path carries in one piece: Ethernet's 1,500 octets without the headers of IPv6 and
+/// UDP.
 const PAYLOAD_MAX: u16 = 1_452;
 /// TTL of a custom host's alias.
 const ALIAS_TTL: u32 = 300;
@@ -29,7 +30,7 @@ pub fn diagnose(survey: &Observations) -> Vec<Diagnosis> {
     }
     serials(survey, &mut findings);
     if !survey.knows_shards {
-        let message = "the shards are not known here, so their wildcards were not asked for; give --shard ZONE, or a \
+        let message = "the shards are unknown, so their wildcards were not checked; set --shard ZONE, or use a \
                        kubeconfig that may list Routers";
         findings.push(Diagnosis::new(Note, "shards-unknown", &survey.domain, message));
     }
@@ -73,10 +74,10 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// What follows where the records that should be added are not known.
-const NO_PUBLIC: &str = "no address of it is public: give that in \"nameserver\", or --private if the others are meant";
+/// The advice if the records to add are unknown.
+const NO_PUBLIC: &str = "no public address is known; add one to \"nameserver\", or set --private to accept the others";
 
-/// The name servers that there should be: those of the configuration, else those that our own servers name.
+/// The intended name servers: those of the configuration, or those that the platform's own servers list.
 fn intended(survey: &Observations) -> NameServers {
     if !survey.expected.is_empty() {
         return survey.expected.clone();
@@ -117,8 +118,8 @@ fn delegation(survey: &Observations, intended: &Wanted<'_>, findings: &mut Vec<D
     let zone = survey.parent_zone.as_ref().map_or("the parent zone".to_owned(), |zone| format!("the zone {zone}"));
     if let Some(why) = &survey.lost {
         let message = format!(
-            "the way from the root does not lead to {domain}: {why}; if this machine may not ask the root's servers, \
-             give --parent ADDRESS"
+            "no referrals from the root lead to {domain}: {why}; if this machine cannot query the root servers, set \
+             --parent ADDRESS"
         );
         findings
             .push(Diagnosis::new(Error, "parent-not-found", domain, message).add(whole_delegation(domain, intended)));
@@ -130,7 +131,8 @@ fn delegation(survey: &Observations, intended: &Wanted<'_>, findings: &mut Vec<D
         match &parent.says {
             Err(fault) => findings.push(Diagnosis::new(Error, "parent-silent", subject, fault.to_string())),
             Ok(says) if says.servers.is_empty() && !matches!(says.rcode, Rcode::NOERROR | Rcode::NXDOMAIN) => {
-                let message = format!("it answers {}: it does not serve the zone above {domain}", says.rcode);
+                let message =
+                    format!("it returned {}: it is not authoritative for the parent zone of {domain}", says.rcode);
                 findings.push(Diagnosis::new(Error, "parent-not-authoritative", subject, message));
             }
             Ok(says) => answers.push((&parent.address, says)),
@@ -145,17 +147,17 @@ fn delegation(survey: &Observations, intended: &Wanted<'_>, findings: &mut Vec<D
                 intended.all.keys().filter(|name| intended.has_no_public(name)).map(Name::to_string).collect();
             let mut message = format!("it does not delegate {domain} ({})", says.rcode);
             if !lacking.is_empty() {
-                message += &format!("; {} cannot be told to it, since {NO_PUBLIC}", lacking.join(", "));
+                message += &format!("; it cannot delegate to {}: {NO_PUBLIC}", lacking.join(", "));
             }
             if !records.is_empty() {
-                message += &format!("; in {zone}:");
+                message += &format!("; add to {zone}:");
             }
             findings.push(Diagnosis::new(Error, "delegation-missing", subject, message).add(records));
             continue;
         }
         if says.servers != first.servers {
             let message =
-                "it delegates otherwise than the first server of the parent; the parent's servers are not in step";
+                "its delegation differs from that of the first server of the parent; synchronize the parent's servers";
             findings.push(Diagnosis::new(Warning, "parents-differ", &subject, message));
         }
         let before = findings.len();
@@ -181,19 +183,19 @@ fn compare(
         let inside = name.is_at_or_below(domain);
         if inside && wanted.has_no_public(name) {
             let lacks = match says.get(name) {
-                None => "does not name",
-                Some(there) if there.is_empty() => "gives no address of",
+                None => "does not list",
+                Some(there) if there.is_empty() => "has no address of",
                 // What it has instead may well be right.
                 Some(_) => continue,
             };
-            let message = format!("it {lacks} {name}, and {NO_PUBLIC}");
+            let message = format!("it {lacks} {name}: {NO_PUBLIC}");
             findings.push(Diagnosis::new(Error, "ns-not-public", subject, message));
             continue;
         }
         let Some(there) = says.get(name) else {
             let mut records = vec![ns(domain, name)];
             records.extend(addresses.iter().filter(|_| inside).map(|address| glue(name, address)));
-            let message = format!("it does not name {name}; in {zone}:");
+            let message = format!("it does not list {name}; add to {zone}:");
             findings.push(Diagnosis::new(Error, "ns-missing", subject, message).add(records));
             continue;
         };
@@ -201,11 +203,13 @@ fn compare(
             continue;
         }
         if there.is_empty() {
-            let message = format!("it gives no address of {name}, which cannot be found without; in {zone} (glue):");
+            let message =
+                format!("it has no glue for {name}, so resolvers cannot find the address; add glue to {zone}:");
             let records = addresses.iter().map(|address| glue(name, address));
             findings.push(Diagnosis::new(Error, "glue-missing", subject, message).add(records));
         } else if there != addresses && !addresses.is_empty() {
-            let message = format!("its addresses of {name} are not those that {name} has; in {zone} (glue):");
+            let message =
+                format!("its glue for {name} differs from the addresses of {name}; correct the glue in {zone}:");
             let add = addresses.difference(there).map(|address| glue(name, address));
             let remove = there.difference(addresses).map(|address| glue(name, address));
             findings.push(Diagnosis::new(Error, "glue-wrong", subject, message).add(add).remove(remove));
@@ -214,22 +218,23 @@ fn compare(
     if intended.is_empty() {
         let lacking = says.iter().filter(|(name, there)| there.is_empty() && name.is_at_or_below(domain));
         for (name, _) in lacking {
-            let message =
-                format!("it gives no address of {name}, which cannot be found without; add its A and AAAA to {zone}");
+            let message = format!(
+                "it has no glue for {name}, so resolvers cannot find the address; add the A and AAAA records to {zone}"
+            );
             findings.push(Diagnosis::new(Error, "glue-missing", subject, message));
         }
         return;
     }
     for name in says.keys().filter(|name| !intended.contains_key(*name)) {
-        let message = format!("it names {name}, which is no name server of {domain}; in {zone}:");
+        let message = format!("it lists {name}, which is not a name server of {domain}; remove from {zone}:");
         findings.push(Diagnosis::new(Warning, "ns-extra", subject, message).remove([ns(domain, name)]));
     }
 }
 
-/// What is to be said of the addresses by themselves.
+/// Checks the addresses on their own.
 fn addresses(survey: &Observations, intended: &NameServers, findings: &mut Vec<Diagnosis>) {
     for name in &survey.without_address {
-        let message = "nobody gives an address of this name server, so it was not asked";
+        let message = "no address found for this name server, so it was not checked; add its A or AAAA records";
         findings.push(Diagnosis::new(Error, "ns-without-address", name, message));
     }
     let mut seen: BTreeMap<IpAddr, &str> = BTreeMap::new();
@@ -240,8 +245,8 @@ fn addresses(survey: &Observations, intended: &NameServers, findings: &mut Vec<D
         for (address, name) in &seen {
             if let Some(kind) = not_public(*address) {
                 let message = format!(
-                    "{address} is {kind}: resolvers elsewhere cannot reach it; give its public address in \
-                     \"nameserver\" and in the parent, or --private if that is meant"
+                    "{address} is {kind}, which other resolvers cannot reach; set the public address in \"nameserver\" \
+                     and in the parent zone, or set --private"
                 );
                 findings.push(Diagnosis::new(Error, "address-not-public", *name, message));
             }
@@ -250,12 +255,12 @@ fn addresses(survey: &Observations, intended: &NameServers, findings: &mut Vec<D
     let all: BTreeSet<&IpAddr> = intended.values().flatten().chain(seen.keys()).collect();
     if all.len() == 1 {
         let message =
-            "there is one name server at one address: when it is away, so are all names (RFC 1034 §4.1 asks for two)";
+            "there is only one name server address: if it fails, no name resolves (RFC 1034 §4.1 requires two)";
         findings.push(Diagnosis::new(Warning, "one-server", &survey.domain, message));
     }
 }
 
-/// What kind of address it is, if not a public one.
+/// Returns the kind of an address that is not public.
 fn not_public(address: IpAddr) -> Option<&'static str> {
     match address {
         IpAddr::V4(address) if address.is_loopback() => Some("a loopback address"),
@@ -265,12 +270,16 @@ fn not_public(address: IpAddr) -> Option<&'static str> {
         IpAddr::V4(address) if address.octets()[0] == 100 && address.octets()[1] & 0xc0 == 64 => {
             Some("a shared address")
         }
-        IpAddr::V4(address) if address.is_unspecified() || address.is_multicast() => Some("no host's address"),
+        IpAddr::V4(address) if address.is_unspecified() || address.is_multicast() => {
+            Some("an unspecified or multicast address")
+        }
         IpAddr::V4(_) => None,
         IpAddr::V6(address) if address.is_loopback() => Some("a loopback address"),
         IpAddr::V6(address) if address.is_unique_local() => Some("a private address"),
         IpAddr::V6(address) if address.is_unicast_link_local() => Some("a link-local address"),
-        IpAddr::V6(address) if address.is_unspecified() || address.is_multicast() => Some("no host's address"),
+        IpAddr::V6(address) if address.is_unspecified() || address.is_multicast() => {
+            Some("an unspecified or multicast address")
+        }
         IpAddr::V6(_) => None,
     }
 }
@@ -285,10 +294,13 @@ fn one_server(survey: &Observations, server: &Server, findings: &mut Vec<Diagnos
             say(
                 Error,
                 "udp-silent",
-                format!("over UDP: {fault}; is it running, and is UDP port {} open to it?", server.address.port()),
+                format!(
+                    "over UDP: {fault}; check that the server is running and that UDP port {} is open",
+                    server.address.port()
+                ),
             );
             if server.tcp.is_ok() {
-                say(Note, "tcp", "over TCP it answers".to_owned());
+                say(Note, "tcp", "it answers over TCP".to_owned());
             }
             return;
         }
@@ -297,7 +309,7 @@ fn one_server(survey: &Observations, server: &Server, findings: &mut Vec<Diagnos
         say(
             Error,
             "not-authoritative",
-            format!("it does not serve {domain} ({}); {}", how(udp), "a name server that is named must"),
+            format!("it is not authoritative for {domain} ({}); a listed name server must be", how(udp)),
         );
         return;
     }
@@ -317,28 +329,38 @@ fn faults_of(survey: &Observations, server: &Server, udp: &Start) -> Vec<(Severi
     let mut faults = Vec::new();
     let mut say = |severity, code, message: String| faults.push((severity, code, message));
     if let Err(fault) = &server.tcp {
-        let message = format!("over TCP: {fault}; open TCP port {}, too: large answers need it", server.address.port());
+        let message = format!("over TCP: {fault}; open TCP port {}: large responses require it", server.address.port());
         say(Error, "tcp-silent", message);
     }
     if udp.recursion {
-        say(Warning, "recursion", "it offers recursion to everyone; an authoritative server should not".to_owned());
+        say(
+            Warning,
+            "recursion",
+            "it offers recursion to all clients; turn recursion off on an authoritative server".to_owned(),
+        );
     }
     edns(udp, server).into_iter().for_each(|(code, message)| say(Warning, code, message));
     if server.transfer == Transfer::Given {
-        say(Warning, "transfer-open", format!("it gives the whole zone {domain} to everyone (AXFR)"));
+        say(
+            Warning,
+            "transfer-open",
+            format!("it allows all clients to transfer the zone {domain} (AXFR); restrict transfers"),
+        );
     }
     for Zone { apex, start, wildcard } in &server.zones {
         match (start, wildcard) {
             (Err(fault), _) => say(Error, "zone-missing", format!("{apex}: {fault}")),
             (Ok(start), _) if !is_served(start) => {
-                say(Error, "zone-missing", format!("it does not serve {apex} ({})", how(start)));
+                say(Error, "zone-missing", format!("it is not authoritative for {apex} ({})", how(start)));
             }
             (_, Some(Ok(addresses))) if addresses.is_empty() => {
-                let message = format!("{apex}: the wildcard has no address; has its Router an active one?");
+                let message =
+                    format!("{apex}: the wildcard has no address; check that its Router has an active address");
                 say(Error, "wildcard-empty", message);
             }
             (_, Some(Err(found))) => {
-                let message = format!("{apex}: a name below it is answered {found}, not by the wildcard");
+                let message =
+                    format!("{apex}: a query for a name below it returned {found}, not the records of the wildcard");
                 say(Error, "wildcard-missing", message);
             }
             (_, None | Some(Ok(_))) => {}
@@ -364,7 +386,8 @@ fn faults_of(survey: &Observations, server: &Server, udp: &Start) -> Vec<(Severi
     }
     if !survey.expected.is_empty() && !server.child.keys().eq(survey.expected.keys()) {
         let message = format!(
-            "it says that {domain} is served by {}; \"nameserver\" here says {}; all processes need the same",
+            "its NS records of {domain} list {}, but \"nameserver\" here lists {}; set the same \"nameserver\" for all \
+             processes",
             list(server.child.keys()),
             list(survey.expected.keys())
         );
@@ -375,21 +398,22 @@ fn faults_of(survey: &Observations, server: &Server, udp: &Start) -> Vec<(Severi
 
 fn edns(udp: &Start, server: &Server) -> Vec<(&'static str, String)> {
     let Some(payload) = udp.edns else {
-        return vec![("edns-missing", "it answers without EDNS; something on the way may take it out".to_owned())];
+        return vec![("edns-missing", "the response has no EDNS; a middlebox may remove it".to_owned())];
     };
     let mut faults = Vec::new();
     if payload > PAYLOAD_MAX {
-        let message = format!("it takes datagrams of {payload} octets, which are fragmented on the way; 1232 is safe");
+        let message = format!("its UDP payload size is {payload} octets, which can be fragmented; set 1232");
         faults.push(("edns-size", message));
     }
     if server.unknown_option != Ok(Rcode::NOERROR) {
         let found = word(&server.unknown_option);
-        let message = format!("an unknown EDNS option makes it answer {found}; it should ignore it (RFC 6891 §6.1.2)");
+        let message =
+            format!("it returned {found} for an unknown EDNS option; it should ignore the option (RFC 6891 §6.1.2)");
         faults.push(("edns-option", message));
     }
     if server.unknown_version != Ok(Rcode::BADVERS) {
         let found = word(&server.unknown_version);
-        let message = format!("an unknown EDNS version makes it answer {found}, not BADVERS (RFC 6891 §6.1.3)");
+        let message = format!("it returned {found} for an unknown EDNS version, not BADVERS (RFC 6891 §6.1.3)");
         faults.push(("edns-version", message));
     }
     faults
@@ -401,9 +425,9 @@ fn is_served(start: &Start) -> bool {
 
 fn how(start: &Start) -> String {
     match start.rcode {
-        Rcode::NOERROR if !start.authoritative => "it answers without authority".to_owned(),
-        Rcode::NOERROR => "it has no start of authority".to_owned(),
-        rcode => format!("it answers {rcode}"),
+        Rcode::NOERROR if !start.authoritative => "its answer is not authoritative".to_owned(),
+        Rcode::NOERROR => "it returned no SOA record".to_owned(),
+        rcode => format!("it returned {rcode}"),
     }
 }
 
@@ -416,7 +440,7 @@ fn word(answer: &Result<Rcode, QueryError>) -> String {
 
 fn list<'a>(names: impl Iterator<Item = &'a Name>) -> String {
     let names: Vec<String> = names.map(Name::to_string).collect();
-    if names.is_empty() { "nobody".to_owned() } else { names.join(", ") }
+    if names.is_empty() { "no name server".to_owned() } else { names.join(", ") }
 }
 
 /// Whether all servers have each zone under one serial.
@@ -434,21 +458,21 @@ fn serials(survey: &Observations, findings: &mut Vec<Diagnosis>) {
         let each: Vec<String> =
             serials.iter().map(|(serial, servers)| format!("{serial} at {}", servers.join(", "))).collect();
         let message = format!(
-            "the servers have different serials: {}; one that stays behind does not hear the API",
+            "the servers have different serials: {}; if a server stays behind, check its connection to the API",
             each.join("; ")
         );
         findings.push(Diagnosis::new(Warning, "serials-differ", apex, message));
     }
 }
 
-/// Whether the record is there that a platform with `verify.hosts` asks for.
+/// Checks for the record that a platform with `verify.hosts` requires.
 fn proof(host: &Host, findings: &mut Vec<Diagnosis>) {
     let Some(proof) = &host.proof else { return };
     findings.push(match &proof.seen {
         Err(why) => Diagnosis::new(Error, "host-unseen", &host.name, why.clone()),
-        Ok(true) => Diagnosis::new(Good, "host-proof", &host.name, "the record that proves it is there"),
+        Ok(true) => Diagnosis::new(Good, "host-proof", &host.name, "the ownership record exists"),
         Ok(false) => {
-            let message = "the record that proves it is not there, so it is not admitted; in the zone of the host:";
+            let message = "the ownership record is missing, so the host is not admitted; add to the zone of the host:";
             let record = format!("{} {ALIAS_TTL} IN TXT \"{}\"", proof.owner, proof.text);
             Diagnosis::new(Error, "host-unverified", &host.name, message).add([record])
         }
@@ -460,8 +484,8 @@ fn custom_host(survey: &Observations, host: &Host, findings: &mut Vec<Diagnosis>
     let record = |target: &dyn std::fmt::Display| format!("{name} {ALIAS_TTL} IN CNAME {target}");
     let wanted = host.target.as_ref().map_or_else(|| format!("<label>.{}", survey.alias_zone), Name::to_string);
     let ask_for = match host.target {
-        Some(_) => "in the zone of the host:",
-        None => "in the zone of the host (the Route's status.canonicalName says the label):",
+        Some(_) => "change the zone of the host:",
+        None => "change the zone of the host (for the label, see status.canonicalName of the Route):",
     };
     let trail = match &host.seen {
         Ok(trail) => trail,
@@ -469,10 +493,10 @@ fn custom_host(survey: &Observations, host: &Host, findings: &mut Vec<Diagnosis>
     };
     let Some(first) = trail.aliases.first() else {
         let finding = match trail.addresses.is_empty() {
-            true => Diagnosis::new(Error, "host-missing", name, format!("it has neither alias nor address; {ask_for}")),
+            true => Diagnosis::new(Error, "host-missing", name, format!("it has no CNAME and no address; {ask_for}")),
             false => {
                 let message = format!(
-                    "it has addresses of its own ({}), which stay behind when its route moves; {ask_for}",
+                    "it has address records of its own ({}), which do not change when its Route moves; {ask_for}",
                     trail.addresses.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(", ")
                 );
                 let of =
@@ -488,28 +512,30 @@ fn custom_host(survey: &Observations, host: &Host, findings: &mut Vec<Diagnosis>
     };
     match &host.target {
         Some(target) if !trail.aliases.contains(target) => {
-            let message = format!("its alias is {first}, and the route's is {target}; {ask_for}");
+            let message = format!("its CNAME target is {first}, but the alias of its Route is {target}; {ask_for}");
             return findings.push(replace(Error, "host-wrong-alias", message));
         }
         None if !leads_into(&survey.domain) => {
-            let message = format!("its alias {first} does not lead to {}; {ask_for}", survey.domain);
+            let message = format!("its CNAME target {first} does not lead to {}; {ask_for}", survey.domain);
             return findings.push(replace(Error, "host-elsewhere", message));
         }
         None if !leads_into(&survey.alias_zone) => {
             let message =
-                format!("its alias {first} is a name of one shard, which ends when the route moves; {ask_for}");
+                format!("its CNAME target {first} is a name in one shard, which ends after the Route moves; {ask_for}");
             findings.push(replace(Warning, "host-no-stable-alias", message));
         }
         _ => {}
     }
     if trail.addresses.is_empty() {
         let end = trail.aliases.last().unwrap_or(first);
-        let message =
-            format!("its alias leads to {end}, which has no address ({}); is its Route scheduled?", trail.rcode);
+        let message = format!(
+            "its CNAME leads to {end}, which has no address ({}); check that its Route is scheduled",
+            trail.rcode
+        );
         findings.push(Diagnosis::new(Error, "host-dead-end", name, message));
     } else {
         let addresses: Vec<String> = trail.addresses.iter().map(IpAddr::to_string).collect();
-        let message = format!("leads by {} to {}", list(trail.aliases.iter()), addresses.join(", "));
+        let message = format!("it leads through {} to {}", list(trail.aliases.iter()), addresses.join(", "));
         findings.push(Diagnosis::new(Good, "host", name, message));
     }
 }

@@ -288,6 +288,6 @@ fn equal_findings_are_one() {
     assert_eq!((findings[0].subject.as_str(), findings[0].subjects.len()), ("parent 203.0.113.1:53", 13));
     let report = super::super::finding::Report::new(&name(DOMAIN), findings);
     let text = report.table(crate::cli::style::Painter::PLAIN);
-    assert!(text.contains("parent 203.0.113.1:53 and 12 more: it answers REFUSED"), "{text}");
+    assert!(text.contains("parent 203.0.113.1:53 and 12 more: it returned REFUSED"), "{text}");
     assert!(text.contains("parent 203.0.113.13:53") && text.ends_with("1 errors, 0 warnings\n"), "{text}");
 }

@@ -1,8 +1,8 @@
-//! `signpost doctor`: goes the way of a resolver, from the root or a given parent to the name servers of the domain, and
-//! says what is wrong on it, with the exact records to add.
+//! `signpost doctor`: follows the delegation like a resolver, from the root or a given parent to the name servers of
+//! the domain, and reports problems with the exact records to add.
 //!
-//! [`walk`] looks, [`survey`] is what was seen, [`judge`] makes [`finding`]s of it. It asks from this machine: what it finds
-//! is what a resolver here would.
+//! [`walk`] collects the observations of [`survey`], and [`judge`] derives [`finding`]s from them. It queries from this
+//! machine, and therefore sees the same as a resolver here.
 
 mod finding;
 mod judge;
@@ -31,11 +31,11 @@ use signpost_api::v1alpha1::router::Router;
 use signpost_dns::wire::Name;
 use signpost_runtime::trust;
 
-/// The keys of the configuration that say what should be there, and where the API is.
+/// The configuration keys for the intended state, and for the API.
 const KEYS: &[&str] = &["domain", "nameserver", "kubeconfig", "api-server", "data-dir"];
-/// How long the API may take, all in all.
+/// The time limit for the API in total.
 const API_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long all questions may take: a thousand zones at a server that is silent.
+/// The time limit for all queries: a thousand zones at a silent server.
 const LIMIT: Duration = Duration::from_secs(3_600);
 /// The root's servers, a to m (https://www.iana.org/domains/root/servers). A walk needs one that answers.
 const ROOTS: [&str; 13] = [
@@ -58,47 +58,61 @@ pub(super) fn command() -> Command {
     let server = |name: &'static str, help: &'static str| {
         Arg::new(name).long(name).value_name("ADDR[:PORT]").value_parser(server_address).help(help)
     };
-    let parent =
-        server("parent", "A server of the zone above, asked in place of all on the way from the root (repeats)")
-            .action(ArgAction::Append);
+    let parent = server(
+        "parent",
+        "A server of the parent zone, to query instead of following referrals from the root (repeats)",
+    )
+    .action(ArgAction::Append);
     let root = file(option("root", "HINTS"))
         .conflicts_with("parent")
-        .help("File of root hints, as of InterNIC, in place of the Internet's root");
+        .help("A file of root hints in the format of InterNIC [default: the root servers of the Internet]");
     let port = option("port", "PORT")
         .value_parser(value_parser!(u16).range(1..))
         .default_value("53")
-        .help("Port of all servers that are found by the way");
-    let name = option("name", "HOST").value_parser(host).help("A custom host: does its alias lead to its route?");
+        .help("The port of all servers that the command finds");
+    let name =
+        option("name", "HOST").value_parser(host).help("A custom host to check: its CNAME must lead to its Route");
     let target = option("target", "NAME")
         .requires("name")
         .value_parser(host)
-        .help("What the host's alias should be [default: what the API says of the Route that has the host]");
-    let resolver = server("resolver", "The resolver that is asked for the host [default: the system's]");
+        .help("The expected CNAME target of the host [default: from the status of its Route]");
+    let resolver = server("resolver", "The resolver to query for the host [default: the system's]");
     let shard = option("shard", "ZONE")
         .action(ArgAction::Append)
         .value_parser(host)
-        .help("A shard's zone, whose wildcard should answer (repeats) [default: those of the API's Routers]");
+        .help("The zone of a shard, to check its wildcard (repeats) [default: the zones of all Routers]");
     let authority = file(option("tls-ca", "FILE"))
         .help("The CA certificates in PEM to trust for the encrypted transports that SVCB records offer [default: those of the system]");
     let timeout = option("timeout", "SECONDS")
         .value_parser(value_parser!(u64).range(1..=60))
         .default_value("2")
-        .help("How long one server may take to answer, twice");
-    let private =
-        switch("private").help("Loopback and private addresses are meant: the platform serves a network of its own");
-    let strict = switch("strict").help("Warnings count as errors for the exit code");
+        .help("The time to wait for a response, for each of two tries");
+    let private = switch("private").help("Accept loopback and private addresses, for a platform in a private network");
+    let strict = switch("strict").help("Treat warnings as errors for the exit code");
     Command::new("doctor")
-        .about(
-            "Check DNS delegation from the root by queries to public name servers, and print the records to add",
-        )
+        .about("Check DNS delegation from the root by queries to public name servers, and print the records to add")
         .after_help(
-            "Without --parent or --root it asks public name servers, from the root of the Internet down to the parent's, and with \
-             --name the system's resolver as well. Looks at the parent's delegation and glue, addresses, UDP and TCP, EDNS, authority, equal serials, \
-             recursion, transfers, the encrypted transports that SVCB records offer with their certificates, and the shards' wildcards; with --name at a custom host. It changes nothing. \
-             docs/delegate.md explains each finding. Exit codes: 0 no errors (warnings may be there, but for \
-             --strict), 1 errors found, 2 invalid usage.",
+            "Without --parent or --root, the command queries public name servers, from the root of the Internet down \
+             to those of the parent zone, and with --name also the system's resolver. It checks the parent's \
+             delegation and glue, addresses, UDP and TCP, EDNS, authority, equal serials, recursion, transfers, the \
+             encrypted transports in SVCB records with their certificates, and the wildcards of shards. With --name, \
+             it also checks a custom host. It changes nothing. docs/delegate.md explains each finding. Exit codes: 0 \
+             no errors (warnings are allowed without --strict), 1 errors found, 2 invalid usage.",
         )
-        .args([parent, root, port, name, target, resolver, shard, authority, timeout, private, strict, output::argument()])
+        .args([
+            parent,
+            root,
+            port,
+            name,
+            target,
+            resolver,
+            shard,
+            authority,
+            timeout,
+            private,
+            strict,
+            output::argument(),
+        ])
         .args(serve::arguments_of(KEYS))
         .arg(access::context_argument())
 }
@@ -106,14 +120,14 @@ pub(super) fn command() -> Command {
 pub(super) fn run(matches: &ArgMatches) -> Outcome {
     let place = ApiLocation::of(matches)?;
     let target = target(matches, &place).map_err(Error::Usage)?;
-    let survey = access::run(LIMIT, async { Ok(progress::during("asking name servers", target.survey()).await) })?;
+    let survey = access::run(LIMIT, async { Ok(progress::during("querying name servers", target.survey()).await) })?;
     let report = Report::new(&target.domain, judge::diagnose(&survey));
     Format::of(matches).show(&report, |painter| report.table(painter))?;
     let faults = if matches.get_flag("strict") { report.errors + report.warnings } else { report.errors };
     Ok(success_if(faults == 0))
 }
 
-/// What to look at, from flags, configuration and API.
+/// The subjects of the checks, from flags, configuration, and API.
 fn target(matches: &ArgMatches, place: &ApiLocation) -> Result<DoctorTarget, String> {
     let settings = &place.settings;
     let seconds = *matches.get_one::<u64>("timeout").expect("it has a default");
@@ -126,7 +140,9 @@ fn target(matches: &ArgMatches, place: &ApiLocation) -> Result<DoctorTarget, Str
     let api = ask_api(place, host.as_ref());
     let domain = match &api {
         Some(api) if !place.is_given("domain") => name(&api.domain)?,
-        None if !place.is_given("domain") => return Err("which domain? give --domain, or a kubeconfig".to_owned()),
+        None if !place.is_given("domain") => {
+            return Err("no domain is set; set --domain, or use a kubeconfig".to_owned());
+        }
         _ => name(&settings.domain)?,
     };
     let reported = api.as_ref().and_then(|api| api.name_servers.as_ref());
@@ -144,7 +160,7 @@ fn target(matches: &ArgMatches, place: &ApiLocation) -> Result<DoctorTarget, Str
         Some(name) => {
             let resolver = matches.get_one::<SocketAddr>("resolver").copied();
             let resolver = resolver.or_else(|| system_resolvers().first().copied());
-            let resolver = resolver.ok_or("/etc/resolv.conf names no resolver; give --resolver ADDR")?;
+            let resolver = resolver.ok_or("/etc/resolv.conf: no resolver found; set --resolver")?;
             Some(HostTarget { name, target, proof, resolver })
         }
     };
@@ -168,7 +184,7 @@ fn target(matches: &ArgMatches, place: &ApiLocation) -> Result<DoctorTarget, Str
 
 struct ApiInfo {
     domain: String,
-    /// Its name servers, if those are known.
+    /// The name servers of the platform, if they are known.
     name_servers: Option<Vec<NameServer>>,
     shards: Vec<Name>,
     target: Option<Name>,
@@ -176,13 +192,13 @@ struct ApiInfo {
     proof: Option<(Name, String)>,
 }
 
-/// Asks the API, if there is one to ask: without, fewer things can be looked at.
+/// Reads from the API, if there is one. Without it, fewer checks are possible.
 fn ask_api(place: &ApiLocation, host: Option<&Name>) -> Option<ApiInfo> {
     if !place.is_there() {
         return None;
     }
     let reported = access::run(API_TIMEOUT, reported(place, host));
-    reported.inspect_err(|why| note(format_args!("note: the API is left out: {why}"))).ok()
+    reported.inspect_err(|why| note(format_args!("note: continuing without the API: {why}"))).ok()
 }
 
 async fn reported(place: &ApiLocation, host: Option<&Name>) -> Result<ApiInfo, String> {
@@ -197,7 +213,7 @@ async fn reported(place: &ApiLocation, host: Option<&Name>) -> Result<ApiInfo, S
     let shards = routers.into_iter().filter_map(|router| zone(router).ok()).collect::<BTreeSet<_>>();
     let (mut target, mut proof) = (None, None);
     if let Some(host) = host {
-        // Whoever may not list all routes can give --target.
+        // Users who may not list all Routes can set --target.
         let routes: Vec<Route> = access.all_permitted().await?.unwrap_or_default();
         let has = |route: &&Route| route.spec.host.as_deref().is_some_and(|given| name(given).as_ref() == Ok(host));
         let status = routes.iter().find(has).and_then(|route| route.status.as_ref());
@@ -218,12 +234,12 @@ fn host(text: &str) -> Result<Name, String> {
     name(&plain)
 }
 
-/// The addresses in a file of root hints: whatever stands in its A and AAAA records.
+/// The addresses in a file of root hints: those of all its A and AAAA records.
 fn hints(file: &Path, port: u16) -> Result<Vec<SocketAddr>, String> {
     let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error} (--root)", file.display()))?;
     let addresses = addresses_of_hints(&text);
     if addresses.is_empty() {
-        return Err(format!("{}: there is no A or AAAA record in it (--root)", file.display()));
+        return Err(format!("{}: no A or AAAA record found (--root)", file.display()));
     }
     Ok(addresses.into_iter().map(|address| SocketAddr::new(address, port)).collect())
 }

@@ -1,6 +1,6 @@
-//! What is there to be judged: the parent's view of the delegation, each name server's own, and a custom host's.
+//! Observations: the parent's view of the delegation, each name server's own, and a custom host's.
 //!
-//! It is plain data, so that [`super::judge`] can be tried without any server.
+//! They are plain data, so that tests of [`super::judge`] need no server.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -24,15 +24,15 @@ pub struct Observations {
     pub private: bool,
     /// The parent's zone, if the walk found it.
     pub parent_zone: Option<Name>,
-    /// Why the walk did not come to a parent.
+    /// The reason why the walk did not reach a parent.
     pub lost: Option<String>,
     pub parents: Vec<Parent>,
     pub servers: Vec<Server>,
     /// Name servers whose addresses could not be found out.
     pub without_address: Vec<Name>,
-    /// Whether shards were known, so that their wildcards were asked for.
+    /// Whether shards were known, so that their wildcards were checked.
     pub knows_shards: bool,
-    /// The custom host, if one was asked for.
+    /// The custom host, if one is given.
     pub host: Option<Host>,
 }
 
@@ -54,7 +54,7 @@ pub struct Delegation {
 /// One name server at one address.
 #[derive(Debug, Clone)]
 pub struct Server {
-    /// Its name; several, parted by commas, if they have one address.
+    /// The name; several, separated by commas, if they have one address.
     pub name: String,
     pub address: SocketAddr,
     /// Over UDP, the domain's start of authority.
@@ -62,11 +62,11 @@ pub struct Server {
     pub tcp: Result<Start, QueryError>,
     /// The domain's name servers as it knows them, and their addresses if they are inside the domain.
     pub child: NameServers,
-    /// Response code to an EDNS option that nobody knows.
+    /// Response code to an unknown EDNS option.
     pub unknown_option: Result<Rcode, QueryError>,
     /// Response code to a version of EDNS that there is not.
     pub unknown_version: Result<Rcode, QueryError>,
-    /// What it did about a transfer of the whole zone.
+    /// The result of a request for a zone transfer.
     pub transfer: Transfer,
     /// The other zones of the platform: the alias zone and the shards.
     pub zones: Vec<Zone>,
@@ -90,7 +90,7 @@ pub struct Start {
     pub rcode: Rcode,
     /// Whether it answers with authority.
     pub authoritative: bool,
-    /// Whether it offers recursion to the one who asks for it.
+    /// Whether it offers recursion to the client.
     pub recursion: bool,
     /// The largest payload over UDP that it names, if it has EDNS.
     pub edns: Option<u16>,
@@ -98,12 +98,12 @@ pub struct Start {
     pub serial: Option<u32>,
 }
 
-/// A transfer that was asked for.
+/// The result of a requested zone transfer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Transfer {
     Refused,
     Given,
-    /// It could not be asked for.
+    /// The request failed.
     Unknown,
 }
 
@@ -112,7 +112,7 @@ pub enum Transfer {
 pub struct Zone {
     pub apex: Name,
     pub start: Result<Start, QueryError>,
-    /// The addresses of a name that only a wildcard gives; `None` where there need be no wildcard.
+    /// The addresses of a name that only a wildcard matches; `None` if no wildcard is expected.
     pub wildcard: Option<Result<BTreeSet<IpAddr>, String>>,
 }
 
@@ -120,9 +120,9 @@ pub struct Zone {
 #[derive(Debug, Clone)]
 pub struct Host {
     pub name: Name,
-    /// What its CNAME should name, if that is known.
+    /// The expected target of its CNAME, if it is known.
     pub target: Option<Name>,
-    /// What a resolver says, and which one was asked.
+    /// The response of a resolver, or the error with the resolver.
     pub seen: Result<Trail, String>,
     /// The record that the platform wants to see before it admits the host, if it wants one.
     pub proof: Option<Proof>,
@@ -137,7 +137,7 @@ pub struct Proof {
     pub seen: Result<bool, String>,
 }
 
-/// What a resolver says of a host.
+/// The response of a resolver for a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trail {
     pub rcode: Rcode,

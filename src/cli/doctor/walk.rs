@@ -1,5 +1,5 @@
-//! The way that a resolver goes: from the root, or from a given parent, to the servers of the domain; and the look at
-//! each.
+//! Follows the delegation like a resolver, from the root or a given parent to the servers of the domain, and inspects
+//! each server.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -22,11 +22,11 @@ use signpost_dns::wire::{Name, RecordType};
 
 /// Most referrals on the way from the root.
 const REFERRALS_MAX: usize = 16;
-/// Servers of a zone that are asked until one answers.
+/// The servers of a zone that are queried until one responds.
 const TRIED_MAX: usize = 6;
-/// Most servers that are looked at, of the parent and of the domain.
+/// The maximum number of inspected servers, of the parent and of the domain.
 const SERVERS_MAX: usize = 32;
-/// How often a name server's name may need another one's to be found.
+/// The maximum depth of name servers whose names depend on other name servers.
 const DEPTH_MAX: usize = 4;
 /// A label that no route has been given: only a wildcard answers for it.
 const GHOST: &[u8] = b"signpost-doctor--asks";
@@ -35,13 +35,13 @@ const OPTION_UNKNOWN: [u8; 5] = [0xfd, 0xe9, 0, 1, 0];
 const ADDRESSES: [RecordType; 2] = [RecordType::A, RecordType::AAAA];
 
 pub struct DoctorTarget {
-    /// How long one try of a query may take.
+    /// The time limit of one try of a query.
     pub timeout: Duration,
     pub domain: Name,
     pub expected: NameServers,
     /// Whether loopback and private addresses are meant.
     pub private: bool,
-    /// The parent's servers, if they are given: then nobody else is asked on the way.
+    /// The parent's servers, if they are given: then no other server on the path is queried.
     pub parents: Vec<SocketAddr>,
     pub roots: Vec<SocketAddr>,
     /// The port of all servers that are found by the way.
@@ -54,10 +54,10 @@ pub struct DoctorTarget {
     pub trust: ClientConfig,
 }
 
-/// What to look at of a custom host.
+/// The checks of a custom host.
 pub struct HostTarget {
     pub name: Name,
-    /// What its alias should be, if that is known.
+    /// The expected target of its CNAME, if it is known.
     pub target: Option<Name>,
     /// Owner and text of the record that should prove it, if one should.
     pub proof: Option<(Name, String)>,
@@ -65,7 +65,7 @@ pub struct HostTarget {
 }
 
 impl DoctorTarget {
-    /// Looks at everything; at many servers at once, so that the slowest alone is waited for.
+    /// Collects all observations, from many servers at once, so that only the slowest determines the time.
     pub async fn survey(&self) -> Observations {
         let mut survey = Observations {
             domain: self.domain.clone(),
@@ -137,7 +137,7 @@ impl DoctorTarget {
         for server in servers.iter().take(TRIED_MAX) {
             match self.ask(*server, name, RecordType::NS).await {
                 Ok(reply) if matches!(reply.rcode, Rcode::NOERROR | Rcode::NXDOMAIN) => return Ok(reply),
-                Ok(reply) => last = format!("{server} answers {}", reply.rcode),
+                Ok(reply) => last = format!("{server} returned {}", reply.rcode),
                 Err(error) => last = format!("{server}: {error}"),
             }
         }
@@ -174,13 +174,13 @@ impl DoctorTarget {
         .boxed()
     }
 
-    /// What one server of the parent says of the domain.
+    /// Returns the delegation of the domain by one server of the parent.
     async fn delegation(&self, parent: SocketAddr) -> Result<Delegation, QueryError> {
         let reply = self.ask(parent, &self.domain, RecordType::NS).await?;
         Ok(Delegation { rcode: reply.rcode, servers: name_servers(&reply, &self.domain) })
     }
 
-    /// All name servers that somebody names, at all addresses that somebody knows; and those without any.
+    /// Returns all listed name servers with all known addresses, and those without an address.
     async fn servers(&self, survey: &Observations) -> (Vec<(Vec<Name>, SocketAddr)>, Vec<Name>) {
         let mut known: NameServers = self.expected.clone();
         for delegation in survey.parents.iter().filter_map(|parent| parent.says.as_ref().ok()) {
@@ -189,7 +189,7 @@ impl DoctorTarget {
             }
         }
         let mut without = Vec::new();
-        // An address that has several names is asked once.
+        // An address with several names is queried once.
         let mut names: BTreeMap<IpAddr, Vec<Name>> = BTreeMap::new();
         for (name, mut addresses) in known {
             if addresses.is_empty() && !name.is_at_or_below(&self.domain) {
@@ -204,7 +204,7 @@ impl DoctorTarget {
         (all.collect(), without)
     }
 
-    /// Asks one name server everything.
+    /// Sends all queries to one name server.
     async fn inspect(&self, names: Vec<Name>, address: SocketAddr) -> Server {
         let domain = &self.domain;
         let name = names.iter().map(Name::to_string).collect::<Vec<_>>().join(", ");
@@ -212,7 +212,7 @@ impl DoctorTarget {
         let udp = Query { flags: FLAG_RD, ..soa }.send(address, self.timeout).await.map(|reply| start(&reply));
         let tcp = soa.send_over_tcp(address, self.timeout).await.map(|reply| start(&reply));
         if let Err(error) = &udp {
-            // Whoever does not answer at all is not asked twenty times more.
+            // A server that does not respond gets no further queries.
             let (unknown_option, unknown_version) = (Err(error.clone()), Err(error.clone()));
             let (child, transfer, zones, encrypted) = (BTreeMap::new(), Transfer::Unknown, Vec::new(), Vec::new());
             return Server {
@@ -258,7 +258,7 @@ impl DoctorTarget {
         Server { name, address, udp, tcp, child, unknown_option, unknown_version, transfer, zones, encrypted }
     }
 
-    /// Queries a name server over each encrypted transport that its SVCB records offer, HTTP/3 excepted.
+    /// Checks each encrypted transport that a name server's SVCB records offer, HTTP/3 excepted.
     async fn encrypted(&self, host: Name, address: SocketAddr) -> Vec<EncryptedTransport> {
         let Some(owner) = discovery::owner(&host) else { return Vec::new() };
         let Ok(response) = self.ask(address, &owner, RecordType::SVCB).await else { return Vec::new() };
@@ -325,14 +325,14 @@ impl DoctorTarget {
 
     async fn ask_resolver(&self, resolver: SocketAddr, name: &Name, rtype: RecordType) -> Result<Response, String> {
         let reply = Query { flags: FLAG_RD, ..Query::new(name, rtype) }.send(resolver, self.timeout).await;
-        let reply = reply.map_err(|error| format!("the resolver {resolver} does not help: {error}"))?;
+        let reply = reply.map_err(|error| format!("resolver {resolver}: query failed: {error}"))?;
         match reply.rcode {
             Rcode::NOERROR | Rcode::NXDOMAIN => Ok(reply),
-            rcode => Err(format!("the resolver {resolver} answers {rcode} for {name}")),
+            rcode => Err(format!("resolver {resolver} returned {rcode} for {name}")),
         }
     }
 
-    /// What the resolver says of a host.
+    /// Returns the resolver's response for a host.
     async fn trail(&self, host: &Name, resolver: SocketAddr) -> Result<Trail, String> {
         let mut trail = Trail { rcode: Rcode::NOERROR, aliases: Vec::new(), addresses: BTreeSet::new() };
         for rtype in ADDRESSES {

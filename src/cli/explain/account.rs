@@ -1,4 +1,4 @@
-//! What is told of one route, and how it is written.
+//! The explanation of one Route, and its text output.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ use signpost_api::v1alpha1::route::{AssignedName, FormerName, Phase, Route};
 use signpost_api::v1alpha1::route_binding::{Explanation, FormerNameUse, RouteBinding, RouterVerdict};
 use signpost_control::scheduler::explain::enumerate;
 
-/// What is told of one route. Its JSON is an interface: fields are added, and none is renamed.
+/// The explanation of one Route. Its JSON is an interface: fields are added, and none is renamed.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct RouteExplanation {
@@ -27,7 +27,7 @@ pub(super) struct RouteExplanation {
     why_not: Option<WhyNot>,
 }
 
-/// Where the route is, as its binding says.
+/// The placement of the Route in its binding.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Placement {
@@ -38,13 +38,13 @@ struct Placement {
     names: Vec<AssignedName>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     former_names: Vec<FormerName>,
-    /// When former names were asked for last; those that were.
+    /// The times of the last queries for former names, of those with queries.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     former_name_uses: Vec<FormerNameUse>,
     explanation: Option<Explanation>,
 }
 
-/// Why the route is not on a certain Router.
+/// The reason why the Route is not on a given Router.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct WhyNot {
@@ -52,12 +52,12 @@ struct WhyNot {
     answer: String,
     /// The verdict when the route was placed, if it was kept.
     when_placed: Option<RouterVerdict>,
-    /// How things are now; absent if the Router is gone.
+    /// The current verdict; absent if the Router was deleted.
     now: Option<RouterVerdict>,
 }
 
 impl RouteExplanation {
-    /// What is told of a Route with this binding.
+    /// Returns the explanation of a Route with this binding.
     pub(super) fn new(route: &Route, binding: Option<RouteBinding>, backends: Option<Backends>) -> RouteExplanation {
         let metadata = &route.metadata;
         let status = route.status.clone().unwrap_or_default();
@@ -104,30 +104,30 @@ impl RouteExplanation {
         let message = now.as_ref().map(|now| now.message.as_deref().unwrap_or_default());
         let eligible = now.as_ref().is_some_and(|now| now.eligible);
         let answer = match (&self.placement, message) {
-            (None, None) => format!("{router} is gone"),
+            (None, None) => format!("{router} was deleted"),
             (None, Some(message)) if eligible => {
-                format!("{router} {message} now; what keeps the route from being placed is said by its conditions")
+                format!("{router} {message} now; for the reason why the Route is not scheduled, see its conditions")
             }
             (None, Some(message)) => format!("{router} {message}"),
-            (Some(placement), _) if placement.router == router => format!("the route is on {router}"),
+            (Some(placement), _) if placement.router == router => format!("the Route is on {router}"),
             (Some(placement), message) => {
                 let then = self.when_placed(placement, router, created);
                 let now = match message {
-                    None => "by now it is gone".to_owned(),
+                    None => "it was deleted since then".to_owned(),
                     Some(message) if self.verdict(router).is_some() => format!("now it {message}"),
                     Some(message) => format!("evaluated now, not at the time of the decision: it {message}"),
                 };
-                let stays = if eligible { ", but a placed route is not moved" } else { "" };
-                format!("{router} when the route was placed: {then}; {now}{stays}")
+                let stays = if eligible { ", but the scheduler does not move a bound Route" } else { "" };
+                format!("{router} when the Route was bound: {then}; {now}{stays}")
             }
         };
         let when_placed = self.verdict(router).cloned();
         self.why_not = Some(WhyNot { router: router.to_owned(), answer, when_placed, now });
     }
 
-    /// What there was to say of the Router when the route was placed.
+    /// Returns the state of the Router when the Route was bound.
     fn when_placed(&self, placement: &Placement, router: &str, created: Option<Time>) -> String {
-        let Some(explanation) = &placement.explanation else { return "no explanation was kept".to_owned() };
+        let Some(explanation) = &placement.explanation else { return "no explanation was recorded".to_owned() };
         let is_younger = created.is_some_and(|made| placement.placed_at.as_ref().is_some_and(|at| made.0 > at.0));
         match self.verdict(router) {
             Some(verdict) => {
@@ -139,7 +139,7 @@ impl RouteExplanation {
                 let message = verdict.message.as_ref().map(|message| format!(", it {message}"));
                 format!("{}{}{}", word(verdict), score.unwrap_or_default(), message.unwrap_or_default())
             }
-            None if is_younger => "it was not there yet".to_owned(),
+            None if is_younger => "it did not exist yet".to_owned(),
             None => {
                 let (listed, considered) = (explanation.routers.len(), explanation.considered);
                 let others = others(explanation);
@@ -148,7 +148,7 @@ impl RouteExplanation {
         }
     }
 
-    /// For people.
+    /// The text output.
     pub(super) fn text(&self, painter: Painter) -> String {
         let mut facts = Properties::default();
         let mut fact = |name: &str, text: String| facts.add(name, text);
@@ -164,12 +164,12 @@ impl RouteExplanation {
                     let asked = placement.former_name_uses.iter().find(|used| used.name == former.name);
                     let asked =
                         match asked.map(|used| used.last_queried_time.0).filter(|asked| *asked >= former.since.0) {
-                            Some(asked) => format!("asked for at {asked}"),
-                            None => "not asked for, as far as is told".to_owned(),
+                            Some(asked) => format!("last queried at {asked}"),
+                            None => "no query reported".to_owned(),
                         };
                     fact(
                         "former name",
-                        format!("{} (leads here {from}until {} at least; {asked})", former.name, former.until.0),
+                        format!("{} (kept {from}until at least {}; {asked})", former.name, former.until.0),
                     );
                 }
                 fact("strategy", placement.strategy.clone());
@@ -187,7 +187,7 @@ impl RouteExplanation {
             fact(type_, format!("{status}, {reason}: {message}"));
         }
         if self.placement.is_none() && self.conditions.is_empty() {
-            fact("why", "no scheduler has looked at the route yet".to_owned());
+            fact("why", "the scheduler has not processed the Route yet".to_owned());
         }
         if let Some(backends) = &self.backends {
             backends.target_lines().for_each(|line| fact("backend", line));
@@ -209,7 +209,7 @@ impl RouteExplanation {
 /// Since when the route is on its Router: since it was moved there, or since the binding was made.
 fn placed_at(binding: &RouteBinding) -> Option<Time> {
     let moved = binding.spec.explanation.as_ref().and_then(|explanation| explanation.moved_at.clone());
-    // A binding of before that was written down has former names, each from the moment of a move.
+    // A binding of a version without that field has former names, each with the time of a move.
     let left = binding.spec.former_names.iter().map(|former| &former.since).max_by_key(|since| since.0).cloned();
     moved.or(left).or_else(|| binding.metadata.creation_timestamp.clone())
 }
@@ -296,8 +296,8 @@ mod tests {
     fn why_not() {
         let at = |text: &str| Some(Time(text.parse().expect("a time")));
         let cordoned = || verdict(false, Some("Cordoned"), "is cordoned");
-        let fine = || verdict(true, None, "could take the route");
-        let could = "could take the route, but a placed route is not moved";
+        let fine = || verdict(true, None, "could take the Route");
+        let could = "could take the Route, but the scheduler does not move a bound Route";
         let moment = "evaluated now, not at the time of the decision: it";
         let tie = "Eligible, score -3, where shard1 had -3, and a tie goes to the first by name";
         let unlisted = "not among the 5 of 20 Routers that the explanation lists (15 Cordoned)";
@@ -310,14 +310,14 @@ mod tests {
                 Some(cordoned()),
                 "Eligible, score -12, where shard1 had -3; now it is cordoned".to_owned(),
             ),
-            ("shard4", None, None, format!("{full}; by now it is gone")),
+            ("shard4", None, None, format!("{full}; it was deleted since then")),
             ("shard5", None, Some(cordoned()), "Cordoned, it is cordoned; now it is cordoned".to_owned()),
             ("shard6", at("2024-01-01T00:00:00Z"), Some(cordoned()), format!("{unlisted}; {moment} is cordoned")),
-            ("shard7", at("2026-01-01T00:00:00Z"), Some(fine()), format!("it was not there yet; {moment} {could}")),
+            ("shard7", at("2026-01-01T00:00:00Z"), Some(fine()), format!("it did not exist yet; {moment} {could}")),
         ] {
             let mut account = placed();
             account.answer_why_not(router, created, now);
-            let answer = format!("{router} when the route was placed: {answer}");
+            let answer = format!("{router} when the Route was bound: {answer}");
             assert_eq!(account.why_not.map(|why| why.answer), Some(answer));
         }
         assert!(placed().mentions("shard5") && !placed().mentions("shard6"));

@@ -1,8 +1,8 @@
-//! `signpost explain route`: why a route is on its Router, why not on another one, or why on none.
+//! `signpost explain route`: explains why a Route is on its Router, not on another one, or on none.
 //!
-//! A placed route's explanation is the one that was kept on its RouteBinding when it was placed; that of a route that
-//! waits are its conditions. For `--why-not`, the scheduler's own filter also evaluates the Router as it is now: a stored
-//! explanation lists the first Routers only, and objects change. It ends with the endpoints that get the Route's requests.
+//! The explanation of a bound Route is on its RouteBinding since it was bound; that of an unscheduled Route is in its
+//! conditions. For `--why-not`, the scheduler's own filter also evaluates the current Router: a stored explanation
+//! lists only the first Routers, and objects change. The output ends with the endpoints that get the Route's requests.
 
 mod account;
 
@@ -29,15 +29,16 @@ use signpost_control::scheduler::strategy::StrategyName;
 use signpost_control::world::router::RouterTarget;
 use signpost_control::world::{NamespaceInfo, RouteInfo};
 
-/// The keys of the configuration that say where the API is, and which names are the platform's.
+/// The configuration keys for the API, and for the names of the platform.
 const KEYS: &[&str] = &["kubeconfig", "api-server", "data-dir", "domain", "nameserver"];
 
 pub(super) fn command() -> Command {
-    let why_not = option("why-not", "ROUTER").help("Says why the route is not on this Router, too");
+    let why_not = option("why-not", "ROUTER").help("Also explain why the Route is not on this Router");
     let route = Command::new("route")
-        .about("Explain why a Route is on its Router, not on another one, or on none, and which endpoints it leads to")
+        .about("Explain why a Route is on its Router, not on another one, or on none, and list its endpoints")
         .after_help(
-            "Exit codes: 0 explained, 1 there is no such Route or Router or the API does not answer, 2 invalid usage.",
+            "Exit codes: 0 explained, 1 the Route or Router does not exist, or the API is unreachable, 2 invalid \
+             usage.",
         )
         .arg(access::route_argument())
         .args([why_not, access::namespace_argument(), output::argument()])
@@ -85,7 +86,7 @@ impl Question<'_> {
         let binding = binding.filter(|binding| route.metadata.uid.as_deref() == Some(&binding.spec.route_uid));
         let backends = Backends::find(self.access, &route).await?;
         let mut account = RouteExplanation::new(&route, binding, backends);
-        // Whoever may not read Zones is told what the flags tell.
+        // Without access to Zones, the flags apply.
         let platform = PlatformSettings::find(self.place, self.access).await.ok();
         if let Some(name) = self.why_not {
             let routers: Api<Router> = Api::all(client.clone());
@@ -103,7 +104,8 @@ impl Question<'_> {
         Ok(account)
     }
 
-    /// Whether the Router could take the Route, which is on another one by some strategy or on none, as things are now.
+    /// Evaluates whether the Router can take the Route now; the Route is on another Router by some strategy, or on
+    /// none.
     async fn evaluate(
         &self,
         route: Route,
@@ -111,7 +113,7 @@ impl Question<'_> {
         router: Router,
         platform: Option<PlatformSettings>,
     ) -> RouterVerdict {
-        // A tenant may not read Zones, and is told the domain by the Route's own alias.
+        // A tenant may not read Zones; the Route's own alias has the domain.
         let of_alias =
             route.status.as_ref().and_then(|status| names::domain_of_alias(status.canonical_name.as_deref()?));
         let domain = match of_alias {
@@ -128,7 +130,7 @@ impl Question<'_> {
         let servers: Vec<String> = servers.iter().map(|server| server.name.trim_end_matches('.').to_owned()).collect();
         let strategy = match placed {
             Some((_, strategy)) => strategy.parse().ok(),
-            // What the platform chooses by now, if that is known and one of ours.
+            // The platform's current strategy, if it is known and built in.
             None => platform.filter(|platform| platform.caveat.is_none()).map(|platform| platform.strategy),
         };
         let placement = Placement { router: placed.map(|(router, _)| router), strategy };
@@ -146,21 +148,22 @@ impl Question<'_> {
     }
 }
 
-/// Where a route is, and by which strategy of ours it is placed, as far as it is known.
+/// The Router of a Route, and the built-in strategy that selects it, if they are known.
 #[derive(Debug, Clone, Copy, Default)]
 struct Placement<'a> {
     router: Option<&'a str>,
     strategy: Option<StrategyName>,
 }
 
-/// The platform's domain as a Router shows it that is named like its zone; else the Router's zone, whose names are what counts.
+/// The platform's domain, derived from a Router that has the name of its zone; otherwise the Router's zone, whose names
+/// matter.
 fn domain_by(router: &Router) -> String {
     let dns = router.spec.dns.as_deref().unwrap_or_default();
     let name = router.metadata.name.as_deref().unwrap_or_default();
     dns.strip_prefix(name).and_then(|rest| rest.strip_prefix('.')).unwrap_or(dns).to_owned()
 }
 
-/// What the scheduler's filter says of a Router with so many routes.
+/// Returns the scheduler's verdict on a Router with this number of Routes.
 fn evaluate_now(
     key: &ObjectKey,
     route: &RouteInfo,
@@ -177,7 +180,7 @@ fn evaluate_now(
     let shard = Shard { routes, ..Shard::default() };
     let verdict = FilterResult::of(&request, router, &shard, placement.strategy.map(StrategyName::strategy));
     let mut now = explain::verdict(&request, &verdict);
-    now.message.get_or_insert_with(|| "could take the route".to_owned());
+    now.message.get_or_insert_with(|| "could take the Route".to_owned());
     now
 }
 
@@ -187,7 +190,8 @@ mod tests {
     use crate::cli::objects::object;
     use serde_json::{Value, json};
 
-    /// The command tells the filter where the Route is, by which strategy, and which hosts are names of the platform.
+    /// The command passes to the filter the Router of the Route, its strategy, and the hosts that are names of the
+    /// platform.
     #[test]
     fn the_filter_evaluates_as_for_the_scheduler() {
         let domain = "v3.example";
@@ -201,7 +205,7 @@ mod tests {
             (json!({}), unpublished.clone(), None, Some("shard1"), None, Some("ZoneNotPublished")),
             (json!({}), unpublished, None, None, None, None),
             (json!({}), Value::Null, Some("shop-front.shard1.v3.example"), None, None, Some("HostElsewhere")),
-            // What a strategy would refuse counts only for who is placed by it.
+            // A rejection by a strategy counts only for Routes that this strategy places.
             (heavy.clone(), Value::Null, None, None, None, None),
             (heavy.clone(), Value::Null, None, None, weighted, Some("ZeroWeight")),
             (heavy, Value::Null, None, Some("shard1"), other, None),

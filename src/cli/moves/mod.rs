@@ -1,8 +1,8 @@
-//! `signpost move`, `drain`, `cordon`, `uncordon`: where routes are to go, and what that means for their users.
+//! `signpost move`, `drain`, `cordon`, `uncordon`: the targets of Routes, and the effects for their users.
 //!
-//! Each command foretells what the scheduler will do (`scheduler::simulation`), tells it, and then writes the one field that
-//! asks for it, which `kubectl` can write as well: the annotation `signpost.dev/move-to` of a Route, or `spec.state` of a Router. With
-//! `--dry-run` it writes nothing.
+//! Each command predicts the decisions of the scheduler (`scheduler::simulation`), prints them, and then writes the one
+//! field that requests the change, which `kubectl` can write as well: the annotation `signpost.dev/move-to` of a Route,
+//! or `spec.state` of a Router. With `--dry-run` it writes nothing.
 
 pub(super) mod plan;
 pub(super) mod reading;
@@ -25,7 +25,7 @@ use signpost_api::v1alpha1::route::{MOVE_ANNOTATION, MOVE_PENDING, NameKind, Rou
 use signpost_api::v1alpha1::router::{Router, RouterState};
 use signpost_control::client::reflector::ObjectKey;
 
-/// The keys of the configuration that say where the API is, and how the platform moves routes.
+/// The configuration keys for the API, and for moves of Routes.
 pub(super) const KEYS: &[&str] = &[
     "kubeconfig",
     "api-server",
@@ -38,21 +38,22 @@ pub(super) const KEYS: &[&str] = &[
     "former-name.retention",
     "former-name.idle-timeout",
 ];
-/// How often a route that is to move is looked at.
+/// The polling interval for a moving Route.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
-/// How long a move may take, unless `--wait` says otherwise.
+/// The time limit of a move, unless `--wait` sets another one.
 const WAIT_SECONDS: &str = "30";
 
-const EXIT_CODES: &str = "What is foretold is by the platform's settings, as the API tells them; flags and --config win. Exit codes: 0 done (or \
-     would be), 1 it cannot be done or the API does not answer, 2 invalid usage.";
+const EXIT_CODES: &str = "Predictions use the platform's settings from the API; flags and --config take precedence. \
+                          Exit codes: 0 done (or possible, with --dry-run), 1 not possible, or the API is unreachable, \
+                          2 invalid usage.";
 
 pub(super) fn move_command() -> Command {
     let route = access::route_argument();
-    let to = option("to", "ROUTER").required(true).help("The Router that it is to be on");
+    let to = option("to", "ROUTER").required(true).help("The target Router");
     let wait = option("wait", "SECONDS")
         .default_value(WAIT_SECONDS)
         .value_parser(clap::value_parser!(u64).range(0..=3600))
-        .help("How long to wait until it is there; 0: not at all");
+        .help("The maximum wait until the Route has moved; 0: do not wait");
     let route = Command::new("route")
         .about(
             "Move a Route to another Router (its alias switches immediately, and its former name leads to the new one)",
@@ -86,7 +87,7 @@ fn of_router(name: &'static str, about: &'static str) -> Command {
 }
 
 fn common() -> impl Iterator<Item = Arg> {
-    let dry_run = switch("dry-run").help("Says what would happen, and changes nothing");
+    let dry_run = switch("dry-run").help("Print what would happen, and change nothing");
     [dry_run, output::argument(), access::context_argument()].into_iter().chain(serve::arguments_of(KEYS))
 }
 
@@ -122,7 +123,7 @@ fn router_of(matches: &ArgMatches) -> &str {
 struct Call {
     platform: MoveContext,
     dry_run: bool,
-    /// Whether the user is asked first.
+    /// Whether the command prompts the user first.
     asks: bool,
     format: Format,
 }
@@ -157,9 +158,9 @@ async fn move_route(mut call: Call, key: &ObjectKey, to: &str, wait: Duration) -
     // One that has none yet is placed there, and nowhere else.
     let on = simulation.bound(key).map(|bound| (&*bound.router, &*bound.dns));
     let zone = simulation.router(to).map(|(router, _)| router.dns.as_str());
-    // A Router made again with another zone has not the route's name.
+    // A Router that was re-created with another zone does not have the Route's name.
     if on.is_some_and(|(router, dns)| router == to && zone.is_none_or(|zone| zone.eq_ignore_ascii_case(dns))) {
-        note(format!("{key} is on {to} already"));
+        note(format!("{key} is already on {to}"));
         return Ok(());
     }
     let (on, zone) = (on.map(|(router, _)| router.to_owned()), zone.unwrap_or_default().to_owned());
@@ -195,13 +196,12 @@ async fn move_route(mut call: Call, key: &ObjectKey, to: &str, wait: Duration) -
     }
     let there = tokio::time::timeout(wait, until_there(&call.platform.access, &routes, key, (to, &zone))).await;
     there.unwrap_or_else(|_| {
-        Err(format!(
-            "{key} was asked to move to {to}, and has not yet; \"kubectl describe route.signpost.dev\" says why"
-        ))
+        Err(format!("{key} has not moved to {to} yet; run \"kubectl describe route.signpost.dev\" for the reason"))
     })
 }
 
-/// Waits until a route is where it was asked to move to, with its name in that Router's zone, or says why it is not.
+/// Waits until a Route is on the requested Router, with its name in that Router's zone; the error is the reason why it
+/// is not.
 async fn until_there(
     access: &Access,
     routes: &Api<Route>,
@@ -210,7 +210,7 @@ async fn until_there(
 ) -> Result<(), String> {
     loop {
         let route = routes.get_opt(&key.name).await.map_err(|error| access.unanswered(error))?;
-        let Some(route) = route else { return Err(format!("the Route {key} is gone")) };
+        let Some(route) = route else { return Err(format!("Route {key} was deleted")) };
         let status = route.status.unwrap_or_default();
         let system = status.names.iter().find(|name| name.kind == NameKind::System);
         let is_in_zone = system.is_none_or(|system| is_at_or_below(&system.name, zone));
@@ -221,7 +221,7 @@ async fn until_there(
         let pending = status.conditions.iter().find(|one| one.type_ == MOVE_PENDING && one.status == "True");
         if let Some(pending) = pending {
             return Err(format!(
-                "{key} cannot move yet ({}): {}. It moves when that changes; to take the wish back: kubectl annotate \
+                "{key} cannot move yet ({}): {}; it moves when this changes; to cancel the move, run: kubectl annotate \
                  route.signpost.dev -n {} {} {MOVE_ANNOTATION}-",
                 pending.reason,
                 pending.message,
@@ -247,7 +247,7 @@ async fn set_state(mut call: Call, name: &str, state: RouterState) -> Result<(),
     let mut plan = MovePlan::new(action, call.dry_run);
     plan.notes.extend(caveat.filter(|_| state == RouterState::Draining).map(str::to_owned));
     if was == state {
-        plan.notes.push(format!("{name} is {} already", state.word()));
+        plan.notes.push(format!("{name} is already {}", state.word()));
     }
     let before = Capacity::of(simulation);
     simulation.edit_router(name, |router| router.state = state);
@@ -257,31 +257,29 @@ async fn set_state(mut call: Call, name: &str, state: RouterState) -> Result<(),
         let seconds = rate.map(|rate| steps.len() as u64 / u64::from(rate.max(1)));
         match (rate, seconds) {
             (Some(rate), Some(seconds @ 2..)) => {
-                plan.notes.push(format!("at {rate} routes a second this takes {seconds} s"));
+                plan.notes.push(format!("at {rate} Routes per second, this takes {seconds} s"));
             }
-            (None, _) => {
-                plan.notes.push("how many routes a second leave is not known here (scheduler.drain-rate)".to_owned())
-            }
+            (None, _) => plan.notes.push("the drain rate is unknown (scheduler.drain-rate)".to_owned()),
             _ => {}
         }
         plan.add_steps(steps, &call.platform.simulation, &call.platform.context());
     } else {
         let routes = simulation.router(name).map_or(0, |(_, shard)| shard.routes);
         plan.notes.push(match state {
-            RouterState::Cordoned => format!("{name} gets no new routes; the {routes} that it has stay"),
-            _ => format!("{name} may have new routes; it has {routes}"),
+            RouterState::Cordoned => format!("{name} gets no new Routes; its {routes} Routes stay"),
+            _ => format!("{name} accepts new Routes; it has {routes}"),
         });
     }
     plan.capacity = Capacity::compare(&before, &call.platform.simulation);
     let stays = plan.about_stays(name);
-    let first = if stays.is_some() { "once that is done, " } else { "" };
+    let first = if stays.is_some() { "then, " } else { "" };
     plan.notes.extend(stays);
     if state != RouterState::Draining {
         plan.capacity.retain(|capacity| capacity.open || capacity.router == name);
     }
     if !call.dry_run && was != state {
         if call.asks {
-            confirm::confirm(&format!("{} route(s) are to leave {name}. Drain it?", plan.moves.len()))?;
+            confirm::confirm(&format!("{} Route(s) will leave {name}. Drain it?", plan.moves.len()))?;
         }
         let routers: Api<Router> = Api::all(call.platform.access.client.clone());
         let patch = Patch::Merge(json!({"spec": {"state": state}}));
@@ -294,7 +292,7 @@ async fn set_state(mut call: Call, name: &str, state: RouterState) -> Result<(),
     call.show(&plan);
     let is_stuck = plan.moves.is_empty() && !plan.stays.is_empty();
     if call.dry_run && state == RouterState::Draining && is_stuck {
-        return Err(format!("{name} cannot be drained now: none of its routes can move"));
+        return Err(format!("{name} cannot be drained now: none of its Routes can move"));
     }
     Ok(())
 }
@@ -304,14 +302,15 @@ fn note_drain(plan: &mut MovePlan, name: &str, first: &str, rate: Option<u32>) {
     // What leaves at the rate of scheduler.drain-rate, twice over, and a minute.
     let patience = rate.map_or(3_600, |rate| 60 + 2 * plan.moves.len() as u64 / u64::from(rate.max(1)));
     plan.notes.push(format!(
-        "{first}its routes have left when this ends: kubectl wait router.signpost.dev/{name} \
+        "{first}wait until its Routes have left: kubectl wait router.signpost.dev/{name} \
          --for=jsonpath='{{.status.routes}}'=0 --timeout={patience}s"
     ));
     let when = match plan.former_name_seconds {
         Some(0) => String::new(),
-        Some(seconds) => format!(", {} after the last has left", plan::span(seconds)),
+        Some(seconds) => format!(", {} after the last Route has left", plan::span(seconds)),
         None => ", at the end of former-name.retention".to_owned(),
     };
-    plan.notes
-        .push(format!("it can be deleted when its condition Drained is True{when}; to stop: signpost uncordon {name}"));
+    plan.notes.push(format!(
+        "delete it when its condition Drained is True{when}; to stop the drain, run: signpost uncordon {name}"
+    ));
 }

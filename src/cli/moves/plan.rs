@@ -1,4 +1,4 @@
-//! What moves mean: the names that change, the users to tell, the room that is left, and how long caches remember.
+//! The effects of moves: changed names, affected users, remaining capacity, and the time that caches hold addresses.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use signpost_control::scheduler::rebind::held_by_caches;
 use signpost_control::scheduler::simulation::{Simulation, Step};
 use signpost_control::world::BindingInfo;
 
-/// What is foretold. Its JSON is an interface: fields are added, and none is renamed.
+/// The prediction. Its JSON is an interface: fields are added, and none is renamed.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct MovePlan {
-    /// What is asked: `move`, `drain`, `cordon`, `uncordon` or `simulate`.
+    /// The requested action: `move`, `drain`, `cordon`, `uncordon` or `simulate`.
     pub(crate) action: &'static str,
     /// Whether nothing is written.
     pub(crate) dry_run: bool,
@@ -31,14 +31,13 @@ pub(crate) struct MovePlan {
     pub(crate) hosts: Vec<Host>,
     /// The Routers, before and after.
     pub(crate) capacity: Vec<Capacity>,
-    /// How long caches may hold an address of a Router that a route has left, in seconds.
+    /// The maximum time that caches hold an address of a Router that a Route has left, in seconds.
     pub(crate) caches_seconds: u64,
-    /// How long former names lead to the new ones at least, in seconds; `None`: not known.
+    /// The minimum time that former names lead to the new ones, in seconds; `None`: not known.
     pub(crate) former_name_seconds: Option<u64>,
-    /// How long a former name must not have been asked for before it ends, in seconds; 0: that makes no difference, or is not
-    /// known.
+    /// The time without queries after which a former name ends, in seconds; 0: no such condition, or not known.
     pub(crate) quiet_seconds: u64,
-    /// Routers that routes leave and that are gone already, or have another zone by now: no former name is left there.
+    /// Routers that Routes leave and that were deleted or have another zone: no former name stays there.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) gone: Vec<String>,
     pub(crate) notes: Vec<String>,
@@ -53,7 +52,7 @@ pub(crate) struct Move {
     /// `None`: it has none yet.
     pub(crate) from: Option<String>,
     pub(crate) to: String,
-    /// The platform's name on its Router, of now and of then; for one that has none yet, the name that it wants.
+    /// The system name before and after the move; for a Route without a Router, the requested name.
     pub(crate) name_now: Option<String>,
     pub(crate) name_then: Option<String>,
     pub(crate) alias: Option<String>,
@@ -75,7 +74,7 @@ pub(crate) struct Stay {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Users {
     pub(crate) namespace: String,
-    /// How many of its routes get another name.
+    /// The number of its Routes that get another name.
     pub(crate) routes: u32,
 }
 
@@ -104,7 +103,7 @@ pub(crate) struct Capacity {
     pub(crate) routes_after: u32,
     pub(crate) soft: Option<u32>,
     pub(crate) hard: Option<u32>,
-    /// How many more it takes then; `None`: any number.
+    /// The remaining capacity after the change; `None`: unlimited.
     pub(crate) left: Option<u32>,
 }
 
@@ -113,14 +112,14 @@ pub(crate) struct Context<'a> {
     /// `None`: not known.
     pub(crate) former_name_retention: Option<Duration>,
     pub(crate) former_name_idle_timeout: Option<Duration>,
-    /// The record that each custom host needs, as its Route says.
+    /// The record that each custom host needs, from the status of its Route.
     pub(crate) records: &'a BTreeMap<ObjectKey, String>,
     pub(crate) bound: &'a BTreeMap<ObjectKey, BindingInfo>,
     pub(crate) now: Timestamp,
 }
 
 impl Capacity {
-    /// The Routers as they are.
+    /// Returns the current Routers.
     pub(crate) fn of(simulation: &Simulation) -> Vec<Capacity> {
         let all = simulation.routers().map(|(router, shard)| Capacity {
             router: router.name.clone(),
@@ -138,7 +137,7 @@ impl Capacity {
         all.collect()
     }
 
-    /// The Routers of before and of after, by name. One that is gone has no routes, and room for none.
+    /// Returns the Routers before and after the change, by name. A deleted one has no Routes and no capacity.
     pub(crate) fn compare(before: &[Capacity], after: &Simulation) -> Vec<Capacity> {
         let mut all: BTreeMap<String, Capacity> = BTreeMap::new();
         for gone in before {
@@ -166,7 +165,7 @@ impl MovePlan {
         MovePlan { action, dry_run, former_name_seconds: Some(0), ..MovePlan::default() }
     }
 
-    /// Takes in what would become of routes.
+    /// Adds the predicted steps of Routes.
     pub(crate) fn add_steps(&mut self, steps: Vec<Step>, simulation: &Simulation, context: &Context<'_>) {
         let mut users: BTreeMap<String, u32> = BTreeMap::new();
         let mut caches = Duration::ZERO;
@@ -212,16 +211,17 @@ impl MovePlan {
         }
     }
 
-    /// What is to be done about the routes that cannot leave the Router `name`; `None`: all can.
+    /// Returns the advice for the Routes that cannot leave the Router `name`; `None`: all can.
     pub(crate) fn about_stays(&self, name: &str) -> Option<String> {
         let (its, them) = match self.stays.len() {
             0 => return None,
-            1 => ("1 of its routes has".to_owned(), "it"),
-            count => (format!("{count} of its routes have"), "them"),
+            1 => ("1 of its Routes".to_owned(), "it"),
+            count => (format!("{count} of its Routes"), "them"),
         };
         Some(format!(
-            "{its} nowhere to go, so that {name} does not get empty by itself, and the table says why: make another Router take \
-             {them} (state, selectors, capacity, records), which moves {them} at once, or delete {them}"
+            "no other Router can take {its}, so {name} does not become empty; the table lists the reasons; change \
+             another Router (state, selectors, capacity, records) so that {them} can move immediately, or delete \
+             {them}"
         ))
     }
 
@@ -229,7 +229,7 @@ impl MovePlan {
         let route = |namespace: &str, name: &str| Cell::from(format!("{namespace}/{name}"));
         let or_dash = |text: &Option<String>| Cell::or_dash(text.clone());
         let number = |number: Option<u32>| Cell::or_dash(number.map(|number| number.to_string()));
-        let mut moves = Table::bounded(["ROUTE", "FROM", "TO", "NAME NOW", "NAME THEN"]);
+        let mut moves = Table::bounded(["ROUTE", "FROM", "TO", "CURRENT NAME", "NEW NAME"]);
         for Move { namespace, name, from, to, name_now, name_then, .. } in &self.moves {
             let names = [or_dash(name_now), or_dash(name_then)];
             moves.row([route(namespace, name), or_dash(from), to.as_str().into()].into_iter().chain(names));
@@ -239,16 +239,16 @@ impl MovePlan {
             let reason = Cell::styled(Style::Warning, reason.as_str());
             stays.row([route(namespace, name), or_dash(router), reason, message.as_str().into()]);
         }
-        let mut users = Table::bounded(["TELL THE USERS OF", "ROUTES WITH ANOTHER NAME"]);
+        let mut users = Table::bounded(["NAMESPACE", "ROUTES WITH A NEW NAME"]);
         for Users { namespace, routes } in &self.users {
             users.row([namespace.as_str().into(), routes.to_string().into()]);
         }
-        let mut hosts = Table::bounded(["CUSTOM HOST", "NOTHING TO CHANGE IF IT IS"]);
+        let mut hosts = Table::bounded(["CUSTOM HOST", "CORRECT RECORD"]);
         for Host { host, record, .. } in &self.hosts {
             hosts.row([host.as_str().into(), record.as_str().into()]);
         }
         let mut capacity =
-            Table::bounded(["ROUTER", "STATE", "ROUTES NOW", "ROUTES THEN", "SOFT", "HARD", "ROOM LEFT"]);
+            Table::bounded(["ROUTER", "STATE", "ROUTES BEFORE", "ROUTES AFTER", "SOFT", "HARD", "ROOM LEFT"]);
         for one in &self.capacity {
             capacity.row([
                 one.router.as_str().into(),
@@ -272,34 +272,36 @@ impl MovePlan {
         if self.users.is_empty() {
             return Vec::new();
         }
-        let mut names = "Aliases lead to the new names at once.".to_owned();
+        let mut names = "Aliases point to the new names immediately.".to_owned();
         let leaves_former_name = |one: &Move| {
             one.name_now != one.name_then && one.from.as_ref().is_some_and(|from| !self.gone.contains(from))
         };
         let stay = self.moves.iter().any(leaves_former_name);
         if stay {
             let how_long = match (self.former_name_seconds, self.quiet_seconds) {
-                (Some(seconds), 0) => format!("for {} at least", span(seconds)),
+                (Some(seconds), 0) => format!("for at least {}", span(seconds)),
                 (Some(seconds), quiet) => {
-                    format!("for {} at least and until nobody has asked for them for {}", span(seconds), span(quiet))
+                    format!("for at least {}, and until no query for them arrives for {}", span(seconds), span(quiet))
                 }
-                (None, _) => {
-                    "for as long as the platform's former-name.retention says, which is not known here".to_owned()
-                }
+                (None, _) => "for the platform's former-name.retention, which is unknown".to_owned(),
             };
             names += &format!(
-                " The old names stay, as CNAMEs of the new ones, {how_long}; caches may hold the old addresses for {}.",
+                " The former names stay, as CNAMEs of the new ones, {how_long}. Caches can hold the old addresses for \
+                 {}.",
                 span(self.caches_seconds)
             );
         }
         let gone = self.gone.iter().map(|gone| {
-            format!("{gone} is gone, and its zone with it: old names there do not lead on, nothing but aliases does.")
+            format!(
+                "{gone} was deleted with its zone: former names there do not resolve, and only aliases lead to the new \
+                 names."
+            )
         });
         let hosts = (!self.hosts.is_empty()).then(|| {
             let text = match stay {
                 true => {
-                    "A custom host that is a CNAME of an old name works as long as that stays: point it at the alias. One \
-                     that has the addresses of the old Router must be changed."
+                    "A custom host that is a CNAME of a former name works while that name stays: point it to the \
+                     alias. A custom host with the addresses of the old Router must be changed."
                 }
                 false => "A custom host that is not a CNAME of its alias must be changed.",
             };
@@ -309,7 +311,7 @@ impl MovePlan {
     }
 }
 
-/// Seconds as people say them: `7d`, `90s`.
+/// Formats seconds: `7d`, `90s`.
 pub(super) fn span(seconds: u64) -> String {
     let exact = |unit: u64| seconds > 0 && seconds.is_multiple_of(unit);
     match seconds {
@@ -328,7 +330,7 @@ mod tests {
     use serde_json::{Value, json};
     use tokio::time::Instant;
 
-    /// What is told of one route that leaves a Router which is gone, whose zone was `zone`, for s2.
+    /// The prediction for one Route that moves to s2 from a deleted Router whose zone was `zone`.
     fn left_behind(zone: &str) -> MovePlan {
         let mut simulation = Simulation::new("v3.example", Instant::now());
         for name in ["s2", "s3"] {
@@ -364,7 +366,7 @@ mod tests {
             assert_eq!((plan.gone.as_slice(), plan.users.len(), plan.hosts.len()), (&["s1".to_owned()][..], 1, 1));
             assert_eq!(plan.consequences().len(), 3, "names, the Router that is gone, hosts");
         }
-        // The same zone: the name is the same, and there is nothing to tell anybody.
+        // The same zone: the name stays the same, and no user is affected.
         let plan = left_behind("s2.v3.example");
         assert_eq!(plan.moves[0].name_now, plan.moves[0].name_then);
         assert_eq!((plan.consequences().len(), plan.users.len(), plan.hosts.len()), (0, 0, 0));
@@ -383,14 +385,23 @@ mod tests {
             plan.stays.push(Stay { namespace, name, router: Some("shard1".to_owned()), reason, message });
         }
         let about = plan.about_stays("shard1").expect("there are some");
-        assert!(about.starts_with("52 of its routes have nowhere to go, so that shard1 does not get empty"), "{about}");
+        assert!(
+            about.starts_with("no other Router can take 52 of its Routes, so shard1 does not become empty"),
+            "{about}"
+        );
         let text = plan.table(Painter::PLAIN);
         let begin = "STAYS      ON       REASON          WHY\nshop/r0    shard1   Unschedulable   none can take it\n";
         assert!(text.starts_with(begin), "{text}");
-        assert!(text.ends_with("and 2 more, which --output json lists\n\ndry run: nothing was changed\n"), "{text}");
+        assert!(
+            text.ends_with("and 2 more; use --output json to list all\n\ndry run: nothing was changed\n"),
+            "{text}"
+        );
         plan.stays.truncate(1);
         let about = plan.about_stays("shard1").expect("there is one");
-        assert!(about.starts_with("1 of its routes has nowhere") && about.ends_with("or delete it"), "{about}");
+        assert!(
+            about.starts_with("no other Router can take 1 of its Routes") && about.ends_with("or delete it"),
+            "{about}"
+        );
         plan.stays.clear();
         assert_eq!(plan.about_stays("shard1"), None);
     }

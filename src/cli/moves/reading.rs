@@ -22,16 +22,16 @@ use signpost_control::scheduler::simulation::Simulation;
 use signpost_control::world::BindingInfo;
 use signpost_control::world::quarantine;
 
-/// How long the API may take for all that a command of these asks.
+/// The time limit for all API requests of one of these commands.
 pub(crate) const API_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The platform, and how to speak to it.
 pub(crate) struct MoveContext {
     pub(crate) access: Access,
-    /// What is known of its configuration.
+    /// The known part of its configuration.
     pub(crate) known: PlatformSettings,
     pub(crate) simulation: Simulation,
-    /// The record that each custom host needs, as its Route says.
+    /// The record that each custom host needs, from the status of its Route.
     pub(crate) records: BTreeMap<ObjectKey, String>,
     bound: BTreeMap<ObjectKey, BindingInfo>,
 }
@@ -42,7 +42,8 @@ impl MoveContext {
         let access = place.connect().await?;
         let failure = |error: kube::Error| match error {
             kube::Error::Api(status) if status.code == 403 => format!(
-                "you may not see the whole platform, as a forecast needs ({}): routes are moved by whoever operates it",
+                "you are not allowed to read the whole platform, as a prediction requires ({}); only operators can \
+                 move Routes",
                 status.message
             ),
             error => access.unanswered(error),
@@ -99,7 +100,7 @@ impl MoveContext {
     }
 }
 
-/// The record of a Route's custom host, if it has one and its status says so.
+/// The record of a Route's custom host, if it has one and its status contains the record.
 fn record(route: &Route) -> Option<(ObjectKey, String)> {
     let names = &route.status.as_ref()?.names;
     let record = names.iter().find(|name| name.kind == NameKind::Custom)?.record.clone()?;

@@ -1,5 +1,4 @@
-//! `signpost status`: one screen that says how the platform stands, from the API and from the admin endpoints of
-//! processes.
+//! `signpost status`: the state of the platform on one screen, from the API and from the admin endpoints of processes.
 
 mod report;
 mod warnings;
@@ -23,7 +22,7 @@ use signpost_api::v1alpha1::router::Router;
 use signpost_api::v1alpha1::zone::Zone;
 use signpost_api::v1alpha1::{SCHEDULER_LEASE, SCHEDULER_LEASE_NAMESPACE};
 
-/// Longest time between the two looks at the counters, in seconds.
+/// The maximum time between the two scrapes of the counters, in seconds.
 const INTERVAL_MAX: f64 = 60.0;
 
 pub(super) fn command() -> Command {
@@ -33,12 +32,13 @@ pub(super) fn command() -> Command {
             Ok(seconds) if (0.0..=INTERVAL_MAX).contains(&seconds) => Ok(seconds),
             _ => Err("must be a number of seconds from 0 to 60"),
         })
-        .help("Over how long queries are counted; 0 leaves the count out");
+        .help("The time over which queries are counted; 0: do not count");
     Command::new("status")
         .about("Show the state of the platform: API, leader, processes, zones, queries, and problems")
         .after_help(
-            "Give --admin once for each process. Exit codes: 0 the API and all processes answer and are ready, and every shard \
-             has an active address (there may be warnings), 1 one does not, or there is an outage, 2 invalid usage.",
+            "Give --admin once for each process. Exit codes: 0 the API and all processes answer and are ready, and \
+             every shard has an active address (warnings are allowed), 1 one of them does not, or there is an outage, \
+             2 invalid usage.",
         )
         .args(scrape::arguments())
         .arg(interval)
@@ -55,7 +55,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
         let admin = Admin::new(authorities.as_deref())?;
         let processes = futures::future::join_all(urls.iter().map(|url| process(&admin, url, interval)));
         let asking = async { tokio::join!(platform(&place), processes) };
-        let (platform, processes) = progress::during("looking around", asking).await;
+        let (platform, processes) = progress::during("reading the platform", asking).await;
         Ok(StatusInputs { kubeconfig: place.origin(), platform, processes })
     });
     let report = Report::new(asked?, Timestamp::now());
@@ -78,7 +78,7 @@ async fn platform(place: &ApiLocation) -> Result<ApiSnapshot, String> {
     Ok(ApiSnapshot { version, took, lease, objects: Objects { routers, routes, zones, holds } })
 }
 
-/// The Lease of the schedulers. `None`: nobody has ever led, or the user may not see it.
+/// The Lease of the schedulers. `None`: there was never a leader, or the user may not read it.
 async fn lease(access: &Access) -> Result<Option<Lease>, String> {
     let leases: Api<Lease> = Api::namespaced(access.client.clone(), SCHEDULER_LEASE_NAMESPACE);
     match leases.get_opt(SCHEDULER_LEASE).await {

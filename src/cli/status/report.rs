@@ -1,4 +1,4 @@
-//! What `signpost status` tells, and how it is written.
+//! The report of `signpost status`, and its text output.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -19,7 +19,7 @@ use signpost_api::v1alpha1::route::{Route, RouteStatus};
 use signpost_api::v1alpha1::router::Router;
 use signpost_api::v1alpha1::zone::{Zone, ZoneKind};
 
-/// A watch that has been silent for longer than this has lost the API: one that is idle hears of it about every minute.
+/// A watch without a message for longer than this has lost the API: an idle one gets a bookmark about every minute.
 const SYNC_AGE_MAX_SECONDS: f64 = 180.0;
 
 pub(super) struct StatusInputs {
@@ -30,7 +30,7 @@ pub(super) struct StatusInputs {
 
 pub(super) struct ApiSnapshot {
     pub(super) version: String,
-    /// How long one request took.
+    /// The duration of one request.
     pub(super) took: Duration,
     pub(super) lease: Option<Lease>,
     pub(super) objects: Objects,
@@ -44,7 +44,7 @@ pub(super) struct Objects {
     pub(super) holds: Option<Vec<DeletionHold>>,
 }
 
-/// How the platform stands. Its JSON is an interface: fields are added, and none is renamed.
+/// The state of the platform. Its JSON is an interface: fields are added, and none is renamed.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Report {
@@ -58,10 +58,10 @@ pub(super) struct Report {
     routes: Option<Counts>,
     /// Zones that the ledger of serials knows.
     ledger_zones: Option<usize>,
-    /// What the user may not read, so that nothing is said of it.
+    /// The kinds that the user may not read, and that the report leaves out.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     not_read: Vec<&'static str>,
-    /// What leads nowhere, whomever one asks.
+    /// Names that do not resolve at any name server.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     outages: Vec<String>,
     warnings: Vec<String>,
@@ -81,13 +81,13 @@ struct Api {
 struct Leader {
     holder: Option<String>,
     renewed_seconds: Option<u64>,
-    /// How often the leader has changed, which is the fencing number.
+    /// The number of leader changes, which is the fencing number.
     term: i32,
     /// Whether its Lease is over.
     expired: bool,
 }
 
-/// How many objects of a kind there are, and how many of them in each state.
+/// The number of objects of a kind, in total and in each state.
 #[derive(Debug, Default, Serialize)]
 struct Counts {
     total: usize,
@@ -115,7 +115,7 @@ pub(super) struct Process {
     ready: bool,
     error: Option<String>,
     missing: Vec<String>,
-    /// What is wrong and not in the way of readiness.
+    /// Faults that do not affect readiness.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     faults: Vec<String>,
     roles: Vec<String>,
@@ -125,7 +125,7 @@ pub(super) struct Process {
     leading: Option<bool>,
     #[serde(flatten)]
     counts: ProcessCounts,
-    /// How long ago the API was heard on the watch that was silent longest.
+    /// The age of the last API message on the watch with the oldest one.
     sync_age_seconds: Option<f64>,
     /// Watches that are not connected or not complete, as `owner/kind`.
     broken_watches: Vec<String>,
@@ -139,7 +139,7 @@ struct ProcessCounts {
     zones: Option<u64>,
     /// Objects missing from the API's list whose names are still served.
     held_losses: Option<u64>,
-    /// Holds of such objects that nobody has decided of.
+    /// Undecided holds of such objects.
     undecided_holds: Option<u64>,
     broken_zone_files: Option<u64>,
     expired_certificates: Option<u64>,
@@ -228,19 +228,25 @@ impl Process {
         }
         warnings.extend(self.missing.iter().chain(&self.faults).map(|fault| format!("{url}: {fault}")));
         if !self.broken_watches.is_empty() {
-            warnings.push(format!("{url}: the API is not followed by {}", self.broken_watches.join(", ")));
+            warnings.push(format!(
+                "{url}: watches that are not connected or not complete: {}",
+                self.broken_watches.join(", ")
+            ));
         } else if let Some(age) = self.sync_age_seconds.filter(|age| *age > SYNC_AGE_MAX_SECONDS) {
-            warnings.push(format!("{url}: the API was not heard for {}", age::of_seconds(age as u64)));
+            warnings.push(format!("{url}: no message from the API for {}", age::of_seconds(age as u64)));
         }
         // A loss that was decided of is known: it rings no alarm.
         let counts = &self.counts;
         let alarming = counts.held_losses.filter(|_| counts.undecided_holds != Some(0));
         for (count, what) in [
             (alarming, "objects are missing from the API; their names are still served"),
-            (counts.broken_zone_files, "zone files are broken and never had a good version; see the log"),
-            (counts.expired_certificates, "certificates have ended, and clients refuse them; see the log"),
-            (counts.premature_certificates, "certificates are not valid yet, and clients refuse them; see the log"),
-            (counts.diagnostics, "faults in objects that zones are made from: \"signpost zone list\" names them"),
+            (counts.broken_zone_files, "zone files are invalid and have no earlier valid version; see the log"),
+            (counts.expired_certificates, "certificates have expired, and clients reject them; see the log"),
+            (counts.premature_certificates, "certificates are not valid yet, and clients reject them; see the log"),
+            (
+                counts.diagnostics,
+                "faults in objects that zones are built from; run \"signpost zone list\" to list them",
+            ),
         ] {
             if let Some(count) = count.filter(|count| *count > 0) {
                 warnings.push(format!("{url}: {count} {what}"));
@@ -250,7 +256,7 @@ impl Process {
 }
 
 impl Report {
-    /// Puts together what was found out.
+    /// Assembles the report.
     pub(super) fn new(asked: StatusInputs, now: Timestamp) -> Report {
         let StatusInputs { kubeconfig, platform, processes } = asked;
         let mut warnings = Vec::new();
@@ -280,7 +286,9 @@ impl Report {
                 "no scheduler leads: {holder} has not renewed its Lease for {}",
                 age::of_seconds(renewed_seconds.unwrap_or(0))
             )),
-            Some(Leader { holder: None, .. }) => warnings.push("no scheduler leads: new routes wait".to_owned()),
+            Some(Leader { holder: None, .. }) => {
+                warnings.push("no scheduler leads: new Routes stay pending".to_owned())
+            }
             _ => {}
         }
         let Objects { routers, routes, zones, holds } = platform.objects;
@@ -295,7 +303,8 @@ impl Report {
             let (kind, objects, known) = (hold.spec.kind.word(), hold.objects(), hold.known());
             let id = hold.metadata.name.as_deref().unwrap_or_default();
             warnings.push(format!(
-                "the deletion hold keeps {objects} of {known} objects of the kind {kind}: signpost hold approve {id}, or reject"
+                "deletion hold: {objects} of {known} {kind}s are missing from the API and still served; run \"signpost \
+                 hold approve {id}\", or reject"
             ));
         }
         if let Some(zones) = &zones {
@@ -343,7 +352,7 @@ impl Report {
                 leader.renewed_seconds.map_or("never".to_owned(), |seconds| age::of_seconds(seconds) + " ago");
             let text = match &leader.holder {
                 Some(holder) => format!("{holder}, renewed {renewed}, term {}", leader.term),
-                None => format!("nobody, term {}", leader.term),
+                None => format!("none, term {}", leader.term),
             };
             let bad = leader.expired || leader.holder.is_none();
             facts.add("leader", if bad { Cell::styled(Style::Bad, text) } else { Cell::from(text) });
@@ -363,7 +372,7 @@ impl Report {
             facts.add("ledger", format!("{zones} zones"));
         }
         if !self.not_read.is_empty() {
-            let text = format!("you may not read {}: nothing is said of them", self.not_read.join(", "));
+            let text = format!("you are not allowed to read {}", self.not_read.join(", "));
             facts.add("not read", Cell::styled(Style::Warning, text));
         }
         if !self.outages.is_empty() {
@@ -429,8 +438,8 @@ fn process_facts(facts: &mut Properties, process: &Process) {
         let heard = age::of_seconds(age as u64);
         // An idle watch has a word a minute, and that is all that can be expected of it.
         let text = match late {
-            true => format!("the API was heard {heard} ago"),
-            false => format!("the API is heard: every watch is open, the last word {heard} ago"),
+            true => format!("last message from the API {heard} ago"),
+            false => format!("all watches connected, last message {heard} ago"),
         };
         facts.add("  sync", if late { Cell::styled(Style::Bad, text) } else { Cell::from(text) });
     }
@@ -447,11 +456,13 @@ fn process_facts(facts: &mut Properties, process: &Process) {
         facts.add("  queries", format!("{}/s{parts}", rates::number(rates.queries)));
     }
     match process.counts.held_losses {
-        Some(0) => facts.add("  hold", "nothing is held"),
+        Some(0) => facts.add("  hold", "none"),
         Some(held) if process.counts.undecided_holds == Some(0) => {
-            facts.add("  hold", format!("{held} losses are held, as was decided"));
+            facts.add("  hold", format!("{held} missing objects are still served, as decided"));
         }
-        Some(held) => facts.add("  hold", Cell::styled(Style::Warning, format!("{held} losses are held"))),
+        Some(held) => {
+            facts.add("  hold", Cell::styled(Style::Warning, format!("{held} missing objects are still served")))
+        }
         None => {}
     }
 }

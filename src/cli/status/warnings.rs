@@ -1,4 +1,4 @@
-//! What is not as it should be of Routers and routes, in sentences; each names a few of the objects that it speaks of.
+//! Problems of Routers and Routes, in sentences; each names a few of the affected objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use signpost_api::v1alpha1::router::{
     ZONE_PUBLISHED,
 };
 
-/// How many objects a warning names, and how many Routers have a warning of their own for one thing.
+/// The number of objects that a warning names, and of Routers with their own warning for one problem.
 const NAMED: usize = 3;
 
 /// Returns the warnings that the conditions of Routers give. `dead`: the Routers that are reported as outages.
@@ -21,7 +21,7 @@ pub(super) fn of_routers(routers: &[Router], dead: &BTreeMap<String, String>) ->
             let said = conditions.iter().find(|said| said.type_ == kind && said.status == "False")?;
             let name = router.metadata.name.as_deref().unwrap_or_default();
             let is_reported = kind == READY && dead.contains_key(name)
-                // The second is what `Ready` says.
+                // `Ready` already reports the second one.
                 || kind == ADDRESSES_HEALTHY && ["NoVerdictYet", "NoActiveAddress"].contains(&said.reason.as_str());
             (!is_reported).then(|| format!("Router {name}: {kind} is False, {}: {}", said.reason, said.message))
         });
@@ -36,8 +36,8 @@ pub(super) fn of_routers(routers: &[Router], dead: &BTreeMap<String, String>) ->
     warnings
 }
 
-/// The Routers without an active address that somebody needs: their routes lead nowhere, or they are to take some. What to say
-/// of each, by its name. `routes`: all there are, if they could be read.
+/// Returns a message, by name, for each Router that needs an active address and has none: it has Routes, or can get
+/// some. `routes`: all Routes, if they can be read.
 pub(super) fn dead_routers(routers: &[Router], routes: Option<&[Route]>) -> BTreeMap<String, String> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for router in routes.unwrap_or_default().iter().filter_map(|route| route.status.as_ref()?.router.as_deref()) {
@@ -51,10 +51,10 @@ pub(super) fn dead_routers(routers: &[Router], routes: Option<&[Route]>) -> BTre
         let is_active = router.addresses().iter().any(|address| address.state == AddressState::Active);
         let what = match count {
             _ if is_active => return None,
-            0 if takes => "it cannot take any route".to_owned(),
+            0 if takes => "it cannot take any Route".to_owned(),
             0 => return None,
-            1 => "its route leads nowhere".to_owned(),
-            count => format!("its {count} routes lead nowhere"),
+            1 => "its Route is unreachable".to_owned(),
+            count => format!("its {count} Routes are unreachable"),
         };
         Some((name.to_owned(), format!("Router {name} has no active address: {what}")))
     });
@@ -65,7 +65,7 @@ pub(super) fn dead_routers(routers: &[Router], routes: Option<&[Route]>) -> BTre
 pub(super) struct OfRoutes {
     /// Names that lead nowhere.
     pub(super) outages: Vec<String>,
-    /// What else is not as it should be.
+    /// Other problems.
     pub(super) warnings: Vec<String>,
 }
 
@@ -80,28 +80,28 @@ pub(super) fn of_routes(routes: &[Route], routers: Option<&BTreeSet<&str>>) -> O
         let mut add = |rank: u8, trouble: String| by_trouble.entry((rank, trouble)).or_default().push(named.clone());
         let (state, why) = RouteState::of(&status);
         if status.phase == Phase::New {
-            let reason = why.map_or("not looked at yet", |condition| condition.reason.as_str());
+            let reason = why.map_or("not processed yet", |condition| condition.reason.as_str());
             add(2, format!("{}, {reason}", state.word()));
         }
         let Some(on) = &status.router else { continue };
         if routers.is_some_and(|routers| !routers.contains(on.as_str())) {
-            add(0, format!("on a Router that is gone, {on}"));
+            add(0, format!("on a deleted Router, {on}"));
         }
         let says = |kind: &str, word: &str| {
             status.conditions.iter().find(|condition| condition.type_ == kind && condition.status == word)
         };
         if let Some(said) = says(ADMITTED, "False") {
-            add(3, format!("not admitted any more, {}", said.reason));
+            add(3, format!("no longer admitted, {}", said.reason));
         }
         match (says(PUBLISHED, "False"), says(RESOLVABLE, "False")) {
-            // What the Router says already.
+            // The Router already reports this.
             (Some(said), _) if said.reason == NO_ACTIVE_ADDRESS && routers.is_some() => {}
             (Some(said), _) => add(1, format!("not published, {}", said.reason)),
             (None, Some(said)) => add(4, format!("not resolvable, {}", said.reason)),
             (None, None) => {}
         }
         if let Some(said) = says(MOVE_PENDING, "True") {
-            add(5, format!("to move and cannot, {}", said.reason));
+            add(5, format!("with a pending move, {}", said.reason));
         }
     }
     let mut found = OfRoutes::default();
@@ -118,7 +118,7 @@ fn summed(trouble: &str, mut names: Vec<String>) -> String {
     let count = names.len();
     let more = if count > NAMED { ", …" } else { "" };
     names.truncate(NAMED);
-    let routes = if count == 1 { "route" } else { "routes" };
+    let routes = if count == 1 { "Route" } else { "Routes" };
     format!("{count} {routes} {trouble}: {}{more}", names.join(", "))
 }
 
@@ -174,9 +174,9 @@ mod tests {
         ];
         let found: Vec<String> = dead_routers(&routers, None).into_values().collect();
         let expected = [
-            "Router many has no active address: its 3 routes lead nowhere",
-            "Router new has no active address: it cannot take any route",
-            "Router one has no active address: its route leads nowhere",
+            "Router many has no active address: its 3 Routes are unreachable",
+            "Router new has no active address: it cannot take any Route",
+            "Router one has no active address: its Route is unreachable",
         ];
         assert_eq!(found, expected);
         assert_eq!(dead_routers(&routers, Some(&[])).len(), 2, "the routes themselves are counted, where they can be");
@@ -204,10 +204,10 @@ mod tests {
             ),
             route("h", "s1", json!([condition("MovePending", "False", "Stays")])),
         ];
-        let outages = ["1 route on a Router that is gone, s9: shop/f", "1 route not published, Held: shop/g"];
+        let outages = ["1 Route on a deleted Router, s9: shop/f", "1 Route not published, Held: shop/g"];
         let expected = [
-            "4 routes not resolvable, WrongAnswer: shop/a, shop/b, shop/c, …",
-            "1 route to move and cannot, Cordoned: shop/f",
+            "4 Routes not resolvable, WrongAnswer: shop/a, shop/b, shop/c, …",
+            "1 Route with a pending move, Cordoned: shop/f",
         ];
         let found = of_routes(&routes, Some(&BTreeSet::from(["s1"])));
         assert_eq!(

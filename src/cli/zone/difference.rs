@@ -1,4 +1,4 @@
-//! `signpost zone diff`: what differs between two zone files, or a zone file and the zone as it is now.
+//! `signpost zone diff`: the differences between two zone files, or between a zone file and the current zone.
 
 use std::path::{Path, PathBuf};
 
@@ -16,18 +16,18 @@ use signpost_dns::zonefile::{CheckLevel, Severity};
 
 pub(super) fn command() -> Command {
     let files = file(Arg::new("files").value_names(["BEFORE", "AFTER"]).required(true).num_args(1..=2))
-        .help("Zone files; with one alone, it is compared with the zone of its apex as it is now");
+        .help("The zone files; a single file is compared with the current zone of its apex");
     let origin = super::apex_argument()
         .long("origin")
         .value_name("NAME")
-        .help("The first origin of the files instead of their names");
-    let serial = switch("ignore-serial").help("Two SOA records that differ in their serial alone are no difference");
+        .help("The first origin of the files [default: their names without .zone]");
+    let serial = switch("ignore-serial").help("Ignore a difference of the SOA serial");
     Command::new("diff")
         .about("Print the differences between two zone files, or between a zone file and the current zone")
         .override_usage("signpost zone diff [OPTIONS] <BEFORE> [AFTER]")
         .after_help(
-            "The order of records, and how they are written, do not count. Exit codes: 0 no difference, 1 there are \
-             differences, 2 they cannot be compared, or invalid usage.",
+            "The command ignores the order and the notation of records. Exit codes: 0 no differences, 1 differences \
+             found, 2 the zones cannot be compared, or invalid usage.",
         )
         .arg(files)
         .args([origin, serial])
@@ -97,7 +97,7 @@ impl Changes {
         Changes { zone: before.apex().to_string(), removed, added }
     }
 
-    /// By owner and type, what goes before what comes.
+    /// Returns the differences by owner and type, removed records before added ones.
     fn text(&self, painter: Painter) -> String {
         let mut all: Vec<(bool, &RecordLine)> = self.removed.iter().map(|line| (false, line)).collect();
         all.extend(self.added.iter().map(|line| (true, line)));

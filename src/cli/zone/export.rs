@@ -14,11 +14,11 @@ use signpost_dns::zonefile;
 
 pub(super) fn command() -> Command {
     let out = directory(option("out", "DIR"))
-        .help("Folder to write <apex>.zone files into, made if it is not there; without it all go to standard output");
+        .help("The directory for the files <apex>.zone, created if necessary [default: print to standard output]");
     Command::new("export")
         .about("Write zones as zone files: those compiled from the API's objects, and those of --zones")
         .after_help(
-            "Exit codes: 0 written, 1 the API does not answer, a zone file has errors or a file cannot be written, 2 \
+            "Exit codes: 0 written, 1 the API is unreachable, a zone file has errors, or a file cannot be written, 2 \
              invalid usage.",
         )
         .arg(out)
@@ -50,7 +50,7 @@ fn write(zones: &Zones, out: Option<&Path>) -> Result<(), String> {
         };
         let path = folder.join(format!("{}.zone", stem.replace('/', "\\047")));
         let beside = path.with_extension("zone.new");
-        // Whoever loads the folder meanwhile sees whole files alone.
+        // A process that loads the directory meanwhile sees only complete files.
         std::fs::write(&beside, zonefile::write::to_text(zone))
             .and_then(|()| std::fs::rename(&beside, &path))
             .map_err(|error| fault(&path, error))?;

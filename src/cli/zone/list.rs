@@ -13,7 +13,7 @@ pub(super) fn command() -> Command {
     Command::new("list")
         .about("List zones with their sources, serials, and numbers of records")
         .after_help(
-            "A serial in parentheses is not given out yet. Exit codes: 0 listed, 1 the API does not answer or a zone \
+            "A serial in parentheses is not allocated yet. Exit codes: 0 listed, 1 the API is unreachable, or a zone \
              file has errors, 2 invalid usage.",
         )
         .arg(output::argument())
@@ -53,7 +53,7 @@ fn table(rows: &[Row], painter: Painter) -> String {
     if rows.is_empty() {
         return "no zones\n".to_owned();
     }
-    let mut table = Table::new(["ZONE", "KIND", "SERIAL", "OWNERS", "RECORDS", "MADE OF"]);
+    let mut table = Table::new(["ZONE", "KIND", "SERIAL", "OWNERS", "RECORDS", "SOURCE"]);
     for row in rows {
         let made_of = match (&row.router, &row.file) {
             (Some(router), _) => format!("Router {router}"),

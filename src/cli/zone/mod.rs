@@ -1,5 +1,4 @@
-//! `signpost zone`: the zones as they are by the API's objects and the zone files, as text, and as name servers have
-//! them.
+//! `signpost zone`: the zones from the API's objects and the zone files, as text, and on name servers.
 
 mod difference;
 mod export;
@@ -19,9 +18,9 @@ pub(super) fn command() -> Command {
     Command::new("zone")
         .about("List, show, compare, and export zones")
         .after_help(
-            "The zones are those made from the API's objects, and those of --zones; with --zones and no --kubeconfig \
-             no API is asked. The API tells the domain and the name servers; what the zone file of the domain adds, \
-             --zones tells alone.",
+            "The zones are those built from API objects, and those of --zones. With --zones and without --kubeconfig, \
+             the command does not use the API. The domain and the name servers come from the API. Set --zones to \
+             include the records of the domain's zone file.",
         )
         .subcommand_required(true)
         .arg_required_else_help(true)
@@ -47,7 +46,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     }
 }
 
-/// Where the zones are.
+/// The arguments that select the zones.
 fn arguments() -> impl Iterator<Item = Arg> {
     serve::arguments_of(zones::KEYS).chain([access::context_argument()])
 }

@@ -13,8 +13,8 @@ use signpost_dns::zonefile;
 pub(super) fn command() -> Command {
     Command::new("show")
         .about("Print one zone as a zone file")
-        .after_help("Exit codes: 0 printed, 1 there is no such zone or the API does not answer, 2 invalid usage.")
-        .arg(super::apex_argument().required(true).help("The zone's apex, such as shard1.v3.rhcloud.com"))
+        .after_help("Exit codes: 0 printed, 1 the zone does not exist, or the API is unreachable, 2 invalid usage.")
+        .arg(super::apex_argument().required(true).help("The apex of the zone, such as shard1.v3.rhcloud.com"))
         .arg(output::argument())
         .args(super::arguments())
 }

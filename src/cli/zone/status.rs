@@ -1,4 +1,4 @@
-//! `signpost zone status`: which serial each name server has of each zone, by asking them.
+//! `signpost zone status`: queries each name server for the serial of each zone.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -20,31 +20,31 @@ use signpost_dns::wire::header::Rcode;
 use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::Serial;
 
-/// Questions under way at a time.
+/// The maximum number of queries in flight.
 const ASKED_AT_A_TIME: usize = 32;
-/// How long asking may take: a thousand zones at a server that is silent.
+/// The time limit for all queries: a thousand zones at a silent server.
 const LIMIT: Duration = Duration::from_secs(600);
-/// How long one try of a query may take.
+/// The time limit of one try of a query.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) fn command() -> Command {
-    let server = option("server", "ADDR[:PORT]")
-        .action(ArgAction::Append)
-        .value_parser(server_address)
-        .help("A name server to ask (repeats) [default: those of --nameserver or --dns-listen, else those that the platform itself asks]");
+    let server = option("server", "ADDR[:PORT]").action(ArgAction::Append).value_parser(server_address).help(
+        "A name server to query (repeats) [default: those of --nameserver or --dns-listen, or those that the platform \
+         verifies]",
+    );
     let port = option("port", "PORT")
         .value_parser(value_parser!(u16))
-        .help("Port of the servers [default: 53 of --nameserver, else that by which the platform asks them]");
+        .help("The port of the servers [default: 53 for --nameserver, or the port that the platform uses]");
     Command::new("status")
-        .about("Query the serial of each zone from the name servers, and compare")
+        .about("Query each name server for the serial of each zone, and compare")
         .after_help(
-            "A server that is ahead is well: it has heard of a change after the objects were read here, or took a serial of its \
-             own while it waited for the API's. Exit codes: 0 all have the serial that the zone has by the API's objects, or \
-             are ahead of it, 1 one is behind or does not answer, or the API does not answer, 2 invalid usage.",
+            "A server can be ahead of the API's objects: it applied a later change, or it published a provisional \
+             serial while it waited for the API. Exit codes: 0 every server has the serial of the API's objects, or is \
+             ahead, 1 a server is behind or does not answer, or the API is unreachable, 2 invalid usage.",
         )
-        .arg(super::apex_argument().num_args(0..).help("Only these zones"))
+        .arg(super::apex_argument().num_args(0..).help("Query only these zones"))
         .args([server, port])
-        .arg(switch("all").help("Show the serial of every name server, not only of those that have another one"))
+        .arg(switch("all").help("Show the serials of all name servers, not only of those that differ"))
         .arg(output::argument())
         .args(super::arguments())
 }
@@ -54,7 +54,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     let given: Vec<SocketAddr> = matches.get_many("server").unwrap_or_default().copied().collect();
     let servers = if given.is_empty() { listed(&place, &zones, matches.get_one("port").copied()) } else { given };
     if servers.is_empty() {
-        let error = "no address of a name server is known: give --server, or addresses in --nameserver";
+        let error = "no name server address is known; set --server, or addresses in --nameserver";
         return Err(Error::Usage(error.to_owned()));
     }
     let apexes: Vec<&Name> = matches.get_many("apex").unwrap_or_default().collect();
@@ -62,14 +62,14 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
         return Err(super::not_found(unknown).into());
     }
     let rows = access::run(LIMIT, async {
-        Ok(progress::during("asking name servers", ask(&zones, &apexes, &servers)).await)
+        Ok(progress::during("querying name servers", ask(&zones, &apexes, &servers)).await)
     })?;
     let all = matches.get_flag("all");
     Format::of(matches).show(&rows, |painter| table(&rows, &servers, all, painter))?;
     Ok(success_if(rows.iter().all(|row| row.in_step || row.ahead)))
 }
 
-/// The servers of the configuration, or those that the platform itself asks.
+/// The servers of the configuration, or those that the platform itself verifies.
 fn listed(place: &ApiLocation, zones: &Zones, port: Option<u16>) -> Vec<SocketAddr> {
     let servers = &place.settings.nameserver;
     if servers.is_empty() {
@@ -89,17 +89,18 @@ fn listed(place: &ApiLocation, zones: &Zones, port: Option<u16>) -> Vec<SocketAd
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Row {
-    /// Its serial is that by the API's objects, or by the zone's file.
+    /// The summary, with the serial from the API's objects or from the zone's file.
     #[serde(flatten)]
     summary: ZoneSummary,
     /// Whether every server has it.
     in_step: bool,
-    /// Whether those that have not are ahead: they have heard of more than was read here, or took a serial on their own.
+    /// Whether all servers with another serial are ahead: they applied a later change, or published a provisional
+    /// serial.
     ahead: bool,
     servers: Vec<Held>,
 }
 
-/// What a server has of a zone.
+/// A server's state of a zone.
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Held {
@@ -131,8 +132,8 @@ fn held(server: SocketAddr, answer: Result<Response, QueryError>) -> Held {
         Err(error) => (None, Some(error.to_string())),
         Ok(response) => match response.serial() {
             Some(serial) if response.is_authoritative() => (Some(serial.0), None),
-            Some(_) => (None, Some("its answer is not authoritative".to_owned())),
-            None if response.rcode == Rcode::NOERROR => (None, Some("it has no such zone".to_owned())),
+            Some(_) => (None, Some("the response is not authoritative".to_owned())),
+            None if response.rcode == Rcode::NOERROR => (None, Some("zone not found".to_owned())),
             None => (None, Some(response.rcode.to_string())),
         },
     };
@@ -142,7 +143,7 @@ fn held(server: SocketAddr, answer: Result<Response, QueryError>) -> Held {
 impl Row {
     fn new(summary: ZoneSummary, servers: Vec<Held>) -> Row {
         let ZoneSummary { serial, published, .. } = summary;
-        // A serial that is not given out yet is a guess: then the servers shall have one and the same.
+        // A serial that is not allocated yet is a guess: then all servers must have the same one.
         let reference = if published { serial } else { servers.first().and_then(|held| held.serial) };
         let in_step = servers.iter().all(|held| held.serial.is_some() && held.serial == reference);
         let is_ahead = |held: &Held| match (held.serial, reference) {

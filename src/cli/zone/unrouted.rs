@@ -17,24 +17,25 @@ use crate::cli::table::{Cell, Table};
 use crate::cli::{Exit, Outcome, access, age, complain, file, option, progress};
 use signpost_runtime::trust;
 
-/// How long asking all processes may take.
+/// The time limit for all processes.
 const LIMIT: Duration = Duration::from_secs(30);
 
 pub(super) fn command() -> Command {
-    let zone = super::apex_argument().help("Only this zone");
+    let zone = super::apex_argument().help("List only this zone");
     let names = option("names", "N")
         .value_parser(value_parser!(u16).range(1..))
         .default_value("10")
-        .help("How many names of each zone are listed");
+        .help("The maximum number of names for each zone");
     let token = file(option("token-file", "FILE"))
-        .help("File of the API token of a user who may list Zones, which processes on other machines require");
+        .help("The file with the API token of a user who may list Zones; processes on other machines require it");
     Command::new("unrouted")
-        .about("Lists names without a Route that are asked at shards all the same, by the counts of running processes")
+        .about("List names without a Route that clients query below shards, from the counters of running processes")
         .after_help(
-            "A shard's wildcard answers every name below it. Listed are those that no Route has there, asked within the \
-             last hour or two: what was mistyped, deleted or moved away long ago, and what scanners try. A name after \
-             \"*.\" stands for all below it. Give --admin once for each process; their numbers are added. Exit codes: \
-             0 listed (there may be none), 1 no process tells, 2 called wrongly.",
+            "The wildcard of a shard answers for every name below it. The command lists the names that no Route has \
+             and that clients queried within the last one or two hours: mistyped or deleted names, names that moved \
+             long ago, and names that scanners try. A name after \"*.\" represents all names below it. Give --admin \
+             once for each process; the command adds their numbers. Exit codes: 0 listed (possibly none), 1 no process \
+             answers, 2 invalid usage.",
         )
         .arg(zone)
         .args(scrape::arguments())
@@ -56,10 +57,10 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
         if token.is_some()
             && let Some(url) = urls.iter().find(|url| trust::is_readable_on_its_way(url))
         {
-            return Err(format!("{url}: over plain HTTP the token is readable on its way: use https (admin.tls)"));
+            return Err(format!("{url}: plain HTTP exposes the token; use https (admin.tls)"));
         }
         let reports = futures::future::join_all(urls.iter().map(|url| admin.unrouted(url, token.as_deref())));
-        Ok(progress::during("asking processes", reports).await)
+        Ok(progress::during("querying processes", reports).await)
     })?;
     let (answered, silent): (Vec<_>, Vec<_>) = reports.into_iter().partition(Result::is_ok);
     silent.into_iter().filter_map(Result::err).for_each(complain);
@@ -74,7 +75,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     Format::of(matches).show(&report, |painter| table(&report, Timestamp::now(), painter))
 }
 
-/// The sums of what several processes tell, since the earliest of their times.
+/// Returns the sums of several processes, since the earliest of their times.
 fn merged(reports: impl Iterator<Item = Report>) -> Report {
     let mut since: Option<Timestamp> = None;
     let mut zones: BTreeMap<String, (u64, BTreeMap<String, QueriedName>)> = BTreeMap::new();
@@ -108,9 +109,9 @@ fn merged(reports: impl Iterator<Item = Report>) -> Report {
 fn table(report: &Report, now: Timestamp, painter: Painter) -> String {
     let since = age::since(report.since, now);
     if report.zones.is_empty() {
-        return format!("no name without a Route was asked at a shard in the last {since}\n");
+        return format!("no queries for names without a Route in the last {since}\n");
     }
-    let mut table = Table::new(["NAME", "REQUESTS", "LAST ASKED"]);
+    let mut table = Table::new(["NAME", "REQUESTS", "LAST QUERIED"]);
     for zone in &report.zones {
         table.row([Cell::styled(Style::Strong, zone.zone.as_str()), Cell::from(zone.requests.to_string())]);
         for queried in &zone.names {
@@ -164,7 +165,7 @@ mod tests {
         };
         let report = merged([one, other].into_iter());
         let expected = "\
-NAME                REQUESTS   LAST ASKED
+NAME                REQUESTS   LAST QUERIED
 s1.example.         12
   b.s1.example.     5-7        11m ago
   a.s1.example.     3          13m ago
@@ -179,7 +180,7 @@ in the last 18m
         let nothing = merged(std::iter::once(Report { since: at(2_000), zones: Vec::new() }));
         assert_eq!(
             table(&nothing, at(2_060), Painter::PLAIN),
-            "no name without a Route was asked at a shard in the last 60s\n"
+            "no queries for names without a Route in the last 60s\n"
         );
     }
 }

@@ -56,7 +56,7 @@ impl Credentials {
         };
         let result = result.and_then(|with_new| match etcd.use_connections_of(&with_new) {
             true => Ok(()),
-            false => Err("they lead to another cluster".to_owned()),
+            false => Err("they belong to another cluster".to_owned()),
         });
         match result {
             Ok(()) => {
@@ -64,7 +64,7 @@ impl Credentials {
                 self.failed = None;
             }
             Err(error) if self.failed.as_ref() != Some(&error) => {
-                tracing::error!("the new credentials for etcd do not work, and the old ones stay in use: {error}");
+                tracing::error!("failed to use the new credentials for etcd; the previous ones stay in use: {error}");
                 self.failed = Some(error);
             }
             Err(_) => {}

@@ -41,7 +41,7 @@ pub async fn connected(settings: &Settings, check: &Check) -> Result<Etcd, Error
         let error = match connect(settings).await? {
             Ok(etcd) => {
                 if is_reported {
-                    tracing::warn!("etcd answers; the start continues");
+                    tracing::warn!("etcd responded; startup continues");
                 }
                 backup::check_whole(&etcd).await.map_err(|error| Error::Etcd(error.to_string()))?;
                 return Ok(etcd);
@@ -50,13 +50,13 @@ pub async fn connected(settings: &Settings, check: &Check) -> Result<Etcd, Error
         };
         if is_denied(&error) {
             return Err(Error::Etcd(format!(
-                "it refuses access: {error}; check \"etcd.user\" and \"etcd.certificate\""
+                "access denied: {error}; check \"etcd.user\" and \"etcd.certificate\""
             )));
         }
         let endpoints = settings.etcd.endpoints.join(", ");
-        check.missing(format!("etcd does not answer at {endpoints}: {error}"));
+        check.missing(format!("no response from etcd at {endpoints}: {error}"));
         if !std::mem::replace(&mut is_reported, true) {
-            tracing::error!("etcd does not answer at {endpoints}: {error}; the start waits for it");
+            tracing::error!("no response from etcd at {endpoints}: {error}; startup waits for it");
         }
         tokio::time::sleep(INTERVAL).await;
     }
@@ -79,7 +79,7 @@ pub async fn shared_access(
             return Ok((access, secrets));
         }
     }
-    Err(Error::Etcd("the platform's secrets change all the time; start API servers one after the other".to_owned()))
+    Err(Error::Etcd("the platform's secrets changed again and again; start API servers one after another".to_owned()))
 }
 
 /// Reports the state of the cluster until `stop`. While no member answers, an API server is not ready, so that clients and load
@@ -98,7 +98,7 @@ pub async fn watch(etcd: Etcd, settings: Settings, check: Check, stop: Cancellat
             seen.check(&etcd, cluster, newest).await;
         }
         let problem = match (answer.is_err(), etcd.metrics().is_full()) {
-            (true, _) => Some("etcd does not answer: objects can be read, perhaps late, and not be changed"),
+            (true, _) => Some("no response from etcd: objects can be read, possibly outdated, but not changed"),
             (false, true) => Some(
                 "etcd is full (alarm NOSPACE): objects can be deleted, but not created or changed; compact and defragment \
                  it, or raise its quota, and then disarm the alarm (etcdctl alarm disarm)",
@@ -113,7 +113,7 @@ pub async fn watch(etcd: Etcd, settings: Settings, check: Check, stop: Cancellat
             }
             match problem {
                 Some(problem) => tracing::error!("{problem}"),
-                None => tracing::warn!("etcd answers and takes writes again"),
+                None => tracing::warn!("etcd responds and accepts writes again"),
             }
             reported = problem;
         }

@@ -55,10 +55,10 @@ impl EncryptionKey {
     /// Creates the file with a new key.
     fn create(path: &Path) -> Result<EncryptionKey, Error> {
         let mut octets = [0; KEY_OCTETS];
-        rand::fill(&mut octets).map_err(|_| Error::Etcd("the system gives no random numbers".to_owned()))?;
+        rand::fill(&mut octets).map_err(|_| Error::Etcd("the system returned no random numbers".to_owned()))?;
         files::write_private(path, format!("{}\n", BASE64.encode(&octets)).as_bytes())?;
         tracing::info!("created {}: copy it to the other API servers before their first start", path.display());
-        EncryptionKey::read(path)?.ok_or_else(|| Error::Etcd(format!("{} is gone", path.display())))
+        EncryptionKey::read(path)?.ok_or_else(|| Error::Etcd(format!("{} was removed", path.display())))
     }
 
     /// Returns the nonce, and the encrypted contents of the file `name`.
@@ -114,8 +114,8 @@ impl<S: Store> Secrets<S> {
             None if has_secrets => {
                 let path = key.display();
                 return Err(Error::Etcd(format!(
-                    "it has the platform's secrets, and the key that decrypts them is not in {path}: copy the file from \
-                     another API server"
+                    "the key that decrypts the platform's secrets is not in {path}; copy the file from another API \
+                     server"
                 )));
             }
             None => EncryptionKey::create(key)?,
@@ -140,7 +140,7 @@ impl<S: Store> Secrets<S> {
         if own.as_deref().map(str::as_bytes) != Some(&contents) {
             if name == IDENTITY && own.is_some() {
                 return Err(Error::Etcd(format!(
-                    "{} is another CA than the one of the platform in etcd: move it and the other files of that directory \
+                    "{} is another CA than that of the platform in etcd: move it and the other files of that directory \
                      away to join that platform, or set another \"etcd.prefix\"",
                     path.display()
                 )));
@@ -185,7 +185,7 @@ impl<S: Store> Secrets<S> {
         loop {
             match stop.run_until_cancelled(self.follow()).await {
                 None => return,
-                Some(Err(error)) => tracing::error!("{error}; looking again"),
+                Some(Err(error)) => tracing::error!("{error}; retrying"),
                 Some(Ok(())) => {}
             }
             tokio::time::sleep(LOOK_INTERVAL).await;
@@ -219,7 +219,7 @@ impl<S: Store> Secrets<S> {
         if self.publish().await? == Published::Conflict {
             self.fetch().await?;
             tracing::warn!(
-                "users or tokens were changed on two API servers at once; the change on this machine is lost: make it again"
+                "users or tokens were changed on two API servers at the same time; the change on this machine is lost; repeat it"
             );
         }
         Ok(())
@@ -331,7 +331,7 @@ mod tests {
         one.write("tokens", "one");
         two.write("tokens", "two");
         assert_eq!(first.publish().await.expect("is written"), Published::Equal);
-        assert_eq!(second.publish().await.expect("is asked"), Published::Conflict);
+        assert_eq!(second.publish().await.expect("gets an answer"), Published::Conflict);
         second.fetch_unless_changed().await.expect("is read");
         assert_eq!(two.reads("tokens"), "one");
         // Another platform's machine keeps its identity.

@@ -38,12 +38,12 @@ impl SeenRevision {
         {
             tracing::error!(
                 "etcd was restored or replaced: cluster {former:x} at revision {} before, cluster {cluster:x} at revision {} now; \
-                 what was written in between is lost, and the serials of all zones move on",
+                 writes in between are lost; the serials of all zones are advanced",
                 revision.0,
                 newest.0
             );
             if let Err(error) = move_on(etcd).await {
-                tracing::error!(%error, "the serials of zones could not be moved on; trying again");
+                tracing::error!(%error, "failed to advance the serials of zones; retrying");
                 return;
             }
             self.written = None;
@@ -53,7 +53,7 @@ impl SeenRevision {
             let text = format!("{cluster:x} {}\n", newest.0);
             match files::write_private(&self.path, text.as_bytes()) {
                 Ok(()) => self.written = Some(Instant::now()),
-                Err(error) => tracing::warn!(%error, "the newest revision of etcd could not be written down"),
+                Err(error) => tracing::warn!(%error, "failed to save the newest revision of etcd"),
             }
         }
     }

@@ -126,7 +126,7 @@ impl QueryLog {
         let deadline = Instant::now() + END;
         while !self.thread.is_finished() {
             if Instant::now() > deadline {
-                tracing::warn!("the query log is stuck in a write; what it had not written is lost");
+                tracing::warn!("the query log is blocked in a write; unwritten records are lost");
                 return;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -198,7 +198,7 @@ impl Writer {
             Err(error) => {
                 counts.unwritten.fetch_add(records, Ordering::Relaxed);
                 if !std::mem::replace(&mut self.is_failing, true) {
-                    tracing::error!("the query log cannot be written: {error}; records are lost until it can");
+                    tracing::error!("failed to write the query log: {error}; records are lost until writes succeed");
                 }
             }
         }

@@ -155,7 +155,7 @@ impl Rejected {
                 }
             }
             let part = parts.remove(good);
-            tracing::warn!(%part, message, "the proxy rejected a part of its configuration, which is left out");
+            tracing::warn!(%part, message, "the proxy rejected a part of its configuration; applying the rest without it");
             let has_part =
                 |paths: &Paths| matches!(&part, Part::Route(route) if paths.values().any(|one| one == route));
             let hosts = site.hosts.iter().filter(|(_, paths)| has_part(paths)).map(|(host, _)| host.clone()).collect();

@@ -119,7 +119,7 @@ impl Backends {
         report: &mut impl FnMut(Reason, String),
     ) -> Vec<Destination> {
         if spec.to.is_none() {
-            report(Reason::NoTarget, "the Route has no target: set spec.to".to_owned());
+            report(Reason::NoTarget, "the Route has no target; set spec.to".to_owned());
         }
         let port = spec.port.as_ref().map(|port| &port.target_port);
         let mut found = Vec::new();

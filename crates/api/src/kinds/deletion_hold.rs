@@ -35,20 +35,20 @@ pub static DELETION_HOLD: LazyLock<Kind> = LazyLock::new(|| {
 
 const COLUMNS: &[Column] = &[
     Column::new("Type", &["spec.type"], "Kind of the missing objects."),
-    Column::new("Objects", &["status.objects", "status.objects", "spec.objects"], "How many are held.")
+    Column::new("Objects", &["status.objects", "status.objects", "spec.objects"], "Number of held objects.")
         .of_type("integer")
         .with_cell(|read, _| Cell::As(now(read))),
-    Column::new("Known", &["status.objects", "status.known", "spec.known"], "How many of this kind were known.")
+    Column::new("Known", &["status.objects", "status.known", "spec.known"], "Number of objects of this kind before the deletion.")
         .of_type("integer")
         .with_cell(|read, _| Cell::As(now(read))),
-    Column::new("Cause", &["spec.cause"], "How they came to be missing: `list` or `burst`."),
-    Column::new("Decision", &["spec.decision"], "What an administrator has said: `approve` or `reject`."),
-    Column::new("Holders", &["status.holders"], "The name servers that hold.").with_cell(|read, _| {
+    Column::new("Cause", &["spec.cause"], "Cause of the hold: `list` or `burst`."),
+    Column::new("Decision", &["spec.decision"], "Decision of an administrator: `approve` or `reject`."),
+    Column::new("Holders", &["status.holders"], "Name servers that hold the objects.").with_cell(|read, _| {
         let holders = read[0].items().map(|holder| holder.get(["host", "server"]));
         columns::list(holders.filter_map(|names| names.into_iter().find_map(Json::text)), 3)
     }),
     AGE,
-    Column::new("Names", &["status.objects", "status.names", "spec.names"], "The first of the missing objects.")
+    Column::new("Names", &["status.objects", "status.names", "spec.names"], "First missing objects.")
         .with_cell(|read, _| columns::list(now(read).items().filter_map(Json::text), 3))
         .wide(),
 ];
@@ -81,14 +81,14 @@ impl Hooks for DeletionHolds {
     fn validate_create(&self, context: &Context<'_>, object: &Value) -> Vec<Cause> {
         let mut causes = Vec::new();
         for name in ["decision", "decidedAt"].into_iter().filter(|name| !object["spec"][*name].is_null()) {
-            let what = "may not be set at creation: an administrator decides later, by an update";
+            let what = "cannot be set at creation; an administrator sets it later with an update";
             causes.push(Cause::forbidden(format!("spec.{name}"), what));
         }
         // A finalizer would keep a DeletionHold after the end of its hold and block the next DeletionHold of that name.
         if !object["metadata"]["finalizers"].is_null() && !may_decide(context) {
             causes.push(Cause::forbidden(
                 "metadata.finalizers",
-                "only administrators may set finalizers on a DeletionHold",
+                "only administrators can set finalizers on a DeletionHold",
             ));
         }
         causes
@@ -133,7 +133,7 @@ static RULES: LazyLock<Vec<Rule>> = LazyLock::new(rules);
 /// cannot decide.
 pub(crate) fn rules() -> Vec<Rule> {
     let fields = ["type", "objects", "known", "cause", "names"];
-    rules::immutable(&fields, "field is immutable: only decision and decidedAt may change")
+    rules::immutable(&fields, "field is immutable; only decision and decidedAt can change")
 }
 
 /// Rejects a DeletionHold beyond [`DELETION_HOLDS_MAX`]. Otherwise, a client with a name server's credential could fill the store
@@ -144,7 +144,7 @@ async fn within_number(new: &Value, reader: &dyn Reader) -> Result<Vec<RelatedWr
     }
     let name = new["metadata"]["name"].as_str().unwrap_or_default();
     let message = format!(
-        "there are {DELETION_HOLDS_MAX} DeletionHolds, the most that there may be: an administrator must delete some"
+        "the limit of {DELETION_HOLDS_MAX} DeletionHolds is reached; an administrator must delete some"
     );
     Err(ApiError::forbidden(&DELETION_HOLD, name, &message))
 }

@@ -40,8 +40,8 @@ pub static ENDPOINT_SLICE: LazyLock<Kind> = LazyLock::new(|| {
 });
 
 const COLUMNS: &[Column] = &[
-    Column::new("AddressType", &["addressType"], "What the addresses are: `IPv4`, `IPv6` or `FQDN`."),
-    Column::new("Ports", &["ports"], "The first ports of the endpoints.").with_cell(|read, _| {
+    Column::new("AddressType", &["addressType"], "Type of the addresses: `IPv4`, `IPv6`, or `FQDN`."),
+    Column::new("Ports", &["ports"], "First ports of the endpoints.").with_cell(|read, _| {
         first_of(read[0].items().map(|port| {
             let [number, name] = port.get(["port", "name"]);
             match number.number() {
@@ -51,7 +51,7 @@ const COLUMNS: &[Column] = &[
             }
         }))
     }),
-    Column::new("Endpoints", &["endpoints"], "The first addresses.").with_cell(|read, _| {
+    Column::new("Endpoints", &["endpoints"], "First addresses.").with_cell(|read, _| {
         let addresses = read[0].items().flat_map(|endpoint| endpoint.get(["addresses"])[0].items());
         first_of(addresses.filter_map(Json::text).map(|address| address.into_owned()))
     }),
@@ -144,7 +144,7 @@ pub fn unusable(ip: IpAddr) -> Option<&'static str> {
             Some("must not be an IPv4-mapped address; write the IPv4 address itself, such as 192.0.2.1")
         }
         IpAddr::V6(v6) if v6.is_unicast_link_local() => {
-            Some("must not be a link-local address, which means something else on each machine")
+            Some("must not be a link-local address, because it is valid on one link only")
         }
         _ => None,
     }
@@ -158,7 +158,7 @@ fn local_faults(context: &Context<'_>, slice: &Value) -> Vec<Cause> {
         None => false,
     };
     let local = addresses(slice).filter(|(_, address)| is_local(address));
-    let what = "loopback and link-local addresses can only be written by administrators";
+    let what = "only administrators can set loopback and link-local addresses";
     let causes: Vec<Cause> = local.map(|(path, _)| Cause::forbidden(path, what)).collect();
     let (group, plural) = (ENDPOINT_SLICE.group, ENDPOINT_SLICE.plural);
     let wanted = Access::resource(LOCAL_ADDRESSES_VERB, group, plural, context.namespace, None);

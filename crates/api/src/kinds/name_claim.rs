@@ -41,7 +41,7 @@ pub static NAME_CLAIM: LazyLock<Kind> = LazyLock::new(|| {
 });
 
 const COLUMNS: &[Column] = &[
-    Column::new("Type", &["spec.type"], "What is claimed: a `label` or a `host`."),
+    Column::new("Type", &["spec.type"], "Type of the claimed name: `label` or `host`."),
     Column::new("Value", &["spec.value"], "The label or the host."),
     Column::new(
         "Holder",
@@ -52,14 +52,14 @@ const COLUMNS: &[Column] = &[
         (Some(namespace), Some(name)) => Cell::text(format!("{namespace}/{name}")),
         _ => Cell::Blank,
     }),
-    Column::new("Released", &["spec.releasedAt"], "Time since the holder let the name go.")
+    Column::new("Released", &["spec.releasedAt"], "Time since the holder released the name.")
         .of_type("date")
         .with_cell(|read, now| columns::since(read[0], now)),
     AGE,
     Column::new(
         "Quarantine Until",
         &["spec.quarantineUntil"],
-        "Until when only a Route of the same namespace and name can have the name again.",
+        "End of the quarantine; until then, only a Route with the same namespace and name can claim the name.",
     )
     .wide(),
     Column::new("Holder UID", &["spec.holder.uid"], "The Route's uid.").wide(),
@@ -194,7 +194,7 @@ pub(crate) fn rules() -> Vec<Rule> {
         Rule::new(
             "spec",
             !is("label") | this().field("value").matches("^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"),
-            "must be one label of a host name in lower case, at most 63 octets",
+            "must be one lower-case label of a host name, at most 63 octets",
         )
         .about("value"),
     );
@@ -209,7 +209,7 @@ pub(crate) fn rules() -> Vec<Rule> {
         Rule::new(
             "spec",
             !this().has("quarantineUntil") | this().has("releasedAt"),
-            "a name that is held is in no quarantine; set spec.releasedAt too",
+            "a held name has no quarantine; also set spec.releasedAt",
         )
         .about("quarantineUntil")
         .forbidden(),
@@ -229,7 +229,7 @@ pub(crate) fn rules() -> Vec<Rule> {
             same("namespace") & same("name")
                 | old().has("releasedAt")
                     & (!old().has("quarantineUntil") | old().field("quarantineUntil").at_most(this().field("since"))),
-            "the name is held by another Route, or kept for the one that held it last",
+            "the name is held by another Route or is in quarantine for its last holder",
         )
         .about("holder")
         .in_clusters(),
@@ -264,7 +264,7 @@ fn takeover_fault(now: Timestamp, before: &Value, after: &Value) -> Option<Cause
     if before["releasedAt"].is_null() {
         return Some(Cause::forbidden(
             "spec.holder",
-            "the name is held by another Route, the one in spec.holder; it must be released first",
+            "the name is held by the Route in spec.holder; that Route must release it first",
         ));
     }
     let until = before["quarantineUntil"].as_str()?;
@@ -272,7 +272,7 @@ fn takeover_fault(now: Timestamp, before: &Value, after: &Value) -> Option<Cause
     (!passed).then(|| {
         Cause::forbidden(
             "spec.holder",
-            &format!("until {until} the name is kept for the Route that held it last, the one in spec.holder"),
+            &format!("the name is in quarantine until {until}; only the Route in spec.holder can claim it"),
         )
     })
 }

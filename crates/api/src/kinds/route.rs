@@ -36,26 +36,26 @@ pub static ROUTE: LazyLock<Kind> = LazyLock::new(|| {
 });
 
 const COLUMNS: &[Column] = &[
-    Column::new("Host", &["spec.host"], "The name of your own, if there is one."),
+    Column::new("Host", &["spec.host"], "The custom host, if set."),
     Column::new("DNS", &["status.dns"], "The final DNS name."),
     Column::new("Router", &["status.router"], "The Router that serves it."),
-    Column::new("Phase", &["status.phase"], "`new` until a Router was chosen, then `scheduled`."),
+    Column::new("Phase", &["status.phase"], "`new` until the scheduler binds the Route, then `scheduled`."),
     Column::new(
         "Live",
         &["status.conditions", "status.names"],
-        "Whether every name server was asked for its name and answered right, and it may have its host, which points \
-                      here.",
+        "Whether every name server answers the Route's names correctly, and its custom host, if set, is verified and \
+                      points here.",
     )
     .with_cell(|read, _| live(read[0], read[1])),
     Column::new(
         "Ready",
         &["status.conditions"],
-        "Whether its names resolve, and every instance of its Router serves it.",
+        "Whether the Route's names resolve and every instance of its Router serves it.",
     )
     .with_cell(|read, _| Cell::As(columns::condition(read[0], READY, "status"))),
     AGE,
-    Column::new("Canonical Name", &["status.canonicalName"], "The stable name to point a CNAME of your own at.").wide(),
-    Column::new("Target", &["spec.to.kind", "spec.to.name"], "What the traffic is sent to.")
+    Column::new("Canonical Name", &["status.canonicalName"], "The stable name for a CNAME record of your own.").wide(),
+    Column::new("Target", &["spec.to.kind", "spec.to.name"], "The target of the traffic.")
         .with_cell(|read, _| match read[1].text() {
             Some(name) => {
                 let kind = read[0].text().unwrap_or_default().to_ascii_lowercase();
@@ -67,7 +67,7 @@ const COLUMNS: &[Column] = &[
     Column::new(
         "Reason",
         &["status.conditions"],
-        "The reason of the first condition that is not as it should be, otherwise of Scheduled.",
+        "The reason of the first condition that is not met, otherwise of Scheduled.",
     )
     .with_cell(|read, _| {
         let order = [ADMITTED, SCHEDULED, PUBLISHED, RESOLVABLE, HOST_POINTS_HERE];
@@ -154,7 +154,7 @@ impl Hooks for Routes {
 
     fn validate_status_update(&self, _context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
         let changed = BOUND_FIELDS.iter().filter(|name| old["status"][**name] != new["status"][**name]);
-        changed.map(|name| Cause::forbidden(format!("status.{name}"), "only a RouteBinding sets it")).collect()
+        changed.map(|name| Cause::forbidden(format!("status.{name}"), "only a RouteBinding can set it")).collect()
     }
 
     fn before_commit<'a>(
@@ -337,7 +337,7 @@ async fn guard_subdomain(
     if !platform.label_rules.tenant_subdomains {
         let wanted = Access::resource(SUBDOMAIN_VERB, GROUP, "routes", context.namespace, Some(name));
         if access::authorize(context.identity, &wanted).is_err() {
-            let why = "spec.subdomain: only administrators of this platform may set it; leave it out to get the label \
+            let why = "spec.subdomain: only administrators of this platform can set it; remove it to get the label \
                        <namespace>-<name>";
             return Err(ApiError::forbidden(&ROUTE, name, why));
         }
@@ -352,7 +352,7 @@ async fn guard_subdomain(
         return Ok(());
     }
     let what = format!(
-        "the label {subdomain:?} is reserved for another namespace, whose name it begins with; choose another label"
+        "the label {subdomain:?} begins with the name of another namespace and is reserved for it; choose another label"
     );
     let causes = vec![Cause::forbidden("spec.subdomain", &what)];
     Err(ApiError::invalid(&ROUTE, name, causes))
@@ -366,7 +366,7 @@ async fn host_in_zone(host: &Value, route: &Value, reader: &dyn Reader) -> Resul
     let mut ancestor = plain.as_str();
     loop {
         if reader.get("Zone", None, ancestor).await?.is_some() {
-            let what = format!("names below {ancestor} are given by the platform; leave host empty to get one");
+            let what = format!("the platform assigns the names below {ancestor}; remove host to get one");
             let name = route["metadata"]["name"].as_str().unwrap_or_default();
             let causes = vec![Cause::forbidden("spec.host", &what)];
             return Err(ApiError::invalid(&ROUTE, name, causes));

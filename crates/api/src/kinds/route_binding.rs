@@ -46,14 +46,14 @@ pub static ROUTE_BINDING: LazyLock<Kind> = LazyLock::new(|| {
 });
 
 const COLUMNS: &[Column] = &[
-    Column::new("Router", &["spec.router"], "The Router that was chosen."),
+    Column::new("Router", &["spec.router"], "The selected Router."),
     Column::new("DNS", &["spec.dns"], "The Router's zone."),
-    Column::new("Strategy", &["spec.strategy"], "The strategy that chose."),
+    Column::new("Strategy", &["spec.strategy"], "The strategy that selected the Router."),
     AGE,
     Column::new("Names", &["spec.names"], "Every name assigned to the Route.")
         .with_cell(|read, _| columns::list(read[0].items().filter_map(|name| name.get(["name"])[0].text()), 3))
         .wide(),
-    Column::new("Summary", &["spec.explanation.summary"], "Why this Router was chosen.").wide(),
+    Column::new("Summary", &["spec.explanation.summary"], "The reason for the selection.").wide(),
 ];
 
 pub(super) struct RouteBindings(Vec<Rule>);
@@ -122,7 +122,7 @@ pub(crate) fn rules(domain: Option<&str>) -> Vec<Rule> {
     }
     let mut rules = rules::immutable(
         &["routeUID", "label"],
-        "field is immutable: a Route keeps its binding and its label as long as it is there",
+        "field is immutable: a Route keeps its binding and its label until it is deleted",
     );
     rules.extend(rules::not_empty(&["spec.routeUID", "spec.router", "spec.strategy"], "must not be empty"));
     rules.extend([
@@ -136,19 +136,19 @@ pub(crate) fn rules(domain: Option<&str>) -> Vec<Rule> {
         Rule::new(
             "spec",
             system().call(Function::Size).at_most(NAME_OCTETS_MAX as i64),
-            format!("with the label in front the name is over {NAME_OCTETS_MAX} octets"),
+            format!("the label and the zone together exceed {NAME_OCTETS_MAX} octets"),
         )
         .about("dns"),
         Rule::new(
             "spec",
             names(Quantity::One, is("system"))
                 & names(Quantity::All, !is("system") | item("n").field("name").is(system())),
-            "the system name, <label>.<dns>, must be among the names, once",
+            "must contain the system name, <label>.<dns>, exactly once",
         )
         .about("names"),
-        Rule::new("spec", alias, "the alias, <label>.routes.<platform domain>, must be among the names, once")
+        Rule::new("spec", alias, "must contain the alias, <label>.routes.<platform domain>, exactly once")
             .about("names"),
-        Rule::new("spec", names(Quantity::AtMostOne, is("custom")), "at most one custom name may be among the names")
+        Rule::new("spec", names(Quantity::AtMostOne, is("custom")), "must contain at most one custom name")
             .about("names"),
         Rule::new(
             "spec",
@@ -156,7 +156,7 @@ pub(crate) fn rules(domain: Option<&str>) -> Vec<Rule> {
             "must be a name of the label in a Router's zone",
         )
         .each("formerNames", "t", "name"),
-        Rule::new("spec", !former().is(system()), "must not be the Route's name of now").each(
+        Rule::new("spec", !former().is(system()), "must not be the current name of the Route").each(
             "formerNames",
             "t",
             "name",
@@ -165,7 +165,7 @@ pub(crate) fn rules(domain: Option<&str>) -> Vec<Rule> {
             "spec",
             !this().has("formerNames")
                 | this().field("formerNames").items(Quantity::AtMostOne, "t", item("t").has("from")),
-            "only one former name can be yet to begin: the others lead to its name until then",
+            "only one former name can start in the future: until then, the other former names resolve to it",
         )
         .about("formerNames"),
     ]);
@@ -253,7 +253,7 @@ async fn bind(
     let conflict = |what: &str| ApiError::conflict(kind, object_name, what);
     let invalid = |cause: Cause| ApiError::invalid(kind, object_name, vec![cause]);
     let spec: RouteBindingSpec = serde_json::from_value(binding["spec"].clone())
-        .map_err(|error| ApiError::bad_request(format!("spec cannot be understood: {error}")))?;
+        .map_err(|error| ApiError::bad_request(format!("failed to parse spec: {error}")))?;
 
     let route = route_of(context, &spec, object_name, reader).await?;
     let Some(router) = reader.get("Router", None, &spec.router).await? else {
@@ -292,7 +292,7 @@ async fn bind(
         Some(claim) if is_held(&claim) => RelatedWrite::keep("NameClaim", &claim),
         None if unclaimed == Unclaimed::IsClaimed => name_claim::of_label(context, &spec.label, &holder())?,
         _ => {
-            let what = format!("the Route does not hold the label {:?}; claim it with a NameClaim first", spec.label);
+            let what = format!("the Route does not hold the label {:?}; create a NameClaim first", spec.label);
             return Err(conflict(&what));
         }
     };
@@ -325,7 +325,7 @@ async fn route_of(
     let metadata = &route["metadata"];
     if metadata["uid"] != spec.route_uid.as_str() {
         let what = format!(
-            "the Route's uid is {}, not {:?}: it was deleted and made anew; schedule the new one",
+            "Route UID is {}, not {:?}: the Route was deleted and re-created; bind the current Route",
             metadata["uid"], spec.route_uid
         );
         return Err(conflict(&what));
@@ -334,7 +334,7 @@ async fn route_of(
         && metadata["resourceVersion"] != version.as_str()
     {
         let what = format!(
-            "the Route has changed since it was looked at (resourceVersion {}, not {version:?}); look again",
+            "the Route has changed (resourceVersion {}, not {version:?}); read it again and retry",
             metadata["resourceVersion"]
         );
         return Err(conflict(&what));
@@ -370,18 +370,18 @@ async fn leadership(binding: &Value, reader: &dyn Reader) -> Result<Option<Relat
     };
     let Some(lease) = reader.get("Lease", Some(SCHEDULER_LEASE_NAMESPACE), SCHEDULER_LEASE).await? else {
         let why = format!(
-            "there is no Lease {SCHEDULER_LEASE} in {SCHEDULER_LEASE_NAMESPACE} that would say who leads (fencing number \
-             {fencing}); leave it to whoever makes it anew, or try again"
+            "Lease {SCHEDULER_LEASE} in {SCHEDULER_LEASE_NAMESPACE} does not exist, so the leader is unknown (fencing \
+             number {fencing}); retry after a scheduler has re-created the Lease"
         );
-        return Err(refused(why, "is the number of no Lease"));
+        return Err(refused(why, "no Lease has this number"));
     };
     let leads = lease["spec"]["leaseTransitions"].as_i64().unwrap_or(0);
     if fencing != leads {
         let why = format!(
-            "another scheduler leads since, or the Lease was changed (fencing number {leads}, not {fencing}); leave it to \
-             whoever leads now"
+            "another scheduler is now the leader, or the Lease was changed (fencing number {leads}, not {fencing}); \
+             only the current leader can bind the Route"
         );
-        return Err(refused(why, "is not the Lease's number"));
+        return Err(refused(why, "is not the number of the Lease"));
     }
     Ok(Some(RelatedWrite::keep("Lease", &lease)))
 }
@@ -412,7 +412,7 @@ pub fn assign(status: &mut Value, route: &Value, spec: &RouteBindingSpec, now: T
         let namespace = route["metadata"]["namespace"].as_str().unwrap_or(&spec.route_namespace);
         let subdomain = route["spec"]["subdomain"].as_str().filter(|subdomain| !subdomain.is_empty());
         let other = names::other_label(namespace, &spec.route_name, subdomain, &spec.label);
-        let (reason, message) = other.unwrap_or(("Admitted", "the route holds its names".to_owned()));
+        let (reason, message) = other.unwrap_or(("Admitted", "the Route holds its names".to_owned()));
         route::set_condition(status, ADMITTED, true, (reason, &message), generation, now);
     }
     route::set_condition(status, SCHEDULED, true, ("Scheduled", &spec.summary()), generation, now);
@@ -443,8 +443,8 @@ async fn guard_delete(context: &Context<'_>, binding: &Value, reader: &dyn Reade
         return Ok(());
     }
     let what = format!(
-        "Route {namespace}/{name} is served on Router {router} by it. To move the Route, run \"signpost move route \
-         {namespace}/{name} --to ROUTER\"; to end it, delete the Route, which takes its binding along"
+        "Route {namespace}/{name} is bound to Router {router} by this RouteBinding. To move the Route, run \"signpost \
+         move route {namespace}/{name} --to ROUTER\"; to remove it, delete the Route, which also deletes its binding"
     );
     Err(ApiError::conflict(&ROUTE_BINDING, name, &what))
 }
@@ -461,7 +461,7 @@ async fn unbind(context: &Context<'_>, binding: &Value, reader: &dyn Reader) -> 
         }
         status["phase"] = json!("new");
         forget_publication(status);
-        let why = ("BindingDeleted", "the RouteBinding was deleted; the Route waits to be scheduled again");
+        let why = ("BindingDeleted", "the RouteBinding was deleted; the scheduler will bind the Route again");
         route::set_condition(status, SCHEDULED, false, why, &route["metadata"]["generation"], context.now);
     })))
 }

@@ -31,11 +31,11 @@ pub static ROUTER: LazyLock<Kind> = LazyLock::new(|| {
 
 const COLUMNS: &[Column] = &[
     Column::new("DNS", &["spec.dns"], "The shard's zone."),
-    Column::new("State", &["spec.state"], "`active`, `cordoned` (no new routes) or `draining`."),
+    Column::new("State", &["spec.state"], "`active`, `cordoned` (no new Routes), or `draining`."),
     Column::new(
         "Addresses",
         &["spec.addresses", "status.currentAddresses", "spec.addressesFrom"],
-        "The addresses that its names are answered with.",
+        "The addresses in answers for its names.",
     )
     .with_cell(|read, _| {
         // With `addressesFrom`, `addresses` are not in answers themselves.
@@ -45,21 +45,21 @@ const COLUMNS: &[Column] = &[
     Column::new(
         "Instances",
         &["status.readyInstances", "spec.instances", "spec.type"],
-        "How many instances serve, and how many there are to be.",
+        "Number of serving instances and of expected instances.",
     )
     .with_cell(|read, _| instances(read[0], read[1], read[2])),
-    Column::new("Routes", &["status.routes"], "How many routes are bound to it.").of_type("integer"),
-    Column::new("Ready", &["status.conditions"], "Whether it can take and serve routes.")
+    Column::new("Routes", &["status.routes"], "Number of Routes that are bound to it.").of_type("integer"),
+    Column::new("Ready", &["status.conditions"], "Whether it can accept and serve Routes.")
         .with_cell(|read, _| Cell::As(columns::condition(read[0], READY, "status"))),
     AGE,
-    Column::new("Mode", &["spec.mode"], "How its addresses are used together.").wide(),
-    Column::new("Weight", &["spec.weight"], "Its share of new routes under the strategy `weighted`.")
+    Column::new("Mode", &["spec.mode"], "Policy for the use of its addresses.").wide(),
+    Column::new("Weight", &["spec.weight"], "Its share of new Routes under the strategy `weighted`.")
         .of_type("integer")
         .wide(),
     Column::new(
         "Capacity",
         &["spec.capacity.soft", "spec.capacity.hard"],
-        "How many routes it is meant for: soft/hard.",
+        "Capacity in Routes: soft/hard.",
     )
     .with_cell(|read, _| capacity(read[0], read[1]))
     .wide(),
@@ -67,7 +67,7 @@ const COLUMNS: &[Column] = &[
     Column::new("Healthy", &["status.conditions"], "Whether probes find all its addresses healthy; the reason if not.")
         .with_cell(|read, _| Cell::As(columns::condition(read[0], ADDRESSES_HEALTHY, "reason")))
         .wide(),
-    Column::new("Reason", &["status.conditions"], "Why it is ready or not.")
+    Column::new("Reason", &["status.conditions"], "The reason of condition Ready.")
         .with_cell(|read, _| Cell::As(columns::condition(read[0], READY, "reason")))
         .wide(),
 ];
@@ -240,8 +240,8 @@ fn check_warnings(check: &Value) -> Vec<String> {
         && timeout > interval
     {
         warnings.push(format!(
-            "spec.healthCheck.timeoutSeconds: {timeout} is more than intervalSeconds, {interval}: of an address that does \
-             not answer the next probe waits for the one before"
+            "spec.healthCheck.timeoutSeconds: {timeout} is greater than intervalSeconds, {interval}: for an address \
+             that does not answer, the next probe waits until the previous one ends"
         ));
     }
     let kind = check["type"].as_str().unwrap_or_default();
@@ -267,9 +267,9 @@ async fn overlap(object: &Value, reader: &dyn Reader) -> Result<(), ApiError> {
     for other in reader.list("Router", None).await? {
         let (name, theirs) = (&other["metadata"]["name"], other["spec"]["dns"].as_str().unwrap_or_default());
         let cause = if theirs.eq_ignore_ascii_case(dns) {
-            format!("is the zone of Router {name} already; give each Router a zone of its own")
+            format!("is already the zone of Router {name}; give each Router its own zone")
         } else if is_at_or_below(dns, theirs) || is_at_or_below(theirs, dns) {
-            format!("overlaps {theirs}, the zone of Router {name}; no shard's zone may be inside another's")
+            format!("overlaps {theirs}, the zone of Router {name}; use a zone outside the zones of other shards")
         } else {
             continue;
         };
@@ -299,8 +299,8 @@ async fn taken_hosts(router: &Value, domain: &str, reader: &dyn Reader) -> Resul
     Ok((!hosts.is_empty()).then(|| {
         let and = if more > 0 { format!(" and {more} more") } else { String::new() };
         format!(
-            "spec.dns: the zone {dns} takes custom hosts of routes: {reported}{and}; their own DNS is not asked any more, and the \
-             routes say HostInZone"
+            "spec.dns: the zone {dns} contains custom hosts of Routes: {reported}{and}; their own DNS is no longer \
+             queried, and these Routes get the reason HostInZone"
         )
     }))
 }
@@ -324,7 +324,7 @@ async fn taken_names(
             .is_some_and(|binding| binding["spec"]["router"] == *name && binding["spec"]["label"] == label.as_str())
         {
             let namespace = namespace.unwrap_or_default();
-            reported.push(format!("{label}, the name of the route {namespace}/{route}, {why}"));
+            reported.push(format!("{label}, the name of Route {namespace}/{route}, {why}"));
         }
         if reported.len() > TOLD_MAX {
             break;
@@ -334,7 +334,8 @@ async fn taken_names(
     reported.truncate(TOLD_MAX);
     Ok((!reported.is_empty()).then(|| {
         format!(
-            "spec.records: names of routes on this Router lead elsewhere by now, and the routes say NameTaken: {}{and}",
+            "spec.records: these records replace names of Routes on this Router, and the Routes get the reason \
+             NameTaken: {}{and}",
             reported.join(", ")
         )
     }))
@@ -362,20 +363,21 @@ async fn guard_delete(router: &Value, options: &Value, reader: &dyn Reader) -> R
     let routes = |count: usize| if count == 1 { "1 route".to_owned() } else { format!("{count} routes") };
     let mut reported = match bound {
         0 => String::new(),
-        1 => "1 route is bound to it".to_owned(),
-        _ => format!("{bound} routes are bound to it"),
+        1 => "1 Route is bound to it".to_owned(),
+        _ => format!("{bound} Routes are bound to it"),
     };
     if let Some(last) = former_names.iter().max() {
         let and = if reported.is_empty() { "" } else { ", and " };
         reported += &format!(
-            "{and}former names of {} that moved away lead through its zone, the last until {last}",
+            "{and}its zone serves former names of {} that moved away, the last until {last}",
             routes(former_names.len())
         );
     }
     if held > 0 {
         let and = if reported.is_empty() { "" } else { ", and " };
         reported += &format!(
-            "{and}name servers hold back the loss of {held} RouteBindings (signpost hold list), whose aliases may lead to it"
+            "{and}name servers hold the deletion of {held} RouteBindings (signpost hold list), whose aliases may point \
+             to it"
         );
     }
     let of_before =
@@ -388,11 +390,11 @@ async fn guard_delete(router: &Value, options: &Value, reader: &dyn Reader) -> R
         );
     }
     if let Some(agreed) = agreed {
-        reported += &format!("; that makes {count} to lose, not {agreed}");
+        reported += &format!("; the number of lost Routes is {count}, not {agreed}");
     }
     let instead = match bound {
-        0 if held > 0 => "Have it decided (signpost hold approve), or restore what is missing".to_owned(),
-        0 => "Wait for that".to_owned(),
+        0 if held > 0 => "Approve the hold (signpost hold approve), or restore the missing objects".to_owned(),
+        0 => "Wait until then".to_owned(),
         _ => format!(
             "Run \"signpost drain router {name}\", or set spec.state to draining, and wait for condition Drained"
         ),

@@ -50,16 +50,16 @@ pub static SERVICE: LazyLock<Kind> = LazyLock::new(|| {
 });
 
 const COLUMNS: &[Column] = &[
-    Column::new("Type", &["spec.type"], "How the service is exposed."),
-    Column::new("Cluster-IP", &["spec.clusterIP"], "The address in the cluster, if someone set one.")
+    Column::new("Type", &["spec.type"], "Exposure of the Service."),
+    Column::new("Cluster-IP", &["spec.clusterIP"], "The address in the cluster, if set.")
         .with_cell(|read, _| or_none(read[0].text().unwrap_or_default())),
     Column::new(
         "External-IP",
         &["spec.type", "spec.externalName", "spec.externalIPs", "status.loadBalancer.ingress"],
-        "The addresses outside the cluster.",
+        "Addresses outside the cluster.",
     )
     .with_cell(external),
-    Column::new("Port(s)", &["spec.ports"], "The ports, with node ports and protocols.").with_cell(|read, _| {
+    Column::new("Port(s)", &["spec.ports"], "Ports, with node ports and protocols.").with_cell(|read, _| {
         let port = |port: Json<'_>| {
             let [port, node_port, protocol] = port.get(["port", "nodePort", "protocol"]);
             let node_port = node_port.number().filter(|node_port| *node_port > 0);
@@ -69,7 +69,7 @@ const COLUMNS: &[Column] = &[
         or_none(read[0].items().map(port).collect::<Vec<_>>().join(","))
     }),
     BUILT_IN_AGE,
-    Column::new("Selector", &["spec.selector"], "The labels of the pods, where there are any.")
+    Column::new("Selector", &["spec.selector"], "Labels of the pods, if set.")
         .with_cell(|read, _| {
             let label = |(key, value): (String, Json<'_>)| format!("{key}={}", value.text().unwrap_or_default());
             or_none(read[0].members().map(label).collect::<Vec<_>>().join(","))
@@ -225,7 +225,7 @@ fn target_port_fault(path: &str, port: &Value) -> Option<Cause> {
             "must be between 1 and 65535, inclusive"
         }
         Value::String(name) if check_label(name).is_some() => {
-            "must be a port's name: at most 63 lower-case letters, digits and inner dashes"
+            "must be a port name: at most 63 lower-case letters, digits, and inner dashes"
         }
         _ => return None,
     };

@@ -20,13 +20,13 @@ pub static ZONE: LazyLock<Kind> = LazyLock::new(|| {
 });
 
 const COLUMNS: &[Column] = &[
-    Column::new("Type", &["spec.type"], "What the zone is made for: `parent`, `alias` or `shard`."),
+    Column::new("Type", &["spec.type"], "Type of the zone: `parent`, `alias`, or `shard`."),
     Column::new("Serial", &["spec.versions"], "The newest serial.")
         .of_type("integer")
         .with_cell(|read, _| newest(read[0], "serial")),
     AGE,
-    Column::new("Router", &["spec.router"], "The Router whose shard it is.").wide(),
-    Column::new("Digest", &["spec.versions"], "Digest of what the zone was made from.")
+    Column::new("Router", &["spec.router"], "The Router of the shard.").wide(),
+    Column::new("Digest", &["spec.versions"], "Digest of the zone's input.")
         .with_cell(|read, _| newest(read[0], "digest"))
         .wide(),
 ];
@@ -53,7 +53,7 @@ static RULES: LazyLock<Vec<Rule>> = LazyLock::new(rules);
 /// Returns the rules of Zones.
 pub(crate) fn rules() -> Vec<Rule> {
     let is_shard = || this().field("type").is("shard");
-    let mut rules = rules::immutable(&["type"], "field is immutable: delete the Zone and create it anew");
+    let mut rules = rules::immutable(&["type"], "field is immutable; delete the Zone and create it again");
     rules.extend([
         // The server accepts only lower-case domains as names, but their labels can be too long. A cluster assumes an unbounded
         // length for names, so a more detailed rule would exceed its cost limit.

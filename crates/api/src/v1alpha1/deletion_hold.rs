@@ -35,7 +35,7 @@ pub const SILENCE_MAX: SignedDuration = SignedDuration::from_mins(10);
     shortname = "dh",
     category = "signpost",
     status = "DeletionHoldStatus",
-    doc = "A DeletionHold stands for objects that are missing all at once, and that the name servers go on serving."
+    doc = "A DeletionHold records objects that disappeared at the same time and that the name servers still serve."
 )]
 #[serde(rename_all = "camelCase")]
 pub struct DeletionHoldSpec {

@@ -23,7 +23,7 @@ pub const CLAIM_LABEL_LABEL: &str = "label";
     singular = "nameclaim",
     shortname = "nc",
     category = "signpost",
-    doc = "A NameClaim says who holds a name: a label of the platform's names, or a custom host."
+    doc = "A NameClaim records the Route that holds a name: a label of the platform's names, or a custom host."
 )]
 #[serde(rename_all = "camelCase")]
 pub struct NameClaimSpec {

@@ -59,7 +59,8 @@ pub const QUOTA_ANNOTATION: &str = "signpost.dev/route-quota";
     category = "signpost",
     namespaced,
     status = "RouteStatus",
-    doc = "A Route asks for a DNS name that leads, through one of the platform's Routers, to an application. All fields of its spec may be left out: an empty spec asks for a name that the platform makes of namespace and name."
+    doc = "A Route requests a DNS name that resolves to one of the platform's Routers, which forwards traffic to an \
+           application. All fields of its spec are optional: with an empty spec, the platform derives the name from namespace and name."
 )]
 #[serde(rename_all = "camelCase")]
 pub struct RouteSpec {

@@ -29,7 +29,7 @@ pub const SUMMARY_OCTETS_MAX: usize = 4_096;
     category = "signpost",
     namespaced,
     status = "RouteBindingStatus",
-    doc = "A RouteBinding puts a Route on a Router; creating it sets the Route's status."
+    doc = "A RouteBinding binds a Route to a Router and sets the status of the Route."
 )]
 #[serde(rename_all = "camelCase")]
 pub struct RouteBindingSpec {

@@ -41,7 +41,7 @@ pub const FORCE_DELETE_OPTION: &str = "forceDeleteRoutes";
     shortname = "rtr",
     category = "signpost",
     status = "RouterStatus",
-    doc = "A Router is one shard: a group of HTTP routers that serve the same routes behind one wildcard DNS name."
+    doc = "A Router is one shard: a group of HTTP routers that serve the same Routes behind one wildcard DNS name."
 )]
 #[serde(rename_all = "camelCase")]
 pub struct RouterSpec {

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
     singular = "zone",
     shortname = "zn",
     category = "signpost",
-    doc = "A Zone records which serial belongs to which contents of a zone that is made from the API's objects."
+    doc = "A Zone maps serials to the contents of a zone that is generated from API objects."
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ZoneSpec {

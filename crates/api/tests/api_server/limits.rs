@@ -50,7 +50,7 @@ fn exceeded(reply: Reply, quota: &str, rest: &str) {
     assert!(message.contains(&format!("is forbidden: exceeded quota: {quota}, requested: ")), "{message}");
     assert!(message.contains(rest), "{message}");
     assert!(
-        message.contains("ask an administrator of the platform to set the annotation signpost.dev/max-"),
+        message.contains("have an administrator of the platform set the annotation signpost.dev/max-"),
         "{message}"
     );
 }

@@ -71,7 +71,7 @@ async fn a_router_goes_or_is_bound_to_but_not_both() {
         );
         assert_eq!(server.get(&path).await.status == 200, bound.status == 201, "{turn}");
         if bound.status == 201 {
-            assert!(deleted.text.contains("1 route is bound to it"), "{}", deleted.text);
+            assert!(deleted.text.contains("1 Route is bound to it"), "{}", deleted.text);
             server.delete(&format!("{ROUTES}/r{turn}")).await.expect(200);
             server.delete(&path).await.expect(200);
         }

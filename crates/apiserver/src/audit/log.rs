@@ -199,10 +199,10 @@ impl ErrorLogLimiter {
         let events = lost - self.lost_reported;
         match self.error.take() {
             Some(error) => {
-                tracing::error!(%error, events, "audit events are lost: {} cannot be written", path.display())
+                tracing::error!(%error, events, "audit events lost: failed to write {}", path.display())
             }
             None => {
-                tracing::error!(events, "audit events are lost: they come faster than {} is written", path.display())
+                tracing::error!(events, "audit events lost: they arrive faster than {} can be written", path.display())
             }
         }
         (self.lost_reported, self.reported) = (lost, Some(Instant::now()));
@@ -281,7 +281,7 @@ impl Files {
         let archive = move || {
             let kept = share::keep(&[&last, &leaving], &last, octets).and_then(|()| std::fs::remove_file(&leaving));
             if let Err(error) = kept {
-                tracing::error!(%error, "older audit events are lost: {} cannot be rewritten", last.display());
+                tracing::error!(%error, "older audit events lost: failed to rewrite {}", last.display());
                 // The newer files take their places: the log keeps its limit on a full disk, too.
                 let _ = std::fs::rename(&leaving, &last);
             }

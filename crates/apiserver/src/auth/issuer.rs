@@ -61,17 +61,18 @@ fn issuer(text: &str, duration: impl Fn(&str) -> Option<Duration>) -> Result<Iss
             _ => return Err(format!("unknown key \"{key}\"; keys are {KEYS}")),
         };
         if once.replace(value.to_owned()).is_some() {
-            return Err(format!("{key} is given twice"));
+            return Err(format!("{key} is set twice"));
         }
     }
     let given = |value: Option<String>, key: &str| {
-        value.filter(|value| !value.is_empty()).ok_or_else(|| format!("{key} is missing; give {key}=VALUE"))
+        value.filter(|value| !value.is_empty()).ok_or_else(|| format!("{key} is missing; set {key}=VALUE"))
     };
     let issuer = given(issuer, "issuer")?;
     let keys = source(given(jwks, "jwks")?, ca)?;
     if audiences.is_empty() || audiences.iter().any(String::is_empty) {
         return Err(
-            "audience is missing; give audience=VALUE, otherwise tokens issued for others would be accepted".to_owned()
+            "audience is missing; set audience=VALUE, because otherwise tokens for other audiences would be \
+             accepted".to_owned()
         );
     }
     if leeway > LEEWAY_MAX {
@@ -95,7 +96,7 @@ fn source(jwks: String, ca: Option<String>) -> Result<Source, String> {
     let Some((scheme, rest)) = jwks.split_once("://") else {
         return match ca {
             None => Ok(Source::File(PathBuf::from(jwks))),
-            Some(_) => Err("ca is for a jwks that is a URL".to_owned()),
+            Some(_) => Err("ca requires a jwks that is a URL".to_owned()),
         };
     };
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -105,7 +106,7 @@ fn source(jwks: String, ca: Option<String>) -> Result<Source, String> {
     };
     let loopback = matches!(host, "127.0.0.1" | "::1" | "localhost");
     match scheme {
-        _ if host.is_empty() || authority.contains('@') => Err(format!("jwks \"{jwks}\" is not a URL of a host")),
+        _ if host.is_empty() || authority.contains('@') => Err(format!("jwks \"{jwks}\" is not a URL with a host")),
         "https" => Ok(Source::Url { url: jwks, authorities: ca.map(PathBuf::from) }),
         // An attacker on the network can replace keys that are sent over plain HTTP.
         "http" if loopback => Ok(Source::Url { url: jwks, authorities: None }),

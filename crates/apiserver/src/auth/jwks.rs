@@ -182,7 +182,7 @@ impl KeySet {
                 parse(&octets).map_err(|reason| FetchError::NoKeys { place: self.source.to_string(), reason })
             }),
             Err(_) => {
-                let reason = "it took too long".to_owned();
+                let reason = "timed out".to_owned();
                 Err(FetchError::NoKeys { place: self.source.to_string(), reason })
             }
         };
@@ -191,10 +191,10 @@ impl KeySet {
         match loaded {
             Ok(keys) => self.loaded.store(Some(Arc::new(Loaded { keys, at: Instant::now() }))),
             Err(error) if self.loaded.load().is_some() => {
-                tracing::warn!(%error, "the keys of an identity provider cannot be fetched; those known are kept");
+                tracing::warn!(%error, "failed to fetch the keys of an identity provider; using the previous keys");
             }
             Err(error) => {
-                tracing::error!(%error, "the keys of an identity provider cannot be fetched; its tokens are refused");
+                tracing::error!(%error, "failed to fetch the keys of an identity provider; its tokens are rejected");
             }
         }
     }
@@ -232,7 +232,7 @@ async fn get(client: &reqwest::Client, url: &str) -> Result<Vec<u8>, String> {
     let mut octets = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(reported)? {
         if octets.len() + chunk.len() > SET_OCTETS_MAX {
-            return Err(format!("the key set is over {SET_OCTETS_MAX} octets"));
+            return Err(format!("the key set is larger than {SET_OCTETS_MAX} bytes"));
         }
         octets.extend_from_slice(&chunk);
     }
@@ -242,12 +242,12 @@ async fn get(client: &reqwest::Client, url: &str) -> Result<Vec<u8>, String> {
 /// Returns the keys of a set that signatures can be checked with. Others are left out: sets may hold keys of kinds to come.
 fn parse(octets: &[u8]) -> Result<Vec<Key>, String> {
     if octets.len() > SET_OCTETS_MAX {
-        return Err(format!("is over {SET_OCTETS_MAX} octets"));
+        return Err(format!("is larger than {SET_OCTETS_MAX} bytes"));
     }
-    let set: Value = serde_json::from_slice(octets).map_err(|error| format!("is no JSON: {error}"))?;
-    let list = set["keys"].as_array().ok_or("is no key set: it has no list \"keys\"")?;
+    let set: Value = serde_json::from_slice(octets).map_err(|error| format!("is not JSON: {error}"))?;
+    let list = set["keys"].as_array().ok_or("is not a key set: it has no list \"keys\"")?;
     let keys: Vec<Key> = list.iter().take(KEYS_MAX).filter_map(key).collect();
-    if keys.is_empty() { Err("holds no public key that signatures could be checked with".to_owned()) } else { Ok(keys) }
+    if keys.is_empty() { Err("contains no public key for the verification of signatures".to_owned()) } else { Ok(keys) }
 }
 
 fn key(value: &Value) -> Option<Key> {

@@ -101,9 +101,9 @@ impl fmt::Display for Refused {
             Refused::Malformed(what) => write!(f, "malformed: {what}"),
             Refused::Issuer => f.write_str("its issuer is not configured"),
             Refused::Algorithm => f.write_str("its algorithm is not allowed"),
-            Refused::Key => f.write_str("its key is not known"),
+            Refused::Key => f.write_str("its key is unknown"),
             Refused::Invalid(what) => f.write_str(what),
-            Refused::Claim(name) => write!(f, "the claim {name:?} lacks or cannot be used"),
+            Refused::Claim(name) => write!(f, "claim {name:?} is missing or invalid"),
         }
     }
 }
@@ -116,21 +116,21 @@ pub fn looks_like_one(token: &str) -> bool {
 /// Returns the identity of a token, and its expiry in seconds since the epoch.
 pub async fn identify(issuers: &[Issuer], token: &str) -> Result<(Identity, i64), Refused> {
     if token.len() > TOKEN_OCTETS_MAX {
-        return Err(Refused::Malformed("over its bound"));
+        return Err(Refused::Malformed("too long"));
     }
     let mut parts = token.split('.');
     let (Some(header), Some(payload), Some(_), None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
         return Err(Refused::Malformed("not three parts"));
     };
-    let header = object(header).ok_or(Refused::Malformed("its header is no JSON object"))?;
+    let header = object(header).ok_or(Refused::Malformed("its header is not a JSON object"))?;
     // RFC 7515 §4.1.11: a recipient that does not support the parameters in `crit` must reject the token; none is supported.
     if header.contains_key("crit") {
-        return Err(Refused::Malformed("it demands an extension (crit)"));
+        return Err(Refused::Malformed("it requires an unsupported extension (crit)"));
     }
     let algorithm = header.get("alg").and_then(Value::as_str).and_then(|name| name.parse::<Algorithm>().ok());
     let algorithm = algorithm.filter(|one| one.family() != AlgorithmFamily::Hmac).ok_or(Refused::Algorithm)?;
     // Not verified yet: this only selects the keys for the verification, which requires the same issuer below.
-    let claimed = object(payload).ok_or(Refused::Malformed("its claims are no JSON object"))?;
+    let claimed = object(payload).ok_or(Refused::Malformed("its claims are not a JSON object"))?;
     let claimed = claimed.get("iss").and_then(Value::as_str).unwrap_or_default();
     let issuer = issuers.iter().find(|issuer| issuer.settings.issuer == claimed).ok_or(Refused::Issuer)?;
     if !issuer.settings.algorithms.contains(&algorithm) {
@@ -266,7 +266,7 @@ mod tests {
         let claims = || part(json!({"iss": "https://idp.example"}));
         for (token, expected) in [
             ("a.b".to_owned(), Refused::Malformed("not three parts")),
-            ("!.b.c".to_owned(), Refused::Malformed("its header is no JSON object")),
+            ("!.b.c".to_owned(), Refused::Malformed("its header is not a JSON object")),
             (format!("{}.{}.", part(json!({"alg": "none"})), claims()), Refused::Algorithm),
             (format!("{}.{}.x", part(json!({"alg": "HS256"})), claims()), Refused::Algorithm),
             (format!("{}.{}.x", part(json!({})), claims()), Refused::Algorithm),
@@ -276,10 +276,10 @@ mod tests {
             ),
             (
                 format!("{}.{}.x", part(json!({"alg": "ES256", "crit": ["x"]})), claims()),
-                Refused::Malformed("it demands an extension (crit)"),
+                Refused::Malformed("it requires an unsupported extension (crit)"),
             ),
             (format!("{}.{}.x", part(json!({"alg": "ES256", "kid": "k"})), claims()), Refused::Key),
-            ("x".repeat(20_000), Refused::Malformed("over its bound")),
+            ("x".repeat(20_000), Refused::Malformed("too long")),
         ] {
             assert_eq!(identify(&issuers, &token).await, Err(expected), "{token:.80}");
         }

@@ -125,7 +125,7 @@ impl Authenticator {
         // A token of Signpost has no dots; a token of an identity provider has two.
         if !self.issuers.is_empty() && jwt::looks_like_one(token) {
             let (identity, expires) = jwt::identify(&self.issuers, token).await.map_err(|refused| {
-                tracing::debug!(%refused, "a token of an identity provider was refused");
+                tracing::debug!(%refused, "rejected a token of an identity provider");
                 ApiError::unauthorized()
             })?;
             return Ok(Sender { identity, proof: AuthMethod::Jwt { expires } });

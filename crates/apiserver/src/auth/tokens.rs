@@ -59,7 +59,7 @@ impl Tokens {
                 .ok()
                 .and_then(|hash| Hash::try_from(hash).ok())
                 .ok_or_else(|| error("the first word must be the SHA-256 of a token: 64 hexadecimal digits".into()))?;
-            let user = words.next().ok_or_else(|| error("after the hash a user name must follow".into()))?;
+            let user = words.next().ok_or_else(|| error("a user name must follow the hash".into()))?;
             let mut groups: Vec<String> = words.map(str::to_owned).collect();
             groups.push(GROUP_AUTHENTICATED.to_owned());
             if tokens.len() == TOKENS_MAX {

@@ -114,7 +114,7 @@ impl Writer<'_> {
             let Bound { limit, resource, annotation } = bound;
             let why = format!(
                 "exceeded quota: {}, requested: {resource}={requested}, used: {resource}={used}, limited: \
-                 {resource}={limited}; delete some, or ask an administrator of the platform to set the annotation \
+                 {resource}={limited}; delete some, or have an administrator of the platform set the annotation \
                  {annotation} of the namespace",
                 limit
             );

@@ -70,10 +70,10 @@ pub fn check_type(kind: &Kind, object: &mut Value) -> Result<(), ApiError> {
     let given = |object: &Value, key: &str| object[key].as_str().unwrap_or_default().to_owned();
     let (found_version, found_kind) = (given(object, "apiVersion"), given(object, "kind"));
     if found_kind.is_empty() && !kind.is_built_in() {
-        return Err(ApiError::bad_request("Object 'Kind' is missing: the body must say apiVersion and kind"));
+        return Err(ApiError::bad_request("Object 'Kind' is missing: the body must have apiVersion and kind"));
     }
     if found_version.is_empty() && !kind.is_built_in() {
-        return Err(ApiError::bad_request("Object 'apiVersion' is missing: the body must say apiVersion and kind"));
+        return Err(ApiError::bad_request("Object 'apiVersion' is missing: the body must have apiVersion and kind"));
     }
     if !found_version.is_empty() && found_version != api_version {
         return Err(ApiError::bad_request(format!(

@@ -131,7 +131,7 @@ impl Writer<'_> {
                     committed
                 };
                 let reserved = tokio::spawn(reserved).await;
-                reserved.map_err(|_| ApiError::internal("the commit met a fault of the server's own"))?
+                reserved.map_err(|_| ApiError::internal("internal error during the commit"))?
             }
         };
         let revision = match committed {
@@ -153,7 +153,7 @@ impl Writer<'_> {
             Err(error) => return Err(CommitConflict::Failed(error.into())),
         };
         if !self.server.cache.reaches(revision, SHOWN_WAIT).await {
-            tracing::warn!(revision, "a write was answered before the watch cache showed it");
+            tracing::warn!(revision, "answered a write before the watch cache had it");
         }
         let relative = object_key(self.namespace, &name);
         // The cache has usually decoded it already.

@@ -140,7 +140,7 @@ async fn create_named(writer: &Writer<'_>, object: Value, managed: bool) -> Resu
             Err(CommitConflict::Failed(error)) => return Err(error),
         }
     }
-    Err(ApiError::conflict(writer.kind, &name, "what it depends on keeps changing; please try again"))
+    Err(ApiError::conflict(writer.kind, &name, "related objects keep changing; please try again"))
 }
 
 /// Returns the namespace that a new object goes to, at the revision that the commit demands, so that none is created into a
@@ -185,7 +185,7 @@ fn drop_read_status(kind: &Kind, status_writer: Option<&str>, object: &mut Value
     let was_read = object["metadata"]["uid"].as_str().is_some_and(|uid| !uid.is_empty());
     let status = object.as_object_mut().filter(|_| was_read && kind.has_status)?.remove("status")?;
     let status_writer = status_writer.filter(|_| !is_empty_status(&status))?;
-    Some(format!("status was dropped: only {status_writer} sets it"))
+    Some(format!("status was dropped: only {status_writer} can set it"))
 }
 
 fn finalizer_warnings(object: &Value) -> Vec<String> {

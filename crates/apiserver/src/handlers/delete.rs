@@ -103,10 +103,10 @@ async fn delete_damaged(call: &Call<'_>, writer: &Writer<'_>) -> Result<Option<R
         Ok(_) => return Ok(None),
     }
     if !writer.options.dry_run {
-        tracing::warn!(key = %key.0, user = %call.identity.user, "a damaged object is deleted without being read");
+        tracing::warn!(key = %key.0, user = %call.identity.user, "deleting a damaged object without reading it");
         let txn = Txn { expect: Vec::new(), writes: vec![Write::Delete { key }] };
         let Outcome::Committed(revision) = call.server.store.commit(txn).await? else {
-            return Err(ApiError::internal("a deletion without conditions was refused"));
+            return Err(ApiError::internal("rejected an unconditional deletion"));
         };
         call.server.cache.reaches(revision.0, FUTURE_WAIT).await;
     }

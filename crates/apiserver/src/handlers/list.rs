@@ -94,7 +94,7 @@ fn show_damaged(
         return Err(damaged_objects(call, &objects));
     }
     let warn =
-        |object: &Arc<Object>| format!("{} is damaged in the store and shown without its contents", object.key());
+        |object: &Arc<Object>| format!("the stored value of {} is damaged; the list shows it without its contents", object.key());
     let warnings = objects.iter().map(warn).collect();
     page.objects.extend(objects);
     // A later page starts after the last object.
@@ -220,9 +220,9 @@ async fn continued(
         Err(error) if error.code == 410 => {
             let go_on = ContinueToken { revision: None, after: token.after, remaining: None };
             let error = ApiError::expired(
-                "The provided continue parameter is too old: the list it belongs to is no longer kept. Start again \
-                 without it, or go on with the token in this answer, which shows what follows as it is now, so that \
-                 what changed meanwhile may be missing or shown twice.",
+                "The provided continue parameter is too old: the list it belongs to is no longer kept. Restart the \
+                 list without it, or continue with the token in this response: the rest is then listed at the current \
+                 version, and objects that changed in the meantime can be missing or listed twice.",
             );
             let mut status = error.status();
             status["metadata"]["continue"] = go_on.encode().into();

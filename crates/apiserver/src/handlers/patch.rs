@@ -113,7 +113,7 @@ async fn patched(
         let mut new = live.tree.clone();
         apply(&mut new)?;
         if !new.is_object() {
-            return Err(ApiError::bad_request("the patch leaves no object"));
+            return Err(ApiError::bad_request("the patch result is not an object"));
         }
         let mut reported = Vec::new();
         writer.prune(&mut new, duplicates, 422, &mut reported)?;
@@ -161,7 +161,7 @@ fn applied_config(writer: &Writer<'_>, name: &str, sent: &Bytes) -> Result<Value
     }
     for key in ["apiVersion", "kind"] {
         if config.get(key).and_then(Value::as_str).unwrap_or_default().is_empty() {
-            return Err(ApiError::bad_request(format!("an apply patch must say its {key}")));
+            return Err(ApiError::bad_request(format!("an apply patch must have {key}")));
         }
     }
     body::check_type(kind, &mut config)?;
@@ -200,7 +200,7 @@ async fn apply_patch(writer: &Writer<'_>, name: &str, part: Part, sent: &Bytes) 
     let uid = config["metadata"]["uid"].clone();
     let wanted = |live: &CurrentObject| {
         if !uid.is_null() && uid != live.tree["metadata"]["uid"] {
-            return Err(ApiError::conflict(kind, name, "the object has another uid than the one that is applied"));
+            return Err(ApiError::conflict(kind, name, "the UID of the object differs from the UID in the patch"));
         }
         if part == Part::Main
             && kind.has_status

@@ -94,8 +94,8 @@ impl Writer<'_> {
         if is_empty_status(sent) || old.and_then(|old| old.get("status")) == Some(sent) {
             return None;
         }
-        let or = if old.is_some() { ", or send back the stored one unchanged" } else { "" };
-        Some(Cause::forbidden("status", &format!("only {status_writer} sets it; leave status out of the object{or}")))
+        let or = if old.is_some() { ", or send the stored status unchanged" } else { "" };
+        Some(Cause::forbidden("status", &format!("only {status_writer} can set it; remove status from the object{or}")))
     }
 
     /// Rejects an apply whose `status` contains changes, for a kind with a single status writer.

@@ -87,11 +87,11 @@ impl Reader for CacheReader<'_> {
 /// Returns the index of a field among the selectable fields of the kind.
 fn place_of(kind: &Kind, field: &str) -> Result<usize, ApiError> {
     let place = kind.selectable_fields.iter().position(|selectable| *selectable == field);
-    place.ok_or_else(|| ApiError::internal(format!("a hook asks for the unknown field {field}")))
+    place.ok_or_else(|| ApiError::internal(format!("a hook requests the unknown field {field}")))
 }
 
 fn known(kinds: &Kinds, kind: &str) -> Result<&'static Kind, ApiError> {
-    kinds.find_kind(kind).ok_or_else(|| ApiError::internal(format!("a hook names the unknown kind {kind}")))
+    kinds.find_kind(kind).ok_or_else(|| ApiError::internal(format!("a hook requests the unknown kind {kind}")))
 }
 
 /// Adds a related write to a transaction.
@@ -103,7 +103,7 @@ pub(super) fn add(kinds: &Kinds, txn: &mut Txn, write: RelatedWrite) -> Result<(
         // An object that is re-created need not have been read.
         let changes = matches!(write.effect, SideEffect::Put(_)) && write.expect.is_some();
         if changes && kind.hook_reads != HookReads::Whole {
-            return Err(ApiError::internal(format!("a hook changes a {}, which it has not read whole", write.kind)));
+            return Err(ApiError::internal(format!("a hook changes a {} of which it has read only a part", write.kind)));
         }
         (Key::below(kind.key_prefix, &object_key(write.namespace.as_deref(), &write.name)), kind.time_to_live)
     };
@@ -111,7 +111,7 @@ pub(super) fn add(kinds: &Kinds, txn: &mut Txn, write: RelatedWrite) -> Result<(
         None => Precondition::Absent,
         Some(version) => {
             let revision = version.parse().map_err(|_| {
-                ApiError::internal(format!("a hook expects {key:?} at {version:?}, which is no resource version"))
+                ApiError::internal(format!("a hook expects {key:?} at {version:?}, which is not a resource version"))
             })?;
             Precondition::At(Revision(revision))
         }

@@ -28,7 +28,7 @@ impl FormerNames {
         let annotations = &object["metadata"]["annotations"];
         let used = self.annotations.iter().filter(|(former, _)| !annotations[*former].is_null());
         used.map(|(former, now)| {
-            format!("metadata.annotations[{former}]: the annotation has no effect; it is now {now}")
+            format!("metadata.annotations[{former}]: the annotation has no effect; use {now}")
         })
     }
 }

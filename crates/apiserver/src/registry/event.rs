@@ -301,8 +301,8 @@ const COLUMNS: &[Column] = &[
     )
     .with_cell(seen),
     Column::new("Type", &["type"], "`Normal` or `Warning`."),
-    Column::new("Reason", &["reason"], "Why, in one word."),
-    Column::new("Object", &["involvedObject.kind", "involvedObject.name"], "The object it happened to.").with_cell(
+    Column::new("Reason", &["reason"], "The reason, in CamelCase."),
+    Column::new("Object", &["involvedObject.kind", "involvedObject.name"], "The object of the event.").with_cell(
         |read, _| {
             let kind = read[0].text().unwrap_or_default().to_ascii_lowercase();
             match read[1].text() {
@@ -311,11 +311,11 @@ const COLUMNS: &[Column] = &[
             }
         },
     ),
-    Column::new("Subobject", &["involvedObject.fieldPath"], "The part of the object.").wide(),
+    Column::new("Subobject", &["involvedObject.fieldPath"], "The part of the object, if set.").wide(),
     Column::new(
         "Source",
         &["source.component", "reportingComponent", "source.host", "reportingInstance"],
-        "Who says so.",
+        "The component that reported the event.",
     )
     .with_cell(|read, _| {
         let either = |first: Json<'_>, second: Json<'_>| {
@@ -333,13 +333,13 @@ const COLUMNS: &[Column] = &[
     Column::new("First Seen", &["firstTimestamp", "eventTime"], "Time since the event happened first.")
         .with_cell(seen)
         .wide(),
-    Column::new("Count", &["series.count", "count"], "How often it happened.")
+    Column::new("Count", &["series.count", "count"], "Number of occurrences.")
         .with_cell(|read, _| {
             let of_series = read[0].number();
             Cell::Number(of_series.or(read[1].number().filter(|count| *count > 0)).unwrap_or(1))
         })
         .wide(),
-    Column::new("Name", &["metadata.name"], "The event's own name.").wide(),
+    Column::new("Name", &["metadata.name"], "Name of the Event object.").wide(),
 ];
 
 /// Returns the time since the first existing one of these times.

@@ -16,7 +16,7 @@ pub static LEASE: LazyLock<Kind> = LazyLock::new(|| {
         .read_by_hooks(HookReads::OftenTheSame)
 });
 
-const COLUMNS: &[Column] = &[Column::new("Holder", &["spec.holderIdentity"], "Who holds the lease."), BUILT_IN_AGE];
+const COLUMNS: &[Column] = &[Column::new("Holder", &["spec.holderIdentity"], "The holder of the Lease."), BUILT_IN_AGE];
 
 pub(super) struct Leases;
 

@@ -30,7 +30,7 @@ pub static NAMESPACE: LazyLock<Kind> = LazyLock::new(|| {
 });
 
 const COLUMNS: &[Column] = &[
-    Column::new("Status", &["status.phase"], "`Active`, or `Terminating` while its contents are being deleted."),
+    Column::new("Status", &["status.phase"], "`Active`, or `Terminating` during the deletion of its contents."),
     BUILT_IN_AGE,
 ];
 

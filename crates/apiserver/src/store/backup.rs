@@ -53,15 +53,15 @@ pub enum BackupError {
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     /// There is a store already.
-    #[error("{}: a store is here already; restore into an empty data directory", .0.display())]
+    #[error("{}: a store already exists; restore into an empty data directory", .0.display())]
     Exists(PathBuf),
     /// There are objects already.
     #[error(
-        "the store has objects already, such as {0}: restore into an empty one, such as under another \"etcd.prefix\""
+        "the store already has objects, such as {0}; restore into an empty store, such as under another \"etcd.prefix\""
     )]
     NotEmpty(String),
     /// An earlier restore broke off.
-    #[error("a restore into this store broke off: delete all keys below \"etcd.prefix\", and restore again")]
+    #[error("a restore into this store was interrupted; delete all keys below \"etcd.prefix\", and restore again")]
     Unfinished,
     /// The store failed.
     #[error("the store: {0}")]
@@ -70,7 +70,7 @@ pub enum RestoreError {
     #[error("reading the backup: {0}")]
     Read(std::io::Error),
     /// The data is not a backup, is truncated, or was modified.
-    #[error("not a whole backup: {0}")]
+    #[error("incomplete or damaged backup: {0}")]
     Damaged(&'static str),
     /// A newer version wrote it.
     #[error("the backup has format {found}, and this version reads formats up to {supported}")]
@@ -362,7 +362,7 @@ impl<'a, T: Read> Contents<'a, T> {
     fn begin(from: &'a mut T) -> Result<Self, RestoreError> {
         let mut from = Hashing { inner: from, hash: Context::new(&SHA256) };
         if from.take(MAGIC.len())? != MAGIC {
-            return Err(RestoreError::Damaged("it does not begin as one"));
+            return Err(RestoreError::Damaged("it does not start with the header of a backup"));
         }
         let format = from.number(8)?;
         if format > FORMAT {
@@ -398,7 +398,7 @@ impl<'a, T: Read> Contents<'a, T> {
                 return if stated == hash.as_ref() {
                     Ok(None)
                 } else {
-                    Err(RestoreError::Damaged("its hash is wrong"))
+                    Err(RestoreError::Damaged("its hash does not match"))
                 };
             }
             1 => {}
@@ -432,7 +432,7 @@ impl<T: Read> Hashing<'_, T> {
     fn take(&mut self, count: usize) -> Result<Vec<u8>, RestoreError> {
         let mut octets = vec![0; count];
         self.inner.read_exact(&mut octets).map_err(|error| match error.kind() {
-            std::io::ErrorKind::UnexpectedEof => RestoreError::Damaged("it is cut off"),
+            std::io::ErrorKind::UnexpectedEof => RestoreError::Damaged("it is truncated"),
             _ => RestoreError::Read(error),
         })?;
         self.hash.update(&octets);

@@ -238,13 +238,13 @@ pub enum Error {
     },
     /// An older copy, such as a restored snapshot, has replaced the store. Its revisions are unrelated to those that were read
     /// before.
-    #[error("the store went back to revision {}: an older copy has taken its place", newest.0)]
+    #[error("the store went back to revision {}: it was replaced by an older copy", newest.0)]
     WentBack {
         /// The newest revision.
         newest: Revision,
     },
     /// A value or a transaction is over the engine's bound.
-    #[error("larger than {limit} octets or {TXN_OPERATIONS_MAX} operations")]
+    #[error("larger than {limit} bytes or {TXN_OPERATIONS_MAX} operations")]
     TooLarge {
         /// The bound in octets.
         limit: usize,
@@ -262,7 +262,7 @@ pub enum Error {
     #[error("etcd is full (alarm NOSPACE)")]
     NoSpace,
     /// The engine gave no answer: the transaction may or may not have been committed.
-    #[error("the outcome of the write is not known")]
+    #[error("the outcome of the write is unknown")]
     OutcomeUnknown,
     /// The value of this key is damaged. The key exists, and nothing was written.
     #[error("the stored value of {} is damaged; see \"check store\"", key.0)]

@@ -240,9 +240,9 @@ impl Lease {
         match &failure {
             // Logged once per outage: the read is retried every few seconds.
             Some(error) if !self.fails => {
-                tracing::warn!(lease = %self.name, error, "the lease cannot be read or written; trying again");
+                tracing::warn!(lease = %self.name, error, "failed to read or write the lease; retrying");
             }
-            Some(error) => tracing::debug!(lease = %self.name, error, "the lease cannot be read or written"),
+            Some(error) => tracing::debug!(lease = %self.name, error, "failed to read or write the lease"),
             None => {}
         }
         self.fails = failure.is_some();
@@ -269,7 +269,8 @@ impl Lease {
             (Some(term), true) if u64::try_from(number) == Ok(term.fencing()) => self.renew(term).await,
             (Some(term), true) => {
                 let fencing = term.fencing();
-                tracing::warn!(lease = %self.name, number, fencing, "the lease has another fencing number than our term");
+                tracing::warn!(lease = %self.name, number, fencing, "the lease has a different fencing number than the \
+                                                                     current term");
                 self.follow(None);
                 self.take().await
             }
@@ -380,9 +381,9 @@ impl Lease {
         spec.holder_identity = None;
         spec.renew_time = Some(MicroTime(Timestamp::now()));
         match timeout(RELEASE_TIMEOUT, self.write(spec)).await {
-            Ok(Ok(_)) => tracing::info!(lease = %self.name, "lease let go"),
-            Ok(Err(error)) => tracing::warn!(lease = %self.name, %error, "the lease cannot be let go; it expires"),
-            Err(_) => tracing::warn!(lease = %self.name, "the lease cannot be let go in time; it expires"),
+            Ok(Ok(_)) => tracing::info!(lease = %self.name, "lease released"),
+            Ok(Err(error)) => tracing::warn!(lease = %self.name, %error, "failed to release the lease; it expires"),
+            Err(_) => tracing::warn!(lease = %self.name, "failed to release the lease in time; it expires"),
         }
     }
 
@@ -390,7 +391,7 @@ impl Lease {
         self.leadership.send_if_modified(|leadership| match leadership {
             Leadership::Leader(term) => {
                 term.end();
-                tracing::warn!(lease = %self.name, holder = %self.holder, "leading no more");
+                tracing::warn!(lease = %self.name, holder = %self.holder, "lost leadership");
                 *leadership = Leadership::Follower { holder };
                 true
             }

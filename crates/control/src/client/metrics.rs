@@ -32,23 +32,23 @@ impl fmt::Debug for InformerMetrics {
 impl Collector for InformerMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let all: Vec<(&'static str, Health)> = self.informers.iter().map(|(owner, probe)| (*owner, probe())).collect();
-        gauge(&mut encoder, &all, "informer_synced", "Whether everything was listed once.", |health| {
+        gauge(&mut encoder, &all, "informer_synced", "Whether the informer has synced (1) or not (0).", |health| {
             Some(f64::from(u8::from(health.synced)))
         })?;
-        gauge(&mut encoder, &all, "informer_connected", "Whether a watch is open.", |health| {
+        gauge(&mut encoder, &all, "informer_connected", "Whether a watch is open (1) or not (0).", |health| {
             Some(f64::from(u8::from(health.connected)))
         })?;
         gauge(&mut encoder, &all, "informer_objects", "Objects in the informer.", |health| {
             Some(health.objects as f64)
         })?;
-        let help = "Time since the API was last heard, in seconds; about a minute on an idle watch.";
+        let help = "Seconds since the last message from the API; up to about 60 on an idle watch.";
         gauge(&mut encoder, &all, "informer_age_seconds", help, |health| health.age.map(|age| age.as_secs_f64()))?;
-        let help = "Objects and events that did not decode.";
+        let help = "Objects and events that failed to decode.";
         let mut metric = encoder.encode_descriptor("informer_undecodable", help, None, MetricType::Counter)?;
         for (owner, health) in &all {
             count(&mut metric, &[("owner", owner), ("kind", &health.kind)], health.undecodable)?;
         }
-        let help = "Times that an informer connected or listed again, by reason.";
+        let help = "Reconnects and relists of the informer, by reason.";
         let mut metric = encoder.encode_descriptor("informer_restarts", help, None, MetricType::Counter)?;
         for (owner, health) in &all {
             for (reason, restarts) in health.restarts {

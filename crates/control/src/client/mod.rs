@@ -192,10 +192,10 @@ pub enum ClientError {
         source: KubeconfigError,
     },
     /// This process does not run in a cluster's pod, or the pod has no service account.
-    #[error("cannot use the pod's service account: {0}; outside a cluster give a kubeconfig")]
+    #[error("cannot use the pod's service account: {0}; outside a cluster, set a kubeconfig")]
     InCluster(#[source] InClusterError),
     /// The certificates, keys, or addresses are not valid for a client.
-    #[error("cannot make an API client from {from}: {source}")]
+    #[error("cannot create an API client from {from}: {source}")]
     Build {
         /// The file, or the other source of the settings.
         from: String,

@@ -123,14 +123,15 @@ impl Rotating {
         }
         let fault = match self.source.make().await {
             Ok(made) => {
-                tracing::info!(kubeconfig = %self.source.path.display(), "the kubeconfig has changed; using it from now on");
+                tracing::info!(kubeconfig = %self.source.path.display(), "the kubeconfig changed; using its new \
+                                                                          credentials");
                 *self.made.lock() = made;
                 None
             }
             Err(error) => Some(error.to_string()),
         };
         if let Some(error) = fault.as_ref().filter(|_| fault != known_fault) {
-            tracing::warn!("{error}; the former credentials stay in use");
+            tracing::warn!("{error}; still using the previous credentials");
         }
         self.looked.lock().1 = fault;
     }

@@ -34,16 +34,16 @@ fn tls_cause_text(error: &(dyn std::error::Error + 'static), wanted: &str) -> Op
         Expired | ExpiredContext { .. } => "the certificate has expired".to_owned(),
         NotValidYet | NotValidYetContext { .. } => "the certificate is not valid yet".to_owned(),
         NotValidForName | NotValidForNameContext { .. } => {
-            format!("the certificate is for another name than {wanted}")
+            format!("the certificate is not valid for {wanted}")
         }
-        UnknownIssuer => "no authority that this machine trusts vouches for the certificate".to_owned(),
+        UnknownIssuer => "the certificate is not signed by an authority that this machine trusts".to_owned(),
         Revoked => "the certificate is revoked".to_owned(),
         fault if is_authority_itself(fault) => {
-            "the certificate is an authority's own, made for signing and not for a server: let it sign another one, or trust this \
-             very one"
+            "the certificate is a CA certificate, not a server certificate: issue a server certificate with it, or \
+             trust this certificate directly"
                 .to_owned()
         }
-        other => format!("the certificate is refused: {other}"),
+        other => format!("the certificate was rejected: {other}"),
     };
     Some(cause_text)
 }

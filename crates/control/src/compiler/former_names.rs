@@ -124,7 +124,8 @@ pub fn add(
         let [own, below] = changes(router, label, Some(zone));
         if !contents.owner(&own.owner).is_empty() {
             let message = format!(
-                "{} has records, so that it cannot lead to {label}.{zone}, where its route has moved; take them out",
+                "{} has records, so the former name cannot lead to {label}.{zone}, the current name of its Route; \
+                 remove the records",
                 own.owner
             );
             diagnostics.push(Diagnostic::router(&router.name, "spec.records", message));

@@ -54,7 +54,8 @@ impl RouterInput {
         let mut addresses = Vec::with_capacity(router.addresses().len());
         for (at, address) in router.addresses().iter().enumerate() {
             let Ok(ip) = address.ip.parse::<IpAddr>() else {
-                let message = format!("{:?} is neither an IPv4 nor an IPv6 address; it is left out", address.ip);
+                let message =
+                    format!("{:?} is neither an IPv4 nor an IPv6 address; the address is ignored", address.ip);
                 diagnostics.push(Diagnostic::router(name, format!("{field}[{at}].ip"), message));
                 continue;
             };
@@ -146,7 +147,7 @@ impl BindingInput {
         );
         let (label, shard) = (binding.spec.label.to_ascii_lowercase(), binding.spec.dns.to_ascii_lowercase());
         if !names::is_host_label(&label) {
-            let message = format!("{:?} is not a label of letters, digits and inner dashes", binding.spec.label);
+            let message = format!("{:?} is not a label of letters, digits, and inner hyphens", binding.spec.label);
             diagnostics.push(Diagnostic::binding(&key, "spec.label", message));
             return None;
         }
@@ -154,7 +155,10 @@ impl BindingInput {
         let apex = match apex {
             Ok(apex) => apex,
             Err(error) => {
-                let message = format!("no name can be made of {label:?} below {:?}: {error}", binding.spec.dns);
+                let message = format!(
+                    "the label {label:?} and the zone {:?} do not form a valid name: {error}",
+                    binding.spec.dns
+                );
                 diagnostics.push(Diagnostic::binding(&key, "spec.dns", message));
                 return None;
             }
@@ -192,7 +196,10 @@ fn left_zones(
                 Some(_) => last_left = Some(zone),
             },
             _ => {
-                let message = format!("{:?} is no former name of the label {label}; it is left out", former_name.name);
+                let message = format!(
+                    "{:?} is not a former name of the label {label}; the former name is ignored",
+                    former_name.name
+                );
                 diagnostics.push(Diagnostic::binding(key, format!("spec.formerNames[{at}].name"), message));
             }
         }

@@ -161,7 +161,7 @@ impl Platform {
                     self.refused.remove(&Object::Router(claim.name.clone()));
                     continue;
                 }
-                None => format!("the zone {apex} is already that of Router {}, which is older", claims[0].name),
+                None => format!("the zone {apex} already belongs to Router {}, which is older", claims[0].name),
             };
             let diagnostic = Diagnostic::router(&claim.name, "spec.dns", message);
             self.refused.insert(diagnostic.object.clone(), diagnostic);
@@ -187,7 +187,7 @@ impl Platform {
         } else if *apex == self.domain {
             Some(format!("{apex} is the platform's own domain; choose a name below it"))
         } else {
-            Some(format!("{apex} is inside the zone of the aliases, {}; choose another name", self.alias_apex))
+            Some(format!("{apex} is inside the alias zone, {}; choose another name", self.alias_apex))
         }
     }
 
@@ -208,7 +208,7 @@ impl Platform {
                 self.refused.remove(&Object::Binding(first.key.clone()));
             }
             for binding in later {
-                let message = format!("label {label} is already that of RouteBinding {}, which is older", first.key);
+                let message = format!("label {label} already belongs to RouteBinding {}, which is older", first.key);
                 let diagnostic = Diagnostic::binding(&binding.key, "spec.label", message);
                 self.refused.insert(diagnostic.object.clone(), diagnostic);
             }

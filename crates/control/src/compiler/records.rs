@@ -30,7 +30,7 @@ fn read(text: &str, router: &RouterInput) -> Result<Record, String> {
         return Err(format!("{text:?} is a directive; give a record, such as {EXAMPLE:?}"));
     }
     if text.contains(['\n', '\r']) {
-        return Err(format!("{text:?} has several lines; give each record as an entry of its own"));
+        return Err(format!("{text:?} has several lines; make each record a separate entry"));
     }
     let called: Arc<Path> = Path::new("spec.records").into();
     let (records, findings) = read_records(text.as_bytes(), &called, &router.apex);
@@ -57,20 +57,20 @@ fn add_one(contents: &mut Contents, wildcard: &Name, record: Record, default_ttl
     let at_apex = owner == *apex;
     let at_wildcard = owner == *wildcard;
     let refusal = match rtype {
-        RecordType::SOA => Some("the SOA is made from the platform's configuration"),
-        RecordType::NS if at_apex => Some("the zone's name servers are those of the platform's configuration"),
+        RecordType::SOA => Some("the SOA comes from the platform's configuration"),
+        RecordType::NS if at_apex => Some("the zone's name servers come from the platform's configuration"),
         RecordType::CNAME if at_apex => {
-            Some("a CNAME cannot stand beside the SOA at the zone's apex (RFC 1034 §3.6.2)")
+            Some("a CNAME cannot coexist with the SOA at the zone's apex (RFC 1034 §3.6.2)")
         }
         RecordType::DNAME if at_apex => Some("a DNAME at the apex would hide the wildcard (RFC 6672 §2.4)"),
-        RecordType::A | RecordType::AAAA if at_wildcard => Some("the wildcard's addresses are those of spec.addresses"),
+        RecordType::A | RecordType::AAAA if at_wildcard => Some("the wildcard's addresses come from spec.addresses"),
         RecordType::CNAME if at_wildcard => {
-            Some("a CNAME cannot stand beside the wildcard's addresses (RFC 1034 §3.6.2)")
+            Some("a CNAME cannot coexist with the wildcard's addresses (RFC 1034 §3.6.2)")
         }
         RecordType::NS | RecordType::DNAME if owner.is_wildcard() => {
             Some("at a wildcard it has no defined meaning (RFC 4592 §4.2, §4.4)")
         }
-        rtype if rtype.is_meta() => Some("the type exists in questions and messages only"),
+        rtype if rtype.is_meta() => Some("the type is valid only in queries and messages"),
         _ => None,
     };
     if let Some(refusal) = refusal {
@@ -82,7 +82,7 @@ fn add_one(contents: &mut Contents, wildcard: &Name, record: Record, default_ttl
         if is_cname || rtype == RecordType::CNAME {
             let first = first.rtype;
             return Err(format!(
-                "{owner} {rtype}: the name already has {first}, and a CNAME stands alone (RFC 1034 §3.6.2)"
+                "{owner} {rtype}: the name already has {first}, and a CNAME must be its only record (RFC 1034 §3.6.2)"
             ));
         }
         if rtype == RecordType::DNAME && existing.iter().any(|rrset| rrset.rtype == RecordType::DNAME) {

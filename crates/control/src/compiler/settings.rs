@@ -68,7 +68,7 @@ pub enum SettingsError {
     #[error("name server {0} is inside the platform's domain and needs an address: --nameserver NAME=ADDRESS")]
     Address(Name),
     /// A name server is inside the alias zone, whose names belong to routes.
-    #[error("name server {0} is inside the zone of the aliases; choose another name")]
+    #[error("name server {0} is inside the alias zone; choose another name")]
     InAliases(Name),
     /// The same name server is named twice.
     #[error("name server {0} is listed twice; list all its addresses together")]

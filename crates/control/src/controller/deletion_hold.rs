@@ -166,7 +166,7 @@ impl Reporter {
                             Ok(Err(error)) => error.to_string(),
                             _ => "the API did not answer in time".to_owned(),
                         };
-                        tracing::warn!(%error, "the API cannot be told what is held; trying again");
+                        tracing::warn!(%error, "failed to write DeletionHolds to the API; retrying");
                         not_before = Instant::now() + backoff.next_wait();
                         break;
                     }
@@ -326,10 +326,10 @@ fn statement(held: &Held) -> ConditionUpdate {
     let kind = held.kind.word();
     let (reason, message) = match held.cause {
         DeletionHoldCause::List => {
-            ("MissingFromList", format!("a full list lacks {count} of {known} objects of kind {kind}"))
+            ("MissingFromList", format!("{count} of {known} objects of kind {kind} are missing from a full list"))
         }
         DeletionHoldCause::Burst => {
-            let message = format!("{count} of {known} objects of kind {kind} were deleted, too many in a short time");
+            let message = format!("{count} of {known} objects of kind {kind} were deleted in a short time");
             ("BurstOfDeletions", message)
         }
     };
@@ -337,7 +337,7 @@ fn statement(held: &Held) -> ConditionUpdate {
         kind: HELD,
         status: ConditionStatus::True,
         reason,
-        message: format!("{message}; they are served on"),
+        message: format!("{message}; name servers still serve them"),
     }
 }
 

@@ -29,9 +29,9 @@ const PAGE_ZONES: u32 = 500;
 /// The objects are of another domain than this process.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the API's objects are of the platform {found} (its Zone says so), and this process is configured for {configured}, under \
-     which every name would be another one: set domain to {found} (--domain); or, if the domain is to change and all names \
-     with it, set former-domain to {found} (--former-domain)"
+    "domain mismatch: this process is configured for {configured}, but the API's objects belong to the platform domain \
+     {found}; set domain to {found} (--domain), or, to rename every Route to {configured}, set former-domain to \
+     {found} (--former-domain)"
 )]
 pub struct DomainMismatch {
     /// The domain of the objects.
@@ -95,7 +95,7 @@ pub async fn disagreement_after_taking_over(
         let preconditions = Some(Preconditions { uid: zone.metadata.uid, resource_version: None });
         match zones.delete(&name, &DeleteParams { preconditions, ..DeleteParams::default() }).await {
             Ok(_) => {
-                tracing::info!(zone = %name, "the Zone of the former domain was removed: there are no Routers and Routes")
+                tracing::info!(zone = %name, "removed the Zone of the former domain: it has no Routers or Routes")
             }
             // Another process was faster.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
@@ -162,13 +162,13 @@ pub async fn agreed(
             Ok(Ok(Some(other))) => {
                 report(Some(&other));
                 if reported.as_ref() != Some(&other) {
-                    tracing::error!("nothing is done: {other}");
+                    tracing::error!("waiting for a matching domain: {other}");
                     reported = Some(other);
                 }
             }
             // The informers report an API that is unreachable.
-            Ok(Err(error)) => tracing::debug!(%error, "the API does not say of which domain its objects are"),
-            Err(_) => tracing::debug!("the API did not say in time of which domain its objects are"),
+            Ok(Err(error)) => tracing::debug!(%error, "failed to read the platform domain of the API's objects"),
+            Err(_) => tracing::debug!("timed out reading the platform domain of the API's objects"),
         }
         tokio::select! {
             () = stop.cancelled() => return false,

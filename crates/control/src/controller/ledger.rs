@@ -247,7 +247,7 @@ impl Ledger {
 
     /// Schedules a retry of a failed write, after the API had rejected others of this zone in a row.
     fn retry(&mut self, apex: Name, error: &kube::Error, refusals: u32, now: Instant) {
-        tracing::warn!(zone = %apex, %error, "the zone's serial could not be written; trying again");
+        tracing::warn!(zone = %apex, %error, "failed to write the zone's serial; retrying");
         let refusal = refusal(error);
         let refusals = if refusal.is_some() { refusals } else { 0 };
         let wait = RETRY_AFTER.saturating_mul(1_u32.checked_shl(refusals).unwrap_or(u32::MAX)).min(RETRY_LONGEST);
@@ -328,8 +328,8 @@ impl Ledger {
             left.truncate(SHARDS_TOLD_MAX);
             if !left.is_empty() {
                 tracing::warn!(
-                    "Routers whose zones are still below the former domain {}: {}; their zones stay as they are, with the \
-                     names in them; make Routers below {} and drain these",
+                    "Routers whose zones are still below the former domain {}: {}; these zones and their names do not \
+                     change; create Routers below {} and drain these Routers",
                     text_of(former),
                     left.join(", "),
                     text_of(&self.domain)
@@ -344,7 +344,7 @@ impl Ledger {
             tracing::error!(
                 zones,
                 orphans = count,
-                "most Zones have no Router; they are kept, see whether Routers were lost"
+                "most Zones have no Router; the Zones are kept; check whether Routers were lost"
             );
             self.orphans = orphans;
         }

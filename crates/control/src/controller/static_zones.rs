@@ -75,7 +75,7 @@ impl Loaded {
 
 /// The reason why the directory was not read; the served zones stay.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot read the zones folder {}: {source}; check its path and mode", path.display())]
+#[error("cannot read the zones directory {}: {source}; check its path and mode", path.display())]
 pub struct FolderError {
     /// The folder.
     pub path: PathBuf,
@@ -168,9 +168,11 @@ impl StaticZones {
                     ParsedFile::Base(base) => apexes.set_base(Some(base)),
                     ParsedFile::Aliases => tracing::error!(
                         file = %path.display(),
-                        "the zone of the aliases is made from the API's objects and cannot be a file; remove the file"
+                        "the alias zone is built from the API's objects and cannot come from a file; remove the file"
                     ),
-                    ParsedFile::Unbuildable(apex) => tracing::error!(file = %path.display(), zone = %apex, "the zone has no SOA"),
+                    ParsedFile::Unbuildable(apex) => {
+                        tracing::error!(file = %path.display(), zone = %apex, "the zone has no SOA")
+                    }
                 }
                 if ready.len() >= PUBLISH_CHUNK {
                     apexes.publish_files(ready.drain(..), db);
@@ -180,7 +182,8 @@ impl StaticZones {
                 log(&findings);
                 match last_good {
                     Some(zone) => {
-                        tracing::error!(file = %path.display(), %zone, "the zone file has errors; the zone stays as it was");
+                        tracing::error!(file = %path.display(), %zone, "the zone file has errors; still serving the \
+                                                                        previous version of the zone");
                     }
                     None => refused.push((path, apex)),
                 }
@@ -193,7 +196,7 @@ impl StaticZones {
             if apexes.place(apex) == FileZoneStatus::Base {
                 apexes.set_base(None);
             }
-            tracing::info!(zone = %apex, "the zone has no file any more");
+            tracing::info!(zone = %apex, "the zone no longer has a file");
         }
         // Only now are the zones without a file known.
         let unserved =
@@ -204,10 +207,10 @@ impl StaticZones {
             let file = path.display();
             match apex {
                 Some(zone) if folder.file_of(&zone).is_some() => {
-                    tracing::error!(%file, %zone, "the zone file is not used; the zone is that of another file, which stays");
+                    tracing::error!(%file, %zone, "the zone file is not used; still serving the zone from another file");
                 }
                 Some(zone) if served_else.contains(&zone) => {
-                    tracing::error!(%file, %zone, "the zone file has errors; the zone made from the API's objects stays");
+                    tracing::error!(%file, %zone, "the zone file has errors; still serving the zone from the API's objects");
                 }
                 Some(zone) if apexes.place(&zone) == FileZoneStatus::Served => {
                     tracing::error!(%file, %zone, "the zone file has errors; the zone answers SERVFAIL");
@@ -296,7 +299,7 @@ async fn follow(
         match &loaded {
             Ok(loaded) if loaded.is_change() => {
                 let Loaded { served, refused, withdrawn, zones, .. } = loaded;
-                tracing::info!(served, refused, withdrawn, zones, "the zones folder was read");
+                tracing::info!(served, refused, withdrawn, zones, "zone files loaded");
             }
             // Checks continue, and log the same error once.
             Err(error) if is_request || error_logged != Some(error.to_string()) => tracing::error!("{error}"),
@@ -347,12 +350,16 @@ fn serial_fault(before: &Zone, after: &Zone) -> Option<String> {
     }
     if old == new {
         let is_changed = !diff::owners(&before.contents(), &after.contents()).is_empty();
-        let text =
-            || format!("the zone has changed, and has the serial {new} as before: secondaries do not notice; raise it");
+        let text = || {
+            format!(
+                "the zone changed, but its serial {new} did not: secondaries do not load the change; increase the serial"
+            )
+        };
         return is_changed.then(text);
     }
-    let text =
-        || format!("the zone's serial goes from {old} back to {new}: secondaries stay with what they have; raise it");
+    let text = || {
+        format!("the zone's serial decreased from {old} to {new}: secondaries keep their version; increase the serial")
+    };
     (!new.is_after(old)).then(text)
 }
 

@@ -183,7 +183,7 @@ fn restart(
     publisher.carry_out(output, &zones);
     publisher.set_ready();
     let (routers, bindings) = zones.platform().counts();
-    tracing::info!(routers, bindings, "serving the last-good state until the API is heard");
+    tracing::info!(routers, bindings, "serving the last-known-good state until the API is reachable");
     Ok((publisher, holds, Some(zones)))
 }
 
@@ -377,17 +377,18 @@ impl Run {
                 object,
                 routers = routers.len(),
                 bindings = bindings.len(),
-                "objects cannot be read from the API's store: until they are restored or deleted, names that are not found \
-                 are answered with SERVFAIL, since they may be theirs"
+                "objects in the API's store are unreadable: until they are restored or deleted, names that are not \
+                 found get SERVFAIL, because they can belong to these objects"
             ),
-            None => tracing::info!("every object can be read again: names that are not found do not exist"),
+            None => tracing::info!("every object is readable again: names that are not found get NXDOMAIN"),
         }
     }
 
     /// Logs a warning about names in the base of the parent zone that other zones hide.
     fn warn_of_hidden(&self) {
         for name in self.zones.hidden_base_names().into_iter().take(HIDDEN_TOLD_MAX) {
-            tracing::warn!(%name, "the parent zone's file has records where a shard or the aliases have their zone; they are not served");
+            tracing::warn!(%name, "the parent zone's file has records at or below the apex of a shard or of the alias \
+                                   zone; they are not served");
         }
     }
 

@@ -112,7 +112,8 @@ impl Watch {
         self.watcher = watching
             .map_err(|error| {
                 let folder = self.folder.display();
-                tracing::warn!(%folder, %error, "changes of the zones folder are only noticed by looking every few seconds");
+                tracing::warn!(%folder, %error, "failed to watch the zones directory; checking it for changes every \
+                                                 few seconds");
             })
             .ok();
         true

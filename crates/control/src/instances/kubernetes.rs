@@ -83,7 +83,7 @@ impl Kubernetes {
                     let applied = bounded(self.api(key.0).patch(&key.1, &parameters, &Patch::Apply(content))).await;
                     // The caller reports an error.
                     if applied.is_ok() {
-                        tracing::info!(router, kind = ?key.0, name = key.1, "applied an object of instances");
+                        tracing::info!(router, kind = ?key.0, name = key.1, "applied an object of the Router's instances");
                     }
                     applied
                 }
@@ -115,7 +115,7 @@ impl Kubernetes {
                 ..DeleteParams::default()
             };
             match bounded(self.api(*kind).delete(name, &parameters)).await {
-                Ok(_) => tracing::info!(?kind, name, "deleted an object of instances that no Router has any more"),
+                Ok(_) => tracing::info!(?kind, name, "deleted an object of instances that no Router needs"),
                 Err(error) => tracing::warn!(?kind, name, error, "failed to delete an object of instances; retrying"),
             }
         }
@@ -136,7 +136,7 @@ impl Runtime for Kubernetes {
         self.wanted = objects;
         self.errors = self.compare().await.unwrap_or_else(|error| {
             tracing::warn!(error, "failed to list the objects of instances; retrying");
-            let error = format!("the objects of its instances cannot be listed: {error}");
+            let error = format!("failed to list the objects of its instances: {error}");
             wanted.keys().map(|router| (router.clone(), error.clone())).collect()
         });
         self.next = Instant::now() + INTERVAL;

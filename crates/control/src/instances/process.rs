@@ -78,14 +78,10 @@ pub struct Metrics {
 impl Metrics {
     /// Adds them to `registry`, under the registry's own prefix.
     pub fn register(&self, registry: &mut Registry) {
-        registry.register("instance_starts", "Processes of instances that were started", self.starts.clone());
-        let help = "Processes of instances that a process before this one had started";
+        registry.register("instance_starts", "Instance processes started", self.starts.clone());
+        let help = "Running instance processes adopted after a restart";
         registry.register("instance_adoptions", help, self.adoptions.clone());
-        registry.register(
-            "instance_failures",
-            "Processes of instances that ended by themselves",
-            self.failures.clone(),
-        );
+        registry.register("instance_failures", "Instance processes that exited on their own", self.failures.clone());
     }
 }
 
@@ -137,7 +133,7 @@ impl Processes {
             if instance.is_running() {
                 let Record { router, address, process, .. } = &instance.record;
                 let process_id = process.map(|(id, _)| id);
-                tracing::info!(router, %address, process_id, "adopted the instance");
+                tracing::info!(router, %address, process_id, "adopted an instance");
                 this.metrics.adoptions.inc();
             }
             this.instances.insert(id, instance);
@@ -163,7 +159,7 @@ impl Processes {
             if instance.record.is_stopping {
                 // A proxy outlives an agent that was killed.
                 end_remains(&directory);
-                tracing::info!(router = instance.record.router, address = %instance.record.address, "the instance has stopped");
+                tracing::info!(router = instance.record.router, address = %instance.record.address, "instance stopped");
                 self.instances.remove(&id);
                 if let Err(error) = std::fs::remove_dir_all(&directory) {
                     tracing::warn!(directory = %directory.display(), %error, "failed to remove the files of an instance");
@@ -280,7 +276,7 @@ impl Runtime for Processes {
             let lease = lease_name(router, *address, ports.http);
             let serves = wanted.get(router).is_some_and(|wanted| wanted.serving.contains(&lease));
             let error = instance.error.as_ref().filter(|_| !serves)?;
-            Some((router.clone(), format!("the agent at {address} ended: {error}")))
+            Some((router.clone(), format!("the agent at {address} exited: {error}")))
         };
         failing.filter_map(error).collect()
     }
@@ -318,13 +314,13 @@ impl Instance {
 
     fn failed(&mut self, directory: &Path, now: Instant) {
         let status = self.child.take().and_then(|mut child| child.wait().ok());
-        let status = status.map_or_else(|| "it is gone".to_owned(), |status| status.to_string());
+        let status = status.map_or_else(|| "the process is gone".to_owned(), |status| status.to_string());
         let error = match last_line(&directory.join("log")) {
             Some(line) => format!("{status}: {line}"),
             None => status,
         };
         let Record { router, address, .. } = &self.record;
-        tracing::warn!(router, %address, error, "an instance ended");
+        tracing::warn!(router, %address, error, "an instance exited");
         self.error = Some(error);
         self.restart = Some(self.next_restart(now));
         self.record.process = None;
@@ -400,7 +396,7 @@ fn end_remains(directory: &Path) {
         let pid = entry.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw);
         let is_below = std::fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd.starts_with(directory));
         if let Some(pid) = pid.filter(|_| is_below) {
-            tracing::warn!(%pid, directory = %directory.display(), "ending a process that the agent has left");
+            tracing::warn!(%pid, directory = %directory.display(), "terminating a process that the agent left behind");
             // The only error is that it has ended.
             let _ = kill_process(pid, Signal::TERM);
         }

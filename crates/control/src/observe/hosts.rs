@@ -46,7 +46,7 @@ pub struct HostCheck {
 
 /// Returns the metrics of the checks.
 pub fn metrics() -> Metrics {
-    let help = "Times that resolvers were asked whether a custom host points here, by what came of it";
+    let help = "Checks of whether a custom host points to its Route, by outcome";
     Metrics::new("host_checks", help, &["here", "elsewhere", "unknown", "failed"])
 }
 
@@ -71,7 +71,7 @@ impl HostTarget {
 impl RouteCheck for HostCheck {
     type Target = HostTarget;
     const PART: Part = Part::Pointing;
-    const SUBJECT: &'static str = "whether the route's host points here";
+    const SUBJECT: &'static str = "whether the Route's host points here";
 
     fn target(&self, _: &ObjectKey, route: &RouteInfo) -> Option<HostTarget> {
         HostTarget::new(route)
@@ -146,10 +146,10 @@ impl Found {
     /// Returns the condition; `record` is the record that the owner should create.
     fn condition(self, host: &str, record: &str) -> ConditionUpdate {
         let (status, reason, message) = match self {
-            Found::Here => (Status::True, "PointsHere", format!("{host} leads to a name or an address of the route")),
+            Found::Here => (Status::True, "PointsHere", format!("{host} leads to a name or an address of the Route")),
             Found::NoRecord => (Status::False, "NoRecord", format!("{host} has no record in DNS: create {record}")),
             Found::Elsewhere => {
-                let message = format!("{host} leads to none of the route's names: create {record}");
+                let message = format!("{host} does not lead to a name of the Route: create {record}");
                 (Status::False, "PointsElsewhere", message)
             }
             Found::Unresolved => (
@@ -160,7 +160,7 @@ impl Found {
             Found::NotChecked => (
                 Status::Unknown,
                 "NotChecked",
-                format!("host.resolvers is not set, so that nobody is asked whether {host} has the record {record}"),
+                format!("host.resolvers is not set, so {host} is not checked for the record {record}"),
             ),
         };
         ConditionUpdate { kind: HOST_POINTS_HERE, status, reason, message }

@@ -45,7 +45,8 @@ impl Metrics {
     /// Adds them to `registry`, under the registry's own prefix.
     pub fn register(&self, registry: &mut Registry) {
         registry.register("router_instances", "Instances of Routers, by state", self.instances.clone());
-        let help = "Routes and certificates that instances do not, or not wholly, serve: of the instance with most";
+        let help = "Routes and certificates that an instance does not serve or serves only in part; the maximum over \
+                    the Router's instances";
         registry.register("router_instance_faults", help, self.faults.clone());
         registry.register("router_instance_expirations", "Leases of instances that expired", self.expired.clone());
     }
@@ -231,7 +232,7 @@ impl Watch {
                 known.is_expired = true;
                 self.metrics.expired.inc();
                 self.dirty.insert(router.clone());
-                tracing::warn!(router, lease = key.name, "an instance has not renewed its Lease: it counts as dead");
+                tracing::warn!(router, lease = key.name, "an instance did not renew its Lease: it counts as dead");
             }
             known.turn = now + DEAD_LONGEST;
             self.turns.insert((known.turn, key));

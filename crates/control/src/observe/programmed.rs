@@ -74,12 +74,13 @@ impl Default for Metrics {
 impl Metrics {
     /// Adds them to `registry`, under the registry's own prefix.
     pub fn register(&self, registry: &mut Registry) {
-        let help = "Routes that not every instance of their Router is known to serve";
+        let help = "Routes that are not confirmed on every instance of their Router";
         registry.register("routes_not_programmed", help, self.waiting.clone());
-        let help = "Routes whose bindings an instance of the Router that serves has not applied";
+        let help = "Routes whose bindings a serving instance of the Router has not applied";
         registry.register("router_unapplied_routes", help, self.unapplied.clone());
         registry.register("route_probes", "Probes of Routes at instances, by outcome", self.probes.clone());
-        let help = "Time from the first sight of a binding until every instance of its Router served it";
+        let help =
+            "Time from the first observation of a RouteBinding until every instance of its Router served the Route";
         registry.register("route_programmed_seconds", help, self.times.clone());
     }
 }
@@ -92,7 +93,7 @@ pub async fn run(client: kube::Client, world: World, metrics: Metrics, stop: Can
     let http = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none());
     // An instance that stops waits for its connections; the probe uses only HTTP.
     let http = http.pool_max_idle_per_host(0).tls_certs_only([]).build();
-    let Ok(http) = http else { return tracing::error!("no HTTP client can be made: Routes are not probed") };
+    let Ok(http) = http else { return tracing::error!("failed to create an HTTP client: Routes are not probed") };
     let stores = Stores { routes: objects.routes, bindings: objects.bindings, routers: objects.routers, reports };
     let mut watch = Watch { metrics, waiting: HashMap::new(), turns: BTreeSet::new(), lags: BTreeMap::new() };
     let mut shown = Instant::now();
@@ -111,7 +112,7 @@ pub async fn run(client: kube::Client, world: World, metrics: Metrics, stop: Can
                     (
                         key,
                         result.unwrap_or_else(|_| {
-                            Err(format!("{place} does not answer within {} s", PROBE_TIMEOUT.as_secs()))
+                            Err(format!("{place} did not respond within {} s", PROBE_TIMEOUT.as_secs()))
                         }),
                     )
                 });
@@ -147,7 +148,7 @@ pub async fn run(client: kube::Client, world: World, metrics: Metrics, stop: Can
 /// Sends a request for a Route to an instance, as any client can; the error is the reason why it is not served.
 async fn probe(client: kube::Client, http: reqwest::Client, key: &ObjectKey, place: SocketAddr) -> Result<(), String> {
     let route = Api::<Route>::namespaced(client, key.namespace()).get(&key.name).await;
-    let route = route.map_err(|error| format!("the Route cannot be read: {error}"))?;
+    let route = route.map_err(|error| format!("failed to read the Route: {error}"))?;
     let host = route.status.as_ref().and_then(|status| status.names.first()).map(|name| name.name.clone());
     let path = route.spec.path.as_deref().filter(|path| path.starts_with('/')).unwrap_or("/");
     let host = host.unwrap_or_default();
@@ -163,8 +164,11 @@ async fn probe(client: kube::Client, http: reqwest::Client, key: &ObjectKey, pla
     let served = response.headers().get(ROUTE_HEADER).and_then(|id| id.to_str().ok());
     match served {
         Some(id) if id == route_id(route.metadata.uid.as_deref().unwrap_or_default()) => Ok(()),
-        Some(_) => Err(format!("{place} serves another Route there")),
-        None => Err(format!("{place} does not serve it: it answers with HTTP status {}", response.status().as_u16())),
+        Some(_) => Err(format!("{place} serves another Route at the name")),
+        None => Err(format!(
+            "{place} does not serve the Route: it responded with HTTP status {}",
+            response.status().as_u16()
+        )),
     }
 }
 
@@ -353,21 +357,21 @@ impl Watch {
         let lagging: Vec<&str> = serving.iter().filter(lags).map(|instance| &*instance.ip).collect();
         waiting.lags_at = (!lagging.is_empty()).then(|| binding.router.clone());
         if serving.is_empty() {
-            let message =
-                format!("no instance of Router {} serves: its condition InstancesReady says why", binding.router);
+            let message = format!("no instance of Router {} serves: see its condition InstancesReady", binding.router);
             waiting.error = Some(("NoInstance", message));
         } else if !lagging.is_empty() {
             let (named, more) =
                 (lagging[..lagging.len().min(NAMED_MAX)].join(", "), lagging.len().saturating_sub(NAMED_MAX));
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            let message = format!("instances of Router {} have not applied it yet: {named}{more}", binding.router);
+            let message =
+                format!("instances of Router {} have not applied the Route yet: {named}{more}", binding.router);
             waiting.error = Some(("NotApplied", message));
         } else if waiting.is_probed || waiting.is_known && is_true {
             let waiting = self.waiting.remove(key)?;
             if !is_true {
                 self.metrics.times.observe(now.duration_since(waiting.since).as_secs_f64());
                 let (count, router) = (serving.len(), &binding.router);
-                let message = format!("{count} of {count} live instances of Router {router} serve it");
+                let message = format!("{count} of {count} live instances of Router {router} serve the Route");
                 tell(observations, key, &route, Status::True, "Programmed", message);
             }
             return None;

@@ -184,7 +184,7 @@ pub async fn run<C: RouteCheck>(
                     }
                     Ok(None) => (None, Next::Retry),
                     Err(error) => {
-                        tracing::warn!(route = %key, %error, "{} is not known; trying again", C::SUBJECT);
+                        tracing::warn!(route = %key, %error, "failed to check {}; retrying", C::SUBJECT);
                         (Some("failed"), Next::Retry)
                     }
                 };

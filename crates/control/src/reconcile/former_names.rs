@@ -138,7 +138,8 @@ impl NameWriter {
         let changed = reconcile(&binding, self.quiet, &self.domain, Timestamp::now());
         let Some(Changed { spec, alias, ended }) = changed.filter(|_| term.is_current()) else { return Ok(None) };
         for name in ended {
-            tracing::warn!(route = %key, %name, "a former name ends that is still asked for (former-name.retention-max)");
+            tracing::warn!(route = %key, %name, "removed a former name that is still queried, because it reached \
+                                                 former-name.retention-max");
         }
         binding.spec = spec;
         if alias {

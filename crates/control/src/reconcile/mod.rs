@@ -150,14 +150,27 @@ impl Metrics {
     pub fn register(&self, registry: &mut Registry) {
         registry.register(
             "route_create_to_resolvable_seconds",
-            "Time from the first sight of a new route until every listed name server had answered right for it and its status said so",
+            "Time from the first observation of a new Route until every listed name server answered correctly for it \
+             and its status was updated",
             (*self.create_to_resolvable).clone(),
         );
         let registry = registry.sub_registry_with_prefix("placement");
-        registry.register("actions", "What was done to claims, bindings and status", self.actions.clone());
-        registry.register("workqueue_depth", "What is to be looked at", self.depth.clone());
+        registry.register(
+            "actions",
+            "Writes of NameClaims, RouteBindings, and statuses, by action",
+            self.actions.clone(),
+        );
+        registry.register(
+            "workqueue_depth",
+            "Objects in the work queue of the placement controller",
+            self.depth.clone(),
+        );
         registry.register("events", "Events recorded", self.events.recorded.clone());
-        registry.register("events_dropped", "Events not recorded since too many waited", self.events.dropped.clone());
+        registry.register(
+            "events_dropped",
+            "Events not recorded because too many were waiting",
+            self.events.dropped.clone(),
+        );
     }
 }
 
@@ -358,7 +371,7 @@ impl Reconciler {
         let done = match result {
             Ok(done) => done,
             Err(error) => {
-                tracing::warn!(?key, %error, "order cannot be kept; it is tried again");
+                tracing::warn!(?key, %error, "reconcile failed; retrying");
                 self.metrics.actions.get_or_create(&[("kind", kind), ("action", "failed")]).inc();
                 return self.queue.failed(&key, Instant::now(), random());
             }

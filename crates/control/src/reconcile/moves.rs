@@ -92,7 +92,7 @@ impl Moves {
     /// Handles Routers that start or stop draining.
     fn follow_draining(&mut self, turned: &[&str]) {
         for router in turned.iter().filter(|router| self.drain.drains(router)) {
-            tracing::info!(router, "the Router is draining: its routes are moved to others");
+            tracing::info!(router, "the Router is draining: moving its Routes to other Routers");
         }
         for (key, binding) in self.objects.bindings.all() {
             if !turned.contains(&&*binding.router) {

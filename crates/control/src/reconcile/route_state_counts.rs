@@ -72,7 +72,7 @@ impl Counts {
 impl Collector for RouteStateCounts {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let counts = self.counts();
-        let help = "Routes, by where they stand.";
+        let help = "Routes by state.";
         let mut metric = encoder.encode_descriptor("routes", help, None, MetricType::Gauge)?;
         for (state, count) in RouteState::ALL.iter().zip(counts.route_states) {
             ConstGauge::new(count).encode(metric.encode_family(&[("state", state.word())])?)?;
@@ -81,8 +81,7 @@ impl Collector for RouteStateCounts {
         let namespaces = i64::try_from(counts.namespaces.len()).unwrap_or(i64::MAX);
         let metric = encoder.encode_descriptor("route_namespaces", help, None, MetricType::Gauge)?;
         ConstGauge::new(namespaces).encode(metric)?;
-        let help =
-            "Routes without a Router, by the reason of their condition Scheduled; Pending: nothing was said yet.";
+        let help = "Routes without a Router, by the reason of their condition Scheduled; Pending: no condition yet.";
         let mut metric = encoder.encode_descriptor("routes_unscheduled", help, None, MetricType::Gauge)?;
         for (reason, count) in &counts.waiting {
             ConstGauge::new(*count).encode(metric.encode_family(&[("reason", &**reason)])?)?;

@@ -32,7 +32,7 @@ impl Collector for RouterMetrics {
             .collect();
         routers.sort();
         routers.truncate(ROUTERS_MAX);
-        let help = "Routes bound to a Router, as its status says.";
+        let help = "Routes bound to a Router, from the Router's status.";
         let mut metric = encoder.encode_descriptor("router_routes", help, None, MetricType::Gauge)?;
         for (router, routes) in &routers {
             ConstGauge::new(*routes).encode(metric.encode_family(&[("router", router.as_str())])?)?;

@@ -233,12 +233,10 @@ impl Planner {
         match holder {
             // Another uid of the same name is stored when its claim is checked.
             Some(holder) if holder == *key => Hold::Held,
-            Some(holder) if is_ours(&holder) => {
-                Hold::Taken(format!("{host} is held by the route {} by now", holder.name))
-            }
-            Some(_) => Hold::Taken(format!("{host} is held by a route of another namespace by now")),
+            Some(holder) if is_ours(&holder) => Hold::Taken(format!("{host} is now held by Route {}", holder.name)),
+            Some(_) => Hold::Taken(format!("{host} is now held by a Route of another namespace")),
             None if self.has_overlap(key, host, now) => {
-                Hold::Taken(format!("{host} overlaps with a host that a route of another namespace holds by now"))
+                Hold::Taken(format!("{host} overlaps with a host that a Route of another namespace now holds"))
             }
             None => Hold::Free,
         }

@@ -205,7 +205,7 @@ impl Writer {
             let (object, uid) = (ObjectKey::cluster(name), router.metadata.uid.clone().unwrap_or_default());
             let notice = Notice { kind: "Router", object, uid, is_warning, reason, note };
             if let Err(error) = self.events.record(&event(notice, &reporter, Timestamp::now())).await {
-                tracing::warn!(router = name, %error, "an event could not be recorded");
+                tracing::warn!(router = name, %error, "failed to record an event");
             }
         }
         Ok(Some("status_written"))

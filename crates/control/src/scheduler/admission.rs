@@ -22,7 +22,8 @@ impl Scheduler {
         }
         if self.settings.verify_hosts && !route.is_host_verified() {
             self.hosts.give_up(key, Some(host));
-            let message = format!("{host} is to be verified yours: create the TXT record in status.challenge.record");
+            let message =
+                format!("ownership of {host} is not verified: create the TXT record in status.challenge.record");
             return Some(("OwnershipNotVerified", message));
         }
         let conflict = self.hosts.conflict(host, key, Timestamp::now())?;

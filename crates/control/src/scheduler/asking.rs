@@ -56,7 +56,7 @@ impl Scheduler {
             return self.call(queued, webhook, 1);
         }
         let failures = self.choice.rest.failures();
-        let why = format!("the webhook failed {failures} times in a row and is left alone for a while");
+        let why = format!("the webhook is not called after {failures} failures in a row (circuit breaker open)");
         self.fall_back(queued, &webhook, CIRCUIT_OPEN, &why);
     }
 
@@ -84,7 +84,7 @@ impl Scheduler {
         let Call { queued, webhook, routers, times } = call;
         let now = Instant::now();
         if let Err(error) = &result {
-            tracing::warn!(route = %queued.key, %error, "the route cannot be read");
+            tracing::warn!(route = %queued.key, %error, "failed to read the Route");
         }
         // A replaced webhook no longer decides, and its failures do not count against the new one.
         let is_in_use = self.choice.in_use.is(&webhook);
@@ -111,14 +111,14 @@ impl Scheduler {
             Err(error) => (error.label(), format!("the webhook {error}")),
             Ok(answer) if !routers.contains(&answer.router) => {
                 let name: String = answer.router.chars().take(NAME_CHARACTERS_MAX).collect();
-                (UNKNOWN_ROUTER, format!("the webhook named {name:?}, which is none of the Routers it was asked about"))
+                (UNKNOWN_ROUTER, format!("the webhook returned {name:?}, which is not one of the feasible Routers"))
             }
             Ok(answer) => match self.timed(|all| decide_as_answered(&queued.request(), &all.snapshot, &answer)) {
                 Ok(placement) => return self.carry_out(queued, Ok(placement)),
                 Err(InvalidAnswer::FitError(error)) => return self.carry_out(queued, Err(error)),
                 Err(InvalidAnswer::Router(_)) if times < TIMES_MAX => return self.call(queued, webhook, times + 1),
                 Err(InvalidAnswer::Router(why)) => {
-                    (NO_LONGER_FEASIBLE, format!("the webhook chose {}, which {why} since it was asked", answer.router))
+                    (NO_LONGER_FEASIBLE, format!("the webhook selected {}, which now {why}", answer.router))
                 }
             },
         };

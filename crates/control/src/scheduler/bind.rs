@@ -137,14 +137,14 @@ pub enum Outcome {
 pub fn names_kept(kind: ClaimKind, most: u32) -> (&'static str, String) {
     let message = match kind {
         ClaimKind::Label => format!(
-            "{most} labels of former routes of the namespace are in quarantine, and no more are allowed (name.quarantine-max): \
-             the route gets a label when one of them is free again; a route by the name of one of those gets its label back at \
-             once"
+            "{most} labels of former Routes of the namespace are in quarantine, the maximum (name.quarantine-max): the \
+             Route gets a label when one of them is released; a Route with the name of one of the former Routes gets \
+             its label back immediately"
         ),
         ClaimKind::Host => format!(
-            "{most} hosts of deleted routes of the namespace are reserved, and no more are allowed (name.quarantine-max): the \
-             route gets its host when one of them is free again; a route by the name and with the host of one of those gets it \
-             back at once"
+            "{most} hosts of deleted Routes of the namespace are reserved, the maximum (name.quarantine-max): the \
+             Route gets its host when one of them is released; a Route with the name and the host of one of the \
+             deleted Routes gets the host back immediately"
         ),
     };
     ("NamesInQuarantine", message)
@@ -195,7 +195,8 @@ impl Binder {
             kube::Error::Api(status) => {
                 let error = format!("{} ({})", status.message, status.code);
                 let owner_message = format!(
-                    "the API refuses what the scheduler writes for the route ({} {}); the scheduler's log has the API's answer",
+                    "the API rejected the scheduler's write for the Route ({} {}); the scheduler's log has the API's \
+                     response",
                     status.code, status.reason
                 );
                 Outcome::Failed { answered: true, error, owner_message }
@@ -257,7 +258,7 @@ impl Binder {
             Err(refusal) => return Ok(refusal),
         };
         let Some(binding) = self.binding(plan, &label, term) else {
-            let error = format!("{label}.{} would be over 253 octets", plan.placement.dns);
+            let error = format!("{label}.{} would be longer than 253 octets", plan.placement.dns);
             return Ok(Outcome::failed(error));
         };
         self.create(plan, binding, term).await
@@ -297,7 +298,7 @@ impl Binder {
                 Claimed::Taken { .. } | Claimed::Overlaps => {}
             }
         }
-        Ok(Err(Outcome::failed("every label for the route is another route's".to_owned())))
+        Ok(Err(Outcome::failed("every candidate label for the Route belongs to another Route".to_owned())))
     }
 
     async fn claim(&self, kind: ClaimKind, value: &str, holder: &Holder) -> kube::Result<Claimed> {
@@ -357,8 +358,8 @@ impl Binder {
                         Some(existing) if existing.metadata.deletion_timestamp.is_some() => {
                             let finalizers = existing.metadata.finalizers.unwrap_or_default().join(", ");
                             let error = format!(
-                                "the RouteBinding of a former Route of this name is being deleted, and its finalizers hold it: \
-                                 {finalizers}"
+                                "the RouteBinding of a former Route of this name is being deleted and waits for its \
+                                 finalizers: {finalizers}"
                             );
                             Outcome::failed(error)
                         }
@@ -392,7 +393,7 @@ impl Binder {
 }
 
 fn host_of_another() -> Outcome {
-    let message = "the host is a name of the platform that belongs to another route".to_owned();
+    let message = "the host is a name of the platform that belongs to another Route".to_owned();
     Outcome::NotAdmitted(("HostInPlatformDomain", message))
 }
 

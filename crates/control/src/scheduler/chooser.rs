@@ -103,7 +103,7 @@ impl Choice {
     /// Has that choose from now on.
     pub(super) fn take(&mut self, metrics: &Metrics) {
         let chooser = self.switched.borrow_and_update().clone();
-        tracing::info!(strategy = %chooser, "Routers are chosen by this strategy from now on");
+        tracing::info!(strategy = %chooser, "scheduling strategy changed");
         (self.in_use, self.rest) = (ActiveStrategy::new(&chooser, metrics), CircuitBreaker::default());
     }
 
@@ -113,12 +113,12 @@ impl Choice {
             Err(error) if error.is_outage() => {
                 if let Some(rest) = self.rest.failed(now) {
                     let failures = self.rest.failures();
-                    tracing::warn!(%error, failures, "the webhook is left alone for {} s", rest.as_secs());
+                    tracing::warn!(%error, failures, "webhook circuit breaker opened for {} s", rest.as_secs());
                 }
             }
             Ok(_) | Err(_) => {
                 if self.rest.is_resting() {
-                    tracing::info!("the webhook answers again");
+                    tracing::info!("webhook circuit breaker closed");
                 }
                 self.rest.answered();
             }

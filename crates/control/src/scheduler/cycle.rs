@@ -279,10 +279,10 @@ fn refusal_of_platform_name(host: &str, zone: &str) -> String {
     let covered = host.strip_prefix("*.").filter(|covered| is_at_or_below(zone, covered));
     match covered {
         Some(_) if !is_at_or_below(host.trim_start_matches("*."), zone) => {
-            format!("{host} covers {zone}, whose names are given by the platform")
+            format!("{host} covers {zone}, where the platform assigns all names")
         }
         _ => format!(
-            "{host} is below {zone}, whose names are given by the platform, and not this route's own name there"
+            "{host} is below {zone}, where the platform assigns all names, and is not this Route's own name there"
         ),
     }
 }

@@ -45,17 +45,20 @@ pub fn decide_requested(request: &PlacementRequest<'_>, snapshot: &Snapshot, to:
     let Some(index) = verdicts.iter().position(|verdict| verdict.router.name == to) else {
         return Err(FitError {
             reason: "RouterNotFound",
-            message: format!("there is no Router {to}, where it is to be"),
+            message: format!("Router {to}, requested by {MOVE_ANNOTATION}, does not exist"),
         });
     };
     if let Fit::Rejected(rejection) = verdicts[index].fit {
-        let message = format!("{to}, where it is to be, {}", rejection.message_for(request, verdicts[index].router));
+        let message = format!(
+            "Router {to}, requested by {MOVE_ANNOTATION}, {}",
+            rejection.message_for(request, verdicts[index].router)
+        );
         return Err(FitError { reason: rejection.reason(), message });
     }
     let mut placement = placement(request, &verdicts, Pick { index, tied: 0 }, MOVE, None);
     placement.explanation.summary = match request.leaving {
-        Some(from) => format!("moved from {from} to {to}, as {MOVE_ANNOTATION} asked"),
-        None => format!("placed on {to}, as {MOVE_ANNOTATION} asked"),
+        Some(from) => format!("moved from {from} to {to}, as requested by {MOVE_ANNOTATION}"),
+        None => format!("placed on {to}, as requested by {MOVE_ANNOTATION}"),
     };
     Ok(placement)
 }
@@ -87,7 +90,7 @@ pub fn decide_as_answered(
 ) -> Result<Placement, InvalidAnswer> {
     let mut verdicts = eligible(request, snapshot).map_err(InvalidAnswer::FitError)?;
     let Some(index) = verdicts.iter().position(|verdict| verdict.router.name == answer.router) else {
-        return Err(InvalidAnswer::Router("is gone".to_owned()));
+        return Err(InvalidAnswer::Router("is deleted".to_owned()));
     };
     if let Some(message) = verdicts[index].message(request) {
         return Err(InvalidAnswer::Router(message.into_owned()));
@@ -204,10 +207,7 @@ mod tests {
         snapshot.set_router(router("shard2", json!({"addresses": []})));
         let error = decide_for("a", &snapshot, StrategyName::RoundRobin).expect_err("none fits");
         assert_eq!(error.reason, "Unschedulable");
-        assert_eq!(
-            error.message,
-            "none of 2 Routers can take the route: shard1 is cordoned; shard2 has no active address"
-        );
+        assert_eq!(error.message, "0/2 Routers are available: shard1 is cordoned; shard2 has no active address");
     }
 
     #[test]
@@ -228,8 +228,8 @@ mod tests {
         assert_eq!((explanation.considered, explanation.eligible), (4, 3));
         assert_eq!(
             explanation.summary,
-            "least-routes chose shard1 among 3 eligible of 4 Routers; 2 Routers have the same score, and the first by name \
-             won; above their soft capacity: 1; filtered out: 1 Draining"
+            "strategy least-routes selected shard1: 3 of 4 Routers feasible; 2 Routers have the same score, and the first \
+             by name was selected; above their soft capacity: 1; filtered out: 1 Draining"
         );
         let found: Vec<_> = explanation
             .routers
@@ -260,7 +260,7 @@ mod tests {
         let request = PlacementRequest { leaving: Some("shard1"), ..PlacementRequest::new(&key, &route, &namespace) };
         let placement = decide_requested(&request, &snapshot, "shard2").expect("it has room");
         assert_eq!((placement.router.as_str(), placement.strategy), ("shard2", "move"));
-        assert_eq!(placement.explanation.summary, "moved from shard1 to shard2, as signpost.dev/move-to asked");
+        assert_eq!(placement.explanation.summary, "moved from shard1 to shard2, as requested by signpost.dev/move-to");
         for (to, reason) in [("shard3", "Cordoned"), ("shard4", "RouterNotFound")] {
             assert_eq!(decide_requested(&request, &snapshot, to).expect_err("it cannot").reason, reason);
         }
@@ -306,7 +306,7 @@ mod tests {
         assert_eq!((placement.router.as_str(), placement.strategy), ("shard3", "webhook"));
         assert_eq!(
             placement.explanation.summary,
-            "webhook chose shard3 among 3 eligible of 4 Routers: it is near; above their soft capacity: 1; filtered out: 1 Cordoned"
+            "strategy webhook selected shard3: 3 of 4 Routers feasible; it is near; above their soft capacity: 1; filtered out: 1 Cordoned"
         );
         let scores: Vec<_> =
             placement.explanation.routers.iter().map(|verdict| (verdict.name.as_str(), verdict.score)).collect();
@@ -331,7 +331,10 @@ mod tests {
         let strategy = StrategyName::LeastRoutes.strategy();
         let placement = decide(&request, &snapshot, strategy, Some("the webhook is away")).expect("one may");
         assert_eq!(placement.strategy, "least-routes");
-        assert!(placement.explanation.summary.contains("Routers: the webhook is away; filtered out"), "{placement:?}");
+        assert!(
+            placement.explanation.summary.contains("Routers feasible; the webhook is away; filtered out"),
+            "{placement:?}"
+        );
     }
 
     #[test]

@@ -27,12 +27,13 @@ pub fn placement(
 ) -> Explanation {
     let eligible = verdicts.iter().filter(|verdict| !matches!(verdict.fit, Fit::Rejected(_))).count();
     let chosen = &verdicts[best.index].router.name;
-    let mut summary = format!("{strategy} chose {chosen} among {eligible} eligible of {}", routers(verdicts.len()));
+    let mut summary =
+        format!("strategy {strategy} selected {chosen}: {eligible} of {} feasible", routers(verdicts.len()));
     if let Some(remark) = remark {
-        let _ = write!(summary, ": {remark}");
+        let _ = write!(summary, "; {remark}");
     }
     if best.tied > 0 {
-        let _ = write!(summary, "; {} have the same score, and the first by name won", routers(best.tied + 1));
+        let _ = write!(summary, "; {} have the same score, and the first by name was selected", routers(best.tied + 1));
     }
     let above = verdicts.iter().filter(|verdict| verdict.fit == Fit::AboveSoftCapacity).count();
     if above > 0 {
@@ -77,14 +78,14 @@ fn rank(verdicts: &[FilterResult<'_>], chosen: usize) -> (Vec<usize>, Vec<usize>
 /// Returns the reason why no Router fits the route.
 pub fn no_fit(request: &PlacementRequest<'_>, verdicts: &[FilterResult<'_>]) -> FitError {
     if verdicts.is_empty() {
-        return FitError { reason: "NoRouter", message: "there is no Router yet".to_owned() };
+        return FitError { reason: "NoRouter", message: "there are no Routers".to_owned() };
     }
     let (named, others) = verdicts.split_at(verdicts.len().min(MESSAGE_ROUTERS_MAX));
     let named: Vec<String> = named
         .iter()
         .map(|verdict| format!("{} {}", verdict.router.name, verdict.message(request).unwrap_or_default()))
         .collect();
-    let mut message = format!("none of {} can take the route: {}", routers(verdicts.len()), named.join("; "));
+    let mut message = format!("0/{} Routers are available: {}", verdicts.len(), named.join("; "));
     if !others.is_empty() {
         let _ = write!(message, "; and {} more: {}", others.len(), enumerate(&counts(others.iter())));
     }

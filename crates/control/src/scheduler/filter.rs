@@ -103,17 +103,15 @@ impl Rejection {
             Rejection::Deleting => ("Deleting", "is being deleted"),
             Rejection::Cordoned => ("Cordoned", "is cordoned"),
             Rejection::Draining => ("Draining", "is draining"),
-            Rejection::InvalidSelector => ("InvalidSelector", "has a selector that cannot be read"),
-            Rejection::RouteSelectorMismatch => ("RouteSelectorMismatch", "selects other routes by their labels"),
+            Rejection::InvalidSelector => ("InvalidSelector", "has an invalid selector"),
+            Rejection::RouteSelectorMismatch => ("RouteSelectorMismatch", "selects other Routes by their labels"),
             Rejection::NamespaceSelectorMismatch => {
                 ("NamespaceSelectorMismatch", "selects other namespaces by their labels")
             }
             Rejection::CapacityReached => ("CapacityReached", "has reached its hard capacity"),
             Rejection::NoActiveAddress => ("NoActiveAddress", "has no active address"),
-            Rejection::NameTooLong => ("NameTooLong", "would make the route's name longer than 253 octets"),
-            Rejection::NameTaken => {
-                ("NameTaken", "has something else at the route's name, by its records or as a name server's")
-            }
+            Rejection::NameTooLong => ("NameTooLong", "would make the Route's name longer than 253 octets"),
+            Rejection::NameTaken => ("NameTaken", "already uses the Route's name, for a record or a name server"),
             Rejection::HostElsewhere => ("HostElsewhere", "is not the Router that the host names"),
             Rejection::ZeroWeight => ("ZeroWeight", "has weight 0"),
             Rejection::ZoneNotPublished => ("ZoneNotPublished", "has a zone that not all name servers serve"),
@@ -128,7 +126,7 @@ impl Rejection {
                 (&router.route_selector, &request.route.labels, "this one does", "spec.routeSelector")
             }
             Rejection::NamespaceSelectorMismatch => {
-                (&router.namespace_selector, &request.namespace.labels, "the route's does", "spec.namespaceSelector")
+                (&router.namespace_selector, &request.namespace.labels, "the Route's does", "spec.namespaceSelector")
             }
             _ => return self.message().into(),
         };
@@ -144,9 +142,9 @@ impl Rejection {
 pub enum OverQuota {
     /// The namespace has reached its quota.
     #[error(
-        "the namespace has {routes} with a Router, and its annotation {annotation} allows {quota}; the route is placed \
-         when one of them goes or more are allowed",
-        routes = if *.placed == 1 { "1 route".to_owned() } else { format!("{} routes", .placed) },
+        "the namespace has {routes} with a Router, and its annotation {annotation} allows {quota}; the scheduler \
+         places the Route when one of them is deleted or the quota is raised",
+        routes = if *.placed == 1 { "1 Route".to_owned() } else { format!("{} Routes", .placed) },
         annotation = QUOTA_ANNOTATION
     )]
     Exceeded {
@@ -358,24 +356,25 @@ pub(super) mod tests {
         for (spec, expected) in [
             (
                 json!({"routeSelector": {"matchLabels": {"app": "web", "tier": "lead"}}}),
-                "selects other routes by their labels, and this one does not match tier=lead (spec.routeSelector)",
+                "selects other Routes by their labels, and this one does not match tier=lead (spec.routeSelector)",
             ),
             (
                 json!({"routeSelector": {"matchExpressions": [
                     {"key": "tier", "operator": "Exists"}, {"key": "tier", "operator": "NotIn", "values": ["gold", "silver"]},
                 ]}}),
-                "selects other routes by their labels, and this one does not match tier notin (gold,silver) \
+                "selects other Routes by their labels, and this one does not match tier notin (gold,silver) \
                  (spec.routeSelector)",
             ),
             (
                 json!({"namespaceSelector": {"matchLabels": {"team": "b"}}}),
-                "selects other namespaces by their labels, and the route's does not match team=b (spec.namespaceSelector)",
+                "selects other namespaces by their labels, and the Route's does not match team=b (spec.namespaceSelector)",
             ),
             (json!({"state": "cordoned"}), "is cordoned"),
             (
                 json!({"routeSelector": {"matchExpressions": [{"key": "x", "operator": "In", "values": long}]}}),
-                "selects other routes by their labels, and this one does not match x in (value-0,value-1,value-10,value-100,\
-                 value-101,value-102,value-103,value-104,value-105,value-106,value-107,value-108… (spec.routeSelector)",
+                "selects other Routes by their labels, and this one does not match x in \
+                 (value-0,value-1,value-10,value-100,value-101,value-102,value-103,value-104,value-105,value-106,value-107,value-108… \
+                 (spec.routeSelector)",
             ),
         ] {
             let route = RouteInfo { labels: map("app=web,tier=gold"), ..RouteInfo::default() };

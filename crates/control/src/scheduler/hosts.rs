@@ -79,14 +79,12 @@ fn path(host: &str) -> Path {
 pub fn held(host: &str, namespace: &str, owner: &ObjectKey, reserved_until: Option<Timestamp>) -> HostConflict {
     let refusal = match reserved_until {
         Some(until) => {
-            let message = format!("{host} is reserved until {until:.0} for the route that had it, which was deleted");
+            let message = format!("{host} is reserved until {until:.0} for the deleted Route that held it");
             ("HostReserved", message)
         }
         // Only users who can see the holder get its name.
-        None if owner.namespace() == namespace => {
-            already_claimed(format!("{host} is held by the route {}", owner.name))
-        }
-        None => already_claimed(format!("{host} is held by a route of another namespace")),
+        None if owner.namespace() == namespace => already_claimed(format!("{host} is held by Route {}", owner.name)),
+        None => already_claimed(format!("{host} is held by a Route of another namespace")),
     };
     HostConflict { path: path(host), is_in_line: true, refusal }
 }
@@ -131,7 +129,7 @@ impl Hosts {
         for (end, _) in own.match_indices('.').filter(|(end, _)| end + 1 < own.len()) {
             let above = format!("{}*.", &own[..=end]);
             if above != own && self.is_of_another(&above, namespace) {
-                let message = format!("{host} is below a wildcard that a route of another namespace holds");
+                let message = format!("{host} is below a wildcard that a Route of another namespace holds");
                 return Some(conflict(above, message));
             }
         }
@@ -141,7 +139,7 @@ impl Hosts {
         let held = self.held.range(from.clone()).map(|(path, _)| path).take_while(|path| path.starts_with(below));
         let reserved = self.reserved.range(from).map(|(path, _)| path).take_while(|path| path.starts_with(below));
         let found = held.chain(reserved).find(|path| **path != own && self.is_of_another(path, namespace))?;
-        Some(conflict(found.clone(), format!("{host} covers a host that a route of another namespace holds")))
+        Some(conflict(found.clone(), format!("{host} covers a host that a Route of another namespace holds")))
     }
 
     /// Returns the conflict of the Route at `key` with another Route that holds this very `host`, or is about to claim it.
@@ -149,8 +147,8 @@ impl Hosts {
         let path = path(host);
         if let Some(first) = self.reserved.get(&path).filter(|first| *first != key) {
             let refusal = already_claimed(match first.namespace == key.namespace {
-                true => format!("{host} is being given to the route {}", first.name),
-                false => format!("{host} is being given to a route of another namespace"),
+                true => format!("{host} is being assigned to Route {}", first.name),
+                false => format!("{host} is being assigned to a Route of another namespace"),
             });
             return Some(HostConflict { path, is_in_line: false, refusal });
         }
@@ -299,7 +297,7 @@ mod tests {
         let waits = [key("second", "a"), key("third", "b")];
         for (waiting, asked) in waits.iter().zip(["a.shop.example", "b.shop.example"]) {
             let overlap = hosts.overlap(asked, waiting.namespace()).expect("kept out");
-            let message = format!("{asked} is below a wildcard that a route of another namespace holds");
+            let message = format!("{asked} is below a wildcard that a Route of another namespace holds");
             assert_eq!(overlap.refusal.1, message);
             hosts.wait(waiting, 7, &overlap);
         }
@@ -332,7 +330,7 @@ mod tests {
         hosts.set("host.1", &claim(host, "ns"));
         for (created, name) in [(3, "c"), (1, "a"), (2, "bb"), (2, "b"), (2, "bb")] {
             let conflict = hosts.conflict(host, &key("ns", name), now).expect("it is held");
-            assert_eq!(conflict.refusal, already_claimed(format!("{host} is held by the route app")));
+            assert_eq!(conflict.refusal, already_claimed(format!("{host} is held by Route app")));
             hosts.wait(&key("ns", name), created, &conflict);
         }
         hosts.give_up(&key("ns", "other"), Some(host));
@@ -356,8 +354,8 @@ mod tests {
         hosts.reserve("WWW.shop.example", &first);
         assert_eq!(hosts.conflict("www.shop.example", &first, now), None, "it is its own");
         for (route, message) in [
-            (&second, "www.shop.example is being given to the route app"),
-            (&other, "www.shop.example is being given to a route of another namespace"),
+            (&second, "www.shop.example is being assigned to Route app"),
+            (&other, "www.shop.example is being assigned to a Route of another namespace"),
         ] {
             let conflict = hosts.conflict("www.shop.example", route, now).expect("another Route has reserved it");
             assert_eq!(conflict.refusal.1, message);
@@ -367,7 +365,7 @@ mod tests {
         hosts.set("host.1", &claim("www.shop.example", "ns"));
         assert_eq!(woken(&mut hosts), ["second", "third"]);
         let conflict = hosts.conflict("www.shop.example", &second, now).expect("another Route holds it");
-        assert_eq!(conflict.refusal.1, "www.shop.example is held by the route app");
+        assert_eq!(conflict.refusal.1, "www.shop.example is held by Route app");
         // A held host is not reserved, and a Route that requests another host gives up the first.
         hosts.reserve("www.shop.example", &second);
         assert!(hosts.reserved.is_empty() && hosts.reserved_by.is_empty());

@@ -80,44 +80,52 @@ impl Metrics {
         let registry = registry.sub_registry_with_prefix("scheduler");
         registry.register(
             "attempts",
-            "Attempts to schedule a route, by how they ended; fenced: the API refused the binding of who does not lead, \
-             or found no Lease that says who does",
+            "Attempts to schedule a Route, by result; fenced: the API rejected the binding because the process does \
+             not lead, or because there is no valid Lease",
             self.attempts.clone(),
         );
         registry.register(
             "attempt_seconds",
-            "Time from taking a route out of the queue until its binding was confirmed, or it failed",
+            "Time from the removal of a Route from the queue until its binding was confirmed or failed",
             self.attempt_seconds.clone(),
         );
         registry.register(
             "decision_seconds",
-            "Time to filter, score and pick, without the API",
+            "Time to filter, score, and select Routers, without API calls",
             self.decision_seconds.clone(),
         );
         registry.register(
             "pending_routes",
-            "Routes without a Router, by where they are; router_gone are on one that does not exist any more",
+            "Routes without a Router, by queue; router_gone: bound to a Router that does not exist",
             self.routes.clone(),
         );
         registry.register(
             "draining_routes",
-            "Routes on Routers that are draining, by whether they wait for their turn or have nowhere to go",
+            "Routes on draining Routers, by whether they wait for their turn or no Router can take them",
             self.draining.clone(),
         );
-        registry.register("requeued_routes", "Routes looked at again since a change could help", self.woken.clone());
-        registry.register("missed_routes", "Routes that only the periodic search found", self.missed.clone());
+        registry.register(
+            "requeued_routes",
+            "Routes requeued because an event could make them schedulable",
+            self.woken.clone(),
+        );
+        registry.register("missed_routes", "Routes found only by the periodic search", self.missed.clone());
         registry.register("events", "Events recorded", self.events.recorded.clone());
-        registry.register("events_dropped", "Events not recorded since too many waited", self.events.dropped.clone());
+        registry.register(
+            "events_dropped",
+            "Events not recorded because too many were waiting",
+            self.events.dropped.clone(),
+        );
         registry.register("leading", "Whether this process leads (1) or not (0)", self.leading.clone());
-        registry.register("webhook_calls", "Requests to the webhook, by how they ended", self.webhook_calls.clone());
+        registry.register("webhook_calls", "Requests to the webhook, by result", self.webhook_calls.clone());
         registry.register(
             "webhook_seconds",
-            "Time from a request to the webhook until it ended, however it did",
+            "Duration of requests to the webhook, with any result",
             self.webhook_seconds.clone(),
         );
         registry.register(
             "webhook_fallbacks",
-            "Decisions that the fallback strategy made instead of the webhook, by reason",
+            "Decisions by the fallback strategy instead of the webhook, by reason",
             self.webhook_fallbacks.clone(),
         );
     }

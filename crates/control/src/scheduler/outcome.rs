@@ -39,7 +39,7 @@ impl Scheduler {
                 self.settle(key.clone(), route);
             }
             Outcome::Moved => {
-                let note = format!("on {} now: {}", plan.placement.router, plan.placement.explanation.summary);
+                let note = format!("now on {}: {}", plan.placement.router, plan.placement.explanation.summary);
                 self.record(key, route, "Moved", note, false);
                 self.settle(key.clone(), route);
             }
@@ -64,12 +64,12 @@ impl Scheduler {
                 self.queue.failed(key, Instant::now(), random());
             }
             Outcome::Fenced { error } => {
-                tracing::warn!(route = %key, %error, "the route cannot be bound now: to the API this process does not lead");
+                tracing::warn!(route = %key, %error, "binding rejected: this process does not hold the Lease");
                 self.hosts.give_up(key, route.host.as_deref());
                 self.queue.failed(key, Instant::now(), random());
             }
             Outcome::Failed { answered, error, owner_message } => {
-                tracing::warn!(route = %key, router = %plan.placement.router, %error, "the route cannot be bound");
+                tracing::warn!(route = %key, router = %plan.placement.router, %error, "failed to bind the Route");
                 self.hosts.give_up(key, route.host.as_deref());
                 let failures = self.queue.failed(key, Instant::now(), random());
                 if answered && failures >= FAILURES_TOLD {
@@ -94,7 +94,7 @@ impl Scheduler {
             return self.refuse(key, route, overlap.refusal);
         }
         if self.queue.failed(key, Instant::now(), random()) >= FAILURES_TOLD {
-            let message = format!("{host} overlaps a host that a route of another namespace holds");
+            let message = format!("{host} overlaps with a host that a Route of another namespace holds");
             self.report(key, route, Finding::not_admitted(&route.uid, "HostAlreadyClaimed", message));
         }
     }

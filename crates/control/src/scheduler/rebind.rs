@@ -73,7 +73,7 @@ impl Binder {
             let Some((_, version)) = current else { return Ok(Outcome::Changed) };
             let now = Timestamp::now();
             let Some(mut moved) = moved(binding, plan, leaving, now) else {
-                let error = format!("its name below {} would be over 253 octets", plan.placement.dns);
+                let error = format!("its name below {} would be longer than 253 octets", plan.placement.dns);
                 return Ok(Outcome::failed(error));
             };
             moved.spec.route_resource_version = version;

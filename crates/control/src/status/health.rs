@@ -55,9 +55,9 @@ pub fn apply(router: &Router, findings: &HealthFindings, domain: &str, now: Time
         let (reason, note) = match panic {
             true => {
                 let answered = answered.as_deref().unwrap_or_default();
-                ("PanicBegun", format!("too few addresses are healthy; {answered} answered"))
+                ("PanicBegun", format!("too few addresses are healthy; answers contain {answered}"))
             }
-            false => ("PanicEnded", "enough addresses are healthy again; only those are answered".to_owned()),
+            false => ("PanicEnded", "enough addresses are healthy again; answers contain only these".to_owned()),
         };
         notices.push(Notice { is_warning: panic, reason, note });
     }
@@ -75,12 +75,12 @@ fn answered(router: &Router, addresses: impl Iterator<Item = IpAddr>) -> String 
     let active = router.addresses().iter().filter(|address| address.state == Default::default()).count();
     let answered: Vec<String> = addresses.map(|ip| ip.to_string()).collect();
     if answered.len() == active {
-        return "all are".to_owned();
+        return "all active addresses".to_owned();
     }
     let named = answered[..answered.len().min(NAMED_MAX)].join(", ");
     let more = answered.len().saturating_sub(NAMED_MAX);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    format!("those of one priority, {named}{more}, are")
+    format!("those of one priority ({named}{more})")
 }
 
 fn statement(router: &Router, answered: Option<&str>) -> ConditionUpdate {
@@ -94,7 +94,7 @@ fn statement(router: &Router, answered: Option<&str>) -> ConditionUpdate {
         |wanted| active.iter().filter_map(|address| health(&address.ip)).filter(move |found| found.health == wanted);
     let healthy = in_state(AddressHealthState::Healthy).count();
     let unhealthy: Vec<String> = in_state(AddressHealthState::Unhealthy)
-        .map(|found| format!("{} ({})", found.ip, found.error.as_deref().unwrap_or("no reason kept")))
+        .map(|found| format!("{} ({})", found.ip, found.error.as_deref().unwrap_or("no reason recorded")))
         .collect();
     let mut message = format!("{healthy} of {} active addresses are healthy", active.len());
     if !unhealthy.is_empty() {
@@ -105,12 +105,12 @@ fn statement(router: &Router, answered: Option<&str>) -> ConditionUpdate {
         }
     }
     if active.is_empty() {
-        message = "none of its addresses is active, so that there is none to be healthy".to_owned();
+        message = "no address is active".to_owned();
     }
     let (is_true, reason) = if active.is_empty() {
         (false, "NoActiveAddress")
     } else if let Some(answered) = answered {
-        message.push_str(&format!("; too few are, so that {answered} answered, healthy or not"));
+        message.push_str(&format!("; too few are, so answers contain {answered}, healthy or not"));
         (false, PANIC)
     } else if !unhealthy.is_empty() {
         (false, "SomeUnhealthy")
@@ -131,7 +131,7 @@ fn changes(before: &RouterStatus, after: &RouterStatus) -> Vec<Notice> {
             (Some(AddressHealthState::Healthy) | None, AddressHealthState::Unhealthy) => notices.push(Notice {
                 is_warning: true,
                 reason: "AddressUnhealthy",
-                note: format!("{}: {}", found.ip, found.error.as_deref().unwrap_or("no reason kept")),
+                note: format!("{}: {}", found.ip, found.error.as_deref().unwrap_or("no reason recorded")),
             }),
             (Some(AddressHealthState::Unhealthy), AddressHealthState::Healthy) => notices.push(Notice {
                 is_warning: false,
@@ -170,8 +170,8 @@ mod tests {
     fn under_panic_the_answered_addresses_are_named() {
         use AddressHealthState::Unhealthy;
         for (mode, part) in [
-            ("active-active", "all are answered"),
-            ("active-passive", "those of one priority, 192.0.2.1, 192.0.2.2, are answered"),
+            ("active-active", "answers contain all active addresses"),
+            ("active-passive", "answers contain those of one priority (192.0.2.1, 192.0.2.2)"),
         ] {
             let mut router = serde_json::to_value(router(json!({"port": 80}), json!({}))).expect("JSON");
             router["spec"]["mode"] = json!(mode);

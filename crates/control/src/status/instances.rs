@@ -94,11 +94,11 @@ fn statement(wanted: Option<usize>, ready: usize, instances: &[Instance], error:
     let place = |instance: &Instance| format!("{} (Lease {})", instance.ip, instance.name);
     let in_state = |state| instances.iter().filter(move |instance| instance.state == state).map(place);
     let dead: Vec<String> = in_state(InstanceState::Expired).collect();
-    add("dead, since the Lease was not renewed", &dead);
+    add("dead (Lease not renewed)", &dead);
     add("leaving", &in_state(InstanceState::Leaving).collect::<Vec<_>>());
     let at_fault = serving(instances).filter(|instance| instance.faults > 0);
     let at_fault: Vec<String> = at_fault.map(|instance| format!("{} ({})", instance.ip, instance.faults)).collect();
-    add("with Routes that are not, or not wholly, served, as the log of the agent says", &at_fault);
+    add("with Routes that are not served or served only in part (see the log of the agent)", &at_fault);
     if let Some(error) = error {
         message += "; ";
         message += error;
@@ -197,7 +197,7 @@ mod tests {
                 managed.clone(),
                 "1s 2e",
                 Some(
-                    "TooFewInstances: 1 of 2 instances serve; dead, since the Lease was not renewed: 192.0.2.2 (Lease \
+                    "TooFewInstances: 1 of 2 instances serve; dead (Lease not renewed): 192.0.2.2 (Lease \
                      router-shard1.192-0-2-2-80)",
                 ),
             ),

@@ -33,25 +33,27 @@ pub fn statement(conditions: &[Condition], needs: Needs) -> Option<ConditionUpda
     let names_are = if needs.answers { RESOLVABLE } else { PUBLISHED };
     let (status, reason, message) = match (is_true(names_are)?, needs.instances, is_true(PROGRAMMED)) {
         (false, ..) if needs.answers => {
-            let why = "not all names resolve: the condition Resolvable says why";
+            let why = "not all names resolve: see the condition Resolvable";
             (Status::False, "NotResolvable", why.to_owned())
         }
         (false, ..) => {
-            let why = "not all names are published: the condition Published says why";
+            let why = "not all names are published: see the condition Published";
             (Status::False, "NotPublished", why.to_owned())
         }
         (true, true, None | Some(false)) => {
-            let why = "not every instance of its Router serves it: the condition Programmed says why";
+            let why = "not every instance of its Router serves the Route: see the condition Programmed";
             (Status::False, "NotProgrammed", why.to_owned())
         }
         (true, has_instances, _) => {
             let mut message = match needs.answers {
-                true => "its names resolve".to_owned(),
+                true => "all names resolve".to_owned(),
                 // What a name server answers may differ.
-                false => "its names are published; no name server is queried, because verify.names is false".to_owned(),
+                false => {
+                    "all names are published; name servers are not queried, because verify.names is false".to_owned()
+                }
             };
             if has_instances {
-                message += ", and every instance of its Router serves it";
+                message += ", and every instance of its Router serves the Route";
             }
             (Status::True, "Ready", message)
         }
@@ -86,38 +88,38 @@ mod tests {
 
     #[test]
     fn what_it_follows_from() {
-        let unverified = "its names are published; no name server is queried, because verify.names is false";
+        let unverified = "all names are published; name servers are not queried, because verify.names is false";
         for (answers, instances, letters, expected) in [
             (true, false, "", None),
             (true, false, "U", None),
-            (true, false, "UR", Some("Ready: its names resolve")),
-            (true, false, "Ur", Some("NotResolvable: not all names resolve: the condition Resolvable says why")),
-            (true, true, "URG", Some("Ready: its names resolve, and every instance of its Router serves it")),
+            (true, false, "UR", Some("Ready: all names resolve")),
+            (true, false, "Ur", Some("NotResolvable: not all names resolve: see the condition Resolvable")),
+            (true, true, "URG", Some("Ready: all names resolve, and every instance of its Router serves the Route")),
             (
                 true,
                 true,
                 "UR",
-                Some("NotProgrammed: not every instance of its Router serves it: the condition Programmed says why"),
+                Some("NotProgrammed: not every instance of its Router serves the Route: see the condition Programmed"),
             ),
             (
                 true,
                 true,
                 "URg",
-                Some("NotProgrammed: not every instance of its Router serves it: the condition Programmed says why"),
+                Some("NotProgrammed: not every instance of its Router serves the Route: see the condition Programmed"),
             ),
-            (true, true, "UrG", Some("NotResolvable: not all names resolve: the condition Resolvable says why")),
+            (true, true, "UrG", Some("NotResolvable: not all names resolve: see the condition Resolvable")),
             (false, false, "", None),
             (false, false, "U", Some(unverified)),
-            (false, false, "u", Some("NotPublished: not all names are published: the condition Published says why")),
+            (false, false, "u", Some("NotPublished: not all names are published: see the condition Published")),
             // Findings from the verification of names no longer count.
             (false, false, "Ur", Some(unverified)),
             (
                 false,
                 true,
                 "U",
-                Some("NotProgrammed: not every instance of its Router serves it: the condition Programmed says why"),
+                Some("NotProgrammed: not every instance of its Router serves the Route: see the condition Programmed"),
             ),
-            (false, true, "UG", Some("and every instance of its Router serves it")),
+            (false, true, "UG", Some("and every instance of its Router serves the Route")),
         ] {
             let said = statement(&conditions(letters), Needs { instances, answers });
             let said = said.map(|said| format!("{}: {}", said.reason, said.message));

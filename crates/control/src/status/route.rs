@@ -205,14 +205,14 @@ fn of_admission(route: &RouteInfo, placement: Placement<'_>) -> Option<Condition
     let admitted_now = route.conditions.admitted.map(Mark::is_true);
     match placement.hold {
         Hold::Unverified if admitted_now != Some(false) || route.conditions.host_taken => {
-            let message = "the host is not verified to be the owner's; the condition HostVerified says why";
+            let message = "ownership of the host is not verified; see the condition HostVerified";
             Some(update(ADMITTED, false, "OwnershipNotVerified", message))
         }
         Hold::Taken(message) if admitted_now != Some(false) || !route.conditions.host_taken => {
             Some(update(ADMITTED, false, HOST_TAKEN, message))
         }
         Hold::Held if admitted_now != Some(true) => {
-            Some(admitted(if route.host.is_some() { "the route holds its host" } else { "the route holds its names" }))
+            Some(admitted(if route.host.is_some() { "the Route holds its host" } else { "the Route holds its names" }))
         }
         _ => None,
     }
@@ -226,19 +226,19 @@ fn of_scheduling(route: &RouteInfo, key: &ObjectKey, placement: Placement<'_>) -
         None if !route.conditions.router_gone => {
             let message = match placement.router {
                 None => format!(
-                    "Router {name} is gone, and the route's name with it: move the route to another one with \
-                     \"signpost move route {key} --to ROUTER\", or make Router {name} again"
+                    "Router {name} was deleted; to move the Route, run \"signpost move route {key} --to ROUTER\", or \
+                     re-create Router {name}"
                 ),
                 Some(_) => format!(
-                    "Router {name} was made again with another zone than {dns}, and the route's name is gone: give it one with \
-                     \"signpost move route {key} --to {name}\", or move it to another Router"
+                    "Router {name} was re-created with another zone than {dns}; to give the Route a name in the new \
+                     zone, run \"signpost move route {key} --to {name}\", or move the Route to another Router"
                 ),
             };
             say(false, ROUTER_GONE, message)
         }
-        Some(_) if route.conditions.router_gone => say(true, "Scheduled", format!("Router {name} is there again")),
+        Some(_) if route.conditions.router_gone => say(true, "Scheduled", format!("Router {name} exists again")),
         Some(_) if scheduled != Some(true) => {
-            say(true, "Scheduled", format!("it is on {name}; \"signpost explain route {key}\" says why"))
+            say(true, "Scheduled", format!("the Route is on {name}; run \"signpost explain route {key}\" to see why"))
         }
         _ => None,
     }
@@ -252,11 +252,10 @@ fn of_selectors(route: &RouteInfo, placement: Placement<'_>) -> Option<Condition
         (true, false) => {
             let term = router.and_then(|router| unmatched(router, &route.labels, placement.namespace));
             let term = term.map_or(String::new(), |term| format!(": {term}"));
-            let message =
-                format!("the selectors of Router {name} do not match the route any more; it stays there{term}");
+            let message = format!("the selectors of Router {name} no longer match the Route; it stays there{term}");
             say(true, "SelectorsChanged", message)
         }
-        (false, true) => say(false, "SelectorsMatch", format!("the selectors of Router {name} match the route")),
+        (false, true) => say(false, "SelectorsMatch", format!("the selectors of Router {name} match the Route")),
         _ => None,
     }
 }
@@ -278,7 +277,7 @@ fn of_former_names(route: &RouteInfo, placement: Placement<'_>) -> Option<Condit
         (Some(message), before) if before.as_deref() != Some(message.as_str()) => {
             say(true, if blocking.is_empty() { "FormerZoneGone" } else { "RecordAtFormerName" }, message)
         }
-        (None, Some(_)) => say(false, "FormerNamesServed", "its former names lead to it".to_owned()),
+        (None, Some(_)) => say(false, "FormerNamesServed", "the former names lead to the Route".to_owned()),
         _ => None,
     }
 }
@@ -299,15 +298,15 @@ fn blocked(label: &str, blocking: &[String], lost: &[String]) -> Option<String> 
     };
     let by_records = (!blocking.is_empty()).then(|| {
         format!(
-            "the former name with the label {label} does not lead to the route any more, since spec.records has \
-             records there, on: {}; take these out",
+            "the former name with the label {label} no longer leads to the Route, because spec.records has records \
+             there, on: {}; remove these records",
             list(blocking)
         )
     });
     let with_zone = (!lost.is_empty()).then(|| {
         format!(
-            "the former name with the label {label} does not lead to the route any more, since no Router has its zone: {}; \
-             a Router with that zone would bring it back",
+            "the former name with the label {label} no longer leads to the Route, because no Router has its zone: {}; \
+             a Router with that zone restores it",
             list(lost)
         )
     });

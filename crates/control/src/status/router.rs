@@ -116,33 +116,33 @@ fn patch(status: &RouterStatus) -> Value {
 fn ready(router: &RouterInfo, load: &Load, platform: Option<&Settings>) -> ConditionUpdate {
     let (is_true, reason, mut message) = readiness(&router.target, load.routes);
     if is_true && router.target.is_unpublished {
-        message += "; not all name servers serve its zone, so that no route moves here and new ones are not live: the condition \
-                    ZonePublished says why";
+        message += "; not all name servers serve its zone, so no Route moves here and new Routes are not live: see the \
+                    condition ZonePublished";
     }
     // The platform's zone delegates those below its domain.
     let is_undelegated = |zone: &&str| platform.is_some_and(|platform| !is_at_or_below(zone, &platform.domain_text()));
     if let Some(zone) = router.zone().filter(is_undelegated) {
-        message += &format!("; the platform's own zone does not delegate {zone}: see that the zone above does");
+        message += &format!("; the platform's own zone does not delegate {zone}: delegate it in the zone above");
     }
     update(READY, is_true, reason, message)
 }
 
 fn readiness(target: &RouterTarget, routes: u32) -> (bool, &'static str, String) {
     let (is_true, reason, message) = if target.deleting {
-        (false, "Deleting", "it is being deleted")
+        (false, "Deleting", "the Router is being deleted")
     } else if target.route_selector.is_err() || target.namespace_selector.is_err() {
-        (false, "InvalidSelector", "a selector cannot be read, so that no route is placed here")
+        (false, "InvalidSelector", "a selector is invalid, so no Route is placed here")
     } else if !target.active.any {
-        (false, NO_ACTIVE_ADDRESS, "none of its addresses is active, so that its names lead nowhere")
+        (false, NO_ACTIVE_ADDRESS, "no active address: names in its zone resolve to NODATA")
     } else {
         match (target.state, target.capacity.hard) {
             (RouterState::Active, Some(hard)) if routes >= hard => {
-                let message = format!("it serves its routes and has no room for new ones ({routes} of {hard})");
+                let message = format!("the Router serves its Routes and is full ({routes} of {hard})");
                 return (true, "Full", message);
             }
-            (RouterState::Active, _) => (true, "Ready", "it takes and serves routes"),
-            (RouterState::Cordoned, _) => (true, "Cordoned", "it serves its routes and takes no new ones"),
-            (RouterState::Draining, _) => (true, "Draining", "it serves its routes until they are moved away"),
+            (RouterState::Active, _) => (true, "Ready", "the Router accepts and serves Routes"),
+            (RouterState::Cordoned, _) => (true, "Cordoned", "the Router serves its Routes and accepts no new ones"),
+            (RouterState::Draining, _) => (true, "Draining", "the Router serves its Routes until they have moved"),
         }
     };
     (is_true, reason, message.to_owned())
@@ -162,20 +162,20 @@ fn accepted(router: &RouterInfo, load: &Load) -> Option<ConditionUpdate> {
     if load.is_name_taken {
         reason.get_or_insert("NameTaken");
         messages.push(
-            "names of routes on it lead elsewhere, by spec.records or as a name server's: see the Routes whose Resolvable \
-             condition has the reason NameTaken; take the records out, or move the routes"
+            "names of Routes on it lead elsewhere, because of spec.records or a name server of that name: see the \
+             Routes whose Resolvable condition has the reason NameTaken; remove the records, or move the Routes"
                 .to_owned(),
         );
     }
     if load.is_former_name_blocked {
         reason.get_or_insert("FormerNameBlocked");
         messages.push(
-            "spec.records: former names do not lead to their routes, since there are records at them; see the Routes whose \
-             condition FormerNameBlocked is true; take the records out"
+            "spec.records: former names do not lead to their Routes, because the field has records at them; see the \
+             Routes whose condition FormerNameBlocked is True; remove the records"
                 .to_owned(),
         );
     }
-    let message = if messages.is_empty() { "all of it is used".to_owned() } else { messages.join("; ") };
+    let message = if messages.is_empty() { "all fields are used".to_owned() } else { messages.join("; ") };
     Some(update(ACCEPTED, reason.is_none(), reason.unwrap_or("Accepted"), message))
 }
 
@@ -183,23 +183,23 @@ fn accepted(router: &RouterInfo, load: &Load) -> Option<ConditionUpdate> {
 fn drained(router: &RouterInfo, load: &Load, says_drained: bool) -> Option<ConditionUpdate> {
     let (is_true, reason, message) = match (router.is_draining(), load) {
         (false, _) if !says_drained => return None,
-        (false, _) => (false, "NotDraining", "its state is not draining".to_owned()),
+        (false, _) => (false, "NotDraining", "the Router is not draining".to_owned()),
         (true, Load { routes: 0, former_names_until: None, held: 1.., .. }) => {
             let message = format!(
-                "no route is left, and no former name leads through its zone; but name servers still serve the aliases of \
-                 {} RouteBindings that the API lacks, which may lead here: see signpost hold list",
+                "no Route is left, and no former name leads through its zone; but name servers still serve the aliases \
+                 of {} RouteBindings that are missing from the API and may lead here: run \"signpost hold list\"",
                 load.held
             );
             (false, "DeletionHeld", message)
         }
         (true, Load { routes: 0, former_names_until: None, .. }) => {
-            let message = "no route is left, and no former name leads through its zone: it can be deleted";
+            let message = "no Route is left, and no former name leads through its zone: the Router can be deleted";
             (true, "Drained", message.to_owned())
         }
         (true, Load { routes: 0, former_names, former_names_until: Some(until), .. }) => {
             let message = format!(
-                "no route is left; former names of {former_names} that have left lead through its zone, the last until {until} \
-                 or longer, if it is asked for"
+                "no Route is left; its zone still has the former names of {former_names} that moved, the last until \
+                 {until}, or longer if it is still queried"
             );
             (false, "FormerNamesServed", message)
         }
@@ -215,13 +215,13 @@ fn left(routes: u32, deleting: u32) -> String {
         count => format!("{count} {what}are"),
     };
     let wait = |count: u32| match count {
-        1 => "being deleted: it goes when its finalizers are gone",
-        _ => "being deleted: they go when their finalizers are gone",
+        1 => "being deleted, when its finalizers are removed",
+        _ => "being deleted, when their finalizers are removed",
     };
     match routes.saturating_sub(deleting) {
-        0 => format!("{} left, and {}", are(routes, if routes == 1 { "route " } else { "routes " }), wait(routes)),
-        moving if deleting == 0 => format!("{} left to be moved", are(moving, "")),
-        moving => format!("{} left to be moved; {} {}", are(moving, ""), are(deleting, "more "), wait(deleting)),
+        0 => format!("{} left, and {}", are(routes, if routes == 1 { "Route " } else { "Routes " }), wait(routes)),
+        moving if deleting == 0 => format!("{} left to move", are(moving, "")),
+        moving => format!("{} left to move; {} {}", are(moving, ""), are(deleting, "more "), wait(deleting)),
     }
 }
 
@@ -249,7 +249,7 @@ mod tests {
     fn faults_of_fields_are_listed_with_their_paths() {
         let address = json!([{"ip": "192.0.2.1"}]);
         for (spec, reason, found) in [
-            (json!({"addresses": address}), "Accepted", "all of it is used"),
+            (json!({"addresses": address}), "Accepted", "all fields are used"),
             (json!({"addresses": address, "records": ["@ A nonsense"]}), "InvalidFields", "spec.records[0]: "),
             (json!({"addresses": [{"ip": "192.0.2.256"}]}), "InvalidFields", "spec.addresses[0].ip: "),
             (json!({"dns": "a..b"}), "InvalidFields", "spec.dns: "),
@@ -284,27 +284,32 @@ mod tests {
     fn one_without_room_or_delegation_says_so() {
         let address = json!([{"ip": "192.0.2.1"}]);
         for (spec, routes, reason, message) in [
-            (json!({"addresses": address, "capacity": {"hard": 2}}), 1, "Ready", "it takes and serves routes"),
+            (
+                json!({"addresses": address, "capacity": {"hard": 2}}),
+                1,
+                "Ready",
+                "the Router accepts and serves Routes",
+            ),
             (
                 json!({"addresses": address, "capacity": {"hard": 2}}),
                 2,
                 "Full",
-                "it serves its routes and has no room for new ones (2 of 2)",
+                "the Router serves its Routes and is full (2 of 2)",
             ),
             (
                 json!({"addresses": address, "capacity": {"hard": 2}, "state": "cordoned"}),
                 2,
                 "Cordoned",
-                "it serves its routes and takes no new ones",
+                "the Router serves its Routes and accepts no new ones",
             ),
             (
                 json!({"addresses": address, "dns": "shards.other.example"}),
                 0,
                 "Ready",
-                "it takes and serves routes; the platform's own zone does not delegate shards.other.example: see that \
-                 the zone above does",
+                "the Router accepts and serves Routes; the platform's own zone does not delegate shards.other.example: \
+                 delegate it in the zone above",
             ),
-            (json!({"addresses": address, "dns": "a.v3.example"}), 0, "Ready", "it takes and serves routes"),
+            (json!({"addresses": address, "dns": "a.v3.example"}), 0, "Ready", "the Router accepts and serves Routes"),
         ] {
             let load = Load { routes, ..Load::default() };
             let ready = ready(&view(spec.clone(), json!({})), &load, Some(&platform()));
@@ -355,11 +360,11 @@ mod tests {
                 "type": "Ready", "status": "True", "reason": "Ready", "message": message,
                 "lastTransitionTime": "2025-01-01T00:00:00Z", "observedGeneration": 2,
             }, {
-                "type": "Accepted", "status": "True", "reason": "Accepted", "message": "all of it is used",
+                "type": "Accepted", "status": "True", "reason": "Accepted", "message": "all fields are used",
                 "lastTransitionTime": "2025-01-01T00:00:00Z", "observedGeneration": 2,
             }])
         };
-        let good = condition("it takes and serves routes");
+        let good = condition("the Router accepts and serves Routes");
         for (status, is_stale) in [
             (json!({}), true),
             (json!({"routes": 3, "observedGeneration": 2, "conditions": good}), false),
@@ -399,12 +404,12 @@ mod tests {
         assert_eq!((held.is_true(), held.reason), (false, "DeletionHeld"));
         assert!(held.message.contains("98 RouteBindings"), "{}", held.message);
         for (routes, deleting, message) in [
-            (1, 0, "1 is left to be moved"),
-            (3, 0, "3 are left to be moved"),
-            (3, 1, "2 are left to be moved; 1 more is being deleted: it goes when its finalizers are gone"),
-            (3, 2, "1 is left to be moved; 2 more are being deleted: they go when their finalizers are gone"),
-            (1, 1, "1 route is left, and being deleted: it goes when its finalizers are gone"),
-            (2, 2, "2 routes are left, and being deleted: they go when their finalizers are gone"),
+            (1, 0, "1 is left to move"),
+            (3, 0, "3 are left to move"),
+            (3, 1, "2 are left to move; 1 more is being deleted, when its finalizers are removed"),
+            (3, 2, "1 is left to move; 2 more are being deleted, when their finalizers are removed"),
+            (1, 1, "1 Route is left, and being deleted, when its finalizers are removed"),
+            (2, 2, "2 Routes are left, and being deleted, when their finalizers are removed"),
         ] {
             let view = view(json!({"state": "draining"}), json!({}));
             let load = Load { routes, deleting, ..Load::default() };
@@ -423,8 +428,8 @@ mod tests {
                     "lastTransitionTime": "2026-01-01T00:00:00Z"})
             };
             let mut conditions = vec![
-                condition("Ready", "Ready", "it takes and serves routes"),
-                condition("Accepted", "Accepted", "all of it is used"),
+                condition("Ready", "Ready", "the Router accepts and serves Routes"),
+                condition("Accepted", "Accepted", "all fields are used"),
             ];
             conditions.extend(message.map(|message| condition("AddressesHealthy", "AllHealthy", message)));
             let status = json!({"panicThreshold": 50, "addresses": [address], "conditions": conditions,

@@ -13,28 +13,28 @@ impl Finding {
     pub fn unscheduled(uid: &Uid, reason: &'static str, message: String, has_host: bool) -> Self {
         let mut statements = vec![update(SCHEDULED, false, reason, message)];
         if !has_host {
-            statements.push(admitted("the route may have its name"));
+            statements.push(admitted("the Route can have its name"));
         }
         Finding { uid: uid.clone(), about: About::Unbound, statements, challenge: None }
     }
 
     /// Returns the finding that the Route's host is not admitted.
     pub fn not_admitted(uid: &Uid, reason: &'static str, message: String) -> Self {
-        let waits = "the route is placed when its host is admitted";
+        let waits = "the scheduler places the Route when its host is admitted";
         let statements = vec![update(ADMITTED, false, reason, message), update(SCHEDULED, false, "NotAdmitted", waits)];
         Finding { uid: uid.clone(), about: About::Unbound, statements, challenge: None }
     }
 
     /// Returns the finding that the Route must move, but currently cannot.
     pub fn move_pending(uid: &Uid, reason: &'static str, message: String) -> Self {
-        let message = format!("it stays where it is: {message}");
+        let message = format!("move pending: {message}");
         let statements = vec![update(MOVE_PENDING, true, reason, message)];
         Finding { uid: uid.clone(), about: About::Bound, statements, challenge: None }
     }
 
     /// Returns the finding that the Route no longer has to move.
     pub fn stays(uid: &Uid) -> Self {
-        let statements = vec![update(MOVE_PENDING, false, "Withdrawn", "it is not to move any more")];
+        let statements = vec![update(MOVE_PENDING, false, "Withdrawn", "the move is no longer requested")];
         Finding { uid: uid.clone(), about: About::Bound, statements, challenge: None }
     }
 

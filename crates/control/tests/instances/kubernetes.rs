@@ -451,7 +451,7 @@ async fn failures_are_told() {
     let stranger = Kubernetes::new(cluster.client(Identity::user("nobody")), settings("image")).reconcile(&one).await;
     let error = &stranger["shard1"];
     assert!(
-        error.starts_with("the objects of its instances cannot be listed: ") && error.contains("forbidden"),
+        error.starts_with("failed to list the objects of its instances: ") && error.contains("forbidden"),
         "{error}"
     );
 }

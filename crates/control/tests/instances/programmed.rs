@@ -171,7 +171,7 @@ async fn each_instance_has_to_apply_it_and_one_to_answer() {
     let address = proxy.start().await;
     let mut agent = Agent { address: address.ip(), port: address.port(), revision: 0, state: InstanceState::Serving };
     scene.report(&agent).await;
-    scene.says("False NotApplied: instances of Router shard1 have not applied it yet: 127.0.0.1").await;
+    scene.says("False NotApplied: instances of Router shard1 have not applied the Route yet: 127.0.0.1").await;
     let lag = || scene.metric("router_unapplied_routes{router=\"shard1\"}");
     let shows = async |expected: Option<&str>| {
         while lag().as_deref() != expected {
@@ -184,22 +184,22 @@ async fn each_instance_has_to_apply_it_and_one_to_answer() {
     agent.revision = scene.revision().await;
     proxy.serve(HOST, "another");
     scene.report(&agent).await;
-    scene.says(&format!("False ProbeFailed: {address} serves another Route there")).await;
+    scene.says(&format!("False ProbeFailed: {address} serves another Route at the name")).await;
     tokio::time::timeout(PATIENCE, shows(None)).await.expect("the lag is over");
 
     proxy.serve(HOST, &scene.uid);
-    scene.says("True Programmed: 1 of 1 live instances of Router shard1 serve it").await;
+    scene.says("True Programmed: 1 of 1 live instances of Router shard1 serve the Route").await;
     assert_eq!(scene.metric("routes_not_programmed").as_deref(), Some("0"));
 
     // Another instance starts, which has applied nothing yet. The condition is not true then.
     let mut other = Agent { address: [127, 0, 0, 2].into(), ..agent.clone() };
     other.revision = 0;
     scene.report(&other).await;
-    scene.says("False NotApplied: instances of Router shard1 have not applied it yet: 127.0.0.2").await;
+    scene.says("False NotApplied: instances of Router shard1 have not applied the Route yet: 127.0.0.2").await;
     // It leaves before it has.
     other.state = InstanceState::Leaving;
     scene.report(&other).await;
-    scene.says("True Programmed: 1 of 1 live instances of Router shard1 serve it").await;
+    scene.says("True Programmed: 1 of 1 live instances of Router shard1 serve the Route").await;
 }
 
 #[tokio::test]

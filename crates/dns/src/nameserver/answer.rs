@@ -1,7 +1,7 @@
 //! Answering from a zone: RFC 1034 §4.3.2, with the sections in the order in which they stand.
 //!
-//! Responses are minimal: no NS records beside an answer, additional data only where a client would ask for it next. What a
-//! response must have and has no room for sets TC; what it may have is left out silently (RFC 2181 §9).
+//! Responses are minimal: no NS records next to an answer, and additional data only if a client would query it next. If required
+//! data does not fit, TC is set; optional data is omitted without TC (RFC 2181 §9).
 //!
 //! Choices: aliases are followed within the zone only, as Knot does, at most [`CNAME_CHAIN_MAX`] of them; a loop ends with the
 //! chain as far as it goes. An alias to a name below one of the zone's cuts ends with that cut's referral.
@@ -25,7 +25,7 @@ use crate::zone::qname::{NameHash, Qname};
 /// Most names whose addresses go into the additional section of an answer; a referral's in-domain glue has no such bound.
 const ADDITIONAL_NAMES_MAX: usize = 16;
 
-/// What an answer came to, besides its records.
+/// The outcome of an answer, apart from its records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct AnswerOutcome {
     pub(super) rcode: Rcode,
@@ -44,8 +44,8 @@ impl AnswerOutcome {
         AnswerOutcome { rcode, authoritative: true, truncated: false, kind, source }
     }
 
-    /// The same about a message that has no room for its records: part of them would be taken for all (RFC 2181 §9). The code
-    /// is what it would be with them: with TC, too, it tells of the last name of a chain (RFC 2308 §2.1).
+    /// The outcome for a message without room for its records: a part of them would be taken for all (RFC 2181 §9). The response
+    /// code is the one of the complete message: with TC, too, it refers to the last name of a chain (RFC 2308 §2.1).
     #[cold]
     fn cut(self, message: &mut Message<'_, '_>) -> Self {
         message.clear();
@@ -53,18 +53,18 @@ impl AnswerOutcome {
     }
 }
 
-/// How one name of a chain ended.
+/// The end of the lookup of one name of a chain.
 enum ChainStep {
     Done(AnswerOutcome),
-    /// It is an alias; where its target stands in the message.
+    /// The name is an alias; the position of its target in the message.
     Cname {
         target_at: usize,
-        /// Its node, or the DNAME's.
+        /// The node of the alias, or of the DNAME.
         source: NameHash,
     },
 }
 
-/// Writes the answer about `qname`, which lies in the zone; [`Full`] if a part that it must have does not fit.
+/// Writes the answer about `qname`, which is in the zone; [`Full`] if a required part does not fit.
 #[inline]
 pub(super) fn answer(ask: &ZoneQuery<'_>, qname: &Qname, message: &mut Message<'_, '_>) -> Result<AnswerOutcome, Full> {
     match attempt(ask, qname, message) {
@@ -74,7 +74,7 @@ pub(super) fn answer(ask: &ZoneQuery<'_>, qname: &Qname, message: &mut Message<'
     }
 }
 
-/// Writes the answer once more, with each name as short as it goes, where it had no room with its names as stored.
+/// Writes the answer again with compressed names, after it did not fit with its names as stored.
 #[cold]
 #[inline(never)]
 fn attempt_again(ask: &ZoneQuery<'_>, qname: &Qname, message: &mut Message<'_, '_>) -> Result<AnswerOutcome, Full> {
@@ -134,7 +134,7 @@ fn follow(
     Ok(left)
 }
 
-/// Looks one name up and writes what there is about it.
+/// Looks up one name and writes its records.
 #[inline]
 fn step(ask: &ZoneQuery<'_>, current: Current<'_>, message: &mut Message<'_, '_>) -> Result<ChainStep, Full> {
     let found = match ask.qtype {
@@ -142,7 +142,7 @@ fn step(ask: &ZoneQuery<'_>, current: Current<'_>, message: &mut Message<'_, '_>
         RecordType::ANY => lookup_any(ask.zone, current.qname),
         qtype => {
             let place = place(ask.zone, current.qname);
-            // What most queries are for, without a look at what else there is.
+            // The common case, without a check of the rarer ones.
             if let Some(NameMatch::Found(found)) = &place
                 && let Some(records) = found.answer(qtype)
             {
@@ -171,7 +171,7 @@ fn step(ask: &ZoneQuery<'_>, current: Current<'_>, message: &mut Message<'_, '_>
         }
         Some(Lookup::Referral(cut, records)) => match put_referral(ask, current, &cut, &records, message) {
             Err(Full) if current.aliases == 0 => {
-                // Cut to nothing as any answer is, but not one of ours: AA stays off.
+                // Truncated to nothing like any answer, but not authoritative: AA stays off.
                 let verdict = AnswerOutcome::of(Rcode::NOERROR, Kind::Referral, cut.node.hash());
                 Ok(ChainStep::Done(AnswerOutcome { authoritative: false, ..verdict.cut(message) }))
             }
@@ -186,7 +186,7 @@ fn step(ask: &ZoneQuery<'_>, current: Current<'_>, message: &mut Message<'_, '_>
     }
 }
 
-/// [`put_data`], for what is seldom asked.
+/// [`put_data`] for rare queries.
 #[inline(never)]
 fn put_rare_data(
     ask: &ZoneQuery<'_>,
@@ -198,7 +198,7 @@ fn put_rare_data(
     put_data(ask, current, found, records, message)
 }
 
-/// Writes an alias that was found in place of what was asked for.
+/// Writes an alias that was found in place of the queried data.
 #[inline(never)]
 fn put_alias(
     ask: &ZoneQuery<'_>,
@@ -212,7 +212,7 @@ fn put_alias(
     Ok(ChainStep::Cname { target_at: owner_end + RECORD_HEAD - 2, source: found.node.hash() })
 }
 
-/// Writes what was asked for, and what goes with it. Always inlined, like what it calls: most queries come this way.
+/// Writes the queried data and the records that go with it. Always inlined, like its callees: this is the most common path.
 #[inline(always)]
 fn put_data(
     ask: &ZoneQuery<'_>,
@@ -231,8 +231,8 @@ fn put_data(
     Ok(ChainStep::Done(AnswerOutcome::of(Rcode::NOERROR, Kind::Data, found.node.hash())))
 }
 
-/// Writes an RRset into the answer section, with its signatures. If it is from a wildcard, the proof that nothing is closer
-/// is left to whoever ends the chain, since it stands in the next section.
+/// Writes an RRset into the answer section, with its signatures. If it is from a wildcard, the proof that no closer name exists
+/// is added at the end of the chain, because it belongs in the next section.
 #[inline(always)]
 fn put_answer(
     ask: &ZoneQuery<'_>,
@@ -271,7 +271,7 @@ pub(super) fn ancestor_owner<'a>(current: Current<'a>, above: usize, message: &M
     let Owner::At(apex_at) = message.apex() else { return question() };
     let start = current.qname.start(above);
     let apex_start = current.qname.length() - message.apex_octets();
-    // In a target that ends in a pointer, only the labels above the apex are sure to stand in one piece.
+    // In a target that ends in a pointer, only the labels above the apex are certain to be contiguous.
     if start >= apex_start {
         return Owner::At(apex_at);
     }
@@ -315,14 +315,14 @@ fn put_dname(
         return Ok(ChainStep::Done(verdict(Rcode::YXDOMAIN)));
     }
     let mut octets = [0; NAME_OCTETS_MAX];
-    // The labels in front of the DNAME's owner as they stand in the message, so in the client's case.
+    // The labels in front of the DNAME's owner as in the message, thus in the client's case.
     if expand(message.writer.written(), current.at, &mut octets).is_none() {
         return Ok(ChainStep::Done(verdict(Rcode::SERVFAIL)));
     }
     octets[kept..length].copy_from_slice(target);
     let target_at = message.put_cname(self::owner(current, message), records.ttl(), &octets[..length])?;
     if matches!(ask.qtype, RecordType::CNAME | RecordType::ANY) {
-        // The CNAME is what was asked for.
+        // The query was for the CNAME.
         return Ok(ChainStep::Done(verdict(Rcode::NOERROR)));
     }
     Ok(ChainStep::Cname { target_at, source })
@@ -398,8 +398,8 @@ fn put_additional(
         };
         let Some(node) = node else { continue };
         if node.flags() & (flag::OCCLUDED | flag::CUT) != 0 {
-            // What lies at or below a cut is the other zone's to tell; but the address of one of our own name servers is glue,
-            // without which whoever asks for them might not reach it. Knot and NSD add it, too.
+            // Data at or below a cut belongs to the other zone. But the address of one of this zone's own name servers is glue:
+            // without it, a client might not reach that server. Knot and NSD also add it.
             if records.rtype() == RecordType::NS {
                 for rtype in [RecordType::A, RecordType::AAAA] {
                     let _ = put_glue(ask, owner, &node, rtype, message);
@@ -416,7 +416,7 @@ fn put_additional(
     }
 }
 
-/// The owner of a target's records: where the name stands in the RRset that was written, if a pointer reaches it.
+/// Returns the owner of a target's records: the position of the name in the written RRset, if a pointer reaches it.
 fn target_owner<'a>(written: Written, target: &Target<'a>, message: &Message<'_, '_>) -> Owner<'a> {
     match target.relative {
         relative if written.as_stored => message.owner_at(written.start + target.at, relative),
@@ -479,8 +479,8 @@ fn find_target<'z>(zone: &'z Zone, target: &Target<'_>) -> Option<Node<'z>> {
     }
 }
 
-/// Whether labels above the apex, in any case, are those of a name at or below the one with the labels `ancestor`, in lower
-/// case.
+/// Returns whether the labels above the apex, in any case, belong to a name at or below the one with the labels `ancestor`, in
+/// lower case.
 fn is_at_or_below(relative: &[u8], ancestor: &[u8]) -> bool {
     let Some(start) = relative.len().checked_sub(ancestor.len()) else { return false };
     is_label_start(relative, start) && relative[start..].eq_ignore_ascii_case(ancestor)
@@ -503,7 +503,7 @@ fn has_dname(message: &Message<'_, '_>, owner: &[u8]) -> bool {
     false
 }
 
-/// Answers a query for RRSIG: all signatures at the name.
+/// Answers a query for RRSIG with all signatures at the name.
 #[cold]
 fn signatures_alone(
     ask: &ZoneQuery<'_>,
@@ -512,7 +512,7 @@ fn signatures_alone(
 ) -> Result<ChainStep, Full> {
     if let Some(NameMatch::Found(found)) = place(ask.zone, current.qname) {
         let mut any = false;
-        // DS at the apex is not this zone's to tell, nor what signs it.
+        // DS at the apex belongs to the parent zone, and so do its signatures.
         let is_ours = |records: &Records<'_>| !(found.node.is_apex() && records.rtype() == RecordType::DS);
         for records in found.node.rrsets().filter(|records| records.signature_count() > 0 && is_ours(records)) {
             message.put_signatures(Section::Answer, owner(current, message), &records)?;

@@ -1,4 +1,4 @@
-//! What the server says about itself in class CH (RFC 4892): nothing, unless the operator set it.
+//! Server information in class CH (RFC 4892): none, unless the operator sets it.
 
 use super::settings::Settings;
 use crate::wire::build::{Full, Writer};

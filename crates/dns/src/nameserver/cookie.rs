@@ -1,8 +1,8 @@
 //! DNS cookies (RFC 7873), made and checked in the way that servers of all makers share (RFC 9018).
 //!
-//! A server cookie binds a client's address and its own cookie to a moment, under a secret of the servers. Nothing is kept for
-//! a client: whoever returns a good cookie has received one of our answers, so its address is not forged, and answers to it
-//! cannot hit anybody else. Servers behind one address verify each other's cookies if they are given the same secrets.
+//! A server cookie binds a client's address and its own cookie to a time, under a secret of the servers. The server keeps no
+//! state per client: a client that returns a valid cookie has received an earlier response, so its address is not forged, and
+//! responses to it cannot hit anyone else. Servers behind one address verify each other's cookies if they share the same secrets.
 //!
 //! ```text
 //!  0        8         9          12          16       24
@@ -29,14 +29,14 @@ const CLIENT_OCTETS: usize = 8;
 /// The one version there is (RFC 9018 §4.1).
 const VERSION: u8 = 1;
 
-/// How old a cookie may be, in seconds (RFC 9018 §4.3).
+/// The maximum age of a cookie, in seconds (RFC 9018 §4.3).
 const AGE_MAX: i32 = 3600;
-/// From which age on a new one is sent in its place.
+/// The age from which a new cookie is sent in its place.
 const RENEWAL_AGE: i32 = 1800;
-/// How far in the future a cookie may have been made, by a fellow server whose clock is ahead.
+/// The maximum time that a cookie can be in the future, from another server whose clock is ahead.
 const AHEAD_MAX: i32 = 300;
 
-/// What cookies are made from: 128 random bits, known to the servers alone.
+/// The secret of the cookies: 128 random bits, known only to the servers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Secret([u64; 2]);
 
@@ -49,15 +49,15 @@ impl Secret {
 }
 
 impl fmt::Debug for Secret {
-    /// Says nothing of what it is: settings are logged.
+    /// Omits the value, because settings are logged.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret")
     }
 }
 
-/// A text is no secret.
+/// The error for a text that is not a secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("must be 32 hexadecimal digits (128 bits), such as `openssl rand -hex 16` prints")]
+#[error("must be 32 hexadecimal digits (128 bits), such as the output of `openssl rand -hex 16`")]
 pub struct SecretError;
 
 impl FromStr for Secret {
@@ -69,31 +69,31 @@ impl FromStr for Secret {
     }
 }
 
-/// How cookies are made and checked.
+/// The settings of DNS cookies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cookies {
     /// Makes cookies, and verifies them.
     pub first: Secret,
     /// These verify, too: the secrets before and after this one, while a change of it goes round.
     pub others: Box<[Secret]>,
-    /// Whether a datagram with a client cookie must come with a good server cookie; else it gets BADCOOKIE and a fresh one.
+    /// Whether a datagram with a client cookie must have a valid server cookie; otherwise, it gets BADCOOKIE and a new one.
     pub required: bool,
 }
 
-/// What came of a query's cookie.
+/// The result of the check of a query's cookie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CookieStatus {
     /// There was none, or cookies are off.
     None,
     /// A client cookie alone.
     ClientOnly,
-    /// A server cookie that is ours and of now: the client is where it says it is.
+    /// A valid, current server cookie: the client's address is not forged.
     Valid,
     /// A server cookie that is not.
     Invalid,
 }
 
-/// A query's cookie, and what is sent back: nothing if there was none.
+/// A query's cookie and the cookie of the response: none if the query had none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ReceivedCookie {
     pub(super) status: CookieStatus,
@@ -149,14 +149,14 @@ impl Cookies {
         if head[8] != VERSION || !(-AHEAD_MAX..=AGE_MAX).contains(&age) {
             return None;
         }
-        // One comparison of words, so its time tells nothing of where they differ.
+        // One comparison of words, so that its duration does not reveal the position of a difference.
         let hash = u64::from_le_bytes(hash.try_into().expect("eight octets are left of 24"));
         // The reserved octets are hashed as they came (RFC 9018 §4.2).
         let is_made_with = |secret: &Secret| hash_of(secret, head, client) == hash;
         (is_made_with(&self.first) || self.others.iter().any(is_made_with)).then_some(age)
     }
 
-    /// A cookie of now for the client cookie that `cookie` begins with.
+    /// Returns a current cookie for the client cookie at the start of `cookie`.
     fn make(&self, cookie: &[u8], client: IpAddr, now: u32) -> [u8; FULL_OCTETS] {
         let mut full = [0; FULL_OCTETS];
         let mut head = [0; 16];
@@ -172,7 +172,7 @@ impl Cookies {
 /// RFC 9018 §4.4, of the sixteen octets in front of the hash.
 #[inline]
 fn hash_of(secret: &Secret, head: &[u8; 16], client: IpAddr) -> u64 {
-    // Word by word, of which the octets are hashed as they lie in memory.
+    // Word by word; the octets are hashed in the order in which they are in memory.
     let mut hasher = SipHasher24::new_with_keys(secret.0[0], secret.0[1]);
     let words = |octets: &[u8; 16]| {
         let [a, b, c, d, e, f, g, h, rest @ ..] = *octets;
@@ -237,7 +237,7 @@ mod tests {
                 CookieStatus::Valid,
                 "2464c4abcf10c957010000005cf7a871d4a564a1442aca77",
             ),
-            // The example's cookie is older than the hour of §4.3 when it comes, so that here it is bad and made anew.
+            // The example's cookie is older than the hour of §4.3 when it arrives, so that it is invalid here and replaced.
             (
                 "A.3",
                 cookies(one, &[]),

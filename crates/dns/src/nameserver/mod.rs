@@ -1,8 +1,8 @@
 //! Answering: from the octets of a query to the octets of its response.
 //!
-//! [`respond`] is the way of every query on every transport: read it, find the zone that encloses its name, write the answer.
-//! [`respond_batch`] takes the same steps for many queries side by side, so that while one waits for memory the
-//! next is under way. There is no other path: rare answers are assembled from the same precompiled records by the same code.
+//! [`respond`] handles every query on every transport: it reads the query, finds the zone that encloses its name, and writes the
+//! answer. [`respond_batch`] takes the same steps for many queries in parallel, so that while one waits for memory the next one
+//! proceeds. There is no other path: rare answers are assembled from the same precompiled records by the same code.
 //!
 //! Everything here is pure: no lock, no allocation, no clock; time and chance come with the [`Peer`].
 
@@ -54,7 +54,7 @@ use crate::zone::db::{BucketProbe, Snapshot};
 use crate::zone::image::Unavailable;
 use crate::zone::qname::Qname;
 
-/// How a query came.
+/// The transport of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
     /// One datagram.
@@ -70,7 +70,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// Whether nobody on the way can read the messages: their sizes then tell something, which padding hides (RFC 8467).
+    /// Returns whether the messages are encrypted: their sizes then reveal information, which padding hides (RFC 8467).
     #[inline]
     pub fn is_encrypted(self) -> bool {
         matches!(self, Transport::Tls | Transport::Https | Transport::Quic)
@@ -84,23 +84,23 @@ impl Transport {
     }
 }
 
-/// Who asks, how, and what the moment adds: time and chance come from the caller.
+/// Client address, transport, time, and random number of a query; the caller supplies the last two.
 #[derive(Debug, Clone, Copy)]
 pub struct Peer {
     /// Source address of the query.
     pub address: SocketAddr,
-    /// How it came.
+    /// The transport of the query.
     pub transport: Transport,
     /// Seconds since the epoch, learned once a batch.
     pub now: u64,
     /// A random number of this query's own; it decides the rotation.
     pub random: u32,
-    /// How long its connection may be silent as things are, told to stream clients that ask for it (RFC 7828), in units of
-    /// 100 ms; `None`: not told.
+    /// The current idle timeout of the connection, in units of 100 ms, for stream clients that request it (RFC 7828); `None`: not
+    /// sent.
     pub keepalive: Option<u16>,
 }
 
-/// What to do with the response.
+/// The action for a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// Send it: `Response::octets()`.
@@ -122,26 +122,25 @@ impl<'a> Response<'a> {
         Response { octets, length: 0, rcode: Rcode::NOERROR }
     }
 
-    /// Its response code, of which the octets have some bits in the header and some in the OPT record; NOERROR if nothing
-    /// was built.
+    /// Returns the response code, part of which is in the header and part in the OPT record; NOERROR if there is no response.
     pub fn rcode(&self) -> Rcode {
         self.rcode
     }
 
-    /// What was built: empty unless the outcome is [`Outcome::Reply`].
+    /// Returns the response: empty unless the outcome is [`Outcome::Reply`].
     pub fn octets(&self) -> &[u8] {
         &self.octets[..self.length]
     }
 }
 
-/// What a query is answered from, the same for a whole batch.
+/// The data for answers, the same for a whole batch.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
     /// The zones of this moment.
     pub snapshot: &'a Snapshot,
-    /// What the operator set.
+    /// The operator's settings.
     pub settings: &'a Settings,
-    /// The counters of the worker that asks; only that worker writes them.
+    /// The counters of the worker; only that worker writes them.
     pub stats: &'a Stats,
     /// The worker's table of rate limiting; without one nothing is limited.
     pub limiter: Option<&'a Limiter>,
@@ -151,11 +150,11 @@ pub struct Context<'a> {
 pub struct Exchange<'a> {
     /// The octets of the query.
     pub query: &'a [u8],
-    /// Who asks.
+    /// The client.
     pub peer: Peer,
-    /// Where the response is built.
+    /// The buffer for the response.
     pub response: Response<'a>,
-    /// What to do with it, once the batch is answered.
+    /// The action for the response, once the batch is answered.
     pub outcome: Outcome,
 }
 
@@ -184,13 +183,13 @@ impl Default for Scratch {
     }
 }
 
-/// What the steps of one query leave for the next.
+/// The state of one query between its steps.
 #[derive(Clone)]
 struct QueryState {
     query: Query,
     cookie: ReceivedCookie,
     disposition: Disposition,
-    /// The question's name, if it is to be looked up.
+    /// The question's name, if it must be looked up.
     qname: Qname,
 }
 
@@ -205,7 +204,7 @@ impl QueryState {
     }
 }
 
-/// How many queries are answered side by side at most.
+/// The maximum number of queries that are answered in parallel.
 pub const BATCH_MAX: usize = 64;
 
 /// Answers one query.
@@ -216,7 +215,7 @@ pub fn respond(context: &Context<'_>, query: &[u8], peer: &Peer, response: &mut 
     write(context, query, peer, &state, zone, response)
 }
 
-/// Answers a batch of any length; its parts of [`BATCH_MAX`] overlap their waits for memory.
+/// Answers a batch of any length, in parts of [`BATCH_MAX`] that overlap their waits for memory.
 ///
 /// Between the steps stand loads that depend on nothing but the step before, one right after the other: the processor waits
 /// for many of them at once, where a query alone waits for one after another.
@@ -251,7 +250,7 @@ pub fn respond_batch(context: &Context<'_>, scratch: &mut Scratch, exchanges: &m
     }
 }
 
-/// First step: reads and judges the query, and hashes the name that is to be looked up.
+/// First step: reads and classifies the query, and hashes the name to look up.
 #[inline]
 fn read(context: &Context<'_>, query: &[u8], peer: &Peer, state: &mut QueryState) {
     let is_long_enough = state.query.read_again(query);
@@ -272,7 +271,7 @@ fn read(context: &Context<'_>, query: &[u8], peer: &Peer, state: &mut QueryState
     }
 }
 
-/// Second step: where the zone that is to answer is looked for first, if a name is to be looked up.
+/// Second step: determines the first bucket to probe for the zone, if there is a name to look up.
 #[inline]
 fn first<'a>(context: &Context<'a>, state: &QueryState) -> Option<BucketProbe<'a>> {
     if state.disposition != Disposition::Lookup || !context.snapshot.is_open() {
@@ -281,21 +280,21 @@ fn first<'a>(context: &Context<'a>, state: &QueryState) -> Option<BucketProbe<'a
     context.snapshot.first(&state.qname)
 }
 
-/// Third step: finds the zone that is to answer, as far as hashes tell.
+/// Third step: finds the zone by hash.
 #[inline]
 fn locate<'a>(context: &Context<'a>, state: &QueryState, first: Option<BucketProbe<'a>>) -> Option<&'a Zone> {
     context.snapshot.candidate(&state.qname, first?)
 }
 
-/// Fourth step: the zone that is to answer.
+/// Fourth step: returns the zone.
 #[inline]
 fn authority<'a>(context: &Context<'a>, state: &QueryState, candidate: Option<&'a Zone>) -> Option<&'a Zone> {
     let zone = context.snapshot.confirm(&state.qname, candidate)?;
     Some(side_of_cut(context.snapshot, &state.qname, state.query.question?.qtype, zone))
 }
 
-/// Of a name that `zone` encloses the zone that has its records of this type: DS lies on the parent's side of the cut
-/// (RFC 4035 §3.1.4.1), if the parent is served here, too.
+/// Returns the zone with the records of this type of a name that `zone` encloses: DS belongs to the parent's side of the cut (RFC
+/// 4035 §3.1.4.1), if the parent is served here, too.
 #[inline]
 fn side_of_cut<'a>(snapshot: &'a Snapshot, qname: &Qname, qtype: RecordType, zone: &'a Zone) -> &'a Zone {
     if qtype == RecordType::DS && qname.labels() == zone.apex_labels() && zone.apex_labels() > 0 {
@@ -315,7 +314,7 @@ fn write(
     response: &mut Response<'_>,
 ) -> Outcome {
     response.length = 0;
-    // Which other judgement it is, is asked only if it is none of most queries.
+    // The rarer dispositions are checked only after the common one.
     let looks_up = state.disposition == Disposition::Lookup;
     if !looks_up && let Disposition::Drop(reason) = state.disposition {
         context.stats.count_drop(reason);
@@ -352,7 +351,7 @@ fn write(
         Disposition::Unverified(error) if !looks_up => Some(error),
         _ => None,
     };
-    // Padding is for the whole message, so it is told what comes after it.
+    // Padding covers the whole message, so it depends on the length of the data after it.
     let tsig_octets = if unverified.is_some() { tsig_octets(query, state) } else { 0 };
     let put_opt = |opt: &Opt<'_>| opt.put(&mut writer, reply.rcode, reply.ede, tsig_octets).is_ok();
     let mut closing = u16::from(opt.as_ref().is_some_and(put_opt));
@@ -387,7 +386,8 @@ fn write(
     Outcome::Reply
 }
 
-/// How large the response may be (RFC 6891 §6.2.3, §6.2.5): over UDP 512 octets, or what client and operator both allow.
+/// Returns the maximum size of the response (RFC 6891 §6.2.3, §6.2.5): over UDP 512 octets, or the limit that client and operator
+/// both allow.
 #[inline]
 fn octets_max(context: &Context<'_>, query: &Query, peer: &Peer) -> usize {
     if peer.transport != Transport::Udp {
@@ -397,8 +397,8 @@ fn octets_max(context: &Context<'_>, query: &Query, peer: &Peer) -> usize {
     usize::from(client.min(context.settings.udp_payload_max.max(512)))
 }
 
-/// Whether the response to `peer` is over the limit (`Some`), and what is then to be done. A stream and a good cookie prove that
-/// the client is where it says it is, so there is no victim to be spared.
+/// Returns `Some` action if the response to `peer` exceeds the limit. A stream and a valid cookie prove the client's address, so
+/// there is no victim to protect.
 #[inline]
 fn limited(context: &Context<'_>, peer: &Peer, state: &QueryState, source: Source) -> Option<RrlAction> {
     let (Some(limit), Some(limiter)) = (&context.settings.rate_limit, context.limiter) else { return None };
@@ -418,8 +418,8 @@ fn limited(context: &Context<'_>, peer: &Peer, state: &QueryState, source: Sourc
     None
 }
 
-/// Does to a response over the limit what the verdict says. A small response has no records, and TC instead: the client asks
-/// again over a stream. An error has none anyway, and stays what it is but for what explains it.
+/// Applies the action to a response over the limit. A small response has no records, and TC instead: the client retries over a
+/// stream. An error has no records anyway, and is unchanged except for its extended error.
 #[cold]
 fn hold_back(
     context: &Context<'_>,
@@ -444,7 +444,7 @@ fn hold_back(
     Outcome::Reply
 }
 
-/// A response but for its records.
+/// A response without its records.
 struct Reply {
     rcode: Rcode,
     ede: Option<ExtendedError>,
@@ -502,7 +502,7 @@ fn reply(
             context.stats.count_answer(zone.number(), verdict.kind);
             let (authoritative, truncated) = (verdict.authoritative, verdict.truncated);
             let source = Source { kind: Some(verdict.kind), owner: verdict.source };
-            // The settings are at hand; the zone is asked only if need be.
+            // The settings are already in cache; the zone is read only if necessary.
             let ede = (context.settings.stale && zone.follows()).then_some(ExtendedError::STALE_ANSWER);
             Reply { rcode: verdict.rcode, ede, authoritative, truncated, counts, source }
         }
@@ -516,7 +516,7 @@ fn reply(
     }
 }
 
-/// What a query gets that is answered from the message alone.
+/// Answers a query from the message alone.
 #[cold]
 fn reply_without_lookup(context: &Context<'_>, query: &[u8], state: &QueryState, writer: &mut Writer<'_>) -> Reply {
     match state.disposition {
@@ -528,7 +528,7 @@ fn reply_without_lookup(context: &Context<'_>, query: &[u8], state: &QueryState,
     }
 }
 
-/// What a query gets whose zone cannot be answered from.
+/// Answers a query whose zone cannot provide answers.
 #[cold]
 fn reply_unavailable(context: &Context<'_>, zone: &Zone, why: Unavailable) -> Reply {
     context.stats.count_answer(zone.number(), Kind::Failed);
@@ -539,7 +539,7 @@ fn reply_unavailable(context: &Context<'_>, zone: &Zone, why: Unavailable) -> Re
     Reply::of(Rcode::SERVFAIL, Some(ede))
 }
 
-/// Writes the answer once more, in a message with more room.
+/// Writes the answer again, in a larger message.
 #[cold]
 #[inline(never)]
 fn answer_again(
@@ -565,7 +565,7 @@ fn tsig_octets(query: &[u8], state: &QueryState) -> usize {
     state.query.tsig.map_or(0, |tsig| tsig.error_octets(query))
 }
 
-/// Writes what the server says about itself.
+/// Writes the information about the server.
 #[cold]
 fn chaos(context: &Context<'_>, query: &[u8], state: &QueryState, writer: &mut Writer<'_>) -> Reply {
     let start = writer.position();

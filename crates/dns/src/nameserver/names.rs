@@ -8,9 +8,9 @@ use crate::wire::build::{Full, Writer};
 use crate::wire::name::NAME_OCTETS_MAX;
 use crate::zone::qname::Qname;
 
-/// Offsets that a pointer cannot say (RFC 1035 §4.1.4: 14 bits).
+/// The first offset that a pointer cannot express (RFC 1035 §4.1.4: 14 bits).
 pub(super) const POINTER_END: usize = 0x4000;
-/// The bits that tell a pointer from a label.
+/// The bits that distinguish a pointer from a label.
 pub(super) const POINTER: u16 = 0xc000;
 
 /// Places for suffixes of names: more than a message of 1232 octets has, if each of its records names another host.
@@ -18,14 +18,14 @@ const SLOTS: usize = 256;
 /// Places where one suffix may be, one after another. Whose are all taken is not found again, and written out.
 const PROBES: usize = 4;
 
-/// Where the names of one message stand, with all their suffixes. Names differing only in case are the same to it, as they
-/// are to every reader (RFC 4343 §3); the case is then that of the first one.
+/// The positions of the names of one message, with all their suffixes. Names that differ only in case are equal, as they are to
+/// every reader (RFC 4343 §3); the case is that of the first one.
 pub(super) struct Names {
     /// Offsets in the message; zero, where no name stands: free.
     slots: [u16; SLOTS],
     /// The name being looked for.
     name: Qname,
-    /// Where the name that is being looked up in the zone stands.
+    /// The position of the name that is being looked up in the zone.
     pub(super) current: usize,
 }
 
@@ -41,7 +41,7 @@ impl Names {
         names
     }
 
-    /// Writes `name`, its longest suffix that stands in the message already as a pointer.
+    /// Writes `name`, with a pointer for its longest suffix that is already in the message.
     pub(super) fn put(&mut self, writer: &mut Writer<'_>, name: &[u8]) -> Result<(), Full> {
         self.name.read(name);
         let at = writer.position();
@@ -75,7 +75,7 @@ impl Names {
         }
     }
 
-    /// Where in the message the name being looked for stands without its first `skipped` labels.
+    /// Returns the position in the message of the searched name without its first `skipped` labels.
     fn find(&self, message: &[u8], skipped: usize) -> Option<u16> {
         let suffix = self.name.suffix(skipped);
         let is_there = |at: &u16| {
@@ -91,7 +91,7 @@ impl Names {
     }
 }
 
-/// The name at `at` in a message of ours, its pointers followed; `None` if it is too long.
+/// Returns the name at `at` in a message of this server with its pointers resolved; `None` if it is too long.
 pub(super) fn expand<'o>(message: &[u8], mut at: usize, octets: &'o mut [u8; NAME_OCTETS_MAX]) -> Option<&'o [u8]> {
     let mut length = 0;
     // What we wrote points backwards only; the bound is for the reader of this line.
@@ -111,7 +111,7 @@ pub(super) fn expand<'o>(message: &[u8], mut at: usize, octets: &'o mut [u8; NAM
     None
 }
 
-/// What follows the name at `at` in a message of ours.
+/// Returns the position after the name at `at` in a message of this server.
 pub(super) fn after(message: &[u8], mut at: usize) -> usize {
     while message[at] != 0 && message[at] < 0xc0 {
         at += usize::from(message[at]) + 1;

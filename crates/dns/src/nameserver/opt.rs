@@ -1,4 +1,4 @@
-//! The OPT record of a response (RFC 6891 §6): there if the query had one, and then always, whatever the sections hold.
+//! The OPT record of a response (RFC 6891 §6): present if the query had one, and then always, regardless of the other sections.
 //!
 //! What it will take is reserved before the first section is written. Of that, the server's identifier and the idle time of a stream
 //! give way to records that an answer must have; an extended error and padding are added where room is left for them.
@@ -15,19 +15,19 @@ const PADDING_BLOCK: usize = 468;
 /// Octets of an option's code and length.
 const OPTION_HEAD: usize = 4;
 
-/// What the OPT record of one response will hold.
+/// The contents of the OPT record of one response.
 #[derive(Clone, Copy)]
 pub(super) struct Opt<'s> {
     edns: &'s Edns,
     peer: &'s Peer,
     settings: &'s Settings,
     cookie: Option<&'s [u8; FULL_OCTETS]>,
-    /// With nothing that only tells more.
+    /// Whether purely informational options are omitted.
     bare: bool,
 }
 
 impl<'s> Opt<'s> {
-    /// What to answer to `edns`.
+    /// Returns the response to `edns`.
     #[inline]
     pub(super) fn new(
         edns: &'s Edns,
@@ -38,24 +38,24 @@ impl<'s> Opt<'s> {
         Opt { edns, peer, settings, cookie, bare: false }
     }
 
-    /// The same with nothing that only tells more: what goes to who may not have asked.
+    /// Returns the record without purely informational options, for a destination that may be a victim of forged queries.
     pub(super) fn bare(self) -> Self {
         Opt { bare: true, ..self }
     }
 
-    /// The server's identifier, if it is to be told.
+    /// Returns the server's identifier, if it must be sent.
     fn nsid(&self) -> Option<&'s [u8]> {
         let nsid = self.settings.nsid.as_deref().filter(|_| self.edns.nsid && !self.bare)?;
         Some(&nsid[..nsid.len().min(NSID_OCTETS_MAX)])
     }
 
-    /// The idle time of the stream, if it is to be told.
+    /// Returns the idle timeout of the stream, if it must be sent.
     fn keepalive(&self) -> Option<u16> {
         let is_told = self.edns.keepalive && self.peer.transport.has_keepalive() && !self.bare;
         self.peer.keepalive.filter(|_| is_told)
     }
 
-    /// Whether the client asks for more than the record and the cookie.
+    /// Returns whether the client requests more than the record and the cookie.
     #[inline]
     fn asks_for_more(&self) -> bool {
         self.edns.nsid | self.edns.keepalive | self.edns.padding
@@ -76,7 +76,7 @@ impl<'s> Opt<'s> {
         self.nsid().map_or(0, |nsid| OPTION_HEAD + nsid.len()) + self.keepalive().map_or(0, |_| OPTION_HEAD + 2)
     }
 
-    /// Writes the record, after which so many octets of others are to `follow`.
+    /// Writes the record; `follow` is the number of octets of other records after it.
     #[inline]
     pub(super) fn put(
         &self,
@@ -91,7 +91,7 @@ impl<'s> Opt<'s> {
         self.put_head(writer, rcode, self.octets())
     }
 
-    /// Writes what is always there, of a record of so many octets.
+    /// Writes the fixed part of a record of this many octets.
     #[inline]
     fn put_head(&self, writer: &mut Writer<'_>, rcode: Rcode, octets: usize) -> Result<(), Full> {
         let payload_octets_max = self.settings.udp_payload_max.max(512);
@@ -103,7 +103,7 @@ impl<'s> Opt<'s> {
         writer.put(cookie)
     }
 
-    /// Writes the record with what else is asked for, or to be told.
+    /// Writes the record with the further options that the client requested or that must be sent.
     #[inline(never)]
     fn put_more(
         &self,

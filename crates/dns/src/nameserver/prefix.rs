@@ -11,14 +11,14 @@ pub struct Prefix {
     length: u8,
 }
 
-/// A text is no prefix.
+/// The error for a text that is not a prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PrefixError {
-    /// Not an address, or not a length for its family.
+    /// The text is not an address, or its length is invalid for the family.
     #[error("must be an address or a prefix, such as 192.0.2.0/24 or 2001:db8::/32")]
     Syntax,
-    /// It names one address of the range, which may be a slip of either number.
-    #[error("has bits after the prefix: the range begins at {0}")]
+    /// The text is one address of the range, which may be a mistake in either number.
+    #[error("has bits after the prefix; the range begins at {0}")]
     Bits(IpAddr),
 }
 
@@ -29,8 +29,8 @@ impl Prefix {
     }
 }
 
-/// The first `length` bits of an address as the upper bits of a word, the others 0: for IPv4 at most the upper 32. A family
-/// is not told from the other.
+/// Returns the first `length` bits of an address as the upper bits of a word, the others 0: for IPv4 at most the upper 32. Does
+/// not distinguish the families.
 #[inline]
 pub(super) fn first_bits(address: IpAddr, length: u8) -> u128 {
     let bits = match address {
@@ -105,8 +105,8 @@ mod tests {
             assert_eq!(text.parse::<Prefix>(), Err(PrefixError::Syntax), "{text}");
         }
         let bits = "192.0.2.1/24".parse::<Prefix>().expect_err("has more bits");
-        assert_eq!(bits.to_string(), "has bits after the prefix: the range begins at 192.0.2.0");
+        assert_eq!(bits.to_string(), "has bits after the prefix; the range begins at 192.0.2.0");
         let bits = "2001:db8::1/64".parse::<Prefix>().expect_err("has more bits");
-        assert_eq!(bits.to_string(), "has bits after the prefix: the range begins at 2001:db8::");
+        assert_eq!(bits.to_string(), "has bits after the prefix; the range begins at 2001:db8::");
     }
 }

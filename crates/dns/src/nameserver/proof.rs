@@ -1,5 +1,5 @@
-//! Proofs of absence from a zone that another signer signed: which NSEC (RFC 4035 §3.1.3) or NSEC3 records (RFC 5155 §7.2)
-//! stand beside an answer. Nothing is signed here.
+//! Proofs of absence from a zone that another signer signed: the NSEC (RFC 4035 §3.1.3) or NSEC3 records (RFC 5155 §7.2) of an
+//! answer. This server does not sign.
 
 use super::names::expand;
 use super::section::{Message, Owner};
@@ -15,7 +15,7 @@ use crate::zone::qname::{NameHash, Qname};
 /// Most records of one proof: one for each name of a chain that comes from a wildcard, and three for its end.
 const RECORDS_MAX: usize = CNAME_CHAIN_MAX + 3;
 
-/// Proves that the name has not the type (RFC 4035 §3.1.3.1 and §3.1.3.4, RFC 5155 §7.2.3 to §7.2.5).
+/// Proves that the name does not have the type (RFC 4035 §3.1.3.1 and §3.1.3.4, RFC 5155 §7.2.3 to §7.2.5).
 #[inline]
 pub(super) fn no_data(
     ask: &ZoneQuery<'_>,
@@ -68,7 +68,7 @@ pub(super) fn expansions(ask: &ZoneQuery<'_>, message: &mut Message<'_, '_>) -> 
     proof.expansions(message)
 }
 
-/// The records of one proof; each is written once, whatever it proves (RFC 2181 §5).
+/// The records of one proof; each is written once, even if it proves several facts (RFC 2181 §5).
 struct Proof<'a> {
     ask: &'a ZoneQuery<'a>,
     denial: &'a Denial,
@@ -107,10 +107,10 @@ impl<'a> Proof<'a> {
         Ok(())
     }
 
-    /// The record that tells the types of a name that exists, `above` labels above `qname`.
+    /// Adds the record with the types of an existing name, `above` labels above `qname`.
     fn about_existing(&mut self, qname: &Qname, above: usize, message: &mut Message<'_, '_>) -> Result<(), Full> {
         if !self.denial.is_hashed_chain() {
-            // An empty non-terminal has no NSEC of its own; the one before it in the order covers it.
+            // An empty non-terminal has no NSEC of its own; the previous one in the order covers it.
             return self.nsec(self.relative(qname, above), message);
         }
         let encloser = self.provable_encloser(qname, above, message)?;

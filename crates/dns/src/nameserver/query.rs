@@ -1,4 +1,4 @@
-//! Judging a query before any zone is looked at: what gets no response, what is answered from the message alone.
+//! The classification of a query before a zone is searched: dropped queries, and answers from the message alone.
 //!
 //! Decisions where the standards leave a choice, or are silent:
 //! - UPDATE and unknown opcodes are NOTIMP (RFC 2136 §2.2 lets a server not implement it). NOTIFY is REFUSED: this server
@@ -22,14 +22,14 @@ use crate::wire::message::Query;
 use crate::wire::tsig::TsigError;
 use crate::wire::{Class, RecordType};
 
-/// What is to be done with a query.
+/// The disposition of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Disposition {
     /// Send nothing.
     Drop(DropReason),
     /// Answer with this code, and nothing from any zone.
     Reply(Rcode, Option<ExtendedError>),
-    /// Answer NOTAUTH, with a TSIG record that says this.
+    /// Answer NOTAUTH, with a TSIG record with this error.
     Unverified(TsigError),
     /// Answer about the server itself (RFC 4892).
     Chaos,
@@ -93,7 +93,7 @@ pub(super) fn classify(query: &Query, peer: &Peer, cookies: Option<&Cookies>, st
     }
 }
 
-/// Judges what is no query.
+/// Classifies a request that is not a query.
 #[cold]
 fn classify_other(query: &Query) -> Disposition {
     let opcode = query.header.opcode();
@@ -107,7 +107,7 @@ fn classify_other(query: &Query) -> Disposition {
     }
 }
 
-/// What is wrong with the signature of a query that has one. This server has no keys, so each is by one that it does not know.
+/// Returns the error of the signature of a query that has one. This server has no keys, so each signature is by an unknown key.
 #[inline]
 fn unverified(query: &Query) -> Option<TsigError> {
     query.tsig.map(|_| TsigError::BADKEY)

@@ -1,5 +1,5 @@
-//! One request and what became of it, as the query log has it: a record of fixed size that is made of octets at hand, so
-//! that a query thread can leave it for others to write.
+//! One request and its outcome as a query log record of fixed size. A query thread builds it from octets that it already has and
+//! leaves it for another thread to write.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,28 +15,28 @@ use crate::zone::qname::Qname;
 /// One request, read, and its response.
 #[derive(Debug, Clone, Copy)]
 pub struct Record {
-    /// When its batch came, since the epoch.
+    /// The arrival of its batch, since the epoch.
     pub since_epoch: Duration,
-    /// Who asked.
+    /// The client's address.
     pub client: SocketAddr,
     /// How.
     pub transport: Transport,
     /// The header's sixteen bits of flags, zero where there is no header.
     pub flags: u16,
-    /// What the OPT record says, if there is one.
+    /// The contents of the OPT record, if there is one.
     pub edns: Option<Edns>,
     /// Octets of the request.
     pub octets: u16,
-    /// What was answered; `None` if nothing was.
+    /// The response; `None` if there was none.
     pub reply: Option<Reply>,
     question: Option<(RecordType, Class)>,
-    /// The question's name in wire form, as it was written; and where in it the zone's name begins, if one encloses it.
+    /// The question's name in wire form, as sent, and the offset of the name of the enclosing zone in it, if there is one.
     name: [u8; NAME_OCTETS_MAX],
     name_length: u8,
     zone_at: Option<u8>,
 }
 
-/// What a request's OPT record says.
+/// The contents of a request's OPT record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Edns {
     /// Version.
@@ -47,7 +47,7 @@ pub struct Edns {
     pub dnssec_ok: bool,
 }
 
-/// What was answered.
+/// The response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reply {
     /// Response code, with the upper bits of the OPT record.
@@ -124,7 +124,7 @@ impl Reply {
     }
 }
 
-/// Where in the name the apex of its zone begins.
+/// Returns the offset of the zone's apex in the name.
 fn zone_at(qname: &Qname, qtype: RecordType, snapshot: &Snapshot) -> Option<u8> {
     let zone = snapshot.enclosing(qname, 0)?;
     let labels = side_of_cut(snapshot, qname, qtype, zone).apex_labels();

@@ -1,19 +1,19 @@
-//! Response rate limiting: whoever sends queries in the name of a victim must not get much out of this server.
+//! Response rate limiting: limits the traffic that an attacker can direct from this server to a victim with forged queries.
 //!
-//! Each network of clients has a bucket for each kind of answer: a token for each answer of now, `per_second` more each
-//! second, no more than `window` seconds' worth. An answer that finds the bucket empty is not sent; instead, each `slip`-th
-//! time, a small one goes out: truncated, without records, so that a client that is real asks again over TCP, whose handshake
-//! proves the address. Of errors, too, each `slip`-th goes out: they have no records to be left out, and a TC bit would
-//! hide them. What goes out has the question, if the query has an OPT record an empty one, and in that the answer to a
-//! client's cookie, which ends its limit. So it is no larger than the query, or by the 16 octets of a server cookie at most.
+//! Each client network has a bucket for each kind of answer: it starts with one token per answer, gains `per_second` tokens each
+//! second, and holds at most `window` seconds' worth. An answer that finds the bucket empty is not sent; instead, each `slip`-th
+//! time, the server sends a small one: truncated, without records, so that a real client retries over TCP, whose handshake proves
+//! the address. Each `slip`-th error is sent, too: errors have no records to omit, and a TC bit would hide them. The small
+//! response has the question and, if the query has an OPT record, an empty one with the answer to a client's cookie, which ends
+//! its limit. So it is no larger than the query, or by at most the 16 octets of a server cookie.
 //!
-//! What counts as one kind must not be for the attacker to multiply. So answers are told apart by the owner that gave them:
-//! all names below a wildcard are one; so are all names of a zone that do not exist, or have no such type; all below one
-//! delegation; and all errors. The type that was asked for makes no difference.
+//! An attacker must not be able to multiply the kinds of answers. Answers are therefore distinguished by the owner that provided
+//! them: all names below a wildcard are one kind; so are all names of a zone that do not exist or do not have the type; all below
+//! one delegation; and all errors. The queried type makes no difference.
 //!
-//! Buckets are in a table of fixed size, four to a cache line, found by a keyed hash, so that nobody can aim at somebody
-//! else's bucket. A bucket that is full is as good as none. Where none of four is, the fullest gives way: what is forgotten
-//! is whom there was least reason to limit. Each worker has a table of its own, and no lock.
+//! Buckets are in a table of fixed size, four to a cache line, found by a keyed hash, so that an attacker cannot target another
+//! client's bucket. A full bucket is equivalent to none. If none of the four is full, the fullest is replaced: its network had
+//! the least reason to be limited. Each worker has its own table, without locks.
 
 use std::cell::Cell;
 use std::hash::Hasher as _;
@@ -25,38 +25,38 @@ use super::prefix::{Prefix, first_bits};
 use super::stats::Kind;
 use crate::zone::qname::NameHash;
 
-/// What is let through.
+/// The settings of the rate limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RateLimit {
     /// Answers of one kind that a network of clients gets in a second, from each worker; 0 where there is no limit, which
     /// the engine then is not given (`Settings::rate_limit`).
     pub per_second: u32,
-    /// How many seconds' worth may come at once; at least 1. Resolvers ask in bursts when something in their cache has ended.
+    /// The burst, in seconds' worth; at least 1. Resolvers send bursts when an entry of their cache expires.
     pub window: u16,
     /// Every how many-th answer over the limit a small one goes out: 1 for each, 0 for none.
     pub slip: u16,
-    /// Bits of an IPv4 address that tell networks apart, at most 32.
+    /// The number of bits of an IPv4 address that distinguish networks, at most 32.
     pub ipv4_prefix: u8,
-    /// Bits of an IPv6 address that tell networks apart, at most 128.
+    /// The number of bits of an IPv6 address that distinguish networks, at most 128.
     pub ipv6_prefix: u8,
     /// Clients without limit.
     pub exempt: Box<[Prefix]>,
-    /// Whether answers over the limit are really held back; else they are only counted.
+    /// Whether answers over the limit are withheld; otherwise, they are only counted.
     pub enforced: bool,
 }
 
 impl RateLimit {
-    /// Whether `client` has no limit. Asked only about answers over the limit, so that a list costs nothing until then.
+    /// Returns whether `client` has no limit. Called only for answers over the limit, so that a list costs nothing until then.
     pub(super) fn exempts(&self, client: IpAddr) -> bool {
         self.exempt.iter().any(|prefix| prefix.contains(client))
     }
 }
 
 impl Default for RateLimit {
-    /// What a configuration that says nothing means: no limit, for what is right depends on who asks (`docs/dns.md`). Under
-    /// one, a /24 and a /56 are what one site has, and more than a forger needs to be told apart by. Every answer
-    /// over the limit is a small one: what goes to a victim is then hardly more than came from its attacker, and no client
-    /// of a real resolver has to wait for a time-out, in which a forged answer might come first.
+    /// Returns the default: no limit, because the right value depends on the clients (`docs/dns.md`). With a limit, a /24 and a
+    /// /56 are the networks of one site, and more than a forger needs to distinguish. Every answer over the limit is a small one:
+    /// a victim then receives hardly more than its attacker sent, and no client of a real resolver has to wait for a timeout,
+    /// during which a forged answer could arrive first.
     fn default() -> Self {
         RateLimit {
             per_second: 0,
@@ -70,28 +70,28 @@ impl Default for RateLimit {
     }
 }
 
-/// What an answer is counted with.
+/// The key with which an answer is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Source {
-    /// What was found; `None` for an error.
+    /// The kind of the result; `None` for an error.
     pub(super) kind: Option<Kind>,
     /// The name that it came from: see the head of this file.
     pub(super) owner: NameHash,
 }
 
 impl Source {
-    /// Of all that is no answer from a zone.
+    /// The source of all responses that are not answers from a zone.
     pub(super) const ERROR: Source = Source { kind: None, owner: 0 };
 }
 
-/// What is to be done with an answer.
+/// The action for an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RrlAction {
-    /// It is within the limit.
+    /// The answer is within the limit.
     Send,
-    /// It is over the limit, and the one in `slip` that is sent small.
+    /// The answer is over the limit, and is the one in `slip` that is sent small.
     Slip,
-    /// It is over the limit.
+    /// The answer is over the limit.
     Drop,
 }
 
@@ -109,11 +109,11 @@ struct Set([Bucket; 4]);
 /// One network's tokens for one kind of answer. Sixteen octets.
 #[derive(Default)]
 struct Bucket {
-    /// Whose it is; 0 if it is nobody's.
+    /// The hash of the owner of the bucket; 0 if it is free.
     key: Cell<u64>,
     tokens: Cell<u32>,
-    /// When it was last filled up, in seconds modulo 2¹⁶: a bucket that was left alone for 18 hours may look like one of a
-    /// moment ago, which costs its owner a second.
+    /// The time of the last refill, in seconds modulo 2¹⁶: a bucket that was unused for 18 hours may appear to be recent, which
+    /// costs its owner a second.
     second: Cell<u16>,
     /// Answers over the limit since the last within it.
     excess: Cell<u16>,
@@ -171,7 +171,7 @@ impl Limiter {
         bucket
     }
 
-    /// Whose bucket it is: a hash that is never 0. That two share one is as likely as guessing it: 2⁻⁶⁴.
+    /// Returns the key of the bucket: a hash that is never 0. A collision is as likely as a guess: 2⁻⁶⁴.
     #[inline]
     fn key(&self, limit: &RateLimit, client: IpAddr, source: Source) -> u64 {
         let kind = source.kind.map_or(u8::MAX, |kind| kind as u8);
@@ -209,7 +209,7 @@ mod tests {
         text.parse().expect("an address of a test")
     }
 
-    /// How many of `tries` are sent whole, and how many small.
+    /// Returns the numbers of answers out of `tries` that are sent whole and small.
     fn sent(
         limiter: &Limiter,
         limit: &RateLimit,

@@ -1,8 +1,8 @@
 //! Writing RRsets into the sections of a response.
 //!
-//! Stored records are copied as they are; what is left to do is to resolve the pointers in their RDATA, and to change their
-//! owner where it is not the question's name. An RRset is written whole or not at all. A pointer reaches 16 KiB
-//! (RFC 1035 §4.1.4): beyond, names are written out.
+//! Stored records are copied unchanged, except that the pointers in their RDATA are resolved and their owner is replaced if it is
+//! not the question's name. An RRset is written whole or not at all. A pointer reaches 16 KiB (RFC 1035 §4.1.4): beyond that,
+//! names are written in full.
 
 use super::names::{Names, POINTER, POINTER_END, expand};
 use super::zone_query::CNAME_CHAIN_MAX;
@@ -30,38 +30,38 @@ pub(super) struct Message<'w, 'b> {
     question_length: u16,
     /// Octets of the apex of the zone that answers.
     apex_length: u16,
-    /// Where the name that is being looked up would end if it stood whole where it stands.
+    /// The position at which the looked-up name would end if it were whole.
     name_end: usize,
     /// The first `expansion_count` are set.
     expansions: [Expansion; CNAME_CHAIN_MAX],
     expansion_count: u8,
-    /// Where names stand, if each is to be as short as it goes; else they are as stored.
+    /// The positions of names, if names are compressed; otherwise, they are as stored.
     names: Option<&'w mut Names>,
 }
 
-/// A name of the answer section whose signed records came from a wildcard: it is to be proved, when the section is whole,
+/// A name of the answer section whose signed records came from a wildcard: when the section is complete, the answer must prove
 /// that no closer name exists.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Expansion {
-    /// Where the name stands.
+    /// The position of the name.
     pub(super) at: u16,
-    /// How many labels above it the wildcard's parent is.
+    /// The number of labels from the wildcard's parent to the name.
     pub(super) above: u16,
 }
 
-/// Where an RRset was written.
+/// The position of a written RRset.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Written {
-    /// Where its first record starts.
+    /// The start of its first record.
     pub(super) start: usize,
-    /// Whether what is in it lies where it lies in the stored records.
+    /// Whether its contents have the same offsets as in the stored records.
     pub(super) as_stored: bool,
 }
 
 /// The owner of records in a message.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Owner<'a> {
-    /// A name that stands at this offset.
+    /// The name at this offset.
     At(usize),
     /// These labels above the zone's apex.
     Relative(&'a [u8]),
@@ -75,7 +75,7 @@ impl<'w, 'b> Message<'w, 'b> {
         Message::with(writer, u16::from(question.name_length), zone.apex_length() as u16, None)
     }
 
-    /// The same message with no records yet, whose names are to be as short as they go.
+    /// Returns the same message without records, with compressed names.
     pub(super) fn again<'s>(&'s mut self, names: &'s mut Names) -> Message<'s, 'b> {
         Message::with(self.writer, self.question_length, self.apex_length, Some(names))
     }
@@ -93,7 +93,7 @@ impl<'w, 'b> Message<'w, 'b> {
         self.writer.position() + self.writer.remaining() <= POINTER_END
     }
 
-    /// Where the zone's apex stands in every message: at the end of the question's name.
+    /// Returns the position of the zone's apex in every message: at the end of the question's name.
     pub(super) fn apex(&self) -> Owner<'static> {
         Owner::At(QUESTION_AT + usize::from(self.question_length - self.apex_length))
     }
@@ -103,13 +103,13 @@ impl<'w, 'b> Message<'w, 'b> {
         usize::from(self.apex_length)
     }
 
-    /// Where the records begin.
+    /// Returns the start of the records.
     pub(super) fn question_end(&self) -> usize {
         QUESTION_AT + usize::from(self.question_length) + 4
     }
 
-    /// From now on the name at `at`, which is `octets` long without compression, is looked up. Its labels above the apex stand
-    /// there in one piece, unless names are as short as they go.
+    /// Sets the looked-up name to the one at `at`, which is `octets` long without compression. Its labels above the apex are
+    /// contiguous there, unless names are compressed.
     pub(super) fn set_name(&mut self, at: usize, octets: usize) {
         self.name_end = at + octets;
         if let Some(names) = &mut self.names {
@@ -133,7 +133,7 @@ impl<'w, 'b> Message<'w, 'b> {
         self.expansion_count > 0
     }
 
-    /// What was remembered, at most one for each name of a chain.
+    /// Returns the remembered expansions, at most one for each name of a chain.
     pub(super) fn expansions(&self) -> &[Expansion] {
         &self.expansions[..usize::from(self.expansion_count)]
     }
@@ -144,7 +144,7 @@ impl<'w, 'b> Message<'w, 'b> {
         self.counts = [0; 3];
     }
 
-    /// Takes out what was written at `position` and after it.
+    /// Removes the data from `position` on.
     fn rewind(&mut self, position: usize) {
         self.writer.rewind(position);
         if let Some(names) = &mut self.names {
@@ -152,8 +152,8 @@ impl<'w, 'b> Message<'w, 'b> {
         }
     }
 
-    /// The owner that is the name at `at`, or the labels `relative` above the apex if no pointer reaches that far, or
-    /// the name may not stand there in one piece.
+    /// Returns the owner that is the name at `at`, or the labels `relative` above the apex if no pointer reaches that far or the
+    /// name may not be contiguous.
     pub(super) fn owner_at<'a>(&self, at: usize, relative: &'a [u8]) -> Owner<'a> {
         match relative {
             [] => self.apex(),
@@ -162,7 +162,7 @@ impl<'w, 'b> Message<'w, 'b> {
         }
     }
 
-    /// `owner`, which the record at `at` has, for a record behind it: labels need not stand in a message twice.
+    /// Returns `owner`, which the record at `at` has, for a later record: labels need not be in a message twice.
     #[inline]
     pub(super) fn same_owner<'a>(&self, owner: Owner<'a>, at: usize) -> Owner<'a> {
         match owner {
@@ -182,7 +182,7 @@ impl<'w, 'b> Message<'w, 'b> {
     /// Writes records of equal length beginning with another than the first, chosen by `random`; if they have weights, only
     /// those that `random` includes.
     ///
-    /// Always inlined, as [`Self::put`] is not: it is on the way of most answers, and calls cost more than it does.
+    /// Always inlined, unlike [`Self::put`]: it is on the path of most answers, and a call costs more than its work.
     #[inline(always)]
     pub(super) fn put_rotated(
         &mut self,
@@ -201,7 +201,7 @@ impl<'w, 'b> Message<'w, 'b> {
         Ok(Written { start, as_stored: matches!(owner, Owner::At(_)) })
     }
 
-    /// The same of records with weights.
+    /// Writes the records of an RRset with weights.
     #[inline(never)]
     fn put_weighted(
         &mut self,
@@ -305,7 +305,7 @@ impl<'w, 'b> Message<'w, 'b> {
         }
     }
 
-    /// Writes a name as short as it goes, if names are, and else with a pointer to the apex if it lies there or below.
+    /// Writes a name: compressed if names are, and otherwise with a pointer to the apex if it is at or below the apex.
     fn put_name(&mut self, name: &[u8]) -> Result<(), Full> {
         if let Some(names) = &mut self.names {
             return names.put(self.writer, name);
@@ -319,7 +319,7 @@ impl<'w, 'b> Message<'w, 'b> {
         }
     }
 
-    /// The labels of `name` above the zone's apex, if it lies there or below, and if a pointer is shorter than the apex.
+    /// Returns the labels of `name` above the zone's apex, if it is at or below the apex and a pointer is shorter than the apex.
     fn above_apex<'n>(&self, name: &'n [u8]) -> Option<&'n [u8]> {
         let apex_end = QUESTION_AT + usize::from(self.question_length);
         let apex = &self.writer.written()[apex_end - self.apex_octets()..apex_end];
@@ -394,8 +394,8 @@ impl<'w, 'b> Message<'w, 'b> {
         }
     }
 
-    /// Copies an RRset's records with `owner` and perhaps another TTL, and resolves the pointers in them; whether all lies as
-    /// it is stored. All or nothing.
+    /// Copies an RRset's records with `owner` and optionally another TTL, and resolves the pointers in them; returns whether the
+    /// data is unchanged. All or nothing.
     #[inline]
     fn copy_and_resolve(&mut self, owner: Owner<'_>, records: &Records<'_>, ttl: Option<u32>) -> Result<bool, Full> {
         let start = self.writer.position();
@@ -421,7 +421,7 @@ impl<'w, 'b> Message<'w, 'b> {
         Ok(!moves)
     }
 
-    /// Writes an RRset whose stored pointers do not hold where it is to stand: only those to the question remain.
+    /// Writes an RRset whose stored pointers are not valid at its position: only those to the question remain.
     #[cold]
     fn write_out(&mut self, owner: Owner<'_>, records: &Records<'_>, ttl: Option<u32>) -> Result<(), Full> {
         let mut patches = records.patches().peekable();
@@ -481,7 +481,7 @@ impl<'w, 'b> Message<'w, 'b> {
         put().inspect_err(|Full| self.rewind(start))
     }
 
-    /// Writes the name that these labels are with what a stored pointer behind them stands for, as short as it goes.
+    /// Writes the name of these labels and the target of a stored pointer after them, compressed.
     fn put_stored(&mut self, records: &[u8], plain: &[u8], pointer: Option<u16>) -> Result<(), Full> {
         let mut name = [0; NAME_OCTETS_MAX];
         let mut length = 0;
@@ -508,7 +508,7 @@ impl<'w, 'b> Message<'w, 'b> {
         self.put_name(&name[..length])
     }
 
-    /// Writes what a stored pointer stands for.
+    /// Writes the target of a stored pointer in full.
     fn write_out_name(&mut self, records: &[u8], stored: u16) -> Result<(), Full> {
         let mut result = Ok(());
         let tail = follow(records, stored, |labels| result = result.and_then(|()| self.writer.put(labels)));
@@ -530,7 +530,7 @@ impl<'w, 'b> Message<'w, 'b> {
 
     #[inline]
     fn counted(&mut self, section: Section, start: usize, records: usize) -> Result<(), Full> {
-        // Readers tell sections by their counts alone.
+        // Readers find sections only by their counts.
         debug_assert!(self.counts[section as usize + 1..].iter().all(|count| *count == 0), "{section:?} comes late");
         let count = &mut self.counts[section as usize];
         match count.checked_add(records.try_into().map_err(|_| Full)?) {

@@ -1,4 +1,4 @@
-//! What an operator may set about answering. A reload makes a new value; workers pick it up with their next batch.
+//! The operator's settings for answers. A reload creates a new value; workers use it from their next batch on.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use crate::zone::last_queried::LastQueried;
 /// Settings of the query engine, the same for every worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// Largest response over UDP in octets, whatever the client allows; at least 512. The default of 1232 never
-    /// fragments (the value of the DNS flag day 2020, 1280 octets of IPv6 less headers); more invites amplification.
+    /// The largest response over UDP in octets, regardless of the client's limit; at least 512. The default of 1232 never
+    /// fragments (the value of the DNS flag day 2020, 1280 octets of IPv6 less headers); a larger value invites amplification.
     pub udp_payload_max: u16,
     /// Answer to an NSID request (RFC 5001); `None`: no answer. At most [`NSID_OCTETS_MAX`] octets are sent.
     pub nsid: Option<Box<[u8]>>,
@@ -19,18 +19,18 @@ pub struct Settings {
     pub version: Option<Box<str>>,
     /// Text of `id.server. CH TXT` and `hostname.bind. CH TXT` (RFC 4892); `None`: REFUSED.
     pub server_id: Option<Box<str>>,
-    /// How cookies are made and checked; `None`: they are not answered.
+    /// The settings of cookies; `None`: they are not answered.
     pub cookies: Option<Cookies>,
-    /// How many answers a network of clients gets over UDP; `None`: all.
+    /// The limit of answers to a client network over UDP; `None`: no limit.
     pub rate_limit: Option<RateLimit>,
-    /// Whether the zones that follow another server have not heard of it for long: their answers say that they may be stale
-    /// (RFC 8914 §4.4).
+    /// Whether the zones that follow another server had no contact with it for a long time: their answers are marked as possibly
+    /// stale (RFC 8914 §4.4).
     pub stale: bool,
-    /// One request in so many goes to the query log, if its worker has one; `None`: none does.
+    /// The sampling rate of the query log: one request in this many, if the worker has a log; `None`: none.
     pub query_log: Option<NonZeroU32>,
     /// Whether workers sample the names that shards' wildcards answer.
     pub wildcard_hits: bool,
-    /// Where it is marked when aliases in shards' zones were asked last; `None`: there are none, or nobody wants to know.
+    /// The record of the last queries for aliases in shards' zones; `None`: there are no aliases, or no reader.
     pub asked: Option<Arc<LastQueried>>,
 }
 

@@ -1,23 +1,23 @@
-//! How large messages are: the buckets of a histogram, found by one load from a small table.
+//! Message sizes: the buckets of a histogram, found by one load from a small table.
 
-/// Upper bounds of the buckets in octets, each included; what is larger falls into one more. The steps are fine where
-/// queries and answers lie, and stand at the sizes that decide something: 512 (a client without EDNS, RFC 1035 §2.3.4),
-/// 1232 (no fragments anywhere) and 4096 (what many clients offer).
+/// The upper bounds of the buckets in octets, inclusive; larger sizes are in one more bucket. The steps are fine in the range of
+/// most queries and answers, and are at the sizes with a meaning: 512 (a client without EDNS, RFC 1035 §2.3.4), 1232 (no
+/// fragments anywhere), and 4096 (the limit of many clients).
 pub const BOUNDS: [u16; 16] = [32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1232, 1536, 2048, 4096, 16384];
 
-/// How many buckets there are.
+/// The number of buckets.
 pub const BUCKETS: usize = BOUNDS.len() + 1;
 
 /// All bounds up to [`TABLED_OCTETS_MAX`] are multiples of this, so that sizes after one multiple and up to the next share
 /// a bucket.
 const STEP: usize = 16;
-/// What is larger is compared: no datagram of ours is, and a stream's message costs much more than that anyway.
+/// Larger sizes are compared: no datagram of this server is larger, and a stream's message costs much more than that anyway.
 const TABLED_OCTETS_MAX: usize = 4096;
 
-/// By how many steps lie below a size.
+/// The number of steps below a size.
 const TABLE: [u8; TABLED_OCTETS_MAX / STEP] = table();
 
-/// The bucket of a message of so many octets: the first whose bound is not below it.
+/// Returns the bucket of a message of this many octets: the first whose bound is not below it.
 #[inline]
 pub fn bucket(octets: usize) -> usize {
     // No octets are beyond the table, and compared.

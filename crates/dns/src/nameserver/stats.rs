@@ -1,4 +1,4 @@
-//! Counters of one worker, written by it alone and read by whoever sums them.
+//! Counters of one worker, which is their only writer; any thread can read and sum them.
 //!
 //! A count is a load and a store without ordering: an ordinary addition that another thread may watch. Only one thread at
 //! a time may count on a [`Stats`], or counts are lost; nothing worse can happen.
@@ -25,12 +25,13 @@ pub struct Stats {
     zones: Box<[ZoneRow]>,
 }
 
-/// Answers of one zone by [`KINDS`]. A cache line of its own: rows of zones that are asked at once do not meet.
+/// The answers of one zone by [`KINDS`]. In a cache line of its own, so that rows of zones that are queried at the same time do
+/// not share one.
 #[repr(align(64))]
 #[derive(Default)]
 struct ZoneRow([AtomicU64; KINDS.len()]);
 
-/// What came and went by one transport. Each list is in the order of the constant of labels that its field names.
+/// The traffic of one transport. Each list is in the order of the constant of labels that its field refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Traffic<T> {
     /// Requests by [`FAMILIES`] and [`QTYPES`], those included that get no response.
@@ -39,13 +40,13 @@ pub struct Traffic<T> {
     pub responses: [T; RCODES.len()],
     /// Responses with TC set.
     pub truncated: T,
-    /// How large requests were.
+    /// The sizes of requests.
     pub request_sizes: Sizes<T>,
-    /// How large responses were.
+    /// The sizes of responses.
     pub response_sizes: Sizes<T>,
 }
 
-/// How large messages were.
+/// The sizes of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sizes<T> {
     /// Messages by size, see [`sizes::BOUNDS`].
@@ -57,7 +58,7 @@ pub struct Sizes<T> {
 /// The sum of counters at one moment. Each list is in the order of the constant of labels that its field names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
-    /// By [`TRANSPORTS`].
+    /// The traffic by [`TRANSPORTS`].
     pub traffic: [Traffic<u64>; TRANSPORTS.len()],
     /// Queries that got no response, by [`DROPS`].
     pub drops: [u64; DROPS.len()],
@@ -65,7 +66,7 @@ pub struct Counts {
     pub kinds: [u64; KINDS.len()],
     /// Queries with a cookie by [`COOKIES`].
     pub cookies: [u64; COOKIES.len()],
-    /// Requests that are no queries by [`OPCODES`].
+    /// Requests that are not queries, by [`OPCODES`].
     pub opcodes: [u64; OPCODES.len()],
     /// Responses over the rate limit by [`LIMITED`].
     pub limited: [u64; LIMITED.len()],
@@ -78,8 +79,8 @@ pub type ZoneCounts = [u64; KINDS.len()];
 pub const TRANSPORTS: [&str; 5] = ["udp", "tcp", "tls", "https", "quic"];
 /// Labels of address families.
 pub const FAMILIES: [&str; 2] = ["ipv4", "ipv6"];
-/// Labels of question types. All that are not listed are `other`, for a client could ask for 65,536; `none` is a request in
-/// which no question can be read.
+/// The labels of question types. All others are `other`, because a client could send 65,536; `none` is a request without a
+/// readable question.
 pub const QTYPES: [&str; 18] = [
     "A", "AAAA", "HTTPS", "NS", "SOA", "CNAME", "TXT", "MX", "PTR", "SRV", "SVCB", "DS", "DNSKEY", "CAA", "ANY", "XFR",
     "other", "none",
@@ -133,50 +134,50 @@ pub const RCODES: [&str; 11] = [
     "NOTAUTH",
     "other",
 ];
-/// Labels of kinds of requests that are no queries.
+/// The labels of requests that are not queries.
 pub const OPCODES: [&str; 5] = ["STATUS", "NOTIFY", "UPDATE", "DSO", "other"];
 /// Labels of reasons to send nothing.
 pub const DROPS: [&str; 5] = ["short", "response", "source", "room", "rate_limit"];
 /// Labels of cookies, in the order of `CookieStatus` after that of none: `client` came without a server cookie, `bad` with
 /// one that was not ours or too old.
 pub const COOKIES: [&str; 3] = ["client", "good", "bad"];
-/// Labels of what became of responses over the rate limit: see [`Limited`].
+/// The labels of responses over the rate limit: see [`Limited`].
 pub const LIMITED: [&str; 5] = ["dropped", "truncated", "error", "exempt", "watched"];
-/// Labels of answers: `data` has an answer section or would have, `nodata` and `nxdomain` tell of none, `failed` is for a
-/// zone that is not there to be asked and for a name too long to be answered in the client's limit.
+/// The labels of answers: `data` has an answer section or would have, `nodata` and `nxdomain` report that there is none, `failed`
+/// is for a zone that is not loaded and for a name too long for the client's limit.
 pub const KINDS: [&str; 5] = ["data", "nodata", "nxdomain", "referral", "failed"];
 
-/// Why a query gets no response.
+/// The reason why a query gets no response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DropReason {
-    /// It is shorter than a header.
+    /// The message is shorter than a header.
     Short,
-    /// It is a response itself: answering could make a loop.
+    /// The message is a response: a reply could cause a loop.
     Response,
-    /// Its source address or port cannot be a client's: an answer would hit somebody else.
+    /// The source address or port cannot be a client's: a response would hit another host.
     Source,
     /// The buffer of the response has no room for so much as the question.
     Room,
-    /// Its network has had enough answers of the kind.
+    /// The network exceeded its limit for answers of the kind.
     RateLimit,
 }
 
-/// What became of a response over the rate limit.
+/// The outcome for a response over the rate limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limited {
-    /// It was not sent.
+    /// The response was not sent.
     Dropped,
     /// A truncated one without records was sent in its place.
     Truncated,
-    /// It was an error, and sent without extended error and NSID: as small as a truncated one.
+    /// The response was an error, sent without extended error and NSID: as small as a truncated one.
     Error,
-    /// It was sent, for the client has no limit.
+    /// The response was sent, because the client has no limit.
     Exempt,
-    /// It was sent, for the limit is only watched.
+    /// The response was sent, because the limit is only observed.
     Watched,
 }
 
-/// What a zone's answer was.
+/// The kind of a zone's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Records, or an alias.
@@ -210,7 +211,7 @@ impl Stats {
         }
     }
 
-    /// The counts of now.
+    /// Returns the current counts.
     pub fn counts(&self) -> Counts {
         let mut kinds = [0; KINDS.len()];
         for row in &self.zones {
@@ -281,7 +282,7 @@ impl Stats {
         }
     }
 
-    /// Counts a request that is no query.
+    /// Counts a request that is not a query.
     #[cold]
     pub(super) fn count_opcode(&self, opcode: Opcode) {
         let index = match opcode.0 {

@@ -1,8 +1,8 @@
 //! A name that the wildcard at the top of a shard's zone has answered, as a record of fixed size that a query thread can leave for
 //! others.
 //!
-//! Only the label next to the zone's apex is kept, and whether there were more: that label is what a Route would have, and
-//! `*.label` says all that a thousand random names below it would.
+//! Only the label next to the zone's apex is kept, and whether there were more: that label is the one that a Route would have,
+//! and `*.label` summarizes a thousand random names below it.
 
 use crate::wire::Class;
 use crate::wire::header::Opcode;
@@ -17,9 +17,9 @@ use crate::zone::qname::{NameHash, Qname};
 pub struct WildcardHit {
     /// The hash of the zone's apex.
     pub zone: NameHash,
-    /// How many requests it stands for.
+    /// The number of requests that the hit represents.
     pub weight: u32,
-    /// Whether the name had more labels, left of the one that is kept.
+    /// Whether the name had more labels to the left of the kept one.
     pub is_below: bool,
     label_length: u8,
     label: [u8; LABEL_OCTETS_MAX],

@@ -7,11 +7,11 @@ use crate::zone::Zone;
 use crate::zone::last_queried::LastQueried;
 use crate::zone::qname::{NameHash, Qname};
 
-/// Most aliases followed for one question: long enough for every sane chain, short enough that none costs much. A resolver
-/// goes on from the last target by itself.
+/// The maximum number of aliases followed for one question: long enough for every reasonable chain, and short enough to bound the
+/// cost. A resolver continues from the last target.
 pub(super) const CNAME_CHAIN_MAX: usize = 8;
 
-/// What is asked of a zone.
+/// The data that is queried from a zone.
 pub(super) struct ZoneQuery<'a> {
     pub(super) zone: &'a Zone,
     pub(super) qtype: RecordType,
@@ -19,14 +19,14 @@ pub(super) struct ZoneQuery<'a> {
     pub(super) dnssec: bool,
     /// Decides which address comes first.
     pub(super) random: u32,
-    /// Where it is marked when aliases in shards' zones were asked last, if anybody wants to know.
+    /// The record of the last queries for aliases in shards' zones, if there is a reader.
     pub(super) asked: &'a Option<Arc<LastQueried>>,
     /// Seconds since 1970.
     pub(super) now: u64,
 }
 
 impl ZoneQuery<'_> {
-    /// An alias with this owner was asked.
+    /// Records that the alias with this owner was queried.
     pub(super) fn mark(&self, alias: NameHash) {
         if let Some(asked) = self.asked
             && self.zone.is_shard()
@@ -36,11 +36,11 @@ impl ZoneQuery<'_> {
     }
 }
 
-/// A name that is being looked up, and where it stands in the message.
+/// A name that is being looked up, and its position in the message.
 #[derive(Clone, Copy)]
 pub(super) struct Current<'a> {
     pub(super) qname: &'a Qname,
     pub(super) at: usize,
-    /// How many aliases led here.
+    /// The number of aliases that were followed.
     pub(super) aliases: usize,
 }

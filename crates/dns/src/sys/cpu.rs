@@ -1,7 +1,7 @@
 //! Which processors a thread may run on.
 //!
-//! Pinning is a wish of the operator, off by default: on a machine of its own a name server gains from it, beside others
-//! the kernel's scheduler knows better. The standard library offers neither call.
+//! Pinning is an option of the operator, off by default: a name server benefits from it on a dedicated machine; on a shared one,
+//! the kernel's scheduler decides better. The standard library offers neither call.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use std::io;
 ///
 /// # Errors
 ///
-/// What `sched_getaffinity` says; on a machine with more than 1,024 processors `EINVAL`.
+/// Returns the result of `sched_getaffinity`; on a machine with more than 1,024 processors `EINVAL`.
 pub fn allowed() -> io::Result<Vec<usize>> {
     // SAFETY: `cpu_set_t` is a plain array of bits; all zero is the empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };

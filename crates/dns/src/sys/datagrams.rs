@@ -20,18 +20,18 @@ use super::BATCH_MAX;
 use super::gso::{Replies, SEGMENTS_MIN, SendPlan};
 use super::memory::Memory;
 
-/// How many octets of a query are received: any datagram, for whoever pads far beyond what the server says that it takes
-/// (RFC 6891 §6.2.3) has still sent a whole message. What is not used of a slot is never touched.
+/// The size of the receive buffer of a query: any datagram, because a client that pads far beyond the server's advertised limit
+/// (RFC 6891 §6.2.3) still sent a complete message. The unused part of a slot is never touched.
 pub const QUERY_OCTETS_MAX: usize = 65_535;
 
-/// How many octets a reply may have: as large as any server is commonly set to send by UDP.
+/// The maximum size of a reply: the largest limit that servers commonly use for UDP.
 pub const REPLY_OCTETS_MAX: usize = 4_096;
 
-/// From one query to the next: an odd number of cache lines, so that the queries of a batch do not all fall into the same
-/// sets of the first-level cache, as they would at a multiple of 4,096.
+/// The distance between queries: an odd number of cache lines, so that the queries of a batch do not all map to the same sets of
+/// the first-level cache, as they would at a multiple of 4,096.
 const QUERY_STRIDE: usize = QUERY_OCTETS_MAX + 65;
 
-/// From one reply to the next, for the same reason.
+/// The distance between replies, for the same reason.
 const REPLY_STRIDE: usize = REPLY_OCTETS_MAX + 64;
 
 /// Room for one IP_PKTINFO or IPV6_PKTINFO message, of which the latter takes 40 octets, and for UDP_SEGMENT behind it,
@@ -42,7 +42,7 @@ struct Control([u8; CONTROL_OCTETS]);
 
 const CONTROL_OCTETS: usize = 64;
 
-/// What UDP_SEGMENT takes of it: a header and two octets, aligned.
+/// The control data of UDP_SEGMENT: a header and two octets, aligned.
 // SAFETY: CMSG_SPACE only calculates.
 const CUTS_OCTETS: usize = unsafe { libc::CMSG_SPACE(size_of::<u16>() as libc::c_uint) } as usize;
 
@@ -61,9 +61,9 @@ pub struct Batch {
     received: usize,
     /// Headers of `queued_headers` that wait to be sent.
     queued: usize,
-    /// Whose source address and control each of them uses.
+    /// The slots whose source address and control data the queued replies use.
     queued_slots: [u8; BATCH_MAX],
-    /// What goes together, if replies may travel so on this socket.
+    /// The plan for combined replies, if the socket supports them.
     plan: Option<Box<SendPlan>>,
     gso_octets: Memory<libc::iovec>,
     gso_headers: Memory<libc::mmsghdr>,
@@ -71,35 +71,35 @@ pub struct Batch {
 
 /// A received datagram and where its reply goes.
 pub struct Datagram<'a> {
-    /// Its number in the batch, for [`Batch::queue`].
+    /// The number in the batch, for [`Batch::queue`].
     pub slot: usize,
-    /// Where it came from.
+    /// The source address.
     pub source: SocketAddr,
-    /// What it holds.
+    /// The contents.
     pub query: &'a [u8],
     /// Room for the reply.
     pub reply: &'a mut [u8],
 }
 
-/// How long a receiving call waits.
+/// The maximum wait of a receiving call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
-    /// Until there is at least one datagram, or the socket's read timeout has passed.
+    /// Until there is at least one datagram, or the socket's read timeout expires.
     ForOne,
-    /// Not at all.
+    /// No wait.
     No,
 }
 
-/// What became of the queued replies.
+/// The outcome of the queued replies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sent {
     /// Given to the kernel.
     pub sent: usize,
     /// Refused by the kernel: no route, no room, a firewall.
     pub failed: usize,
-    /// Of these, refused since they were larger than the interface's MTU and fragments are forbidden.
+    /// The rejected replies among these that were larger than the interface's MTU while fragmentation was forbidden.
     pub too_large: usize,
-    /// GSO messages among what was sent: several replies to one peer as one message.
+    /// GSO messages among the sent messages: several replies to one peer as one message.
     pub gso_messages: usize,
 }
 
@@ -116,9 +116,9 @@ impl Sent {
 /// Whether a socket takes more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Room {
-    /// It did until now.
+    /// The socket accepts more.
     Some,
-    /// It took nothing for as long as its write timeout says.
+    /// The socket accepted nothing within its write timeout.
     None,
 }
 
@@ -165,16 +165,16 @@ impl Batch {
     ///
     /// # Errors
     ///
-    /// What `recvmmsg` says; `WouldBlock` if there was none in time.
+    /// The error of `recvmmsg`; `WouldBlock` if no datagram arrived in time.
     pub fn receive(&mut self, socket: BorrowedFd<'_>, wait: Wait) -> io::Result<usize> {
         self.clear();
         let flags = match wait {
             Wait::ForOne => libc::MSG_WAITFORONE,
             Wait::No => libc::MSG_DONTWAIT,
         };
-        // SAFETY: there are BATCH_MAX headers, and each points at memory that lives as long as `self` and whose sizes are
-        // those it says: `new` set the pointers, `clear` has set the lengths that the last call changed. The kernel
-        // writes within these. Nobody holds references into that memory, for `each` lends them from `&mut self`.
+        // SAFETY: there are BATCH_MAX headers, and each points to memory that lives as long as `self` and has the sizes in the
+        // header: `new` set the pointers, and `clear` has reset the lengths that the last call changed. The kernel writes within
+        // these. There are no references into that memory, because `each` lends them from `&mut self`.
         let received = unsafe {
             libc::recvmmsg(
                 socket.as_raw_fd(),
@@ -188,7 +188,7 @@ impl Batch {
         Ok(self.received)
     }
 
-    /// The datagrams of the last [`Self::receive`], in their order. Who may be answered is for the query engine to say.
+    /// Returns the datagrams of the last [`Self::receive`], in their order. The query engine decides which of them are answered.
     pub fn each(&mut self) -> impl Iterator<Item = Datagram<'_>> {
         let this = &*self;
         (0..this.received).filter_map(move |slot| {
@@ -222,8 +222,8 @@ impl Batch {
         self.queued += 1;
     }
 
-    /// From now on sends replies to one peer together where it can, if the kernel knows how to on this socket; returns
-    /// whether it does. Use the batch with this socket only.
+    /// Enables combined replies to one peer, if the kernel supports them on this socket; returns whether it does. Use the batch
+    /// with this socket only.
     pub fn enable_gso(&mut self, socket: BorrowedFd<'_>) -> bool {
         let known = supports_gso(socket);
         self.plan = known.then(|| Box::new(SendPlan::new(SEGMENTS_MIN)));
@@ -244,7 +244,7 @@ impl Batch {
                 self.send_each(socket, 0..self.queued, &mut report);
             }
             Some(mut plan) => {
-                // Where nothing goes together, what was queued is sent as it is.
+                // Without combined messages, the queued replies are sent separately.
                 let together = plan.try_to_plan(self.queued, self);
                 let refused = together && self.send_gso(socket, &plan, &mut report);
                 if !together {
@@ -257,7 +257,7 @@ impl Batch {
         report
     }
 
-    /// Sends these of the queued replies, a message each. Says whether there is room for more.
+    /// Sends these of the queued replies, each as one message. Returns whether there is room for more.
     fn send_each(&mut self, socket: BorrowedFd<'_>, replies: Range<usize>, report: &mut Sent) -> Room {
         let mut next = replies.start;
         while next < replies.end {
@@ -279,8 +279,8 @@ impl Batch {
         Room::Some
     }
 
-    /// Sends the queued replies as planned. Says whether the kernel takes no GSO messages here after all: then what was
-    /// in a refused one has been sent a message each.
+    /// Sends the queued replies as planned. Returns whether the kernel does not accept GSO messages on this socket: then the
+    /// replies of a rejected one have been sent separately.
     fn send_gso(&mut self, socket: BorrowedFd<'_>, plan: &SendPlan, report: &mut Sent) -> bool {
         let messages = self.build_gso_headers(plan);
         let mut room = Room::Some;
@@ -309,7 +309,7 @@ impl Batch {
                     }
                     let before = report.sent;
                     room = self.send_each(socket, reply..reply + 1, report);
-                    // What goes neither way says something about the peer: one without a port, for instance.
+                    // A reply that can be sent in neither way indicates a problem of the peer, such as one without a port.
                     refused |= report.sent > before;
                 }
             } else {
@@ -373,14 +373,14 @@ impl Batch {
         self.replies.at(slot * REPLY_STRIDE)
     }
 
-    /// Where a datagram came from; always something, as the socket is of one of the two families.
+    /// Returns the source of a datagram; always present, because the socket has one of the two families.
     #[inline]
     fn source(&self, slot: usize) -> Option<SocketAddr> {
         let address = self.sources.get(slot);
         match libc::c_int::from(address.sin6_family) {
             libc::AF_INET => {
-                // SAFETY: the family says that the kernel has written a `sockaddr_in`, which is smaller than the
-                // `sockaddr_in6` it lies in and not more aligned.
+                // SAFETY: the family shows that the kernel has written a `sockaddr_in`, which is smaller than the enclosing
+                // `sockaddr_in6` and not more aligned.
                 let address = unsafe { &*self.sources.at(slot).cast::<libc::sockaddr_in>() };
                 let ip = Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr));
                 Some(SocketAddr::V4(SocketAddrV4::new(ip, u16::from_be(address.sin_port))))
@@ -403,7 +403,7 @@ impl Batch {
         unsafe { &*source.cast() }
     }
 
-    /// How many octets of control a reply goes with.
+    /// Returns the number of octets of a reply's control data.
     fn control_octets(&self, reply: usize) -> usize {
         self.queued_headers.get(reply).msg_hdr.msg_controllen as _
     }
@@ -413,8 +413,8 @@ impl Batch {
         &self.controls.get(self.queued_slots[reply].into()).0
     }
 
-    /// Writes UDP_SEGMENT, which asks for datagrams of `length` octets, behind the `used` octets of a slot's control
-    /// memory; returns how many are used then.
+    /// Writes UDP_SEGMENT, which requests datagrams of `length` octets, after the `used` octets of a slot's control memory;
+    /// returns the number of used octets.
     fn ask_for_cuts(&mut self, slot: usize, used: usize, length: u16) -> usize {
         assert!(used + CUTS_OCTETS <= CONTROL_OCTETS && used.is_multiple_of(align_of::<libc::cmsghdr>()));
         // SAFETY: a `cmsghdr` and two octets fit behind `used`, by the assertion, and are aligned, as `Control` is. The data
@@ -429,13 +429,13 @@ impl Batch {
         used + CUTS_OCTETS
     }
 
-    /// Turns what the kernel said about where a datagram came to into what it wants to hear about where the answer goes
-    /// from: the same structure, but the interface is left to the routing table. False if one cannot answer from there.
+    /// Converts the kernel's information about the destination of a datagram into the source of its answer: the same structure,
+    /// but without the interface, which the routing table selects. False if answers from that address are impossible.
     fn answer_from_there(&mut self, slot: usize) -> bool {
         let header = self.received_headers.get(slot).msg_hdr;
-        // SAFETY: the header's control memory was filled by the kernel up to `msg_controllen`, so CMSG_FIRSTHDR is null or
-        // a whole `cmsghdr` within it, whose data is of the kind that its level and type say. The memory is aligned for
-        // both by `Control`, and `read_unaligned` is not needed: CMSG_DATA is aligned like `cmsghdr` on Linux.
+        // SAFETY: the kernel filled the header's control memory up to `msg_controllen`, so CMSG_FIRSTHDR is null or a whole
+        // `cmsghdr` within it, whose data has the type of its level and type. The memory is aligned for both by `Control`, and
+        // `read_unaligned` is not needed: CMSG_DATA is aligned like `cmsghdr` on Linux.
         unsafe {
             let message = libc::CMSG_FIRSTHDR(&header);
             if message.is_null() {

@@ -11,17 +11,17 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 ///
 /// # Errors
 ///
-/// What `setrlimit` says; the limit is then as it was.
+/// The error of `setrlimit`; the limit is then unchanged.
 pub fn raise_open_files_max() -> io::Result<u64> {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?;
     Ok(limit.maximum.unwrap_or(u64::MAX))
 }
 
-/// From now on a write beyond the largest size that a file may have (`ulimit -f`) fails, as on a full disk. By default the
-/// system ends the process, without a word.
+/// Makes a write beyond the largest size of a file (`ulimit -f`) fail, as on a full disk. By default, the system ends the process
+/// without a message.
 pub fn outlive_file_size_max() {
-    // SAFETY: to ignore a signal runs no code of ours when it comes.
+    // SAFETY: an ignored signal runs no code of this program.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 

@@ -10,15 +10,15 @@
 //! messages:  [0 2 5 7] [1] [3] [4] [6]                 lists of their places, `next` from each to the one behind it
 //! ```
 //!
-//! A message of several segments costs the kernel as much as three or four datagrams before it saves anything, since it is one large
-//! buffer that is cut up again; shorter ones are split. Among clients that each ask one thing now and then, two replies of a batch
-//! meet by chance: to group such pairs cost 13 % of all processor time. Where a plan brings nothing, ever more batches go
-//! without one, until one of them brings something.
+//! A message of several segments costs the kernel as much as three or four datagrams before it saves anything, because it is one
+//! large buffer that is split again; shorter ones are split. Among clients that each send a query from time to time, two replies
+//! of a batch share a peer only by chance: grouping such pairs cost 13 % of all processor time. If a plan saves nothing,
+//! increasingly many batches are sent without one, until a plan saves something.
 
 use super::BATCH_MAX;
 
-/// The longest segment: with the longer of the two IP headers it fits the smallest MTU that IPv6 allows, so no message is refused
-/// for its segments' length, whatever way it goes. (The kernel refuses to fragment segments.)
+/// The longest segment: with the longer of the two IP headers, it fits the smallest MTU that IPv6 allows, so no message is
+/// rejected for the length of its segments on any path. (The kernel refuses to fragment segments.)
 pub(super) const SEGMENT_OCTETS_MAX: usize = 1_232;
 
 /// The longest message: the kernel takes what one IP packet could hold, less its headers.
@@ -41,7 +41,7 @@ const NONE: u8 = u8::MAX;
 
 const _: () = assert!(BATCH_MAX < NONE as usize && BATCH_MAX <= SEGMENTS_MAX && TABLE.is_power_of_two());
 
-/// What goes where: filled anew for each batch, in memory that stays.
+/// The messages and their replies: refilled for each batch, in memory that is kept.
 pub(super) struct SendPlan {
     /// Places in `messages`, by hash.
     table: [u8; TABLE],
@@ -50,21 +50,21 @@ pub(super) struct SendPlan {
     count: usize,
     /// The fewest segments of a message.
     segments_min: u8,
-    /// How many batches go without a plan from now on, and how many did when the last one had brought nothing.
+    /// The number of further batches without a plan, and that number after the last plan that saved nothing.
     skip: u8,
     skipped: u8,
 }
 
 #[derive(Clone, Copy)]
 struct GsoMessage {
-    /// Of the first reply: most that differ are told apart by it alone.
+    /// The hash of the first reply: in most cases, it alone distinguishes different ones.
     hash: u32,
     first: u8,
     last: u8,
     segments: u8,
 }
 
-/// What a reply is like to the plan.
+/// The properties of replies that the plan depends on.
 pub(super) trait Replies {
     /// A number that is the same for replies of one peer and length.
     fn hash(&self, reply: usize) -> u32;
@@ -72,7 +72,7 @@ pub(super) trait Replies {
     /// Whether both go to one peer, from one address, and are of one length.
     fn alike(&self, one: usize, other: usize) -> bool;
 
-    /// Its length in octets.
+    /// Returns its length in octets.
     fn octets(&self, reply: usize) -> usize;
 }
 
@@ -84,8 +84,8 @@ impl SendPlan {
         SendPlan { table, next, messages, count: 0, segments_min, skip: 0, skipped: 0 }
     }
 
-    /// Plans for a batch of so many replies as [`Self::make`] does, unless batches like it brought nothing of late. Whether
-    /// something goes together.
+    /// Plans a batch of this many replies as [`Self::make`] does, unless recent similar batches saved nothing. Returns whether
+    /// some replies are combined.
     pub(super) fn try_to_plan(&mut self, count: usize, replies: &impl Replies) -> bool {
         if count < usize::from(self.segments_min) {
             return false;
@@ -162,12 +162,12 @@ impl SendPlan {
         octets <= SEGMENT_OCTETS_MAX && segments < SEGMENTS_MAX && (segments + 1) * octets <= MESSAGE_OCTETS_MAX
     }
 
-    /// How many messages there are.
+    /// Returns the number of messages.
     pub(super) fn messages(&self) -> usize {
         self.count
     }
 
-    /// How many replies the message holds.
+    /// Returns the number of replies in the message.
     pub(super) fn segments(&self, message: usize) -> usize {
         usize::from(self.messages[..self.count][message].segments)
     }

@@ -38,7 +38,7 @@ impl<T: Copy> Memory<T> {
 
     #[inline]
     pub(super) fn get_mut(&mut self, index: usize) -> &mut T {
-        // SAFETY: as in `get`, and `&mut self` says that there is no other reference.
+        // SAFETY: as in `get`, and `&mut self` guarantees that there is no other reference.
         unsafe { &mut *self.at(index) }
     }
 

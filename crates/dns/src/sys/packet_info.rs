@@ -1,8 +1,8 @@
 //! Which of a machine's addresses a datagram came to, and from which its answer goes: IP_PKTINFO and IPV6_PKTINFO.
 //!
-//! A socket bound to the wildcard address would otherwise answer from whichever address the route prefers, and a resolver
-//! drops an answer that comes from another address than it asked (RFC 2181 §4.1). It costs 0.1–0.3 µs a datagram, so
-//! sockets bound to one address go without. `socket2` has neither option.
+//! A socket bound to the wildcard address would otherwise answer from the address that the route prefers, and a resolver drops an
+//! answer from another address than the one it queried (RFC 2181 §4.1). The option costs 0.1–0.3 µs per datagram, so sockets
+//! bound to one address do not use it. `socket2` has neither option.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,11 +10,11 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use libc::{c_int, c_void};
 
-/// Asks for the address each datagram came to, on a socket bound to the wildcard address of this family.
+/// Requests the destination address of each datagram, on a socket bound to the wildcard address of this family.
 ///
 /// # Errors
 ///
-/// What `setsockopt` says.
+/// The error of `setsockopt`.
 pub fn enable(socket: BorrowedFd<'_>, bound: SocketAddr) -> io::Result<()> {
     match bound {
         SocketAddr::V4(_) => set(socket, libc::IPPROTO_IP, libc::IP_PKTINFO, 1),
@@ -27,7 +27,7 @@ pub fn enable(socket: BorrowedFd<'_>, bound: SocketAddr) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// What `setsockopt` says.
+/// The error of `setsockopt`.
 pub fn ignore_path_mtu(socket: BorrowedFd<'_>, bound: SocketAddr) -> io::Result<()> {
     match bound {
         SocketAddr::V4(_) => set(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_OMIT),
@@ -35,18 +35,18 @@ pub fn ignore_path_mtu(socket: BorrowedFd<'_>, bound: SocketAddr) -> io::Result<
     }
 }
 
-/// The same, and routers shall not fragment answers either (DF), which over IPv6 they never do (RFC 9715 R2, "prevent
-/// fragmentation of UDP packets when sending replies"). An answer that is too large for an interface is then refused with
-/// `EMSGSIZE`, and one that is too large for the way is lost; so this is for answers that fit everywhere. A datagram that
-/// cannot be fragmented needs no number to be put together by (RFC 6864), and the kernel's choice of that number is a
-/// tenth of all that a reply costs, since all processors share its counters.
+/// Also sets DF, so that routers do not fragment answers; over IPv6 they never do (RFC 9715 R2, "prevent fragmentation of UDP
+/// packets when sending replies"). An answer that is too large for an interface is then rejected with `EMSGSIZE`, and one that is
+/// too large for the path is lost; so this is for answers that fit everywhere. A datagram that cannot be fragmented needs no
+/// identification for reassembly (RFC 6864), and the kernel's selection of that number is a tenth of the cost of a reply, because
+/// all processors share its counters.
 ///
 /// # Errors
 ///
-/// What `setsockopt` says.
+/// The error of `setsockopt`.
 pub fn forbid_fragments(socket: BorrowedFd<'_>, bound: SocketAddr) -> io::Result<()> {
     match bound {
-        // Not IP_PMTUDISC_DO, which would believe what it hears of the way's MTU.
+        // Not IP_PMTUDISC_DO, which would accept unauthenticated path MTU messages.
         SocketAddr::V4(_) => set(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE),
         SocketAddr::V6(_) => ignore_path_mtu(socket, bound),
     }

@@ -1,4 +1,4 @@
-//! Who may have how many connections.
+//! The limits on connections, in total and for each client.
 //!
 //! One count for each client that has a connection now, under a mutex that is taken when a connection opens and closes, and
 //! never for a query.
@@ -24,7 +24,7 @@ pub(super) struct Permit<'a> {
     client: IpAddr,
 }
 
-/// Why a connection was not admitted.
+/// The reason why a connection was not admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// There are as many as there may be.
@@ -38,7 +38,7 @@ impl Admission {
         Admission { total_max, per_client_max, total: AtomicUsize::new(0), clients: Mutex::default() }
     }
 
-    /// Admits a connection from `address`, or says why not.
+    /// Admits a connection from `address`, or returns the reason for its rejection.
     pub(super) fn admit(&self, address: IpAddr) -> Result<Permit<'_>, Refusal> {
         let client = client(address);
         let mut clients = self.lock();
@@ -79,7 +79,7 @@ impl Drop for Permit<'_> {
     }
 }
 
-/// What counts as one client: an IPv4 address, or the /56 of an IPv6 address, which is what one site has.
+/// Returns the key of one client: an IPv4 address, or the /56 of an IPv6 address, which is the network of one site.
 fn client(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// How long the time of day is carried on before it is read again: this late a step of the system's clock is followed.
+/// The interval between readings of the time of day: a step of the system's clock is followed with this delay.
 const READ_AGAIN: Duration = Duration::from_secs(1);
 
-/// What time it is at moments of the monotonic clock.
+/// Converts moments of the monotonic clock to the time of day.
 pub(super) struct WallClock {
     read_at: Instant,
     since_epoch: Duration,
@@ -27,7 +27,7 @@ impl WallClock {
     }
 }
 
-/// Zero on a machine whose clock stands before the epoch.
+/// Zero on a machine whose clock is before the epoch.
 fn since_epoch() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
@@ -43,7 +43,7 @@ mod tests {
         let later = Duration::from_millis(999);
         assert_eq!(clock.at(read_at + later), since_epoch + later);
         assert_eq!(clock.read_at, read_at);
-        // The system's clock has not gone on by an hour, and the system's clock is right.
+        // The system's clock has not advanced by an hour, and the system's clock is right.
         let at = clock.at(read_at + Duration::from_secs(3600));
         assert!(at < since_epoch + Duration::from_secs(1800));
         assert_eq!((clock.read_at, clock.since_epoch), (read_at + Duration::from_secs(3600), at));

@@ -1,4 +1,4 @@
-//! What the listeners count. Each worker writes counters of its own; whoever reads them adds them up.
+//! The counters of the listeners. Each worker writes its own counters; readers sum them.
 
 use super::count::Count;
 use super::durations::Durations;
@@ -18,18 +18,18 @@ macro_rules! counters {
         }
 
         impl Counters {
-            /// How long requests by this transport took.
+            /// Returns the durations of requests by this transport.
             pub(super) fn durations(&self, transport: Transport) -> &Durations {
                 &self.durations[transport as usize]
             }
 
-            /// The same for all of [`TRANSPORTS`].
+            /// Returns the durations for all of [`TRANSPORTS`].
             pub(super) fn all_durations(&self) -> &[Durations; TRANSPORTS.len()] {
                 &self.durations
             }
         }
 
-        /// What all listeners counted since they were started.
+        /// The counts of all listeners since their start.
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
         pub struct Totals { $($(#[$doc])* pub $name: u64,)* }
 
@@ -51,13 +51,13 @@ counters! {
     replies,
     /// GSO messages among them: several replies to one peer that were given to the kernel as one.
     gso_messages,
-    /// Workers that sent no more GSO messages, since the kernel had refused one.
+    /// Workers that stopped sending GSO messages because the kernel rejected one.
     gso_refused,
     /// Replies that the kernel refused.
     send_errors,
     /// Failed calls to receive.
     receive_errors,
-    /// Batches lost to a panic: a fault of ours, which the next batch does not suffer from.
+    /// Batches lost to a panic, which is a bug; the next batch is not affected.
     panics,
     /// Connections accepted.
     connections,
@@ -75,7 +75,7 @@ counters! {
     read_timeouts,
     /// Connections closed since answers were not taken in time.
     write_timeouts,
-    /// Connections closed for a message that is none, or that nobody may answer.
+    /// Connections closed because of a malformed message, or one that must not be answered.
     malformed,
     /// Connections that broke.
     broken,

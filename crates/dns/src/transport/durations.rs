@@ -1,5 +1,5 @@
-//! How long requests take, learned once a batch: the clock is read when a batch has come and when its answers are on their
-//! way, and each of its requests is recorded with the time between.
+//! Request durations, measured once per batch: the clock is read when a batch has arrived and when its answers have been passed
+//! to the kernel, and each of its requests is recorded with the time between.
 //!
 //! A batch is what one system call received: up to 64 datagrams, or what one read of a stream brought. So a request is
 //! recorded with the time of the slowest of its batch, which is what it waited itself if answers leave together; the time
@@ -33,12 +33,12 @@ pub struct DurationCounts {
 }
 
 impl Durations {
-    /// Records a batch of so many requests, from the one thread that may.
+    /// Records a batch of this many requests, from the one thread that is allowed to.
     pub(super) fn record(&self, requests: u64, took: Duration) {
         self.record_by(Count::add, requests, took);
     }
 
-    /// Records a batch of so many requests, from any thread.
+    /// Records a batch of this many requests, from any thread.
     pub(super) fn record_shared(&self, requests: u64, took: Duration) {
         self.record_by(Count::add_shared, requests, took);
     }
@@ -59,7 +59,7 @@ impl DurationCounts {
         self.seconds += durations.nanoseconds.read() as f64 / 1e9;
     }
 
-    /// How many requests there were.
+    /// Returns the number of requests.
     pub fn request_count(&self) -> u64 {
         self.requests.iter().sum()
     }

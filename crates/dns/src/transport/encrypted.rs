@@ -133,7 +133,7 @@ fn quic_socket(
     protocol: &'static str,
     given: &mut InheritedSockets,
 ) -> Result<UdpSocket, BindError> {
-    // One is all that it has use for: a connection's packets have to come to the endpoint that knows it.
+    // One is sufficient: a connection's packets have to reach the endpoint that has its state.
     match given.take_udp(address).into_iter().next() {
         None => super::quic::bind(address, protocol),
         Some(socket) => super::quic::adopt(address, socket, protocol),

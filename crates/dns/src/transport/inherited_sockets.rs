@@ -1,7 +1,7 @@
-//! Sockets that somebody else has opened for this process, such as a service manager that holds them over a restart.
+//! Sockets that another process opened for this one, such as a service manager that holds them over a restart.
 //!
-//! They are known by their addresses: whoever is about to listen on an address asks here first. What is left at the end
-//! belongs to nobody, and queries would wait in it for ever: [`InheritedSockets::left`] says what it is.
+//! Sockets are identified by their addresses: code that listens on an address first looks here. Sockets that remain unclaimed at
+//! the end would collect queries without a reader: [`InheritedSockets::left`] returns them.
 
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 
@@ -34,7 +34,7 @@ impl InheritedSockets {
         self.udp.extract_if(.., |(bound, _)| *bound == address).map(|(_, socket)| socket).collect()
     }
 
-    /// What nobody has taken, such as `UDP 192.0.2.1:53`.
+    /// Returns the unclaimed sockets, such as `UDP 192.0.2.1:53`.
     pub fn left(&self) -> Vec<String> {
         let tcp = self.tcp.iter().map(|(address, _)| format!("TCP {address}"));
         tcp.chain(self.udp.iter().map(|(address, _)| format!("UDP {address}"))).collect()

@@ -1,8 +1,8 @@
 //! Sockets: how queries come in and responses go out. All DNS is in [`crate::nameserver`].
 //!
-//! [`bind`] opens every socket first, so that an address in use is one clear error before anything runs;
-//! [`Bound::start`] then starts the UDP workers (`udp`: threads) and the streams (`stream`: tasks, over `tcp` and `tls`);
-//! [`Running::stop`] ends them, and what has arrived by then is still answered.
+//! [`bind`] opens every socket first, so that an address in use is one clear error before anything runs; [`Bound::start`] then
+//! starts the UDP workers (`udp`: threads) and the streams (`stream`: tasks, over `tcp` and `tls`); [`Running::stop`] ends them,
+//! after answers to all requests that have arrived.
 
 mod admission;
 mod clock;
@@ -60,31 +60,31 @@ pub use counters::Totals;
 pub use stream::Limits;
 pub use worker::LiveSettings;
 
-/// What to listen on, and with how much.
+/// The addresses and limits of the listeners.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// Addresses for UDP and TCP. Port 0 asks the system for a port that is free for both.
+    /// Addresses for UDP and TCP. Port 0 selects a port that is free for both.
     pub addresses: Vec<SocketAddr>,
-    /// Addresses for DNS over TLS. Port 0 asks the system for a port.
+    /// Addresses for DNS over TLS. Port 0 selects a free port.
     pub tls_addresses: Vec<SocketAddr>,
-    /// Addresses for DNS over QUIC, which needs the feature `quic`. Port 0 asks the system for a port.
+    /// Addresses for DNS over QUIC, which needs the feature `quic`. Port 0 selects a free port.
     pub quic_addresses: Vec<SocketAddr>,
-    /// Addresses for DNS over HTTPS. Port 0 asks the system for a port.
+    /// Addresses for DNS over HTTPS. Port 0 selects a free port.
     pub https_addresses: Vec<SocketAddr>,
-    /// How DNS over HTTPS is served there.
+    /// The settings of DNS over HTTPS on these addresses.
     pub https: HttpsConfig,
-    /// UDP threads an address: one for each processor that is to answer.
+    /// UDP threads per address: one for each processor for answers.
     pub udp_workers: usize,
     /// Whether the n-th worker of each address stays on the n-th processor.
     pub pin: bool,
-    /// Octets that wait in the kernel for a UDP worker, a wish that the kernel bounds (`net.core.rmem_max`). 4 MiB hold
-    /// what comes while a worker is off its processor for some milliseconds.
+    /// The requested size of the kernel's receive buffer of a UDP worker in octets, limited by the kernel (`net.core.rmem_max`).
+    /// 4 MiB hold the requests that arrive while a worker is off its processor for some milliseconds.
     pub udp_buffer_octets: usize,
-    /// Whether replies to one peer go to the kernel together, where it knows how to part them.
+    /// Whether replies to one peer are passed to the kernel together, if it can split them.
     pub udp_gso: bool,
-    /// Whether routers are told not to fragment replies over IPv4.
+    /// Whether replies over IPv4 forbid fragmentation by routers.
     pub udp_dont_fragment: bool,
-    /// What stream clients may take: of TCP, and as much of each encrypted transport.
+    /// The limits of stream clients: for TCP, and again for each encrypted transport.
     pub streams: Limits,
 }
 
@@ -106,10 +106,10 @@ impl Default for Config {
     }
 }
 
-/// Why an address could not be listened on. None of the others is open then either.
+/// The reason why an address could not be bound. In this case, none of the others is open.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// Somebody listens there.
+    /// Another process listens on the address.
     #[error(
         "{protocol} {address} is in use by another process; stop it, or choose another address with {}",
         setting(protocol)
@@ -122,7 +122,7 @@ pub enum BindError {
     },
     /// Ports below 1024 need a right.
     #[error(
-        "{protocol} {address} may not be used by this user; grant CAP_NET_BIND_SERVICE, or choose a port above 1023"
+        "{protocol} {address}: permission denied; grant CAP_NET_BIND_SERVICE, or set a port above 1023"
     )]
     Denied {
         /// The address.
@@ -131,13 +131,13 @@ pub enum BindError {
         protocol: &'static str,
     },
     /// The address is another machine's.
-    #[error("{address} is no address of this machine; choose one of its own, or 0.0.0.0 or [::] for all")]
+    #[error("{address} is not an address of this machine; set one of its addresses, or 0.0.0.0 or [::] for all")]
     NotHere {
         /// The address.
         address: SocketAddr,
     },
     /// The program has no such transport.
-    #[error("{protocol} {address}: this program was built without it; build it with the feature quic")]
+    #[error("{protocol} {address}: not supported by this build; build the program with the feature quic")]
     NotBuilt {
         /// The address.
         address: SocketAddr,
@@ -151,7 +151,7 @@ pub enum BindError {
         address: SocketAddr,
         /// `UDP`, `TCP`, `TLS`, `QUIC`, `HTTPS` or `HTTP/3`.
         protocol: &'static str,
-        /// What it said.
+        /// The error of the system.
         source: io::Error,
     },
 }
@@ -177,7 +177,7 @@ fn setting(protocol: &str) -> &'static str {
     }
 }
 
-/// How often another port is tried where port 0 was asked for and a port is free for UDP but not for TCP.
+/// The number of attempts with other ports if port 0 was requested and a port is free for UDP but not for TCP.
 const PORT_TRIES: usize = 16;
 
 /// Opens all sockets.
@@ -189,7 +189,7 @@ pub fn bind(config: &Config) -> Result<Bound, BindError> {
     bind_with(config, &mut InheritedSockets::default())
 }
 
-/// The same, but for addresses on which sockets are `given`, which are taken.
+/// Also takes the inherited sockets in `given` for the addresses of which there are some.
 ///
 /// # Errors
 ///
@@ -278,8 +278,8 @@ impl Bound {
     ///
     /// # Errors
     ///
-    /// What the system says if it refuses a thread or a registration; whatever had been started is stopped. `InvalidInput`
-    /// if encrypted transports are listened on and there is no [`Self::set_tls`].
+    /// The error of the system if it cannot create a thread or a registration; everything that had been started is stopped.
+    /// `InvalidInput` if there are encrypted transports and [`Self::set_tls`] was not called.
     pub fn start(mut self, db: &ZoneDb, settings: &LiveSettings) -> io::Result<Running> {
         // Of their own, so that nothing else of the process makes clients wait.
         let runtime = runtime("dns-stream")?;
@@ -345,30 +345,30 @@ async fn guarded(guard: Guard, task: impl Future<Output = ()>) {
     task.await;
 }
 
-/// Listeners that answer. Dropping it tells them to stop; [`Running::stop`] also waits until they have.
+/// Running listeners. Dropping the value requests their stop; [`Running::stop`] also waits until they have stopped.
 pub struct Running {
     addresses: Vec<SocketAddr>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
     workers: Vec<(Arc<Stats>, Arc<Counters>)>,
     tasks: TaskTracker,
-    /// Of TCP.
+    /// The streams over TCP.
     streams: Arc<Service>,
-    /// Of each encrypted transport that is listened on.
+    /// The encrypted transports with listeners.
     encrypted: Vec<Encrypted>,
-    /// Until somebody takes them to write the query log.
+    /// The receivers of the query log, until its writer takes them.
     query_log: Mutex<Vec<QueryLogReceiver>>,
-    /// Until somebody takes them to count the hits.
+    /// The receivers of wildcard hits, until their counter takes them.
     wildcard_hits: Mutex<Vec<WildcardHitReceiver>>,
     /// Records of the query log that were lost.
     lost: Vec<Arc<Count>>,
     panics: Panics,
     pulses: Vec<Pulse>,
-    /// Of the streams; gone when all has ended.
+    /// The runtimes of the streams; empty when all have ended.
     runtimes: Vec<Runtime>,
 }
 
-/// What shows that a worker or listener moves.
+/// The sign of progress of a worker or listener.
 pub struct Pulse {
     /// Which it is.
     pub name: String,
@@ -377,7 +377,7 @@ pub struct Pulse {
 }
 
 impl Pulse {
-    /// How many iterations its loop has made, several a second; `None` once it was stopped.
+    /// Returns the number of iterations of its loop, several per second; `None` after a stop.
     pub fn iterations(&self) -> Option<u64> {
         if self.stop.load(Ordering::Relaxed) { None } else { (self.iterations)() }
     }
@@ -389,7 +389,7 @@ impl Running {
         self.panics.first()
     }
 
-    /// What shows of each worker and listener that it moves; once, nothing is left for a second caller.
+    /// Returns the signs of progress of all workers and listeners; a second call returns none.
     pub fn pulses(&mut self) -> Vec<Pulse> {
         std::mem::take(&mut self.pulses)
     }
@@ -465,7 +465,7 @@ impl Running {
         self.tasks.spawn_on(guarded(guard, accept(turns)), handle);
     }
 
-    /// What the listeners of UDP and TCP counted, summed over all UDP workers and streams.
+    /// Returns the counts of the UDP and TCP listeners, summed over all UDP workers and streams.
     pub fn stats(&self) -> Totals {
         let mut totals = Totals::default();
         self.workers.iter().for_each(|(_, counters)| totals.add(counters));
@@ -473,7 +473,7 @@ impl Running {
         totals
     }
 
-    /// What the listeners of each encrypted transport counted, of those that are listened on.
+    /// Returns the counts of the listeners of each encrypted transport in use.
     pub fn encrypted_stats(&self) -> Vec<(Transport, Totals)> {
         let stats = |encrypted: &Encrypted| {
             let mut totals = Totals::default();
@@ -483,22 +483,22 @@ impl Running {
         self.encrypted.iter().map(stats).collect()
     }
 
-    /// What the query engine counted, summed over all UDP workers and streams.
+    /// Returns the counts of the query engine, summed over all UDP workers and streams.
     pub fn counts(&self) -> Counts {
         let mut counts = Counts::default();
         self.each_stats().for_each(|stats| counts += stats.counts());
         counts
     }
 
-    /// What the query engine counted for each zone, by the zones' numbers ([`ZoneDb::numbered`]); the last is of all zones
-    /// that have none.
+    /// Returns the counts of the query engine for each zone, by the zones' numbers ([`ZoneDb::numbered`]); the last is for all
+    /// zones without a number.
     pub fn zone_counts(&self) -> Vec<ZoneCounts> {
         let mut counts = Vec::new();
         self.each_stats().for_each(|stats| stats.add_zones(&mut counts));
         counts
     }
 
-    /// How long requests took, by [`TRANSPORTS`].
+    /// Returns the durations of requests, by [`TRANSPORTS`].
     pub fn durations(&self) -> [DurationCounts; TRANSPORTS.len()] {
         let mut sums = [DurationCounts::default(); TRANSPORTS.len()];
         let of_streams = self.services().map(|service| &service.counters);
@@ -508,12 +508,12 @@ impl Running {
         sums
     }
 
-    /// Where the records of the query log come out, one for each worker; once, nothing is left for a second caller.
+    /// Returns the receivers of the query log's records, one for each worker; a second call returns none.
     pub fn query_log(&self) -> Vec<QueryLogReceiver> {
         std::mem::take(&mut self.query_log.lock())
     }
 
-    /// Where wildcard hits come out, one for each worker; once, nothing is left for a second caller.
+    /// Returns the receivers of wildcard hits, one for each worker; a second call returns none.
     pub fn wildcard_hits(&self) -> Vec<WildcardHitReceiver> {
         std::mem::take(&mut self.wildcard_hits.lock())
     }
@@ -540,7 +540,7 @@ impl Running {
         });
         self.tasks.wait().await;
         if ended.await.is_ok_and(|panicked| panicked > 0) {
-            tracing::error!("a UDP worker had ended by a panic");
+            tracing::error!("a UDP worker has panicked");
         }
     }
 

@@ -1,5 +1,5 @@
-//! Reports that a worker or listener panicked. A panic ends its own thread or task only: without a report, the process would
-//! go on and call itself ready.
+//! Reports that a worker or listener panicked. A panic ends only its own thread or task: without a report, the process would
+//! continue and remain ready.
 
 use tokio::sync::watch;
 

@@ -4,7 +4,8 @@
 use super::ring::RingReceiver;
 use crate::nameserver::query_log::Record;
 
-/// Records that wait at most, in each ring: some 350 KiB, and at one look every 50 ms some 20,000 records a second.
+/// The maximum number of waiting records in each ring: some 350 KiB, and with one read every 50 ms, some 20,000 records per
+/// second.
 pub const RING_RECORDS: usize = 1024;
 
 /// The reader's end of a worker's ring.

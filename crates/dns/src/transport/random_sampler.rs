@@ -1,4 +1,4 @@
-//! Drawing one request in so many by chance: what the query log and wildcard hits have in common.
+//! Random sampling of one request in N: the common part of the query log and wildcard hits.
 
 use std::num::NonZeroU32;
 
@@ -12,10 +12,10 @@ pub(super) struct RandomSampler {
 }
 
 impl RandomSampler {
-    /// Which of the next `requests` requests is the first to be taken, if one of them is. Ask again for those after it.
+    /// Returns the first of the next `requests` requests to sample, if there is one. Call again for the rest.
     ///
-    /// The gaps are drawn anew each time, between none and twice what is asked for: clients that ask in a rhythm would
-    /// otherwise always be taken, or never.
+    /// The gaps are drawn again each time, between zero and twice the interval: otherwise, clients with a regular rhythm would be
+    /// sampled always, or never.
     pub(super) fn pick(&mut self, every: NonZeroU32, requests: usize, random: &mut Random) -> Option<usize> {
         if self.every != Some(every) {
             self.every = Some(every);
@@ -34,7 +34,7 @@ impl RandomSampler {
 /// Requests to pass over: on average one less than `every`.
 fn gap(every: NonZeroU32, random: &mut Random) -> u64 {
     let most = 2 * u128::from(every.get()) - 1;
-    // The high part of the product is even over 0..most but for one part in four thousand millions.
+    // The high part of the product is even over 0..most, except for one part in four thousand million.
     ((u128::from(random.next()) * most) >> 32) as u64
 }
 
@@ -42,7 +42,7 @@ fn gap(every: NonZeroU32, random: &mut Random) -> u64 {
 mod tests {
     use super::*;
 
-    /// How many of `batches` batches of `size` are picked.
+    /// Returns the number of `batches` batches of `size` that are sampled.
     fn picked(draw: &mut RandomSampler, every: u32, batches: usize, size: usize) -> usize {
         let (every, mut random) = (NonZeroU32::new(every).expect("not zero"), Random::new());
         let mut count = 0;
@@ -72,7 +72,7 @@ mod tests {
         assert!(
             gaps.iter().all(|gap| *gap < 2 * u64::from(u32::MAX)) && gaps.iter().any(|gap| *gap > u64::from(u32::MAX))
         );
-        // A change is not kept waiting for the gap of before.
+        // A change takes effect without waiting for the previous gap.
         picked(&mut draw, u32::MAX, 1, 1);
         assert_eq!(picked(&mut draw, 1, 1, 1), 1);
     }

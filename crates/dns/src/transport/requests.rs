@@ -18,29 +18,29 @@ use super::stream::{CloseReason, Service};
 use super::worker::MESSAGE_OCTETS_MAX;
 use crate::nameserver::Transport;
 
-/// How many requests a connection may have open at once. A client that pipelines more waits a round trip. More, and each
-/// connection may hold more queries that are not whole.
+/// The maximum number of open requests of a connection. A client that pipelines more waits a round trip. With a higher limit,
+/// each connection could hold more incomplete queries.
 pub(super) const REQUESTS_MAX: u32 = 128;
 
 /// Octets of a query that each request may hold while it is not whole: more than any query needs, with padding and a
 /// signature. Of larger queries a connection may hold one at a time.
 pub(super) const SMALL_OCTETS: usize = 2_048;
 
-/// How many more requests of a connection may be cancelled than were answered. Each costs the server about what it costs the
-/// client, which asks for nothing then (RFC 9250 §5.3.1, RFC 9113 §10.5).
+/// The maximum number of cancelled requests of a connection above the number of answered ones. Each costs the server about as
+/// much as the client, which sends no query then (RFC 9250 §5.3.1, RFC 9113 §10.5).
 const CANCELLED_MAX: u64 = 256;
 
 /// Octets of the largest answer, with its length.
 const ANSWER_OCTETS_MAX: usize = 2 + MESSAGE_OCTETS_MAX;
 
-/// What the requests of one connection share.
+/// The shared state of the requests of one connection.
 pub(super) struct Requests {
     pub(super) service: Arc<Service>,
     transport: Transport,
     /// Numbers the requests, to spread them over the workers.
     next_worker: AtomicUsize,
     opened: Instant,
-    /// When the last request came, in milliseconds after `opened`.
+    /// The time of the last request, in milliseconds after `opened`.
     last_request: AtomicU64,
     /// Octets of answers that may be made before others are taken: [`Limits::unsent_octets_max`], and the room for two more,
     /// since how large an answer is shows when it is made.
@@ -92,8 +92,8 @@ impl Requests {
         self.large.acquire().await.ok()
     }
 
-    /// Answers a query that came at `began`, with the two octets of its length in front if it is `framed`. Waits while too
-    /// many octets of other answers are not taken.
+    /// Answers a query that arrived at `began`, with the two octets of its length in front if it is `framed`. Waits while the
+    /// client has too many octets of other answers to read.
     pub(super) async fn answer(
         &self,
         query: &[u8],
@@ -169,7 +169,7 @@ impl Requests {
         }
     }
 
-    /// How long the requests at hand may yet take when the connection ends.
+    /// Returns the remaining time of the current requests when the connection ends.
     pub(super) fn last_wait(&self) -> Duration {
         self.service.limits.read + self.service.limits.write
     }

@@ -1,5 +1,5 @@
-//! How a worker leaves records for others: a ring of its own, with one writer and one reader, in which nothing waits. A record that
-//! finds the ring full, since its reader cannot keep up, is lost and counted.
+//! Ring buffers for records of a worker: one per worker, with one writer and one reader, without waits. A record that finds the
+//! ring full, because its reader is too slow, is lost and counted.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub struct RingReceiver<T> {
     lost: Arc<Count>,
 }
 
-/// A ring of so many records. Of its memory nothing is touched before it is used.
+/// Returns a ring of this many records. Its memory is not touched before it is used.
 pub(super) fn ring<T>(records_max: usize) -> (RingSender<T>, RingReceiver<T>) {
     let (producer, consumer) = RingBuffer::new(records_max);
     let lost = Arc::new(Count::default());
@@ -27,7 +27,7 @@ pub(super) fn ring<T>(records_max: usize) -> (RingSender<T>, RingReceiver<T>) {
 }
 
 impl<T> RingSender<T> {
-    /// Leaves the record that `make` makes, which stands for so many requests.
+    /// Adds the record that `make` returns, which represents this many requests.
     pub(super) fn push_with(&mut self, requests: u64, make: impl FnOnce() -> T) {
         if self.records.is_full() || self.records.push(make()).is_err() {
             self.lost.add(requests);
@@ -41,7 +41,7 @@ impl<T> RingReceiver<T> {
         self.records.pop().ok()
     }
 
-    /// How many requests the lost records stand for, since the start.
+    /// Returns the number of requests that the lost records represent, since the start.
     pub fn lost(&self) -> u64 {
         self.lost.read()
     }

@@ -8,10 +8,10 @@
 //!        └────────────► answers so far, then close ◄────────────────────────┘
 //! ```
 //!
-//! Each connection is one task over anything that reads and writes, TLS included. It answers in the order
-//! of the queries, since no answer ever waits for anything; RFC 7766 §6.2.1.1 asks servers to answer pipelined queries
-//! without delay and lets clients match by ID. While answers wait to be written nothing more is read, so what a client can
-//! make the server hold is one read and [`Limits::unsent_octets_max`] (and one message beyond it).
+//! Each connection is one task over any byte stream, TLS included. It answers in the order of the queries, because no answer ever
+//! waits; RFC 7766 §6.2.1.1 asks servers to answer pipelined queries without delay and lets clients match by ID. While answers
+//! wait to be written, nothing more is read, so a client can make the server hold at most one read and
+//! [`Limits::unsent_octets_max`] (and one message beyond it).
 
 use std::future::poll_fn;
 use std::io;
@@ -32,25 +32,25 @@ use super::counters::Counters;
 use super::worker::{MESSAGE_OCTETS_MAX, StreamWorkerPool};
 use crate::nameserver::Transport;
 
-/// What stream clients may take.
+/// The limits of stream clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Connections at once, over all stream listeners.
     pub connections_max: usize,
     /// Connections at once of one client: an IPv4 address, or a /56 of IPv6, which is what one site has.
     pub connections_per_client_max: usize,
-    /// How long a connection may be silent between messages. A tenth of it when three quarters of the connections are
-    /// taken (RFC 7766 §6.2.3 lets a server vary it). Clients that ask are told what holds for them (RFC 7828).
+    /// The maximum silence of a connection between messages. A tenth of it when three quarters of the connections are in use (RFC
+    /// 7766 §6.2.3 lets a server vary it). Clients that request it receive the current value (RFC 7828).
     pub idle: Duration,
-    /// How long a message may take from its first octet to its last.
+    /// The maximum time of a message from its first octet to its last.
     pub read: Duration,
-    /// How long answers that are written at once, [`Self::unsent_octets_max`] and one more, may take to be taken; and how
-    /// long all that are left may take when the server stops.
+    /// The maximum time for a client to read the answers that are written at once, [`Self::unsent_octets_max`] and one more; also
+    /// the maximum time for all remaining answers when the server stops.
     pub write: Duration,
-    /// After how long a connection is closed when the answers at hand are written, even if there is more to answer: what a
-    /// client has begun to ask or has asked beyond them it asks again (RFC 7766 §6.2.4).
+    /// The age at which a connection is closed after the current answers, even if there are more queries: the client repeats
+    /// unfinished and further queries on another connection (RFC 7766 §6.2.4).
     pub lifetime: Duration,
-    /// From how many octets of answers on they are written before more are made.
+    /// The number of octets of answers from which they are written before more are made.
     pub unsent_octets_max: usize,
 }
 
@@ -68,62 +68,62 @@ impl Default for Limits {
     }
 }
 
-/// How many octets a read takes at least: some 40 queries, and little enough to hold for each idle connection.
+/// The minimum size of a read: some 40 queries, and little enough to hold for each idle connection.
 const READ_OCTETS: usize = 2_048;
 
-/// What a buffer may keep between messages; larger ones are given back. With twice as much an idle connection over TLS that had
-/// pipelined took 20 KiB, of which TLS itself takes 10.
+/// The maximum size of a buffer that is kept between messages; larger ones are freed. With twice as much, an idle connection over
+/// TLS that had pipelined took 20 KiB, of which TLS itself takes 10.
 const KEPT_OCTETS_MAX: usize = 8 * 1024;
 
 /// A header (RFC 1035 §4.1.1): what is shorter cannot even be refused.
 const HEADER_OCTETS: usize = 12;
 
-/// How long, and for how many octets, a connection that is closed by us still reads, so that the client gets the answers
-/// and not a reset in their place.
+/// The time and the number of octets for which a connection that the server closed still reads, so that the client receives the
+/// answers and not a reset.
 const LINGER: Duration = Duration::from_millis(500);
 const LINGER_OCTETS_MAX: usize = 64 * 1024;
 
-/// How many more reads a connection gets when it is told to stop, for queries that have already arrived.
+/// The maximum number of further reads of a connection after a stop request, for queries that have already arrived.
 const LAST_READS_MAX: usize = 16;
-/// How long each of those reads waits: octets that lie in the socket already are seen only when the runtime has polled
-/// it. Shorter, and a busy machine loses queries that had arrived; longer, and idle connections delay the end.
+/// The wait of each of those reads: octets that are already in the socket are seen only when the runtime has polled it. With a
+/// shorter wait, a busy machine loses queries that had arrived; with a longer one, idle connections delay the end.
 const LAST_READ_WAIT: Duration = Duration::from_millis(50);
 
-/// What all connections of a transport share.
+/// The shared state of all connections of a transport.
 pub(super) struct Service {
-    /// Those of all services are the same.
+    /// The workers, shared by all services.
     pub(super) stream_workers: Arc<StreamWorkerPool>,
     pub(super) counters: Counters,
     pub(super) limits: Limits,
     pub(super) admission: Admission,
     /// Numbers the connections, to spread them over the workers.
     pub(super) connections: AtomicUsize,
-    /// When the end was asked for; set before the token is cancelled. A busy connection sees it without taking the token's
+    /// The time of the stop request; set before the token is cancelled. A busy connection sees it without taking the token's
     /// lock.
     stopping: OnceLock<Instant>,
     stop: CancellationToken,
 }
 
-/// Why a connection ended.
+/// The reason why a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CloseReason {
-    /// By the client, after all its queries were answered.
+    /// The client closed it after all its queries were answered.
     ByClient,
-    /// It was silent for too long.
+    /// The connection was silent for too long.
     Idle,
     /// A message did not come whole in time.
     SlowRead,
     /// Answers were not taken in time.
     SlowWrite,
-    /// A message that is none, or that nobody may answer.
+    /// The message is malformed, or must not be answered.
     Malformed,
     /// Too many requests were cancelled.
     Cancelled,
-    /// It was open for long enough.
+    /// The connection reached its maximum lifetime.
     Old,
     /// The server stops.
     Stopped,
-    /// It broke.
+    /// The connection failed.
     Broken,
 }
 
@@ -141,14 +141,14 @@ impl Service {
         }
     }
 
-    /// Tells every connection and listener to finish.
+    /// Requests every connection and listener to finish.
     pub(super) fn stop(&self) {
-        // Told twice, it is the first time that counts.
+        // If requested twice, the first time counts.
         self.stopping.get_or_init(Instant::now);
         self.stop.cancel();
     }
 
-    /// Until when answers are written, if it was told to stop.
+    /// Returns the time until which answers are written, if a stop was requested.
     pub(super) fn last_moment(&self) -> Option<Instant> {
         self.stopping.get().map(|since| *since + self.limits.write)
     }
@@ -158,7 +158,7 @@ impl Service {
         self.stop.cancelled().await;
     }
 
-    /// How long a connection may be silent now.
+    /// Returns the maximum silence of a connection at present.
     pub(super) fn idle(&self) -> Duration {
         let idle = self.limits.idle;
         if self.admission.is_crowded() { idle / 10 } else { idle }
@@ -178,7 +178,7 @@ impl Service {
             query_worker: self.connections.fetch_add(1, Ordering::Relaxed),
             input: BytesMut::new(),
             output: Vec::new(),
-            // One timer for all of a connection's waits; it is set anew only when it fires too early.
+            // One timer for all waits of a connection; it is reset only when it fires too early.
             timer: Box::pin(sleep_until(opened + self.limits.idle)),
             opened,
             partial_since: None,
@@ -213,22 +213,22 @@ struct Connection<'a, S> {
     output: Vec<u8>,
     timer: Pin<Box<Sleep>>,
     opened: Instant,
-    /// When the first octet of the message at hand came.
+    /// The arrival of the first octet of the current message.
     partial_since: Option<Instant>,
 }
 
-/// How far the input was answered.
+/// The progress of answering the input.
 #[derive(PartialEq)]
 enum WriteProgress {
     /// Up to the last whole message.
     All,
-    /// As far as the output has room.
+    /// Answered as far as the output has room.
     Some,
     /// Up to something that ends the connection.
     UpToFault,
 }
 
-/// What came of a read.
+/// The outcome of a read.
 enum ReadOutcome {
     Octets,
     End,
@@ -265,7 +265,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         }
     }
 
-    /// Reads what there is, waiting until `deadline`.
+    /// Reads the available data, waiting until `deadline`.
     async fn read(&mut self, deadline: Instant) -> io::Result<ReadOutcome> {
         let missing = match self.input.first_chunk::<2>() {
             Some(length) => (2 + usize::from(u16::from_be_bytes(*length))).saturating_sub(self.input.len()),
@@ -297,8 +297,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         }
     }
 
-    /// Reads what else there is without waiting. TLS gives one record at a time, and clients send each query in its own: what
-    /// came together is to be answered together. Of TCP one read has taken all.
+    /// Reads further available data without waiting. TLS returns one record at a time, and clients send each query in its own:
+    /// queries that arrived together are answered together. Over TCP, one read has returned everything.
     async fn read_on(&mut self) {
         while self.transport != Transport::Tcp && self.input.len() < READ_OCTETS {
             self.input.reserve(READ_OCTETS / 2);
@@ -311,8 +311,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
 
     /// Answers all whole messages of the input, in one write where they fit; returns how that ended the connection.
     ///
-    /// What one read brought can ask for megabytes. A client that takes each write just in time would be served for minutes
-    /// by that alone, so the connection's end is looked at between writes, too.
+    /// The queries of one read can result in megabytes of answers. A client that reads each write just in time would be served
+    /// for minutes by that alone, so the connection's end is also checked between writes.
     async fn respond(&mut self) -> Option<CloseReason> {
         let mut begun = std::time::Instant::now();
         loop {
@@ -351,7 +351,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         None
     }
 
-    /// Why it ends now, though there is more to answer.
+    /// Returns the reason to end now, although there is more to answer.
     fn overdue(&self) -> Option<CloseReason> {
         if self.service.last_moment().is_some_and(|moment| Instant::now() >= moment) {
             return Some(CloseReason::Stopped);
@@ -378,7 +378,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
                 let Some(query) = input.get(2..2 + length) else { return WriteProgress::All };
                 messages += 1;
                 let answer = place.query_worker.answer_one(query, (*peer, *transport, idle), now, &mut place.buffer);
-                // What deserves no answer, such as a response, comes from nobody who is here to ask.
+                // A message that must not be answered, such as a response, does not come from a real client.
                 let Some(octets) = answer.filter(|octets| (1..=MESSAGE_OCTETS_MAX).contains(octets)) else {
                     return WriteProgress::UpToFault;
                 };
@@ -405,7 +405,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         }
         let mut written = pin!(async {
             self.stream.write_all(&self.output).await?;
-            // TLS keeps what it has encrypted until told.
+            // TLS keeps encrypted data until it is flushed.
             self.stream.flush().await
         });
         loop {
@@ -427,7 +427,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         Ok(())
     }
 
-    /// Answers what has already arrived when the server stops, as far as that is taken in time.
+    /// Answers the queries that have already arrived when the server stops, as far as the client reads the answers in time.
     async fn finish(&mut self) -> CloseReason {
         for _ in 0..LAST_READS_MAX {
             self.input.reserve(READ_OCTETS / 2);
@@ -442,7 +442,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         CloseReason::Stopped
     }
 
-    /// Closes so that the client gets what was written.
+    /// Closes so that the client receives the written data.
     async fn close(mut self, ended: CloseReason) {
         if matches!(ended, CloseReason::Broken | CloseReason::SlowWrite) {
             return;

@@ -19,20 +19,20 @@ use super::stream::Service;
 use super::tls;
 use crate::nameserver::Transport;
 
-/// How many connections may wait to be accepted; the kernel bounds it further (`net.core.somaxconn`).
+/// The maximum number of connections that wait to be accepted; the kernel limits it further (`net.core.somaxconn`).
 const BACKLOG: i32 = 1_024;
 
-/// What the kernel holds of a connection's answers for a client that does not read. Without a bound of ours it would grow
-/// to megabytes for each.
+/// The size of the kernel's send buffer of a connection for a client that does not read. Without this limit, it would grow to
+/// megabytes for each.
 const SEND_BUFFER_OCTETS: usize = 128 * 1024;
 
-/// How long a listener waits after a failed accept: without file descriptors, at once is in vain.
+/// The wait of a listener after a failed accept: without file descriptors, an immediate retry is in vain.
 const AFTER_ERROR: Duration = Duration::from_millis(50);
 
-/// How often a listener without clients shows that it moves.
+/// The interval of the sign of progress of a listener without clients.
 const TICK_EVERY: Duration = Duration::from_secs(1);
 
-/// How often workers without work let go of zones that have been replaced.
+/// The interval at which idle workers release replaced zones.
 const REFRESH_EVERY: Duration = Duration::from_secs(1);
 
 /// Listens on `address`.
@@ -68,7 +68,8 @@ pub(super) fn adopt(
     Ok(listener)
 }
 
-/// Accepts connections until told to stop, and has each served by `serve`. Each turn is counted, and there is one every second.
+/// Accepts connections until a stop is requested, and serves each with `serve`. Each iteration is counted, and there is one every
+/// second.
 pub(super) async fn accept<F>(
     (listener, address): (tokio::net::TcpListener, SocketAddr),
     service: Arc<Service>,
@@ -92,7 +93,7 @@ pub(super) async fn accept<F>(
             Ok((stream, peer)) => drop(tasks.spawn(serve(stream, peer, Arc::clone(&service)))),
             Err(error) => {
                 service.counters.accept_errors.add_shared(1);
-                tracing::debug!(%address, %error, "a connection could not be accepted");
+                tracing::debug!(%address, %error, "failed to accept a connection");
                 tokio::select! {
                     () = service.stopped() => return,
                     () = tokio::time::sleep(AFTER_ERROR) => {}
@@ -109,7 +110,7 @@ pub(super) async fn serve(stream: TcpStream, peer: SocketAddr, service: Arc<Serv
     }
 }
 
-/// The same for a connection that begins with a TLS handshake.
+/// Serves a connection that begins with a TLS handshake.
 pub(super) async fn serve_tls(stream: TcpStream, peer: SocketAddr, service: Arc<Service>, config: Arc<ServerConfig>) {
     if let Some(_permit) = admit(&stream, peer, &service) {
         tls::serve(stream, peer, &service, config).await;
@@ -135,7 +136,7 @@ pub(super) fn admit<'s>(stream: &TcpStream, peer: SocketAddr, service: &'s Servi
     None
 }
 
-/// Lets idle workers go of replaced zones until told to stop.
+/// Makes idle workers release replaced zones until a stop is requested.
 pub(super) async fn refresh(service: Arc<Service>) {
     let mut tick = tokio::time::interval(REFRESH_EVERY);
     loop {

@@ -132,7 +132,7 @@ impl Worker {
         if let Some(cpu) = self.cpu
             && let Err(error) = cpu::pin(cpu)
         {
-            tracing::warn!(cpu, %error, "a UDP worker could not be pinned to its processor");
+            tracing::warn!(cpu, %error, "failed to pin a UDP worker to its processor");
         }
         let mut batch = Batch::new();
         if self.gso {

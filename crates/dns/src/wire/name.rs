@@ -45,13 +45,13 @@ pub enum NameError {
     #[error("the name is empty")]
     Empty,
     /// A backslash is followed by neither a character nor a number up to 255.
-    #[error("a backslash needs a character or three digits up to 255 after it")]
+    #[error("a character or three digits up to 255 must follow a backslash")]
     BadEscape,
     /// The octets end inside the name.
-    #[error("the name runs past the end")]
+    #[error("the name extends past the end")]
     Truncated,
     /// A compression pointer or a reserved label type where plain labels are needed.
-    #[error("a label type other than a plain label")]
+    #[error("an unsupported label type")]
     LabelType,
     /// An octet that must be escaped here.
     #[error("octet {0} must be written as \\{0}")]

@@ -33,7 +33,7 @@ pub struct OwnerChange {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BuildError {
     /// There is not exactly one well-formed SOA at the apex.
-    #[error("{apex}: the apex needs exactly one SOA record, with two names and five numbers")]
+    #[error("{apex}: the apex must have exactly one SOA record, with two names and five numbers")]
     NoSoa {
         /// The zone.
         apex: Name,

@@ -91,7 +91,7 @@ pub fn examine(zone: &Contents, options: &Options<'_>) -> Report {
             OccludedBy::Cut(cut) => check_below_cut(&view, cut, owner, rrsets, &mut report),
             OccludedBy::Dname(dname) => {
                 found!(report: Code::BelowDname, owner, rrsets.first().map(|rrset| rrset.rtype);
-                    "{owner} lies below the DNAME at {dname}: nothing may; move it or take the DNAME away")
+                    "{owner} is below the DNAME at {dname}; move the record, or remove the DNAME")
             }
         }
     }
@@ -185,18 +185,19 @@ fn check_apex(view: &CheckContext<'_>, report: &mut Reporter<'_>) {
     let apex = view.zone.apex();
     match view.zone.get(apex, RecordType::SOA) {
         None => {
-            found!(report: Code::SoaMissing, apex, None::<RecordType>; "{apex} has no SOA record: a zone needs one at its apex")
+            found!(report: Code::SoaMissing, apex, None::<RecordType>; "{apex} has no SOA record; add one at the apex")
         }
         Some(soa) if soa.rdata.len() > 1 => {
             found!(report: Code::SoaMultiple, apex, RecordType::SOA;
                 "{apex} has {} SOA records, expected one", soa.rdata.len());
         }
         Some(soa) if soa.rdata[0].first() == Some(&0) => found!(report: Code::SoaMnameRoot, apex, RecordType::SOA;
-            "the SOA's primary is '.', which means none: name a server that NOTIFY and updates may go to"),
+            "the primary server (MNAME) of the SOA is '.', which means none; set the server that receives NOTIFY and \
+             updates"),
         Some(_) => {}
     }
     if view.zone.get(apex, RecordType::NS).is_none() {
-        found!(report: Code::NsMissing, apex, None::<RecordType>; "{apex} has no NS record: a zone needs one at its apex");
+        found!(report: Code::NsMissing, apex, None::<RecordType>; "{apex} has no NS record; add one at the apex");
     }
 }
 
@@ -207,12 +208,12 @@ fn check_shape(view: &CheckContext<'_>, owner: &Name, rrsets: &[Rrset], report: 
         let octets = answer_octets(view.zone.apex(), owner, rrset, rrsets);
         if octets > MESSAGE_OCTETS_MAX {
             found!(report: Code::RrsetTooLarge, owner, rtype;
-                "an answer with the {count} {rtype} records of {owner} and their signatures has {octets} octets; a message holds \
-                 {MESSAGE_OCTETS_MAX}: take some away");
+                "an answer with the {count} {rtype} records of {owner} and their signatures has {octets} octets, but a \
+                 message can have at most {MESSAGE_OCTETS_MAX}; remove some records");
         }
         match rtype {
             RecordType::SOA if owner != view.zone.apex() => found!(report: Code::SoaBelowApex, owner, rtype;
-                "a SOA at {owner}, but the zone is {}: put it into a zone file of its own", view.zone.apex()),
+                "an SOA at {owner}, but the zone is {}; move it to a zone file of its own", view.zone.apex()),
             RecordType::CNAME if count > 1 => {
                 found!(report: Code::CnameMultiple, owner, rtype; "{owner} has {count} CNAME records, expected one");
             }
@@ -225,7 +226,7 @@ fn check_shape(view: &CheckContext<'_>, owner: &Name, rrsets: &[Rrset], report: 
             }
             RecordType::NS if owner.is_wildcard() => {
                 found!(report: Code::NsWildcard, owner, rtype;
-                    "an NS at the wildcard {owner}: delegate each name by itself");
+                    "an NS at the wildcard {owner} has no defined meaning; delegate each name separately");
             }
             _ => {}
         }
@@ -236,7 +237,7 @@ fn check_shape(view: &CheckContext<'_>, owner: &Name, rrsets: &[Rrset], report: 
             [RecordType::CNAME, RecordType::RRSIG, RecordType::NSEC, RecordType::SIG, RecordType::NXT, RecordType::KEY];
         if let Some(other) = rrsets.iter().find(|rrset| !BESIDE.contains(&rrset.rtype)) {
             found!(report: Code::CnameNotAlone, owner, other.rtype;
-                "{owner} has a CNAME and also {}: a CNAME stands alone", other.rtype);
+                "{owner} has a CNAME and also {}; a name with a CNAME cannot have other records", other.rtype);
         }
     }
     if owner != view.zone.apex() && has(rrsets, RecordType::NS) && has(rrsets, RecordType::DNAME) {
@@ -291,20 +292,20 @@ fn check_targets(view: &CheckContext<'_>, owner: &Name, rrsets: &[Rrset], report
                 let is_chain = has(view.zone.owner(&target), RecordType::CNAME);
                 match is_chain.then(|| leads_back(view.zone, owner)) {
                     Some(true) => found!(report: Code::CnameLoop, owner, rrset.rtype;
-                        "the CNAME of {owner} leads back to itself"),
+                        "the CNAME of {owner} is part of a loop"),
                     Some(false) => found!(report: code, owner, rrset.rtype;
-                        "{owner} CNAME points at {target}, which is a CNAME"),
+                        "the CNAME of {owner} points to {target}, which is a CNAME"),
                     None => {}
                 }
             } else if let Some(alias) = servers::alias(view, &target) {
                 found!(report: code, owner, rrset.rtype;
-                    "{owner} {} points at {target}, which is {alias}", rrset.rtype);
+                    "the {} of {owner} points to {target}, which is {alias}", rrset.rtype);
             } else if code == Code::NsToCname {
                 servers::check(view, owner, &target, report);
             } else if servers::has_no_host_address(view, &target) {
                 let code = if code == Code::MxToCname { Code::MxNoAddress } else { Code::SrvNoAddress };
                 found!(report: code, owner, rrset.rtype;
-                    "{owner} {} points at {target}, which has no address here", rrset.rtype);
+                    "the {} of {owner} points to {target}, which has no address here", rrset.rtype);
             }
         }
     }
@@ -332,7 +333,7 @@ fn check_cut(view: &CheckContext<'_>, owner: &Name, rrsets: &[Rrset], report: &m
         let rtype = rrset.rtype;
         if rtype == RecordType::DS && owner == view.zone.apex() {
             found!(report: Code::DsAtApex, owner, rtype;
-                "a DS at {owner}, the zone's own apex, is never answered here: it belongs into the zone above (RFC 4035 §2.4)");
+                "the DS at {owner}, the apex, is never served; it belongs in the parent zone (RFC 4035 §2.4)");
         } else if rtype == RecordType::DS && !cut {
             found!(report: Code::DsWithoutNs, owner, rtype; "a DS at {owner}, which is not delegated here");
         }
@@ -346,7 +347,7 @@ fn check_cut(view: &CheckContext<'_>, owner: &Name, rrsets: &[Rrset], report: &m
                 | RecordType::CNAME
         );
         if cut && !own && !is_glue(view, owner, rtype) {
-            found!(report: Code::BelowCut, owner, rtype; "{owner} is delegated, so its {rtype} is never answered here");
+            found!(report: Code::BelowCut, owner, rtype; "{owner} is delegated, so its {rtype} is never served");
         }
     }
 }
@@ -356,11 +357,11 @@ fn check_below_cut(view: &CheckContext<'_>, cut: &Name, owner: &Name, rrsets: &[
     let signed = |rrset: &Rrset| rrset.rtype == RecordType::RRSIG && rrsets.iter().any(|rrset| is_glue(rrset.rtype));
     if rrsets.iter().any(signed) {
         found!(report: Code::GlueSigned, owner, RecordType::RRSIG;
-            "{owner} is glue below the zone cut at {cut}, and glue is not signed (RFC 4035 §2.2)");
+            "{owner} is glue below the zone cut at {cut}, and glue must not be signed (RFC 4035 §2.2)");
     }
     if let Some(rrset) = rrsets.iter().find(|rrset| !is_glue(rrset.rtype) && !signed(rrset)) {
         found!(report: Code::BelowCut, owner, rrset.rtype;
-            "{owner} lies below the zone cut at {cut}, so its {} is never answered here", rrset.rtype);
+            "{owner} is below the zone cut at {cut}, so its {} is never served", rrset.rtype);
     }
 }
 

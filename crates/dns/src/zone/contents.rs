@@ -35,7 +35,7 @@ pub enum WeightsError {
     #[error("only A and AAAA records can have weights")]
     NotAddresses,
     /// There is no such RRset, or it has another number of records.
-    #[error("the RRset has {records} records, and {weights} weights were given")]
+    #[error("the RRset has {records} records, but {weights} weights")]
     Count {
         /// Records of the RRset.
         records: usize,

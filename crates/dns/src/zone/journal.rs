@@ -42,10 +42,10 @@ const DELETE: u8 = 2;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum JournalError {
     /// The file is something else, or was cut off within its header.
-    #[error("it is not a journal of signpost")]
+    #[error("it is not a Signpost journal")]
     NotAJournal,
     /// The file was written by a newer version.
-    #[error("its format is version {0}, and this program reads version {VERSION}")]
+    #[error("its format is version {0}, but this program supports version {VERSION}")]
     OtherVersion(u32),
     /// A part that was once complete on disk is not what was written.
     #[error("it is damaged at octet {at}")]

@@ -120,7 +120,7 @@ impl ZoneAssembler {
             false => &mut 0,
         };
         if *count > RRSET_RECORDS_MAX {
-            let message = format!("more than {RRSET_RECORDS_MAX} {rtype} records at {owner} fit in no message");
+            let message = format!("{owner} has more than {RRSET_RECORDS_MAX} {rtype} records, which do not fit in a message");
             return Err(Fault::new(place.at, "rrset-too-large", message));
         }
         self.owner.clear();
@@ -131,22 +131,22 @@ impl ZoneAssembler {
                 self.said_ttl_missing = true;
                 let seconds = self.fallback_ttl.seconds();
                 let message = format!(
-                    "no TTL here and none before: the SOA's minimum, {seconds} s, is used; write $TTL {seconds} at the top"
+                    "no TTL here or earlier: using the SOA minimum, {seconds} s; write $TTL {seconds} at the top"
                 );
                 Ok(Some(("ttl-missing", message)))
             }
             Ok(Added::New) => Ok(None),
-            Ok(Added::Duplicate) => Ok(Some(("duplicate", format!("{} has this {rtype} record already", shown())))),
+            Ok(Added::Duplicate) => Ok(Some(("duplicate", format!("{} already has this {rtype} record", shown())))),
             Ok(Added::TtlAdjusted) => {
                 let message =
-                    format!("the {rtype} records of {} have different TTLs: the smallest is used for all", shown());
+                    format!("the {rtype} records of {} have different TTLs: using the smallest", shown());
                 Ok(Some(("ttl-differs", message)))
             }
             // As for BIND and Knot: the file of a whole domain may be given to the server of a part of it.
             Err(AddError::OutOfZone) => {
                 let apex = zone.apex();
                 let message = format!(
-                    "{} is not in the zone {apex}: the record is left out; expected a name at or below it",
+                    "{} is not in the zone {apex}: ignoring the record; expected a name at or below the apex",
                     shown()
                 );
                 Ok(Some(("out-of-zone", message)))

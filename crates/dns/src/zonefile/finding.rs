@@ -131,7 +131,7 @@ impl FindingList {
         let omitted = [(self.errors, errors_max), (self.faults, warnings_max), (self.warnings, warnings_max)];
         let more = self.omitted + omitted.iter().map(|(found, max)| found.saturating_sub(*max)).sum::<usize>();
         if let Some(last) = self.list.last().filter(|_| more > 0) {
-            let message = format!("{more} more findings are not shown");
+            let message = format!("{more} more findings not shown");
             let summary = ZoneFinding { severity: Severity::Warning, message, code: "more-findings", ..last.clone() };
             self.list.push(summary);
         }

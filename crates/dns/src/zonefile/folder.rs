@@ -367,7 +367,7 @@ impl Folder {
                 continue;
             };
             let message = format!(
-                "the zone {apex} is in {} and in {}: the first is served; take one of them away",
+                "the zone {apex} is in {} and in {}: serving the first; remove one of them",
                 holder.display(),
                 path.display()
             );
@@ -521,7 +521,7 @@ fn load<T>(folder: &Path, path: &Arc<Path>, make: &impl Fn(Contents) -> T) -> Lo
     let metadata = match read_file(path, &mut text) {
         Ok(metadata) => metadata,
         Err(error) => {
-            let message = format!("the file cannot be read: {error}");
+            let message = format!("failed to read the file: {error}");
             let sources = Sources { own: None, includes: Box::new([]), content: 0 };
             let findings = vec![file_finding(path, (1, 1), "unreadable", message)];
             return Loaded { sources, suspect: true, good: None, apex: origin, findings };

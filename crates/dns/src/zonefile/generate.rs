@@ -42,7 +42,7 @@ impl Range {
         let range = parse().ok_or_else(|| expected_but(word, "a range start-stop or start-stop/step", "generate"))?;
         let count = range.count();
         if count > RECORDS_MAX {
-            let message = format!("the range makes {count} records, at most {RECORDS_MAX} are possible: split it");
+            let message = format!("the range generates {count} records; the limit is {RECORDS_MAX}; split it");
             return Err(Fault::new(word.at, "generate", message));
         }
         Ok(range)
@@ -137,7 +137,7 @@ fn push_number(modifier: &[u8], number: u32, out: &mut Vec<u8>) -> Result<(), &'
     }
     let value = i64::from(number) + offset;
     if value < 0 && base != "d" {
-        return Err("a number plus its offset is below zero, which only base d can write");
+        return Err("a number plus its offset is negative, which only base d supports");
     }
     let text = match base {
         // A number below zero has its sign, which counts to the width: as BIND has it.
@@ -192,7 +192,7 @@ mod tests {
             ("a$$b", 7, Ok("a$b")),
             ("h${-8}", 7, Ok("h-1")),
             ("h${-8,3}", 7, Ok("h-01")),
-            ("${-8,0,x}", 7, Err("a number plus its offset is below zero, which only base d can write")),
+            ("${-8,0,x}", 7, Err("a number plus its offset is negative, which only base d supports")),
             ("${0", 7, Err("a '${' has no '}'")),
         ] {
             let mut out = Vec::new();

@@ -19,7 +19,7 @@ pub enum IncludeError {
     #[error("$INCLUDE cannot be used here")]
     Refused,
     /// The file is outside the folder.
-    #[error("{} is outside {}: a zone file may include only files of its own folder or below", .path.display(), .root.display())]
+    #[error("{} is outside {}; a zone file can include only files in its own directory and below", .path.display(), .root.display())]
     Outside {
         /// The file, links resolved.
         path: PathBuf,
@@ -27,7 +27,7 @@ pub enum IncludeError {
         root: PathBuf,
     },
     /// The file cannot be read.
-    #[error("{} cannot be read: {reason}", .path.display())]
+    #[error("failed to read {}: {reason}", .path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
@@ -112,7 +112,7 @@ pub fn read_file(path: &Path, text: &mut Vec<u8>) -> io::Result<Metadata> {
     text.clear();
     let (mut file, metadata) = open_regular(path)?;
     if metadata.len() > FILE_OCTETS_MAX {
-        return Err(io::Error::other(format!("it has {} octets, more than {FILE_OCTETS_MAX}", metadata.len())));
+        return Err(io::Error::other(format!("it has {} bytes, more than {FILE_OCTETS_MAX}", metadata.len())));
     }
     // One more than its size: a file that grew meanwhile is read to its end, one that did not needs a single read.
     text.reserve(metadata.len() as usize + 1);

@@ -15,10 +15,10 @@ const LENGTH_MAX: u64 = 9_000_000_000;
 pub(super) fn read(scanner: &mut Scanner<'_>, out: &mut Vec<u8>) -> Result<(), Fault> {
     let latitude = read_angle(scanner, 90, *b"NS")?;
     let longitude = read_angle(scanner, 180, *b"EW")?;
-    let word = need(scanner, "an altitude in metres")?;
+    let word = need(scanner, "an altitude in meters")?;
     let altitude = centimetres(word.raw)
         .and_then(|altitude| u32::try_from(altitude + ALTITUDE_ZERO).ok())
-        .ok_or_else(|| expected_but(&word, "an altitude in metres from -100000.00 to 42849672.95", "rdata"))?;
+        .ok_or_else(|| expected_but(&word, "an altitude in meters from -100000.00 to 42849672.95", "rdata"))?;
     // RFC 1876 §3: size 1 m, horizontal precision 10,000 m, vertical precision 10 m.
     let mut sizes = [0x12, 0x16, 0x13];
     for size in &mut sizes {
@@ -26,7 +26,7 @@ pub(super) fn read(scanner: &mut Scanner<'_>, out: &mut Vec<u8>) -> Result<(), F
         *size = centimetres(word.raw)
             .and_then(|length| u64::try_from(length).ok().filter(|length| *length <= LENGTH_MAX))
             .and_then(digit_and_power)
-            .ok_or_else(|| expected_but(&word, "a length in metres from 0.00 to 90000000.00", "rdata"))?;
+            .ok_or_else(|| expected_but(&word, "a length in meters from 0.00 to 90000000.00", "rdata"))?;
     }
     out.push(0);
     out.extend(sizes);

@@ -28,7 +28,7 @@ pub(super) fn read(
         Some(word) if word.raw == br"\#" && !word.quoted => read_generic(scanner, out)?,
         _ if fields == [Field::Opaque] => {
             let found = first.map_or_else(|| "the end of the record".to_owned(), |word| word.shown().to_string());
-            let expected = format!("\\#, a length and hex digits, since {rtype} has no other text form here");
+            let expected = format!("\\#, a length and hex digits, because {rtype} has no other text form here");
             return Err(Fault::new(at, "rdata", format!("expected {expected}, found {found}")));
         }
         _ => {
@@ -299,7 +299,7 @@ fn push_character_string(word: &Word<'_>, out: &mut Vec<u8>) -> Result<(), Fault
         Fault::new(
             word.at,
             "rdata",
-            format!("a text of {length} octets, at most 255 are possible: split it into several"),
+            format!("a string of {length} octets; the limit is 255; split it into several"),
         )
     })?;
     Ok(())

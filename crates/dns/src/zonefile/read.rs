@@ -97,7 +97,7 @@ pub fn read_zone_with(
         // What is missing may be in an entry that could not be read: one error is not to make others.
         None if unparsed.may_resolve(check::Code::SoaMissing, &Name::root(), None) => {}
         None => {
-            let message = "there is no SOA record: a zone file needs one, at the zone's apex".to_owned();
+            let message = "no SOA record; add one at the zone's apex".to_owned();
             findings.push(finding(&files, start, Severity::Error, check::Code::SoaMissing.as_str(), message));
         }
         Some(zone) => {
@@ -197,7 +197,7 @@ impl<'i, S: Sink> Reader<'i, S> {
                 if !self.stopped {
                     self.stopped = true;
                     self.unparsed.push(None, None);
-                    let message = "too many errors: what follows was not read".to_owned();
+                    let message = "too many errors: the rest of the file was not read".to_owned();
                     self.push(scanner.position(), Severity::Warning, "more-errors", message);
                 }
                 return;
@@ -250,7 +250,7 @@ impl<'i, S: Sink> Reader<'i, S> {
             }
             _ => {
                 if scope.owner.is_none() {
-                    let message = "the line begins with a blank, so it continues an owner, but there is none before it";
+                    let message = "the line begins with a blank, but there is no previous owner; write the owner";
                     return Err(Fault::new(first.at, "owner", message));
                 }
                 self.has_owner = true;
@@ -290,7 +290,7 @@ impl<'i, S: Sink> Reader<'i, S> {
         };
         self.rtype = Some(rtype);
         if rtype.is_meta() {
-            let message = format!("{rtype} is a type of questions and messages: no zone can hold it");
+            let message = format!("{rtype} is a type of queries and messages; a zone cannot contain it");
             return Err(Fault::new(at, "type", message));
         }
         rdata_in::read(rtype, scanner, scope.origin.as_ref(), &mut self.rdata)?;
@@ -304,7 +304,8 @@ impl<'i, S: Sink> Reader<'i, S> {
             self.said_ttl_inherited = true;
             let seconds = ttl.seconds();
             let message = format!(
-                "no TTL here and no $TTL before: the last that a record states, {seconds} s, is used (RFC 1035 §5.1); write a $TTL at the top"
+                "no TTL here and no $TTL earlier: using the TTL of the last record that has one, {seconds} s (RFC 1035 \
+                 §5.1); write a $TTL at the top"
             );
             self.push(at, Severity::Warning, "ttl-inherited", message);
         }
@@ -323,7 +324,7 @@ impl<'i, S: Sink> Reader<'i, S> {
         if !S::TAKES_LARGE_TTL {
             return Err(not_a_ttl(word));
         }
-        let message = format!("the TTL {} is more than 2147483647, so it is taken as 0 (RFC 2181 §8)", word.shown());
+        let message = format!("the TTL {} is greater than 2147483647; using 0 (RFC 2181 §8)", word.shown());
         self.push(word.at, Severity::Warning, "ttl-too-large", message);
         Ok(Ttl::default())
     }
@@ -376,7 +377,7 @@ impl<'i, S: Sink> Reader<'i, S> {
         let fault = |message: String| Fault::new(word.at, "include", message);
         if self.open.len() > INCLUDE_DEPTH_MAX {
             let message =
-                format!("includes are nested more than {INCLUDE_DEPTH_MAX} deep; does a file include itself?");
+                format!("includes are nested more than {INCLUDE_DEPTH_MAX} deep; check whether a file includes itself");
             return Err(fault(message));
         }
         if self.totals.included >= INCLUDES_MAX {
@@ -385,7 +386,7 @@ impl<'i, S: Sink> Reader<'i, S> {
         self.totals.included += 1;
         let mut file = Vec::new();
         push_text(word, &mut file)?;
-        let file = String::from_utf8(file).map_err(|_| fault(format!("{} is no file name in UTF-8", word.shown())))?;
+        let file = String::from_utf8(file).map_err(|_| fault(format!("{} is not a file name in UTF-8", word.shown())))?;
         let includer = self.files[self.file as usize].clone();
         let (path, text) = self.includes.open(&includer, Path::new(&file)).map_err(|error| fault(error.to_string()))?;
         if self.open.iter().any(|file| self.files[*file as usize] == path) {
@@ -393,7 +394,7 @@ impl<'i, S: Sink> Reader<'i, S> {
         }
         self.totals.included_octets += text.len() as u64;
         if self.totals.included_octets > INCLUDED_OCTETS_MAX {
-            return Err(fault(format!("the zone's includes have more than {INCLUDED_OCTETS_MAX} octets")));
+            return Err(fault(format!("the zone's includes have more than {INCLUDED_OCTETS_MAX} bytes")));
         }
         let outer = self.file;
         self.file = self.files.len() as u32;
@@ -415,7 +416,7 @@ impl<'i, S: Sink> Reader<'i, S> {
     ) -> Result<(), Fault> {
         self.totals.generated += range.count();
         if self.totals.generated > GENERATED_MAX {
-            let message = format!("the zone's $GENERATE make more than {GENERATED_MAX} records");
+            let message = format!("the zone's $GENERATE directives make more than {GENERATED_MAX} records");
             return Err(Fault::new(at, "generate", message));
         }
         let template = generate::without_quotes(template);
@@ -488,5 +489,5 @@ fn read_type(word: &Word<'_>) -> Result<RecordType, Fault> {
             }
         }
     }
-    Err(expected_but(word, "a record type (a type without a name of its own is written as TYPE123)", "type"))
+    Err(expected_but(word, "a record type (write a type without a name as TYPE123)", "type"))
 }

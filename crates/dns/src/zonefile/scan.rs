@@ -156,7 +156,7 @@ impl<'a> Scanner<'a> {
                     self.depth -= 1;
                     self.at += 1;
                 }
-                Kind::Close => return Err(self.fault("')' closes nothing: no '(' is open")),
+                Kind::Close => return Err(self.fault("unmatched ')': no '(' is open")),
                 Kind::Quote => return self.quoted_word().map(Some),
                 Kind::Ordinary | Kind::Backslash => return self.plain_word::<PARAMETER>().map(Some),
                 Kind::Control | Kind::Return => return Err(self.control_character()),
@@ -179,7 +179,7 @@ impl<'a> Scanner<'a> {
                     break;
                 }
                 Kind::Quote => {
-                    return Err(self.fault("a quote inside a word: write \\\" or put the whole word in quotes"));
+                    return Err(self.fault("a quote inside a word; write \\\" or put the whole word in quotes"));
                 }
                 Kind::Return if !self.is_line_end() => return Err(self.control_character()),
                 Kind::Control => return Err(self.control_character()),
@@ -217,7 +217,7 @@ impl<'a> Scanner<'a> {
     /// Steps over a backslash and the character after it, which is part of the word whatever it is, save a line's end.
     fn step_over_escape(&mut self) -> Result<(), Fault> {
         match self.text.get(self.at + 1) {
-            None | Some(b'\n' | b'\r') => Err(self.fault("a backslash at the end of the line escapes nothing")),
+            None | Some(b'\n' | b'\r') => Err(self.fault("a backslash at the end of the line")),
             Some(_) => {
                 self.at += 2;
                 Ok(())
@@ -295,7 +295,7 @@ impl<'a> Scanner<'a> {
 
     fn control_character(&self) -> Fault {
         let octet = self.text[self.at];
-        self.fault(format!("control character: write it as \\{octet:03}"))
+        self.fault(format!("control character; write it as \\{octet:03}"))
     }
 
     fn fault(&self, message: impl Into<String>) -> Fault {

@@ -34,7 +34,7 @@ pub(super) fn read(scanner: &mut Scanner<'_>, out: &mut Vec<u8>) -> Result<(), F
     while let Some(word) = scanner.parameter()? {
         let (key, value) = read_param(&word)?;
         if params.iter().any(|(known, _)| *known == key) {
-            return Err(Fault::new(word.at, "rdata", format!("the parameter {} stands twice", key_text(key))));
+            return Err(Fault::new(word.at, "rdata", format!("the parameter {} is set twice", key_text(key))));
         }
         if value.len() > usize::from(u16::MAX) {
             return Err(Fault::new(word.at, "rdata", "the parameter's value is longer than 65535 octets"));

@@ -18,7 +18,8 @@ pub(super) fn push_name(word: &Word<'_>, origin: Option<&Name>, out: &mut Vec<u8
     let relative_to = || {
         origin.ok_or_else(|| {
             fault(format!(
-                "{} is relative, but there is no origin, as the file's name is none: end it with a dot or write $ORIGIN before it",
+                "{} is relative, but there is no origin, because the file name is not a zone name; end it with a dot, \
+                 or write $ORIGIN before it",
                 word.shown()
             ))
         })
@@ -26,7 +27,7 @@ pub(super) fn push_name(word: &Word<'_>, origin: Option<&Name>, out: &mut Vec<u8
     if word.quoted {
         return Err(fault(format!("expected a domain name, found the quoted text {}", word.shown())));
     }
-    let not_a_name = |error: NameError| fault(format!("{} is no domain name: {error}", word.shown()));
+    let not_a_name = |error: NameError| fault(format!("{} is not a domain name: {error}", word.shown()));
     match word.raw {
         b"." => {
             out.push(0);
@@ -41,7 +42,7 @@ pub(super) fn push_name(word: &Word<'_>, origin: Option<&Name>, out: &mut Vec<u8
     let start = out.len();
     let is_absolute = push_labels(word.raw, |octet| octet.is_ascii(), out).map_err(|error| match error {
         NameError::Octet(octet) => fault(format!(
-            "octet {octet} in a name: write an internationalised name as its A-label (xn--…), or the octet as \\{octet}"
+            "octet {octet} in a name; write an internationalized name as its A-label (xn--…), or the octet as \\{octet}"
         )),
         _ => not_a_name(error),
     })?;
@@ -113,7 +114,7 @@ pub(super) fn ttl(word: &Word<'_>) -> Result<Option<Ttl>, Fault> {
 
 /// That `word` is no TTL.
 pub(super) fn not_a_ttl(word: &Word<'_>) -> Fault {
-    expected_but(word, "a TTL: seconds up to 2147483647, or units as in 1h30m", "ttl")
+    expected_but(word, "a TTL in seconds up to 2147483647, or with units, such as 1h30m", "ttl")
 }
 
 /// Appends the octets of a text, escapes resolved.

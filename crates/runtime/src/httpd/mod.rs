@@ -180,7 +180,7 @@ pub async fn serve(
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection");
+                tracing::warn!(%error, "failed to accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
@@ -210,7 +210,7 @@ fn tune(stream: &TcpStream) {
     let keepalive = TcpKeepalive::new().with_time(time).with_interval(interval).with_retries(retries);
     let tuned = stream.set_nodelay(true).and_then(|()| SockRef::from(stream).set_tcp_keepalive(&keepalive));
     if let Err(error) = tuned {
-        tracing::debug!(%error, "cannot set the options of a connection");
+        tracing::debug!(%error, "failed to set the options of a connection");
     }
 }
 
@@ -242,7 +242,7 @@ async fn connection(
             requests(stream, peer, reported, router, place, limits, stop).await;
         }
         Ok(Err(error)) => tracing::debug!(%peer, %error, "TLS handshake failed"),
-        Err(_) => tracing::debug!(%peer, "TLS handshake took too long"),
+        Err(_) => tracing::debug!(%peer, "TLS handshake timed out"),
     }
 }
 
@@ -321,7 +321,7 @@ async fn respond(
     }
     let octets = response.body().size_hint().exact().and_then(|octets| usize::try_from(octets).ok()).unwrap_or(0);
     if !in_flight.count(octets) {
-        let text = "too many responses are on their way to this client or to all clients; try again later\n";
+        let text = "too many responses are in flight, for this client or in total; retry later\n";
         response = Response::new(Body::from(text));
         *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("5"));

@@ -110,7 +110,7 @@ impl HttpBody for Paced {
         let mut state = self.state.lock();
         let state = &mut *state;
         let Some((body, _)) = &mut state.body else {
-            let error = io::Error::new(io::ErrorKind::TimedOut, "the client took nothing of the answer for too long");
+            let error = io::Error::new(io::ErrorKind::TimedOut, "the client read nothing of the response for too long");
             return Poll::Ready(Some(Err(axum::Error::new(error))));
         };
         let polled = if state.rest.is_empty() { Pin::new(body).poll_frame(context) } else { Poll::Pending };

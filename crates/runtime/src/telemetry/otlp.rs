@@ -70,7 +70,7 @@ pub fn endpoint(text: &str) -> Result<String, trust::UrlError> {
 /// The form of a name.
 pub fn service(text: &str) -> Result<String, &'static str> {
     let is_plain = text.bytes().all(|octet| octet.is_ascii_graphic()) && (1..=128).contains(&text.len());
-    is_plain.then(|| text.to_owned()).ok_or("must be 1 to 128 characters of ASCII without spaces")
+    is_plain.then(|| text.to_owned()).ok_or("must be 1 to 128 ASCII characters without spaces")
 }
 
 /// The reason why spans cannot be sent at all.
@@ -88,7 +88,7 @@ pub enum SetupError {
     #[error(transparent)]
     Authorities(#[from] trust::AuthoritiesError),
     /// The HTTP client cannot be created.
-    #[error("spans cannot be sent: {0}")]
+    #[error("failed to set up the export of spans: {0}")]
     Client(String),
 }
 
@@ -150,9 +150,9 @@ impl Sender {
             };
             match (&taken, was_taken) {
                 (Err(error), true) => {
-                    tracing::warn!(endpoint = %self.endpoint, %error, "the trace collector does not take spans; they are dropped");
+                    tracing::warn!(endpoint = %self.endpoint, %error, "failed to send spans to the trace collector; dropping them");
                 }
-                (Ok(()), false) => tracing::info!(endpoint = %self.endpoint, "the trace collector takes spans again"),
+                (Ok(()), false) => tracing::info!(endpoint = %self.endpoint, "the trace collector accepts spans again"),
                 _ => {}
             }
             was_taken = taken.is_ok();
@@ -230,7 +230,7 @@ impl HttpClient for Client {
 fn headers(path: &Path) -> Result<HashMap<String, String>, SetupError> {
     let at = |reason: String| SetupError::File { path: path.to_owned(), reason };
     if std::fs::metadata(path).map_err(|error| at(error.to_string()))?.len() > HEADERS_OCTETS_MAX {
-        return Err(at(format!("is over {HEADERS_OCTETS_MAX} octets, so it is no file of headers")));
+        return Err(at(format!("is larger than {HEADERS_OCTETS_MAX} bytes; set a file of headers")));
     }
     let text = std::fs::read_to_string(path).map_err(|error| at(error.to_string()))?;
     let header = |line: &str| {
@@ -243,7 +243,7 @@ fn headers(path: &Path) -> Result<HashMap<String, String>, SetupError> {
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
     // The line is not shown: it may hold a secret.
     lines
-        .map(|(at_line, line)| header(line).ok_or_else(|| at(format!("line {} is no \"Name: value\"", at_line + 1))))
+        .map(|(at_line, line)| header(line).ok_or_else(|| at(format!("line {} is not of the form \"Name: value\"", at_line + 1))))
         .collect()
 }
 

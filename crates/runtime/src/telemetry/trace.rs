@@ -53,7 +53,7 @@ impl Default for Counters {
 impl Counters {
     /// Adds them to `registry`, under the registry's own prefix.
     pub fn register(&self, registry: &mut Registry) {
-        let help = "Spans for the trace collector, by what became of them";
+        let help = "Spans for the trace collector, by outcome";
         registry.register("trace_spans", help, self.0.clone());
     }
 

@@ -68,7 +68,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// A file does not hold what it should.
-    #[error("{}: {reason}; restore it, or remove the folder to begin with a new authority (all clients then need the new kubeconfig)", path.display())]
+    #[error("{}: {reason}; restore it, or remove the directory to start with a new authority (all clients then need the new kubeconfig)", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -84,7 +84,7 @@ pub enum Error {
         reason: String,
     },
     /// A certificate cannot be made, such as for a name that none can hold.
-    #[error("cannot make a certificate: {0}")]
+    #[error("failed to create a certificate: {0}")]
     Make(String),
 }
 
@@ -121,13 +121,13 @@ pub fn sign_client(
     let make = |error: rcgen::Error| Error::Make(error.to_string());
     let path = folder.join("ca.key");
     let Some(pem) = files::read(&path)? else {
-        let reason = "there is no authority; \"signpost serve\" makes one at its first start".to_owned();
+        let reason = "the certificate authority does not exist; \"signpost serve\" creates it at its first start".to_owned();
         return Err(Error::BadFile { path, reason });
     };
     let authority = KeyPair::from_pem(&pem).map_err(|error| Error::Damaged { path, reason: error.to_string() })?;
     let key = KeyPair::generate().map_err(make)?;
     let mut serial = [0_u8; 16];
-    rand::fill(&mut serial).map_err(|_| Error::Make("the system gives no random numbers".to_owned()))?;
+    rand::fill(&mut serial).map_err(|_| Error::Make("the system returned no random numbers".to_owned()))?;
     // RFC 5280 §4.1.2.2: positive; and no leading zero octet, so that it reads the same everywhere.
     serial[0] = serial[0] & 0x7f | 0x40;
     let mut params = CertificateParams::default();
@@ -351,7 +351,7 @@ fn authority_params(key: &KeyPair, now: SystemTime) -> CertificateParams {
 /// Returns whether a generated certificate must be renewed: `days` before its end, or if it is not valid yet.
 fn is_due(path: &Path, certificate: &X509Certificate<'_>, now: SystemTime, days: u64) -> bool {
     if let Err(why) = validity(certificate, now) {
-        tracing::warn!("the certificate in {} {why}, so it is made anew; was the clock wrong?", path.display());
+        tracing::warn!("renewing the certificate in {}: it {why}; check the clock", path.display());
         return true;
     }
     certificate.validity().not_after.timestamp() < seconds(now + DAY * days as u32)
@@ -363,10 +363,10 @@ fn validity(certificate: &X509Certificate<'_>, now: SystemTime) -> Result<(), St
     // A clock before the start of the CA's validity is wrong.
     let now = seconds(now.max(authority_begins()));
     if now < validity.not_before.timestamp() {
-        return Err(format!("is valid only from {} on", validity.not_before));
+        return Err(format!("is not valid before {}", validity.not_before));
     }
     if now > validity.not_after.timestamp() {
-        return Err(format!("has been invalid since {}", validity.not_after));
+        return Err(format!("expired at {}", validity.not_after));
     }
     Ok(())
 }
@@ -457,8 +457,8 @@ pub fn authorities(path: &Path) -> Result<String, Error> {
     let certificates = CertificateDer::pem_slice_iter(text.as_bytes()).collect::<Result<Vec<_>, _>>();
     match certificates {
         Ok(certificates) if !certificates.is_empty() => Ok(text),
-        Ok(_) => Err(bad("holds no certificate in PEM".to_owned())),
-        Err(error) => Err(bad(format!("holds no certificates in PEM: {error}"))),
+        Ok(_) => Err(bad("contains no certificate in PEM".to_owned())),
+        Err(error) => Err(bad(format!("contains no certificates in PEM: {error}"))),
     }
 }
 

@@ -126,14 +126,14 @@ fn pair(certificate: &Path, key: &Path) -> Result<(CertifiedKey, Vec<u8>), Error
     context.update(&key_pem);
     let bad = |path: &Path, reason: String| Error::BadFile { path: path.to_owned(), reason };
     let chain = CertificateDer::pem_slice_iter(&chain_pem).collect::<Result<Vec<_>, _>>();
-    let chain = chain.map_err(|error| bad(certificate, format!("holds no certificates in PEM: {error}")))?;
+    let chain = chain.map_err(|error| bad(certificate, format!("contains no certificates in PEM: {error}")))?;
     if chain.is_empty() {
-        return Err(bad(certificate, "holds no certificate in PEM".to_owned()));
+        return Err(bad(certificate, "contains no certificate in PEM".to_owned()));
     }
     let private = PrivateKeyDer::from_pem_slice(&key_pem)
-        .map_err(|error| bad(key, format!("holds no private key in PEM: {error}")))?;
+        .map_err(|error| bad(key, format!("contains no private key in PEM: {error}")))?;
     let certified = CertifiedKey::from_der(chain, private, &rustls::crypto::aws_lc_rs::default_provider())
-        .map_err(|error| bad(certificate, format!("does not go with the key in {}: {error}", key.display())))?;
+        .map_err(|error| bad(certificate, format!("does not match the key in {}: {error}", key.display())))?;
     Ok((certified, context.finish().as_ref().to_vec()))
 }
 
@@ -141,7 +141,7 @@ fn read(path: &Path) -> Result<Vec<u8>, Error> {
     let at = |source| Error::File { path: path.to_owned(), source };
     let length = std::fs::metadata(path).map_err(at)?.len();
     if length > FILE_OCTETS_MAX {
-        let reason = format!("is over {FILE_OCTETS_MAX} octets, so it is no certificate or key");
+        let reason = format!("is larger than {FILE_OCTETS_MAX} bytes; set a certificate or key in PEM");
         return Err(Error::BadFile { path: path.to_owned(), reason });
     }
     std::fs::read(path).map_err(at)

@@ -28,7 +28,7 @@ pub struct TokenEntry {
 /// Returns a new token: `signpost-` and 256 random bits in base64url. The prefix lets scanners for leaked secrets know it.
 pub fn generate() -> Result<String, Error> {
     let mut secret = [0; 32];
-    rand::fill(&mut secret).map_err(|_| Error::Make("the system gives no random numbers".to_owned()))?;
+    rand::fill(&mut secret).map_err(|_| Error::Make("the system returned no random numbers".to_owned()))?;
     Ok(format!("signpost-{}", BASE64URL_NOPAD.encode(&secret)))
 }
 
@@ -49,7 +49,7 @@ pub fn load(path: &Path) -> Result<Vec<TokenEntry>, Error> {
         if !HEXLOWER.decode(sha256.as_bytes()).is_ok_and(|octets| octets.len() == 32) {
             return Err(damaged("the first word must be 64 lower-case hexadecimal digits"));
         }
-        let user = words.next().ok_or_else(|| damaged("after the hash a user name must follow"))?;
+        let user = words.next().ok_or_else(|| damaged("a user name must follow the hash"))?;
         entries.push(TokenEntry { sha256, user, groups: words.collect(), machine: machine.map(str::to_owned) });
     }
     Ok(entries)
@@ -57,7 +57,7 @@ pub fn load(path: &Path) -> Result<Vec<TokenEntry>, Error> {
 
 /// Replaces the file.
 pub fn save(path: &Path, entries: &[TokenEntry]) -> Result<(), Error> {
-    let mut text = "# SHA-256 of a token, user, groups. Take a line out to revoke its token.\n".to_owned();
+    let mut text = "# SHA-256 of a token, user, groups. To revoke a token, delete its line.\n".to_owned();
     for entry in entries {
         let words = [&entry.sha256, &entry.user].into_iter().chain(&entry.groups);
         text.push_str(&words.map(String::as_str).collect::<Vec<_>>().join(" "));

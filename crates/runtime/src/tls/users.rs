@@ -122,14 +122,15 @@ pub enum BookError {
     },
     /// A user with that name exists.
     #[error(
-        "there is a user {0:?} already; revoke it first, or make a further credential with \"signpost kubeconfig --user {0}\""
+        "user {0:?} already exists; revoke it first, or create another credential with \"signpost kubeconfig --user \
+         {0}\""
     )]
     Exists(String),
     /// No user with that name exists.
-    #[error("NotFound: there is no user {0:?}; \"signpost user list\" shows all")]
+    #[error("NotFound: user {0:?} not found; run \"signpost user list\" to list users")]
     NotThere(String),
     /// No credential begins so, or several do.
-    #[error("user {user:?} has {found} credentials that begin with {id:?}; \"signpost user list\" shows all")]
+    #[error("user {user:?} has {found} credentials that begin with {id:?}; run \"signpost user list\" to list them")]
     Credential {
         /// The user.
         user: String,
@@ -139,7 +140,7 @@ pub enum BookError {
         found: usize,
     },
     /// A bound was met.
-    #[error("the book of users is full ({0}); revoke users that are not needed any more")]
+    #[error("the user store has too many {0}; revoke users that are no longer needed")]
     Full(&'static str),
 }
 
@@ -166,8 +167,8 @@ impl UserStore {
     }
 
     fn save(&self, folder: &Path) -> Result<(), Error> {
-        let text = toml::to_string(self).map_err(|error| Error::Make(format!("the book of users: {error}")))?;
-        let head = "# Written by \"signpost user\". A running server takes changes up within a second.\n\n";
+        let text = toml::to_string(self).map_err(|error| Error::Make(format!("the user store: {error}")))?;
+        let head = "# Written by \"signpost user\". A running server applies changes within a second.\n\n";
         files::write_private(&folder.join(FILE), format!("{head}{text}").as_bytes())
     }
 
@@ -284,7 +285,7 @@ fn is_lower_hex(octet: u8) -> bool {
 fn check_new_name(name: &str) -> Result<(), BookError> {
     check_name("user", name)?;
     let reserved = ["system:", "signpost:"].iter().any(|prefix| name.starts_with(prefix));
-    let why = "is of the platform's own; names must not begin with \"system:\" or \"signpost:\"";
+    let why = "is reserved for the platform; names must not begin with \"system:\" or \"signpost:\"";
     if reserved { Err(BookError::Name { what: "user", name: name.to_owned(), why }) } else { Ok(()) }
 }
 
@@ -293,7 +294,7 @@ fn check_name(what: &'static str, name: &str) -> Result<(), BookError> {
     let why = if name.is_empty() || name.len() > NAME_OCTETS_MAX {
         "must have 1 to 253 octets"
     } else if !name.bytes().all(good) {
-        "must be of letters, digits and any of - . _ @ : / + ="
+        "must contain only letters, digits, and - . _ @ : / + ="
     } else {
         return Ok(());
     };

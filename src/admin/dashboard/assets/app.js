@@ -1,5 +1,5 @@
-// The page: who is signed in, which view is shown, and what is new. Views are modules with `load` (asks the server),
-// `render` (pure, from what was loaded), `concerns` (whether a change is about what is shown) and `title`.
+// The page: the session, the current view, and live updates. Views are modules with `load` (queries the server),
+// `render` (pure, from the loaded data), `concerns` (whether a change affects the displayed data) and `title`.
 
 import { h, show } from "./dom.js";
 import { Failure, Live, forgetKinds, model, session, signIn, signOut } from "./data.js";
@@ -13,16 +13,16 @@ import * as router from "./router.js";
 const top = document.getElementById("top");
 const main = document.getElementById("main");
 const banner = document.getElementById("banner");
-const announcement = document.getElementById("told");
+const announcement = document.getElementById("announcement");
 
-/** Least time between two loads of the same view because of news, in milliseconds. */
+/** The minimum time between two loads of the same view because of changes, in milliseconds. */
 const PACE = 1000;
-/** How often the age of what is shown is told anew while it is old. */
+/** The interval at which the age of stale data is updated, in milliseconds. */
 const AGES = 5000;
-/** How often a view is loaded though nothing is told: ages move on, and events come without word. */
+/** The maximum age of the data of a view, in milliseconds: ages grow, and new events are not announced. */
 const IDLE = 30_000;
 
-/** What all views see. */
+/** The context of all views. */
 const context = { user: null, rights: null, samples: null, state: null, stale: null };
 let current = { view: null, place: null, data: null, at: 0 };
 let request = null;
@@ -55,7 +55,7 @@ function place() {
   return { path, view: null, place: {} };
 }
 
-/** The first page of who may not see the platform: their namespace, if there is one. */
+/** The first page of users without access to the platform page: their namespace, if they have exactly one. */
 function home() {
   const { all, namespaces } = context.rights;
   if (all) return null;
@@ -74,7 +74,7 @@ async function go({ moved }) {
   }
   current.place = next;
   navigation(path);
-  if (!view) return show(main, empty("There is no such page.", h("a", { href: "#/" }, "Go to the first one.")));
+  if (!view) return show(main, empty("Page not found.", h("a", { href: "#/" }, "Go to the start page.")));
   document.title = `${view.title(next)} · Signpost`;
   request?.abort();
   const mine = new AbortController();
@@ -88,7 +88,7 @@ async function go({ moved }) {
     mark();
     draw();
     if (fresh) {
-      // Whoever loads the page starts at its top; whoever moves within it, at what they moved to.
+      // After a load of the page, the focus is at its top; after a move within the page, at the new content.
       if (walked) main.focus({ preventScroll: true });
       walked = true;
       announcement.textContent = view.title(next);
@@ -105,16 +105,16 @@ function draw() {
   current.view.drawn?.(main, current.data, current.place);
 }
 
-/** What went wrong, with what was known still shown where there is something. */
+/** Reports a failure. Earlier data stays on the page. */
 function failed(failure) {
   if (!(failure instanceof Failure)) throw failure;
   if (failure.signedOut)
     return welcome(failure.reason === "SignedOut" ? "" : `You were signed out: ${failure.message}.`);
   if (["ApiAway", "Offline", "Starting"].includes(failure.reason) || failure.status >= 500) {
     unreachable(
-      failure.reason === "Offline" ? "The server cannot be reached." : `The API does not answer: ${failure.message}.`,
+      failure.reason === "Offline" ? "The server is unreachable." : `The API is unavailable: ${failure.message}.`,
     );
-    if (!current.data) show(main, empty("Nothing can be shown yet.", sentence(failure.message)));
+    if (!current.data) show(main, empty("No data yet.", sentence(failure.message)));
     clearTimeout(pending);
     pending = setTimeout(() => {
       pending = 0;
@@ -127,22 +127,25 @@ function failed(failure) {
     show(
       main,
       empty(
-        "It is not there.",
+        "Not found.",
         sentence(failure.message),
-        " It may have been deleted, or not made yet; this page shows it as soon as it is.",
+        " It may have been deleted, or it does not exist yet. This page shows it as soon as it exists.",
       ),
     );
   else
     show(
       main,
-      empty(failure.forbidden ? "This is not yours to see." : "This cannot be shown.", sentence(failure.message)),
+      empty(
+        failure.forbidden ? "You do not have permission to view this page." : "This page cannot be displayed.",
+        sentence(failure.message),
+      ),
     );
   Object.assign(current, { data: null, at: Date.now() });
 }
 
 const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1).replace(/\.$/, "")}.`;
 
-// --- stale data is said to be stale, and looks so ---
+// --- marks of stale data ---
 function unreachable(what) {
   offline = what;
   mark();
@@ -153,19 +156,19 @@ function reachable() {
   mark();
 }
 
-/** Says how old what is shown is, if it is, and lets it look so. */
+/** Marks stale data, and shows its age. */
 function mark() {
   const { state } = context;
   const unheard = state && !state.connected;
-  const why = offline ?? (unheard ? `${["The API is not heard", state.error].filter(Boolean).join(": ")}.` : null);
+  const why = offline ?? (unheard ? `${["No connection to the API", state.error].filter(Boolean).join(": ")}.` : null);
   const was = context.stale;
   context.stale = why && context.user ? { at: current.at, why } : null;
   main.classList.toggle("is-stale", Boolean(context.stale));
-  const shown = why && current.at ? ` What you see is as of ${asOf(current.at)}.` : "";
+  const shown = why && current.at ? ` The data is as of ${asOf(current.at)}.` : "";
   show(
     banner,
     why &&
-      h("div.banner.is-bad", null, h("span", { "aria-hidden": "true" }, "✕ "), `${why}${shown} Trying again…`),
+      h("div.banner.is-bad", null, h("span", { "aria-hidden": "true" }, "✕ "), `${why}${shown} Reconnecting…`),
   );
   if (Boolean(was) !== Boolean(context.stale)) draw();
 }
@@ -175,18 +178,18 @@ setInterval(() => {
   draw();
 }, AGES);
 
-// --- what is new ---
+// --- live updates ---
 const live = new Live({
   up() {
     if (offline) go({ moved: false });
     if (context.rights?.numbers) samples();
   },
   down() {
-    unreachable("The line to the server broke.");
+    unreachable("Connection lost.");
     recognized();
   },
   ended: (reason) =>
-    reason === "TooManyStreams" ? unreachable("Too many pages are open, so this one stands still.") : enter(),
+    reason === "TooManyStreams" ? unreachable("Too many open pages. Live updates are paused on this page.") : enter(),
   news({ changed, sample, state }) {
     if (sample) take(sample);
     if (state) {
@@ -199,7 +202,7 @@ const live = new Live({
   },
 });
 
-/** Loads the view again, soon, and not more often than `PACE`. */
+/** Reloads the view soon, at most once per `PACE`. */
 function soon() {
   if (pending) return;
   pending = setTimeout(
@@ -221,7 +224,7 @@ async function samples() {
   }
 }
 
-/** Adds the newest sample to those that are there. */
+/** Adds the newest sample to the existing ones. */
 function take({ at, columns }) {
   const known = context.samples;
   if (!known || known.at.at(-1) >= at) return;
@@ -237,14 +240,14 @@ function take({ at, columns }) {
 }
 
 // --- who is signed in ---
-/** A server that was started anew knows no session of before: the stream would be refused for ever. */
+/** Checks the session. A server that restarted has no earlier sessions, and would reject the stream forever. */
 async function recognized() {
   try {
     const { user } = await session();
     if (!user && context.user)
-      welcome("You were signed out: the server was started anew, or ended your session. This page comes back when you sign in.");
+      welcome("You were signed out: the server restarted or ended your session. Sign in to return to this page.");
   } catch (failure) {
-    // It is not there yet; the stream is opened again soon, and this is asked again if that fails.
+    // The server is not available yet. If the next stream fails as well, this check runs again.
     if (!(failure instanceof Failure)) throw failure;
   }
 }
@@ -275,7 +278,7 @@ function welcome(why) {
   reachable();
   navigation(null);
   document.title = "Sign in · Signpost";
-  // Loopback and HTTPS are safe ways for a token; browsers know which ones are.
+  // A token is safe over loopback and HTTPS, which browsers call a secure context.
   const form = window.isSecureContext
     ? h(
         "form",
@@ -293,16 +296,16 @@ function welcome(why) {
         h(
           "p.dim",
           { id: "token-help" },
-          "The one that you use with kubectl. Print the administrator's with ",
+          "Use the same token as with kubectl. To print the token of the administrator, run ",
           h("code", null, "grep token: signpost-data/kubeconfig"),
-          "; make one for someone else with ",
+          "; to create a token for another user, run ",
           h("code", null, "signpost user add"),
           ".",
         ),
         h(
           "details",
           null,
-          h("summary", null, "My groups name no namespace"),
+          h("summary", null, "My groups contain no namespace"),
           h("label", { for: "namespace" }, "Namespace"),
           h("input", { id: "namespace", name: "namespace", autocomplete: "off", spellcheck: "false" }),
           h("p.dim", null, "For platforms whose API is a Kubernetes cluster with its own roles."),
@@ -312,9 +315,9 @@ function welcome(why) {
     : h(
         "p.problem",
         null,
-        "This page came over plain HTTP from another machine, where a token could be read on its way. Turn on TLS (",
+        "This page was loaded over plain HTTP from another machine, which exposes a token to the network. Turn on TLS (",
         h("code", null, "--admin-tls true"),
-        "), or reach it by ",
+        "), or run ",
         h("code", null, "ssh -L 9453:127.0.0.1:9453 HOST"),
         " and open http://127.0.0.1:9453/dashboard/.",
       );
@@ -324,7 +327,7 @@ function welcome(why) {
       "div.welcome",
       null,
       h("h1", null, "Signpost"),
-      h("p", null, "Sign in with a token of the API. You see what it lets you see; nothing can be changed here."),
+      h("p", null, "Sign in with an API token. The dashboard is read-only and shows the objects that the token can read."),
       h("p.problem", { id: "problem", role: "alert" }, why),
       form,
     ),
@@ -343,7 +346,7 @@ async function submit(form) {
     await enter();
   } catch (failure) {
     if (!(failure instanceof Failure)) throw failure;
-    problem.textContent = failure.signedOut ? "The API does not know this token." : sentence(failure.message);
+    problem.textContent = failure.signedOut ? "The API rejected this token." : sentence(failure.message);
     form.elements.token.focus();
   } finally {
     button.disabled = false;
@@ -388,7 +391,7 @@ function navigation(path) {
       h(
         "div.who",
         null,
-        h("span.dim", { title: "Read-only: nothing can be changed here" }, context.user),
+        h("span.dim", { title: "Read-only" }, context.user),
         h("button", { type: "button", "data-action": "sign-out" }, "Sign out"),
       ),
     ),
@@ -416,7 +419,7 @@ document.addEventListener("click", async (event) => {
         button.textContent = "copied";
         announcement.textContent = "copied";
       } catch {
-        button.textContent = "not copied";
+        button.textContent = "copy failed";
       }
       setTimeout(() => (button.textContent = "copy"), 1500);
   }

@@ -1,7 +1,7 @@
-// Talking to the server: requests with the session's cookie, and the stream of what is new.
+// The client of the server: requests with the session's cookie, and the stream of live updates.
 
 /**
- * An answer that is not what was asked for. `reason` is one word: the API's own, or `SignedOut`, `ApiAway`,
+ * A failed request. `reason` is one word: the API's own, or `SignedOut`, `ApiAway`,
  * `Offline`.
  */
 export class Failure extends Error {
@@ -27,7 +27,7 @@ async function request(path, options = {}) {
     response = await fetch(path, { credentials: "same-origin", cache: "no-store", redirect: "error", ...options });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Failure(0, "Offline", "the server cannot be reached");
+    throw new Failure(0, "Offline", "the server is unreachable");
   }
   if (response.status === 204) return null;
   const answer = await response.json().catch(() => null);
@@ -35,7 +35,7 @@ async function request(path, options = {}) {
   throw new Failure(
     response.status,
     answer?.reason ?? "Failed",
-    answer?.message ?? `the server answered ${response.status}`,
+    answer?.message ?? `the server returned status ${response.status}`,
   );
 }
 
@@ -45,7 +45,7 @@ export const shownAt = (path) => `api${path}`;
 /** An object or list of the API. */
 export const object = (path, signal) => request(shownAt(path), { signal });
 
-/** The same; null if it is not there or not to be seen. */
+/** The same; null if it does not exist or is not visible. */
 export async function objectIfThere(path, signal) {
   try {
     return await object(path, signal);
@@ -67,14 +67,14 @@ export async function items(path, signal, most = 2000) {
   return found;
 }
 
-/** How long a page waits that had to give its stream to someone else, in milliseconds. */
+/** The wait of a page that lost its stream to another page, in milliseconds. */
 const CROWDED = 15_000;
 
 let kinds = null;
-/** Which kinds of ours the API serves is asked once, and again after `forgetKinds`. */
+/** Discards the known kinds of Signpost that the API serves; the next use queries them again. */
 export const forgetKinds = () => (kinds = null);
 
-/** The items of a kind of ours; none if it is not served or not to be seen. */
+/** The items of a kind of Signpost; none if it is not served or not visible. */
 export async function itemsIfThere(path, signal) {
   try {
     kinds ??= object(OURS).then((list) => new Set(list.resources.map((one) => one.name)));
@@ -124,7 +124,7 @@ export const path = {
   lease: "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/signpost-scheduler",
 };
 
-/** The stream of what is new. It is closed while the page is not seen: browsers allow few connections to one server. */
+/** The stream of live updates. It is closed while the page is hidden: browsers allow few connections to one server. */
 export class Live {
   #source = null;
   #handlers;
@@ -166,7 +166,7 @@ export class Live {
       this.#close();
       const { reason } = JSON.parse(event.data);
       this.#handlers.ended(reason);
-      // Others have come; whoever closes a page makes room.
+      // Other pages use all streams; closing one of them frees its stream.
       if (reason === "TooManyStreams" && this.#wanted) this.#retry = setTimeout(() => this.#open(), CROWDED);
     });
     source.addEventListener("error", () => {

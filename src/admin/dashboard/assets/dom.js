@@ -1,5 +1,5 @@
-// Making and updating elements. Views are functions from data to elements; `morph` makes what is shown like what was
-// made anew, element by element, so that focus, selection and scroll position stay while numbers move.
+// Creates and updates elements. Views are functions from data to elements; `morph` changes the displayed elements to match
+// newly created ones, element by element, so that focus, selection and scroll position stay while numbers change.
 //
 // Nothing here makes elements from text, and no element carries a listener of its own: `app.js` listens once, and
 // finds what to do by `data-action`.
@@ -73,7 +73,7 @@ function morph(element, wanted) {
     return;
   }
   for (const { name } of [...element.attributes]) {
-    // What someone has opened or typed is theirs.
+    // Opened details and typed text belong to the user.
     if (name !== "open" && !wanted.hasAttribute(name)) element.removeAttribute(name);
   }
   for (const { name, value } of wanted.attributes) {

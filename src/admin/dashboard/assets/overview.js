@@ -1,4 +1,4 @@
-// The operator's first page: what needs attention, the numbers that matter, and the shards side by side.
+// The operator's first page: current problems, the most important metrics, and all shards.
 
 import { h } from "./dom.js";
 import { items, itemsIfThere, model, objectIfThere, path, shownAt } from "./data.js";
@@ -67,21 +67,21 @@ export function render({ overview, routers, zones, lease, deletionHolds }, _, { 
       ),
       routers.length
         ? h("div.shards", null, routers.slice(0, CARDS_MAX).map(shard))
-        : empty("There is no shard yet.", "The first step above makes one."),
+        : empty("No shards yet.", "The first step above creates one."),
       routers.length > CARDS_MAX &&
         h(
           "p.dim",
           null,
-          `The first ${CARDS_MAX} of ${count(routers.length)} are shown; the `,
+          `The first ${CARDS_MAX} of ${count(routers.length)} shards are shown. The `,
           h("a", { href: link.topology({}) }, "topology"),
-          " has all of them.",
+          " shows more.",
         ),
     ),
     h("footer", null, origin(path.routers, "kubectl get routers")),
   ];
 }
 
-/** Shards of which somebody needs an active address, and none is: whatever the name servers say, that is an outage. */
+/** Shards that need an active address and have none: an outage, regardless of what the name servers report. */
 function outages(overview, routers) {
   const routes = new Map(overview.routers.map((one) => [one.name, one.routes]));
   const needed = ({ metadata, spec }) => routes.get(metadata.name) > 0 || (spec.state ?? "active") === "active";
@@ -93,14 +93,14 @@ function outages(overview, routers) {
 }
 
 function health(state, stale, { shards, routes }) {
-  if (stale) return badge("bad", "not known", stale.why);
+  if (stale) return badge("bad", "unknown", stale.why);
   if (!state) return null;
   if (state.missing.length) return badge("bad", "not ready", state.missing.join("\n"));
-  if (shards + routes > 0) return badge("bad", "outage", "names lead nowhere: see below");
-  return badge("good", "ready", "/readyz says that nothing is missing");
+  if (shards + routes > 0) return badge("bad", "outage", "names do not resolve: see below");
+  return badge("good", "ready", "/readyz reports no missing check");
 }
 
-/** What to do on a platform that has nothing to show yet. */
+/** The first steps on an empty platform. */
 function firstSteps(overview, routers) {
   if (routers.length > 0 && overview.routes > 0) return null;
   const step = (done, text, ...more) =>
@@ -114,38 +114,42 @@ function firstSteps(overview, routers) {
       null,
       step(
         routers.length > 0,
-        ["Make a shard: a Router with the addresses that its names lead to. ", h("code", null, "kubectl explain router.spec"), " tells every field."],
+        [
+          "Create a shard: a Router with the addresses to which its names resolve. ",
+          h("code", null, "kubectl explain router.spec"),
+          " describes every field.",
+        ],
         commands(FIRST_ROUTER, "the first Router"),
       ),
       step(
         overview.routes > 0,
-        "Ask for a name: a Route, in the namespace of an application.",
+        "Request a name: create a Route in the namespace of an application.",
         commands(firstRoute("default"), "the first Route"),
       ),
     ),
   );
 }
 
-/** What an operator should look at, worst first. */
+/** Problems for the attention of an operator, the worst first. */
 function attention(overview, routers, lease, deletionHolds, samples, state, rights, stale) {
   const found = [];
   if (stale)
-    found.push(["bad", `Whether anything needs attention is not known: all of this is as of ${asOf(stale.at)}.`]);
+    found.push(["bad", `Current problems are unknown: all data is as of ${asOf(stale.at)}.`]);
   const { down: dead } = overview.states;
   if (dead)
     found.push([
       "bad",
       h("a", { href: link.routes({ state: "down" }) }, `${plural(dead, "route")} down`),
-      dead === 1 ? ": its name leads nowhere" : ": their names lead nowhere",
+      dead === 1 ? ": its name does not resolve" : ": their names do not resolve",
     ]);
   for (const missing of state?.missing ?? []) found.push(["bad", "not ready: ", missing]);
   for (const warning of state?.warnings ?? []) found.push(["bad", warning]);
-  // The DeletionHolds tell more of it, to who may see them.
+  // For users that can read them, the DeletionHolds have more details.
   for (const [kind, values] of deletionHolds.length ? [] : columns(samples, "signpost_deletion_hold_objects")) {
     if (values.at(-1) > 0)
       found.push([
         "bad",
-        `The deletion hold keeps ${count(values.at(-1))} ${kind}: gone from the API, and their names still served. `,
+        `Deletion hold: ${count(values.at(-1))} ${kind} missing from the API, and still served. `,
         metric("signpost_deletion_hold_objects"),
       ]);
   }
@@ -161,9 +165,9 @@ function attention(overview, routers, lease, deletionHolds, samples, state, righ
       h("a", { href: shownAt(path.deletionHold(name)) }, name),
       `: ${plural(held.objects, spec.type)} of ${count(held.known)} missing, still served`,
       spec.decision
-        ? `; said: ${spec.decision}`
+        ? `; decision: ${spec.decision}`
         : [
-            "; say what is meant: ",
+            "; to decide, run ",
             h("code", null, `signpost hold approve ${name}`),
             " or ",
             h("code", null, "reject"),
@@ -187,7 +191,7 @@ function attention(overview, routers, lease, deletionHolds, samples, state, righ
       found.push([
         "bad",
         h("a", { href: link.router(name) }, name),
-        ": so few addresses are healthy that all are answered. ",
+        ": too few healthy addresses, so answers contain all of them. ",
         metric("signpost_panic"),
       ]);
     } else if (down)
@@ -202,19 +206,19 @@ function attention(overview, routers, lease, deletionHolds, samples, state, righ
         ` is full: ${count(routes)} of ${count(hard)} routes`,
       ]);
   }
-  if (rights.leases && !lease?.spec?.holderIdentity) found.push(["warn", "No scheduler leads: new routes wait."]);
+  if (rights.leases && !lease?.spec?.holderIdentity) found.push(["warn", "No scheduler is the leader: new Routes stay pending."]);
   const faults = now(samples, "signpost_zone_input_errors");
   if (faults > 0)
     found.push([
       "warn",
-      `${plural(faults, "fault")} in the objects that zones are made from; the log names them. `,
+      `${plural(faults, "error")} in the objects from which zones are built; see the log. `,
       metric("signpost_zone_input_errors"),
     ]);
   for (const [state, text] of [
     ["refused", "refused"],
     ["pending", "without a shard"],
-    ["unverified", "not verified to be answered"],
-    ["answered", "whose own host is not known to point here"],
+    ["unverified", "not verified"],
+    ["answered", "with a custom host that is not verified to point here"],
   ]) {
     const number = overview.states[state];
     if (number) found.push(["warn", h("a", { href: link.routes({ state }) }, `${plural(number, "route")} ${text}`)]);
@@ -222,7 +226,7 @@ function attention(overview, routers, lease, deletionHolds, samples, state, righ
   if (found.length === 0)
     return h("section.attention", { "data-key": "attention" }, h("p", null, badge("good", "Nothing needs attention.")));
   const order = { bad: 0, warn: 1 };
-  // What is said first of a kind stays first.
+  // The sort is stable: entries of one kind keep their order.
   found.sort((one, other) => order[one[0]] - order[other[0]]);
   return h(
     "section.attention",
@@ -234,7 +238,7 @@ function attention(overview, routers, lease, deletionHolds, samples, state, righ
       found
         .slice(0, 12)
         .map(([kind, ...text]) =>
-          h("li", null, badge(kind, { bad: "act", warn: "look" }[kind]), " ", h("span", null, text)),
+          h("li", null, badge(kind, { bad: "Critical", warn: "Warning" }[kind]), " ", h("span", null, text)),
         ),
     ),
     found.length > 12 && h("p.dim", null, `and ${found.length - 12} more`),
@@ -257,7 +261,7 @@ function vitals(overview, zones, lease, samples, stale) {
   const answers = now(samples, "signpost_dns_zones") !== null;
   return h(
     "section.vitals",
-    { "data-key": "vitals", "aria-label": "Numbers of now" },
+    { "data-key": "vitals", "aria-label": "Current metrics" },
     h(
       "div.vital.wide",
       { "data-key": "routes" },
@@ -282,9 +286,9 @@ function vitals(overview, zones, lease, samples, stale) {
       ),
     answers &&
       vital(
-        "Answered within",
+        "Response time (p99)",
         seconds(now(samples, 'signpost_dns_request_duration_seconds{quantile="0.99"}')),
-        "p99: 99 of 100 are faster ",
+        "99 % of responses are faster ",
         metric("signpost_dns_request_duration_seconds"),
       ),
     answers &&
@@ -296,7 +300,7 @@ function vitals(overview, zones, lease, samples, stale) {
         metric("signpost_dns_zones"),
       ),
     vital(
-      "API last heard",
+      "Last API message",
       seconds(now(samples, "signpost_informer_age_seconds")),
       "ago, at most a minute when idle ",
       metric("signpost_informer_age_seconds"),
@@ -309,9 +313,9 @@ function vitals(overview, zones, lease, samples, stale) {
     ),
     held !== null &&
       vital(
-        "Held by the deletion hold",
+        "Held deletions",
         count(held),
-        held > 0 ? badge("bad", "names kept") : "nothing ",
+        held > 0 ? badge("bad", "still served") : "none ",
         metric("signpost_deletion_hold_objects"),
       ),
   );
@@ -322,7 +326,7 @@ function plots(samples, routers, rights) {
   if (now(samples, "signpost_dns_requests_total") === null && !samples?.columns.has("signpost_dns_requests_total")) {
     return section(
       "Queries",
-      empty("This process answers no queries.", "The name servers' own admin endpoints have these plots and numbers."),
+      empty("This process answers no queries.", "For plots and metrics, see the admin endpoints of the name servers."),
     );
   }
   const { at } = samples;
@@ -354,7 +358,7 @@ function plots(samples, routers, rights) {
     h(
       "div.card",
       { "data-key": "times" },
-      plot(at, times, { title: "Time to answer, p50 and p99", unit: seconds }),
+      plot(at, times, { title: "Response time, p50 and p99", unit: seconds }),
       metric("signpost_dns_request_duration_seconds"),
     ),
   );
@@ -424,6 +428,6 @@ function card(router, bound, version, samples) {
         spark(series, `queries per second in the zone ${router.spec.dns}, last 15 minutes`),
         h("span", null, measured(series.at(-1)), h("span.dim", null, " queries/s")),
       ),
-    h("div.dim", null, version ? `zone serial ${version.serial}` : "zone serial not known"),
+    h("div.dim", null, version ? `zone serial ${version.serial}` : "zone serial unknown"),
   );
 }

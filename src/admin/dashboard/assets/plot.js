@@ -1,5 +1,5 @@
-// Plots of the last minutes, as SVG made from the server's samples. Series differ by colour and by dash, and each
-// stands in the legend with its value of now, so that a plot can be read without seeing it.
+// Plots of the last minutes, as SVG made from the server's samples. Series differ by colour and by dash, and the
+// legend lists each with its current value, so that a plot can be read without seeing it.
 
 import { h } from "./dom.js";
 import { clock, measured } from "./words.js";
@@ -25,7 +25,7 @@ export function columns(samples, family) {
   return found.sort((one, other) => weight(other) - weight(one));
 }
 
-/** The value of now; null if it is not known. */
+/** The current value; null if it is unknown. */
 export const now = (samples, name) => samples?.columns.get(name)?.at(-1) ?? null;
 
 /** The sum of a family's columns now. */
@@ -58,7 +58,7 @@ function ceiling(value) {
 /** Lines of `series` (`[[label, values], …]`) over the times `at`, in milliseconds. */
 export function plot(at, series, { title, unit = (value) => measured(value) }) {
   const end = at.at(-1) ?? Date.now();
-  // As much time as there is, in whole steps, so that the first minutes are no empty plot.
+  // The available time, rounded up to a step, so that the plot is not mostly empty in the first minutes.
   const known = end - (at[0] ?? end);
   const steps = [2, 5, 10, 15];
   const span = (steps.find((minutes) => minutes * 60_000 >= known) ?? 15) * 60_000;

@@ -1,5 +1,5 @@
-// One route: what was asked, which name it got, whether it is live and who proved it, why it is on this shard, what
-// to put into one's own DNS, and what happened when.
+// One route: its specification, its names, its conditions, the reason for its shard, the records for the user's own
+// DNS, and its history.
 
 import { h } from "./dom.js";
 import { object, objectIfThere, path } from "./data.js";
@@ -21,7 +21,7 @@ import {
   time,
 } from "./words.js";
 
-/** The steps that every route takes; others stand behind them. */
+/** The conditions of every route, in the order of its setup; others follow them. */
 const STEPS = ["Scheduled", "Admitted", "Published", "Resolvable"];
 
 export const title = ({ namespace, name }) => `${namespace}/${name}`;
@@ -38,20 +38,20 @@ export async function load({ namespace, name }, { rights }, signal) {
       () => [],
     ),
   ]);
-  // An earlier route's of the same name may not be cleared away yet.
+  // The binding of an earlier route of the same name may still exist.
   return { route, router, events, binding: binding?.spec.routeUID === route.metadata.uid ? binding : null };
 }
 
-/** With a challenge, the host is to be verified as well. */
+/** The conditions of a route. With a challenge, the host must be verified as well. */
 const stepsOf = (route) => [
   ...(route.status?.challenge ? STEPS.toSpliced(1, 0, "HostVerified") : STEPS),
   ...(isCustom(route) ? ["HostPointsHere"] : []),
 ];
 
-/** Whether the route has a host outside the platform, whose DNS is somebody else's. */
+/** Whether the route has a host outside the platform. */
 const isCustom = ({ status }) => (status?.names ?? []).some((one) => one.type === "custom");
 
-/** Where a route stands; the same as the server says in lists. */
+/** The state of a route; the same as the server returns in lists. */
 export function stateOf(route) {
   const all = route.status?.conditions ?? [];
   const find = (type) => all.find((one) => one.type === type);
@@ -93,15 +93,15 @@ export function render({ route, binding, router, events }, { namespace, name }) 
       h(
         "div",
         null,
-        section("What you asked for", asked(route)),
-        section("The names you got", names(status, router)),
-        section("For your own DNS", own(route, status)),
+        section("Specification", asked(route)),
+        section("Names", names(status, router)),
+        section("Records for your DNS", own(route, status)),
       ),
       h(
         "div",
         null,
-        section(stands === "resolvable" ? "How it went live" : "How far it is", conditions(status.conditions, stepsOf(route))),
-        section("What happened", timeline(story(route, binding, events))),
+        section("Conditions", conditions(status.conditions, stepsOf(route))),
+        section("History", timeline(story(route, binding, events))),
       ),
     ),
     section(status.router ? `Why ${status.router}` : "Why no shard", why(route, binding)),
@@ -114,7 +114,7 @@ export function render({ route, binding, router, events }, { namespace, name }) 
   ];
 }
 
-/** The one sentence that a user came for. */
+/** The main message: whether the name works. */
 function answer(stands, decided, status) {
   // The stable name comes first: that on the shard is another one when the route moves.
   const name = status.names?.find((one) => one.type === "custom")?.name ?? status.canonicalName ?? status.dns;
@@ -125,38 +125,38 @@ function answer(stands, decided, status) {
     case "answered":
       return [
         h("p.big", null, dns),
-        h("p", null, "is yours, and the platform answers its names for it. Whether your host points here: ", sentence(decided.message)),
+        h("p", null, "is assigned, and its platform names resolve. The custom host: ", sentence(decided.message)),
       ];
     case "down":
       return [
         h("p.big", null, dns),
-        h("p", null, badge("bad", "down"), " leads nowhere", decided.reason ? ` (${decided.reason})` : "", ". ", decided.message),
+        h("p", null, badge("bad", "down"), " does not resolve", decided.reason ? ` (${decided.reason})` : "", ". ", decided.message),
       ];
     case "scheduled":
-      return [h("p.big", null, dns), h("p", null, "is yours. Whether it is answered has not been verified yet.")];
+      return [h("p.big", null, dns), h("p", null, "is assigned. DNS answers are not verified yet.")];
     case "unverified":
       return [
         h("p.big", null, dns),
         h(
           "p",
           null,
-          "is yours, and not verified to be answered",
+          "is assigned, but DNS answers are not verified",
           decided?.reason ? ` (${decided.reason})` : "",
           ". ",
           decided?.message ?? "",
         ),
       ];
     case "refused":
-      return [h("p.big", null, "The host is refused."), h("p", null, decided?.message ?? "")];
+      return [h("p.big", null, "The host was refused."), h("p", null, decided?.message ?? "")];
     default:
       return [
-        h("p.big", null, "No shard has taken it yet."),
+        h("p.big", null, "No shard has accepted the Route yet."),
         h(
           "p",
           null,
           decided
-            ? "What each shard says is told below. It is tried again when that changes, and from time to time."
-            : "No scheduler has looked at it yet.",
+            ? "The reason of each shard is below. The scheduler retries when a reason changes, and periodically."
+            : "No scheduler has processed the Route yet.",
         ),
       ];
   }
@@ -171,7 +171,7 @@ function asked({ spec, metadata }) {
         ? h("span.mono", null, host)
         : subdomain
           ? h("span", null, h("span.mono", null, subdomain), " below the shard's zone")
-          : "one from the platform",
+          : "assigned by the platform",
     ],
     ["Path", prefix && h("span.mono", null, prefix)],
     [
@@ -192,16 +192,16 @@ function asked({ spec, metadata }) {
       metadata.labels &&
         Object.entries(metadata.labels).map(([key, value]) => h("span.chip", { "data-key": key }, `${key}=${value}`)),
     ],
-    ["Asked", time(metadata.creationTimestamp)],
+    ["Created", time(metadata.creationTimestamp)],
   ]);
 }
 
 function names(status, router) {
-  if (!status.dns) return empty("No name yet.", "It comes with the shard.");
+  if (!status.dns) return empty("No name yet.", "The Route gets a name with its shard.");
   const kinds = {
-    system: "the platform's name, on its shard",
-    alias: "stable: it stays when the route moves",
-    custom: "your own",
+    system: "on its shard",
+    alias: "stable: it does not change when the Route moves",
+    custom: "custom host",
   };
   const addresses = router ? addressStates(router).filter((address) => !address.drained) : [];
   return [
@@ -213,7 +213,7 @@ function names(status, router) {
       ),
     ),
     status.formerNames?.length > 0 && [
-      h("p.dim", null, "Names it had on shards that it has left, which still lead to it:"),
+      h("p.dim", null, "Former names on previous shards, which still resolve:"),
       h(
         "ul.names",
         null,
@@ -230,7 +230,7 @@ function names(status, router) {
     facts([
       ["Shard", status.router && h("a", { href: link.router(status.router) }, status.router)],
       [
-        "Leads to",
+        "Resolves to",
         addresses.length > 0 &&
           addresses
             .slice(0, 12)
@@ -247,7 +247,7 @@ function names(status, router) {
   ];
 }
 
-/** Names as people use them: their own, then the stable one, then that on the shard. */
+/** Names in the order of their use: custom hosts, then the stable name, then the name on the shard. */
 const ranked = (names) => {
   const order = ["custom", "alias", "system"];
   return [...(names ?? [])].sort((one, other) => order.indexOf(one.type) - order.indexOf(other.type));
@@ -260,15 +260,15 @@ function own(route, status) {
   const { challenge } = status;
   if (!challenge) return target(route, status);
   const proof = [
-    h("p", null, "To prove that the host is yours, put this record into its zone, and leave it there:"),
+    h("p", null, "To verify the ownership of the host, create this record in its zone, and keep it:"),
     h("p", null, code(challenge.record, "the record")),
     challenge.verifiedUntil &&
-      h("p.dim", null, "Should it go, the host counts as verified until ", untilTime(challenge.verifiedUntil), "."),
+      h("p.dim", null, "If the record is removed, the host stays verified until ", untilTime(challenge.verifiedUntil), "."),
   ];
   return [proof, target(route, status)];
 }
 
-/** What the names of the user's own are to point at. */
+/** The target for the user's own names. */
 function target(route, status) {
   const records = (status.names ?? []).map((one) => one.record).filter(Boolean);
   if (records.length) {
@@ -276,25 +276,25 @@ function target(route, status) {
       h(
         "p",
         null,
-        `Put ${records.length === 1 ? "this record" : "these records"} into the zone of ${route.spec.host}. `,
-        "The target stays the same when the route moves to another shard.",
+        `Create ${records.length === 1 ? "this record" : "these records"} in the zone of ${route.spec.host}. `,
+        "The target does not change when the Route moves to another shard.",
       ),
       records.map((record) => h("p", { "data-key": record }, code(record, "the record"))),
     ];
   }
   if (!status.canonicalName)
-    return empty("Nothing to do yet.", "The record to create is told here as soon as there is a name.");
+    return empty("Nothing to do yet.", "The record to create is shown here as soon as the Route has a name.");
   if (route.spec.host)
     return [
-      h("p", null, "Point your host at this name; it stays the same when the route moves:"),
+      h("p", null, "Point your host at this name; it does not change when the Route moves:"),
       code(`${route.spec.host}. CNAME ${status.canonicalName}.`, "the record"),
     ];
   return [
     h(
       "p",
       null,
-      "Nothing to do: the platform's own names are answered by the platform. ",
-      "To use a name of your own, make a route with ",
+      "Nothing to do: the platform answers queries for its own names. ",
+      "To use a custom host, create a Route with ",
       h("code", null, "spec.host"),
       ", or point a CNAME at:",
     ),
@@ -312,7 +312,7 @@ function why(route, binding) {
   const scheduled = (route.status?.conditions ?? []).find((one) => one.type === "Scheduled");
   if (!binding) {
     if (!scheduled || scheduled.status === "True")
-      return empty("No explanation is kept.", "The route has no RouteBinding that you may see.");
+      return empty("No explanation.", "The Route has no RouteBinding that you can read.");
     const [first, ...reasons] = scheduled.message.split(/: |; /);
     return [
       h("p", null, h("strong", null, scheduled.reason), ": ", first),
@@ -324,7 +324,7 @@ function why(route, binding) {
     ];
   }
   const { explanation, strategy } = binding.spec;
-  if (!explanation) return empty("No explanation was kept.", `It was placed by ${strategy}.`);
+  if (!explanation) return empty("No explanation.", `The strategy ${strategy} placed the Route.`);
   const scores = explanation.routers.map((one) => one.score).filter((score) => score !== undefined);
   const [least, most] = [Math.min(...scores), Math.max(...scores)];
   const share = (score) => (most === least ? 100 : 8 + ((score - least) / (most - least)) * 92);
@@ -350,10 +350,10 @@ function why(route, binding) {
             "tr",
             null,
             h("th", null, "Shard"),
-            h("th", null, "Verdict"),
+            h("th", null, "Result"),
             h("th", null, "Score"),
-            h("th.number", null, "Routes then"),
-            h("th", null, "Why"),
+            h("th.number", null, "Routes at the time"),
+            h("th", null, "Reason"),
           ),
         ),
         h(
@@ -366,7 +366,7 @@ function why(route, binding) {
               h("td", { "data-label": "Shard" }, h("a", { href: link.router(one.name) }, one.name)),
               h(
                 "td",
-                { "data-label": "Verdict" },
+                { "data-label": "Result" },
                 one.name === chosen
                   ? badge("good", "chosen")
                   : one.eligible
@@ -389,8 +389,8 @@ function why(route, binding) {
                       count(one.score),
                     ),
               ),
-              h("td.number", { "data-label": "Routes then" }, count(one.routes)),
-              h("td.why", { "data-label": one.message && "Why" }, one.message ?? ""),
+              h("td.number", { "data-label": "Routes at the time" }, count(one.routes)),
+              h("td.why", { "data-label": one.message && "Reason" }, one.message ?? ""),
             ),
           ),
         ),
@@ -401,7 +401,7 @@ function why(route, binding) {
   ];
 }
 
-/** All that is known to have happened, the newest first. */
+/** The known history, the newest entry first. */
 function story(route, binding, events) {
   const reported = events
     .filter((event) => !event.regarding?.uid || event.regarding.uid === route.metadata.uid)
@@ -415,16 +415,16 @@ function story(route, binding, events) {
       at: one.lastTransitionTime,
       key: `condition ${one.type}`,
       kind: one.status === "True" ? "good" : one.status === "False" ? "bad" : "warn",
-      what: `${one.type} ${{ True: "yes", False: "no" }[one.status] ?? "not known"}`,
+      what: `${one.type} ${{ True: "yes", False: "no" }[one.status] ?? "unknown"}`,
       text: one.message,
     }));
   const all = [
     {
-      rank: "Asked for",
+      rank: "Created",
       at: route.metadata.creationTimestamp,
-      key: "asked",
+      key: "created",
       kind: "note",
-      what: "Asked for",
+      what: "Created",
       text: "the Route was created",
     },
     binding && {
@@ -433,7 +433,7 @@ function story(route, binding, events) {
       key: "bound",
       kind: "good",
       what: "Bound",
-      text: `${binding.spec.strategy} put it on ${binding.spec.router}`,
+      text: `${binding.spec.strategy} selected ${binding.spec.router}`,
     },
     ...turned,
     ...reported,
@@ -441,15 +441,15 @@ function story(route, binding, events) {
   return inOrder(all).reverse();
 }
 
-/** A message of a condition as a sentence; one that ends with a name has its dot. */
+/** A message of a condition as a sentence. A message that ends with a domain name already ends with a dot. */
 const sentence = (message) => `${message.replace(/\.$/, "")}.`;
 
-/** The order in which things come about. */
-const COMES = ["Asked for", "Bound", "Scheduled", "HostVerified", "Admitted", "Published", "Resolvable", "HostPointsHere"];
+/** The order of events of one second. */
+const COMES = ["Created", "Bound", "Scheduled", "HostVerified", "Admitted", "Published", "Resolvable", "HostPointsHere"];
 
 /**
- * The oldest first; pure. What tells its time to a fraction of a second stands by that. Most times are whole seconds: such an
- * entry stands within its second before whatever comes about after it.
+ * Sorts entries, the oldest first; pure. Entries with fractions of a second are sorted by time. Most times are whole seconds:
+ * such an entry precedes, within its second, the entries that follow it in `COMES`.
  */
 export function inOrder(entries) {
   const rank = ({ rank, what }) => (COMES.includes(rank ?? what) ? COMES.indexOf(rank ?? what) : COMES.length);

@@ -1,4 +1,4 @@
-// One shard: its addresses, how full it is, what its zone is asked, and which versions of the zone there were.
+// One shard: its addresses, its capacity, the queries of its zone, and the versions of the zone.
 
 import { h } from "./dom.js";
 import { model, object, objectIfThere, path } from "./data.js";
@@ -57,26 +57,26 @@ export function render({ router, overview, zone }, { name }, { samples, rights }
         "div",
         null,
         section(
-          "Its place",
+          "Configuration",
           facts([
             ["Zone", code(spec.dns)],
             ["Mode", spec.mode],
             [
               "New routes",
               {
-                active: "are taken",
-                cordoned: "are not taken: cordoned",
-                draining: "are not taken: it is being emptied",
+                active: "accepted",
+                cordoned: "not accepted: cordoned",
+                draining: "not accepted: draining",
               }[spec.state ?? "active"],
             ],
-            ["Takes routes", selector(spec.routeSelector)],
-            ["From namespaces", selector(spec.namespaceSelector)],
+            ["Route selector", selector(spec.routeSelector)],
+            ["Namespace selector", selector(spec.namespaceSelector)],
             ["Weight", count(spec.weight)],
-            ["Time to live", `${spec.ttl} s`],
+            ["TTL", `${spec.ttl} s`],
             ["Capacity", h("span.row", null, fullness(routes, spec.capacity))],
             ["Former names", formerNames(router.status)],
             [
-              "Further records",
+              "Additional records",
               spec.records?.length > 0 && spec.records.map((record) => h("div.mono", { "data-key": record }, record)),
             ],
           ]),
@@ -88,10 +88,10 @@ export function render({ router, overview, zone }, { name }, { samples, rights }
         "div",
         null,
         section(
-          rights.all ? plural(routes, "route") : `${plural(routes, "route")} of yours`,
+          rights.all ? plural(routes, "route") : `${plural(routes, "route")} that you can read`,
           counted
             ? routeStates(counted.states, (state) => link.routes({ router: name, state }))
-            : empty("No route is here.", "A shard that is active takes the next ones that it may."),
+            : empty("No Routes on this shard.", "An active shard accepts new Routes that match its selectors."),
           tenants.length > 0 &&
             h(
               "ul.tenants",
@@ -112,31 +112,31 @@ export function render({ router, overview, zone }, { name }, { samples, rights }
           h(
             "p.row",
             null,
-            h("a", { href: link.routes({ router: name }) }, "List them"),
-            h("a", { href: link.topology({ router: name }) }, "See them in the topology"),
+            h("a", { href: link.routes({ router: name }) }, "Show in the list"),
+            h("a", { href: link.topology({ router: name }) }, "Show in the topology"),
           ),
         ),
         router.status?.conditions?.length > 0 && section("Conditions", conditions(router.status.conditions)),
         rights.numbers &&
           section(
-            "What it is asked",
+            "Queries",
             series
               ? [
                   plot(samples.at, [["", series]], { title: "Queries per second", unit: (value) => measured(value) }),
                   metric(`signpost_dns_zone_requests_total{zone="${spec.dns}."}`),
                 ]
               : empty(
-                  "No numbers.",
-                  "This process does not serve the zone, or does not count it by itself (--metrics-zones).",
+                  "No metrics.",
+                  "This process does not serve the zone, or has no separate counter for it (--metrics-zones).",
                 ),
           ),
       ),
     ),
     zone &&
       section(
-        "Versions of its zone",
+        "Zone versions",
         table(
-          ["Serial", "Given out", "Digest of the contents"],
+          ["Serial", "Allocated", "Digest of the contents"],
           (zone.spec.versions ?? []).map((version) =>
             h(
               "tr",
@@ -162,12 +162,12 @@ export function render({ router, overview, zone }, { name }, { samples, rights }
 function formerNames(status) {
   if (!status?.formerNames) return null;
   const until = new Date(status.formerNamesUntil).toLocaleString();
-  return `${plural(status.formerNames, "route")} moved away; their names here lead on until ${until}`;
+  return `${plural(status.formerNames, "route")} moved away; their former names on this shard resolve until ${until}`;
 }
 
 function selector(selector) {
   const labels = Object.entries(selector?.matchLabels ?? {}).map(([key, value]) => `${key} = ${value}`);
-  const words = { In: "is one of", NotIn: "is none of", Exists: "is there", DoesNotExist: "is not there" };
+  const words = { In: "is one of", NotIn: "is not one of", Exists: "exists", DoesNotExist: "does not exist" };
   const expressions = (selector?.matchExpressions ?? []).map(({ key, operator, values }) =>
     `${key} ${words[operator] ?? operator} ${(values ?? []).join(", ")}`.trim(),
   );
@@ -185,7 +185,7 @@ function table(columns, rows) {
   );
 }
 
-/** The instances that have reported, as their Leases say. */
+/** The instances that have reported, by their Leases. */
 function instances(router) {
   const word = instancesWord(router);
   if (!word) return null;
@@ -207,7 +207,7 @@ function instances(router) {
 
 function addresses(router) {
   const all = addressStates(router);
-  if (all.length === 0) return empty("No address.", "Its names are answered without data until it has one.");
+  if (all.length === 0) return empty("No addresses.", "Queries for its names get NODATA until it has an address.");
   const weights = all.some((address) => (address.weight ?? 1) !== 1);
   const priorities = router.spec.mode === "active-passive";
   return h(

@@ -30,7 +30,7 @@ export const concerns = (changed, { namespace }) =>
 /** The table of a page of routes, and the way to the others. */
 function table(page, here, withNamespace) {
   if (page.items.length === 0)
-    return empty("No route is like that.", "Take a word out of the search, or another state.");
+    return empty("No matching Routes.", "Shorten the search, or select another state.");
   const last = Math.min(page.offset + page.items.length, page.total);
   return [
     h(
@@ -49,7 +49,7 @@ function table(page, here, withNamespace) {
             h("th", null, "Route"),
             h("th", null, "Name in DNS"),
             h("th", null, "Shard"),
-            h("th", null, "Stands"),
+            h("th", null, "State"),
           ),
         ),
         h(
@@ -80,8 +80,8 @@ function table(page, here, withNamespace) {
       h(
         "span.row",
         null,
-        page.offset > 0 && h("a", { href: here({ offset: Math.max(0, page.offset - PAGE) || "" }) }, "← back"),
-        last < page.total && h("a", { href: here({ offset: page.offset + PAGE }) }, "further →"),
+        page.offset > 0 && h("a", { href: here({ offset: Math.max(0, page.offset - PAGE) || "" }) }, "← Previous"),
+        last < page.total && h("a", { href: here({ offset: page.offset + PAGE }) }, "Next →"),
       ),
     ),
   ];
@@ -132,12 +132,18 @@ function search(query, here) {
 const noRoute = (maySee, namespace) =>
   maySee
     ? [
-        empty("There is no route yet.", "A Route asks for a name: ", h("code", null, "kubectl explain route.spec"), " tells its fields."),
+        empty(
+          "No Routes yet.",
+          "To get a name, create a Route. ",
+          h("code", null, "kubectl explain route.spec"),
+          " describes its fields.",
+        ),
         commands(firstRoute(namespace), "the first Route"),
       ]
     : empty(
-        "There is no namespace whose routes you may list.",
-        "Ask an administrator for the role in a namespace, or sign in with its name if your groups do not tell it.",
+        "You cannot list the Routes of any namespace.",
+        "Request a role in a namespace from an administrator. ",
+        "If your groups contain no namespace, enter it when you sign in.",
       );
 
 // --- everywhere ---
@@ -184,7 +190,10 @@ export const one = {
     if (hidden)
       return [
         h("div.title", null, h("div", null, h("p.kind", null, "Namespace"), h("h1", null, namespace))),
-        empty("This is not yours to see.", `You may not list the routes of the namespace ${namespace}, if there is one.`),
+        empty(
+          "You do not have permission to view this page.",
+          `You cannot list the Routes of namespace ${namespace}, if it exists.`,
+        ),
       ];
     const at = overview.namespaces.findIndex((one) => one.name === namespace);
     const counted = overview.namespaces[at];
@@ -199,10 +208,13 @@ export const one = {
         object?.status?.phase === "Terminating" && badge("warn", "being deleted"),
       ),
       section(
-        "Its routes",
+        "Routes of this namespace",
         counted
           ? routeStates(counted.states, (state) => here({ state }))
-          : [empty("No route here yet.", "Ask for a name:"), commands(firstRoute(namespace), "the first Route")],
+          : [
+              empty("No Routes in this namespace yet.", "Request a name:"),
+              commands(firstRoute(namespace), "the first Route"),
+            ],
         facts([
           [
             "Shards",
@@ -217,12 +229,12 @@ export const one = {
                 )
               : null,
           ],
-          ["Quota", quota && `${quota} routes may have a shard`],
+          ["Quota", quota && `at most ${quota} Routes with a shard`],
         ]),
       ),
       counted && h("section.card", { "data-key": "list" }, search(query, here), table(page, here, false)),
       section(
-        "Lately",
+        "Recent events",
         timeline(
           events
             .slice()
@@ -262,7 +274,7 @@ export const entry = (event, about) => ({
 
 /** Entries `{at, kind, what, text, by, about}`, the newest first. */
 export function timeline(entries) {
-  if (entries.length === 0) return empty("Nothing was told lately.", "Events are kept for an hour.");
+  if (entries.length === 0) return empty("No recent events.", "Events are kept for one hour.");
   return h(
     "ol.timeline",
     null,

@@ -104,10 +104,10 @@ export function picture({ overview, routers, page }, query) {
 
 /** Why there is no picture. */
 function nothing({ q, namespace, router }, { all }) {
-  if (q || namespace || router) return empty("Nothing is like that.", "Take a word out of the search, or a choice away.");
+  if (q || namespace || router) return empty("No matches.", "Shorten the search, or remove a filter.");
   return all
-    ? empty("There is nothing to draw yet.", "The ", h("a", { href: "#/" }, "first page"), " has the first steps: a shard, then a route.")
-    : empty("There is nothing to draw yet.", "The page of your ", h("a", { href: "#/routes" }, "routes"), " has the first step.");
+    ? empty("Nothing to show yet.", "The ", h("a", { href: "#/" }, "first page"), " has the first steps: a shard, then a route.")
+    : empty("Nothing to show yet.", "The page of your ", h("a", { href: "#/routes" }, "routes"), " has the first step.");
 }
 
 export function render(data, { query }, { rights }) {
@@ -256,7 +256,7 @@ function state(router) {
 }
 
 function addressRow({ name, router }) {
-  if (!router) return h("span.node.ghost", null, "not to be seen");
+  if (!router) return h("span.node.ghost", null, "not visible");
   const marks = { good: "●", note: "◐", bad: "✕" };
   const worst = Object.keys(marks).reverse();
   const all = addressStates(router).sort((one, other) => worst.indexOf(one.kind) - worst.indexOf(other.kind));
@@ -278,7 +278,7 @@ function addressRow({ name, router }) {
   );
 }
 
-/** Draws the lines, when the lists are where they are to be. */
+/** Draws the lines after the layout of the lists. */
 export function drawn(root, data, { query }) {
   const canvas = root.querySelector("#lines");
   const stage = root.querySelector("#topology");
@@ -313,7 +313,7 @@ export function drawn(root, data, { query }) {
       }),
     );
   };
-  // What leaves or enters a node stands side by side on its edge, in the order of the other ends, so that lines do
+  // The lines of a node are next to each other on its edge, in the order of the other ends, so that lines do
   // not hide one another. The fullest node's lines take its whole height.
   const known = lines.filter(({ from, to }) => boxes.has(from) && boxes.has(to));
   const sums = new Map();
@@ -341,7 +341,7 @@ export function drawn(root, data, { query }) {
     to.y += shift.get(`${line.to}< ${line.from} ${line.to}`);
     curve(from, to, width(line), line);
   }
-  // A group stands beside its namespace, a shard beside its addresses.
+  // A group is next to its namespace, a shard next to its addresses.
   if (!single) {
     for (const { name } of namespaces) {
       const [from, to] = [place(`n:${name}`, "right"), place(`g:${name}`, "left")];
@@ -362,7 +362,7 @@ export function pointed(root, target) {
   const canvas = root.querySelector("#lines");
   if (!canvas) return;
   const node = target?.closest?.("[data-node]")?.dataset.node;
-  // A namespace and the group beside it are one.
+  // A namespace and the group next to it are one node.
   const same = new Set(node ? [node, node.replace(/^n:/, "g:"), node.replace(/^g:/, "n:")] : []);
   canvas.classList.toggle("pointing", same.size > 0);
   for (const line of canvas.children)

@@ -1,4 +1,4 @@
-// Numbers, times, badges and links, said the same way everywhere.
+// Numbers, times, badges and links, in the same form everywhere.
 
 import { h } from "./dom.js";
 import { shownAt } from "./data.js";
@@ -28,7 +28,7 @@ export function seconds(value) {
 
 export const plural = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;
 
-/** A time as people say it, with the exact one beside it. */
+/** A time relative to now, with the exact time as its title. */
 export function time(text) {
   if (!text) return "–";
   const at = new Date(text);
@@ -38,7 +38,7 @@ export function time(text) {
   return h("time", { datetime: text, title: at.toISOString() }, said);
 }
 
-/** A time as text that sorts by its time, to the last digit that is told. */
+/** A time as text that sorts by its time, including all fractions of a second. */
 export function stamp(text) {
   const [, whole, part = ""] = /^([^.Z]*)(?:\.(\d+))?/.exec(text ?? "") ?? [];
   return `${whole ?? ""}.${part.padEnd(9, "0")}`;
@@ -50,23 +50,23 @@ export const clock = (milliseconds) => new Date(milliseconds).toLocaleTimeString
 export const asOf = (milliseconds) =>
   `${clock(milliseconds)}, ${seconds(Math.max(1, Math.floor((Date.now() - milliseconds) / 1000)))} ago`;
 
-// --- where a route stands: a shape and a word, so that no one needs the colour ---
+// --- the state of a route: a shape and a word, so that no one needs the colour ---
 export const STATES = {
-  resolvable: { mark: "●", word: "resolvable", says: "every name server answers its name right" },
+  resolvable: { mark: "●", word: "resolvable", says: "every name server answers its names correctly" },
   answered: {
     mark: "◑",
     word: "host not pointed",
-    says: "the platform's names for it are answered right; that its own host points here is not known",
+    says: "its platform names are answered correctly; its custom host is not verified to point here",
   },
   scheduled: {
     mark: "◐",
     word: "scheduled",
-    says: "it has a shard and a name; nobody has verified yet that the name is answered",
+    says: "assigned to a shard; DNS answers not verified yet",
   },
-  unverified: { mark: "△", word: "not verified", says: "its name is not, or no longer, verified to be answered" },
-  pending: { mark: "◌", word: "pending", says: "no shard has taken it yet" },
-  refused: { mark: "✕", word: "refused", says: "it may not have its host" },
-  down: { mark: "▼", word: "down", says: "an outage: its name leads nowhere" },
+  unverified: { mark: "△", word: "not verified", says: "DNS answers are not, or no longer, verified" },
+  pending: { mark: "◌", word: "pending", says: "not assigned to a shard yet" },
+  refused: { mark: "✕", word: "refused", says: "it cannot have its host" },
+  down: { mark: "▼", word: "down", says: "an outage: its name does not resolve to an active address" },
 };
 
 export function routeState(name, reason) {
@@ -107,11 +107,11 @@ export function routeStates(counts, link) {
   );
 }
 
-/** The name under which a number stands in /metrics; it may break after each part. */
+/** The name of a number in /metrics; it may break after each part. */
 export const metric = (name) =>
   h(
     "a.metric",
-    { href: "/metrics", title: "in /metrics under this name" },
+    { href: "/metrics", title: "the name in /metrics" },
     name.split(/(?<=[_{])/).flatMap((part) => [part, h("wbr")]),
   );
 
@@ -142,7 +142,7 @@ EOF`;
 export const origin = (path, command) =>
   h("div.origin", null, h("span", null, "API ", h("a", { href: shownAt(path) }, h("code", null, path))), code(command));
 
-/** A query of what is there. */
+/** A query string of the parameters that are set. */
 export const queried = (wanted) => new URLSearchParams(Object.entries(wanted).filter(([, value]) => value));
 
 export const link = {
@@ -153,7 +153,7 @@ export const link = {
   topology: (wanted) => `#/topology?${queried(wanted)}`,
 };
 
-/** Conditions that are no good news when they are true. */
+/** Conditions that report a problem when they are true. */
 const UNWANTED = new Set(["MovePending", "SelectorMismatch", "Held"]);
 
 /** Conditions as a list of steps, whichever there are: the known ones in their order, then all others. */
@@ -165,7 +165,7 @@ export function conditions(all, order = []) {
     type === "Drained" && status === "False"
       ? "warn"
       : ((UNWANTED.has(type) ? { True: "warn", False: "good" } : { True: "good", False: "bad" })[status] ?? "warn");
-  const word = (status) => ({ True: "yes", False: "no" })[status] ?? "not known";
+  const word = (status) => ({ True: "yes", False: "no" })[status] ?? "unknown";
   return h(
     "ol.steps",
     null,
@@ -188,7 +188,7 @@ export function conditions(all, order = []) {
       h(
         "li.is-none",
         { "data-key": type },
-        h("div.row", null, h("strong", null, type), h("span.dim", null, "nobody has said yet")),
+        h("div.row", null, h("strong", null, type), h("span.dim", null, "not reported yet")),
       ),
     ),
   );
@@ -215,7 +215,7 @@ function addressesInUse({ spec, status }) {
   return spec.addressesFrom || (managed && own.length === 0) ? (status?.currentAddresses ?? []) : own;
 }
 
-/** The instances of a Router in words: how many of those that there should be serve; `null`: it has none. */
+/** The number of serving and of expected instances of a Router, as text; `null`: it has none. */
 export function instancesWord({ spec, status }) {
   const serving = status?.readyInstances;
   if (serving === undefined || serving === null) return null;
@@ -223,7 +223,7 @@ export function instancesWord({ spec, status }) {
   return [wanted <= serving ? "good" : serving > 0 ? "warn" : "bad", `${serving} of ${wanted} instances serve`];
 }
 
-/** Addresses of a Router with what is known of each: its own state, and what probes found of it. */
+/** Addresses of a Router, each with its configured state and the results of probes. */
 export function addressStates(router) {
   const reported = new Map((router.status?.addresses ?? []).map((one) => [one.ip, one]));
   return addressesInUse(router).map((address) => {
@@ -235,12 +235,12 @@ export function addressStates(router) {
       : down
         ? ["bad", "down"]
         : ["good", health === "healthy" ? "up" : "active"];
-    const probes = { healthy: "find it healthy", unhealthy: "find it unhealthy", unknown: "have no verdict yet" };
+    const probes = { healthy: "healthy", unhealthy: "unhealthy", unknown: "no result yet" };
     return { ...address, kind, word, drained, down, message: error ?? probes[health] ?? "none" };
   });
 }
 
-/** Whether so few addresses are healthy that all are answered all the same. */
+/** Whether too few addresses are healthy, so that answers contain all of them (panic threshold). */
 export function panics(router) {
   const active = addressStates(router).filter((address) => !address.drained);
   const healthy = active.filter((address) => !address.down).length;
@@ -248,7 +248,7 @@ export function panics(router) {
   return threshold !== undefined && healthy < active.length && healthy * 100 < threshold * active.length;
 }
 
-/** How a Router stands, in one word. */
+/** The state of a Router, as a kind of badge and a word. */
 export function routerState(router) {
   const state = router.spec.state ?? "active";
   const failing = (router.status?.conditions ?? []).find((one) => one.type === "Ready" && one.status === "False");

@@ -1,4 +1,4 @@
-//! What `signpost status` tells, from fixed objects and numbers.
+//! The report of `signpost status`, from fixed objects and numbers.
 
 use super::*;
 use crate::cli::objects::object;
@@ -84,18 +84,18 @@ api         v1.33.0+signpost, answers in 2.3 ms (kubeconfig)
 domain      v3.example
 leader      host-1, renewed 2s ago, term 3
 process     http://127.0.0.1:9453 ready: api, scheduler (leading), dns; version 0.1.0, up 9m59s
-  sync      the API is heard: every watch is open, the last word 12s ago
+  sync      all watches connected, last message 12s ago
   zones     5 served
   queries   120.0/s: NOERROR 75%, NXDOMAIN 25%
-  hold      nothing is held
+  hold      none
 routers     2: 1 active, 1 cordoned
 routes      3: 1 pending, 2 scheduled
 ledger      1 zones
 warnings    3
 
-- the deletion hold keeps 2 of 5 objects of the kind Router: signpost hold approve b-1, or reject
+- deletion hold: 2 of 5 Routers are missing from the API and still served; run \"signpost hold approve b-1\", or reject
 - Router shard2: Ready is False, NoActiveAddress: none is
-- 1 route pending, NoRouter: shop/vault
+- 1 Route pending, NoRouter: shop/vault
 ";
     assert_eq!(report.text(Painter::PLAIN), expected);
     assert!(report.healthy);
@@ -120,7 +120,7 @@ fn what_does_not_answer_is_said() {
         [
             "the API is away",
             "http://a: dns/zones: not listed yet",
-            "http://a: the API is not followed by dns/Zone",
+            "http://a: watches that are not connected or not complete: dns/Zone",
             "http://a: 2 objects are missing from the API; their names are still served",
             "http://b does not answer: refused (--admin)",
         ]

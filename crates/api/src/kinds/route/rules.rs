@@ -4,8 +4,8 @@ use crate::names;
 use crate::rules::expr::{Expr, Function, Quantity, item, old, this};
 use crate::rules::{Rule, not_empty, shape};
 
-const IMMUTABLE: &str = "field is immutable once the Route is scheduled: delete the Route and create it with the new value \
-                         (a name of the platform then comes back to it, since namespace and name are the same)";
+const IMMUTABLE: &str = "field is immutable after the Route is scheduled; delete the Route and create it with the new \
+                         value (it keeps its platform name, because namespace and name are the same)";
 
 /// Returns the rules of Routes, none of which gets a `reserved` label. The one about the platform's domain is there if it is
 /// given.
@@ -32,7 +32,7 @@ pub(crate) fn rules(domain: Option<&str>, reserved: &[String]) -> Vec<Rule> {
         Rule::new(
             "spec.subdomain",
             this().is("") | this().matches(names::LABEL),
-            "must be one label of a host name: at most 63 letters, digits and inner dashes, no dots",
+            "must be one label of a host name: at most 63 letters, digits, and inner dashes, no dots",
         ),
         Rule::new(
             "spec.subdomain",
@@ -44,9 +44,9 @@ pub(crate) fn rules(domain: Option<&str>, reserved: &[String]) -> Vec<Rule> {
         Rule::new(
             "spec.path",
             !this().matches(r"[\p{Z}\p{Cc}]"),
-            "must not hold white space or control characters; write them percent-encoded, such as %20",
+            "must not contain white space or control characters; percent-encode them, such as %20",
         ),
-        Rule::new("spec.path", !this().matches("[?#]"), "must not hold a query or a fragment"),
+        Rule::new("spec.path", !this().matches("[?#]"), "must not contain a query or a fragment"),
         Rule::new(
             "spec.port.targetPort",
             this().call(Function::IsText).choose(
@@ -114,7 +114,7 @@ fn platform_host(domain: &str) -> Rule {
 
 pub(super) fn of_the_platform(domain: &str) -> String {
     format!(
-        "names below {domain} are given by the platform; leave host empty to get one, and set subdomain to choose its first \
+        "the platform assigns the names below {domain}; remove host to get one, and set subdomain to choose its first \
          label"
     )
 }

@@ -60,7 +60,7 @@ fn dns_rules(domain: Option<&str>) -> Vec<Rule> {
         Rule::new(
             "spec",
             !old().has("dns") | this().has("dns") & this().field("dns").is(old().field("dns")),
-            "field is immutable: make a new Router with this zone and move the routes to it",
+            "field is immutable; create a Router with this zone and move the Routes to it",
         )
         .about("dns"),
     ];
@@ -70,7 +70,7 @@ fn dns_rules(domain: Option<&str>) -> Vec<Rule> {
     rules.push(Rule::new(
         "spec.dns",
         this().call(Function::Size).at_most(DNS_OCTETS_MAX),
-        format!("must be no more than {DNS_OCTETS_MAX} octets, so that the names of routes have room below it"),
+        format!("must be at most {DNS_OCTETS_MAX} octets, so that names of Routes fit below it"),
     ));
     if let Some(domain) = domain {
         let alias = names::alias_zone(domain);
@@ -78,12 +78,12 @@ fn dns_rules(domain: Option<&str>) -> Vec<Rule> {
         rules.push(Rule::new(
             "spec.dns",
             !dotted(domain).ends_with(Expr::from(".") + this()),
-            format!("must not hold the platform's own domain {domain}; use a name below it, such as shard1.{domain}"),
+            format!("must not contain the platform domain {domain}; use a name below it, such as shard1.{domain}"),
         ));
         rules.push(Rule::new(
             "spec.dns",
             !(Expr::from(".") + this()).ends_with(dotted(&alias)),
-            format!("must not overlap {alias}, where the aliases of all routes are; use another name"),
+            format!("must not overlap {alias}, the zone of all aliases; use another name"),
         ));
     }
     rules
@@ -107,7 +107,7 @@ fn address_rules() -> Vec<Rule> {
         Rule::new(
             "spec.addresses[].ip",
             !is_ip() | !this().call(Function::IsLocalIpv6),
-            "must not be a link-local address, which means something else on each machine",
+            "must not be a link-local address, because it is valid on one link only",
         ),
         Rule::new(
             "spec.addresses[].ip",
@@ -128,7 +128,7 @@ fn address_rules() -> Vec<Rule> {
                         & ip_of("b").call(Function::IsIp)
                         & ip_of("b").call(Function::Ip).is(ip_of("a").call(Function::Ip)),
                 ),
-            "no address may be there twice, in whatever way it is written",
+            "duplicate address; list each address once, in any notation",
         )
         .each("", "a", "ip")
         .duplicate(),
@@ -158,12 +158,12 @@ fn check_rules() -> Vec<Rule> {
         Rule::new(
             "spec.healthCheck.path",
             this().matches("^/[!-~]*$"),
-            "must begin with / and hold no spaces and nothing but ASCII",
+            "must begin with / and contain only ASCII without spaces",
         ),
         Rule::new(
             STATUSES,
             this().matches("^[1-5][0-9]{2}(-[1-5][0-9]{2})?(,[1-5][0-9]{2}(-[1-5][0-9]{2})?){0,15}$"),
-            "must be HTTP status codes from 100 to 599, or ranges of them, parted by commas, such as 200-399",
+            "must be HTTP status codes from 100 to 599, or ranges of them, separated by commas, such as 200-399",
         ),
         Rule::new(
             STATUSES,
@@ -189,10 +189,10 @@ fn selector_rules(place: &str) -> Vec<Rule> {
         Rule::new(
             format!("{place}.matchLabels"),
             this().items(Quantity::All, "key", is_key(item("key")) & this().entry(item("key")).matches(VALUE)),
-            "keys and values must be those of labels",
+            "keys and values must be valid label keys and values",
         ),
-        Rule::new(format!("{expression}.key"), is_key(this()), "must be the key of a label"),
-        Rule::new(format!("{expression}.values[]"), this().matches(VALUE), "must be the value of a label"),
+        Rule::new(format!("{expression}.key"), is_key(this()), "must be a valid label key"),
+        Rule::new(format!("{expression}.values[]"), this().matches(VALUE), "must be a valid label value"),
         Rule::new(
             expression.clone(),
             !takes_values() | has_values(),

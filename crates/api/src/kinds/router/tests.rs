@@ -119,10 +119,10 @@ async fn a_router_through_whose_zone_former_names_lead_is_not_deleted_unknowingl
         (
             json!({}),
             Some(
-                "former names of 2 routes that moved away lead through its zone, the last until 2026-01-03T00:00:00Z. Wait for that; or,",
+                "its zone serves former names of 2 routes that moved away, the last until 2026-01-03T00:00:00Z. Wait until then; or,",
             ),
         ),
-        (json!({"forceDeleteRoutes": 1}), Some("that makes 2 to lose, not 1")),
+        (json!({"forceDeleteRoutes": 1}), Some("the number of lost Routes is 2, not 1")),
         (json!({"loseRoutes": 2}), Some("loseRoutes is now forceDeleteRoutes")),
         (json!({"forceDeleteRoutes": 2}), None),
     ] {
@@ -173,8 +173,8 @@ async fn hosts_that_a_new_zone_takes_are_reported() {
         claim("label", "shop", Value::Null),
     ]);
     for (dns, reported) in [
-        ("shop.test", Some("takes custom hosts of routes: *.shop.test, www.shop.test; ")),
-        ("www.shop.test", Some("takes custom hosts of routes: www.shop.test; ")),
+        ("shop.test", Some("contains custom hosts of Routes: *.shop.test, www.shop.test; ")),
+        ("www.shop.test", Some("contains custom hosts of Routes: www.shop.test; ")),
         ("old.shop.test", None),
         ("shop", None),
         ("s1.v3.example", None),
@@ -213,7 +213,7 @@ async fn records_at_the_names_of_routes_are_warned_of() {
     assert_eq!(warned(&["shop-far", "shop-gone", "other"]).await, None);
     let reported = warned(&["shop-far", "shop-web"]).await.expect("a route is on it");
     assert!(
-        reported.ends_with("say NameTaken: shop-web, the name of the route shop/web, is an alias of x"),
+        reported.ends_with("get the reason NameTaken: shop-web, the name of Route shop/web, is an alias of x"),
         "{reported}"
     );
 }
@@ -275,7 +275,7 @@ async fn a_router_with_routes_is_not_deleted_unknowingly() {
             }
             Err(error) => {
                 assert_eq!(error.code, 409);
-                assert!(error.message.contains("2 routes are bound to it"), "{}", error.message);
+                assert!(error.message.contains("2 Routes are bound to it"), "{}", error.message);
             }
         }
     }

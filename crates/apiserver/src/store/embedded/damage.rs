@@ -62,8 +62,8 @@ impl Damage {
         if keys.len() <= LOGGED_MAX {
             tracing::error!(
                 key = %key.0, revision = modified.0, store = %self.path.display(),
-                "a stored value is damaged: it is not served and does not count as deleted; \
-                 \"check store\" says how to restore or to drop it"
+                "a stored value is damaged: it is not served and does not count as deleted; run \"check store\" for \
+                 how to restore or drop it"
             );
         } else if keys.len() == LOGGED_MAX + 1 {
             tracing::error!(store = %self.path.display(), "more than {LOGGED_MAX} stored values are damaged; \"check store\" lists all");

@@ -52,7 +52,7 @@ impl Listing<'_> {
         loop {
             let Some(head) = self.heads.peek() else { return Ok(None) };
             let Ok((name, head)) = head else {
-                return Err(Error::Corrupt("the keys cannot be read".to_owned()));
+                return Err(Error::Corrupt("failed to read the keys".to_owned()));
             };
             let (name, (_, modified)) = (name.value().to_owned(), head.value());
             let order = key.map_or(Ordering::Less, |key| name.as_str().cmp(key));

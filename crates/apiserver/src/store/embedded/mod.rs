@@ -115,7 +115,7 @@ impl Default for Options {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// Another process has it open.
-    #[error("{}: another process uses this data directory; stop it, or choose another with --data-dir", path.display())]
+    #[error("{}: another process uses this data directory; stop it, or set another directory with --data-dir", path.display())]
     InUse {
         /// The lock file.
         path: PathBuf,
@@ -158,8 +158,8 @@ pub enum OpenError {
     },
     /// The file is empty or missing, and the directory is not new.
     #[error(
-        "{}: the store {what}, but the directory is not new: {} is here; put the store back, or restore a backup with \"restore\" \
-         (move an empty file away first); to begin with no objects at all, use another directory with --data-dir",
+        "{}: the store {what}, but the directory is not new: {} exists; put the store back, or restore a backup with \
+         \"restore\" (move an empty file away first); to start without objects, set another directory with --data-dir",
         path.display(), sign.display()
     )]
     Gone {

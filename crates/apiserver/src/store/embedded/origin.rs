@@ -88,9 +88,9 @@ pub(super) fn settle(
     let (store, opening) = identity(database)?;
     let seen = read(data_dir);
     let why = match &seen {
-        Some(seen) if seen.store != store => Some("it is another store than the one that was here"),
-        Some(seen) if !seen.openings.contains(&opening) => Some("it is an older copy of the one that was here"),
-        Some(seen) if newest.0 < seen.revision => Some("it lacks revisions that the one here had"),
+        Some(seen) if seen.store != store => Some("it is a different store"),
+        Some(seen) if !seen.openings.contains(&opening) => Some("it is an older copy of the store"),
+        Some(seen) if newest.0 < seen.revision => Some("it lacks revisions of the previous file"),
         _ => None,
     };
     let floor = seen.map_or(0, |seen| seen.revision).max(newest.0);
@@ -100,7 +100,7 @@ pub(super) fn settle(
     let next = uuid::Uuid::new_v4().as_u64_pair().0.max(1);
     let noted = write(data_dir, &Identity { store, openings: vec![opening, next], revision: newest.0 });
     if let Err(error) = &noted {
-        tracing::warn!(%error, "the identity of the store could not be written; an older file in its place would not be noticed");
+        tracing::warn!(%error, "failed to write the identity of the store; a replacement by an older file would not be detected");
         if why.is_none() {
             return Ok(newest);
         }
@@ -114,8 +114,8 @@ pub(super) fn settle(
         move_on(&mut tables, &reader, first, change)?;
         tracing::warn!(
             store = %data_dir.join(FILE_NAME).display(), revision = newest.0, seen = floor, first = first.0,
-            "the store's file was replaced: {why}; it goes on like a restored one, so that clients and name servers list anew. \
-             Use \"restore\" to go back to a backup"
+            "the store's file was replaced: {why}; treating it as restored, so that clients and name servers relist; \
+             to go back to a backup, use \"restore\""
         );
     }
     tables.meta.insert("opening", next).map_err(redb::Error::from)?;
@@ -126,7 +126,7 @@ pub(super) fn settle(
     if noted.is_ok()
         && let Err(error) = write(data_dir, &Identity { store, openings: vec![next], revision: first.0 })
     {
-        tracing::warn!(%error, "the identity of the store could not be written");
+        tracing::warn!(%error, "failed to write the identity of the store");
     }
     Ok(first)
 }
@@ -197,7 +197,8 @@ fn text(identity: &Identity) -> String {
     let openings: String = openings.iter().map(|opening| format!("opening {opening:016x}\n")).collect();
     let store = uuid::Uuid::from_u64_pair(store.0, store.1);
     format!(
-        "# Which {FILE_NAME} belongs here. Written by signpost; keep it beside the store.\nstore {store}\n{openings}revision {revision}\n"
+        "# The identity of the {FILE_NAME} in this directory. Written by signpost; keep it with the store.\nstore \
+         {store}\n{openings}revision {revision}\n"
     )
 }
 
@@ -234,7 +235,7 @@ pub(super) fn keep(data_dir: &Path, shared: &Weak<Shared>, stop: &Receiver<()>) 
         {
             match write(data_dir, &Identity { revision, ..seen }) {
                 Ok(()) => noted = revision,
-                Err(error) => tracing::debug!(%error, "the highest revision could not be written down"),
+                Err(error) => tracing::debug!(%error, "failed to record the highest revision"),
             }
         }
         if is_over {

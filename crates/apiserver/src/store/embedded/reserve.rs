@@ -88,7 +88,7 @@ impl Reserve {
 
     fn complain(&self, error: &io::Error) {
         let path = self.path.display();
-        tracing::warn!(%path, %error, "no room can be set aside for deletions on a full disk");
+        tracing::warn!(%path, %error, "failed to reserve disk space for deletions on a full disk");
     }
 }
 

@@ -172,9 +172,9 @@ impl Writer {
     fn distrusted(&self, error: &str) -> String {
         let path = self.shared.path.display();
         format!(
-            "{path}: failed to sync to disk: {error}; the system may have dropped writes that it had taken, so the process \
-             ends and nothing more is read from memory; check the disk (dmesg, smartctl) and start the process again, which \
-             reads the file from the disk (a service manager does so by itself); if that fails, restore a backup"
+            "{path}: failed to sync to disk: {error}; the system may have dropped earlier writes, so the process exits \
+             instead of serving from memory; check the disk (dmesg, smartctl) and restart the process, which reads the \
+             file from the disk (a service manager restarts it automatically); if that fails, restore a backup"
         )
     }
 
@@ -186,7 +186,7 @@ impl Writer {
             reader.retained(|revision, bytes| retention.add(revision, bytes)).map_err(|error| error.to_string())
         });
         if let Err(error) = read {
-            tracing::error!(%error, "failed to read the store's history; its size is not known");
+            tracing::error!(%error, "failed to read the store's history; its size is unknown");
         }
         self.retention = retention;
         self.limit_history();
@@ -329,12 +329,12 @@ impl Writer {
             (true, reported) if reported.is_none_or(|reported| reported.elapsed() >= FULL_TOLD_AGAIN) => {
                 tracing::error!(
                     %path, free, needed,
-                    "the disk is full: objects can be deleted, but not created or made larger, until there is room"
+                    "the disk is full: objects can be deleted, but not created or made larger, until space is freed"
                 );
                 self.room.full_reported = Some(Instant::now());
             }
             (false, Some(_)) if self.room.full => {
-                tracing::warn!(%path, free, "the disk has room again: the store takes all writes");
+                tracing::warn!(%path, free, "the disk has space again: the store accepts all writes");
                 self.room.full_reported = None;
             }
             _ => {}
@@ -353,7 +353,7 @@ impl Writer {
             // Reopening it would not help.
             return self.shared.damage.break_off(&error.to_string());
         }
-        tracing::error!(%error, "the store takes no writes: its file cannot be written; it is opened anew until that works");
+        tracing::error!(%error, "failed to write the store's file; the store rejects writes, and reopening is retried");
         let reported = || unavailable(redb::Error::PreviousIo);
         self.compactions.drain(..).for_each(|(_, answer)| drop(answer.send(Err(reported()))));
     }
@@ -370,7 +370,7 @@ impl Writer {
             }
             Err(OpenError::Corrupt { reason, .. }) => return self.shared.damage.break_off(&reason),
             Err(error) => {
-                tracing::error!(%error, "the store's file cannot be opened; it is tried again");
+                tracing::error!(%error, "failed to open the store's file; retrying");
                 return;
             }
         };
@@ -382,7 +382,7 @@ impl Writer {
                 }
                 Ok(_) => self.newest = newest,
                 Err(error) => {
-                    tracing::error!(%error, "the store's file cannot be read; it is tried again");
+                    tracing::error!(%error, "failed to read the store's file; retrying");
                     return;
                 }
             }
@@ -391,7 +391,7 @@ impl Writer {
         self.deadline = Some(SystemTime::UNIX_EPOCH);
         self.account();
         let path = self.shared.path.display();
-        tracing::warn!(%path, newest, "the store's file was opened anew: it takes writes again");
+        tracing::warn!(%path, newest, "store reopened: it accepts writes again");
     }
 
     fn commit(&mut self, txns: &[QueuedTxn]) -> std::result::Result<Vec<Result<Outcome>>, Fault> {

@@ -33,13 +33,13 @@ impl Default for Metrics {
 impl Metrics {
     /// Registers the metrics.
     pub fn register(&self, registry: &mut Registry) {
-        let help = "Whether etcd answered the last request (1), or no member did (0)";
+        let help = "Whether etcd answered the last request (1) or no member did (0)";
         registry.register("store_up", help, self.up.clone());
-        let help = "Whether etcd refused the last write since it is full (1): the alarm NOSPACE";
+        let help = "Whether etcd rejected the last write because it is full (1): the alarm NOSPACE";
         registry.register("store_full", help, self.full.clone());
-        let help = "Time that requests to etcd took, with repeats, by operation";
+        let help = "Duration of requests to etcd, including retries, by operation";
         registry.register_with_unit("store_request", help, Unit::Seconds, self.seconds.clone());
-        let help = "Times that a watch of etcd broke and was opened again";
+        let help = "Number of times that a watch of etcd failed and was reopened";
         registry.register("store_watch_reopened", help, self.reopened.clone());
     }
 

@@ -191,7 +191,7 @@ impl Etcd {
             if let Some(before) = before.filter(|before| newest.is_some_and(|newest| newest > *before))
                 && let Err(error) = self.compact(before).await
             {
-                tracing::warn!(%error, "old revisions of etcd could not be compacted");
+                tracing::warn!(%error, "failed to compact old revisions of etcd");
             }
             before = newest.or(before);
             if stop.run_until_cancelled(sleep(history)).await.is_none() {
@@ -578,7 +578,7 @@ fn read_error(error: &etcd_client::Error) -> Error {
         return Error::NoSpace;
     }
     match is_denied(error) {
-        true => tracing::error!(%error, "etcd refuses a request"),
+        true => tracing::error!(%error, "etcd rejected a request"),
         false => tracing::debug!(%error, "a request to etcd failed"),
     }
     Error::Unavailable
@@ -594,6 +594,6 @@ fn write_error(error: &etcd_client::Error) -> Error {
     if is_full(error) || wrote_nothing(error) {
         return read_error(error);
     }
-    tracing::debug!(%error, "the outcome of a write to etcd is not known");
+    tracing::debug!(%error, "the outcome of a write to etcd is unknown");
     Error::OutcomeUnknown
 }

@@ -122,7 +122,7 @@ impl Watch {
     async fn broken(&mut self, error: &str) -> Result<()> {
         // One line per outage.
         if self.pause == REOPEN.0 {
-            tracing::warn!(error, "the watch of etcd broke; opening it again");
+            tracing::warn!(error, "the watch of etcd failed; reopening");
         }
         (self.open, self.is_reopened) = (None, true);
         self.cluster.metrics.reopened.inc();

@@ -39,14 +39,14 @@ impl InformerLog {
         let line = LOG.lock().failed(self.reflector, &self.kind, reason, error, Instant::now());
         match line {
             Some(line) => tracing::warn!("{line}"),
-            None => tracing::debug!(kind = self.kind, reason = reason.label(), error, "informer starts again"),
+            None => tracing::debug!(kind = self.kind, reason = reason.label(), error, "informer restarted"),
         }
     }
 
     /// Logs that the API has responded.
     pub(super) fn answered(&mut self) {
         if std::mem::take(&mut self.fails) && LOG.lock().answered(self.reflector, &self.kind) {
-            tracing::info!("the API answers again");
+            tracing::info!("the API is reachable again");
         }
     }
 }
@@ -80,7 +80,8 @@ impl OutageLog {
             }
             self.outage = Some(now);
             return Some(format!(
-                "the API does not answer: {error}; DNS answers continue with what is known, and nothing changes until it is back"
+                "the API is unreachable: {error}; DNS answers continue with the last known objects, and changes wait \
+                 until the API is reachable"
             ));
         }
         let key = (kind.to_owned(), reason);
@@ -90,10 +91,10 @@ impl OutageLog {
         self.kinds.insert(key, (error.to_owned(), now));
         Some(match reason {
             Restart::Missing => format!(
-                "the API has no kind {kind} of ours: install the CustomResourceDefinitions with \"signpost crds --domain \
-                 DOMAIN | kubectl apply --server-side -f -\"; trying again"
+                "the API does not serve the kind {kind}: install the CustomResourceDefinitions with \"signpost crds \
+                 --domain DOMAIN | kubectl apply --server-side -f -\"; retrying"
             ),
-            _ => format!("all objects of the kind {kind} are listed again ({}): {error}", reason.label()),
+            _ => format!("relisting all objects of the kind {kind} ({}): {error}", reason.label()),
         })
     }
 

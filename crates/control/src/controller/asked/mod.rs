@@ -84,7 +84,7 @@ pub async fn run(client: kube::Client, register: Arc<Register>, quiet: Duration,
         match failure {
             None => backoff.reset(),
             Some(error) => {
-                tracing::warn!(%error, "the API cannot be told which former names are asked for; trying again");
+                tracing::warn!(%error, "failed to report the use of former names to the API; retrying");
                 not_before = Instant::now() + backoff.next_wait();
             }
         }

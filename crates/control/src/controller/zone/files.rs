@@ -37,7 +37,8 @@ impl FileZones {
             let label = file.labels().next().and_then(|label| std::str::from_utf8(label).ok());
             let Some(binding) = label.and_then(|label| platform.alias(label)) else { continue };
             let path = path.display();
-            let message = format!("the alias {file} is answered from the file {path}, not from here; remove the file");
+            let message =
+                format!("the alias {file} is served from the file {path}, not from the RouteBinding; remove the file");
             found.push(Diagnostic::binding(&binding.key, "spec.label", message));
         }
         found
@@ -55,14 +56,14 @@ fn hidden(apex: &Name, router: &str, file: &Name, path: &Path, platform: &Platfo
     let path = path.display();
     let message = if file == apex {
         format!(
-            "the zone {apex} is served from the file {path}; remove the file, or make the Router again with another dns"
+            "the zone {apex} is served from the file {path}; remove the file, or re-create the Router with another dns"
         )
     } else {
         let mut above = std::iter::successors(file.parent(), Name::parent);
         above.find(|zone| platform.shard(zone).is_some()).filter(|closest| closest == apex)?;
         format!(
-            "names at and below {file} are answered from the file {path}, not from the Router's zone; remove the file, unless no \
-             route has that name"
+            "names at and below {file} are served from the file {path}, not from the Router's zone; remove the file, \
+             unless no Route has that name"
         )
     };
     Some(Diagnostic::router(router, "spec.dns", message))

@@ -203,11 +203,11 @@ impl Holds {
         let decisions = self.decisions.borrow_and_update().clone();
         let (routers, bindings) = (self.routers.approved(&decisions), self.bindings.approved(&decisions));
         for router in routers.keys() {
-            tracing::warn!(%router, "its loss was approved; it is no longer served as it was");
+            tracing::warn!(%router, "deletion approved: no longer serving the previous state of the Router");
         }
         if !bindings.is_empty() {
             let count = bindings.len();
-            tracing::warn!(count, "the loss of RouteBindings was approved; their names are no longer served");
+            tracing::warn!(count, "deletion of RouteBindings approved: no longer serving their names");
         }
         (routers, bindings)
     }
@@ -264,12 +264,12 @@ impl Holds {
             return;
         }
         if held.is_empty() {
-            tracing::info!("nothing is held any more");
+            tracing::info!("all deletion holds ended");
         }
         for Held { id, kind, cause, count, known, names, decision, .. } in held {
             let (kind, names) = (kind.word(), names.join(" "));
             if *decision == Some(Decision::Reject) {
-                tracing::info!(%id, kind, count, "the loss was rejected; what is missing stays served");
+                tracing::info!(%id, kind, count, "deletion rejected: still serving the missing objects");
                 continue;
             }
             let how = match cause {
@@ -282,8 +282,8 @@ impl Holds {
                 count,
                 known,
                 %names,
-                "{how}; their names are still served: restore the objects, or say what is meant (signpost hold approve {id}, \
-                 or reject)"
+                "{how}; their names are still served: restore the objects, or run \"signpost hold approve {id}\" or \
+                 \"signpost hold reject {id}\""
             );
         }
         self.logged = (now, Instant::now());

@@ -84,7 +84,7 @@ pub enum StateError {
         other: DomainMismatch,
     },
     /// The thread that writes it has ended.
-    #[error("the last-good state is not written any more: {0}")]
+    #[error("the last-known-good state is no longer written: {0}")]
     Ended(String),
 }
 
@@ -104,7 +104,7 @@ impl LastKnownGood {
                 Ok((loaded, found)) => {
                     if found.torn_octets > 0 {
                         let torn = found.torn_octets;
-                        opened.problem = Some(format!("{}: the last {torn} octets were not whole", path.display()));
+                        opened.problem = Some(format!("{}: the last {torn} octets were incomplete", path.display()));
                     }
                     (opened.loaded, recovered) = (Some(loaded), Some(found));
                 }
@@ -162,7 +162,7 @@ impl LastKnownGood {
         let Some(sender) = self.sender.as_ref().filter(|_| !changes.is_empty()) else { return };
         self.sent.fetch_add(1, Ordering::Relaxed);
         if let Err(TrySendError::Full(changes)) = sender.try_send(changes) {
-            tracing::warn!("the last-good state is written slower than it changes; waiting for the disk");
+            tracing::warn!("the last-known-good state changes faster than the disk can write it; waiting for the disk");
             // Sending fails only if the thread has ended, which it has logged.
             let _ = sender.send(changes);
         }
@@ -185,9 +185,9 @@ impl Drop for LastKnownGood {
 enum LoadError {
     #[error(transparent)]
     Journal(#[from] JournalError),
-    #[error("an entry of it cannot be read")]
+    #[error("an entry is unreadable")]
     Entry,
-    #[error("it is the state of the domain {0:?}")]
+    #[error("the state belongs to the platform domain {0:?}")]
     DomainMismatch(String),
 }
 
@@ -229,7 +229,7 @@ fn run(mut writer: Writer, receiver: &Receiver<Vec<JournalEntry>>, failing: &Ato
                     if !frames.put(Entry { key: &key, value: value.as_deref() }) {
                         tracing::error!(
                             octets = value.map_or(0, |value| value.len()),
-                            "an entry is too large for the last-good state"
+                            "an entry is too large for the last-known-good state"
                         );
                     }
                 }
@@ -317,7 +317,8 @@ impl Writer {
         if !self.failing {
             self.write_backlog();
         } else if self.backlog.len() > BACKLOG_OCTETS_MAX {
-            tracing::error!(path = %self.path.display(), "the last-good state cannot be written; it is given up until the next start");
+            tracing::error!(path = %self.path.display(), "failed to write the last-known-good state; not writing it \
+                                                          again until the next start");
             self.given_up = true;
             self.backlog = Vec::new();
         }
@@ -333,7 +334,8 @@ impl Writer {
         if self.failing
             && let Err(error) = self.file.set_len(self.good_octets as u64)
         {
-            tracing::error!(path = %self.path.display(), %error, "the last-good state cannot be cut back to what is whole; retrying");
+            tracing::error!(path = %self.path.display(), %error, "failed to truncate the last-known-good state to its \
+                                                                  valid part; retrying");
             return;
         }
         match self.file.write_all(&self.backlog) {
@@ -343,7 +345,7 @@ impl Writer {
                 self.failing = false;
             }
             Err(error) => {
-                tracing::error!(path = %self.path.display(), %error, "the last-good state cannot be written; retrying");
+                tracing::error!(path = %self.path.display(), %error, "failed to write the last-known-good state; retrying");
                 self.failing = true;
             }
         }
@@ -364,12 +366,14 @@ impl Writer {
             let synced = (self.sync)(&self.file);
             self.distrusted = synced.is_err();
             if let Err(error) = synced {
-                tracing::error!(path = %self.path.display(), %error, "failed to sync the last-good state to disk; writing it anew");
+                tracing::error!(path = %self.path.display(), %error, "failed to sync the last-known-good state to \
+                                                                      disk; rewriting it");
             }
         }
         let settled = if has_grown || self.distrusted { self.compact() } else { Ok(()) };
         if let Err(error) = &settled {
-            tracing::error!(path = %self.path.display(), %error, "the last-good state cannot be brought to the disk; retrying");
+            tracing::error!(path = %self.path.display(), %error, "failed to rewrite the last-known-good state or to \
+                                                                  sync it to disk; retrying");
         }
         settled.is_err()
     }
@@ -384,7 +388,7 @@ impl Writer {
         });
         let found = found.map_err(io::Error::other)?;
         if found.good_octets != self.good_octets {
-            return Err(io::Error::other("it is not as long as what was written to it"));
+            return Err(io::Error::other("the length of the file differs from the length that was written"));
         }
         let mut anew = journal::Writer::with_header();
         for (key, value) in live {

@@ -21,7 +21,7 @@ impl Publishing {
     pub fn register(&self, registry: &mut Registry) {
         registry.register(
             "zone_publish_seconds",
-            "Time to make the zones that were due and to put them in place, each time that some were",
+            "Time to build and publish the zones that were due, for each batch",
             self.0.clone(),
         );
     }

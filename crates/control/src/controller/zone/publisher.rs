@@ -67,12 +67,12 @@ impl Publisher {
         self.status.set_last_good(state.failing());
         self.state = Some(state);
         if let Some(problem) = problem {
-            tracing::error!("last-good state: {problem}");
+            tracing::error!("last-known-good state: {problem}");
         }
         if aside.is_some() {
             self.status.set_last_good_refused(Timestamp::now());
-            self.status.set_hindrance(Some("the last-good state could not be used".to_owned()));
-            tracing::error!("without a last-good state the platform's names are SERVFAIL until the API was heard");
+            self.status.set_hindrance(Some("the last-known-good state could not be used".to_owned()));
+            tracing::error!("no last-known-good state: the platform's names get SERVFAIL until the API is reachable");
         }
         Ok(loaded)
     }
@@ -164,7 +164,7 @@ impl Publisher {
         let mark = *self.renewed.get_or_insert_with(|| state.mark());
         if state.is_stored(mark) {
             self.status.set_last_good_again();
-            tracing::info!("a new last-good state is on the disk");
+            tracing::info!("wrote a new last-known-good state to disk");
         }
     }
 }

@@ -27,7 +27,7 @@ impl Metrics {
     pub fn register(&self, registry: &mut Registry) {
         registry.register("health_probes", "Probes of addresses, by outcome", self.probes.clone());
         registry.register("address_up", "Whether probes find an address healthy (1) or not (0)", self.up.clone());
-        let help = "Whether too few addresses of a Router are healthy, so that all are answered (1)";
+        let help = "Whether too few addresses of a Router are healthy, so that answers contain all of them (1)";
         registry.register("panic", help, self.panic.clone());
     }
 

@@ -67,7 +67,7 @@ pub enum ProbeError {
     #[error("answered with HTTP status {0}")]
     Status(u16),
     /// The prober panicked.
-    #[error("the probe broke down, which is a fault of the prober")]
+    #[error("the probe failed because of a bug in the prober")]
     Broken,
 }
 
@@ -308,7 +308,7 @@ mod tests {
         };
         assert_eq!(probe(check(true)).await, Ok(()), "the name goes to the address, whatever it resolves to");
         let refused = probe(check(false)).await.expect_err("nobody vouches for the certificate");
-        assert_eq!(refused.to_string(), "no authority that this machine trusts vouches for the certificate");
+        assert_eq!(refused.to_string(), "the certificate is not signed by an authority that this machine trusts");
     }
 
     #[tokio::test]

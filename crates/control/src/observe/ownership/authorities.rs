@@ -47,10 +47,10 @@ pub enum LookupError {
     #[allow(missing_docs, reason = "the text says it")]
     Private { name: String, server: String },
     /// The name servers have no addresses.
-    #[error("no name server of {0} has an address that can be asked")]
+    #[error("no name server of {0} has an address that can be queried")]
     NoAddress(String),
     /// No zone at or above it has servers.
-    #[error("no zone of {0} has name servers")]
+    #[error("no zone at or above {0} has name servers")]
     NoZone(String),
     /// No resolver is configured that could return the servers.
     #[error("no resolver is configured: set verify.resolver")]
@@ -165,8 +165,8 @@ fn texts(reply: &Response, question: &Question) -> Result<Vec<Vec<u8>>, String> 
                 of_name.filter_map(|record| if let Data::Text(text) = &record.data { Some(text) } else { None });
             Ok(texts.cloned().collect())
         }
-        Rcode::NOERROR | Rcode::NXDOMAIN => Err("it is no authority for the name".to_owned()),
-        rcode => Err(format!("it answers {rcode}")),
+        Rcode::NOERROR | Rcode::NXDOMAIN => Err("it is not authoritative for the name".to_owned()),
+        rcode => Err(format!("it answered {rcode}")),
     }
 }
 
@@ -235,7 +235,7 @@ mod tests {
                 false,
                 "no name server of _x.www.shop.example has a public address: ns.host.example (127.0.0.1) is not queried",
             ),
-            ("_x.www.other.example.", true, "no zone of _x.www.other.example has name servers"),
+            ("_x.www.other.example.", true, "no zone at or above _x.www.other.example has name servers"),
             ("_x.www.broken.example.", true, "cannot resolve _x.www.broken.example NS"),
         ] {
             let found = ask_all(asked, &authority, private, PATIENCE).await;
@@ -247,8 +247,8 @@ mod tests {
     async fn other_answers_are_reported_as_such() {
         let stranger = Say::NotAuthoritative(vec![Data::Text(b"one".to_vec())]);
         for (say, patience, why) in [
-            (stranger, PATIENCE, "it is no authority for the name"),
-            (Say::Rcode(Rcode::REFUSED), PATIENCE, "it answers REFUSED"),
+            (stranger, PATIENCE, "it is not authoritative for the name"),
+            (Say::Rcode(Rcode::REFUSED), PATIENCE, "it answered REFUSED"),
             (Say::Nothing, SHORT, "no response within 700 ms, in 2 attempts"),
         ] {
             let authority = FakeServer::start(move |_, _| vec![say.clone()]).await;

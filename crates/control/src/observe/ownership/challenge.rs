@@ -71,17 +71,17 @@ impl Proof {
                 }
                 Ok(_) => {
                     return Proof::Missing(format!(
-                        "{server} ({address}) has another TXT record at {} than the one asked for",
+                        "{server} ({address}) has a TXT record at {} with another value",
                         challenge.name
                     ));
                 }
-                Err(why) => silent = Some(format!("{server} ({address}) does not tell: {why}")),
+                Err(why) => silent = Some(format!("{server} ({address}) returned no usable answer: {why}")),
             }
         }
         match (any, silent) {
             (true, _) => Proof::Found,
             (false, Some(why)) => Proof::Missing(why),
-            (false, None) => Proof::Missing("no name server was found".to_owned()),
+            (false, None) => Proof::Missing("no name server found".to_owned()),
         }
     }
 }

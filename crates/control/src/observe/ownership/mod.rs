@@ -67,7 +67,7 @@ pub struct OwnershipCheck {
 
 /// Returns the metrics of the checks.
 pub fn metrics() -> Metrics {
-    let help = "Times that a custom host's own name servers were asked for its record, by what came of it";
+    let help = "Checks of the ownership record of custom hosts on the hosts' own name servers, by outcome";
     Metrics::new("verify_host_checks", help, &["found", "missing", "failed"])
 }
 
@@ -98,7 +98,7 @@ impl HostTarget {
 impl RouteCheck for OwnershipCheck {
     type Target = HostTarget;
     const PART: Part = Part::Ownership;
-    const SUBJECT: &'static str = "whether the route's host is verified";
+    const SUBJECT: &'static str = "whether the Route's host is verified";
 
     fn target(&self, key: &ObjectKey, route: &RouteInfo) -> Option<HostTarget> {
         let target = HostTarget::new(key, route)?;
@@ -120,7 +120,7 @@ impl RouteCheck for OwnershipCheck {
             return (Duration::ZERO, None);
         }
         let fresh = self.fresh_challenge(key, target);
-        let proof = Proof::Missing("it was not looked for yet".to_owned());
+        let proof = Proof::Missing("not checked yet".to_owned());
         let (condition, challenge) = evaluate(None, &fresh, false, &proof, Timestamp::now(), self.grace);
         (Duration::ZERO, Some(finding(target, About::Unchallenged(target.host.clone()), condition, challenge)))
     }
@@ -147,11 +147,11 @@ impl RouteCheck for OwnershipCheck {
             Ok(name) => match timeout(QUERY_TIMEOUT, self.authorities.texts(&name)).await {
                 Ok(texts) => Proof::of(&challenge, texts),
                 Err(_) => Proof::Missing(format!(
-                    "the host's own name servers have not said within {} seconds whether they have it",
+                    "no response from the host's name servers within {} seconds",
                     QUERY_TIMEOUT.as_secs()
                 )),
             },
-            Err(error) => Proof::Missing(format!("{} is no name that could be asked for: {error}", challenge.name)),
+            Err(error) => Proof::Missing(format!("{} is not a valid domain name: {error}", challenge.name)),
         };
         // The Route may have changed during the queries.
         let Some(route) = routes.get_opt(&key.name).await? else { return Ok(None) };
@@ -215,13 +215,15 @@ fn evaluate(
         }
         Proof::Missing(why) => match until {
             Some(until) if until > now => {
-                let message = format!("{why}; the host stays admitted until {until} without {}", challenge.record);
+                let message =
+                    format!("{why}; the host stays admitted until {until} without the record {}", challenge.record);
                 (true, "RecordMissing", message)
             }
             None if reported.is_none() && is_bound => {
                 challenge.verified_until = Some(Time(end));
                 let message = format!(
-                    "the host was admitted before hosts were to be verified, and stays so until {end}; create {}",
+                    "the host was admitted before verification was required, and stays admitted until {end}; create \
+                     the record {}",
                     challenge.record
                 );
                 (true, "GracePeriod", message)

@@ -136,11 +136,9 @@ impl fmt::Display for Fault {
         match self {
             Fault::NotAnswering(QueryError::Silent(_)) => f.write_str("does not answer"),
             Fault::NotAnswering(error) => write!(f, "does not answer: {error}"),
-            Fault::Documentation => {
-                f.write_str("does not answer: the address is one for documentation, where no name server can be")
-            }
+            Fault::Documentation => f.write_str("does not answer: the address is reserved for documentation"),
             Fault::Error { name, rcode } => write!(f, "answers {rcode} for {}", text(name)),
-            Fault::NotAuthoritative(name) => write!(f, "is no authority for {}", text(name)),
+            Fault::NotAuthoritative(name) => write!(f, "is not authoritative for {}", text(name)),
             Fault::WrongAnswer { question, found } => {
                 write!(f, "answers {found} for {} {}", text(&question.name), question.rtype)
             }
@@ -248,9 +246,7 @@ fn is_good(question: &Question, reply: &Response) -> Result<(), Fault> {
     match reply.rcode {
         Rcode::NOERROR if reply.is_authoritative() => Ok(()),
         Rcode::NOERROR => Err(Fault::NotAuthoritative(question.name.clone())),
-        Rcode::NXDOMAIN => {
-            Err(Fault::WrongAnswer { question: question.clone(), found: "that there is no such name".to_owned() })
-        }
+        Rcode::NXDOMAIN => Err(Fault::WrongAnswer { question: question.clone(), found: "NXDOMAIN".to_owned() }),
         rcode => Err(Fault::Error { name: question.name.clone(), rcode }),
     }
 }
@@ -263,7 +259,7 @@ fn wrong(question: &Question, reply: &Response) -> Fault {
     let more = found.len().saturating_sub(SHOWN_MAX);
     found.truncate(SHOWN_MAX);
     let found = match (found.is_empty(), more) {
-        (true, _) => "with no record".to_owned(),
+        (true, _) => "NODATA".to_owned(),
         (false, 0) => found.join(", "),
         (false, more) => format!("{} and {more} more", found.join(", ")),
     };
@@ -382,11 +378,7 @@ mod tests {
                 Stop,
                 Ok((7, [Some("WrongAnswer answers 192.0.2.1, 192.0.2.9 for x.s.example A"), right])),
             ),
-            (
-                with(2, records("")),
-                Stop,
-                Ok((7, [Some("WrongAnswer answers with no record for x.s.example AAAA"), right])),
-            ),
+            (with(2, records("")), Stop, Ok((7, [Some("WrongAnswer answers NODATA for x.s.example AAAA"), right]))),
             (
                 with(3, cname("w.example.")),
                 Stop,
@@ -395,15 +387,15 @@ mod tests {
             (
                 with(1, vec![Say::Rcode(Rcode::NXDOMAIN)]),
                 Stop,
-                Ok((7, [Some("WrongAnswer answers that there is no such name for x.s.example A"), right])),
+                Ok((7, [Some("WrongAnswer answers NXDOMAIN for x.s.example A"), right])),
             ),
             (good(vec![Say::Rcode(Rcode::REFUSED)]), Stop, Err("ErrorAnswer answers REFUSED for s.example")),
             (
                 good(vec![Say::NotAuthoritative(vec![Data::Soa(Serial(7))])]),
                 Stop,
-                Err("NotAuthoritative is no authority for s.example"),
+                Err("NotAuthoritative is not authoritative for s.example"),
             ),
-            (good(records("")), Stop, Err("WrongAnswer answers with no record for s.example SOA")),
+            (good(records("")), Stop, Err("WrongAnswer answers NODATA for s.example SOA")),
             (good(vec![Say::Nothing]), Stop, Err("NotAnswering does not answer")),
             (
                 good(vec![Say::Garbage; 40]),

@@ -33,7 +33,7 @@ use signpost_dns::zone::Serial;
 /// The servers that a message names; the others are counted.
 const SERVERS_NAMED_MAX: usize = 4;
 const NO_NAME_SERVER: &str =
-    "no name server is listed with an address to ask: set nameserver or verify.server in the configuration";
+    "no name server is listed with an address to query: set nameserver or verify.server in the configuration";
 
 /// The conditions that a Route should have. `None`: not known yet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -54,7 +54,8 @@ impl DesiredConditions {
             && self.resolvable.is_none()
             && reported.resolvable.is_some_and(|reported| reported.is_unpublished)
         {
-            let message = "not known yet: the names are in their zones again, and the name servers are being asked";
+            let message =
+                "the names were missing from their zones and are published again; verification is in progress";
             self.resolvable = Some(condition(RESOLVABLE, false, PENDING, message.to_owned()));
         }
         let is_reported = |reported: Option<Reported>, update: &ConditionUpdate| {
@@ -84,13 +85,13 @@ impl VerificationState {
         let is_late = now >= route.since + DOUBT;
         let apex = shard_of(&route.binding);
         let Some(shard) = self.zones.shards.get(&apex) else {
-            let message = format!("there is no zone {}: no Router has it", text(&apex));
+            let message = format!("the zone {} does not exist: no Router has it", text(&apex));
             return if is_late { not_published(&message, self.config.queries) } else { DesiredConditions::default() };
         };
         let name = system_name(&route.binding);
         let is_outage = shard.expectation.taken(&name).is_none() && shard.expectation.of(&name).is_empty();
         let message = format!(
-            "{} holds the name of the route under serial {}, {} its alias under serial {}",
+            "{} has the Route's name under serial {}, and {} its alias under serial {}",
             text(&apex),
             shard.zone.serial,
             text(self.config.platform.alias_apex()),
@@ -167,14 +168,14 @@ impl VerificationState {
             format!("{server} with serials {} and {}", serial(&shard.zone), serial(&self.zones.alias))
         });
         let mut message = format!(
-            "{} and {} are answered right by {}; checked at {}",
+            "{} and {} are answered correctly by {}; checked at {}",
             text(&name),
             text(&alias),
             list(servers, self.config.servers.len(), ", "),
             time.strftime("%Y-%m-%dT%H:%M:%SZ")
         );
         if let Some(host) = host {
-            message += &format!("; {host} leads there once its own DNS has the record in status.names");
+            message += &format!("; {host} leads there when its own DNS has the record in status.names");
         }
         Some(condition(RESOLVABLE, true, "Resolvable", message))
     }
@@ -185,8 +186,8 @@ impl VerificationState {
         let zone = text(apex);
         if let Some((router, error)) = self.zones.refused.get(apex) {
             let message = format!(
-                "the API refuses to have the serial of {zone} written, so that each name server serves it under serials of its \
-                 own: {error}"
+                "the API rejects the serial of {zone}, so each name server serves the zone under its own serials: \
+                 {error}"
             );
             return Some((router.to_string(), condition(ZONE_PUBLISHED, false, "SerialRefused", message), None));
         }
@@ -196,7 +197,7 @@ impl VerificationState {
             Some((shard.router.name.to_string(), condition(ZONE_PUBLISHED, is_true, reason, message), Some(serial)))
         };
         if !self.config.queries {
-            let message = format!("{zone} has serial {serial}; name servers are not asked (verify.names is false)");
+            let message = format!("{zone} has serial {serial}; name servers are not queried (verify.names is false)");
             return found(true, "Published", message);
         }
         if self.config.servers.is_empty() {
@@ -220,10 +221,10 @@ impl VerificationState {
         let answer = if self.config.servers.len() == 1 { "answers" } else { "answer" };
         // The message omits the DeletionHold, because every tenant may read the message, but a DeletionHold is the operator's.
         let message = match is_old {
-            false => format!("{servers} {answer} for {zone} from serial {serial} on"),
+            false => format!("{servers} {answer} for {zone} with serial {serial} or later"),
             true => format!(
-                "{servers} {answer} for {zone} as the Router says, under an older serial than {serial} while a DeletionHold holds \
-                 back what was deleted"
+                "{servers} {answer} for {zone} as the Router specifies, under a serial older than {serial}, while a \
+                 DeletionHold keeps deleted objects"
             ),
         };
         found(true, "Published", message)
@@ -243,8 +244,8 @@ impl VerificationState {
         let (apex, shard) = above.find_map(|apex| self.zones.shards.get_key_value(&apex))?;
         let (zone, router) = (text(apex), &shard.router.name);
         Some(format!(
-            "{host} lies in {zone}, which is the zone of Router {router} now: its own DNS is not asked any more; give the \
-             route another host, or make the Router anew with another zone"
+            "{host} is in {zone}, the zone of Router {router}, so its own DNS is not queried; give the Route another \
+             host, or re-create the Router with another zone"
         ))
     }
 
@@ -263,9 +264,7 @@ impl VerificationState {
             // The message omits the server's serial: it can change with every check, and the message is written to each Route of
             // the zone.
             let held = match self.has_deletion_hold(apex) {
-                true => {
-                    ", while a DeletionHold holds back what was deleted, and has not answered for the name as it should"
-                }
+                true => ", while a DeletionHold keeps deleted objects, and has not answered correctly for the name",
                 false => "",
             };
             format!("{server} has {} under a serial older than {need}{held}", text(apex))
@@ -276,7 +275,7 @@ impl VerificationState {
     /// Returns the conditions of a Route whose alias is not in the alias zone.
     pub fn conditions_without_alias(&self) -> DesiredConditions {
         let alias_apex = text_of(self.config.platform.alias_apex());
-        not_published(&format!("{alias_apex} does not hold the route's alias"), self.config.queries)
+        not_published(&format!("{alias_apex} does not have the Route's alias"), self.config.queries)
     }
 }
 
@@ -295,18 +294,18 @@ fn is_taken(name: &Name, taken: &NameConflict, router: &str) -> String {
     let name = text(name);
     match taken {
         NameConflict::NameServer => {
-            format!("{name} {taken} and does not lead to the route: move the route to another Router")
+            format!("{name} {taken} and does not lead to the Route: move the Route to another Router")
         }
         _ => format!(
-            "{name} {taken} by spec.records of Router {router} and does not lead to the route: take these records out, or move \
-             the route to another Router"
+            "{name} {taken} by spec.records of Router {router} and does not lead to the Route: remove these records, \
+             or move the Route to another Router"
         ),
     }
 }
 
 /// Returns the condition of a name that the zone has, without an address: for its users, that is an outage.
 fn no_active_address(kind: &'static str, router: &str) -> ConditionUpdate {
-    let message = format!("Router {router} has no active address, so that the name leads nowhere");
+    let message = format!("Router {router} has no active address, so the name resolves to NODATA");
     condition(kind, false, NO_ACTIVE_ADDRESS, message)
 }
 

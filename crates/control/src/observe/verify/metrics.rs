@@ -36,12 +36,12 @@ impl Metrics {
     pub fn register(&self, registry: &mut Registry) {
         registry.register(
             "routes_not_resolvable",
-            "Routes with a Router that are not resolvable, by reason; Pending: not known yet",
+            "Routes with a Router that are not resolvable, by reason; Pending: not verified yet",
             self.not_resolvable.clone(),
         );
         let registry = registry.sub_registry_with_prefix("verify");
-        registry.register("checks", "Checks of a zone on a name server, by how they ended", self.checks.clone());
-        registry.register("questions", "Questions that name servers were asked", self.queries.clone());
+        registry.register("checks", "Checks of a zone on a name server, by outcome", self.checks.clone());
+        registry.register("questions", "Verification queries sent to name servers", self.queries.clone());
     }
 
     pub(super) fn count_check(&self, outcome: &'static str) {

@@ -126,7 +126,7 @@ impl FromStr for StrategyName {
 
 /// The error for a name that is not a strategy's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no strategy {0:?}; of ours there are round-robin, least-routes, weighted and rendezvous")]
+#[error("unknown strategy {0:?}; the built-in strategies are round-robin, least-routes, weighted, and rendezvous")]
 pub struct UnknownStrategy(pub String);
 
 #[cfg(test)]

@@ -60,29 +60,29 @@ pub struct Settings {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
     /// No request can be made.
-    #[error("cannot be asked: {0}")]
+    #[error("cannot be called: {0}")]
     Unusable(String),
     /// There is no connection, or it broke.
-    #[error("cannot be reached: {0}")]
+    #[error("is unreachable: {0}")]
     Unreachable(String),
     /// The endpoint did not respond in time.
     #[error("did not answer within {} ms", .0.as_millis())]
     Timeout(Duration),
     /// The endpoint responded with 401, without a token or to the token that it got.
-    #[error("answered {}: {}", StatusCode::UNAUTHORIZED, if *.0 {
+    #[error("returned {}: {}", StatusCode::UNAUTHORIZED, if *.0 {
         "it does not accept the token in webhook.token-file"
     } else {
-        "it requires a token, which the setting webhook.token-file names"
+        "it requires a token: set webhook.token-file"
     })]
     Unauthorized(bool),
     /// The endpoint responded with a status other than 2xx.
-    #[error("answered {0}")]
+    #[error("returned {0}")]
     Status(StatusCode),
     /// The response is too long.
-    #[error("answered more than {max} octets", max = ANSWER_OCTETS_MAX)]
+    #[error("returned more than {max} octets", max = ANSWER_OCTETS_MAX)]
     TooLarge,
     /// The response is not a valid answer.
-    #[error("answered what cannot be read: {0}")]
+    #[error("returned an invalid response: {0}")]
     Malformed(AnswerError),
 }
 
@@ -205,7 +205,7 @@ async fn authorization(token: Option<&Path>) -> Result<Option<HeaderValue>, Stri
     let octets = read.await.map_err(|error| error.to_string())?;
     let token = octets.trim_ascii();
     if token.is_empty() || octets.len() > TOKEN_OCTETS_MAX || !token.iter().all(u8::is_ascii_graphic) {
-        return Err("it must hold one token of printable ASCII characters and nothing else".to_owned());
+        return Err("the file must contain exactly one token of printable ASCII characters".to_owned());
     }
     let mut value = HeaderValue::from_bytes(&[b"Bearer ", token].concat()).map_err(|error| error.to_string())?;
     value.set_sensitive(true);

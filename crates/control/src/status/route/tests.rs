@@ -156,9 +156,9 @@ fn a_router_made_again_with_another_zone_is_not_the_one_that_was() {
     let binding = BindingInfo { router: "shard1".into(), label: "ns-app".into(), dns, ..BindingInfo::default() };
     for (dns, router_gone, expected) in [
         ("old.v3.example", false, None),
-        ("OLD.v3.example", true, Some((true, "Router shard1 is there again"))),
+        ("OLD.v3.example", true, Some((true, "Router shard1 exists again"))),
         ("new.v3.example", true, None),
-        ("new.v3.example", false, Some((false, "Router shard1 was made again with another zone than old.v3.example"))),
+        ("new.v3.example", false, Some((false, "Router shard1 was re-created with another zone than old.v3.example"))),
     ] {
         let router = router(json!({"dns": dns}));
         let route = with(|conditions| {

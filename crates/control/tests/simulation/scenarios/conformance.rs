@@ -116,7 +116,7 @@ async fn only_routers_that_may_take_it_and_never_above_capacity() {
         for binding in api.all("routebindings") {
             // When capacity runs out, the webhook can get the information too late, repeatedly.
             let summary = binding["spec"]["explanation"]["summary"].as_str().unwrap_or_default();
-            let late = summary.contains("since it was asked");
+            let late = summary.contains(", which now ");
             assert!(binding["spec"]["strategy"] == chooser.name() || late, "{chooser}: {summary}");
         }
         running.stop().await;

@@ -151,7 +151,7 @@ async fn of_overlapping_hosts_in_two_namespaces_the_first_is_admitted() {
     };
     until("both are refused", || refused("below").is_some() && refused("around").is_some()).await;
     let (_, _, message) = refused("below").expect("it is refused");
-    assert_eq!(message, "a.b.shop.test is below a wildcard that a route of another namespace holds");
+    assert_eq!(message, "a.b.shop.test is below a wildcard that a Route of another namespace holds");
     let (_, _, message) = refused("around").expect("it is refused");
     assert!(!message.contains("shop"), "whose it is, and what, is no business of others: {message}");
     assert!(api.get("routebindings", "other", "below").is_none());
@@ -209,10 +209,10 @@ async fn an_overlap_that_only_the_api_knows_is_tried_again_and_waited_for_when_i
     let running = start_with(&api, patient);
     api.put("routes", with_age("ns", "app", "www.shop.example", 1));
     let says = |part: &str| refusal(&api, "ns", "app").is_some_and(|message| message.ends_with(part));
-    until("it says so", || says("www.shop.example overlaps a host that a route of another namespace holds")).await;
+    until("it says so", || says("www.shop.example overlaps with a host that a Route of another namespace holds")).await;
     claim["spec"]["since"] = json!("2025-01-01T00:00:00Z");
     api.put("nameclaims", claim.clone());
-    until("it is known why", || says("is below a wildcard that a route of another namespace holds")).await;
+    until("it is known why", || says("is below a wildcard that a Route of another namespace holds")).await;
     claim["spec"]["releasedAt"] = json!("2025-01-01T00:01:00Z");
     api.put("nameclaims", claim);
     until("it is placed when that is let go", || is_placed(&api, "ns", "app")).await;
@@ -255,11 +255,11 @@ async fn a_host_that_is_let_go_passes_those_that_cannot_have_it() {
     end(&api, "a", "holder");
     until("the first that can have it takes over", || is_placed(&api, "a", "young")).await;
     let told = refusal(&api, "b", "old").expect("it is kept out");
-    assert_eq!(told, "www.shop.example is below a wildcard that a route of another namespace holds");
+    assert_eq!(told, "www.shop.example is below a wildcard that a Route of another namespace holds");
     // Without the wildcard, the Route waits for the host itself again, and gets it before later Routes.
     end(&api, "a", "all");
     until("it is told what is so", || {
-        refusal(&api, "b", "old").as_deref() == Some("www.shop.example is held by a route of another namespace")
+        refusal(&api, "b", "old").as_deref() == Some("www.shop.example is held by a Route of another namespace")
     })
     .await;
     end(&api, "a", "young");

@@ -66,7 +66,7 @@ async fn a_route_moves_when_it_is_asked_to_and_its_name_leads_on() {
     assert_eq!(after["names"][1], before["names"][1], "the alias stays");
     assert_eq!(after["formerNames"][0]["name"], "ns-r000.shard1.v3.example");
     assert_eq!(after["formerNames"][0]["router"], "shard1");
-    assert_eq!(after["explanation"]["summary"], "moved from shard1 to shard2, as signpost.dev/move-to asked");
+    assert_eq!(after["explanation"]["summary"], "moved from shard1 to shard2, as requested by signpost.dev/move-to");
     let route = api.get("routes", "ns", "r000").expect("it is there");
     assert_eq!((&route["status"]["router"], &route["metadata"]["annotations"]), (&json!("shard2"), &Value::Null));
     assert_eq!(spec(&api, "r001")["formerNames"], Value::Null, "the other one was not asked");
@@ -191,7 +191,7 @@ async fn a_route_that_cannot_move_says_why_and_moves_when_it_can() {
     until("it says why", || pending(&api, "r000").is_some()).await;
     let (status, reason, message) = pending(&api, "r000").expect("it is said");
     assert_eq!((status.as_str(), reason.as_str()), ("True", "Cordoned"));
-    assert_eq!(message, "it stays where it is: shard2, where it is to be, is cordoned");
+    assert_eq!(message, "move pending: Router shard2, requested by signpost.dev/move-to, is cordoned");
     // The request is withdrawn.
     ask(&api, "r000", None);
     until("it is said", || {
@@ -234,7 +234,7 @@ async fn a_draining_router_is_emptied_at_the_pace_that_is_set() {
         api.all("routebindings").into_iter().filter(|one| one["spec"]["formerNames"].is_array()).collect();
     assert_eq!(moved.len(), 20, "those of the other Routers stay");
     let summary = moved[0]["spec"]["explanation"]["summary"].as_str().unwrap_or_default().to_owned();
-    assert!(summary.starts_with("moved from shard1, which is draining: round-robin chose "), "{summary}");
+    assert!(summary.starts_with("moved from shard1, which is draining: strategy round-robin selected "), "{summary}");
     // What has left does not come back.
     set_state(&api, "shard1", "active");
     api.put("routes", route("ns", "new", &json!({})));
@@ -260,7 +260,7 @@ async fn who_has_nowhere_to_go_stays_and_leaves_when_there_is_room() {
     let (_, _, message) = pending(&api, "r003").expect("it is said");
     assert_eq!(
         message,
-        "it stays where it is: none of 2 Routers can take the route: shard1 is draining; shard2 has reached its hard capacity"
+        "move pending: 0/2 Routers are available: shard1 is draining; shard2 has reached its hard capacity"
     );
     api.put("routers", router("shard3", &json!({})));
     until("they leave for the new one", || !per_router(&api).contains_key("shard1") && stuck() == 0).await;

@@ -351,18 +351,18 @@ async fn a_drain_says_what_of_it_is_being_deleted() {
         told.map(|(_, reason, message)| (reason, message))
     };
     let says = |message: &str| drained() == Some(("RoutesLeft".to_owned(), message.to_owned()));
-    until("both are left", || says("2 are left to be moved")).await;
+    until("both are left", || says("2 are left to move")).await;
     let mut going = api.get("routes", "ns", "goes").expect("it is there");
     going["metadata"]["deletionTimestamp"] = json!("2025-01-01T00:01:00Z");
     going["metadata"]["finalizers"] = json!(["example.org/hold"]);
     api.put("routes", going);
     until("one is being deleted", || {
-        says("1 is left to be moved; 1 more is being deleted: it goes when its finalizers are gone")
+        says("1 is left to move; 1 more is being deleted, when its finalizers are removed")
     })
     .await;
     api.delete("routebindings", "ns", "stays");
     api.delete("routes", "ns", "stays");
-    until("that is all", || says("1 route is left, and being deleted: it goes when its finalizers are gone")).await;
+    until("that is all", || says("1 Route is left, and being deleted, when its finalizers are removed")).await;
     api.delete("routebindings", "ns", "goes");
     api.delete("routes", "ns", "goes");
     until("it is empty", || drained().is_some_and(|(reason, _)| reason == "Drained")).await;

@@ -195,8 +195,8 @@ async fn a_route_without_a_router_says_why_and_is_placed_when_one_comes() {
     let (_, _, message) = condition(&route, "Scheduled").expect("it is said");
     assert_eq!(
         message,
-        "none of 2 Routers can take the route: shard1 is cordoned; shard2 selects other routes by their labels, and this \
-         one does not match tier=gold (spec.routeSelector)"
+        "0/2 Routers are available: shard1 is cordoned; shard2 selects other Routes by their labels, and this one \
+         does not match tier=gold (spec.routeSelector)"
     );
     assert_eq!(condition(&route, "Admitted").map(|(status, ..)| status).as_deref(), Some("True"));
     let patches = api.connection.requests("PATCH routes");
@@ -333,7 +333,7 @@ async fn a_namespace_has_no_more_routes_placed_than_its_quota() {
     api.put("namespaces", with_quota("15"));
     until("five more are placed", || placed("ns") == 15).await;
     api.put("namespaces", with_quota("3"));
-    until("they say so", || told("QuotaExceeded", "has 15 routes with a Router, and its annotation") >= 14).await;
+    until("they say so", || told("QuotaExceeded", "has 15 Routes with a Router, and its annotation") >= 14).await;
     assert_eq!(placed("ns"), 15);
     api.put("namespaces", with_quota("three"));
     until("it cannot be read", || told("InvalidQuota", "\"three\"") >= 14).await;
@@ -408,7 +408,7 @@ async fn a_namespace_with_many_names_in_quarantine_gets_no_new_one() {
         let why = || condition(&api.get("routes", "ns", "new").expect("it is there"), "Scheduled");
         until("the new one is told why it waits", || {
             why().is_some_and(|(status, reason, message)| {
-                status == "False" && reason == "NamesInQuarantine" && message.starts_with("2 labels of former routes")
+                status == "False" && reason == "NamesInQuarantine" && message.starts_with("2 labels of former Routes")
             })
         })
         .await;
@@ -446,7 +446,7 @@ async fn a_namespace_with_many_reserved_hosts_gets_no_new_one() {
     let why = || condition(&api.get("routes", "ns", "new").expect("it is there"), "Scheduled");
     until("the new one is told why it waits", || {
         why().is_some_and(|(status, reason, message)| {
-            status == "False" && reason == "NamesInQuarantine" && message.starts_with("2 hosts of deleted routes")
+            status == "False" && reason == "NamesInQuarantine" && message.starts_with("2 hosts of deleted Routes")
         })
     })
     .await;

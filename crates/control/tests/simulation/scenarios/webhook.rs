@@ -145,7 +145,10 @@ async fn it_is_asked_and_its_choice_is_carried_out_and_kept() {
     assert_eq!((&question["snapshot"]["considered"], &question["snapshot"]["undecided"]), (&json!(3), &json!(0)));
     let (strategy, chosen, summary) = told(&api, "app");
     assert_eq!((strategy.as_str(), chosen.as_str()), ("webhook", "shard2"));
-    assert_eq!(summary, "webhook chose shard2 among 2 eligible of 3 Routers: it is near; filtered out: 1 Cordoned");
+    assert_eq!(
+        summary,
+        "strategy webhook selected shard2: 2 of 3 Routers feasible; it is near; filtered out: 1 Cordoned"
+    );
     let explanation = &api.get("routebindings", "ns", "app").expect("it is bound")["spec"]["explanation"];
     let scores: Vec<&Value> =
         explanation["routers"].as_array().expect("a list").iter().map(|verdict| &verdict["score"]).collect();
@@ -157,17 +160,17 @@ async fn it_is_asked_and_its_choice_is_carried_out_and_kept() {
 async fn without_a_good_answer_the_fallback_decides_and_says_why() {
     let ready = |text: &str| Reply::Raw(200, text.to_owned());
     for (reply, asked, part) in [
-        (Reply::Raw(500, String::new()), 2, "the webhook answered 500"),
-        (Reply::Raw(429, String::new()), 2, "the webhook answered 429"),
-        (Reply::Raw(404, r#"{"router":"shard2"}"#.to_owned()), 1, "the webhook answered 404"),
-        (Reply::Raw(204, String::new()), 1, "answered what cannot be read: EOF"),
-        (Reply::Raw(302, String::new()), 1, "the webhook answered 302"),
-        (ready("shard2"), 1, "answered what cannot be read: expected value"),
-        (ready(r#"{"router":["shard2"]}"#), 1, "answered what cannot be read: invalid type"),
-        (ready(&format!(r#"{{"router":"shard2","reason":"{}"}}"#, "x".repeat(1 << 20))), 1, "answered more than"),
-        (ready(r#"{"router":"shard9"}"#), 1, r#"named "shard9", which is none of the Routers it was asked about"#),
-        (ready(r#"{"router":"shard3"}"#), 1, r#"named "shard3", which is none of the Routers it was asked about"#),
-        (ready(r#"{"router":""}"#), 1, r#"named "", which is none"#),
+        (Reply::Raw(500, String::new()), 2, "the webhook returned 500"),
+        (Reply::Raw(429, String::new()), 2, "the webhook returned 429"),
+        (Reply::Raw(404, r#"{"router":"shard2"}"#.to_owned()), 1, "the webhook returned 404"),
+        (Reply::Raw(204, String::new()), 1, "returned an invalid response: EOF"),
+        (Reply::Raw(302, String::new()), 1, "the webhook returned 302"),
+        (ready("shard2"), 1, "returned an invalid response: expected value"),
+        (ready(r#"{"router":["shard2"]}"#), 1, "returned an invalid response: invalid type"),
+        (ready(&format!(r#"{{"router":"shard2","reason":"{}"}}"#, "x".repeat(1 << 20))), 1, "returned more than"),
+        (ready(r#"{"router":"shard9"}"#), 1, r#"returned "shard9", which is not one of the feasible Routers"#),
+        (ready(r#"{"router":"shard3"}"#), 1, r#"returned "shard3", which is not one of the feasible Routers"#),
+        (ready(r#"{"router":""}"#), 1, r#"returned "", which is not one"#),
         (Reply::Never, 2, "the webhook did not answer within 2000 ms"),
     ] {
         let api = platform_with_sockets(2).await;
@@ -180,7 +183,7 @@ async fn without_a_good_answer_the_fallback_decides_and_says_why() {
         until(part, || scheduled(&api) == 1).await;
         let (strategy, chosen, summary) = told(&api, "app");
         assert_eq!((strategy.as_str(), chosen.as_str()), ("least-routes", "shard1"), "{part}");
-        assert!(summary.starts_with("least-routes chose shard1 among 2 eligible of 3 Routers: "), "{summary}");
+        assert!(summary.starts_with("strategy least-routes selected shard1: 2 of 3 Routers feasible; "), "{summary}");
         assert!(summary.contains(part) && summary.ends_with("; filtered out: 1 Cordoned"), "{summary}");
         assert_eq!(endpoint.asked().len(), asked, "{part}");
         running.stop().await;
@@ -201,7 +204,7 @@ async fn one_that_is_away_is_left_alone() {
     until("all are placed", || scheduled(&api) == 200).await;
     assert_eq!(per_router(&api), [1, 2].map(|i| (format!("shard{i}"), 100)).into());
     let of = |part: &str| (0..200).filter(|i| told(&api, &format!("r{i}")).2.contains(part)).count();
-    let (tried, spared) = (of("the webhook cannot be reached"), of("the webhook failed"));
+    let (tried, spared) = (of("the webhook is unreachable"), of("the webhook is not called after"));
     assert_eq!(tried + spared, 200);
     assert!(tried >= 5 && spared >= 100, "{tried} tried, {spared} spared");
     running.stop().await;
@@ -309,11 +312,11 @@ async fn over_tls_its_certificate_must_be_of_an_authority_that_is_trusted() {
     std::fs::write(&ca, authority.certificate_pem().as_bytes()).expect("written");
     let absent = folder.path().join("absent.pem");
     for (authorities, strategy, part) in [
-        (Some(ca), "webhook", "webhook chose shard2"),
+        (Some(ca), "webhook", "strategy webhook selected shard2"),
         (
             None,
             "least-routes",
-            "the webhook cannot be reached: no authority that this machine trusts vouches for the certificate",
+            "the webhook is unreachable: the certificate is not signed by an authority that this machine trusts",
         ),
         (Some(absent), "least-routes", "absent.pem: No such file"),
     ] {
@@ -337,18 +340,18 @@ async fn it_is_shown_the_token_of_a_file_as_the_file_is_now() {
     let api = platform_with_sockets(2).await;
     let running = start_choosing(&api, &with_token);
     for (count, (wanted, held, strategy, part)) in [
-        ("one", Some("one\n"), "webhook", "webhook chose shard2"),
+        ("one", Some("one\n"), "webhook", "strategy webhook selected shard2"),
         (
             "two",
             Some("one\n"),
             "least-routes",
-            "answered 401 Unauthorized: it does not accept the token in webhook.token-file",
+            "returned 401 Unauthorized: it does not accept the token in webhook.token-file",
         ),
-        ("two", Some("  two"), "webhook", "webhook chose shard2"),
-        ("two", Some("two three"), "least-routes", "webhook.token-file: it must hold one token"),
-        ("two", Some("\n"), "least-routes", "webhook.token-file: it must hold one token"),
-        ("two", None, "least-routes", "cannot be asked: webhook.token-file: No such file"),
-        ("two", Some("two"), "webhook", "webhook chose shard2"),
+        ("two", Some("  two"), "webhook", "strategy webhook selected shard2"),
+        ("two", Some("two three"), "least-routes", "webhook.token-file: the file must contain exactly one token"),
+        ("two", Some("\n"), "least-routes", "webhook.token-file: the file must contain exactly one token"),
+        ("two", None, "least-routes", "cannot be called: webhook.token-file: No such file"),
+        ("two", Some("two"), "webhook", "strategy webhook selected shard2"),
     ]
     .into_iter()
     .enumerate()
@@ -371,7 +374,7 @@ async fn it_is_shown_the_token_of_a_file_as_the_file_is_now() {
     let running = start_choosing(&api, &endpoint.chooser());
     until("it is placed", || scheduled(&api) == 1).await;
     let summary = told(&api, "app").2;
-    assert!(summary.contains("it requires a token, which the setting webhook.token-file names"), "{summary}");
+    assert!(summary.contains("it requires a token: set webhook.token-file"), "{summary}");
     running.stop().await;
 }
 
@@ -455,13 +458,13 @@ async fn a_host_goes_to_the_route_that_was_looked_at_first_whoever_is_answered_f
     };
     until("the one beside is placed", || api.get("routebindings", "other", "beside").is_some()).await;
     until("the others wait", || {
-        told("ns", "second") == "WWW.shop.example is being given to the route first"
-            && told("other", "around") == "*.shop.example covers a host that a route of another namespace holds"
+        told("ns", "second") == "WWW.shop.example is being assigned to Route first"
+            && told("other", "around") == "*.shop.example covers a host that a Route of another namespace holds"
     })
     .await;
     release.send_replace(true);
     until("the first has it", || api.get("routebindings", "ns", "first").is_some()).await;
-    until("the second knows", || told("ns", "second") == "WWW.shop.example is held by the route first").await;
+    until("the second knows", || told("ns", "second") == "WWW.shop.example is held by Route first").await;
     assert_eq!(scheduled(&api), 2);
     running.stop().await;
 }

@@ -67,7 +67,7 @@ fn echo(batch: &mut Batch, server: &UdpSocket, count: usize) -> Sent {
     report
 }
 
-/// What a client gets, sorted, and how much of it came from each address.
+/// Returns the datagrams that a client receives, sorted, and their number for each source address.
 fn gather(client: &UdpSocket, servers: [SocketAddr; 2], count: usize) -> (Vec<Vec<u8>>, [usize; 2]) {
     let mut octets = [0; QUERY_OCTETS_MAX];
     let mut from = [0; 2];
@@ -94,7 +94,7 @@ fn gso_messages_arrive_as_what_was_queued() {
             crate::sys::packet_info::enable(server.as_fd(), address).unwrap();
         }
         let mut batch = Batch::new();
-        // A kernel that knows no GSO messages has nothing to show here.
+        // A kernel without GSO messages cannot run this test.
         if !batch.enable_gso(server.as_fd()) {
             return;
         }
@@ -194,7 +194,7 @@ fn what_is_too_large_is_counted_beside_gso_messages_too() {
     }
 }
 
-/// A datagram socket within this machine, which tells its sender when it is full.
+/// Returns a datagram socket within this machine; when it is full, sends fail.
 fn local_socket(name: &str) -> (UnixDatagram, std::os::unix::net::SocketAddr) {
     let name = format!("sp-{}-{name}", std::process::id());
     let address = std::os::unix::net::SocketAddr::from_abstract_name(name).unwrap();
@@ -205,7 +205,7 @@ fn local_socket(name: &str) -> (UnixDatagram, std::os::unix::net::SocketAddr) {
 
 #[test]
 fn without_room_for_one_reply_the_rest_is_given_up() {
-    // Queues that are full stand for a device that does not drain, and not to wait at all for a time-out that passes.
+    // Full queues represent a device that does not drain, and a call without a wait represents an expired timeout.
     let (server, there) = local_socket("server");
     let (full, here) = local_socket("full");
     let (idle, _) = local_socket("idle");

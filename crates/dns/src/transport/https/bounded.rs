@@ -11,11 +11,12 @@ use h3::quic::{
     StreamId, WriteBuf,
 };
 
-/// What the requests of a connection that are not answered yet may have sent: all that may be open at once with some 3 KiB
-/// each, or several large ones.
+/// The maximum total size of the unanswered requests of a connection: all that can be open at once with some 3 KiB each, or
+/// several large ones.
 const REQUEST_OCTETS_MAX: usize = 512 * 1024;
 
-/// What each other stream may bring while the connection lives: settings, and priorities of thousands of requests.
+/// The maximum amount of data on each other stream during the lifetime of a connection: settings, and priorities of thousands of
+/// requests.
 const CONTROL_OCTETS_MAX: usize = 256 * 1024;
 
 /// A connection, or what opens streams on it, whose streams are bounded.
@@ -36,7 +37,7 @@ pub(super) struct Receive<S> {
     held: Held,
 }
 
-/// What one stream has received, among others.
+/// The received octets of one stream.
 struct Held {
     octets: usize,
     total: Arc<AtomicUsize>,

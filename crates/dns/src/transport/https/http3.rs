@@ -1,7 +1,7 @@
 //! HTTP/3 (RFC 9114), by `h3` on QUIC.
 //!
-//! `h3` 0.0.8 keeps a frame until it is whole, however long it is (`frame.rs`, `decode`). So what its streams hold together is
-//! bounded below it: [`super::bounded`].
+//! `h3` 0.0.8 buffers a frame until it is complete, without a limit (`frame.rs`, `decode`). The total buffer of its streams is
+//! therefore limited below it: [`super::bounded`].
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::nameserver::Transport;
 /// Unidirectional streams that a client may open: three, and some that mean nothing (RFC 9114 §6.2).
 pub(in super::super) const UNI_STREAMS_MAX: u32 = 8;
 
-/// How long a connection that ends waits for its last answers to arrive.
+/// The time that a closing connection waits for its last answers to arrive.
 const LINGER: Duration = Duration::from_millis(100);
 
 type Resolver = RequestResolver<Bounded, Bytes>;
@@ -64,7 +64,7 @@ pub(in super::super) async fn serve(opened: Opened, site: Arc<Site>) {
     };
     streams.close();
     if matches!(ended, CloseReason::Idle | CloseReason::Old | CloseReason::Stopped) {
-        // The client is told, and what it has asked by now is answered.
+        // The client is notified, and its earlier requests are answered.
         drop(http.shutdown(0).await);
         let driven = async { while let Ok(Some(_)) = http.accept().await {} };
         let finished = async { tokio::join!(streams.wait(), tokio::time::sleep(LINGER)) };

@@ -1,9 +1,9 @@
 //! DNS over HTTPS (RFC 8484): what all versions of HTTP have in common. [`request`] and [`response`] are pure; [`tcp`] has the
 //! connections of HTTP/2 and HTTP/1.1, `http3` those of HTTP/3.
 //!
-//! `hyper` and `h3` are used directly and not `hickory-server` 0.26.3, whose HTTP listeners know no GET (`hickory-net` `h2.rs`,
-//! `message_from`), reset the stream of a request that they refuse instead of naming a status, set no cache headers, bound
-//! neither connections nor clients, and send responses made of `Record`s, never octets that exist already.
+//! `hyper` and `h3` are used directly and not `hickory-server` 0.26.3, whose HTTP listeners do not support GET (`hickory-net`
+//! `h2.rs`, `message_from`), reset the stream of a rejected request instead of sending a status, set no cache headers, limit
+//! neither connections nor clients, and send responses made of `Record`s, never existing octets.
 //!
 //! There is no 429: a client with too many connections is refused before its handshake, as on each transport, and one that
 //! takes no answers waits, and is cut off.
@@ -28,7 +28,7 @@ use super::requests::{Answer, Requests, SMALL_OCTETS};
 use super::stream::CloseReason;
 use super::worker::MESSAGE_OCTETS_MAX;
 
-/// How DNS over HTTPS is served.
+/// The settings of DNS over HTTPS.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HttpsConfig {
     /// The path of the URI template.
@@ -40,7 +40,7 @@ pub struct HttpsConfig {
 /// Octets of the head of a request at most, in the compressed form's measure (RFC 9113 §6.5.2).
 const HEAD_OCTETS_MAX: u32 = 16 * 1024;
 
-/// What the connections of a listener share.
+/// The shared state of the connections of a listener.
 pub(super) struct Site {
     pub(super) path: TemplatePath,
     pub(super) common: Common,
@@ -57,7 +57,7 @@ pub(super) trait Body {
 #[error("no response")]
 pub(super) struct Aborted;
 
-/// Why there is no response.
+/// The reason why there is no response.
 pub(super) enum Unanswered {
     Aborted,
     Closes(CloseReason),
@@ -84,7 +84,7 @@ impl Site {
         };
         let answer = match requests.answer(&query, peer, began, false).await {
             Ok(answer) => answer,
-            // It is nobody's fault but this request's.
+            // The error affects only this request.
             Err(CloseReason::Malformed) => return Ok(self.common.refusal(Refusal::BadRequest, None)),
             Err(reason) => return Err(Unanswered::Closes(reason)),
         };

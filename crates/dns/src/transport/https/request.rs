@@ -15,8 +15,8 @@ pub const MEDIA_TYPE: &str = "application/dns-message";
 /// Methods that are answered, as `Allow` lists them.
 pub const METHODS: &str = "GET, HEAD, POST";
 
-/// Octets of a path with its query at most: 6,000 octets of a message, some ten times what a query with padding needs. RFC 9110
-/// §4.1 asks for 8,000 at least. Larger queries go by POST.
+/// The maximum number of octets of a path with its query: 6,000 octets of a message, some ten times the size of a query with
+/// padding. RFC 9110 §4.1 recommends at least 8,000. Larger queries must use POST.
 pub const TARGET_OCTETS_MAX: usize = 8_192;
 
 /// The path of the URI template (RFC 8484 §3), to which clients add `?dns=` or post.
@@ -26,7 +26,7 @@ pub struct TemplatePath(Box<str>);
 /// A path that cannot be one of a URI template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "not a path; write one that begins with / and has only letters, digits and - . _ ~ / in it, such as /dns-query"
+    "must be a path that begins with / and contains only letters, digits, and - . _ ~ /, such as /dns-query"
 )]
 pub struct InvalidPath;
 
@@ -53,7 +53,7 @@ impl AsRef<str> for TemplatePath {
     }
 }
 
-/// Where the query of a request is.
+/// The location of the query in a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// In its head: these octets.
@@ -62,7 +62,7 @@ pub enum Source {
     Body,
 }
 
-/// Why a request is not answered with a DNS message.
+/// The reason why a request is not answered with a DNS message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     /// No `dns` parameter, two of them, or one that is not base64url without padding; or no query in the octets.
@@ -80,7 +80,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// The status that says so (RFC 9110 §15.5).
+    /// Returns the HTTP status (RFC 9110 §15.5).
     pub fn status(self) -> StatusCode {
         match self {
             Refusal::BadRequest => StatusCode::BAD_REQUEST,
@@ -93,8 +93,8 @@ impl Refusal {
     }
 }
 
-/// Finds the query of a request. `Accept` is not looked at: there is one media type, and RFC 9110 §12.5.1 lets a server send
-/// what it has.
+/// Finds the query of a request. `Accept` is ignored: there is one media type, and RFC 9110 §12.5.1 allows a server to send it
+/// regardless.
 ///
 /// # Errors
 ///
@@ -155,7 +155,7 @@ mod tests {
         let ours = [("content-type", MEDIA_TYPE)];
         let head = |octets: &[u8]| Ok(Source::Head(octets.to_vec()));
         for (method, uri, headers, expected) in [
-            // RFC 8484 §4.1.1 with its example, as far as it is needed here.
+            // RFC 8484 §4.1.1 with its example, as far as this test needs it.
             ("GET", "/dns-query?dns=AAABAAAB", &[][..], head(&[0, 0, 1, 0, 0, 1])),
             (
                 "GET",

@@ -8,18 +8,18 @@ use crate::wire::RecordType;
 use crate::wire::header::{FLAG_TC, HEADER_OCTETS, Header, Opcode, Rcode};
 use crate::wire::message::{skip_name, skip_questions};
 
-/// What the responses of a listener have in common.
+/// The common headers of the responses of a listener.
 #[derive(Debug, Clone, Default)]
 pub struct Common {
     /// The value of `Alt-Svc`, where HTTP/3 is served, too (RFC 7838).
     pub alt_svc: Option<HeaderValue>,
 }
 
-/// How long browsers may remember that HTTP/3 is served, in seconds: a day, as RFC 7838 §3.1 has by default.
+/// The time for which browsers may cache that HTTP/3 is available, in seconds: a day, the default of RFC 7838 §3.1.
 const ALT_SVC_MAX_AGE: u32 = 86_400;
 
 impl Common {
-    /// Responses that tell of HTTP/3 on this port, if there is one.
+    /// Returns headers that advertise HTTP/3 on this port, if there is one.
     pub fn new(http3_port: Option<u16>) -> Self {
         let alt_svc = http3_port.map(|port| format!("h3=\":{port}\"; ma={ALT_SVC_MAX_AGE}"));
         Common { alt_svc: alt_svc.and_then(|value| value.try_into().ok()) }
@@ -63,9 +63,9 @@ fn cache_control(message: &[u8]) -> HeaderValue {
     }
 }
 
-/// For how many seconds a response may be kept: the smallest TTL of its answers, and for what does not exist what the SOA
-/// record says (RFC 8484 §5.1, RFC 2308 §5); of a referral the smallest TTL of its records. `None` if not at all, such as
-/// SERVFAIL.
+/// Returns the number of seconds for which a response may be cached: the smallest TTL of its answers; for a negative answer, the
+/// time from the SOA record (RFC 8484 §5.1, RFC 2308 §5); for a referral, the smallest TTL of its records. `None` if it must not
+/// be cached, such as SERVFAIL.
 pub fn freshness(message: &[u8]) -> Option<u32> {
     let header = Header::read(message)?;
     let is_lasting = matches!(header.rcode(), Rcode::NOERROR | Rcode::NXDOMAIN) && header.flags & FLAG_TC == 0;

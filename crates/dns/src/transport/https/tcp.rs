@@ -1,7 +1,7 @@
 //! HTTP/2 and HTTP/1.1 over TLS. HTTP/1.1 is what clients without ALPN speak; it comes with `hyper`.
 //!
-//! `hyper` bounds what it reads. What it holds of answers is bounded here: the share of an answer in the connection's unsent
-//! octets is given back when the socket has taken what was written, not when HTTP has.
+//! `hyper` limits its reads. Its buffered answers are limited here: the share of an answer in the connection's unsent octets is
+//! released when the socket has accepted the data, not when HTTP has.
 
 use std::convert::Infallible;
 use std::io;
@@ -29,7 +29,7 @@ use super::super::{tcp, tls};
 use super::{Aborted, Body, HEAD_OCTETS_MAX, Site, Unanswered};
 use crate::nameserver::Transport;
 
-/// What a stream of HTTP/2 may receive before it is read: a query is no larger, but for one at a time.
+/// The amount that an HTTP/2 stream may receive before it is read: a query is no larger, except one at a time.
 const STREAM_OCTETS: u32 = 4 * 1024;
 
 /// Octets of an answer that HTTP takes at a time.
@@ -76,7 +76,8 @@ where
     ended
 }
 
-/// How `hyper` serves. Its other bounds, such as that of streams that were reset and not yet taken, are as they are by default.
+/// Returns the configuration of `hyper`. Its other limits, such as that of streams that were reset and not yet accepted, have
+/// their defaults.
 fn builder(service: &Service) -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     let mut http1 = builder.http1();

@@ -23,7 +23,7 @@ use super::{Opened, framing};
 use crate::nameserver::Transport;
 use crate::wire::header::{Header, Opcode};
 
-/// Sessions that can be resumed with early data: some 3 MiB. Whoever's is gone makes a new one.
+/// The number of sessions that can be resumed with early data: some 3 MiB. A client whose session was evicted creates a new one.
 const SESSIONS_MAX: usize = 8_192;
 
 /// TLS for DNS over QUIC. It takes early data, 0-RTT.
@@ -88,9 +88,9 @@ struct Doq {
     handshaken: CancellationToken,
 }
 
-/// Why a stream got no answer.
+/// The reason why a stream got no answer.
 enum Unanswered {
-    /// The client does not want one any more; or the connection broke, which whoever accepts its streams sees.
+    /// The client cancelled the request, or the connection failed, which the acceptor of its streams detects.
     Cancelled,
     /// The connection ends.
     Closes(CloseReason),
@@ -122,12 +122,12 @@ pub(in super::super) async fn serve(opened: Opened) {
     doq.requests.service.count_end(ended);
 }
 
-/// Why a connection ended of itself.
+/// Returns the reason why a connection ended.
 fn of_error(error: &ConnectionError) -> CloseReason {
     match error {
         ConnectionError::ApplicationClosed(_) | ConnectionError::ConnectionClosed(_) => CloseReason::ByClient,
         ConnectionError::TimedOut => CloseReason::Idle,
-        // By whoever counted that already.
+        // The side that closed it has already counted it.
         ConnectionError::LocallyClosed => CloseReason::ByClient,
         _ => CloseReason::Broken,
     }

@@ -1,4 +1,4 @@
-//! What a stream of DNS over QUIC carries, without any input or output: two octets of length and one query (RFC 9250 §4.2).
+//! The contents of a DNS over QUIC stream, without any input or output: two octets of length and one query (RFC 9250 §4.2).
 
 use crate::wire::header::HEADER_OCTETS;
 use crate::wire::message::Query;
@@ -6,11 +6,11 @@ use crate::wire::message::Query;
 /// Octets of the length in front of a message.
 pub const LENGTH_OCTETS: usize = 2;
 
-/// Why the octets of a stream are not one query. RFC 9250 §4.3.3: each of them is a fatal error of the connection.
+/// The reason why the octets of a stream are not one query. RFC 9250 §4.3.3: each of them is a fatal error of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// "the STREAM FIN is indicated before all the bytes for the response indicated in the length field"
-    #[error("the stream ended before its message")]
+    #[error("the stream ended before the end of its message")]
     Incomplete,
     /// "more than one query" on a stream, or other octets after it.
     #[error("octets after the message")]
@@ -19,14 +19,14 @@ pub enum Fault {
     #[error("a message shorter than a header")]
     Short,
     /// RFC 9250 §4.2.1: "the DNS Message ID MUST be set to 0".
-    #[error("a message ID that is not 0")]
+    #[error("a message ID other than 0")]
     Id,
     /// RFC 9250 §5.5.2: "an edns-tcp-keepalive EDNS(0) option" MUST NOT be sent.
     #[error("an edns-tcp-keepalive option")]
     Keepalive,
 }
 
-/// How long the message is whose stream begins with `octets`; `None` as long as that cannot be told.
+/// Returns the length of the message whose stream begins with `octets`; `None` while that is unknown.
 ///
 /// # Errors
 ///

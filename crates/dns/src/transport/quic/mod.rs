@@ -32,26 +32,27 @@ use super::count::Count;
 use super::requests::{REQUESTS_MAX, SMALL_OCTETS};
 use super::stream::{Limits, Service};
 
-/// From how many handshakes in progress on a clients' addresses are validated first, which takes them a round trip more. It is
-/// a quarter of the connections that one client may have by default, so that whoever forges a client's address cannot use
-/// up what it may have.
+/// The number of handshakes in progress from which clients' addresses are validated first, which costs them one more round trip.
+/// It is a quarter of the default connection limit of one client, so that an attacker that forges a client's address cannot use
+/// up its limit.
 const RETRY_HANDSHAKES: usize = 64;
 
-/// What the kernel holds of datagrams in each direction: as for plain DNS, what comes while the task is off its processor.
+/// The size of the kernel's datagram buffer in each direction: as for plain DNS, for the datagrams that arrive while the task is
+/// off its processor.
 const SOCKET_BUFFER_OCTETS: usize = 4 * 1024 * 1024;
 
-/// First packets that wait for their turn, and what is held for each of them and for all while they wait.
+/// The maximum number of initial packets that wait, and the memory for each of them and for all while they wait.
 const INCOMING_MAX: usize = 1_024;
 const INCOMING_OCTETS: u64 = 8 * 1024;
 const INCOMING_OCTETS_TOTAL: u64 = 4 * 1024 * 1024;
 
-/// What a connection may receive before it is read: a few large queries, or all the small ones that it may have open.
+/// The amount that a connection may receive before it is read: a few large queries, or all the small ones that it may have open.
 const RECEIVE_OCTETS: u32 = 2 * SMALL_OCTETS as u32 * REQUESTS_MAX;
 
-/// How often a listener without clients shows that it moves.
+/// The interval of the sign of progress of a listener without clients.
 const TICK_EVERY: Duration = Duration::from_secs(1);
 
-/// How long a listener that stops waits for its last packets to be sent.
+/// The time that a stopping listener waits until its last packets are sent.
 const LAST_PACKETS_WAIT: Duration = Duration::from_millis(50);
 
 /// Opens a socket for QUIC.
@@ -74,7 +75,7 @@ pub(super) fn adopt(address: SocketAddr, socket: UdpSocket, protocol: &'static s
 
 fn tuned(socket: UdpSocket) -> io::Result<UdpSocket> {
     let options = SockRef::from(&socket);
-    // Wishes, which the kernel bounds.
+    // Requests, which the kernel limits.
     drop(options.set_recv_buffer_size(SOCKET_BUFFER_OCTETS));
     drop(options.set_send_buffer_size(SOCKET_BUFFER_OCTETS));
     socket.set_nonblocking(true)?;
@@ -116,8 +117,8 @@ pub(super) struct Opened {
     pub(super) service: Arc<Service>,
 }
 
-/// Lets clients in until told to stop, and serves each of them by `serve`. Each turn is counted, and there is one every
-/// second.
+/// Accepts clients until a stop is requested, and serves each of them with `serve`. Each iteration is counted, and there is one
+/// every second.
 pub(super) async fn accept<F, S>(endpoint: Endpoint, service: Arc<Service>, iterations: Arc<Count>, serve: S)
 where
     S: Fn(Opened) -> F + Clone + Send + 'static,
@@ -180,7 +181,7 @@ where
         let done = timeout(service.limits.read, done).await;
         drop(handshake);
         match done {
-            // Which of both it is says nothing of a server's connection. If it broke, whoever serves it sees that.
+            // The difference does not matter for a server's connection. If it failed, the task that serves it detects that.
             Ok(_) if connection.close_reason().is_none() => handshaken.cancel(),
             Ok(_) => counters.handshakes_broken.add_shared(1),
             Err(_) => {

@@ -36,7 +36,7 @@ pub(super) fn end_of(field: Field, rdata: &[u8], start: usize) -> Result<usize, 
         Field::CharacterString | Field::Salt => counted(0),
         // Before it stand the algorithm of the hash and how it is used. RFC 5155 §11: 1 is SHA-1, and there is no other.
         Field::HashedOwner => match (rdata[0], counted(1)?) {
-            (1, end) if end != start + 1 + 20 => Err(malformed("the hash has not the 20 octets of SHA-1")),
+            (1, end) if end != start + 1 + 20 => Err(malformed("the hash does not have the 20 octets of SHA-1")),
             (_, end) => Ok(end),
         },
         Field::CharacterStrings => {
@@ -46,7 +46,7 @@ pub(super) fn end_of(field: Field, rdata: &[u8], start: usize) -> Result<usize, 
             let end = counted(1)?;
             match rdata[start + 1..end].iter().all(u8::is_ascii_alphanumeric) {
                 true => Ok(end),
-                false => Err(malformed("has other characters")),
+                false => Err(malformed("has invalid characters")),
             }
         }
         Field::Text | Field::Base64OrNone | Field::Opaque => to_end(0),
@@ -108,8 +108,8 @@ fn check_character_strings(mut octets: &[u8]) -> Option<()> {
 fn check_zone_digest(scheme: u8, hash: u8, octets: usize) -> Result<(), &'static str> {
     match (scheme, hash, octets) {
         (1, 1, 48) | (1, 2, 64) => Ok(()),
-        (1, 1, _) => Err("the digest has not the 48 octets of SHA-384"),
-        (1, 2, _) => Err("the digest has not the 64 octets of SHA-512"),
+        (1, 1, _) => Err("the digest does not have the 48 octets of SHA-384"),
+        (1, 2, _) => Err("the digest does not have the 64 octets of SHA-512"),
         (_, _, 12..) => Ok(()),
         _ => Err("the digest has fewer than 12 octets"),
     }
@@ -130,7 +130,7 @@ fn check_type_bitmap(mut rest: &[u8]) -> Result<(), &'static str> {
             return Err("the windows are not in increasing order");
         }
         window_min = u16::from(*window) + 1;
-        let (bits, tail) = tail.split_at_checked(usize::from(*length)).ok_or("a window runs past the end")?;
+        let (bits, tail) = tail.split_at_checked(usize::from(*length)).ok_or("a window extends past the end")?;
         if bits.last() == Some(&0) {
             return Err("a window ends in a zero octet");
         }
@@ -143,10 +143,10 @@ fn check_type_bitmap(mut rest: &[u8]) -> Result<(), &'static str> {
 fn check_address_prefixes(mut rest: &[u8]) -> Result<(), &'static str> {
     while !rest.is_empty() {
         let [family_high, family_low, prefix, negated_length, tail @ ..] = rest else {
-            return Err("a prefix is cut short");
+            return Err("a prefix is truncated");
         };
         let length = usize::from(negated_length & 0x7f);
-        let (address, tail) = tail.split_at_checked(length).ok_or("an address runs past the end")?;
+        let (address, tail) = tail.split_at_checked(length).ok_or("an address extends past the end")?;
         let bits = match u16::from_be_bytes([*family_high, *family_low]) {
             1 => 32,
             2 => 128,
@@ -176,7 +176,7 @@ fn check_location(octets: &[u8]) -> Result<(), &'static str> {
     const MILLISECONDS_A_DEGREE: u32 = 3_600_000;
     if quad(4).abs_diff(EQUATOR) > 90 * MILLISECONDS_A_DEGREE || quad(8).abs_diff(EQUATOR) > 180 * MILLISECONDS_A_DEGREE
     {
-        return Err("the place is not on the globe");
+        return Err("the position is not on the globe");
     }
     Ok(())
 }
@@ -218,20 +218,20 @@ fn check_svc_params(rest: &[u8]) -> Result<(), &'static str> {
                     let Some((&length @ 1.., tail)) = ids.split_first() else {
                         return Err("alpn needs identifiers of at least one octet");
                     };
-                    ids = tail.get(usize::from(length)..).ok_or("an alpn identifier runs past the end")?;
+                    ids = tail.get(usize::from(length)..).ok_or("an alpn identifier extends past the end")?;
                     if ids.is_empty() {
                         break;
                     }
                 }
             }
-            2 if !value.is_empty() => return Err("no-default-alpn has no value"),
+            2 if !value.is_empty() => return Err("no-default-alpn must not have a value"),
             2 if !has_alpn => return Err("no-default-alpn needs alpn"),
-            3 if value.len() != 2 => return Err("port is one number"),
+            3 if value.len() != 2 => return Err("port must be one number"),
             4 if value.is_empty() || value.len() % 4 != 0 => return Err("ipv4hint needs IPv4 addresses"),
             5 if value.is_empty() => return Err("ech is empty"),
             6 if value.is_empty() || value.len() % 16 != 0 => return Err("ipv6hint needs IPv6 addresses"),
             7 if value.is_empty() => return Err("dohpath is empty"),
-            8 if !value.is_empty() => return Err("ohttp has no value"),
+            8 if !value.is_empty() => return Err("ohttp must not have a value"),
             _ => {}
         }
     }
@@ -251,6 +251,6 @@ pub fn svc_params(mut rest: &[u8]) -> impl Iterator<Item = Result<(u16, &[u8]), 
             return Some(Ok((u16::from_be_bytes([*a, *b]), value)));
         }
         rest = &[];
-        Some(Err("a parameter runs past the end"))
+        Some(Err("a parameter extends past the end"))
     })
 }

@@ -24,7 +24,7 @@ pub const RDATA_OCTETS_MAX: usize = u16::MAX as usize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RdataError {
     /// The octets end before or inside this field.
-    #[error("the data ends where {0} should be")]
+    #[error("expected {0}, found the end of the data")]
     Truncated(Field),
     /// This many octets follow the last field.
     #[error("{0} octets too many at the end")]
@@ -33,7 +33,7 @@ pub enum RdataError {
     #[error("more than 65535 octets")]
     TooLong,
     /// A name inside is broken, or compressed.
-    #[error("a name in the data: {0}")]
+    #[error("invalid name in the data: {0}")]
     Name(#[from] NameError),
     /// The field is there, but its content breaks a rule of its type.
     #[error("{0}: {1}")]

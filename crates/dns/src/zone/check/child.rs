@@ -24,7 +24,8 @@ pub(super) fn check(view: &CheckContext<'_>, report: &mut Reporter<'_>) {
     {
         if records.len() > 1 && is_among(records, delete) {
             found!(report: Code::CdsMismatch, apex, rtype;
-                "a {rtype} asks for the DS records to be deleted, others for some: leave one kind (RFC 8078 §4)");
+                "one {rtype} requests deletion of the DS records, others request DS records; keep one kind (RFC 8078 \
+                 §4)");
             return;
         }
     }
@@ -33,7 +34,7 @@ pub(super) fn check(view: &CheckContext<'_>, report: &mut Reporter<'_>) {
     }
     if is_among(digests, DELETE_CDS) != is_among(keys, DELETE_CDNSKEY) {
         found!(report: Code::CdsMismatch, apex, RecordType::CDS;
-            "of CDS and CDNSKEY one asks for the DS records to be deleted, the other does not (RFC 8078 §4)");
+            "only one of CDS and CDNSKEY requests deletion of the DS records (RFC 8078 §4)");
         return;
     }
     if is_among(digests, DELETE_CDS) {
@@ -42,12 +43,12 @@ pub(super) fn check(view: &CheckContext<'_>, report: &mut Reporter<'_>) {
     if let Some(digest) = digests.iter().find(|digest| !keys.iter().any(|key| is_of(apex, digest, key))) {
         let tag = digest.first_chunk().map_or(0, |tag| u16::from_be_bytes(*tag));
         found!(report: Code::CdsMismatch, apex, RecordType::CDS;
-            "the CDS of key {tag} is of none of the CDNSKEY records (RFC 7344 §4)");
+            "the CDS of key {tag} matches no CDNSKEY record (RFC 7344 §4)");
     }
     if let Some(key) = keys.iter().find(|key| !digests.iter().any(|digest| is_of(apex, digest, key))) {
         let tag = key_tag(key);
         found!(report: Code::CdsMismatch, apex, RecordType::CDNSKEY;
-            "of the CDNSKEY with tag {tag} there is no CDS (RFC 7344 §4)");
+            "the CDNSKEY with tag {tag} has no CDS (RFC 7344 §4)");
     }
 }
 

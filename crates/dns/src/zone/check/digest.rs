@@ -26,23 +26,24 @@ pub(super) fn check(zone: &Contents, report: &mut Reporter<'_>) {
             (SIMPLE, 2) => &SHA512,
             _ => {
                 found!(report: Code::ZonemdUnchecked, apex, RecordType::ZONEMD;
-                    "the ZONEMD of scheme {scheme} and hash {hash} is not verified: it is not known here");
+                    "the ZONEMD of scheme {scheme} and hash {hash} was not verified: unsupported scheme or hash");
                 continue;
             }
         };
         // RFC 8976 §4: records of one scheme and hash are used only where there is one of them.
         if records.rdata.iter().filter(|other| other[4..6] == [scheme, hash]).count() > 1 {
             found!(report: Code::ZonemdWrong, apex, RecordType::ZONEMD;
-                "several ZONEMD have scheme {scheme} and hash {hash}: none of them is taken; leave one");
+                "several ZONEMD have scheme {scheme} and hash {hash}, so none of them is valid; keep one");
             continue;
         }
         let of = u32::from_be_bytes([a, b, c, d]);
         if let Some(serial) = serial.filter(|serial| *serial != of) {
             found!(report: Code::ZonemdSerial, apex, RecordType::ZONEMD;
-                "the ZONEMD is of serial {of}, the SOA of {serial}: take the zone's digest anew");
+                "the ZONEMD has serial {of}, the SOA has serial {serial}; compute the digest again");
         } else if simple(zone, algorithm) != digest {
             found!(report: Code::ZonemdWrong, apex, RecordType::ZONEMD;
-                "the zone's digest is not that of its ZONEMD of hash {hash}: the zone has changed since");
+                "the digest of the zone does not match its ZONEMD of hash {hash}: the zone has changed; compute the \
+                 digest again");
         }
     }
 }

@@ -12,17 +12,18 @@ pub(super) fn check(owner: &Name, rrsets: &[Rrset], report: &mut Reporter<'_>) {
             RecordType::DS => {
                 if let Some(Digest { kind, found, expected }) = rdata.iter().find_map(|data| wrong_ds(data)) {
                     found!(report: Code::DsDigest, owner, *rtype;
-                        "a DS of {owner} has a digest of {found} octets; one of type {kind} has {expected}");
+                        "a DS of {owner} has a digest of {found} octets; a digest of type {kind} must have {expected}");
                 }
             }
             RecordType::SSHFP => {
                 if let Some(Digest { kind, found, expected }) = rdata.iter().find_map(|data| wrong_sshfp(data)) {
                     found!(report: Code::SshfpDigest, owner, *rtype;
-                        "an SSHFP of {owner} has a fingerprint of {found} octets; one of type {kind} has {expected}");
+                        "an SSHFP of {owner} has a fingerprint of {found} octets; a fingerprint of type {kind} must \
+                         have {expected}");
                 }
             }
             RecordType::MD | RecordType::MF => found!(report: Code::TypeObsolete, owner, *rtype;
-                "{rtype} records are obsolete (RFC 973, RFC 1035 §3.3.4 f.), and BIND refuses them: use MX"),
+                "{rtype} records are obsolete (RFC 973, RFC 1035 §3.3.4 f.), and BIND rejects them; use MX"),
             _ => {}
         }
     }

@@ -14,14 +14,14 @@ pub(super) fn check(view: &CheckContext<'_>, owner: &Name, target: &Name, report
     if target.is_at_or_below(view.zone.apex()) {
         if has_no_address(view, owner, target) {
             found!(report: Code::NsNoAddress, owner, RecordType::NS;
-                "the name server {target} of {owner} has no address: add an A or AAAA record for it");
+                "the name server {target} of {owner} has no address; add an A or AAAA record for it");
         }
     } else if owner == view.zone.apex()
         && let Some(lookalike) = lookalike(view, target)
     {
         found!(report: Code::NsLookalike, owner, RecordType::NS;
-            "the name server {target} lies outside the zone, which has no address for it: the address at {lookalike} \
-             is another name");
+            "the name server {target} is outside the zone and has no address here; the address at {lookalike} belongs \
+             to another name");
     }
 }
 
@@ -100,8 +100,8 @@ pub(super) fn check_unused_addresses(view: &CheckContext<'_>, report: &mut Repor
         check_loopback(&owner, view.zone.owner(&owner), report);
         let rtype = view.zone.owner(&owner).first().map(|rrset| rrset.rtype);
         found!(report: Code::NsAddressUnused, &owner, rtype;
-            "no NS record names {owner}: it looks like the address of {server}; write '{}.' with its whole name and a \
-             dot at the end, or name it in an NS record", label.escape_ascii());
+            "no NS record refers to {owner}, which appears to be the address of {server}; write its full name with a \
+             final dot, '{}.', or add an NS record for it", label.escape_ascii());
     }
 }
 
@@ -110,7 +110,8 @@ pub(super) fn check_loopback(owner: &Name, rrsets: &[Rrset], report: &mut Report
     for rrset in rrsets {
         if let Some(address) = loopback_address(rrset) {
             found!(report: Code::NsLoopback, owner, rrset.rtype;
-                "the name server {owner} has the loopback address {address}: others cannot reach it");
+                "the name server {owner} has the loopback address {address}, which is not reachable from other \
+                 machines");
         }
     }
 }

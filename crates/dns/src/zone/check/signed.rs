@@ -87,12 +87,12 @@ pub(super) fn check_owner(view: &CheckContext<'_>, owner: &Name, rrsets: &[Rrset
     if let Some(signer) = signatures.and_then(|rrset| targets(rrset).find(|signer| signer != view.zone.apex())) {
         let apex = view.zone.apex();
         found!(report: Code::RrsigSigner, owner, RecordType::RRSIG;
-            "an RRSIG of {owner} is by {signer}, expected {apex}");
+            "an RRSIG of {owner} has the signer {signer}, expected {apex}");
     }
     if !view.signed {
         if owner == view.zone.apex() && read.iter().any(|signature| signature.covered == RecordType::SOA) {
             found!(report: Code::KeysMissing, owner, RecordType::RRSIG;
-                "{owner} is signed, but has no DNSKEY: validators take all of the zone for forged");
+                "{owner} is signed, but has no DNSKEY: validators treat the whole zone as bogus");
         }
         return;
     }
@@ -110,7 +110,7 @@ pub(super) fn check_owner(view: &CheckContext<'_>, owner: &Name, rrsets: &[Rrset
     }
     if owner == view.zone.apex() && !has(rrsets, RecordType::NSEC) && parameters(view.zone).next().is_none() {
         found!(report: Code::NoDenial, owner, RecordType::DNSKEY;
-            "the zone has keys, but neither NSEC nor an NSEC3PARAM of algorithm 1 and without flags");
+            "the zone has keys, but neither NSEC nor an NSEC3PARAM with algorithm 1 and without flags");
     }
 }
 
@@ -124,26 +124,28 @@ fn check_signature(
     let Signature { covered, algorithm, labels, original_ttl, expiration, inception, key_tag } = *signature;
     if !view.keys.contains(&(key_tag, algorithm)) {
         found!(report: Code::RrsigKey, owner, RecordType::RRSIG;
-            "the RRSIG over {owner} {covered} is by key {key_tag} of algorithm {algorithm}, which is not in the zone");
+            "the RRSIG over {owner} {covered} refers to key {key_tag} of algorithm {algorithm}, which is not in the \
+             zone");
     }
     // RFC 4034 §3.1.3: the wildcard's label and the root's do not count.
     let expected = owner.label_count() - usize::from(owner.is_wildcard());
     if usize::from(labels) != expected {
         found!(report: Code::RrsigLabels, owner, RecordType::RRSIG;
-            "the RRSIG over {owner} {covered} counts {labels} labels, expected {expected}");
+            "the RRSIG over {owner} {covered} has the label count {labels}, expected {expected}");
     }
     let ttl = rrsets.iter().find(|rrset| rrset.rtype == covered).map(|rrset| rrset.ttl.seconds());
     if let Some(ttl) = ttl.filter(|ttl| *ttl > original_ttl) {
         found!(report: Code::RrsigTtl, owner, RecordType::RRSIG;
-            "{owner} {covered} has the TTL {ttl}, but was signed with {original_ttl}: validators cut it (RFC 4035 §5.3.3)");
+            "{owner} {covered} has the TTL {ttl}, but was signed with {original_ttl}: validators reduce it (RFC 4035 \
+             §5.3.3)");
     }
     let Some(now) = view.now else { return };
     if now.is_after(expiration) {
         found!(report: Code::RrsigExpired, owner, RecordType::RRSIG;
-            "the RRSIG over {owner} {covered} has expired: sign the zone anew");
+            "the RRSIG over {owner} {covered} has expired; sign the zone again");
     } else if inception.is_after(now) {
         found!(report: Code::RrsigEarly, owner, RecordType::RRSIG;
-            "the RRSIG over {owner} {covered} is not valid yet: is the clock right?");
+            "the RRSIG over {owner} {covered} is not valid yet; check the clock");
     }
 }
 
@@ -167,9 +169,9 @@ impl Authority<'_> {
 pub(super) fn check_iterations(view: &CheckContext<'_>, report: &mut Reporter<'_>) {
     if let Some((fewest, salt)) = too_many_iterations(view.zone) {
         found!(report: Code::Nsec3IterationsMax, view.zone.apex(), RecordType::NSEC3PARAM;
-            "NSEC3 with {fewest} further iterations and a salt of {salt} octets: each proof would cost too much, and at most \
-             {NSEC3_ITERATIONS_MAX} iterations are served, fewer with a salt of more than 35 octets; sign the zone with 0 and \
-             without salt (RFC 9276 §3.1)");
+            "NSEC3 with {fewest} additional iterations and a salt of {salt} octets: each proof would cost too much; at \
+             most {NSEC3_ITERATIONS_MAX} iterations are supported, fewer with a salt of more than 35 octets; sign the \
+             zone with 0 iterations and without salt (RFC 9276 §3.1)");
     }
 }
 
@@ -219,13 +221,13 @@ fn check_nsec(names: &[Authority<'_>], report: &mut Reporter<'_>) {
         let nsec = name.rrsets.iter().find(|rrset| rrset.rtype == RecordType::NSEC);
         let Some((next, bitmap)) = nsec.and_then(|rrset| Name::split_from(rrset.rdata.first()?).ok()) else {
             found!(report: Code::NsecMissing, owner, RecordType::NSEC;
-                "{owner} has no NSEC: validators cannot be told which types it has");
+                "{owner} has no NSEC: validators cannot verify which types it has");
             continue;
         };
         let expected = names[(at + 1) % names.len()].owner;
         if next != *expected {
             found!(report: Code::NsecNext, owner, RecordType::NSEC;
-                "the NSEC of {owner} leads to {next}, but the next name is {expected}");
+                "the NSEC of {owner} points to {next}, but the next name is {expected}");
         }
         if let Some(difference) = difference(bitmap, &name.types()) {
             found!(report: Code::NsecTypes, owner, RecordType::NSEC; "the NSEC of {owner} {difference}");
@@ -240,7 +242,8 @@ fn check_nsec3(view: &CheckContext<'_>, names: &[Authority<'_>], parameters: &[u
     let iterations = iterations(parameters);
     if iterations > 0 {
         found!(report: Code::Nsec3Iterations, zone.apex(), RecordType::NSEC3PARAM;
-            "NSEC3 with {iterations} further iterations: they cost every validator and protect nothing; use 0 (RFC 9276 §3.1)");
+            "NSEC3 with {iterations} additional iterations: they cost every validator and protect nothing; use 0 (RFC \
+             9276 §3.1)");
     }
     if is_too_costly(iterations, salt) {
         return false;
@@ -248,7 +251,7 @@ fn check_nsec3(view: &CheckContext<'_>, names: &[Authority<'_>], parameters: &[u
     let chain = nsec3_chain(zone, parameters);
     if chain.is_empty() {
         found!(report: Code::Nsec3Missing, zone.apex(), RecordType::NSEC3PARAM;
-            "the NSEC3PARAM tells of NSEC3 records that are not there: sign the zone anew");
+            "the NSEC3 records of the NSEC3PARAM are missing; sign the zone again");
         return false;
     }
     let all = nsec3_names(zone, names);
@@ -268,7 +271,7 @@ fn check_nsec3(view: &CheckContext<'_>, names: &[Authority<'_>], parameters: &[u
                 let opted_out = covering.is_some_and(|(_, (.., opts_out))| *opts_out);
                 if must || !opted_out {
                     found!(report: Code::Nsec3Missing, &name, RecordType::NSEC3;
-                        "{name} has no NSEC3: validators would be told that it does not exist");
+                        "{name} has no NSEC3: negative answers would prove to validators that it does not exist");
                 }
             }
         }
@@ -278,11 +281,11 @@ fn check_nsec3(view: &CheckContext<'_>, names: &[Authority<'_>], parameters: &[u
         if rest.get(1..21) != Some(&next[..]) {
             let next = data_encoding::BASE32HEX_NOPAD.encode(next).to_ascii_lowercase();
             found!(report: Code::Nsec3Next, owner, RecordType::NSEC3;
-                "the NSEC3 at {owner} does not lead to the next hash, {next}");
+                "the NSEC3 at {owner} does not point to the next hash, {next}");
         }
         if !matched.contains(hash) {
             found!(report: Code::Nsec3Stray, owner, RecordType::NSEC3;
-                "the NSEC3 at {owner} is of no name of the zone");
+                "the NSEC3 at {owner} matches no name of the zone");
         }
     }
     true
@@ -328,7 +331,7 @@ fn difference(bitmap: &[u8], expected: &BTreeSet<RecordType>) -> Option<String> 
     let extra: Vec<_> = found.difference(expected).collect();
     match (missing.is_empty(), extra.is_empty()) {
         (true, true) => None,
-        (false, _) => Some(format!("leaves out {}", list(missing))),
-        (true, false) => Some(format!("names {}, which is not there", list(extra))),
+        (false, _) => Some(format!("lacks {}", list(missing))),
+        (true, false) => Some(format!("lists {}, which does not exist", list(extra))),
     }
 }

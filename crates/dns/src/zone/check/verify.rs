@@ -22,8 +22,7 @@ pub(super) fn check(view: &CheckContext<'_>, owners: &[(&Name, &[Rrset])], threa
     let keys: Vec<Key> = zone_keys(zone.get(zone.apex(), RecordType::DNSKEY)).map(Key::read).collect();
     for key in keys.iter().filter(|key| matches!(key.verifier, Verifier::Unknown)) {
         found!(report: Code::RrsigUnchecked, zone.apex(), RecordType::DNSKEY;
-            "signatures by the key {} of algorithm {} are not verified: the algorithm, or the length of the key, is not \
-             known here", key.tag, key.algorithm);
+            "signatures by the key {} of algorithm {} were not verified: unsupported algorithm or key length", key.tag, key.algorithm);
     }
     let part = owners.len().div_ceil(threads.max(1)).max(1);
     let wrong: Vec<Vec<Wrong<'_>>> = std::thread::scope(|scope| {
@@ -44,8 +43,8 @@ pub(super) fn check(view: &CheckContext<'_>, owners: &[(&Name, &[Rrset])], threa
     });
     for Wrong { owner, covered, key_tag } in wrong.into_iter().flatten() {
         found!(report: Code::RrsigWrong, owner, RecordType::RRSIG;
-            "the RRSIG over {owner} {covered} by the key {key_tag} is not valid: records, key or signature have changed since; \
-             sign the zone anew");
+            "the RRSIG over {owner} {covered} by the key {key_tag} is not valid: the records, the key, or the \
+             signature have changed; sign the zone again");
     }
 }
 

@@ -114,7 +114,7 @@ fn zones_without_soa() {
         let error = Zone::build(&contents("z.test.", text)).err().map(|error| error.to_string());
         assert_eq!(
             error.as_deref(),
-            Some("z.test.: the apex needs exactly one SOA record, with two names and five numbers"),
+            Some("z.test.: the apex must have exactly one SOA record, with two names and five numbers"),
             "{text}"
         );
     }
