@@ -89,7 +89,12 @@ impl Server {
                      username: \"\"\n  chroot: \"\"\n  directory: \"/\"\n  pidfile: \"\"\n  use-syslog: no\n  do-daemonize: no\n  \
                      access-control: 127.0.0.0/8 allow\n  module-config: \"iterator\"\n  local-zone: \"bench.example.\" static\n  \
                      local-data: \"www.bench.example. 60 A 192.0.2.1\"\nremote-control:\n  control-enable: no\n",
-                    tls.ip(), tls.port(), https.ip(), https.port(), tls.port(), https.port()
+                    tls.ip(),
+                    tls.port(),
+                    https.ip(),
+                    https.port(),
+                    tls.port(),
+                    https.port()
                 );
                 std::fs::write(data.join("unbound.conf"), text).expect("written");
                 command.args(["unbound", "-d", "-c"]).arg(data.join("unbound.conf"));
@@ -127,7 +132,10 @@ impl Server {
 
 /// A connection, ready for queries.
 enum Connection {
-    Tls { read: ReadHalf<TlsStream<TcpStream>>, write: WriteHalf<TlsStream<TcpStream>> },
+    Tls {
+        read: ReadHalf<TlsStream<TcpStream>>,
+        write: WriteHalf<TlsStream<TcpStream>>,
+    },
     Https(h2::client::SendRequest<Bytes>),
     #[cfg(feature = "quic")]
     Quic(quinn::Connection),
@@ -324,9 +332,7 @@ async fn measure(peer: Peer, transport: Transport, server: &Server, pem: &[u8]) 
             answered as f64 / began.elapsed().as_secs_f64()
         );
     }
-    for (kind, resumption) in
-        [("full", Resumption::disabled()), ("resumed", Resumption::in_memory_sessions(WARM))]
-    {
+    for (kind, resumption) in [("full", Resumption::disabled()), ("resumed", Resumption::in_memory_sessions(WARM))] {
         let client = Client::new(pem, resumption);
         let (cpu, began, done) = (process.cpu(), Instant::now(), AtomicU64::new(0));
         let clients = (0..WARM).map(|_| async {
@@ -341,7 +347,10 @@ async fn measure(peer: Peer, transport: Transport, server: &Server, pem: &[u8]) 
         join_all(clients).await;
         let cpu = process.cpu() - cpu;
         let done = done.into_inner() as f64;
-        println!("{transport:?} {peer:?}: {:.0} {kind} handshakes with a query per CPU second", done / cpu.as_secs_f64());
+        println!(
+            "{transport:?} {peer:?}: {:.0} {kind} handshakes with a query per CPU second",
+            done / cpu.as_secs_f64()
+        );
     }
     many(peer, transport, server, &client).await;
 }

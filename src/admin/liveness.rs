@@ -65,9 +65,8 @@ impl Liveness {
     pub fn hung(&self, now: Instant) -> Vec<String> {
         let state = self.state.lock();
         let hung = state.parts.iter().filter(|part| part.still >= part.limit && (part.beats)() == Some(part.seen));
-        let mut hung: Vec<String> = hung
-            .map(|part| format!("{} is hung: no progress for {} s", part.name, part.still.as_secs()))
-            .collect();
+        let mut hung: Vec<String> =
+            hung.map(|part| format!("{} is hung: no progress for {} s", part.name, part.still.as_secs())).collect();
         if state.sampled.is_some_and(|sampled| now.saturating_duration_since(sampled) > UNWATCHED_MAX) {
             hung.push("the watchdog thread is hung".to_owned());
         }

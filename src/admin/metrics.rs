@@ -25,7 +25,11 @@ impl Metrics {
     /// Numbers of a process that starts now: `signpost_build_info`, `signpost_start_time_seconds` and `signpost_clock_seconds` at first.
     pub fn new() -> Self {
         let mut registry = Registry::with_prefix("signpost");
-        registry.register("build", "The version of the running program", Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]));
+        registry.register(
+            "build",
+            "The version of the running program",
+            Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]),
+        );
         let clock = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         registry.register(
             "start_time_seconds",

@@ -270,9 +270,7 @@ pub(super) fn resolver(text: &str) -> Result<Resolver, String> {
 pub(super) fn api_server(text: &str) -> Result<Uri, String> {
     let url = trust::url(text).map_err(|error| error.to_string())?;
     if trust::is_readable_on_its_way(&url) {
-        return Err(
-            "must be https, or http at a loopback address: plain http exposes the credentials".to_owned()
-        );
+        return Err("must be https, or http at a loopback address: plain http exposes the credentials".to_owned());
     }
     url.parse().map_err(|_| UrlError::NotHttp.to_string())
 }

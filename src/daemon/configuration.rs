@@ -105,8 +105,9 @@ pub fn warnings(settings: &Settings) -> Vec<String> {
     let mut warnings = Vec::new();
     let domain = &settings.domain;
     if !domain.is_empty() && EXAMPLES.iter().any(|example| is_at_or_below(domain, example)) {
-        warnings
-            .push(format!("\"domain\" is \"{domain}\", a domain reserved for examples, which cannot be delegated; set your own"));
+        warnings.push(format!(
+            "\"domain\" is \"{domain}\", a domain reserved for examples, which cannot be delegated; set your own"
+        ));
     }
     warnings
 }

@@ -101,13 +101,7 @@ fn queries(page: &mut Page<'_>, running: &Running) -> fmt::Result {
         ("dns_answers", "Answers from zones, by kind", "kind", &stats::KINDS, &sum.kinds),
         ("dns_opcode_requests", "Requests that are not queries, by opcode", "opcode", &stats::OPCODES, &sum.opcodes),
         ("dns_cookies", "Requests with a cookie", "kind", &stats::COOKIES, &sum.cookies),
-        (
-            "dns_rate_limited",
-            "Responses over the rate limit, by action",
-            "action",
-            &stats::LIMITED,
-            &sum.limited,
-        ),
+        ("dns_rate_limited", "Responses over the rate limit, by action", "action", &stats::LIMITED, &sum.limited),
     ] {
         page.counts(name, help, label, values.iter().copied().zip(counts.iter().copied()))?;
     }
@@ -178,7 +172,11 @@ fn sockets(page: &mut Page<'_>, running: &Running) -> fmt::Result {
     let totals = running.stats();
     page.count("dns_udp_datagrams", "Datagrams received", totals.datagrams)?;
     page.count("dns_udp_batches", "System calls that received datagrams", totals.batches)?;
-    page.count("dns_udp_gso_messages", "UDP GSO messages, each with several responses to one client", totals.gso_messages)?;
+    page.count(
+        "dns_udp_gso_messages",
+        "UDP GSO messages, each with several responses to one client",
+        totals.gso_messages,
+    )?;
     page.count("dns_tcp_connections", "Connections accepted", totals.connections)?;
     page.count("dns_tcp_messages", "Messages received on connections", totals.messages)?;
     let closed = closings(&totals);
@@ -270,7 +268,11 @@ fn synced(page: &mut Page<'_>, status: &Status) -> fmt::Result {
     page.gauge("deletion_hold_objects", "Objects that are missing from the API and still served", &objects)?;
     let undecided = sum(|held| usize::from(held.decision.is_none()));
     page.gauge("deletion_hold_pending", "Deletion holds that wait for approval or rejection", &undecided)?;
-    page.level("zone_input_errors", "Errors in the objects from which zones are built", status.diagnostics().len() as i64)
+    page.level(
+        "zone_input_errors",
+        "Errors in the objects from which zones are built",
+        status.diagnostics().len() as i64,
+    )
 }
 
 /// Returns the informers that the loop keeps, for [`signpost_control::client::metrics::InformerMetrics`]. Until the loop runs

@@ -155,8 +155,7 @@ fn split(path: &Path, text: &str, documents: &mut Vec<Document>, errors: &mut Ve
                     Some(found) => Location { line: line + found.line() as usize - 1, ..location },
                     None => location,
                 };
-                errors
-                    .push(ManifestError::document(&location, error.to_string().lines().next().unwrap_or("not YAML")));
+                errors.push(ManifestError::document(&location, error.to_string().lines().next().unwrap_or("not YAML")));
             }
         }
     }

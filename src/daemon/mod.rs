@@ -272,7 +272,10 @@ impl Process {
         if time.is_zero() {
             return;
         }
-        tracing::info!(seconds = time.as_secs(), "shutdown requested: /readyz fails, still serving for the lame-duck period");
+        tracing::info!(
+            seconds = time.as_secs(),
+            "shutdown requested: /readyz fails, still serving for the lame-duck period"
+        );
         tokio::select! {
             () = tokio::time::sleep(time) => {}
             () = signals.end() => {}

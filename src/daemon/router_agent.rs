@@ -302,7 +302,9 @@ fn endpoints(agent: AgentMetrics) -> Endpoints {
         let report = agent.report.borrow();
         match &*report {
             Report { is_leaving: true, .. } => (StatusCode::SERVICE_UNAVAILABLE, "leaving\n"),
-            Report { is_serving: false, .. } => (StatusCode::SERVICE_UNAVAILABLE, "the proxy does not accept connections\n"),
+            Report { is_serving: false, .. } => {
+                (StatusCode::SERVICE_UNAVAILABLE, "the proxy does not accept connections\n")
+            }
             // While the API is unreachable, an instance that starts with the last-known-good state is ready.
             Report { is_synced: true, .. } if !*agent.is_announced.borrow() => {
                 (StatusCode::SERVICE_UNAVAILABLE, "the Router's status does not have the address yet\n")

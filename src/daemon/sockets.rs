@@ -22,7 +22,9 @@ pub struct ListenError {
 
 fn why(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::AddrInUse => "the address is in use by another process; stop that process, or choose another address".to_owned(),
+        io::ErrorKind::AddrInUse => {
+            "the address is in use by another process; stop that process, or choose another address".to_owned()
+        }
         io::ErrorKind::AddrNotAvailable => "this machine has no such address".to_owned(),
         io::ErrorKind::PermissionDenied => {
             "not permitted; ports below 1024 need root or CAP_NET_BIND_SERVICE".to_owned()

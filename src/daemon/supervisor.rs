@@ -63,10 +63,9 @@ pub fn keep_alive(liveness: Arc<Liveness>) -> io::Result<Watch> {
             if is_hung == hung.is_empty() {
                 is_hung = !is_hung;
                 match is_hung {
-                    true => tracing::error!(
-                        "{}; watchdog notifications to the service manager stopped",
-                        hung.join("; ")
-                    ),
+                    true => {
+                        tracing::error!("{}; watchdog notifications to the service manager stopped", hung.join("; "))
+                    }
                     false => tracing::warn!("all parts of the process make progress again"),
                 }
             }

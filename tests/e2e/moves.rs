@@ -346,7 +346,10 @@ fn a_simulation_touches_nothing_and_comes_true() {
     assert_eq!(where_all_are(), before);
     assert!(kubectl.refused(&["get", "router.signpost.dev", "shard3"], "").contains("NotFound"));
     let yaml = told(&data, &["simulate", "--remove", "shard1", "--set-weight", "shard2=7", "--output", "yaml"]);
-    assert!(yaml.contains("action: simulate") && yaml.contains("would not be deleted: no other Router can take 2 of"), "{yaml}");
+    assert!(
+        yaml.contains("action: simulate") && yaml.contains("would not be deleted: no other Router can take 2 of"),
+        "{yaml}"
+    );
     for (arguments, code, complaint) in [
         (&["simulate", "--drain", "shard9"][..], 1, "there is no Router shard9"),
         (&["simulate", "--set-weight", "shard1"], 2, "must be ROUTER=N"),

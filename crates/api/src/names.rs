@@ -68,10 +68,12 @@ pub fn other_label(
         return None;
     }
     Some(if wanted.len() > LABEL_OCTETS_MAX {
-        let message = format!("the label {wanted} is longer than {LABEL_OCTETS_MAX} octets; the Route has {label} instead");
+        let message =
+            format!("the label {wanted} is longer than {LABEL_OCTETS_MAX} octets; the Route has {label} instead");
         ("LabelShortened", message)
     } else if !is_label_to_have(&wanted) {
-        let message = format!("the label {wanted} begins with xn-- but is not an A-label; the Route has {label} instead");
+        let message =
+            format!("the label {wanted} begins with xn-- but is not an A-label; the Route has {label} instead");
         ("LabelNotIDNA", message)
     } else if subdomain.is_some() {
         let message = format!("the subdomain {wanted} is not available to this Route; it has {label} instead");
@@ -231,7 +233,9 @@ pub enum HostError {
     #[error("labels must be letters, digits, and inner dashes, with at most one leading underscore")]
     LabelCharacters,
     /// An underscore in the name of a zone.
-    #[error("must not contain an underscore: each zone is an object with that name, and Kubernetes rejects underscores in names")]
+    #[error(
+        "must not contain an underscore: each zone is an object with that name, and Kubernetes rejects underscores in names"
+    )]
     Underscore,
     /// A character outside ASCII.
     #[error("must be ASCII; write an internationalized name as its A-label, such as xn--bcher-kva.example")]

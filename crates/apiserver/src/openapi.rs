@@ -273,7 +273,11 @@ fn add_paths(paths: &mut Map<String, Value>, kind: &Kind) {
 fn object_operations(kind: &Kind, suffix: &str, schema: &str) -> Value {
     let name = format!("{}{suffix}", kind.kind);
     let mut patch_parameters = write_parameters();
-    patch_parameters.push(parameter("force", "boolean", "Whether an apply takes ownership of fields of other managers."));
+    patch_parameters.push(parameter(
+        "force",
+        "boolean",
+        "Whether an apply takes ownership of fields of other managers.",
+    ));
     json!({
         "get": operation(kind, "get", "read", &name, &[], None, &[("200", schema)]),
         "put": operation(

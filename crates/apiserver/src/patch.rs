@@ -22,8 +22,9 @@ const LEVELS_MAX: usize = 128;
 /// Applies a JSON patch. A body that is not a list of operations is 400. A failed `test` or a missing path is 422 and leaves
 /// `target` unchanged. A patch that copies too much is 413.
 pub fn json_patch(target: &mut Value, body: &[u8]) -> Result<(), ApiError> {
-    let operations: Vec<PatchOperation> = serde_json::from_slice(body)
-        .map_err(|error| ApiError::bad_request(format!("the body is not a JSON patch (a list of operations): {error}")))?;
+    let operations: Vec<PatchOperation> = serde_json::from_slice(body).map_err(|error| {
+        ApiError::bad_request(format!("the body is not a JSON patch (a list of operations): {error}"))
+    })?;
     if operations.len() > OPERATIONS_MAX {
         let found = operations.len();
         let message = format!("The allowed maximum operations in a JSON patch is {OPERATIONS_MAX}, got {found}");

@@ -56,8 +56,7 @@ pub async fn get(client: &kube::Client, path: &str) -> Result<Vec<u8>, Failure> 
 }
 
 async fn send(client: &kube::Client, request: Result<Request<Body>, axum::http::Error>) -> Result<Vec<u8>, Failure> {
-    let request =
-        request.map_err(|_| Failure::new(StatusCode::BAD_REQUEST, "BadRequest", "not a path of the API"))?;
+    let request = request.map_err(|_| Failure::new(StatusCode::BAD_REQUEST, "BadRequest", "not a path of the API"))?;
     let answer = async {
         let response = client.send(request).await.map_err(|error| Failure::away(error.to_string()))?;
         let status = response.status();

@@ -211,8 +211,9 @@ async fn sign_in(
             "plain HTTP exposes the token to the network; set admin.tls, or use an SSH tunnel (ssh -L)",
         );
     }
-    let wanted: SignIn = serde_json::from_slice(&body)
-        .map_err(|_| Failure::new(StatusCode::BAD_REQUEST, "BadRequest", "token is missing; send {\"token\": \"…\"}"))?;
+    let wanted: SignIn = serde_json::from_slice(&body).map_err(|_| {
+        Failure::new(StatusCode::BAD_REQUEST, "BadRequest", "token is missing; send {\"token\": \"…\"}")
+    })?;
     let door = shared.door()?;
     // As a kubeconfig holds it, which is where people copy it from.
     let token = wanted.token.trim().trim_matches('"');

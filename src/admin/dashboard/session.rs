@@ -136,7 +136,8 @@ impl Sessions {
 
     /// Returns the session of a request, by its cookie; it counts as used now.
     pub fn of(&self, headers: &HeaderMap) -> Result<Arc<Session>, Failure> {
-        let signed_out = || Failure::new(StatusCode::UNAUTHORIZED, "SignedOut", "not signed in, or the session has ended");
+        let signed_out =
+            || Failure::new(StatusCode::UNAUTHORIZED, "SignedOut", "not signed in, or the session has ended");
         let key = key(identifier(headers).ok_or_else(signed_out)?);
         let mut sessions = self.0.lock();
         let session = sessions.get(&key).ok_or_else(signed_out)?.clone();

@@ -49,9 +49,7 @@ pub async fn connected(settings: &Settings, check: &Check) -> Result<Etcd, Error
             Err(error) => error,
         };
         if is_denied(&error) {
-            return Err(Error::Etcd(format!(
-                "access denied: {error}; check \"etcd.user\" and \"etcd.certificate\""
-            )));
+            return Err(Error::Etcd(format!("access denied: {error}; check \"etcd.user\" and \"etcd.certificate\"")));
         }
         let endpoints = settings.etcd.endpoints.join(", ");
         check.missing(format!("no response from etcd at {endpoints}: {error}"));

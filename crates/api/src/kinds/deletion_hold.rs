@@ -38,9 +38,13 @@ const COLUMNS: &[Column] = &[
     Column::new("Objects", &["status.objects", "status.objects", "spec.objects"], "Number of held objects.")
         .of_type("integer")
         .with_cell(|read, _| Cell::As(now(read))),
-    Column::new("Known", &["status.objects", "status.known", "spec.known"], "Number of objects of this kind before the deletion.")
-        .of_type("integer")
-        .with_cell(|read, _| Cell::As(now(read))),
+    Column::new(
+        "Known",
+        &["status.objects", "status.known", "spec.known"],
+        "Number of objects of this kind before the deletion.",
+    )
+    .of_type("integer")
+    .with_cell(|read, _| Cell::As(now(read))),
     Column::new("Cause", &["spec.cause"], "Cause of the hold: `list` or `burst`."),
     Column::new("Decision", &["spec.decision"], "Decision of an administrator: `approve` or `reject`."),
     Column::new("Holders", &["status.holders"], "Name servers that hold the objects.").with_cell(|read, _| {
@@ -143,9 +147,8 @@ async fn within_number(new: &Value, reader: &dyn Reader) -> Result<Vec<RelatedWr
         return Ok(Vec::new());
     }
     let name = new["metadata"]["name"].as_str().unwrap_or_default();
-    let message = format!(
-        "the limit of {DELETION_HOLDS_MAX} DeletionHolds is reached; an administrator must delete some"
-    );
+    let message =
+        format!("the limit of {DELETION_HOLDS_MAX} DeletionHolds is reached; an administrator must delete some");
     Err(ApiError::forbidden(&DELETION_HOLD, name, &message))
 }
 

@@ -56,13 +56,9 @@ const COLUMNS: &[Column] = &[
     Column::new("Weight", &["spec.weight"], "Its share of new Routes under the strategy `weighted`.")
         .of_type("integer")
         .wide(),
-    Column::new(
-        "Capacity",
-        &["spec.capacity.soft", "spec.capacity.hard"],
-        "Capacity in Routes: soft/hard.",
-    )
-    .with_cell(|read, _| capacity(read[0], read[1]))
-    .wide(),
+    Column::new("Capacity", &["spec.capacity.soft", "spec.capacity.hard"], "Capacity in Routes: soft/hard.")
+        .with_cell(|read, _| capacity(read[0], read[1]))
+        .wide(),
     Column::new("TTL", &["spec.ttl"], "Time to live of its addresses, in seconds.").of_type("integer").wide(),
     Column::new("Healthy", &["status.conditions"], "Whether probes find all its addresses healthy; the reason if not.")
         .with_cell(|read, _| Cell::As(columns::condition(read[0], ADDRESSES_HEALTHY, "reason")))

@@ -61,7 +61,9 @@ pub fn impersonate(
             other => match other.strip_prefix(EXTRA_PREFIX).filter(|key| !key.is_empty()) {
                 Some(key) => extra.entry(decoded(key)).or_default().push(text(value)?),
                 // An unknown header must not be ignored either.
-                None if is_one(name) => return Err(ApiError::bad_request(format!("unknown impersonation header {other}"))),
+                None if is_one(name) => {
+                    return Err(ApiError::bad_request(format!("unknown impersonation header {other}")));
+                }
                 None => {}
             },
         }

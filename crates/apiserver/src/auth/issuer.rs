@@ -70,10 +70,9 @@ fn issuer(text: &str, duration: impl Fn(&str) -> Option<Duration>) -> Result<Iss
     let issuer = given(issuer, "issuer")?;
     let keys = source(given(jwks, "jwks")?, ca)?;
     if audiences.is_empty() || audiences.iter().any(String::is_empty) {
-        return Err(
-            "audience is missing; set audience=VALUE, because otherwise tokens for other audiences would be \
-             accepted".to_owned()
-        );
+        return Err("audience is missing; set audience=VALUE, because otherwise tokens for other audiences would be \
+             accepted"
+            .to_owned());
     }
     if leeway > LEEWAY_MAX {
         return Err(format!("leeway must be at most {}s", LEEWAY_MAX.as_secs()));

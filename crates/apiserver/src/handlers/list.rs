@@ -93,8 +93,9 @@ fn show_damaged(
     if !call.server.kinds.damage_marks().takes_placeholders(call.headers) && !matches!(format, Format::Table(_)) {
         return Err(damaged_objects(call, &objects));
     }
-    let warn =
-        |object: &Arc<Object>| format!("the stored value of {} is damaged; the list shows it without its contents", object.key());
+    let warn = |object: &Arc<Object>| {
+        format!("the stored value of {} is damaged; the list shows it without its contents", object.key())
+    };
     let warnings = objects.iter().map(warn).collect();
     page.objects.extend(objects);
     // A later page starts after the last object.

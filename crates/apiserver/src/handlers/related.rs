@@ -103,7 +103,10 @@ pub(super) fn add(kinds: &Kinds, txn: &mut Txn, write: RelatedWrite) -> Result<(
         // An object that is re-created need not have been read.
         let changes = matches!(write.effect, SideEffect::Put(_)) && write.expect.is_some();
         if changes && kind.hook_reads != HookReads::Whole {
-            return Err(ApiError::internal(format!("a hook changes a {} of which it has read only a part", write.kind)));
+            return Err(ApiError::internal(format!(
+                "a hook changes a {} of which it has read only a part",
+                write.kind
+            )));
         }
         (Key::below(kind.key_prefix, &object_key(write.namespace.as_deref(), &write.name)), kind.time_to_live)
     };

@@ -27,8 +27,6 @@ impl FormerNames {
     pub(crate) fn warnings(&self, object: &Value) -> impl Iterator<Item = String> {
         let annotations = &object["metadata"]["annotations"];
         let used = self.annotations.iter().filter(|(former, _)| !annotations[*former].is_null());
-        used.map(|(former, now)| {
-            format!("metadata.annotations[{former}]: the annotation has no effect; use {now}")
-        })
+        used.map(|(former, now)| format!("metadata.annotations[{former}]: the annotation has no effect; use {now}"))
     }
 }

@@ -121,9 +121,7 @@ pub enum BindError {
         protocol: &'static str,
     },
     /// Ports below 1024 need a right.
-    #[error(
-        "{protocol} {address}: permission denied; grant CAP_NET_BIND_SERVICE, or set a port above 1023"
-    )]
+    #[error("{protocol} {address}: permission denied; grant CAP_NET_BIND_SERVICE, or set a port above 1023")]
     Denied {
         /// The address.
         address: SocketAddr,

@@ -120,7 +120,8 @@ impl ZoneAssembler {
             false => &mut 0,
         };
         if *count > RRSET_RECORDS_MAX {
-            let message = format!("{owner} has more than {RRSET_RECORDS_MAX} {rtype} records, which do not fit in a message");
+            let message =
+                format!("{owner} has more than {RRSET_RECORDS_MAX} {rtype} records, which do not fit in a message");
             return Err(Fault::new(place.at, "rrset-too-large", message));
         }
         self.owner.clear();
@@ -138,8 +139,7 @@ impl ZoneAssembler {
             Ok(Added::New) => Ok(None),
             Ok(Added::Duplicate) => Ok(Some(("duplicate", format!("{} already has this {rtype} record", shown())))),
             Ok(Added::TtlAdjusted) => {
-                let message =
-                    format!("the {rtype} records of {} have different TTLs: using the smallest", shown());
+                let message = format!("the {rtype} records of {} have different TTLs: using the smallest", shown());
                 Ok(Some(("ttl-differs", message)))
             }
             // As for BIND and Knot: the file of a whole domain may be given to the server of a part of it.

@@ -296,11 +296,7 @@ fn push_character_string(word: &Word<'_>, out: &mut Vec<u8>) -> Result<(), Fault
     push_text(word, out)?;
     let length = out.len() - length_at - 1;
     out[length_at] = u8::try_from(length).map_err(|_| {
-        Fault::new(
-            word.at,
-            "rdata",
-            format!("a string of {length} octets; the limit is 255; split it into several"),
-        )
+        Fault::new(word.at, "rdata", format!("a string of {length} octets; the limit is 255; split it into several"))
     })?;
     Ok(())
 }

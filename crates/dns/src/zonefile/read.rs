@@ -386,7 +386,8 @@ impl<'i, S: Sink> Reader<'i, S> {
         self.totals.included += 1;
         let mut file = Vec::new();
         push_text(word, &mut file)?;
-        let file = String::from_utf8(file).map_err(|_| fault(format!("{} is not a file name in UTF-8", word.shown())))?;
+        let file =
+            String::from_utf8(file).map_err(|_| fault(format!("{} is not a file name in UTF-8", word.shown())))?;
         let includer = self.files[self.file as usize].clone();
         let (path, text) = self.includes.open(&includer, Path::new(&file)).map_err(|error| fault(error.to_string()))?;
         if self.open.iter().any(|file| self.files[*file as usize] == path) {

@@ -86,7 +86,9 @@ impl Body for Bounded {
         match deadline.as_mut().poll(context) {
             Poll::Ready(()) => {
                 self.inner = None;
-                Poll::Ready(Some(Err(io::Error::new(io::ErrorKind::TimedOut, "timed out while receiving the body").into())))
+                Poll::Ready(Some(Err(
+                    io::Error::new(io::ErrorKind::TimedOut, "timed out while receiving the body").into()
+                )))
             }
             Poll::Pending => Poll::Pending,
         }

@@ -243,7 +243,9 @@ fn headers(path: &Path) -> Result<HashMap<String, String>, SetupError> {
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
     // The line is not shown: it may hold a secret.
     lines
-        .map(|(at_line, line)| header(line).ok_or_else(|| at(format!("line {} is not of the form \"Name: value\"", at_line + 1))))
+        .map(|(at_line, line)| {
+            header(line).ok_or_else(|| at(format!("line {} is not of the form \"Name: value\"", at_line + 1)))
+        })
         .collect()
 }
 

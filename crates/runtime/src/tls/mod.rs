@@ -121,7 +121,8 @@ pub fn sign_client(
     let make = |error: rcgen::Error| Error::Make(error.to_string());
     let path = folder.join("ca.key");
     let Some(pem) = files::read(&path)? else {
-        let reason = "the certificate authority does not exist; \"signpost serve\" creates it at its first start".to_owned();
+        let reason =
+            "the certificate authority does not exist; \"signpost serve\" creates it at its first start".to_owned();
         return Err(Error::BadFile { path, reason });
     };
     let authority = KeyPair::from_pem(&pem).map_err(|error| Error::Damaged { path, reason: error.to_string() })?;

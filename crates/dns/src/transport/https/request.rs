@@ -25,9 +25,7 @@ pub struct TemplatePath(Box<str>);
 
 /// A path that cannot be one of a URI template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "must be a path that begins with / and contains only letters, digits, and - . _ ~ /, such as /dns-query"
-)]
+#[error("must be a path that begins with / and contains only letters, digits, and - . _ ~ /, such as /dns-query")]
 pub struct InvalidPath;
 
 impl FromStr for TemplatePath {
