@@ -75,7 +75,7 @@ impl fmt::Display for Rcode {
     }
 }
 
-/// A header as it was read.
+/// A header as received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Header {
     /// Identifier, copied into the response.

@@ -11,8 +11,8 @@
 //! it holds, each in a cache line of its own that must be fetched and pushes out one of the queries': so the lists
 //! are short.
 //!
-//! Old versions are freed by who publishes, never by a query thread: the publisher keeps each replaced snapshot until
-//! no reader holds it any more. A reader that sleeps pins one version, not all that came after it.
+//! Old versions are freed by the publisher, never by a query thread: the publisher keeps each replaced snapshot until it has no
+//! reader. A reader that sleeps pins one version, not all later ones.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use super::qname::{NameHash, Qname};
 use crate::wire::Name;
 use crate::wire::name::LABELS_MAX;
 
-/// What one batch of queries is answered from: the zones as they were at one moment.
+/// The data for the answers of one batch of queries: the zones at one moment.
 #[derive(Clone)]
 pub struct Snapshot {
     readiness: Readiness,
@@ -35,7 +35,7 @@ pub struct Snapshot {
     rows: [Arc<Row>; ROWS],
 }
 
-/// Where the zone of a name is looked for first.
+/// The first bucket to probe for the zone of a name.
 #[derive(Clone, Copy)]
 pub struct BucketProbe<'a> {
     bucket: &'a [Entry],
@@ -44,13 +44,13 @@ pub struct BucketProbe<'a> {
 }
 
 impl<'a> BucketProbe<'a> {
-    /// Reads what lies there, so that it is near when it is looked at.
+    /// Prefetches the data of the bucket into the cache.
     #[inline]
     pub fn touch(&self) -> u64 {
         self.bucket.first().map_or(0, |entry| entry.hash)
     }
 
-    /// The zone that lies there.
+    /// Returns the zone in the bucket.
     #[inline]
     fn find(&self, qname: &Qname) -> Option<&'a Zone> {
         let hash = qname.hash(self.skipped);
@@ -58,7 +58,7 @@ impl<'a> BucketProbe<'a> {
     }
 }
 
-/// How much of what this name server is to serve is in the map. It only grows.
+/// The completeness of the map: how many of the zones of this name server it contains. It only grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Readiness {
     /// Nothing may be answered: what is there may be hidden by a zone that is yet to come.
