@@ -126,7 +126,7 @@ impl QueryWorker {
         self.scratch = Scratch::new();
     }
 
-    /// Answers a batch of datagrams from one snapshot.
+    /// Answers one batch of datagrams from one snapshot.
     pub(super) fn answer_batch(&mut self, exchanges: &mut [Exchange<'_>]) {
         let settings: &Settings = self.settings.load();
         if settings.rate_limit.is_some() != self.limiter.is_some() {

@@ -1,4 +1,4 @@
-//! TSIG (RFC 8945): the final record of a signed message, as far as it is read without a key, and the record of an error response
+//! TSIG (RFC 8945): the final record of a signed message, as far as a reader without a key needs it, and the record of an error response
 //! that is not signed itself (§5.3.2).
 
 use super::build::{Full, Writer};

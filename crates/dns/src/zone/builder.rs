@@ -211,7 +211,7 @@ pub(super) fn assemble(apex: &Name, mut nodes: Vec<Vec<u8>>, denial: Option<Arc<
 /// Nodes of a zone being changed, over those that it has.
 struct Edit<'z> {
     zone: &'z Zone,
-    /// By labels above the apex, in lower case: the changed node, or `None` if it is deleted.
+    /// The changed nodes by their labels above the apex, in lower case; `None`: deleted.
     nodes: HashMap<Vec<u8>, (Qname, Option<Vec<u8>>)>,
 }
 
@@ -274,13 +274,13 @@ impl Edit<'_> {
         let children = Node::at(parent).children() + 1;
         compile::set_children(parent, children);
         adopt(parent, &mut node, is_wildcard);
-        let relative = self.zone.relative(qname, skipped).expect("the owner lies in the zone").to_vec();
+        let relative = self.zone.relative(qname, skipped).expect("the owner is in the zone").to_vec();
         self.nodes.insert(relative, (Qname::of(qname.suffix(skipped)), Some(node)));
     }
 
     /// Takes a node away, and the empty non-terminals above it that it alone made exist.
     fn remove(&mut self, qname: &Qname, skipped: usize) {
-        let relative = self.zone.relative(qname, skipped).expect("the owner lies in the zone").to_vec();
+        let relative = self.zone.relative(qname, skipped).expect("the owner is in the zone").to_vec();
         self.nodes.insert(relative, (Qname::of(qname.suffix(skipped)), None));
         let Some(parent) = self.get(qname, skipped + 1) else { return };
         let children = Node::at(parent).children().saturating_sub(1);

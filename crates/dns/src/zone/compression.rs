@@ -3,9 +3,9 @@
 //! Only types of RFC 1035 are compressed: readers of other types need not follow pointers in them (RFC 3597 §4). A suffix of a
 //! name is replaced if an equal suffix, also in case, is available, so that records can be restored unchanged:
 //!
-//! - a suffix of the zone's apex, which stands at the end of every question that the zone answers,
-//! - a suffix of the owner below the apex, which stands where the name that is being answered stands, or
-//! - a suffix that an earlier name of the same RRset has written out: the records of an RRset lie together.
+//! - a suffix of the zone's apex, which is at the end of every question that the zone answers,
+//! - a suffix of the owner below the apex, which is at the position of the name that is being answered, or
+//! - a suffix that an earlier name of the same RRset has written out: the records of an RRset are adjacent.
 //!
 //! The positions of these differ from message to message, so pointers are stored relative to them, listed as *patches* by the
 //! code that stores them, and resolved by the writer of a message:
@@ -98,7 +98,7 @@ const APEX_FIRST: u16 = OWNER_END + 1;
 pub(super) struct Compressor<'a> {
     /// The apex in its original case.
     apex: &'a [u8],
-    /// The owner's labels above the apex in their original case, as far as they are in the question.
+    /// The owner's labels above the apex in their original case, if they are in the question.
     owner: &'a [u8],
     compresses: bool,
     /// Names that were written out, suffixes of names included; none are kept for a set of one name.

@@ -13,7 +13,7 @@ use crate::wire::{Name, RecordType};
 pub struct Contents {
     apex: Name,
     owners: BTreeMap<Name, Vec<Rrset>>,
-    /// By owner and type, one weight for each record of the RRset. Few zones have weights.
+    /// The weights by owner and type, one for each record of the RRset. Few zones have weights.
     weights: BTreeMap<(Name, RecordType), Vec<u16>>,
 }
 

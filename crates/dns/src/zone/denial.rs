@@ -113,7 +113,7 @@ impl Denial {
         Some(hash_name(name, salt, *iterations))
     }
 
-    /// Returns the NSEC3 record that matches a hash, as a node; otherwise the one that covers it.
+    /// Returns the NSEC3 record that matches a hash, as a node; otherwise the covering record.
     pub fn nsec3(&self, hash: &Nsec3Hash) -> Option<Nsec3<'_>> {
         let Chain::Nsec3 { owners, .. } = &self.chain else { return None };
         match owners.binary_search_by(|owner| owner.hash.cmp(hash)) {

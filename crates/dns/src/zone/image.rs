@@ -260,7 +260,7 @@ impl Zone {
             for Rrset { rtype, ttl, rdata } in rrsets {
                 for rdata in rdata {
                     // Not set: signatures over other records may be there.
-                    contents.add(owner.clone(), rtype, ttl, rdata).expect("hashed owners lie in the zone");
+                    contents.add(owner.clone(), rtype, ttl, rdata).expect("hashed owners are in the zone");
                 }
             }
         }

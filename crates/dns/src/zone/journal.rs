@@ -298,7 +298,7 @@ mod tests {
         for sector in (snapshot_octets.next_multiple_of(SECTOR_OCTETS)..octets.len()).step_by(SECTOR_OCTETS) {
             let mut zeros = octets.clone();
             zeros[sector..].fill(0);
-            let (_, recovered) = live(&zeros).expect("a power cut is no damage");
+            let (_, recovered) = live(&zeros).expect("a power failure is not damage");
             assert!(recovered.good_octets <= sector && recovered.good_octets <= small, "{sector}");
         }
         // The file was to grow by a block, and none of it came to the disk.

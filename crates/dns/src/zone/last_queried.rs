@@ -112,7 +112,7 @@ fn stored(hash: NameHash) -> u64 {
 
 impl fmt::Debug for LastQueried {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Asked").field("taken", &self.taken).field("slots", &self.slots.len()).finish()
+        f.debug_struct("LastQueried").field("taken", &self.taken).field("slots", &self.slots.len()).finish()
     }
 }
 

@@ -34,7 +34,7 @@ const LINE: usize = 64;
 const SLOT: usize = 8;
 
 impl Leaf {
-    /// Creates a block of `nodes`, of which the one with the hash `apex_hash`, if any, is the apex. The nodes' order is kept.
+    /// Creates a block of `nodes`, of which the node with the hash `apex_hash`, if any, is the apex. The nodes' order is kept.
     pub(super) fn build<N: AsRef<[u8]>>(nodes: &[N], apex: &[u8], apex_hash: NameHash) -> Result<Leaf, TooLarge> {
         // At most half full: a probe for a name that is not there ends after 1.5 slots on average.
         let slots = (2 * nodes.len()).next_power_of_two().max(2);

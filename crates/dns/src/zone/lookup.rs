@@ -31,7 +31,7 @@ pub enum Lookup<'z> {
 pub struct Found<'z> {
     /// The node: the name's own, or that of the wildcard that covers it.
     pub node: Node<'z>,
-    /// For a wildcard: the number of labels from the closest encloser to the name. Otherwise 0.
+    /// The number of labels from the closest encloser to the name for a wildcard; otherwise 0.
     pub synthesised: usize,
 }
 

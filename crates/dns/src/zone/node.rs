@@ -6,13 +6,13 @@
 //! ```text
 //! node    hash u64 · length u32 · children u32 · name length u8 · flags u8 · RRsets u16
 //!         RRset entries, 28 octets each, addresses first, then by type
-//!         the name's labels above the apex in lower case, once more as written if that differs
+//!         the name's labels above the apex in lower case, and again in their original case if that differs
 //!         data of each RRset
 //! entry   type u16 · record length u8 (0: they differ) · flags u8 · records u32 · data at u32 · octets of records u32 ·
 //!         octets of signatures u32 · signatures u16 · patches u16 · octets of targets u32
 //! data    records · signatures (RRSIG records) · patches u16 each · targets · weights u16 each
 //! target  hash of the name u64 · offset in the records u16 · octets above the apex u8 · kind u8 · the labels above the
-//!         apex, if the kind is that they do not stand in one piece in the records
+//!         apex, if the kind is that they are not contiguous in the records
 //! ```
 //!
 //! Numbers are little-endian. A node does not contain its position, so that an edit of a zone copies nodes unchanged.

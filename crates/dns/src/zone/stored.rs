@@ -1,7 +1,7 @@
 //! A compiled zone as octets, for a state on disk: what was compiled before a restart need not be compiled again.
 //!
 //! ```text
-//! format u32 · length of the apex u8 · the apex as it is written · nodes, one after another
+//! format u32 · length of the apex u8 · the apex in its original case · nodes, one after another
 //! ```
 //!
 //! Nodes are stored unchanged, except for their hashes, which are seeded for each process and computed again. The code that

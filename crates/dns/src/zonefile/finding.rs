@@ -19,9 +19,9 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// For a server, which logs them: more would only repeat the first ones.
+    /// The limits for a server, which logs findings: more would only repeat the first ones.
     pub const SERVER: Bounds = Bounds { errors_max: 50, warnings_max: 100 };
-    /// For a full report: the limit only prevents a file that is not a zone file from filling the memory.
+    /// The limits for a full report, which only prevent a file that is not a zone file from filling the memory.
     pub const CHECK: Bounds = Bounds { errors_max: 1_000_000, warnings_max: 1_000_000 };
 }
 

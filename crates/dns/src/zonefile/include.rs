@@ -95,7 +95,7 @@ impl Includes for FolderIncludes<'_> {
 /// The error of the system, or another kind of file.
 fn open_regular(path: &Path) -> io::Result<(File, Metadata)> {
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
-    // The metadata of the open file, not of the path, which may refer to another file by then.
+    // The metadata of the open file, not of the path, which may already refer to another file.
     let metadata = file.metadata()?;
     match metadata.is_file() {
         true => Ok((file, metadata)),

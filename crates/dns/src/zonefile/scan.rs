@@ -52,7 +52,7 @@ pub(super) struct Scanner<'a> {
     /// The number of open parentheses, and the position of the outermost one.
     depth: u32,
     opened: Position,
-    /// For text that was generated from one position of a file: that position.
+    /// The position in the file of generated text, which has only one.
     fixed: Option<Position>,
 }
 

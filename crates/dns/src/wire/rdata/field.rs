@@ -57,17 +57,17 @@ pub enum Field {
     CharacterStrings,
     /// Octets up to the end, possibly none, in text one quoted string (CAA's value).
     Text,
-    /// As `Text`, at least one octet (URI's target, RFC 7553 §4.4).
+    /// Like `Text`, at least one octet (URI's target, RFC 7553 §4.4).
     Target,
     /// A length octet and that many letters and digits, at least one (RFC 8659 §4.1).
     Tag,
     /// Octets up to the end, at least one, in text hex.
     Hex,
-    /// As `Hex`, in text after `0x` (RFC 1706 §7).
+    /// Like `Hex`, in text after `0x` (RFC 1706 §7).
     Nsap,
     /// Octets up to the end, at least one, in text base64.
     Base64,
-    /// As `Base64`, possibly empty.
+    /// Like `Base64`, possibly empty.
     Base64OrNone,
     /// A length octet and that many octets, in text hex, or `-` for none (NSEC3's salt).
     Salt,

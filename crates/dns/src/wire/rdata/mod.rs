@@ -47,7 +47,7 @@ pub struct Item<'a> {
     pub field: Field,
     /// The offset of its first octet in the data.
     pub start: usize,
-    /// Its octets, with the length octets if the field has any.
+    /// The octets of the field, with the length octets if it has any.
     pub octets: &'a [u8],
 }
 

@@ -138,7 +138,7 @@ pub struct UnparsedRecords {
     anything: bool,
 }
 
-/// With more unparsed records than this, any record may be among them.
+/// The number of unparsed records above which any record may be among them.
 const UNPARSED_MAX: usize = 1000;
 
 impl UnparsedRecords {

@@ -2,8 +2,7 @@
 //!
 //! These checks need no cryptography, which is in [`super::verify`]. They find the problems of a signed file that is edited,
 //! truncated, or not re-signed: RRsets without a signature; signatures that are expired, have no key in the zone, or cover
-//! nothing; and proofs that omit a name or a type. None of these is an error, because the zone is served unchanged, except a
-//! chain with so many iterations that the server does not give proofs from it.
+//! nothing; and proofs that omit a name or a type. None of these is an error, because the zone is served unchanged, except a chain with too many iterations.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,7 +40,7 @@ pub(super) fn key_tag(dnskey: &[u8]) -> u16 {
     (sum.wrapping_add(sum >> 16 & 0xffff) & 0xffff) as u16
 }
 
-/// One signature, read as far as it is checked.
+/// The checked fields of one signature.
 pub(super) struct Signature {
     pub(super) covered: RecordType,
     pub(super) algorithm: u8,
