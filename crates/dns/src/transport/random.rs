@@ -2,12 +2,24 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-/// The random number generator of a worker (wyrand): two multiplications a number, good enough to choose which address comes
-/// first. Nothing that must not be guessed is made from it. super) struct Random(u64);   Random { A generator with another
-/// sequence for each worker and each start. super) fn new() -> Self { he one source of randomness in the standard library: the
-/// keys of each `RandomState` differ. om(RandomState::new().hash_one(0))   super) fn next(&mut self) -> u32 { .0 =
-/// self.0.wrapping_add(0xa076_1d64_78bd_642f); product = u128::from(self.0) * u128::from(self.0 ^ 0xe703_7ed1_a0b4_28db); oduct
-/// >> 64) ^ product) as u32
+/// The random number generator of a worker (wyrand): two multiplications per number, good enough to select the first address.
+/// It must not be used for values that an attacker must not guess.
+pub(super) struct Random(u64);
+
+impl Random {
+    /// A generator with another sequence for each worker and each start.
+    pub(super) fn new() -> Self {
+        // The one source of randomness in the standard library: the keys of each `RandomState` differ.
+        Random(RandomState::new().hash_one(0))
+    }
+
+    pub(super) fn next(&mut self) -> u32 {
+        self.0 = self.0.wrapping_add(0xa076_1d64_78bd_642f);
+        let product = u128::from(self.0) * u128::from(self.0 ^ 0xe703_7ed1_a0b4_28db);
+        ((product >> 64) ^ product) as u32
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
