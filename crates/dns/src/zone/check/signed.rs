@@ -2,7 +2,8 @@
 //!
 //! These checks need no cryptography, which is in [`super::verify`]. They find the problems of a signed file that is edited,
 //! truncated, or not re-signed: RRsets without a signature; signatures that are expired, have no key in the zone, or cover
-//! nothing; and proofs that omit a name or a type. None of these is an error, because the zone is served unchanged, except a chain with too many iterations.
+//! nothing; and proofs that omit a name or a type. None of these is an error, because the zone is served unchanged, except a
+//! chain with too many iterations.
 
 use std::collections::{BTreeMap, BTreeSet};
 
