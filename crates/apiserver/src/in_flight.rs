@@ -85,7 +85,7 @@ mod tests {
         assert_eq!(take("alice", 100), 10, "a sixteenth");
         let others: usize = (0..20).map(|index| take(&format!("user-{index}"), 100)).sum();
         assert_eq!(others, 130, "all but an eighth");
-        assert_eq!(take("own", 100), 10, "from what is left for our own");
+        assert_eq!(take("own", 100), 10, "from the rest for the platform's own");
         held.clear();
         let left = in_flight.held.lock();
         assert_eq!((left.all, left.by_user.len()), (0, 0), "what was dropped is free again");

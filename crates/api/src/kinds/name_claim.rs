@@ -364,7 +364,7 @@ mod tests {
             assert_eq!(found.is_ok(), good, "{held} {asked}");
             if let Err(error) = found {
                 assert_eq!(error.code, 422);
-                assert!(!error.message.contains("\"m\""), "whose it is concerns nobody: {}", error.message);
+                assert!(!error.message.contains("\"m\""), "the message reveals the holder: {}", error.message);
             }
             // The rules apply again when a released claim is reclaimed, but not when a holder releases it.
             let old = host(asked, "n", released());

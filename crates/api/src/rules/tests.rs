@@ -18,7 +18,7 @@ const KINDS: [&str; 6] = ["Router", "Route", "RouteBinding", "NameClaim", "Zone"
 
 fn definition(kind: &str) -> Value {
     static ALL: LazyLock<Vec<CustomResourceDefinition>> = LazyLock::new(|| crds(Some(DOMAIN)));
-    let found = ALL.iter().find(|definition| definition.spec.names.kind == kind).expect("a kind of ours");
+    let found = ALL.iter().find(|definition| definition.spec.names.kind == kind).expect("a kind of this API");
     serde_json::to_value(found).expect("JSON")["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
 }
 

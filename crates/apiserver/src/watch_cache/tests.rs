@@ -160,7 +160,7 @@ fn lines_are_kept_for_those_who_keep_up() {
     };
     assert_eq!(with_line(&cache), LINES_KEPT);
     let reported: Vec<_> = late.take(usize::MAX).expect("in the ring").iter().map(|change| change.line()).collect();
-    assert_eq!(reported, lines, "made anew, the same");
+    assert_eq!(reported, lines, "re-created, the same");
 }
 
 #[test]

@@ -188,7 +188,7 @@ mod tests {
         assert!(reserve("a", 8, adding(0, grown)).is_ok());
         usage.show(&two, Some(&one), true);
         drop(all);
-        assert!(usage.0.lock().namespaces.is_empty(), "nothing is left of what is gone");
+        assert!(usage.0.lock().namespaces.is_empty(), "the usage of deleted namespaces remains");
         // A namespace over its limit, which was lowered, takes nothing more.
         usage.fill([lease("a", 1, 10), lease("b", 2, 10), lease("c", 3, 10)].iter());
         assert!(reserve("d", 0, adding(1, 1)).is_err() && reserve("a", 1, adding(0, 1)).is_ok());

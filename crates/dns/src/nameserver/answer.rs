@@ -45,7 +45,7 @@ impl AnswerOutcome {
     }
 
     /// The outcome for a message without room for its records: a part of them would be taken for all (RFC 2181 §9). The response
-    /// code is the one of the complete message: with TC, too, it refers to the last name of a chain (RFC 2308 §2.1).
+    /// code is that of the complete message: with TC, too, it refers to the last name of a chain (RFC 2308 §2.1).
     #[cold]
     fn cut(self, message: &mut Message<'_, '_>) -> Self {
         message.clear();
@@ -479,7 +479,7 @@ fn find_target<'z>(zone: &'z Zone, target: &Target<'_>) -> Option<Node<'z>> {
     }
 }
 
-/// Returns whether the labels above the apex, in any case, belong to a name at or below the one with the labels `ancestor`, in
+/// Returns whether the labels above the apex, in any case, belong to a name at or below the name with the labels `ancestor`, in
 /// lower case.
 fn is_at_or_below(relative: &[u8], ancestor: &[u8]) -> bool {
     let Some(start) = relative.len().checked_sub(ancestor.len()) else { return false };
@@ -503,7 +503,7 @@ fn has_dname(message: &Message<'_, '_>, owner: &[u8]) -> bool {
     false
 }
 
-/// Answers a query for RRSIG with all signatures at the name.
+/// Adds all signatures at the name, for a query for RRSIG.
 #[cold]
 fn signatures_alone(
     ask: &ZoneQuery<'_>,

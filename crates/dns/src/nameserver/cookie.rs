@@ -2,7 +2,7 @@
 //!
 //! A server cookie binds a client's address and its own cookie to a time, under a secret of the servers. The server keeps no
 //! state per client: a client that returns a valid cookie has received an earlier response, so its address is not forged, and
-//! responses to it cannot hit anyone else. Servers behind one address verify each other's cookies if they share the same secrets.
+//! responses to it cannot hit another host. Servers behind one address verify each other's cookies if they share the same secrets.
 //!
 //! ```text
 //!  0        8         9          12          16       24

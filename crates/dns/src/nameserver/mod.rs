@@ -215,7 +215,7 @@ pub fn respond(context: &Context<'_>, query: &[u8], peer: &Peer, response: &mut 
     write(context, query, peer, &state, zone, response)
 }
 
-/// Answers a batch of any length, in parts of [`BATCH_MAX`] that overlap their waits for memory.
+/// Answers batches of any length, in parts of [`BATCH_MAX`] that overlap their waits for memory.
 ///
 /// Between the steps stand loads that depend on nothing but the step before, one right after the other: the processor waits
 /// for many of them at once, where a query alone waits for one after another.
@@ -516,7 +516,7 @@ fn reply(
     }
 }
 
-/// Answers a query from the message alone.
+/// Builds an answer from the message alone.
 #[cold]
 fn reply_without_lookup(context: &Context<'_>, query: &[u8], state: &QueryState, writer: &mut Writer<'_>) -> Reply {
     match state.disposition {
@@ -528,7 +528,7 @@ fn reply_without_lookup(context: &Context<'_>, query: &[u8], state: &QueryState,
     }
 }
 
-/// Answers a query whose zone cannot provide answers.
+/// Builds the answer to a query whose zone cannot provide answers.
 #[cold]
 fn reply_unavailable(context: &Context<'_>, zone: &Zone, why: Unavailable) -> Reply {
     context.stats.count_answer(zone.number(), Kind::Failed);

@@ -18,7 +18,7 @@ const SLOTS: usize = 256;
 /// Places where one suffix may be, one after another. Whose are all taken is not found again, and written out.
 const PROBES: usize = 4;
 
-/// The positions of the names of one message, with all their suffixes. Names that differ only in case are equal, as they are to
+/// The positions of the names of one message, with all their suffixes. Names that differ only in case are equal, like for
 /// every reader (RFC 4343 §3); the case is that of the first one.
 pub(super) struct Names {
     /// Offsets in the message; zero, where no name stands: free.

@@ -2,9 +2,9 @@
 //!
 //! Decisions where the standards leave a choice, or are silent:
 //! - UPDATE and unknown opcodes are NOTIMP (RFC 2136 §2.2 lets a server not implement it). NOTIFY is REFUSED: this server
-//!   is no one's secondary yet; without a question it is FORMERR.
-//! - An unknown EDNS version is BADVERS whatever the opcode (RFC 6891 §6.1.3).
-//! - A TSIG record is looked at in QUERY, NOTIFY and UPDATE, before any zone: no key is known, so it is BADKEY.
+//!   is not a secondary server; without a question it is FORMERR.
+//! - An unknown EDNS version is BADVERS for any opcode (RFC 6891 §6.1.3).
+//! - A TSIG record is checked in QUERY, NOTIFY and UPDATE, before any zone: no key is known, so it is BADKEY.
 //! - Classes other than IN and CH, ANY included, are REFUSED.
 //! - AXFR and IXFR are REFUSED on every transport: transfers are denied by default.
 //! - MAILA and MAILB are types like any other: no name has them.

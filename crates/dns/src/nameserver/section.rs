@@ -305,7 +305,7 @@ impl<'w, 'b> Message<'w, 'b> {
         }
     }
 
-    /// Writes a name: compressed if names are, and otherwise with a pointer to the apex if it is at or below the apex.
+    /// Writes one name: compressed if names are, and otherwise with a pointer to the apex if it is at or below the apex.
     fn put_name(&mut self, name: &[u8]) -> Result<(), Full> {
         if let Some(names) = &mut self.names {
             return names.put(self.writer, name);

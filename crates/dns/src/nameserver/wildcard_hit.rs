@@ -1,7 +1,7 @@
 //! A name that the wildcard at the top of a shard's zone has answered, as a record of fixed size that a query thread can leave for
 //! others.
 //!
-//! Only the label next to the zone's apex is kept, and whether there were more: that label is the one that a Route would have,
+//! Only the label next to the zone's apex is kept, and whether there were more: a Route would have that label,
 //! and `*.label` summarizes a thousand random names below it.
 
 use crate::wire::Class;

@@ -84,9 +84,9 @@ pub struct Datagram<'a> {
 /// The maximum wait of a receiving call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
-    /// Until there is at least one datagram, or the socket's read timeout expires.
+    /// Waits until there is at least one datagram, or the socket's read timeout expires.
     ForOne,
-    /// No wait.
+    /// Does not wait.
     No,
 }
 

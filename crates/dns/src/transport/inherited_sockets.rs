@@ -1,6 +1,6 @@
 //! Sockets that another process opened for this one, such as a service manager that holds them over a restart.
 //!
-//! Sockets are identified by their addresses: code that listens on an address first looks here. Sockets that remain unclaimed at
+//! Sockets are identified by their addresses: code that listens on an address first searches here. Sockets that remain unclaimed at
 //! the end would collect queries without a reader: [`InheritedSockets::left`] returns them.
 
 use std::net::{SocketAddr, TcpListener, UdpSocket};

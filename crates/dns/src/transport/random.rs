@@ -2,8 +2,8 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-/// The random number generator of a worker (wyrand): two multiplications a number, good enough to choose which address comes first. Nothing that
-/// must not be guessed is made from it.
+/// The random number generator of a worker (wyrand): two multiplications per number, good enough to select the first address.
+/// It must not be used for values that an attacker must not guess.
 pub(super) struct Random(u64);
 
 impl Random {

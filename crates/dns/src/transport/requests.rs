@@ -92,7 +92,7 @@ impl Requests {
         self.large.acquire().await.ok()
     }
 
-    /// Answers a query that arrived at `began`, with the two octets of its length in front if it is `framed`. Waits while the
+    /// Answers one query that arrived at `began`, with the two octets of its length in front if it is `framed`. Waits while the
     /// client has too many octets of other answers to read.
     pub(super) async fn answer(
         &self,

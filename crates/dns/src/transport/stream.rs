@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Each connection is one task over any byte stream, TLS included. It answers in the order of the queries, because no answer ever
-//! waits; RFC 7766 §6.2.1.1 asks servers to answer pipelined queries without delay and lets clients match by ID. While answers
+//! waits; RFC 7766 §6.2.1.1 recommends that servers answer pipelined queries without delay and lets clients match by ID. While answers
 //! wait to be written, nothing more is read, so a client can make the server hold at most one read and
 //! [`Limits::unsent_octets_max`] (and one message beyond it).
 
@@ -534,7 +534,7 @@ mod tests {
         let reading = tokio::spawn(take_slowly(client, 1_600, Duration::from_millis(20)));
         tokio::time::sleep(Duration::from_millis(200)).await;
         service.stop();
-        let ended = timeout(PATIENCE, serving).await.expect("it ends, whatever the client does").unwrap();
+        let ended = timeout(PATIENCE, serving).await.expect("it ends regardless of the client").unwrap();
         assert!(matches!(ended, CloseReason::Stopped | CloseReason::SlowWrite), "{ended:?}");
         let octets = timeout(PATIENCE, reading).await.expect("the stream has an end").unwrap();
         assert!(octets < 10 * TEXT_OCTETS, "{octets}");

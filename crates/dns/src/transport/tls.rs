@@ -28,8 +28,8 @@ pub(super) async fn serve(stream: TcpStream, peer: SocketAddr, service: &Service
     }
 }
 
-/// Shakes hands, in the time that a message may take or a silent connection has, whichever is less; `None` if nothing came of
-/// it. It is counted either way.
+/// Performs the handshake, within the maximum time of a message or of silence, whichever is less; `None` if it failed. It is
+/// counted in both cases.
 pub(super) async fn handshake<S>(stream: S, service: &Service, config: Arc<ServerConfig>) -> Option<Box<TlsStream<S>>>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -55,7 +55,7 @@ where
     stream
 }
 
-/// What to count for a handshake that failed.
+/// Returns the counter for a failed handshake.
 fn failure<'c>(counters: &'c Counters, error: &io::Error) -> &'c Count {
     match error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>()) {
         // The client went away, as scanners of ports do.

@@ -1,8 +1,8 @@
-//! What all encrypted transports share: the certificate, the keys of session tickets, and how their TLS is set up.
+//! The common part of all encrypted transports: the certificate, the keys of session tickets, and the TLS configuration.
 //!
-//! The certificate comes from whoever runs the server, and is asked for at each handshake: a new one is shown to the next
-//! connection, and those that are open take no notice. Resumption needs no memory: a session is in the ticket that the client
-//! keeps, sealed with a key that changes every six hours and opens tickets for six more.
+//! The embedding program provides the certificate, which is requested at each handshake: new connections get a new certificate,
+//! and open ones are not affected. Resumption needs no memory: a session is in the ticket of the client, sealed with a key that
+//! changes every six hours and opens tickets for six more.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub const ALPN_HTTP1: &[u8] = b"http/1.1";
 /// DNS over HTTPS by HTTP/3.
 pub const ALPN_H3: &[u8] = b"h3";
 
-/// TLS as it is the same for all encrypted transports.
+/// The TLS settings that are common to all encrypted transports.
 #[derive(Clone)]
 pub struct TlsBase {
     certificate: Arc<dyn ResolvesServerCert>,
@@ -29,7 +29,7 @@ pub struct TlsBase {
 }
 
 impl TlsBase {
-    /// With the `certificate` that each handshake asks for, and new keys of tickets.
+    /// Creates the settings with the `certificate` that each handshake requests, and new ticket keys.
     ///
     /// # Errors
     ///
@@ -43,16 +43,16 @@ impl TlsBase {
     ///
     /// # Errors
     ///
-    /// If the cryptography knows no such version of TLS.
+    /// If the cryptography provider does not support the TLS version.
     pub fn server_config(&self, alpn: &[&[u8]]) -> Result<ServerConfig, rustls::Error> {
         self.with_versions(alpn, rustls::DEFAULT_VERSIONS)
     }
 
-    /// The same with TLS 1.3 alone, as QUIC needs it.
+    /// Returns the configuration with TLS 1.3 alone, as QUIC requires.
     ///
     /// # Errors
     ///
-    /// If the cryptography knows no such version of TLS.
+    /// If the cryptography provider does not support the TLS version.
     pub fn server_config_for_quic(&self, alpn: &[&[u8]]) -> Result<ServerConfig, rustls::Error> {
         self.with_versions(alpn, &[&rustls::version::TLS13])
     }

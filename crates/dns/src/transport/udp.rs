@@ -4,8 +4,8 @@
 //! nothing. A worker that had to watch several addresses would need a `poll` before each batch, about a tenth of all it
 //! costs to answer; threads that sleep cost nothing, so each address gets workers of its own.
 //!
-//! A thread sleeps in `recvmmsg` until something comes, or [`IDLE`] passes: then it looks whether it should stop, and lets
-//! go of zones that have been replaced. When it is told to stop it answers what has already arrived and ends.
+//! A thread sleeps in `recvmmsg` until datagrams arrive or [`IDLE`] passes: then it checks for a stop request and releases
+//! replaced zones. After a stop request, it answers the requests that have already arrived and ends.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -24,10 +24,10 @@ use crate::sys::BATCH_MAX;
 use crate::sys::datagrams::{Batch, Wait};
 use crate::sys::{cpu, packet_info};
 
-/// How long a worker sleeps at most: half of what a clean stop may take, and rare enough to cost nothing.
+/// The maximum sleep of a worker: half of the time for a clean stop, and rare enough to cost nothing.
 const IDLE: Duration = Duration::from_millis(100);
 
-/// How many batches a worker still answers after it was told to stop.
+/// The maximum number of batches that a worker answers after a stop request.
 const LAST_BATCHES_MAX: usize = 64;
 
 /// One thread's part of an address.
@@ -40,8 +40,8 @@ pub(super) struct Worker {
     gso: bool,
 }
 
-/// Binds the sockets of one address's workers, the n-th of which is to stay on the n-th of `cpus` if there are any. Port 0
-/// becomes a port that the first socket gets and all share.
+/// Binds the sockets of one address's workers; the n-th stays on the n-th of `cpus` if there are any. Port 0 becomes a port that
+/// the first socket gets and all share.
 pub(super) fn bind(
     address: SocketAddr,
     config: &Config,
@@ -108,12 +108,12 @@ fn socket(address: SocketAddr, config: &Config) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// What is set on every socket, whoever has opened it.
+/// Sets the options of every socket, inherited or not.
 fn tune(socket: &Socket, address: SocketAddr, config: &Config) -> io::Result<()> {
     if address.ip().is_unspecified() {
         packet_info::enable(socket.as_fd(), address)?;
     }
-    // Wishes: the kernel caps the buffers at its own bounds, and an old one may not know the third.
+    // Best effort: the kernel limits the buffers, and an old one may not support the third option.
     drop(socket.set_recv_buffer_size(config.udp_buffer_octets));
     drop(socket.set_send_buffer_size(config.udp_buffer_octets));
     drop(match config.udp_dont_fragment {
@@ -127,7 +127,7 @@ fn tune(socket: &Socket, address: SocketAddr, config: &Config) -> io::Result<()>
 }
 
 impl Worker {
-    /// Answers until told to stop.
+    /// Answers until a stop is requested.
     pub(super) fn run(self, mut query_worker: QueryWorker, counters: &Counters, stop: &AtomicBool) {
         if let Some(cpu) = self.cpu
             && let Err(error) = cpu::pin(cpu)
@@ -182,7 +182,7 @@ impl Worker {
                     io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted => {
                         query_worker.refresh()
                     }
-                    // Such as an ICMP error of an earlier reply, which says nothing about the next query.
+                    // For example an ICMP error for an earlier reply, which is irrelevant for the next query.
                     _ => counters.receive_errors.add(1),
                 }
                 return (0, exchanges);
@@ -220,8 +220,8 @@ impl Worker {
             counters.gso_refused.add(1);
         }
         if sent.too_large > 0 {
-            // An interface with so small an MTU is rare: from now on the kernel fragments there, and what was refused is
-            // asked for again.
+            // An interface with such a small MTU is rare: from now on, the kernel fragments on this socket, and clients retry the
+            // rejected queries.
             drop(packet_info::ignore_path_mtu(self.socket.as_fd(), self.address));
         }
 

@@ -1,8 +1,8 @@
 //! The workers' side of wildcard hits: which answered requests are sampled, and the rings by which hits leave.
 //!
-//! As long as few requests come, all of them are sampled, so that the counts are exact. Where many come, a worker samples one in so
-//! many, and a hit stands for that many: it samples some hundred requests a second, however many it answers. The reader of the hits
-//! need not hurry; where a ring is full, a hit is lost and counted.
+//! At a low rate, all requests are sampled, so that the counts are exact. At a high rate, a worker samples one in N, and a hit
+//! represents N requests: a worker samples some hundred requests per second, independent of its load. The reader of the hits need
+//! not hurry; if a ring is full, a hit is lost and counted.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -14,18 +14,18 @@ use crate::nameserver::Outcome;
 use crate::nameserver::wildcard_hit::WildcardHit;
 use crate::zone::db::Snapshot;
 
-/// Hits that wait at most, in each ring: 40 KiB, which is what one [`WINDOW`] can bring when all at once a million
-/// requests a second come.
+/// The maximum number of waiting hits in each ring: 40 KiB, the maximum of one [`WINDOW`] when a million requests per second
+/// suddenly arrive.
 const RING_HITS: usize = 512;
 /// The time for which a sampling rate holds. A ring must be emptied at least as often.
 pub const WINDOW: Duration = Duration::from_millis(1_000 / WINDOWS_A_SECOND);
 const WINDOWS_A_SECOND: u64 = 4;
-/// Requests sampled in a window before the rate falls. A sample costs some 300 ns, so that a worker spends less than a
-/// thousandth of its time on it; more samples would tell no more than that the share of a name is right to a few percent.
+/// The number of samples in a window above which the rate falls. A sample costs some 300 ns, so that a worker spends less than a
+/// thousandth of its time on it; the share of a name is accurate to a few percent, and more samples would add little.
 const SAMPLES_PER_WINDOW: u32 = 64;
-/// How many times fewer are sampled from then on, and how many times more after a window with less than an eighth of the samples.
+/// The factor by which the rate falls, and by which it rises after a window with less than an eighth of the samples.
 const STEP: u32 = 4;
-/// The lowest rate: one in so many.
+/// The lowest rate: one in this many.
 const EVERY_MAX: u32 = 1 << 20;
 
 /// One request in how many is sampled.
@@ -96,7 +96,7 @@ impl WildcardSampler {
         self.rate.begin(since_epoch);
     }
 
-    /// Which of the next `requests` requests is the first to be sampled, if one of them is. Ask again for those after it.
+    /// Returns the first of the next `requests` requests to sample, if there is one. Call again for the rest.
     pub(super) fn pick(&mut self, requests: usize, random: &mut Random) -> Option<usize> {
         self.sampler.pick(self.rate.every, requests, random)
     }
@@ -136,8 +136,8 @@ mod tests {
 
     const QUERY: &[u8] = b"\0\x07\x01\0\0\x01\0\0\0\0\0\0\x03foo\x05shard\x07example\0\0\x01\0\x01";
 
-    /// Answers `rate` requests a window in batches of `batch`, for `windows` windows, and takes out what is seen after each;
-    /// returns how many hits there were, and how many requests they stand for.
+    /// Answers `rate` requests per window in batches of `batch`, for `windows` windows, and takes the hits after each; returns
+    /// the number of hits and of the requests that they represent.
     fn run(
         sampler: &mut WildcardSampler,
         out: &mut WildcardHitReceiver,

@@ -1,4 +1,4 @@
-//! What a worker has: its view of the zones and of the settings, its working memory, its counters and its random numbers.
+//! Per-worker query state: zone snapshot, settings, scratch buffers, counters, and random number generator.
 //!
 //! A UDP worker owns one. Stream connections share a handful, each behind a mutex that is held for the microseconds it
 //! takes to answer what one read brought, never over an await.
@@ -23,7 +23,7 @@ use crate::nameserver::{
 };
 use crate::zone::db::{Reader, ZoneDb};
 
-/// The operator's settings as they are now: a reload stores a new value, and each worker takes it with its next batch.
+/// The operator's current settings: a reload stores a new value, and each worker uses it from its next batch on.
 pub type LiveSettings = Arc<ArcSwap<Settings>>;
 
 /// The largest message on a stream (RFC 1035 §4.2.2: a length of two octets).
@@ -35,16 +35,16 @@ pub(super) struct QueryWorker {
     settings: Cache<LiveSettings, Arc<Settings>>,
     scratch: Scratch,
     stats: Arc<Stats>,
-    /// Clients' buckets, from the moment that datagrams are to be rate-limited. Streams are not, so theirs stays none.
+    /// The buckets of clients, once datagrams are rate-limited. Streams are not, so they have none.
     limiter: Option<Limiter>,
     clock: WallClock,
-    /// When the batch at hand came, since the epoch.
+    /// The arrival of the current batch, since the epoch.
     batch_at: Duration,
     samplers: Samplers,
     pub(super) random: Random,
 }
 
-/// What leaves records of answered requests for others.
+/// The samplers of answered requests for other threads.
 struct Samplers {
     query_log: RingSender<Record>,
     query_log_sampler: RandomSampler,
@@ -114,19 +114,19 @@ impl QueryWorker {
         &self.stats
     }
 
-    /// Lets go of zones and settings that have been replaced. A worker without work does so now and then; one with work
-    /// does it by working.
+    /// Releases replaced zones and settings. A worker without work calls it periodically; one with work releases them as it
+    /// works.
     pub(super) fn refresh(&mut self) {
         self.zones.snapshot();
         self.settings.load();
     }
 
-    /// Makes the working memory anew, after a panic may have left it half-changed.
+    /// Re-creates the scratch buffers, which a panic may have left half-changed.
     pub(super) fn clean(&mut self) {
         self.scratch = Scratch::new();
     }
 
-    /// Answers a batch of datagrams from one snapshot.
+    /// Answers one batch of datagrams from one snapshot.
     pub(super) fn answer_batch(&mut self, exchanges: &mut [Exchange<'_>]) {
         let settings: &Settings = self.settings.load();
         if settings.rate_limit.is_some() != self.limiter.is_some() {
@@ -139,8 +139,8 @@ impl QueryWorker {
         self.samplers.sample(&context, exchanges, self.batch_at, &mut self.random);
     }
 
-    /// Answers one message of a stream into `buffer`; returns the length of the response, `None` if there is none. `idle` is
-    /// how long the connection may be silent, if that is to be told.
+    /// Answers one message of a stream into `buffer`; returns the length of the response, `None` if there is none. `idle` is the
+    /// maximum silence of the connection, if it must be sent.
     pub(super) fn answer_one(
         &mut self,
         query: &[u8],
@@ -189,11 +189,11 @@ impl StreamWorkerPool {
     /// Uses the worker of the connection with this number. Do not await meanwhile.
     pub(super) fn with<T>(&self, connection: usize, work: impl FnOnce(&mut StreamWorker) -> T) -> T {
         let query_worker = &self.stream_workers[connection % self.stream_workers.len()];
-        // A worker has no state that a panic could leave half-changed: each answer starts anew.
+        // A worker has no state that a panic could leave half-changed: each answer starts from the beginning.
         work(&mut query_worker.lock())
     }
 
-    /// Lets go of what has been replaced.
+    /// Releases replaced zones and settings.
     pub(super) fn refresh(&self) {
         for query_worker in &self.stream_workers {
             query_worker.lock().query_worker.refresh();

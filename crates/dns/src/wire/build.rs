@@ -1,7 +1,7 @@
 //! Writing a message into a buffer of the caller: a cursor with a limit, which never allocates.
 //!
-//! The limit is what the transport and the client allow, less what was reserved for the records that close the message
-//! (OPT), so that they always fit, whatever the sections hold (RFC 6891 §7).
+//! The limit is that of the transport and the client, less the space reserved for the final records of the message (OPT), so that
+//! they always fit (RFC 6891 §7).
 
 /// The message would exceed its limit; what was being written is not there, or only in part: [`Writer::rewind`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

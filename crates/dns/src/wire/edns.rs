@@ -1,4 +1,4 @@
-//! EDNS (RFC 6891): what the OPT record of a query asks for, and the codes of what we answer in ours.
+//! EDNS (RFC 6891): the requests in the OPT record of a query, and the codes in the OPT record of a response.
 
 use super::header::Rcode;
 
@@ -28,7 +28,7 @@ impl ExtendedError {
     pub const STALE_ANSWER: ExtendedError = ExtendedError(3);
     /// The server is not ready yet.
     pub const NOT_READY: ExtendedError = ExtendedError(14);
-    /// The client may not ask this.
+    /// The client is not permitted to send this query.
     pub const PROHIBITED: ExtendedError = ExtendedError(18);
     /// The server is not authoritative for the name.
     pub const NOT_AUTHORITATIVE: ExtendedError = ExtendedError(20);
@@ -36,24 +36,25 @@ impl ExtendedError {
     pub const NOT_SUPPORTED: ExtendedError = ExtendedError(21);
     /// The zone's data is not valid, or has expired.
     pub const INVALID_DATA: ExtendedError = ExtendedError(24);
-    /// The type cannot be asked for.
+    /// The type cannot be queried.
     pub const INVALID_QUERY_TYPE: ExtendedError = ExtendedError(30);
 }
 
-/// What a query's OPT record says.
+/// The contents of a query's OPT record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Edns {
-    /// Largest UDP payload that the client takes, as it says: it may be under 512.
+    /// The largest UDP payload that the client accepts, as sent: it may be under 512.
     pub payload_octets_max: u16,
     /// EDNS version; only 0 is known.
     pub version: u8,
     /// DO: the client wants DNSSEC records (RFC 3225).
     pub dnssec_ok: bool,
-    /// The client asks for the server's identifier.
+    /// Whether the client requests the server's identifier.
     pub nsid: bool,
-    /// The client asks for the stream's idle timeout.
+    /// Whether the client requests the stream's idle timeout.
     pub keepalive: bool,
-    /// It does so with a timeout of its own, which is malformed, but only where the option means something (RFC 7828 §3.3.1).
+    /// Whether the keepalive option contains a timeout, which is malformed, but only where the option has a meaning (RFC 7828
+    /// §3.3.1).
     pub malformed_keepalive: bool,
     /// The client padded its query.
     pub padding: bool,
@@ -70,8 +71,8 @@ pub struct Edns {
 pub struct MalformedOption;
 
 impl Edns {
-    /// Reads an OPT record's CLASS, TTL and RDATA, the latter as the part of `message` from `start` to `end`. The options
-    /// of a version that we do not know are not looked at.
+    /// Reads an OPT record's CLASS, TTL and RDATA, the latter as the part of `message` from `start` to `end`. The options of an
+    /// unknown version are ignored.
     #[inline]
     pub fn read(class: u16, ttl: u32, message: &[u8], start: usize, end: usize) -> Result<Edns, MalformedOption> {
         let mut edns = Edns {
@@ -99,7 +100,7 @@ impl Edns {
                 option::KEEPALIVE if length == 0 => edns.keepalive = true,
                 option::KEEPALIVE => edns.malformed_keepalive = true,
                 option::PADDING => edns.padding = true,
-                // Only the first of several is looked at (RFC 7873 §5.2).
+                // Only the first of several is read (RFC 7873 §5.2).
                 option::COOKIE if edns.cookie.is_some() || edns.malformed_cookie => {}
                 // §5.2.2: a length other than 8 or 16 to 40 is FORMERR.
                 option::COOKIE if length == 8 || (16..=40).contains(&length) => {
@@ -132,7 +133,7 @@ mod tests {
         Edns::read(1232, 0x8000, options, 0, options.len())
     }
 
-    /// Of an option of a forbidden length those after it can still be read.
+    /// Options after one of a forbidden length can still be read.
     #[test]
     fn forbidden_lengths() {
         for (options, cookie, keepalive) in [

@@ -48,7 +48,7 @@ impl Rcode {
     pub const REFUSED: Rcode = Rcode(5);
     /// A name exists that should not: here, a DNAME made a name too long (RFC 6672 §2.2).
     pub const YXDOMAIN: Rcode = Rcode(6);
-    /// Not authoritative, or not authorized (RFC 8945).
+    /// The server is not authoritative, or the client is not authorized (RFC 8945).
     pub const NOTAUTH: Rcode = Rcode(9);
     /// The EDNS version is not supported (RFC 6891 §6.1.3).
     pub const BADVERS: Rcode = Rcode(16);
@@ -75,7 +75,7 @@ impl fmt::Display for Rcode {
     }
 }
 
-/// A header as it was read.
+/// A header as received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Header {
     /// Identifier, copied into the response.

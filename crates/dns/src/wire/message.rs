@@ -1,11 +1,10 @@
-//! A query message, read within bounds and without allocation: header, question, and the OPT record wherever it stands in
-//! the additional section (RFC 1035 §4.1, RFC 6891 §6.1.1).
+//! A query message, read within bounds and without allocation: header, question, and the OPT record at any position in the
+//! additional section (RFC 1035 §4.1, RFC 6891 §6.1.1).
 //!
-//! What is wrong with a message is a value beside what could be read, since the response to a malformed query still
-//! echoes what was understood of it. Its OPT record is looked for behind most faults, too: "If an OPT record is present in a
-//! received request, compliant responders MUST include an OPT record in their respective responses" (RFC 6891 §6.1.1).
-//! Octets after the last counted record are ignored, as Knot and NSD mostly do, and so is a SIG(0) record (RFC 2931), as Knot
-//! does: nothing that is answered here depends on who asks.
+//! The fault of a message is a value next to the parsed part, because the response to a malformed query still echoes that part.
+//! The OPT record is also searched after most faults: "If an OPT record is present in a received request, compliant responders
+//! MUST include an OPT record in their respective responses" (RFC 6891 §6.1.1). Octets after the last counted record are ignored,
+//! as Knot and NSD mostly do, and so is a SIG(0) record (RFC 2931), as Knot does: no answer depends on the client's identity.
 
 use super::edns::Edns;
 use super::header::{HEADER_OCTETS, Header, Opcode};
@@ -14,7 +13,7 @@ use super::question::Question;
 use super::rtype::{Class, RecordType};
 use super::tsig::Tsig;
 
-/// What was read of a query.
+/// The parsed part of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Query {
     /// The header.
@@ -25,20 +24,20 @@ pub struct Query {
     pub edns: Option<Edns>,
     /// The TSIG record, if it is where it has to be and well-formed.
     pub tsig: Option<Tsig>,
-    /// What is wrong first, as far as that was found.
+    /// The first fault, as far as one was found.
     pub fault: Option<Fault>,
 }
 
-/// What is wrong with a query.
+/// A fault of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// Not exactly one question (RFC 9619 §4).
+    /// The number of questions is not one (RFC 9619 §4).
     QuestionCount,
     /// The question cannot be read.
     Question,
     /// Records in the answer or authority section, where a query of this kind has none.
     Sections,
-    /// A record runs past the end, or its owner is no name.
+    /// A record extends past the end, or its owner is not a name.
     Record,
     /// A second OPT record, one whose owner is not the root, or malformed options (RFC 6891 §6.1.1).
     Opt,
@@ -47,9 +46,8 @@ pub enum Fault {
 }
 
 impl Query {
-    /// Reads a query; `None` if it is shorter than a header. Of messages of opcodes other than QUERY and NOTIFY, whose sections
-    /// may mean anything, the question and the OPT record are read if they are where they would be in a query; that they are
-    /// not is no fault.
+    /// Reads a query; `None` if it is shorter than a header. For opcodes other than QUERY and NOTIFY, whose sections can have any
+    /// meaning, the question and the OPT record are read if they are at the positions of a query; otherwise, this is not a fault.
     pub fn read(message: &[u8]) -> Option<Query> {
         let mut query = Query::default();
         query.read_again(message).then_some(query)
@@ -92,8 +90,8 @@ impl Query {
         }
     }
 
-    /// Whether there are answer or authority records that do not belong into a query. (NOTIFY may tell the new SOA in its answer
-    /// section, RFC 1996 §3.7.)
+    /// Returns whether there are answer or authority records that do not belong in a query. (NOTIFY can have the new SOA in its
+    /// answer section, RFC 1996 §3.7.)
     #[inline]
     fn has_other_records(&self) -> bool {
         let header = &self.header;
@@ -112,8 +110,8 @@ impl Query {
         Err(fault)
     }
 
-    /// Reads the OPT record as far as the message allows. What else may be wrong is not told: it comes after a fault, or is none
-    /// by the rules of the opcode.
+    /// Reads the OPT record as far as the message allows. Other faults are not reported: they come after a fault, or are not
+    /// faults by the rules of the opcode.
     #[cold]
     fn find_opt(&mut self, message: &[u8]) {
         if let Some(end) = skip_questions(message, self.header.questions) {
@@ -146,7 +144,7 @@ impl Query {
                 let class = u16::from_be_bytes([class_high, class_low]);
                 let ttl = u32::from_be_bytes([ttl_a, ttl_b, ttl_c, ttl_d]);
                 let read = Edns::read(class, ttl, message, start, at);
-                // A malformed OPT is an OPT all the same: the response has one, too.
+                // A malformed OPT is still an OPT: the response has one, too.
                 let malformed = Edns { payload_octets_max: class, ..Edns::default() };
                 self.edns = Some(read.unwrap_or(malformed));
                 if read.is_err() {
@@ -155,7 +153,7 @@ impl Query {
             } else if rtype == RecordType::TSIG {
                 let class = Class(u16::from_be_bytes([class_high, class_low]));
                 let is_last = index + 1 == count && index >= before;
-                // An OPT record behind it is to be found all the same.
+                // An OPT record after it must still be found.
                 tsig = tsig.and(self.read_tsig(message, owner_at, class, start, at, is_last));
             }
         }
@@ -177,7 +175,8 @@ impl Query {
     }
 }
 
-/// Where the questions end, whatever is in their names. Each takes five octets at least, so the count cannot make this long.
+/// Returns the end of the questions, regardless of their names. Each takes at least five octets, which bounds the time for any
+/// count.
 pub fn skip_questions(message: &[u8], count: u16) -> Option<usize> {
     (0..count).try_fold(HEADER_OCTETS, |at, _| {
         let end = skip_name(message, at)? + 4;
@@ -185,7 +184,7 @@ pub fn skip_questions(message: &[u8], count: u16) -> Option<usize> {
     })
 }
 
-/// Where the possibly compressed name at `at` ends.
+/// Returns the end of the possibly compressed name at `at`.
 #[inline]
 pub fn skip_name(message: &[u8], mut at: usize) -> Option<usize> {
     loop {

@@ -19,7 +19,7 @@ pub const LABEL_OCTETS_MAX: usize = 63;
 /// Most labels a name can have, the root not counted: 127 labels of one octet fill 255 octets.
 pub const LABELS_MAX: usize = 127;
 
-/// An absolute domain name, uncompressed, 1 to 255 octets, as it stands on the wire.
+/// An absolute domain name, uncompressed, 1 to 255 octets, in wire form.
 #[derive(Clone)]
 pub struct Name(Box<[u8]>);
 
@@ -29,7 +29,7 @@ pub type NameMap<V> = HashMap<Name, V, foldhash::quality::RandomState>;
 /// A set of names; see [`NameMap`].
 pub type NameSet = HashSet<Name, foldhash::quality::RandomState>;
 
-/// Why octets or text are not a domain name.
+/// The reason why octets or text are not a domain name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// A label is longer than 63 octets.
@@ -138,7 +138,7 @@ impl Name {
         Labels(&self.0)
     }
 
-    /// How many labels the name has, the root label not counted.
+    /// Returns the number of labels of the name, without the root label.
     pub fn label_count(&self) -> usize {
         self.labels().count()
     }
@@ -149,7 +149,7 @@ impl Name {
         (first != 0).then(|| Name(self.0[first + 1..].into()))
     }
 
-    /// Whether this name is `ancestor` or lies below it.
+    /// Returns whether this name is `ancestor` or below it.
     pub fn is_at_or_below(&self, ancestor: &Name) -> bool {
         let Some(start) = self.0.len().checked_sub(ancestor.0.len()) else { return false };
         self.0[start..].eq_ignore_ascii_case(&ancestor.0) && is_label_start(&self.0, start)
@@ -194,7 +194,7 @@ impl<'a> Iterator for Labels<'a> {
     }
 }
 
-/// Where the uncompressed name at the start of `octets` ends.
+/// Returns the end of the uncompressed name at the start of `octets`.
 pub fn wire_end(octets: &[u8]) -> Result<usize, NameError> {
     let mut at = 0;
     loop {
@@ -212,7 +212,7 @@ pub fn wire_end(octets: &[u8]) -> Result<usize, NameError> {
     }
 }
 
-/// Whether a label, or the end, is at `position` of `wire`, which has so many octets at least.
+/// Returns whether a label, or the end, is at `position` of `wire`, which has at least that many octets.
 pub fn is_label_start(wire: &[u8], position: usize) -> bool {
     let mut at = 0;
     while at < position {
@@ -269,7 +269,7 @@ fn push_label(wire: &mut Vec<u8>, label: &[u8]) -> Result<(), NameError> {
     Ok(())
 }
 
-/// The octet that an escape stands for (RFC 1035 §5.1), given what follows the backslash, and the rest.
+/// Returns the octet of an escape (RFC 1035 §5.1), given the text after the backslash, and the rest.
 pub fn unescape(after_backslash: &[u8]) -> Result<(u8, &[u8]), NameError> {
     match after_backslash {
         [first, rest @ ..] if !first.is_ascii_digit() => Ok((*first, rest)),

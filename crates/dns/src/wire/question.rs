@@ -4,7 +4,7 @@ use super::header::HEADER_OCTETS;
 use super::name::{LABEL_OCTETS_MAX, NAME_OCTETS_MAX};
 use super::rtype::{Class, RecordType};
 
-/// Where the first question of every message starts, and so the target of the pointer that most owners are.
+/// The start of the first question of every message, and thus the target of the pointer that most owners are.
 pub const QUESTION_AT: usize = HEADER_OCTETS;
 
 /// A question that directly follows the header.
@@ -12,7 +12,7 @@ pub const QUESTION_AT: usize = HEADER_OCTETS;
 pub struct Question {
     /// Octets of the name, root label included: 1 to 255. It starts at [`QUESTION_AT`].
     pub name_length: u8,
-    /// What is asked for.
+    /// The queried type.
     pub qtype: RecordType,
     /// In which class.
     pub qclass: Class,
@@ -44,7 +44,7 @@ impl Question {
         })
     }
 
-    /// Where the question ends in its message.
+    /// Returns the end of the question in its message.
     #[inline]
     pub fn end(&self) -> usize {
         QUESTION_AT + usize::from(self.name_length) + 4

@@ -1,23 +1,23 @@
-//! TSIG (RFC 8945): the record that closes a signed message, as far as it is read before a key is looked for, and the one of
-//! an error response that is not signed itself (§5.3.2).
+//! TSIG (RFC 8945): the final record of a signed message, as far as a reader without a key needs it, and the record of an error response
+//! that is not signed itself (§5.3.2).
 
 use super::build::{Full, Writer};
 use super::header::HEADER_OCTETS;
 use super::name::{LABEL_OCTETS_MAX, NAME_OCTETS_MAX, wire_end};
 use super::rtype::{Class, RecordType};
 
-/// Where the parts of a query's TSIG record are.
+/// The positions of the parts of a query's TSIG record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tsig {
-    /// Where the key's name starts, which may be compressed.
+    /// The start of the key's name, which may be compressed.
     key_at: u16,
-    /// Where the algorithm's name starts.
+    /// The start of the algorithm's name.
     algorithm_at: u16,
     /// Octets of the algorithm's name.
     algorithm_octets: u8,
 }
 
-/// What is wrong with a signature (RFC 8945 §3: the ERROR field).
+/// A fault of a signature (RFC 8945 §3: the ERROR field).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TsigError(pub u16);
 
@@ -83,7 +83,7 @@ impl Tsig {
     }
 }
 
-/// The name at `at`, its pointers followed, each to before the one before it.
+/// Returns the name at `at` with its pointers followed; each must point to before the previous one.
 fn key_name<'o>(message: &[u8], mut at: usize, octets: &'o mut [u8; NAME_OCTETS_MAX]) -> Option<&'o [u8]> {
     let mut length = 0;
     let mut bound = at;

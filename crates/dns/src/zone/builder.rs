@@ -1,7 +1,7 @@
 //! Compiling a zone: from [`Contents`] to an image, and from one image to the next by the owners that changed.
 //!
-//! Besides compiling each owner's records, this makes a node of every empty non-terminal (RFC 4592 §2.2.2), counts each
-//! node's children so that one knows when an empty non-terminal ends, and marks what lies below cuts and DNAMEs.
+//! Apart from compiling each owner's records, this creates a node for every empty non-terminal (RFC 4592 §2.2.2), counts each
+//! node's children, which shows when an empty non-terminal ends, and marks the names below cuts and DNAMEs.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use super::serial::Serial;
 use crate::wire::name::labels_of;
 use crate::wire::{Name, RecordType};
 
-/// What an owner has after a change.
+/// The records of an owner after a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnerChange {
-    /// Whose records.
+    /// The owner of the records.
     pub owner: Name,
     /// All its RRsets; none: it is gone.
     pub rrsets: Vec<Rrset>,
@@ -29,7 +29,7 @@ pub struct OwnerChange {
     pub weights: Vec<(RecordType, Vec<u16>)>,
 }
 
-/// Why contents cannot be served.
+/// The reason why contents cannot be served.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BuildError {
     /// There is not exactly one well-formed SOA at the apex.
@@ -46,7 +46,7 @@ pub enum BuildError {
         /// The zone.
         apex: Name,
     },
-    /// A record's data is longer than a message can say.
+    /// A record's data is longer than a message can express.
     #[error("{owner} {rtype}: the data of a record is longer than 65535 octets")]
     RdataTooLong {
         /// The record's owner.
@@ -65,11 +65,12 @@ pub enum BuildError {
 /// A zone of more nodes than this gets a directory. Below, a change copies the whole zone, some 100 KiB at most for
 /// ordinary records; above, the 256 parts of a directory take 60 KiB at least.
 const SINGLE_LEAF_NODES_MAX: usize = 512;
-/// Flags that follow from other nodes than the one that has them.
+/// Flags that depend on other nodes than their own.
 const STRUCTURAL: u8 = flag::WILDCARD_CHILD | flag::OCCLUDED;
 
 impl Zone {
-    /// Compiles `contents`. Whether they make sense is for checks to say; what is refused here cannot be served at all.
+    /// Compiles `contents`. Checks decide whether they are consistent; only contents that cannot be served at all are rejected
+    /// here.
     pub fn build(contents: &Contents) -> Result<Zone, BuildError> {
         let apex = contents.apex();
         let denial = Denial::build(contents);
@@ -77,8 +78,9 @@ impl Zone {
         assemble(apex, nodes, denial.map(Arc::new))
     }
 
-    /// This zone with all records of some owners replaced; it costs what changed, not what is there, unless the change
-    /// makes or removes a cut above other names, or the zone is signed. Of several changes of one owner the last counts.
+    /// Returns this zone with all records of some owners replaced; the cost depends on the change, not on the size of the zone,
+    /// unless the change creates or removes a cut above other names, or the zone is signed. Of several changes of one owner, the
+    /// last counts.
     pub fn with_changes(&self, changes: &[OwnerChange]) -> Result<Zone, BuildError> {
         if let Some(change) = changes.iter().find(|change| !change.owner.is_at_or_below(&self.apex)) {
             return Err(BuildError::OutOfZone { owner: change.owner.clone(), apex: self.apex.clone() });
@@ -133,7 +135,7 @@ fn compile_all(contents: &Contents) -> Result<Vec<Vec<u8>>, BuildError> {
         let plain: Vec<Rrset>;
         let mut rrsets = rrsets;
         if denial::is_hashed(rrsets) {
-            // Names that stand for hashes do not exist as names (RFC 5155 §7.2.8).
+            // Names of hashes do not exist as names (RFC 5155 §7.2.8).
             plain = Denial::without_nsec3(rrsets);
             if plain.is_empty() {
                 continue;
@@ -170,7 +172,7 @@ fn compile_all(contents: &Contents) -> Result<Vec<Vec<u8>>, BuildError> {
     if nodes.is_empty() { Err(no_soa()) } else { Ok(nodes) }
 }
 
-/// Lets `child` know what its parent means for it, and the other way round; children are counted by the caller.
+/// Sets the flags of `child` that depend on its parent, and the other way round; the caller counts the children.
 fn adopt(parent: &mut [u8], child: &mut [u8], child_is_wildcard: bool) {
     let above = Node::at(parent).flags();
     compile::set_flags(child, flag::OCCLUDED, above & (flag::CUT | flag::DNAME | flag::OCCLUDED) != 0);
@@ -209,7 +211,7 @@ pub(super) fn assemble(apex: &Name, mut nodes: Vec<Vec<u8>>, denial: Option<Arc<
 /// Nodes of a zone being changed, over those that it has.
 struct Edit<'z> {
     zone: &'z Zone,
-    /// By labels above the apex, in lower case: the changed node, or none where it is gone.
+    /// The changed nodes by their labels above the apex, in lower case; `None`: deleted.
     nodes: HashMap<Vec<u8>, (Qname, Option<Vec<u8>>)>,
 }
 
@@ -272,13 +274,13 @@ impl Edit<'_> {
         let children = Node::at(parent).children() + 1;
         compile::set_children(parent, children);
         adopt(parent, &mut node, is_wildcard);
-        let relative = self.zone.relative(qname, skipped).expect("the owner lies in the zone").to_vec();
+        let relative = self.zone.relative(qname, skipped).expect("the owner is in the zone").to_vec();
         self.nodes.insert(relative, (Qname::of(qname.suffix(skipped)), Some(node)));
     }
 
     /// Takes a node away, and the empty non-terminals above it that it alone made exist.
     fn remove(&mut self, qname: &Qname, skipped: usize) {
-        let relative = self.zone.relative(qname, skipped).expect("the owner lies in the zone").to_vec();
+        let relative = self.zone.relative(qname, skipped).expect("the owner is in the zone").to_vec();
         self.nodes.insert(relative, (Qname::of(qname.suffix(skipped)), None));
         let Some(parent) = self.get(qname, skipped + 1) else { return };
         let children = Node::at(parent).children().saturating_sub(1);
@@ -329,7 +331,7 @@ impl Edit<'_> {
     }
 }
 
-/// What the engine needs of a SOA record (RFC 1035 §3.3.13).
+/// The parts of a SOA record that the engine needs (RFC 1035 §3.3.13).
 struct Soa {
     serial: Serial,
     negative_ttl: u32,

@@ -1,9 +1,9 @@
-//! Semantic checks of a zone, in the way of `kzonecheck`: what is wrong with its records taken together.
+//! Semantic checks of a zone, similar to `kzonecheck`: faults of its records in combination.
 //!
-//! [`examine`] is pure and walks the owners once in canonical order, in which a zone cut comes directly before what it
-//! hides. Errors are what no server can answer rightly from (RFC 1034 §4.2.1, RFC 2181, RFC 4592 §4, RFC 6672 §2); faults are
-//! what is served as it stands, but of no use to resolvers or validators; warnings are what is hardly meant. Each kind has a
-//! [`Code`] that stays. However much is found, all of the zone is looked at: bounded is only what is told.
+//! [`examine`] is pure and visits the owners once in canonical order, in which a zone cut comes directly before the names that it
+//! hides. Errors are contents from which no server can answer correctly (RFC 1034 §4.2.1, RFC 2181, RFC 4592 §4, RFC 6672 §2);
+//! faults are contents that are served but are useless to resolvers or validators; warnings are contents that are probably a
+//! mistake. Each kind has a stable [`Code`]. The whole zone is always checked: only the number of reported findings is limited.
 
 mod child;
 mod code;
@@ -29,34 +29,34 @@ use crate::wire::rdata::NameForm;
 use crate::wire::{Name, RecordType, rdata};
 use report::{Reporter, found};
 
-/// Most findings that [`check`] tells of each kind, errors, faults and others; a zone with more is broken in a way that the first
-/// ones show.
+/// The maximum number of findings that [`check`] reports of each kind: errors, faults, and others; in a zone with more, the first
+/// ones show the problem.
 pub const FINDINGS_MAX: usize = 200;
-/// Most RRs of one RRset: more than this cannot stand in a message of 65,535 octets, each taking 12 octets at least.
+/// The maximum number of RRs of one RRset: more do not fit in a message of 65,535 octets, because each takes at least 12 octets.
 pub const RRSET_RECORDS_MAX: usize = 65_535 / 12;
 
-/// How a zone is checked.
+/// The options of a check.
 #[derive(Debug, Clone, Copy)]
 pub struct Options<'a> {
-    /// When signatures should be valid, in seconds since 1970; `None`: their times are not looked at.
+    /// The time at which signatures must be valid, in seconds since 1970; `None`: their times are not checked.
     pub now: Option<u64>,
-    /// On how many threads signatures and the zone's digest are verified; `None`: they are not, which spares the
-    /// cryptography, some 0.1 ms a signature.
+    /// The number of threads that verify signatures and the zone's digest; `None`: they are not verified, which saves some 0.1 ms
+    /// per signature.
     pub verify: Option<usize>,
     /// Most errors, most faults, and most other findings, that are kept.
     pub kept_max: usize,
-    /// What of the zone could not be read.
+    /// The records of the zone that could not be parsed.
     pub unparsed: &'a UnparsedRecords,
 }
 
-/// Checks `zone`, but for cryptography and the times of signatures, and returns what is wrong with it: at most
-/// [`FINDINGS_MAX`] errors, one of them if there is any, as many faults, and as many other findings.
+/// Checks `zone`, except for cryptography and the times of signatures, and returns the findings: at most [`FINDINGS_MAX`] errors
+/// (at least one if there is any), as many faults, and as many other findings.
 pub fn check(zone: &Contents) -> Vec<CheckFinding> {
     let unparsed = UnparsedRecords::default();
     examine(zone, &Options { now: None, verify: None, kept_max: FINDINGS_MAX, unparsed: &unparsed }).findings
 }
 
-/// Checks `zone` as `options` say, owner by owner in canonical order.
+/// Checks `zone` with `options`, owner by owner in canonical order.
 pub fn examine(zone: &Contents, options: &Options<'_>) -> Report {
     let mut report = Reporter::new(options.kept_max, options.unparsed);
     let view = CheckContext::new(zone, options.now);
@@ -79,7 +79,7 @@ pub fn examine(zone: &Contents, options: &Options<'_>) -> Report {
             to_verify.push((owner, rrsets));
         }
         match above {
-            // Names that stand for hashes do not exist as names (RFC 5155 §7.2.8): they are below no DNAME (RFC 6672 §2.3).
+            // Names of hashes do not exist as names (RFC 5155 §7.2.8): they are below no DNAME (RFC 6672 §2.3).
             _ if hashed => signed::check_owner(&view, owner, rrsets, &mut report),
             OccludedBy::Nothing => {
                 check_targets(&view, owner, rrsets, &mut report);
@@ -114,17 +114,17 @@ fn is_hashed(view: &CheckContext<'_>, owner: &Name, rrsets: &[Rrset]) -> bool {
         && denial::Denial::without_nsec3(rrsets).is_empty()
 }
 
-/// What the checks ask of a zone again and again.
+/// The facts about a zone that many checks need.
 struct CheckContext<'a> {
     zone: &'a Contents,
-    /// The names that NS records of the zone point at, where they lie in the zone.
+    /// The targets of NS records that are in the zone.
     servers: HashSet<Name, foldhash::fast::RandomState>,
-    /// The first labels of the apex's servers that lie outside the zone, in lower case, with the whole name.
+    /// The first labels of the apex's servers outside the zone, in lower case, with the whole name.
     outside: Vec<(Vec<u8>, Name)>,
     signed: bool,
     /// Key tags and algorithms of the zone's keys.
     keys: Vec<(u16, u8)>,
-    /// When signatures should be valid, in the arithmetic of their fields (RFC 4034 §3.1.5).
+    /// The time at which signatures must be valid, in the arithmetic of their fields (RFC 4034 §3.1.5).
     now: Option<Serial>,
 }
 
@@ -155,7 +155,7 @@ impl<'a> CheckContext<'a> {
     }
 }
 
-/// What hides the names below it.
+/// The reason why the names below are hidden.
 enum OccludedBy<'a> {
     Nothing,
     Cut(&'a Name),
@@ -201,7 +201,7 @@ fn check_apex(view: &CheckContext<'_>, report: &mut Reporter<'_>) {
     }
 }
 
-/// What one owner's records must not be, wherever it lies.
+/// Checks the rules for one owner's records that do not depend on its position.
 fn check_shape(view: &CheckContext<'_>, owner: &Name, rrsets: &[Rrset], report: &mut Reporter<'_>) {
     for rrset in rrsets {
         let (rtype, count) = (rrset.rtype, rrset.rdata.len());
@@ -232,7 +232,7 @@ fn check_shape(view: &CheckContext<'_>, owner: &Name, rrsets: &[Rrset], report: 
         }
     }
     if has(rrsets, RecordType::CNAME) {
-        // RFC 2181 §10.1 with RFC 4034 §3, §4: signatures and proofs may stand beside it.
+        // RFC 2181 §10.1 with RFC 4034 §3, §4: signatures and proofs are permitted next to it.
         const BESIDE: [RecordType; 6] =
             [RecordType::CNAME, RecordType::RRSIG, RecordType::NSEC, RecordType::SIG, RecordType::NXT, RecordType::KEY];
         if let Some(other) = rrsets.iter().find(|rrset| !BESIDE.contains(&rrset.rtype)) {
@@ -252,7 +252,7 @@ const RECORD_HEAD_OCTETS: usize = 12;
 /// Octets of an OPT record with the cookie of a client and ours (RFC 6891 §6.1.2, RFC 9018 §4).
 const OPT_WITH_COOKIE_OCTETS: usize = 11 + 4 + 24;
 
-/// Octets of the answer that has `rrset` and the signatures over it, as asked for with DO and a cookie.
+/// Returns the number of octets of the answer with `rrset` and its signatures, for a query with DO and a cookie.
 fn answer_octets(apex: &Name, owner: &Name, rrset: &Rrset, beside: &[Rrset]) -> usize {
     // Signatures are counted with what they cover.
     if rrset.rtype == RecordType::RRSIG {
@@ -277,7 +277,7 @@ fn answer_octets(apex: &Name, owner: &Name, rrset: &Rrset, beside: &[Rrset]) -> 
     }
 }
 
-/// Where the records of an authoritative owner, or of a cut, point.
+/// Checks the targets of the records of an authoritative owner or of a cut.
 fn check_targets(view: &CheckContext<'_>, owner: &Name, rrsets: &[Rrset], report: &mut Reporter<'_>) {
     for rrset in rrsets {
         let code = match rrset.rtype {
@@ -311,7 +311,7 @@ fn check_targets(view: &CheckContext<'_>, owner: &Name, rrsets: &[Rrset], report
     }
 }
 
-/// How far a chain of CNAMEs is followed when looking for a loop; servers give up earlier.
+/// The maximum length of a chain of CNAMEs in the search for a loop; servers give up earlier.
 const CHAIN_MAX: usize = 16;
 
 fn leads_back(zone: &Contents, start: &Name) -> bool {
@@ -326,7 +326,8 @@ fn leads_back(zone: &Contents, start: &Name) -> bool {
     false
 }
 
-/// What may stand at a cut beside NS (RFC 4035 §2.4 to §2.6): DS and what proves it, and the cut's own glue.
+/// Checks the types that are permitted at a cut in addition to NS (RFC 4035 §2.4 to §2.6): DS and its proof, and the cut's own
+/// glue.
 fn check_cut(view: &CheckContext<'_>, owner: &Name, rrsets: &[Rrset], report: &mut Reporter<'_>) {
     let cut = view.is_cut(owner, rrsets);
     for rrset in rrsets {

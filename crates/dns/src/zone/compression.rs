@@ -1,14 +1,14 @@
 //! Names in stored RDATA, with pointers for what they share (RFC 1035 §4.1.4), so that an answer is a copy and a few additions.
 //!
-//! Types of RFC 1035 alone are compressed: readers of others need not know how to follow pointers in them (RFC 3597 §4).
-//! A suffix of a name is replaced where it is, in case too, so that records can be taken back out unchanged,
+//! Only types of RFC 1035 are compressed: readers of other types need not follow pointers in them (RFC 3597 §4). A suffix of a
+//! name is replaced if an equal suffix, also in case, is available, so that records can be restored unchanged:
 //!
-//! - a suffix of the zone's apex, which stands at the end of every question that the zone answers,
-//! - a suffix of the owner below the apex, which stands where the name that is being answered stands, or
-//! - a suffix that an earlier name of the same RRset has written out: the records of an RRset lie together.
+//! - a suffix of the zone's apex, which is at the end of every question that the zone answers,
+//! - a suffix of the owner below the apex, which is at the position of the name that is being answered, or
+//! - a suffix that an earlier name of the same RRset has written out: the records of an RRset are adjacent.
 //!
-//! Where each of these stands differs from message to message, so pointers are stored relative to it, listed as *patches* by
-//! whoever stores them, and resolved by the writer of a message:
+//! The positions of these differ from message to message, so pointers are stored relative to them, listed as *patches* by the
+//! code that stores them, and resolved by the writer of a message:
 //!
 //! ```text
 //! C000 + octets into the RRset's records, below 3E00
@@ -21,8 +21,8 @@ use std::collections::BTreeMap;
 use crate::wire::name::{NAME_OCTETS_MAX, is_label_start};
 use crate::wire::{Name, RecordType};
 
-/// Where in an RRset's records names lie that pointers may point to: before this. With the question before them, that is
-/// all a pointer can say, which has 14 bits.
+/// The end of the part of an RRset's records in which names can be targets of pointers. With the question before them, a pointer
+/// of 14 bits cannot express more.
 pub const REACH: usize = 0x3e00;
 
 /// Owner pointer, type, class, TTL and RDLENGTH.
@@ -31,10 +31,10 @@ pub const RECORD_HEAD: usize = 12;
 const SET: u16 = 0xc000;
 const OWNER: u16 = SET + REACH as u16;
 const OWNER_END: u16 = 0xfeff;
-/// The stored pointer to the end of the apex, so that less its octets is the one to the whole of it.
+/// The stored pointer to the end of the apex; less the octets of the apex, it is the pointer to the whole apex.
 pub const APEX_END: u16 = 0xffff;
 
-/// Where in a message what stored pointers count from stands.
+/// The positions in a message to which stored pointers are relative.
 #[derive(Debug, Clone, Copy)]
 pub struct NameOffsets {
     /// The RRset's first record.
@@ -58,14 +58,14 @@ impl NameOffsets {
     }
 }
 
-/// How a stored name ends.
+/// The end of a stored name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tail {
-    /// With the root label.
+    /// Ends with the root label.
     Root,
-    /// With the last so many octets of the owner, more than the apex has.
+    /// Ends with this many last octets of the owner, more than the apex has.
     Owner(usize),
-    /// With the last so many octets of the apex.
+    /// Ends with this many last octets of the apex.
     Apex(usize),
 }
 
@@ -80,7 +80,7 @@ pub fn follow(records: &[u8], mut stored: u16, mut each: impl FnMut(&[u8])) -> T
         }
         let start = usize::from(stored - SET);
         let mut at = start;
-        // Pointers into the set point to what was written out before them, so this ends.
+        // Pointers into the set refer to names that were written out before them, so this ends.
         while records[at] != 0 && records[at] < 0xc0 {
             at += 1 + usize::from(records[at]);
         }
@@ -96,29 +96,29 @@ const APEX_FIRST: u16 = OWNER_END + 1;
 
 /// Puts the names of one RRset into its records.
 pub(super) struct Compressor<'a> {
-    /// The apex as it is written.
+    /// The apex in its original case.
     apex: &'a [u8],
-    /// The owner's labels above the apex as they are written, as far as they stand in the question.
+    /// The owner's labels above the apex in their original case, if they are in the question.
     owner: &'a [u8],
     compresses: bool,
     /// Names that were written out, suffixes of names included; none are kept for a set of one name.
     written: Option<BTreeMap<&'a [u8], u16>>,
 }
 
-/// Where a name was put.
+/// The position of a written name.
 pub(super) struct Put {
-    /// How many of its octets stand as they are.
+    /// The number of its octets that are written in full.
     pub(super) plain: usize,
-    /// Where the pointer stands in the records, if there is one.
+    /// The position of the pointer in the records, if there is one.
     pub(super) pointer_at: Option<usize>,
 }
 
 impl<'a> Compressor<'a> {
-    /// For an RRset of `names` names at an owner with these labels above `apex`.
+    /// Creates the state for an RRset of `names` names at an owner with these labels above `apex`.
     pub(super) fn new(rtype: RecordType, owner: &'a [u8], apex: &'a Name, names: usize) -> Self {
         // Of a name synthesised from a wildcard only the labels after the asterisk are the owner's.
         let owner = owner.strip_prefix(b"\x01*").unwrap_or(owner);
-        // A chain of aliases goes on from the target, whose labels above the apex must stand in one piece.
+        // A chain of aliases continues from the target, whose labels above the apex must be contiguous.
         let is_alias = rtype == RecordType::CNAME;
         Compressor {
             apex: apex.as_wire(),
@@ -168,8 +168,8 @@ fn is_compressed(rtype: RecordType) -> bool {
     matches!(rtype, T::NS | T::CNAME | T::PTR | T::SOA | T::MX | T::MD | T::MF | T::MB | T::MG | T::MR | T::MINFO)
 }
 
-/// Where the names lie in RDATA of types whose names are compressed or looked up; `None` for other types and for RDATA
-/// that is not what its type says.
+/// Returns the positions of the names in RDATA of types whose names are compressed or looked up; `None` for other types and for
+/// RDATA that is invalid for its type.
 pub(super) fn names_in(rtype: RecordType, rdata: &[u8]) -> Option<Vec<(usize, usize)>> {
     let Layout { before, count, after } = Layout::of(rtype)?;
     let mut names = Vec::with_capacity(count);
@@ -186,19 +186,19 @@ pub(super) fn names_in(rtype: RecordType, rdata: &[u8]) -> Option<Vec<(usize, us
 /// A name in a stored record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoredName {
-    /// Where in the record it starts.
+    /// The start in the record.
     pub start: usize,
-    /// Where its labels end that stand as they are.
+    /// The end of its labels that are written in full.
     pub plain_end: usize,
     /// The stored pointer behind these; none: the root label.
     pub pointer: Option<u16>,
-    /// Where what follows it begins.
+    /// The start of the data after it.
     pub end: usize,
 }
 
-/// The names in a stored record, head included, that may be compressed: none, and nothing else is to be made of the
-/// record, if its type has none or its RDATA is not what its type says. `is_pointer` is asked about rising offsets
-/// whether a stored pointer is there.
+/// Returns the names in a stored record, head included, that may be compressed; none, and the record must stay unchanged, if its
+/// type has none or its RDATA is invalid for its type. `is_pointer` is called with increasing offsets and returns whether a
+/// stored pointer is there.
 pub fn stored_names(
     rtype: RecordType,
     record: &[u8],
@@ -228,11 +228,11 @@ pub fn stored_names(
     if layout.after.is_none_or(|after| at + after == record.len()) { names } else { [None; 2] }
 }
 
-/// What RDATA with names consists of.
+/// The structure of RDATA with names.
 struct Layout {
     /// Octets before the first name.
     before: usize,
-    /// How many names there are, one after another.
+    /// The number of consecutive names.
     count: usize,
     /// Octets after them, if always as many.
     after: Option<usize>,

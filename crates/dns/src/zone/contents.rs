@@ -13,11 +13,11 @@ use crate::wire::{Name, RecordType};
 pub struct Contents {
     apex: Name,
     owners: BTreeMap<Name, Vec<Rrset>>,
-    /// By owner and type, one weight for each record of the RRset. Few zones have any.
+    /// The weights by owner and type, one for each record of the RRset. Few zones have weights.
     weights: BTreeMap<(Name, RecordType), Vec<u16>>,
 }
 
-/// Why a record cannot be added.
+/// The reason why a record cannot be added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AddError {
     /// The owner is neither the apex nor below it.
@@ -28,7 +28,7 @@ pub enum AddError {
     MetaType,
 }
 
-/// Why weights cannot be set.
+/// The reason why weights cannot be set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum WeightsError {
     /// Only RRsets of type A or AAAA can have weights.
@@ -44,15 +44,15 @@ pub enum WeightsError {
     },
 }
 
-/// What became of a record that was added.
+/// The outcome for an added record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Added {
-    /// It is new.
+    /// The record is new.
     New,
     /// The same record was there already; nothing changed (RFC 2181 §5).
     Duplicate,
-    /// Its TTL differed from the RRset's, and the lower of the two now holds for all (RFC 2181 §5.2); it is new, or was there
-    /// with the higher one.
+    /// The record's TTL differed from the RRset's, and the lower of the two now applies to all (RFC 2181 §5.2); the record is
+    /// new, or existed with the higher TTL.
     TtlAdjusted,
 }
 
@@ -176,7 +176,7 @@ impl Contents {
         self.owners.get(owner).map_or(&[], Vec::as_slice)
     }
 
-    /// The owner that equals `owner`, as it is written in the zone, and its RRsets; `None` if it has no records.
+    /// Returns the owner that equals `owner`, in its original case, and its RRsets; `None` if it has no records.
     pub fn entry(&self, owner: &Name) -> Option<(&Name, &[Rrset])> {
         self.owners.get_key_value(owner).map(|(name, rrsets)| (name, rrsets.as_slice()))
     }
@@ -192,12 +192,12 @@ impl Contents {
         self.owners.range::<Name, _>((Excluded(name), Unbounded)).next().is_some_and(|(next, _)| next.is_below(name))
     }
 
-    /// How many owners have records.
+    /// Returns the number of owners with records.
     pub fn owner_count(&self) -> usize {
         self.owners.len()
     }
 
-    /// How many records there are.
+    /// Returns the number of records.
     pub fn record_count(&self) -> usize {
         self.owners.values().flatten().map(|rrset| rrset.rdata.len()).sum()
     }

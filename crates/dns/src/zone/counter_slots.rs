@@ -1,10 +1,10 @@
 //! Small numbers for zones, by which workers count: a number stays with its apex through every republication, and even
 //! while the zone is away, so that what is counted under it never gets less.
 //!
-//! There are only so many numbers, given to the zones that come first: what is exported must not grow with the number of
-//! tenants. Of zones that come together those with the fewest labels come first, which are the platform's own; of these the
-//! shortest, then by the alphabet, so that the same zones have numbers after each start. A number is not given to another
-//! zone later: its counters would have to begin again, on threads that nobody may disturb.
+//! The number of slots is limited, and the first zones get them: the size of the exported data must not grow with the number of
+//! tenants. Among zones that are added together, those with the fewest labels come first, which are the platform's own; of these
+//! the shortest, then in alphabetical order, so that the same zones have slots after each start. A slot is never reassigned: its
+//! counters would have to restart, on threads that must not be disturbed.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ use crate::wire::Name;
 /// Most zones that can have numbers. Each costs a cache line in each worker, and some lines in each scrape.
 pub const NUMBERS_MAX: usize = 10_000;
 
-/// Who has which number.
+/// The assignment of slots to zones.
 pub(super) struct CounterSlots {
     most: usize,
     apexes: Vec<Name>,
@@ -22,12 +22,12 @@ pub(super) struct CounterSlots {
 }
 
 impl CounterSlots {
-    /// None given yet, and at most `most` to give, or [`NUMBERS_MAX`].
+    /// Creates an empty assignment with at most `most` slots, or [`NUMBERS_MAX`].
     pub(super) fn new(most: usize) -> CounterSlots {
         CounterSlots { most: most.min(NUMBERS_MAX), apexes: Vec::new(), by_apex: HashMap::new() }
     }
 
-    /// How many there are to give in all.
+    /// Returns the total number of slots.
     pub(super) fn most(&self) -> usize {
         self.most
     }
@@ -106,7 +106,7 @@ mod tests {
         let shards: Vec<Zone> = (0..50).rev().map(|index| zone(&format!("shard{index}.v3.example."))).collect();
         let (parent, short) = (zone("v3.example."), zone("x.v3.example."));
         let mut all: Vec<&Zone> = shards.iter().chain([&short, &parent]).collect();
-        // Whatever the order in which they come: here, that of two hash maps.
+        // The result does not depend on the order: here, that of two hash maps.
         for _ in 0..2 {
             let mut numbers = CounterSlots::new(5);
             assign(&mut numbers, &all);

@@ -11,8 +11,8 @@
 //! it holds, each in a cache line of its own that must be fetched and pushes out one of the queries': so the lists
 //! are short.
 //!
-//! Old versions are freed by who publishes, never by a query thread: the publisher keeps each replaced snapshot until
-//! no reader holds it any more. A reader that sleeps pins one version, not all that came after it.
+//! Old versions are freed by the publisher, never by a query thread: the publisher keeps each replaced snapshot until it has no
+//! reader. A reader that sleeps pins one version, not all later ones.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use super::qname::{NameHash, Qname};
 use crate::wire::Name;
 use crate::wire::name::LABELS_MAX;
 
-/// What one batch of queries is answered from: the zones as they were at one moment.
+/// The data for the answers of one batch of queries: the zones at one moment.
 #[derive(Clone)]
 pub struct Snapshot {
     readiness: Readiness,
@@ -35,7 +35,7 @@ pub struct Snapshot {
     rows: [Arc<Row>; ROWS],
 }
 
-/// Where the zone of a name is looked for first.
+/// The first bucket to probe for the zone of a name.
 #[derive(Clone, Copy)]
 pub struct BucketProbe<'a> {
     bucket: &'a [Entry],
@@ -44,13 +44,13 @@ pub struct BucketProbe<'a> {
 }
 
 impl<'a> BucketProbe<'a> {
-    /// Reads what lies there, so that it is near when it is looked at.
+    /// Prefetches the data of the bucket into the cache.
     #[inline]
     pub fn touch(&self) -> u64 {
         self.bucket.first().map_or(0, |entry| entry.hash)
     }
 
-    /// The zone that lies there.
+    /// Returns the zone in the bucket.
     #[inline]
     fn find(&self, qname: &Qname) -> Option<&'a Zone> {
         let hash = qname.hash(self.skipped);
@@ -58,12 +58,12 @@ impl<'a> BucketProbe<'a> {
     }
 }
 
-/// How much of what this name server is to serve is in the map. It only grows.
+/// The completeness of the map: how many of the zones of this name server it contains. It only grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Readiness {
-    /// Nothing may be answered: what is there may be hidden by a zone that is yet to come.
+    /// Nothing may be answered: a zone that is not loaded yet may hide the present data.
     Nothing,
-    /// The zones that are there answer for their names; what lies in none of them may be in one that is yet to come.
+    /// The present zones answer for their names; a name outside all of them may be in a zone that is not loaded yet.
     SomeZones,
     /// All zones are there.
     AllZones,
@@ -111,11 +111,11 @@ pub struct ZoneDb {
     publisher: Mutex<Publisher>,
 }
 
-/// What belongs to whoever publishes.
+/// The state of the publisher.
 struct Publisher {
     /// Replaced snapshots that readers may still hold: at most one a reader after each sweep.
     retired: Vec<Arc<Snapshot>>,
-    /// How many apexes have this many labels.
+    /// The number of apexes with this many labels.
     depth_counts: [usize; LABELS_MAX + 1],
     numbers: CounterSlots,
 }
@@ -129,7 +129,7 @@ pub struct Reader {
 pub enum ZoneUpdate {
     /// Serve this zone, in the place of what its apex had.
     Publish(Arc<Zone>),
-    /// Serve this apex no more.
+    /// Stop serving this apex.
     Remove(Name),
 }
 
@@ -159,19 +159,19 @@ impl Step {
     }
 }
 
-/// What [`ZoneDb::apply`] did.
+/// The outcome of [`ZoneDb::apply`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Applied {
     /// Zones whose apex was not there before.
     pub added: usize,
     /// Zones that took the place of another version.
     pub replaced: usize,
-    /// Zones that are there no more.
+    /// The number of removed zones.
     pub removed: usize,
 }
 
 impl Reader {
-    /// The zones of now. Take it once a batch.
+    /// Returns the current zones. Call it once per batch.
     #[inline]
     pub fn snapshot(&mut self) -> &Snapshot {
         self.cache.load()
@@ -185,13 +185,13 @@ impl Snapshot {
         self.readiness >= Readiness::SomeZones
     }
 
-    /// Whether names outside all zones may be said to be so.
+    /// Returns whether names outside all zones may be answered as such.
     #[inline]
     pub fn is_ready(&self) -> bool {
         self.readiness == Readiness::AllZones
     }
 
-    /// How many zones there are.
+    /// Returns the number of zones.
     pub fn zone_count(&self) -> usize {
         self.zone_count
     }
@@ -202,8 +202,8 @@ impl Snapshot {
         self.probes(qname, skipped).find_map(|skipped| self.at(qname, skipped)).map(|zone| &**zone)
     }
 
-    /// [`Self::enclosing`] by hashes alone: the zone that it almost certainly is, found without reading any zone. Whether it
-    /// is, [`Self::confirm`] tells. `first` is what [`Self::first`] says of the name.
+    /// [`Self::enclosing`] by hashes alone: the almost certain zone, found without reading any zone. [`Self::confirm`] verifies
+    /// it. `first` is the result of [`Self::first`] for the name.
     #[inline]
     pub fn candidate<'a>(&'a self, qname: &Qname, first: BucketProbe<'a>) -> Option<&'a Zone> {
         first.find(qname).or_else(|| self.candidate_above(qname, first.skipped + 1))
@@ -232,14 +232,13 @@ impl Snapshot {
         }
     }
 
-    /// Where [`Self::candidate`] is to look first; `None` if no suffix of the name can be an apex.
+    /// Returns the first bucket that [`Self::candidate`] must probe; `None` if no suffix of the name can be an apex.
     #[inline]
     pub fn first(&self, qname: &Qname) -> Option<BucketProbe<'_>> {
         self.next(qname, 0)
     }
 
-    /// Where the longest suffix of `qname` that can be an apex is to be looked for, not counting its first `skipped`
-    /// labels.
+    /// Returns the bucket for the longest suffix of `qname` that can be an apex, without its first `skipped` labels.
     #[inline]
     fn next(&self, qname: &Qname, skipped: usize) -> Option<BucketProbe<'_>> {
         let skipped = self.probe(qname, skipped)?;
@@ -248,7 +247,8 @@ impl Snapshot {
         Some(BucketProbe { bucket, skipped })
     }
 
-    /// How many labels to skip of `qname`, at least `skipped`, to get to suffixes that can be apexes, the longest first.
+    /// Returns the numbers of labels to skip of `qname`, at least `skipped`, to get the suffixes that can be apexes, the longest
+    /// first.
     #[inline]
     fn probes<'a>(&'a self, qname: &'a Qname, mut skipped: usize) -> impl Iterator<Item = usize> + use<'a> {
         std::iter::from_fn(move || {
@@ -359,8 +359,8 @@ impl ZoneDb {
         Self::with_numbers(0)
     }
 
-    /// The same, with numbers for the first `most` zones that come, by which their queries can be counted. A zone is to be
-    /// published in one map at most.
+    /// Creates an empty map with counter slots for the first `most` zones, by which their queries can be counted. Publish a zone
+    /// in at most one map.
     pub fn with_numbers(most: usize) -> Self {
         let empty = Arc::new(Part::empty());
         let empty = Arc::new(Row(std::array::from_fn(|_| Arc::clone(&empty))));
@@ -381,7 +381,7 @@ impl ZoneDb {
         Reader { cache: Cache::new(Arc::clone(&self.current)) }
     }
 
-    /// The zones of now, for who looks once; workers have a [`Reader`]. Do not keep it: it pins this version.
+    /// Returns the current zones for a single use; workers have a [`Reader`]. Do not keep it: it pins this version.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.current.load_full()
     }
@@ -430,7 +430,7 @@ impl ZoneDb {
         self.apply(zones.into_iter().map(|zone| ZoneUpdate::Publish(Arc::new(zone))));
     }
 
-    /// Serves `apex` no more; whether it was there.
+    /// Stops serving `apex`; returns whether it was served.
     pub fn remove(&self, apex: &Name) -> bool {
         self.apply([ZoneUpdate::Remove(apex.clone())]).removed > 0
     }
@@ -447,18 +447,18 @@ impl ZoneDb {
         zones
     }
 
-    /// How many zones there are.
+    /// Returns the number of zones.
     pub fn zone_count(&self) -> usize {
         self.current.load().zone_count
     }
 
-    /// From now on the zones that are there answer, and a name outside all of them is answered SERVFAIL with EDE 14 (Not
-    /// Ready); before, every query is.
+    /// Makes the present zones answer, and a name outside all of them SERVFAIL with EDE 14 (Not Ready); before, every query gets
+    /// that.
     pub fn open(&self) {
         self.become_ready(Readiness::SomeZones);
     }
 
-    /// How many zones can have numbers.
+    /// Returns the maximum number of zones with counter slots.
     pub fn numbers_max(&self) -> usize {
         self.lock().numbers.most()
     }
@@ -468,7 +468,7 @@ impl ZoneDb {
         self.lock().numbers.apexes().to_vec()
     }
 
-    /// From now on the zones answer, and a name outside all of them is REFUSED.
+    /// Makes the zones answer, and a name outside all of them REFUSED.
     pub fn set_ready(&self) {
         self.become_ready(Readiness::AllZones);
     }

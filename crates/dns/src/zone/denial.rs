@@ -1,9 +1,9 @@
 //! Authenticated denial of a signed zone: finding the NSEC or NSEC3 record that matches or covers a name
 //! (RFC 4034 §4, RFC 5155).
 //!
-//! A zone that another signer signed brings its chain with it. NSEC records lie at their owners as other records do; here
-//! is only their canonical order. NSEC3 records lie at names that stand for hashes and that do not exist as names
-//! (RFC 5155 §7.2.8), so they are kept here and not among the zone's nodes, whether they are of the chain in use or not.
+//! A zone that another signer signed contains its chain. NSEC records are at their owners like other records; here is only their
+//! canonical order. NSEC3 records are at names of hashes, which do not exist as names (RFC 5155 §7.2.8), so they are kept here
+//! and not among the zone's nodes, whether or not they are part of the chain in use.
 
 use aws_lc_rs::digest;
 
@@ -45,13 +45,13 @@ struct Nsec3Owner {
 /// An NSEC3 hash: SHA-1 is the only algorithm there is (RFC 5155 §11).
 pub type Nsec3Hash = [u8; 20];
 
-/// More iterations than this and the chain is not used: every name of a proof costs that many rounds of SHA-1, and whoever asks
-/// chooses the name. Of three names for each negative answer, one took 0.35 µs without iterations, 23 µs with 50 and 72 µs with 150, in
-/// a build without optimization. RFC 9276 §3.1 asks for none. Validators stop at 50 or at 150, and treat the zone as unsigned beyond;
-/// operators are told our bound as §3.3 asks.
+/// The maximum number of iterations of a chain in use: every name of a proof costs that many rounds of SHA-1, and the client
+/// selects the name. Of three names for each negative answer, one took 0.35 µs without iterations, 23 µs with 50 and 72 µs with
+/// 150, in a build without optimization. RFC 9276 §3.1 recommends none. Validators stop at 50 or at 150, and treat the zone as
+/// unsigned beyond; this limit is documented, as §3.3 requires.
 pub const NSEC3_ITERATIONS_MAX: u16 = 50;
 
-/// Blocks of SHA-1 in one hash at [`NSEC3_ITERATIONS_MAX`] and with a salt of the usual length: at most so many for any salt.
+/// The blocks of SHA-1 in one hash at [`NSEC3_ITERATIONS_MAX`] with a salt of the usual length: the maximum for any salt.
 const HASH_BLOCKS_MAX: u32 = NSEC3_ITERATIONS_MAX as u32 + 1;
 
 /// Whether a hash with these iterations and this salt costs more than is served. All rounds but the first hash 20 octets and
@@ -113,7 +113,7 @@ impl Denial {
         Some(hash_name(name, salt, *iterations))
     }
 
-    /// The NSEC3 record that matches a hash, as a node; else the one that covers it.
+    /// Returns the NSEC3 record that matches a hash, as a node; otherwise the covering record.
     pub fn nsec3(&self, hash: &Nsec3Hash) -> Option<Nsec3<'_>> {
         let Chain::Nsec3 { owners, .. } = &self.chain else { return None };
         match owners.binary_search_by(|owner| owner.hash.cmp(hash)) {
@@ -187,7 +187,7 @@ pub(super) fn hash_in(owner: &Name) -> Option<Nsec3Hash> {
     data_encoding::BASE32HEX_NOPAD.decode(&label).ok().and_then(|hash| Nsec3Hash::try_from(hash).ok())
 }
 
-/// Whether these RRsets make their owner a name that stands for a hash (RFC 5155 §7.2.8).
+/// Returns whether these RRsets make their owner the name of a hash (RFC 5155 §7.2.8).
 pub(super) fn is_hashed(rrsets: &[Rrset]) -> bool {
     rrsets.iter().any(|rrset| rrset.rtype == RecordType::NSEC3)
 }
@@ -206,7 +206,7 @@ pub(super) fn parameters(contents: &Contents) -> impl Iterator<Item = &[u8]> {
     data.filter(|data| matches!(data, [1, 0, _, _, length, salt @ ..] if usize::from(*length) == salt.len()))
 }
 
-/// How many further iterations these data of an NSEC3PARAM say.
+/// Returns the number of additional iterations in the data of an NSEC3PARAM.
 pub(super) fn iterations(parameters: &[u8]) -> u16 {
     u16::from_be_bytes([parameters[2], parameters[3]])
 }
@@ -231,9 +231,9 @@ pub(super) fn hash_name(name: &[u8], salt: &[u8], iterations: u16) -> Nsec3Hash 
 
 /// An NSEC3 record found for a hash.
 pub enum Nsec3<'z> {
-    /// Its owner is the hash.
+    /// The owner is the hash.
     Matching(Node<'z>),
-    /// The hash lies between its owner and the next one.
+    /// The hash is between its owner and the next one.
     Covering(Node<'z>),
 }
 

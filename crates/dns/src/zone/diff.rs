@@ -1,4 +1,4 @@
-//! What differs between two versions of a zone, by owner and RRset.
+//! The differences between two versions of a zone, by owner and RRset.
 
 use super::builder::OwnerChange;
 use super::contents::Contents;
@@ -8,11 +8,11 @@ use crate::wire::{Name, RecordType};
 /// An RRset that differs between two versions of a zone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RrsetChange {
-    /// Whose RRset.
+    /// The owner of the RRset.
     pub owner: Name,
-    /// As it was; `None` if it is new.
+    /// The old RRset; `None` if it was added.
     pub before: Option<Rrset>,
-    /// As it is; `None` if it is gone.
+    /// The new RRset; `None` if it was removed.
     pub after: Option<Rrset>,
 }
 
@@ -36,7 +36,7 @@ pub fn owners(before: &Contents, after: &Contents) -> Vec<OwnerChange> {
     changes
 }
 
-/// The RRsets that differ from `before` to `after`, owners in canonical order: what an incremental transfer tells.
+/// Returns the RRsets that differ from `before` to `after`, owners in canonical order: the contents of an incremental transfer.
 pub fn rrsets(before: &Contents, after: &Contents) -> Vec<RrsetChange> {
     let mut changes = Vec::new();
     walk(before, after, |owner, old, new| {

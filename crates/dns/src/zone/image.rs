@@ -35,9 +35,9 @@ pub struct Zone {
     pub(super) denial: Option<Arc<Denial>>,
     pub(super) apex: Name,
     pub(super) owner_count: usize,
-    /// Given by whoever publishes the zone.
+    /// The counter slot, assigned by the publisher of the zone.
     pub(super) number: CounterSlot,
-    /// Whether the zone is made from what another server tells, and may be behind it.
+    /// Whether the zone follows another server, and may be behind it.
     pub(super) follows: AtomicBool,
     /// Whether the zone is a shard's.
     pub(super) shard: AtomicBool,
@@ -45,10 +45,10 @@ pub struct Zone {
     pub(super) partial: AtomicBool,
 }
 
-/// Why a known zone cannot be answered from.
+/// The reason why a known zone cannot provide answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unavailable {
-    /// It was never loaded, or its load failed and there is no earlier version.
+    /// The zone was never loaded, or its load failed and there is no earlier version.
     NotLoaded,
     /// A secondary's copy that was not refreshed within the SOA's expiry.
     Expired,
@@ -62,7 +62,7 @@ impl Zone {
         Zone { unavailable: Some(why), ..Zone::of(apex, &qname, head, None) }
     }
 
-    /// A zone of these nodes at `apex`, which is `qname`. The rest of what is known of it is for the caller to add.
+    /// Creates a zone of these nodes at `apex`, which is `qname`. The caller adds the rest.
     pub(super) fn of(apex: Name, qname: &Qname, head: Leaf, directory: Option<Directory>) -> Zone {
         Zone {
             head,
@@ -83,19 +83,18 @@ impl Zone {
         }
     }
 
-    /// Says that the zone is made from what another server tells, so that it may be stale. To be called before it is
-    /// published, with which readers come to see it.
+    /// Marks the zone as following another server, so that it may be stale. Call it before the zone is published to readers.
     pub fn set_follows(&self) {
         self.follows.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the zone is made from what another server tells.
+    /// Returns whether the zone follows another server.
     #[inline]
     pub fn follows(&self) -> bool {
         self.follows.load(Ordering::Relaxed)
     }
 
-    /// Says that the zone is a shard's, so that what is asked in it is worth a look. To be called before it is published.
+    /// Marks the zone as a shard's, so that its queries are sampled. Call it before the zone is published.
     pub fn set_shard(&self) {
         self.shard.store(true, Ordering::Relaxed);
     }
@@ -106,8 +105,8 @@ impl Zone {
         self.shard.load(Ordering::Relaxed)
     }
 
-    /// Says whether names may be missing from the zone that exist, because objects that it is made from cannot be read. A name
-    /// that is not found is SERVFAIL then, and never said not to exist.
+    /// Sets whether existing names may be missing from the zone, because some of its objects cannot be read. A missing name then
+    /// gets SERVFAIL, and never an answer that it does not exist.
     pub fn set_partial(&self, partial: bool) {
         self.partial.store(partial, Ordering::Relaxed);
     }
@@ -128,12 +127,12 @@ impl Zone {
         self.unavailable.is_none().then_some(self.serial)
     }
 
-    /// Why the zone cannot be answered from; `None` if it can.
+    /// Returns the reason why the zone cannot provide answers; `None` if it can.
     pub fn why_unavailable(&self) -> Option<Unavailable> {
         self.unavailable
     }
 
-    /// How many owners have records.
+    /// Returns the number of owners with records.
     pub fn owner_count(&self) -> usize {
         self.owner_count
     }
@@ -201,7 +200,7 @@ impl Zone {
         self.find_below(hash, || relative)
     }
 
-    /// The node with this hash, below the apex, by `relative`, which is asked for if something has the hash.
+    /// Returns the node with this hash, below the apex, by `relative`, which is called if a node has the hash.
     #[inline]
     pub(super) fn find_below<'n>(&self, hash: NameHash, relative: impl Fn() -> &'n [u8]) -> Option<Node<'_>> {
         match &self.directory {
@@ -219,7 +218,7 @@ impl Zone {
         }
     }
 
-    /// Reads what answering about `qname` will read first, so that it is near by then.
+    /// Prefetches the data for an answer about `qname` into the cache.
     #[inline]
     pub fn touch(&self, qname: &Qname) -> u8 {
         match &self.directory {
@@ -234,7 +233,7 @@ impl Zone {
         }
     }
 
-    /// The records of one owner, with its name as it was written; nothing for names without records.
+    /// Returns the records of one owner, with its name in its original case; nothing for names without records.
     pub fn owner(&self, owner: &Name) -> Vec<Rrset> {
         let qname = Qname::of(owner.as_wire());
         let Some(relative) = self.relative(&qname, 0) else { return Vec::new() };
@@ -261,7 +260,7 @@ impl Zone {
             for Rrset { rtype, ttl, rdata } in rrsets {
                 for rdata in rdata {
                     // Not set: signatures over other records may be there.
-                    contents.add(owner.clone(), rtype, ttl, rdata).expect("hashed owners lie in the zone");
+                    contents.add(owner.clone(), rtype, ttl, rdata).expect("hashed owners are in the zone");
                 }
             }
         }
@@ -273,7 +272,8 @@ impl Zone {
         self.head.nodes().chain(leaves.flat_map(Leaf::nodes))
     }
 
-    /// The labels above the apex of the suffix of `qname` that is left after `skipped` labels; `None` if it lies elsewhere.
+    /// Returns the labels above the apex of the suffix of `qname` without its first `skipped` labels; `None` if it is outside the
+    /// zone.
     pub(super) fn relative<'q>(&self, qname: &'q Qname, skipped: usize) -> Option<&'q [u8]> {
         let above = qname.labels().checked_sub(self.apex_labels())?;
         if skipped > above || qname.suffix(above) != self.apex_octets() {
@@ -348,7 +348,7 @@ impl Directory {
         Ok(Directory { parts })
     }
 
-    /// This directory with some nodes replaced, added or taken away.
+    /// Returns this directory with some nodes replaced, added, or removed.
     pub(super) fn with_changes(&self, mut changes: Vec<NodeChange>) -> Result<Directory, TooLarge> {
         changes.sort_by_key(|change| part_index(change.hash));
         let mut parts = self.parts.clone();

@@ -14,10 +14,10 @@
 //!                                        2 │ key length u16 │ key                                 delete
 //! ```
 //!
-//! Numbers are little-endian. The snapshot is synced to disk before the file gets its name, so a fault in it is damage, and
-//! the file is refused. What was appended ends within a frame after a crash or a power cut, or in zeros from a frame's or a
-//! sector's beginning on: then the file is good up to that frame, and says what was true at that moment. Any other fault is
-//! damage, wherever it is: what follows it was true, too, and without that the file would tell of a moment long gone.
+//! Numbers are little-endian. The snapshot is synced to disk before the file gets its name, so a fault in it is damage, and the
+//! file is rejected. After a crash or a power failure, the appended part ends within a frame, or in zeros from the start of a
+//! frame or a sector on: then the file is valid up to that frame, and describes the state at that moment. Any other fault is
+//! damage at any position: the data after it was valid, too, and without that data the file would describe an old state.
 
 use aws_lc_rs::digest::{SHA256, digest};
 
@@ -27,7 +27,7 @@ use super::parallel::in_parallel;
 pub const VERSION: u32 = 1;
 /// Largest payload of a frame. A frame is checked as a whole before it is used.
 pub const PAYLOAD_OCTETS_MAX: usize = 16 << 20;
-/// From this size on a writer should begin another frame.
+/// The size from which a writer should begin another frame.
 pub const PAYLOAD_OCTETS_GOOD: usize = 256 << 10;
 
 const MAGIC: &[u8; 8] = b"signpost";
@@ -38,7 +38,7 @@ const SECTOR_OCTETS: usize = 512;
 const PUT: u8 = 1;
 const DELETE: u8 = 2;
 
-/// Why a journal cannot be used.
+/// The reason why a journal cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum JournalError {
     /// The file is something else, or was cut off within its header.
@@ -47,15 +47,15 @@ pub enum JournalError {
     /// The file was written by a newer version.
     #[error("its format is version {0}, but this program supports version {VERSION}")]
     OtherVersion(u32),
-    /// A part that was once complete on disk is not what was written.
+    /// A part that was once complete on disk has changed.
     #[error("it is damaged at octet {at}")]
     Damaged {
-        /// Where the first bad frame begins.
+        /// The start of the first bad frame.
         at: usize,
     },
 }
 
-/// How far a journal was good.
+/// The valid extent of a journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recovered {
     /// Octets from the beginning that are good. What is appended goes here.
@@ -71,7 +71,7 @@ pub struct Recovered {
 pub struct Entry<'a> {
     /// The key.
     pub key: &'a [u8],
-    /// Its value from here on; `None`: it is gone.
+    /// The value from here on; `None`: it is deleted.
     pub value: Option<&'a [u8]>,
 }
 
@@ -104,7 +104,7 @@ pub fn read<'a>(octets: &'a [u8], mut each: impl FnMut(Entry<'a>)) -> Result<Rec
     Ok(Recovered { good_octets: at, torn_octets: octets.len() - at, snapshot_octets })
 }
 
-/// Whether what is left from `at` on, where no good frame begins, is nothing but a frame that was not written to its end.
+/// Returns whether the rest from `at` on, where no valid frame begins, is only an incompletely written frame.
 fn is_torn(octets: &[u8], at: usize) -> bool {
     let nonzero_octets = octets.iter().rposition(|octet| *octet != 0).map_or(0, |last| last + 1);
     // Nothing of it, in the rest of a sector that was on the disk before, or all but some sectors.
@@ -117,18 +117,18 @@ fn is_torn(octets: &[u8], at: usize) -> bool {
 struct Frame<'a> {
     sum: &'a [u8],
     payload: &'a [u8],
-    /// Where the next one begins.
+    /// The start of the next frame.
     end: usize,
 }
 
 impl<'a> Frame<'a> {
-    /// What is in it; `None` if it is not what was written.
+    /// Returns the entries of the frame; `None` if it has changed since it was written.
     fn entries(&self) -> Option<Vec<Entry<'a>>> {
         if checksum(self.payload) == *self.sum { entries(self.payload) } else { None }
     }
 }
 
-/// Where the frame at `at` ends by what it says, be there so much or not.
+/// Returns the end of the frame at `at` by its header, even if the data is shorter.
 fn frame_end(octets: &[u8], at: usize) -> Option<usize> {
     let (length, inverse) = (u32_at(octets, at)?, u32_at(octets, at + 4)?);
     let length_octets = usize::try_from(length).ok()?;
@@ -218,7 +218,7 @@ impl Writer {
         self.push_frame(&[]);
     }
 
-    /// What is to be written.
+    /// Returns the octets to write.
     pub fn finish(mut self) -> Vec<u8> {
         self.end_frame();
         self.octets
@@ -298,7 +298,7 @@ mod tests {
         for sector in (snapshot_octets.next_multiple_of(SECTOR_OCTETS)..octets.len()).step_by(SECTOR_OCTETS) {
             let mut zeros = octets.clone();
             zeros[sector..].fill(0);
-            let (_, recovered) = live(&zeros).expect("a power cut is no damage");
+            let (_, recovered) = live(&zeros).expect("a power failure is not damage");
             assert!(recovered.good_octets <= sector && recovered.good_octets <= small, "{sector}");
         }
         // The file was to grow by a block, and none of it came to the disk.
@@ -316,7 +316,7 @@ mod tests {
             assert!(matches!(live(&damaged), Err(JournalError::Damaged { .. })), "{at}");
         }
         assert!(matches!(live(&octets[..snapshot_octets - 1]), Err(JournalError::Damaged { .. })));
-        // What was appended had been whole: what is behind a flipped bit is not given up for what was true before it.
+        // The appended data had been complete: data after a flipped bit is not dropped in favor of the state before it.
         for at in snapshot_octets..octets.len() {
             let mut damaged = octets.clone();
             damaged[at] ^= 0x10;

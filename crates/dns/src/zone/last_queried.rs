@@ -1,9 +1,9 @@
-//! When names were asked last: marks that query threads leave in passing, for others to read.
+//! The times of the last queries for names: query threads record them in passing, and other threads read them.
 //!
-//! A table of fixed size, found by the hashes that answering has at hand. A name gets its place before it can be marked, and
-//! keeps it as long as the table lives; who needs more places makes a larger table, and reads both until nobody holds the
-//! first. To mark a name is to find its place and, once a second, one store: no lock, and no order, since a mark means
-//! nothing but itself.
+//! A table of fixed size, addressed by the hashes that answers need anyway. A name gets its slot before a query can be recorded,
+//! and keeps it for the lifetime of the table; for more slots, the owner creates a larger table, and reads both until the first
+//! has no users. To record a query is to find its slot and, once per second, one store: no lock, and no order, because entries
+//! are independent.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -22,7 +22,7 @@ pub struct LastQueried {
 struct Slot {
     /// Zero: it is free.
     hash: AtomicU64,
-    /// When the name was asked last, in seconds since 1970; zero: never. It lasts until 2106.
+    /// The time of the last query for the name, in seconds since 1970; zero: never. It lasts until 2106.
     second: AtomicU32,
 }
 
@@ -69,7 +69,7 @@ impl LastQueried {
         Err(Full)
     }
 
-    /// Marks the name with this hash as asked in this second, if it has a place.
+    /// Records a query for the name with this hash in this second, if it has a slot.
     #[inline]
     pub fn mark(&self, hash: NameHash, second: u64) {
         let second = u32::try_from(second).unwrap_or(u32::MAX);
@@ -80,7 +80,7 @@ impl LastQueried {
         }
     }
 
-    /// In which second the name with this hash was asked last; `None`: not since it has a place.
+    /// Returns the second of the last query for the name with this hash; `None`: none since it has a slot.
     pub fn last(&self, hash: NameHash) -> Option<u64> {
         let second = self.slot(stored(hash))?.second.load(Ordering::Relaxed);
         (second > 0).then_some(u64::from(second))
@@ -105,14 +105,14 @@ impl LastQueried {
     }
 }
 
-/// The hash as it stands in a place, where zero has another meaning.
+/// Returns the hash as stored in a slot, where zero has another meaning.
 fn stored(hash: NameHash) -> u64 {
     hash.max(1)
 }
 
 impl fmt::Debug for LastQueried {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Asked").field("taken", &self.taken).field("slots", &self.slots.len()).finish()
+        f.debug_struct("LastQueried").field("taken", &self.taken).field("slots", &self.slots.len()).finish()
     }
 }
 

@@ -14,13 +14,13 @@ use super::qname::NameHash;
 /// A block of nodes.
 pub(super) struct Leaf {
     octets: Box<[u8]>,
-    /// Where the block begins in `octets`: the first 64-octet boundary there. All other offsets count from here.
+    /// The start of the block in `octets`: the first 64-octet boundary there. All other offsets count from here.
     start: u32,
     /// The number of slots less one.
     mask: u32,
-    /// Where the apex's node lies; 0 if it is not here.
+    /// The offset of the apex's node; 0 if it is elsewhere.
     apex_node: u32,
-    /// Where the node of the wildcard directly under the apex lies; 0 if it is not here.
+    /// The offset of the node of the wildcard directly below the apex; 0 if it is elsewhere.
     apex_wildcard: u32,
     node_count: u32,
     apex_length: u8,
@@ -34,7 +34,7 @@ const LINE: usize = 64;
 const SLOT: usize = 8;
 
 impl Leaf {
-    /// A block of `nodes`, of which the one with the hash `apex_hash`, if any, is the apex. The nodes' order is kept.
+    /// Creates a block of `nodes`, of which the node with the hash `apex_hash`, if any, is the apex. The nodes' order is kept.
     pub(super) fn build<N: AsRef<[u8]>>(nodes: &[N], apex: &[u8], apex_hash: NameHash) -> Result<Leaf, TooLarge> {
         // At most half full: a probe for a name that is not there ends after 1.5 slots on average.
         let slots = (2 * nodes.len()).next_power_of_two().max(2);
@@ -81,8 +81,8 @@ impl Leaf {
         &self.octets[self.start as usize..]
     }
 
-    /// The node of the name whose hash is `hash` and whose labels above the apex, in lower case, are `relative`; these
-    /// are asked for if something has the hash.
+    /// Returns the node of the name with the hash `hash` and, in lower case, the labels `relative` above the apex; these are
+    /// compared if a node has the hash.
     #[inline]
     pub(super) fn find<'n>(&self, hash: NameHash, relative: impl Fn() -> &'n [u8]) -> Option<Node<'_>> {
         let block = self.block();
@@ -116,7 +116,7 @@ impl Leaf {
         self.node(self.apex_wildcard)
     }
 
-    /// The node that lies at this place; none at 0.
+    /// Returns the node at this offset; none at 0.
     #[inline]
     fn node(&self, at: u32) -> Option<Node<'_>> {
         if at == 0 {
@@ -155,7 +155,7 @@ impl Leaf {
         SLOT * (self.mask as usize + 1)
     }
 
-    /// How many nodes there are.
+    /// Returns the number of nodes.
     pub(super) fn len(&self) -> usize {
         self.node_count as usize
     }

@@ -1,18 +1,18 @@
-//! Finding what a zone says about a name and type: steps 3 and 4 of RFC 1034 §4.3.2, with the closest encloser and source
-//! of synthesis of RFC 4592 §3.3 and DNAME (RFC 6672 §3.2).
+//! Lookup of a name and type in a zone: steps 3 and 4 of RFC 1034 §4.3.2, with the closest encloser and source of synthesis of
+//! RFC 4592 §3.3 and DNAME (RFC 6672 §3.2).
 //!
 //! Every name that exists is a node, empty non-terminals too, so the closest encloser is the deepest suffix that has a node;
-//! suffixes are probed from the longest that the zone can hold. Cuts and DNAMEs above the name win over all that is below
-//! them, and what lies there is marked, so that only names that do need to look up.
+//! suffixes are probed from the longest that the zone can contain. Cuts and DNAMEs above the name override all names below them;
+//! those names are marked, so that only marked names need to look up.
 
 use super::image::Zone;
 use super::node::{Node, Records, flag};
 use super::qname::{Qname, wildcard_hash};
 use crate::wire::RecordType;
 
-/// What a zone says about a name and type.
+/// The result of the lookup of a name and type in a zone.
 pub enum Lookup<'z> {
-    /// The RRset asked for.
+    /// The queried RRset.
     Answer(Found<'z>, Records<'z>),
     /// The name is an alias (RFC 1034 §3.6.2).
     Cname(Found<'z>, Records<'z>),
@@ -31,7 +31,7 @@ pub enum Lookup<'z> {
 pub struct Found<'z> {
     /// The node: the name's own, or that of the wildcard that covers it.
     pub node: Node<'z>,
-    /// For a wildcard: how many labels the closest encloser is above the name. Else 0.
+    /// The number of labels from the closest encloser to the name for a wildcard; otherwise 0.
     pub synthesised: usize,
 }
 
@@ -40,19 +40,19 @@ pub struct Found<'z> {
 pub struct Ancestor<'z> {
     /// The node.
     pub node: Node<'z>,
-    /// How many labels it is above the name.
+    /// The number of labels from the ancestor to the name.
     pub above: usize,
 }
 
-/// Where a name stands in a zone, whatever type is asked for.
+/// The position of a name in a zone, independent of the type.
 pub enum NameMatch<'z> {
-    /// It exists or is covered by a wildcard.
+    /// The name exists or is covered by a wildcard.
     Found(Found<'z>),
-    /// It is at or below this zone cut.
+    /// The name is at or below this zone cut.
     Cut(Ancestor<'z>),
-    /// It is below this DNAME's owner.
+    /// The name is below this DNAME's owner.
     Dname(Ancestor<'z>),
-    /// It does not exist; its closest encloser.
+    /// The name does not exist; its closest encloser.
     Missing(Ancestor<'z>),
 }
 
@@ -76,7 +76,7 @@ pub fn lookup<'z>(zone: &'z Zone, qname: &Qname, qtype: RecordType) -> Option<Lo
     lookup_at(place(zone, qname)?, qtype)
 }
 
-/// What the zone says about a name that stands at `place`, and a type.
+/// Returns the result for a name at `place` and a type.
 pub fn lookup_at(place: NameMatch<'_>, qtype: RecordType) -> Option<Lookup<'_>> {
     Some(match place {
         NameMatch::Found(found) => match_type(found, qtype),
@@ -170,7 +170,8 @@ fn find_wildcard<'z>(zone: &'z Zone, qname: &Qname, skipped: usize, apex_at: usi
     zone.find(hash, &relative[..2 + encloser.len()])
 }
 
-/// The topmost cut or DNAME at or above `node`, if it redirects the name; it lies above all that is marked as occluded.
+/// Returns the topmost cut or DNAME at or above `node`, if it redirects the name; it is above all names that are marked as
+/// occluded.
 #[cold]
 fn redirected<'z>(zone: &'z Zone, qname: &Qname, mut at: Ancestor<'z>) -> Option<NameMatch<'z>> {
     let apex_at = qname.start(qname.labels() - zone.apex_labels());
@@ -184,7 +185,7 @@ fn redirected<'z>(zone: &'z Zone, qname: &Qname, mut at: Ancestor<'z>) -> Option
         let relative = &qname.octets()[qname.start(above)..apex_at];
         at = Ancestor { node: zone.find(qname.hash(above), relative)?, above };
     }
-    // Where a node has both, the cut comes first: NS stands above DNAME in the order of RFC 6672 §3.2.
+    // If a node has both, the cut has priority: NS comes before DNAME in the order of RFC 6672 §3.2.
     if at.node.has(flag::CUT) {
         return Some(NameMatch::Cut(at));
     }

@@ -1,8 +1,8 @@
 //! Zones: what they hold, how they are compiled, and the lock-free map from which queries are answered.
 //!
-//! [`contents::Contents`] is a zone as the control plane, zone files and transfers see it: plain, ordered, editable.
-//! [`builder`] compiles it into a [`Zone`]: immutable, laid out for answering. [`lookup`] finds in one what a query asks for,
-//! and [`db::ZoneDb`] holds them all.
+//! [`contents::Contents`] is a zone for the control plane, zone files and transfers: plain, ordered, editable. [`builder`]
+//! compiles it into a [`Zone`]: immutable, with a layout for answers. [`lookup`] finds the data for a query in a zone, and
+//! [`db::ZoneDb`] holds all zones.
 
 pub mod check;
 pub mod contents;

@@ -1,21 +1,21 @@
 //! One owner of a zone, compiled: its RRsets as they go into messages, so that most answers are one copy.
 //!
 //! Every record is stored whole with the owner `C0 0C`, a pointer to the question's name. Names in RDATA are compressed as
-//! [`super::compression`] says; each pointer there is listed as a *patch*, for the writer to make it the message's own.
+//! described in [`super::compression`]; each pointer there is listed as a *patch*, which the writer resolves for the message.
 //!
 //! ```text
 //! node    hash u64 · length u32 · children u32 · name length u8 · flags u8 · RRsets u16
 //!         RRset entries, 28 octets each, addresses first, then by type
-//!         the name's labels above the apex in lower case, once more as written if that differs
+//!         the name's labels above the apex in lower case, and again in their original case if that differs
 //!         data of each RRset
 //! entry   type u16 · record length u8 (0: they differ) · flags u8 · records u32 · data at u32 · octets of records u32 ·
 //!         octets of signatures u32 · signatures u16 · patches u16 · octets of targets u32
 //! data    records · signatures (RRSIG records) · patches u16 each · targets · weights u16 each
 //! target  hash of the name u64 · offset in the records u16 · octets above the apex u8 · kind u8 · the labels above the
-//!         apex, if the kind is that they do not stand in one piece in the records
+//!         apex, if the kind is that they are not contiguous in the records
 //! ```
 //!
-//! Numbers are little endian. A node does not know where it lies, so that editing a zone copies nodes as they are.
+//! Numbers are little-endian. A node does not contain its position, so that an edit of a zone copies nodes unchanged.
 
 pub(super) mod compile;
 
@@ -40,16 +40,16 @@ pub struct Records<'z> {
     data: &'z [u8],
 }
 
-/// A name in RDATA that lies in the zone and whose addresses may go into the additional section.
+/// A name in RDATA that is in the zone and whose addresses may be added to the additional section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Target<'z> {
     /// The hash of the name.
     pub hash: NameHash,
-    /// Where the name starts in the records.
+    /// The start of the name in the records.
     pub at: usize,
-    /// Its labels above the apex, as written.
+    /// The labels above the apex, in their original case.
     pub relative: &'z [u8],
-    /// Whether the name is `.` and stands for the owner (RFC 9460 §2.5.2).
+    /// Whether the name is `.` and represents the owner (RFC 9460 §2.5.2).
     pub is_owner: bool,
 }
 
@@ -57,7 +57,7 @@ pub struct Target<'z> {
 pub mod flag {
     /// A zone cut: NS records below the apex.
     pub const CUT: u8 = 1;
-    /// Lies below a cut or a DNAME: glue at best.
+    /// The name is below a cut or a DNAME: at most glue.
     pub const OCCLUDED: u8 = 2;
     /// Has a child `*`.
     pub const WILDCARD_CHILD: u8 = 4;
@@ -65,7 +65,7 @@ pub mod flag {
     pub const DNAME: u8 = 8;
     /// Has a CNAME record.
     pub const CNAME: u8 = 16;
-    /// The name is stored a second time as it was written.
+    /// The name is also stored in its original case.
     pub(super) const CASED: u8 = 32;
 }
 
@@ -87,7 +87,7 @@ impl<'z> Node<'z> {
         Node { head: octets.first_chunk().expect("every node has a head"), octets }
     }
 
-    /// How many of `octets` are the node at their start; `None` if they are too few for a node's head.
+    /// Returns the length of the node at the start of `octets`; `None` if they are too few for a node's head.
     pub(super) fn stored_length(octets: &[u8]) -> Option<usize> {
         let head: &[u8; HEAD] = octets.first_chunk()?;
         Some(u32_at(head, 8) as usize).filter(|length| *length >= HEAD)
@@ -104,7 +104,7 @@ impl<'z> Node<'z> {
         NameHash::from_le_bytes(*self.head.first_chunk().expect("a head of twenty octets"))
     }
 
-    /// How many nodes lie directly below.
+    /// Returns the number of nodes directly below.
     pub fn children(&self) -> u32 {
         u32_at(self.head, 12)
     }
@@ -139,7 +139,7 @@ impl<'z> Node<'z> {
         &self.octets[at..at + usize::from(self.head[16])]
     }
 
-    /// The owner's labels above the apex, as they were written.
+    /// Returns the owner's labels above the apex, in their original case.
     pub fn relative_as_written(&self) -> &'z [u8] {
         let length = usize::from(self.head[16]);
         let mut at = HEAD + ENTRY * self.entry_count();
@@ -164,13 +164,14 @@ impl<'z> Node<'z> {
         entries.as_chunks::<ENTRY>().0.iter().map(move |entry| self.records(entry))
     }
 
-    /// The RRsets as they were before they were compiled, RRSIGs as one RRset again.
+    /// Returns the RRsets from which the node was compiled, RRSIGs as one RRset again.
     pub(super) fn to_rrsets(self, apex: &Name) -> Vec<Rrset> {
         let to_rrset = |records: Records<'_>| records.to_rrset(self.relative_as_written(), apex);
         let mut rrsets: Vec<Rrset> = self.rrsets().filter(|records| records.count() > 0).map(to_rrset).collect();
         let signatures: Vec<_> = self.rrsets().flat_map(Records::signature_rdata).collect();
         if !signatures.is_empty() {
-            // Each signature has the TTL of what it covers (RFC 4034 §3); the lowest stands for all, as when records are added.
+            // Each signature has the TTL of the RRset that it covers (RFC 4034 §3); the lowest represents all, as when records
+            // are added.
             let signed = self.rrsets().filter(|records| records.signature_count() > 0);
             let ttl = Ttl::from_wire(signed.map(|records| records.ttl()).min().unwrap_or(0));
             rrsets.push(Rrset { rtype: RecordType::RRSIG, ttl, rdata: signatures });
@@ -196,13 +197,13 @@ impl<'z> Records<'z> {
         RecordType(u16::from_le_bytes([self.entry[0], self.entry[1]]))
     }
 
-    /// How many records there are; none where only signatures over a missing RRset exist.
+    /// Returns the number of records; none if there are only signatures over a missing RRset.
     #[inline]
     pub fn count(&self) -> usize {
         u32_at(self.entry, 4) as usize
     }
 
-    /// Octets of each record if all have the same length below 256, else 0.
+    /// Returns the number of octets of each record if all have the same length below 256, otherwise 0.
     #[inline]
     pub fn stride(&self) -> usize {
         usize::from(self.entry[2])
@@ -220,7 +221,7 @@ impl<'z> Records<'z> {
         &self.data[u32_at(self.entry, 12) as usize..][..u32_at(self.entry, 16) as usize]
     }
 
-    /// How many RRSIG records there are.
+    /// Returns the number of RRSIG records.
     #[inline]
     pub fn signature_count(&self) -> usize {
         usize::from(u16::from_le_bytes([self.entry[20], self.entry[21]]))
@@ -236,13 +237,13 @@ impl<'z> Records<'z> {
         u32_at(self.entry, 24) as usize
     }
 
-    /// What follows records and signatures.
+    /// Returns the data after records and signatures.
     #[inline]
     fn annotations(&self) -> &'z [u8] {
         &self.data[(u32_at(self.entry, 12) + u32_at(self.entry, 16)) as usize..]
     }
 
-    /// Whether some of the RDATA's names lie in this zone: whether [`Self::targets`] has any.
+    /// Returns whether some of the RDATA's names are in this zone: whether [`Self::targets`] has any.
     #[inline]
     pub fn has_targets(&self) -> bool {
         self.target_octets() > 0
@@ -266,7 +267,7 @@ impl<'z> Records<'z> {
         self.patch_octets() > 0
     }
 
-    /// Where in the records pointers stand that are to be resolved: see [`compression::NameOffsets`].
+    /// Returns the positions of the pointers in the records that must be resolved: see [`compression::NameOffsets`].
     #[inline]
     pub fn patches(&self) -> impl Iterator<Item = usize> + use<'z> {
         let patches = match self.patch_octets() {
@@ -276,7 +277,7 @@ impl<'z> Records<'z> {
         patches.as_chunks::<2>().0.iter().map(|at| usize::from(u16::from_le_bytes(*at)))
     }
 
-    /// Names in the RDATA that lie in this zone, in the order of the records.
+    /// Returns the names in the RDATA that are in this zone, in the order of the records.
     pub fn targets(&self) -> impl Iterator<Item = Target<'z>> + use<'z> {
         self.stored_targets().map(|(_, target)| target)
     }
@@ -318,7 +319,7 @@ impl<'z> Records<'z> {
         Some(weights.as_chunks::<2>().0.iter().map(|weight| u16::from_le_bytes(*weight)))
     }
 
-    /// The RRset as it was before it was compiled, at an owner with these labels above the apex.
+    /// Returns the RRset from which this one was compiled, at an owner with these labels above the apex.
     pub(super) fn to_rrset(self, relative: &[u8], apex: &Name) -> Rrset {
         let apex = apex.as_wire();
         let mut patches = self.patches().peekable();

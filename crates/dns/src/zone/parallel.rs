@@ -1,18 +1,18 @@
-//! Work on many items by several threads: a start has hundreds of thousands of zones and entries to look at.
+//! Parallel work on many items: a start has hundreds of thousands of zones and entries.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 
-/// From this many items on it is worth it: starting a thread costs about as much as compiling this many zones.
+/// The number of items from which threads save time: the start of a thread costs about as much as compiling this many zones.
 const PARALLEL_MIN: usize = 64;
-/// How many items a thread of [`in_order`] takes at a time, so that looking at an unchanged file is not dearer to hand over
-/// than to do.
+/// The number of items that a thread of [`in_order`] takes at a time, so that the check of an unchanged file costs more than its
+/// handover.
 const CHUNK: usize = 16;
 /// Chunks of results on their way from the threads. A few for each keep them busy.
 const QUEUE_MAX: usize = 8;
 
-/// Does `work` on each item, by several threads if there are many; the results stand beside their items, in order.
+/// Applies `work` to each item, on several threads if there are many; returns the items with their results, in order.
 pub fn in_parallel<'a, T: Sync, R: Send>(items: &'a [T], work: impl Fn(&T) -> R + Sync) -> Vec<(&'a T, R)> {
     // How many threads there may be takes some files to be read.
     let threads = || std::thread::available_parallelism().map_or(1, usize::from);

@@ -17,7 +17,7 @@ pub type NameHash = u64;
 /// A folded name with its suffixes.
 #[derive(Clone)]
 pub struct Qname {
-    /// In lower case. What is behind the name means nothing.
+    /// The name in lower case. The octets after the name have no meaning.
     octets: [u8; ROOM],
     length: usize,
     labels: usize,
@@ -25,7 +25,7 @@ pub struct Qname {
     hashes: [NameHash; LABELS_MAX + 1],
 }
 
-/// More octets than any name has, so that a whole word can be read wherever an octet can point.
+/// More octets than any name has, so that a whole word can be read at any octet.
 const ROOM: usize = NAME_OCTETS_MAX + 1 + 16;
 
 impl Default for Qname {
@@ -79,7 +79,7 @@ impl Qname {
         }
     }
 
-    /// How many labels the name has, the root not counted.
+    /// Returns the number of labels of the name, without the root.
     pub fn labels(&self) -> usize {
         self.labels
     }
@@ -94,7 +94,7 @@ impl Qname {
         &self.octets[..self.length]
     }
 
-    /// Where the suffix begins that is left when `skipped` labels are taken off the left; at most [`Self::labels`].
+    /// Returns the start of the suffix without the first `skipped` labels; at most [`Self::labels`].
     #[inline]
     pub fn start(&self, skipped: usize) -> usize {
         usize::from(self.starts[skipped])
@@ -135,12 +135,12 @@ static SEED: LazyLock<Seed> = LazyLock::new(|| {
     Seed { root: random.hash_one(1u8), multiplier: random.hash_one(2u8) | 1 }
 });
 
-/// The hash of one more label in front of the name of `hash`: the label stands at `start`, length octet first, which
-/// makes `ab` + `c` and `a` + `bc` different.
+/// Returns the hash of one more label in front of the name of `hash`: the label is at `start`, length octet first, which makes
+/// `ab` + `c` and `a` + `bc` different.
 #[inline]
 fn extend(seed: &Seed, mut hash: NameHash, octets: &[u8; ROOM], start: u8) -> NameHash {
     let mut at = start;
-    // Octets that are left beside the next one.
+    // The remaining octets together with the next one.
     let mut more = octets[usize::from(start)];
     while more > 7 {
         hash = mix(hash ^ word_at(octets, at), seed.multiplier);

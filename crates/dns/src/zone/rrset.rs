@@ -26,7 +26,7 @@ impl Ttl {
     }
 }
 
-/// The data of one record, as it stands in a message without compression: at most 65,535 octets.
+/// The data of one record, uncompressed: at most 65,535 octets.
 pub type Rdata = Box<[u8]>;
 
 /// The records of one type at one owner. RDATA are distinct octet strings in the order in which they were added.
@@ -40,8 +40,8 @@ pub struct Rrset {
     pub rdata: Vec<Rdata>,
 }
 
-/// The TTL of a record of `rrset`, which stands beside the other RRsets of its owner. That of a signature is the TTL of what it
-/// covers (RFC 4034 §3), while an RRset of signatures over several types knows only one.
+/// Returns the TTL of a record of `rrset`, given all RRsets of its owner. The TTL of a signature is that of the RRset that it
+/// covers (RFC 4034 §3), while an RRset of signatures over several types has only one.
 pub fn ttl_of(rrset: &Rrset, rdata: &[u8], beside: &[Rrset]) -> Ttl {
     if rrset.rtype != RecordType::RRSIG {
         return rrset.ttl;

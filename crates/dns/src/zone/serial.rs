@@ -8,8 +8,8 @@ use std::fmt;
 pub struct Serial(pub u32);
 
 impl Serial {
-    /// The serial after `previous` for a zone changed at `unix_now` (seconds since the epoch): max(previous + 1, now) in
-    /// serial arithmetic, so that it never goes backwards and usually tells the time of the change.
+    /// Returns the serial after `previous` for a zone changed at `unix_now` (seconds since the epoch): max(previous + 1, now) in
+    /// serial arithmetic, so that it never goes backwards and usually shows the time of the change.
     pub fn next(previous: Serial, unix_now: u64) -> Serial {
         let successor = Serial(previous.0.wrapping_add(1));
         // The low 32 bits of the clock are what serial arithmetic compares; they wrap in 2106 as serials do.

@@ -1,11 +1,11 @@
 //! A compiled zone as octets, for a state on disk: what was compiled before a restart need not be compiled again.
 //!
 //! ```text
-//! format u32 · length of the apex u8 · the apex as it is written · nodes, one after another
+//! format u32 · length of the apex u8 · the apex in its original case · nodes, one after another
 //! ```
 //!
-//! Nodes are stored as they are, but for the hashes in them, which are seeded for each process and made anew. Whoever keeps
-//! the octets sees to it that they come back unchanged, as [`super::journal`] does with its checksums.
+//! Nodes are stored unchanged, except for their hashes, which are seeded for each process and computed again. The code that
+//! stores the octets must return them unchanged, as [`super::journal`] does with its checksums.
 
 use super::builder;
 use super::image::Zone;
@@ -13,7 +13,7 @@ use super::node::Node;
 use super::node::compile;
 use crate::wire::Name;
 
-/// How nodes are laid out. Change it whenever [`compile::compile`] comes to write something else.
+/// The layout of nodes. Change it whenever [`compile::compile`] writes something different.
 const FORMAT: u32 = 2;
 
 /// The zone's octets; `None` for a zone that cannot be answered from, and for a signed one, whose proofs are not stored.
@@ -30,7 +30,7 @@ pub fn store(zone: &Zone) -> Option<Vec<u8>> {
     Some(octets)
 }
 
-/// The zone whose octets [`store`] made; `None` if they are of another format, or are no zone.
+/// Returns the zone from the octets of [`store`]; `None` if they have another format, or are not a zone.
 pub fn restore(octets: &[u8]) -> Option<Zone> {
     let (format, rest) = octets.split_first_chunk::<4>()?;
     if u32::from_le_bytes(*format) != FORMAT {
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn the_layout_is_the_one_of_its_format() {
         let mut octets = store(&Zone::build(&contents(0)).expect("it has a SOA")).expect("it is plain");
-        // Hashes differ from process to process: set them to nothing, as far as they are known.
+        // Hashes differ from process to process: clear the known ones.
         let zone = restore(&octets).expect("it was stored");
         let mut hashes: Vec<[u8; 8]> = zone.nodes().map(|node| node.hash().to_le_bytes()).collect();
         let targets = zone.nodes().flat_map(Node::rrsets).flat_map(|records| records.targets().collect::<Vec<_>>());

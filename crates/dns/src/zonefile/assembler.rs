@@ -1,8 +1,7 @@
 //! Records on their way into a zone: what waits for the SOA, and where each record stood.
 //!
-//! The SOA says what the apex is and which TTL holds without `$TTL`; it nearly always comes first. Records before it are
-//! kept until it is there. The place of each RRset's first record is remembered, so that a check of the whole zone can
-//! point at a line.
+//! The SOA provides the apex and the TTL without `$TTL`; it nearly always comes first. Records before it are kept until it
+//! arrives. The position of each RRset's first record is remembered, so that a check of the whole zone can refer to a line.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
@@ -13,33 +12,33 @@ use crate::zone::check::RRSET_RECORDS_MAX;
 use crate::zone::contents::{AddError, Added};
 use crate::zone::{Contents, Ttl};
 
-/// A record as it was read.
+/// A record from a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// Its owner.
+    /// The owner.
     pub owner: Name,
-    /// Its type; no meta-type.
+    /// The type; not a meta-type.
     pub rtype: RecordType,
-    /// Its TTL; `None` if neither the record nor a `$TTL` before it says one, nor, in a zone, a record before it.
+    /// The TTL; `None` if neither the record nor an earlier `$TTL` has one, nor, in a zone, an earlier record.
     pub ttl: Option<Ttl>,
-    /// Its data, valid for its type.
+    /// The data, valid for its type.
     pub rdata: Box<[u8]>,
 }
 
-/// Where something stood: which of the reader's files, and where in it.
+/// A position: the reader's file, and the position in it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SourcePosition {
     pub file: u32,
     pub at: Position,
 }
 
-/// What is worth a warning about a record that was taken.
+/// A warning about an accepted record.
 pub(super) type RecordWarning = (&'static str, String);
 
-/// Where records go as they are read.
+/// The destination of records.
 pub(super) trait Sink {
-    /// Whether without a `$TTL` the last TTL that a record stated holds for those after it (RFC 1035 §5.1). It does not where
-    /// there is a default of another kind, that stands for the `$TTL`.
+    /// Whether, without a `$TTL`, the last TTL of a record applies to the records after it (RFC 1035 §5.1). It does not if there
+    /// is another default in place of the `$TTL`.
     const INHERITS_TTL: bool;
     /// Whether a TTL above 2^31 - 1 is taken as zero (RFC 2181 §8), as other servers take it in zone files, with a warning.
     const TAKES_LARGE_TTL: bool;
@@ -62,19 +61,19 @@ impl Sink for Vec<Record> {
 #[derive(Default)]
 pub(super) struct ZoneAssembler {
     zone: Option<Contents>,
-    /// What holds for records without a TTL: the SOA's minimum.
+    /// The TTL of records without a TTL: the SOA's minimum.
     fallback_ttl: Ttl,
     said_ttl_missing: bool,
     early: Vec<(Record, SourcePosition)>,
-    /// What became of the early records.
+    /// The faults of the early records.
     pub early_faults: Vec<(u32, Fault)>,
-    /// What there is to say about them.
+    /// The warnings about them.
     pub early_remarks: Vec<(SourcePosition, RecordWarning)>,
     /// Hash of the owner, type and place of the first record of each RRset, and of some more.
     places: Vec<(u64, RecordType, SourcePosition)>,
     hasher: foldhash::fast::FixedState,
     records: usize,
-    /// How many records of each RRset came after as many as one may have: in a small zone none can have too many.
+    /// The number of records of each RRset above the maximum: in a small zone, no RRset can have too many.
     counts: HashMap<(u64, RecordType), usize, foldhash::fast::FixedState>,
     /// The owner of the record that is being added, for messages.
     owner: Vec<u8>,
@@ -155,13 +154,13 @@ impl ZoneAssembler {
         }
     }
 
-    /// The zone, `None` if there was no SOA, and what tells where its records stood.
+    /// Returns the zone, `None` if there was no SOA, and the positions of its records.
     pub fn finish(self) -> (Option<Contents>, SourcePositions) {
         (self.zone, SourcePositions { places: self.places, sorted: false, hasher: self.hasher })
     }
 }
 
-/// Where the records of a zone stood.
+/// The positions of the records of a zone.
 pub(super) struct SourcePositions {
     places: Vec<(u64, RecordType, SourcePosition)>,
     /// Whether they are in the order of the hashes, as when one was looked for.
@@ -170,7 +169,7 @@ pub(super) struct SourcePositions {
 }
 
 impl SourcePositions {
-    /// Where the RRset stood, or at least its owner.
+    /// Returns the position of the RRset, or at least of its owner.
     pub fn find(&mut self, owner: &Name, rtype: Option<RecordType>) -> Option<SourcePosition> {
         if !self.sorted {
             // Stable: of one owner the first place stays the first.

@@ -1,23 +1,23 @@
-//! Size, times and inode of a file: they tell whether it changed.
+//! Size, times and inode of a file, which show whether it has changed.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-/// What tells one state of a file from another without reading it.
+/// The properties that distinguish two states of a file without reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileStamp {
     /// Size in octets.
     pub octets: u64,
     /// Time of the last modification, in nanoseconds since 1970. Who writes a file can set it.
     pub modified: i64,
-    /// Time of the last change of the file or of what is known of it, likewise. Nobody can set it.
+    /// The time of the last change of the file or of its metadata, in the same unit. It cannot be set.
     pub changed: i64,
     /// Device and inode, after symbolic links.
     pub inode: (u64, u64),
 }
 
 impl FileStamp {
-    /// Of a file that was looked at.
+    /// Returns the stamp for this metadata.
     pub fn of(metadata: &std::fs::Metadata) -> Self {
         FileStamp {
             octets: metadata.len(),
@@ -32,7 +32,7 @@ impl FileStamp {
     }
 }
 
-/// Of seconds with nanoseconds; what is beyond the year 2262 is as if it were then.
+/// Converts seconds with nanoseconds; times after the year 2262 are treated as in that year.
 fn nanoseconds(seconds: i64, nanoseconds: i64) -> i64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
 }

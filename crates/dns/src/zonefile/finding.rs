@@ -1,4 +1,4 @@
-//! What is wrong with a zone file, and where.
+//! Findings in a zone file, with their positions.
 //!
 //! Reading a file does not stop at the first mistake: each becomes a [`ZoneFinding`], so that one run shows them all; a server keeps
 //! only the first of them. Errors keep the zone from being served; faults, warnings and notes do not.
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 pub use crate::zone::check::Severity;
 
-/// How many findings are kept.
+/// The maximum numbers of findings that are kept.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
     /// Most errors for one zone; reading stops there.
@@ -19,9 +19,9 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// For a server, whose log shows them: more would only repeat what the first say.
+    /// The limits for a server, which logs findings: more would only repeat the first ones.
     pub const SERVER: Bounds = Bounds { errors_max: 50, warnings_max: 100 };
-    /// For who asked for all: only what no one reads is cut, so that a file that is no zone file does not fill the memory.
+    /// The limits for a full report, which only prevent a file that is not a zone file from filling the memory.
     pub const CHECK: Bounds = Bounds { errors_max: 1_000_000, warnings_max: 1_000_000 };
 }
 
@@ -42,15 +42,15 @@ impl Position {
 /// One thing that is wrong with a zone, at its place. Its text is `file:line:column: severity: message [code]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ZoneFinding {
-    /// Whether the zone can be served nevertheless.
+    /// The severity, which shows whether the zone can be served.
     pub severity: Severity,
-    /// The file, as it was named by who asked for it; an included file by its own path.
+    /// The file, by the path of the request; an included file by its own path.
     pub file: Arc<Path>,
     /// The line, from 1.
     pub line: u32,
     /// The column in octets, from 1.
     pub column: u32,
-    /// What was found and what was expected, for people.
+    /// The human-readable message: the finding, and the expected input.
     pub message: String,
     /// The kind of finding; stays the same over versions.
     pub code: &'static str,
@@ -63,7 +63,7 @@ impl fmt::Display for ZoneFinding {
     }
 }
 
-/// Why an entry cannot be read; becomes a [`ZoneFinding`] once its file is known.
+/// The reason why an entry cannot be parsed; becomes a [`ZoneFinding`] once its file is known.
 #[derive(Debug)]
 pub(super) struct Fault {
     pub at: Position,
@@ -84,13 +84,13 @@ pub struct FindingList {
     errors: usize,
     faults: usize,
     warnings: usize,
-    /// Those that others have only counted.
+    /// The findings that were only counted.
     omitted: usize,
     bounds: Bounds,
 }
 
 impl FindingList {
-    /// None yet.
+    /// Creates an empty list.
     pub fn new(bounds: Bounds) -> Self {
         FindingList { list: Vec::new(), errors: 0, faults: 0, warnings: 0, omitted: 0, bounds }
     }
@@ -123,7 +123,7 @@ impl FindingList {
         self.errors >= self.bounds.errors_max
     }
 
-    /// The findings by place, with a last one that says how many more there were, if there were more.
+    /// Returns the findings by position, followed by one with the number of omitted ones, if there are any.
     pub fn into_sorted(mut self) -> Vec<ZoneFinding> {
         // Includes are named after the file that includes them; a stable order by file keeps each file's together.
         self.list.sort_by(|a, b| (&a.file, a.line, a.column).cmp(&(&b.file, b.line, b.column)));

@@ -1,20 +1,21 @@
 //! The folder of static zones: every `*.zone` file in it is a zone, and each rescan finds out what changed.
 //!
-//! A scan lists the folder, looks at each file's [`FileStamp`] and those of the files it includes, and reads only what is new
-//! or different, on a bounded number of threads. What the caller makes of a zone (`make`) is made on those threads too,
-//! so that of 100,000 zones never more than a few exist in their editable form. Changes come one at a time, in the order
-//! of the file names, whatever the threads do.
+//! A scan lists the directory, checks each file's [`FileStamp`] and those of its included files, and reads only new or changed
+//! files, on a bounded number of threads. The caller's conversion of a zone (`make`) also runs on those threads, so that of
+//! 100,000 zones only a few exist in their editable form at a time. Changes are passed on one at a time, in the order of the file
+//! names, independent of the threads.
 //!
-//! Symbolic links are followed, hidden names skipped: that is how Kubernetes mounts a ConfigMap (`a.zone → ..data/a.zone`,
-//! `..data → ..2024…`), where an update swaps the middle link. A file that cannot be read or has errors is refused, and
-//! what it last gave stays served. Two files with one apex: who has it keeps it, the other is refused. A zone that refused
-//! files name and no file gives is [`Folder::unserved`], whatever the order in which its files came, changed and went.
+//! Symbolic links are followed, and hidden names skipped: Kubernetes mounts a ConfigMap in this form (`a.zone → ..data/a.zone`,
+//! `..data → ..2024…`), and an update swaps the middle link. A file that cannot be read or has errors is rejected, and its last
+//! good zone remains served. If two files have one apex, the earlier one keeps it, and the other is rejected. A zone that
+//! rejected files refer to and no file provides is [`Folder::unserved`], regardless of the order in which its files were added,
+//! changed, and removed.
 //!
-//! A file that is being written is not read: half a zone says of the other half that it does not exist. The folder cannot
-//! know by itself, so [`Folder::rescan_whole`] asks of each file that it finds changed.
+//! A file that is being written is not read: half a zone would prove that the other half does not exist. The directory alone does
+//! not show this, so [`Folder::rescan_whole`] calls a function for each changed file.
 //!
-//! Who knows the names that changed has only those looked at ([`Extent::Names`]): among 100,000 files one change costs what
-//! it costs among ten.
+//! A caller that has the names of the changed files can scan only those ([`Extent::Names`]): among 100,000 files, one change
+//! costs as much as among ten.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -33,18 +34,18 @@ use crate::wire::Name;
 use crate::zone::Contents;
 use crate::zone::parallel::in_order;
 
-/// The files that a zone was read from, as they were then.
+/// The files of a zone, with their stamps at the time of the read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sources {
-    /// The zone file; `None` if it could not be looked at.
+    /// The zone file; `None` if its metadata could not be read.
     pub own: Option<FileStamp>,
-    /// What it includes, with files that could not be looked at: their appearance is a change.
+    /// The included files, also those whose metadata could not be read: their appearance is a change.
     pub includes: Box<[(PathBuf, Option<FileStamp>)]>,
     /// A hash of the octets of the zone file alone; not a cryptographic one.
     pub content: u64,
 }
 
-/// What a scan found to be different.
+/// A difference that a scan found.
 #[derive(Debug)]
 pub enum FileChange<T> {
     /// A zone is new, or its file changed.
@@ -53,21 +54,21 @@ pub enum FileChange<T> {
         path: Arc<Path>,
         /// The zone's apex.
         apex: Name,
-        /// What `make` made of it.
+        /// The result of `make`.
         zone: T,
-        /// What it was read from.
+        /// The files from which it was read.
         sources: Sources,
         /// Warnings.
         findings: Vec<ZoneFinding>,
     },
-    /// A file cannot be served as it is.
+    /// A file cannot be served in its present state.
     Refuse {
         /// The file.
         path: Arc<Path>,
-        /// Which zone it seems meant for: the owner of its SOA, else its name.
+        /// The zone for which it is probably intended: the owner of its SOA, otherwise its name.
         apex: Option<Name>,
-        /// The zone that this file gave before, and that stays served. Without one, what becomes of the zone that it seems
-        /// meant for is known at the end of the scan: another file may give it, see [`Folder::file_of`].
+        /// The zone that this file provided before, and that remains served. Without one, the state of the intended zone is known
+        /// at the end of the scan: another file may provide it, see [`Folder::file_of`].
         last_good: Option<Name>,
         /// Why, with at least one error.
         findings: Vec<ZoneFinding>,
@@ -81,22 +82,22 @@ pub enum FileChange<T> {
     },
 }
 
-/// How many files a scan saw, by what became of them.
+/// The numbers of files of a scan, by outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tally {
-    /// Served anew.
+    /// Served in a new version.
     pub served: usize,
     /// Refused.
     pub refused: usize,
     /// Zones withdrawn.
     pub withdrawn: usize,
-    /// As they were at the scan before.
+    /// Unchanged since the previous scan.
     pub unchanged: usize,
-    /// Being written, and therefore as they were.
+    /// Being written, and therefore unchanged.
     pub unfinished: usize,
 }
 
-/// What a scan looks at.
+/// The scope of a scan.
 #[derive(Debug, Clone, Copy)]
 pub enum Extent<'a> {
     /// The whole folder.
@@ -108,13 +109,13 @@ pub enum Extent<'a> {
 /// Whether a zone file or included file that is new or different is whole, by its path, how it was and how it is.
 pub type IsWhole<'a> = &'a (dyn Fn(&Path, Option<&FileStamp>, &FileStamp) -> bool + Sync);
 
-/// A folder of zone files, and what the last scan knew of it.
+/// A directory of zone files, and the state of the last scan.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
     threads: usize,
     files: BTreeMap<FilePath, KnownFile>,
-    /// The files that are more than one good zone: they include others, or do not give what they say.
+    /// The files that are more than one valid zone: they include others, or do not provide the zone that they refer to.
     special: BTreeSet<FilePath>,
     /// Which file gives which zone.
     holders: HashMap<Name, FilePath, foldhash::fast::RandomState>,
@@ -123,7 +124,7 @@ pub struct Folder {
 #[derive(Debug)]
 struct KnownFile {
     sources: Sources,
-    /// Look inside again at the next scan, whatever the stamps say.
+    /// Read again at the next scan, regardless of the stamps.
     suspect: bool,
     state: State,
     /// The zone that it gives: its own or its last good one.
@@ -161,7 +162,7 @@ impl Folder {
         &self.path
     }
 
-    /// How many zones its files give.
+    /// Returns the number of zones from its files.
     pub fn zone_count(&self) -> usize {
         self.holders.len()
     }
@@ -177,7 +178,7 @@ impl Folder {
         fails.filter(|(apex, _)| !self.holders.contains_key(*apex))
     }
 
-    /// How many files have errors and give no zone.
+    /// Returns the number of files that have errors and provide no zone.
     pub fn broken_count(&self) -> usize {
         self.special().filter(|(_, known)| known.state == State::Refused && known.gives.is_none()).count()
     }
@@ -206,8 +207,8 @@ impl Folder {
         self.rescan_whole(Extent::All, None, make, change)
     }
 
-    /// [`Self::rescan`] of a part of the folder, where what is not whole yet stays as it is, to be looked at in the next scan. Without
-    /// `is_whole` all files are.
+    /// [`Self::rescan`] of a part of the directory; incomplete files stay in their previous state until the next scan. Without
+    /// `is_whole`, all files are complete.
     pub fn rescan_whole<T: Send>(
         &mut self,
         extent: Extent<'_>,
@@ -231,7 +232,7 @@ impl Folder {
             &listed,
             |path| match files.get(path) {
                 Some(known) if !known.is_stale(path) => HeadScan::Same,
-                // It is looked at again when it is read; this spares reading it.
+                // It is checked again when it is read; this avoids the read.
                 Some(known) if !own_is_whole(path, Some(known), is_whole) => HeadScan::Unfinished,
                 _ => HeadScan::Stale,
             },
@@ -425,7 +426,7 @@ impl Folder {
     ) {
         let before = self.files.get(path);
         let last_good = before.and_then(|known| known.gives.clone());
-        // A contended file is looked at in every scan, but reported once.
+        // A contended file is checked in every scan, but reported once.
         let reported = before.is_some_and(|known| known.state == state && known.sources.same_content(&loaded.sources));
         // A zone that another file gives has one already, and when that goes this file is read again.
         let fails = loaded.apex.clone().filter(|_| state == State::Refused && last_good.is_none());
@@ -447,21 +448,21 @@ pub fn is_zone_file(name: &OsStr) -> bool {
     octets.ends_with(b".zone") && !octets.starts_with(b".")
 }
 
-/// What a first look at a file says.
+/// The result of a first check of a file.
 enum HeadScan {
     Same,
     Stale,
     Unfinished,
 }
 
-/// Whether a zone file is as it was, or whole.
+/// Returns whether a zone file is unchanged, or complete.
 fn own_is_whole(path: &Path, known: Option<&KnownFile>, is_whole: Option<IsWhole<'_>>) -> bool {
     let Some(is_whole) = is_whole else { return true };
     let before = known.and_then(|known| known.sources.own.as_ref());
     FileStamp::of_path(path).is_none_or(|now| before == Some(&now) || is_whole(path, before, &now))
 }
 
-/// Whether the files that were included are as they were, or whole.
+/// Returns whether the included files are unchanged, or complete.
 fn includes_are_whole(sources: &Sources, known: Option<&KnownFile>, is_whole: Option<IsWhole<'_>>) -> bool {
     let Some(is_whole) = is_whole else { return true };
     sources.includes.iter().all(|(path, now)| {
@@ -474,7 +475,7 @@ fn includes_are_whole(sources: &Sources, known: Option<&KnownFile>, is_whole: Op
     })
 }
 
-/// What one scan gathers on its way.
+/// The intermediate state of one scan.
 struct Scan<T> {
     /// Zones that a file no longer gives, and which file; another may.
     released: Vec<(Name, FilePath)>,
@@ -483,7 +484,7 @@ struct Scan<T> {
 }
 
 impl KnownFile {
-    /// Whether the file, or one that it includes, may be different from what was read.
+    /// Returns whether the file, or an included one, may have changed since it was read.
     fn is_stale(&self, path: &Path) -> bool {
         self.suspect
             || self.state == State::Contended
@@ -493,20 +494,21 @@ impl KnownFile {
 }
 
 impl Sources {
-    /// Whether the zone's text is the same, though it may have been written anew. Of includes the stamps must agree.
+    /// Returns whether the zone's text is the same, although its file may have been rewritten. The stamps of included files must
+    /// be equal.
     fn same_content(&self, other: &Sources) -> bool {
         self.own.is_some() == other.own.is_some() && self.content == other.content && self.includes == other.includes
     }
 }
 
-/// The first origin of a zone file: its name without what is behind the last dot. None if that is no domain name, or if it
-/// holds octets above 127: as in the file, those were hardly meant as such.
+/// Returns the first origin of a zone file: its name without the part after the last dot. None if that is not a domain name, or
+/// if it contains octets above 127: as in the file, those are probably a mistake.
 pub fn origin_by_name(file: &Path) -> Option<Name> {
     let stem = file.file_stem()?.as_encoded_bytes();
     Name::parse(stem, &Name::root()).ok().filter(|_| stem.is_ascii())
 }
 
-/// What a thread found in a file.
+/// The result of a thread for one file.
 struct Loaded<T> {
     sources: Sources,
     suspect: bool,
@@ -545,7 +547,7 @@ fn load<T>(folder: &Path, path: &Arc<Path>, make: &impl Fn(Contents) -> T) -> Lo
 }
 
 impl Sources {
-    /// Whether a file was written so lately that its next change may leave the stamp as it is.
+    /// Returns whether a file was written so recently that its next change may not change the stamp.
     fn is_recent(&self) -> bool {
         let Ok(now) = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH) else { return true };
         let stamps = self.own.iter().chain(self.includes.iter().filter_map(|(_, stamp)| stamp.as_ref()));

@@ -1,8 +1,8 @@
 //! `$GENERATE start-stop[/step] owner [ttl] [class] type data`: records in series, as BIND and NSD have them.
 //!
-//! In owner and data, `$` stands for the number, `${offset,width,base}` for the number plus an offset in a base (`d`,
-//! `o`, `x`, `X`, or `n`, `N` for hex digits in reverse order with dots), `\$` and `$$` for a dollar sign. Data of several
-//! words may stand in quotes as BIND has it, `MX "10 mail$"`; quotes around a text are the text's own.
+//! In owner and data, `$` represents the number, `${offset,width,base}` the number plus an offset in a base (`d`, `o`, `x`, `X`,
+//! or `n`, `N` for hex digits in reverse order with dots), and `\$` and `$$` a dollar sign. Data of several words may be in
+//! quotes, as in BIND, `MX "10 mail$"`; quotes around a text are part of the text.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ use crate::wire::RecordType;
 /// Most records one directive makes: a reverse zone of 16 bits.
 pub(super) const RECORDS_MAX: u64 = 65_536;
 
-/// Longest text of a record that is made: with the bound on their number, at most 1 GiB comes of one zone's directives.
+/// The maximum length of a generated record: with the limit on their number, the directives of one zone generate at most 1 GiB.
 pub(super) const LINE_OCTETS_MAX: usize = 1024;
 
 /// The numbers of one directive.
@@ -48,7 +48,7 @@ impl Range {
         Ok(range)
     }
 
-    /// How many numbers there are.
+    /// Returns the count of numbers.
     pub fn count(self) -> u64 {
         u64::from((self.stop - self.start) / self.step) + 1
     }
@@ -83,7 +83,7 @@ pub(super) fn without_quotes(template: &[u8]) -> Cow<'_, [u8]> {
     while let Some(octet) = octets.next() {
         match octet {
             b'"' => {
-                // What follows can only be a comment; if not, the reader of the record says so.
+                // The rest can only be a comment; otherwise, the reader of the record reports an error.
                 data.extend_from_slice(octets.as_slice());
                 return data.into();
             }

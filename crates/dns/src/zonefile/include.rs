@@ -1,4 +1,4 @@
-//! What `$INCLUDE` opens (RFC 1035 §5.1).
+//! The files that `$INCLUDE` can open (RFC 1035 §5.1).
 //!
 //! A zone file may come from people who may not read every file of the machine, and an error message quotes what it
 //! finds. So an included file must lie, after all symbolic links, in the folder of the zone file or below it.
@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// Longest file in octets, zone file or included: some ten million records.
 pub const FILE_OCTETS_MAX: u64 = 1 << 30;
 
-/// Why a file is not included.
+/// The reason why a file is not included.
 #[derive(Debug, thiserror::Error)]
 pub enum IncludeError {
     /// Includes are off here.
@@ -31,12 +31,12 @@ pub enum IncludeError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why, as the system says it.
+        /// The error of the system.
         reason: String,
     },
 }
 
-/// Where the texts of included files come from.
+/// The source of the texts of included files.
 pub trait Includes {
     /// The path and text of the file that `includer` calls `name`.
     fn open(&mut self, includer: &Path, name: &Path) -> Result<(Arc<Path>, Vec<u8>), IncludeError>;
@@ -51,8 +51,8 @@ impl Includes for NoIncludes {
     }
 }
 
-/// Files of one folder and below, relative to the file that includes them. Remembers what was asked for, so that a
-/// change of any of them, or its late appearance, can be noticed.
+/// The files of one directory and below, relative to the including file. Records the requested files, so that a change of any of
+/// them, or its later appearance, can be detected.
 pub struct FolderIncludes<'a> {
     root: &'a Path,
     opened: Vec<PathBuf>,
@@ -64,7 +64,7 @@ impl<'a> FolderIncludes<'a> {
         FolderIncludes { root, opened: Vec::new() }
     }
 
-    /// Each path that was asked for, readable or not.
+    /// Returns each requested path, readable or not.
     pub fn into_opened(self) -> Vec<PathBuf> {
         self.opened
     }
@@ -87,15 +87,15 @@ impl Includes for FolderIncludes<'_> {
     }
 }
 
-/// Opens a regular file, and nothing else. Opening a FIFO would wait for its writer, perhaps for ever, and all other zones
-/// with it; `O_NONBLOCK` changes nothing for regular files. `O_NOCTTY`: nor does a terminal become ours.
+/// Opens a regular file, and nothing else. Opening a FIFO could block indefinitely on its writer, and all other zones with it;
+/// `O_NONBLOCK` changes nothing for regular files. `O_NOCTTY`: a terminal does not become the controlling terminal.
 ///
 /// # Errors
 ///
-/// What the system says, or that it is another kind of file.
+/// The error of the system, or another kind of file.
 fn open_regular(path: &Path) -> io::Result<(File, Metadata)> {
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
-    // Of the open file, not of the path: that may be another by now.
+    // The metadata of the open file, not of the path, which may already refer to another file.
     let metadata = file.metadata()?;
     match metadata.is_file() {
         true => Ok((file, metadata)),
@@ -107,7 +107,8 @@ fn open_regular(path: &Path) -> io::Result<(File, Metadata)> {
 ///
 /// # Errors
 ///
-/// What the system says, or that it is too long or another kind of file: a FIFO may never have a writer, a device no end.
+/// The error of the system, a file that is too long, or another kind of file: a FIFO may never have a writer, and a device no
+/// end.
 pub fn read_file(path: &Path, text: &mut Vec<u8>) -> io::Result<Metadata> {
     text.clear();
     let (mut file, metadata) = open_regular(path)?;

@@ -5,7 +5,7 @@ use super::scan::{Scanner, Word};
 use super::values::{expected_but, print};
 
 const EQUATOR: u32 = 1 << 31;
-/// Where altitudes count from: 100,000 m below the reference spheroid, in centimetres.
+/// The origin of altitudes: 100,000 m below the reference spheroid, in centimeters.
 const ALTITUDE_ZERO: i64 = 10_000_000;
 
 /// The longest length that RFC 1876 §3 allows, in centimetres.
@@ -51,7 +51,7 @@ pub(super) fn write(octets: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Whether text can say what these octets say: zero has one exponent only there.
+/// Returns whether text can express these octets: in text, zero has only one exponent.
 pub(super) fn has_text(octets: &[u8]) -> bool {
     octets[1..4].iter().all(|size| size >> 4 != 0 || *size == 0)
 }
@@ -120,7 +120,7 @@ fn centimetres(text: &[u8]) -> Option<i64> {
     }
 }
 
-/// A decimal number with at most so many places after the point, in units of the last of them.
+/// Parses a decimal number with at most this many places after the point, in units of the last place.
 fn decimal(text: &[u8], places: usize) -> Option<u64> {
     let point = text.iter().position(|octet| *octet == b'.').unwrap_or(text.len());
     let fraction = text.get(point + 1..).unwrap_or(&[]);

@@ -1,7 +1,7 @@
 //! Record data from text, driven by the table of [`crate::wire::rdata::field`].
 //!
-//! Each kind of field has one arm here. Whatever the type, `\# length hex` is read as RFC 3597 §5 has it, and what was
-//! read is validated as if it had come over the wire.
+//! Each kind of field has one arm here. For any type, `\# length hex` is read as in RFC 3597 §5, and the result is validated like
+//! data from the wire.
 
 use data_encoding::{BASE32HEX_NOPAD, BASE64, HEXUPPER_PERMISSIVE};
 
@@ -48,7 +48,7 @@ pub(super) fn read(
     rdata::validate(rtype, out).map_err(|error| Fault::new(at, "rdata", format!("{rtype}: {error}")))
 }
 
-/// Where a field's words come from.
+/// The source of a field's words.
 struct Source<'s, 'a> {
     scanner: &'s mut Scanner<'a>,
     origin: Option<&'s Name>,
@@ -103,7 +103,7 @@ impl<'a> Source<'_, 'a> {
         }
     }
 
-    /// As `joined`, decoded.
+    /// Like `joined`, decoded.
     fn decoded(&mut self, decode: impl FnOnce(&[u8]) -> Option<Vec<u8>>) -> Result<Vec<u8>, Fault> {
         let Some((first, all)) = self.joined()? else {
             self.text()?;

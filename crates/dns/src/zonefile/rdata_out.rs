@@ -1,7 +1,7 @@
 //! Record data as text, driven by the table of [`crate::wire::rdata::field`].
 //!
-//! What is written reads back to the same octets, here and in other name servers. Data for which a type's own text has
-//! no words (an APL of another family) is written as RFC 3597 §5 has it.
+//! The written text reads back to the same octets, here and in other name servers. Data that a type's own text cannot express (an
+//! APL of another family) is written as in RFC 3597 §5.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 

@@ -1,9 +1,9 @@
 //! The reader of master files (RFC 1035 §5, RFC 2308 §4, RFC 3597 §5).
 //!
-//! [`read_zone`] reads a zone and checks it; [`read_records`] reads records that are part of something else. Both go on
-//! after a mistake, with the next entry, so that one run shows all. State that a file changes is that of its scope. An
-//! included file gets a copy: its origin (RFC 1035 §5.1) and, as for BIND and NSD, its current owner end with it, while the
-//! TTLs that it states hold for what comes after it.
+//! [`read_zone`] reads a zone and checks it; [`read_records`] reads records that are part of something else. Both continue after
+//! an error with the next entry, so that one run shows all errors. The state that a file changes belongs to its scope. An
+//! included file gets a copy: its origin (RFC 1035 §5.1) and, as for BIND and NSD, its current owner end with it, while its TTLs
+//! apply to the records after it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,44 +19,44 @@ use crate::wire::name::NAME_OCTETS_MAX;
 use crate::wire::{Class, Name, RecordType};
 use crate::zone::{Contents, Ttl, check};
 
-/// How deep includes may be nested.
+/// The maximum depth of nested includes.
 pub const INCLUDE_DEPTH_MAX: usize = 8;
-/// How many files one zone may include.
+/// The maximum number of files that one zone may include.
 pub const INCLUDES_MAX: u32 = 1000;
-/// How many octets the included files of one zone may have together.
+/// The maximum total size of the included files of one zone, in octets.
 pub const INCLUDED_OCTETS_MAX: u64 = 1 << 30;
-/// How many records the `$GENERATE` directives of one zone may make together.
+/// The maximum total number of records from the `$GENERATE` directives of one zone.
 pub const GENERATED_MAX: u64 = 1 << 20;
 
-/// What reading a zone gave.
+/// The result of reading a zone.
 #[derive(Debug)]
 pub struct ZoneRead {
     /// The zone, if it can be served: there is no error among the findings.
     pub contents: Option<Contents>,
     /// The apex, if a SOA was read, errors or not.
     pub apex: Option<Name>,
-    /// What is wrong with it, by place.
+    /// The findings, by position.
     pub findings: Vec<ZoneFinding>,
 }
 
-/// How closely a zone is looked at.
+/// The level of the checks of a zone.
 #[derive(Debug, Clone, Copy)]
 pub struct CheckLevel {
-    /// When signatures should be valid, in seconds since 1970; `None`: their times are not looked at.
+    /// The time at which signatures must be valid, in seconds since 1970; `None`: their times are not checked.
     pub now: Option<u64>,
-    /// On how many threads signatures and digests are verified; `None`: they are not.
+    /// The number of threads that verify signatures and digests; `None`: they are not verified.
     pub verify: Option<usize>,
-    /// How many findings are kept.
+    /// The maximum numbers of findings that are kept.
     pub bounds: Bounds,
 }
 
 impl CheckLevel {
-    /// As a server looks at what it serves: no cryptography, which would make a start with many signed zones last minutes.
+    /// Returns the level for a server: no cryptography, which would make a start with many signed zones last minutes.
     pub fn of_server(now: Option<u64>) -> Self {
         CheckLevel { now, verify: None, bounds: Bounds::SERVER }
     }
 
-    /// As who asks what is wrong: everything, signatures on `threads` threads.
+    /// Returns the level for a full check: everything, signatures on `threads` threads.
     pub fn of_check(now: Option<u64>, threads: usize) -> Self {
         CheckLevel { now, verify: Some(threads), bounds: Bounds::CHECK }
     }
@@ -67,7 +67,7 @@ pub fn read_zone(text: &[u8], file: &Arc<Path>, origin: Option<Name>, includes: 
     read_zone_with(text, file, origin, includes, &CheckLevel::of_server(None))
 }
 
-/// [`read_zone`], which looks as closely as `scrutiny` says.
+/// [`read_zone`] with the level `scrutiny`.
 pub fn read_zone_with(
     text: &[u8],
     file: &Arc<Path>,
@@ -124,18 +124,18 @@ pub fn read_records(text: &[u8], called: &Arc<Path>, origin: &Name) -> (Vec<Reco
     (reader.sink, reader.findings.into_sorted())
 }
 
-/// What directives and records of a file set for those after them.
+/// The state that directives and records of a file set for later records.
 #[derive(Clone, Default)]
 struct Scope {
     origin: Option<Name>,
-    /// Of `$TTL` (RFC 2308 §4).
+    /// The TTL of `$TTL` (RFC 2308 §4).
     default_ttl: Option<Ttl>,
     /// The last that a record stated, which holds where there is no `$TTL` (RFC 1035 §5.1).
     stated_ttl: Option<Ttl>,
     owner: Option<Name>,
 }
 
-/// What bounds limit over all files.
+/// The counts that are limited over all files.
 #[derive(Default)]
 struct Totals {
     /// Files.
@@ -153,16 +153,16 @@ struct Reader<'i, S> {
     files: Vec<Arc<Path>>,
     /// Which of them is being read.
     file: u32,
-    /// Those that are open: each was included by the one before it.
+    /// The open files: each was included by the previous one.
     open: Vec<u32>,
     /// Whether reading was given up.
     stopped: bool,
     totals: Totals,
     said_ttl_inherited: bool,
-    /// What is known of the record that is being read: whether the scope's owner is its, and its type.
+    /// The known parts of the current record: whether the scope's owner is its owner, and its type.
     has_owner: bool,
     rtype: Option<RecordType>,
-    /// What could not be read.
+    /// The records that could not be parsed.
     unparsed: check::UnparsedRecords,
     /// Scratch space: the data of the record being read, and its owner.
     rdata: Vec<u8>,
@@ -221,7 +221,7 @@ impl<'i, S: Sink> Reader<'i, S> {
 
     /// Notes what the zone lacks for a fault in an entry.
     fn lose(&mut self, fault: &Fault, scope: &Scope) {
-        // A parenthesis or quote may have swallowed what follows; a directive stands for any number of records.
+        // A parenthesis or quote may have swallowed the following entries; a directive represents any number of records.
         let owner = scope.owner.clone().filter(|_| self.has_owner && fault.code != "syntax");
         self.unparsed.push(owner, self.rtype);
     }
@@ -259,7 +259,7 @@ impl<'i, S: Sink> Reader<'i, S> {
         }
     }
 
-    /// `[ttl] [class] type data`, TTL and class in either order, for the scope's owner, which stood at `at`.
+    /// Reads `[ttl] [class] type data`, TTL and class in either order, for the scope's owner, which was at `at`.
     fn read_record<'a>(
         &mut self,
         at: Position,
@@ -464,7 +464,7 @@ fn expect_end(scanner: &mut Scanner<'_>) -> Result<(), Fault> {
 
 /// The class that `word` is, if it is one.
 fn read_class(word: &Word<'_>) -> Option<Class> {
-    // What begins with another letter is no class; this spares nearly every type the comparison.
+    // A word that begins with another letter is not a class; this saves the comparison for nearly every type.
     if word.quoted || !matches!(word.raw.first(), Some(b'I' | b'i' | b'C' | b'c' | b'H' | b'h')) {
         return None;
     }

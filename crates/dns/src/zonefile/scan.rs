@@ -1,22 +1,22 @@
 //! The tokenizer of master files (RFC 1035 §5.1): one pass over bytes, no copies.
 //!
-//! A file is a sequence of *entries*, each one line, or several where parentheses join them. [`Scanner::begin`] says how
-//! the next entry starts, [`Scanner::word`] gives its words until there is none, [`Scanner::end`] steps over its end.
-//! Quotes, escapes, comments, CRLF and a missing newline at the end are dealt with here and nowhere else; what a word's
-//! escapes mean is up to its reader, since `\.` differs in names and in text.
+//! A file is a sequence of *entries*, each one line, or several joined by parentheses. [`Scanner::begin`] returns how the next
+//! entry starts, [`Scanner::word`] returns its words until there is none, and [`Scanner::end`] skips its end. Quotes, escapes,
+//! comments, CRLF and a missing newline at the end are handled only here; the reader of a word interprets its escapes, because
+//! `\.` differs in names and in text.
 
 use super::finding::{Fault, Position};
 
-/// A word of an entry.
+/// One word of an entry.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Word<'a> {
-    /// As it stands in the file, escapes included, without its quotes.
+    /// The text in the file, escapes included, without its quotes.
     pub raw: &'a [u8],
-    /// Whether it stood in quotes.
+    /// Whether it was in quotes.
     pub quoted: bool,
     /// Whether it contains a backslash.
     pub escaped: bool,
-    /// Where it starts (at its quote, if it has one).
+    /// The start (at the quote, if there is one).
     pub at: Position,
 }
 
@@ -31,12 +31,12 @@ impl Word<'_> {
     }
 }
 
-/// How an entry starts.
+/// The start of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Start {
-    /// With a blank: the owner of the entry before it holds.
+    /// Starts with a blank: the owner of the previous entry applies.
     Blank,
-    /// With a word.
+    /// Starts with a word.
     Word,
     /// There is no further entry.
     EndOfFile,
@@ -49,14 +49,14 @@ pub(super) struct Scanner<'a> {
     at: usize,
     line: u32,
     line_start: usize,
-    /// How many parentheses are open, and where the outermost opened.
+    /// The number of open parentheses, and the position of the outermost one.
     depth: u32,
     opened: Position,
-    /// For text that was made from one place of a file: that place.
+    /// The position in the file of generated text, which has only one.
     fixed: Option<Position>,
 }
 
-/// What an octet is to the tokenizer.
+/// The class of an octet for the tokenizer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Ordinary,
@@ -92,7 +92,7 @@ const KINDS: [Kind; 256] = {
 };
 
 impl<'a> Scanner<'a> {
-    /// At the start of a file's text.
+    /// Creates a scanner at the start of a file's text.
     pub fn new(text: &'a [u8]) -> Self {
         // A byte order mark is not part of the first owner.
         let at = if text.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 };
@@ -104,7 +104,7 @@ impl<'a> Scanner<'a> {
         Scanner { fixed: Some(position), ..Scanner::new(text) }
     }
 
-    /// Where the scanner stands.
+    /// Returns the position of the scanner.
     pub fn position(&self) -> Position {
         self.position_of(self.at)
     }
@@ -114,7 +114,7 @@ impl<'a> Scanner<'a> {
         self.fixed.unwrap_or(Position { line: self.line, column })
     }
 
-    /// How the entry starts before which the scanner stands.
+    /// Returns the start of the next entry.
     pub fn begin(&self) -> Start {
         match self.text.get(self.at) {
             None => Start::EndOfFile,
@@ -123,13 +123,13 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// The next word of the entry; `None` at its end, as often as asked.
+    /// Returns the next word of the entry; `None` at its end, also when called again.
     #[inline]
     pub fn word(&mut self) -> Result<Option<Word<'a>>, Fault> {
         self.next_word::<false>()
     }
 
-    /// As [`Scanner::word`], but a quote after `=` belongs to the word (`alpn="h2,h3"`, RFC 9460 §2.1).
+    /// Like [`Scanner::word`], but a quote after `=` belongs to the word (`alpn="h2,h3"`, RFC 9460 §2.1).
     pub fn parameter(&mut self) -> Result<Option<Word<'a>>, Fault> {
         self.next_word::<true>()
     }
@@ -214,7 +214,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Steps over a backslash and the character after it, which is part of the word whatever it is, save a line's end.
+    /// Skips a backslash and the character after it, which is part of the word unless it is the end of a line.
     fn step_over_escape(&mut self) -> Result<(), Fault> {
         match self.text.get(self.at + 1) {
             None | Some(b'\n' | b'\r') => Err(self.fault("a backslash at the end of the line")),
@@ -225,7 +225,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Ends the entry: steps over what is left of it, so that the next one can begin.
+    /// Ends the entry: skips its rest, so that the next one can begin.
     pub fn end(&mut self) {
         while let Some(&octet) = self.text.get(self.at) {
             match octet {
@@ -260,7 +260,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// What follows in this line as it stands, for directives that rewrite text.
+    /// Returns the rest of this line unchanged, for directives that rewrite text.
     pub fn rest_of_line(&mut self) -> &'a [u8] {
         let rest = &self.text[self.at..];
         let length = rest.iter().position(|&octet| octet == b'\n').unwrap_or(rest.len());

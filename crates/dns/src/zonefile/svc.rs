@@ -85,7 +85,7 @@ fn read_key(text: &[u8]) -> Option<u16> {
     named.or_else(|| read_numbered_key(text))
 }
 
-/// `keyNNN`, whose value is taken as it stands whatever the number (RFC 9460 §2.1).
+/// Reads `keyNNN`, whose value is used unchanged for any number (RFC 9460 §2.1).
 fn read_numbered_key(text: &[u8]) -> Option<u16> {
     let digits = std::str::from_utf8(text.strip_prefix(b"key")?).ok()?;
     let plain = digits.bytes().all(|octet| octet.is_ascii_digit()) && (digits == "0" || !digits.starts_with('0'));

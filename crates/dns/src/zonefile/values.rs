@@ -61,7 +61,7 @@ pub(super) fn name(word: &Word<'_>, origin: Option<&Name>) -> Result<Name, Fault
     Name::from_wire(&wire).map_err(|error| Fault::new(word.at, "name", error.to_string()))
 }
 
-/// The decimal number up to `max` that `word` is; `expected` says what it is for.
+/// Parses `word` as a decimal number up to `max`; `expected` describes its use.
 pub(super) fn number(word: &Word<'_>, max: u64, expected: &str) -> Result<u64, Fault> {
     let digits = !word.quoted && !word.raw.is_empty() && word.raw.iter().all(u8::is_ascii_digit);
     let value = digits
@@ -112,7 +112,7 @@ pub(super) fn ttl(word: &Word<'_>) -> Result<Option<Ttl>, Fault> {
     seconds(word).map(Ttl::new).ok_or_else(|| not_a_ttl(word))
 }
 
-/// That `word` is no TTL.
+/// Returns the fault that `word` is not a TTL.
 pub(super) fn not_a_ttl(word: &Word<'_>) -> Fault {
     expected_but(word, "a TTL in seconds up to 2147483647, or with units, such as 1h30m", "ttl")
 }

@@ -12,7 +12,7 @@ use crate::wire::{Name, RecordType};
 use crate::zone::rrset::ttl_of;
 use crate::zone::{Contents, Ttl};
 
-/// How many octets are gathered before they are written on.
+/// The number of octets that are buffered before they are written.
 const CHUNK_OCTETS: usize = 64 * 1024;
 
 /// Writes `zone` to `to`.

@@ -463,7 +463,7 @@ mod tests {
             let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
             deaf.write_all(request.as_bytes()).await.expect("writes");
             if path == "/endless" {
-                tokio::time::timeout(PATIENCE, let_go.recv()).await.expect("in time").expect("the answer is let go");
+                tokio::time::timeout(PATIENCE, let_go.recv()).await.expect("in time").expect("the answer is dropped");
             }
             // There is room for one connection: others are closed until the first has ended.
             let began = std::time::Instant::now();
@@ -495,8 +495,8 @@ mod tests {
             }
             count
         });
-        tokio::time::timeout(PATIENCE, let_go.recv()).await.expect("in time").expect("the answer is let go");
-        assert!(!reads.is_finished(), "the connection goes on");
+        tokio::time::timeout(PATIENCE, let_go.recv()).await.expect("in time").expect("the answer is dropped");
+        assert!(!reads.is_finished(), "the connection continues");
         drop(write);
         let count = tokio::time::timeout(PATIENCE, reads).await.expect("in time").expect("reads");
         assert!(count >= 65_535, "the stream's whole window was used: {count}");

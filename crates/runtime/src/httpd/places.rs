@@ -360,7 +360,7 @@ mod tests {
         assert!(!held[0].close.is_cancelled() && !held[1].close.is_cancelled());
         assert_eq!(places.totals().open, 7);
         let all_busy: Vec<_> = held.iter().chain([&_new]).map(ConnectionSlot::begin).collect();
-        assert!(admit(&places, "198.51.100.2").is_none(), "nobody is idle");
+        assert!(admit(&places, "198.51.100.2").is_none(), "no client is idle");
         let _local = admit(&places, "127.0.0.1").expect("the reserve is for loopback");
         assert_eq!((places.totals().refused_total, places.totals().closed_evicted), (1, 1));
         drop((busy, all_busy, _local));

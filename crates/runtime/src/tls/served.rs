@@ -195,6 +195,6 @@ mod tests {
         assert!(served.follow().expect("reads"));
         write(&(two.0, one.1));
         assert!(served.follow().is_err());
-        assert!(!served.follow().expect("looks"), "the fault was told");
+        assert!(!served.follow().expect("looks"), "the fault was already reported");
     }
 }

@@ -74,7 +74,7 @@ fn gather(client: &UdpSocket, servers: [SocketAddr; 2], count: usize) -> (Vec<Ve
     let mut all = Vec::new();
     for _ in 0..count {
         let (length, source) = client.recv_from(&mut octets).unwrap();
-        from[servers.iter().position(|server| *server == source).expect("from an address that was asked")] += 1;
+        from[servers.iter().position(|server| *server == source).expect("from a queried address")] += 1;
         all.push(octets[..length].to_vec());
     }
     all.sort();

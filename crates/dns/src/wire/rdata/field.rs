@@ -7,7 +7,7 @@ use std::fmt;
 
 use crate::wire::RecordType;
 
-/// How a domain name inside record data may be changed.
+/// The permitted changes of a domain name inside record data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NameForm {
     /// May be compressed in messages (RFC 3597 §4: the types of RFC 1035), in lower case in the canonical form.
@@ -57,17 +57,17 @@ pub enum Field {
     CharacterStrings,
     /// Octets up to the end, possibly none, in text one quoted string (CAA's value).
     Text,
-    /// As `Text`, at least one octet (URI's target, RFC 7553 §4.4).
+    /// Like `Text`, at least one octet (URI's target, RFC 7553 §4.4).
     Target,
     /// A length octet and that many letters and digits, at least one (RFC 8659 §4.1).
     Tag,
     /// Octets up to the end, at least one, in text hex.
     Hex,
-    /// As `Hex`, in text after `0x` (RFC 1706 §7).
+    /// Like `Hex`, in text after `0x` (RFC 1706 §7).
     Nsap,
     /// Octets up to the end, at least one, in text base64.
     Base64,
-    /// As `Base64`, possibly none.
+    /// Like `Base64`, possibly empty.
     Base64OrNone,
     /// A length octet and that many octets, in text hex, or `-` for none (NSEC3's salt).
     Salt,
@@ -92,7 +92,7 @@ pub enum Field {
     SvcParams,
     /// The 16 octets of LOC (RFC 1876 §2).
     Location,
-    /// Whatever there is up to the end, in text only as RFC 3597 §5 has it.
+    /// All octets up to the end, in text only as in RFC 3597 §5.
     Opaque,
 }
 
@@ -135,7 +135,7 @@ pub const fn fields(rtype: RecordType) -> &'static [Field] {
         T::CERT => &[CertificateType, U16, Algorithm, Base64],
         T::DNAME => &[FOLDED],
         T::APL => &[AddressPrefixes],
-        // RFC 4034, RFC 7344, RFC 5155, RFC 4431; TA is of before
+        // RFC 4034, RFC 7344, RFC 5155, RFC 4431; TA is older
         T::DS | T::CDS | T::DLV | T::TA => &[U16, Algorithm, U8, Hex],
         T::RRSIG => &[Type, Algorithm, U8, Seconds, Timestamp, Timestamp, U16, FOLDED, Base64],
         T::NSEC => &[EXACT, TypeBitmap],
@@ -170,7 +170,7 @@ pub const fn fields(rtype: RecordType) -> &'static [Field] {
 }
 
 impl fmt::Display for Field {
-    /// What an operator is told to write: "an IPv4 address".
+    /// The expected input for error messages: "an IPv4 address".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Name(_) | Names => "a domain name",

@@ -1,4 +1,4 @@
-//! How long each kind of field is, and whether its octets obey the rules of its kind.
+//! The length of each kind of field, and the rules for its octets.
 //!
 //! Octets come from messages, transfers and files alike, so nothing is taken on trust: every read is bounded by the data.
 

@@ -20,7 +20,7 @@ pub use measure::svc_params;
 /// Longest RDATA in octets: RDLENGTH has 16 bits (RFC 1035 §3.2.1).
 pub const RDATA_OCTETS_MAX: usize = u16::MAX as usize;
 
-/// Why octets are not the data of a record of their type.
+/// The reason why octets are not the data of a record of their type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RdataError {
     /// The octets end before or inside this field.
@@ -43,11 +43,11 @@ pub enum RdataError {
 /// One field of a record's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Item<'a> {
-    /// What it is.
+    /// The kind of the field.
     pub field: Field,
-    /// At which octet of the data it starts.
+    /// The offset of its first octet in the data.
     pub start: usize,
-    /// Its octets, length octets included where the field has any.
+    /// The octets of the field, with the length octets if it has any.
     pub octets: &'a [u8],
 }
 
@@ -101,7 +101,7 @@ pub fn validate(rtype: RecordType, rdata: &[u8]) -> Result<(), RdataError> {
 /// A domain name inside a record's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EmbeddedName<'a> {
-    /// At which octet of the data it starts.
+    /// The offset of its first octet in the data.
     pub start: usize,
     /// The name, uncompressed.
     pub wire: &'a [u8],

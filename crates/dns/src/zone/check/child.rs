@@ -1,6 +1,6 @@
-//! What a zone tells the one above it to take as DS records (CDS and CDNSKEY, RFC 7344, RFC 8078): whether it is one thing.
+//! The DS records that a zone requests from its parent (CDS and CDNSKEY, RFC 7344, RFC 8078): whether they are consistent.
 //!
-//! The parent does nothing with what contradicts itself, so a change of keys, or the end of signing, waits for ever.
+//! The parent ignores inconsistent records, so a change of keys, or the end of signing, would wait indefinitely.
 
 use aws_lc_rs::digest::{Algorithm, Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256, SHA384};
 
@@ -10,7 +10,7 @@ use super::{CheckContext, Code};
 use crate::wire::{Name, RecordType};
 use crate::zone::rrset::Rdata;
 
-/// RFC 8078 §4: what asks for all DS records to be deleted; of CDS, and of CDNSKEY.
+/// RFC 8078 §4: the data that requests deletion of all DS records, for CDS and for CDNSKEY.
 const DELETE_CDS: &[u8] = &[0, 0, 0, 0, 0];
 const DELETE_CDNSKEY: &[u8] = &[0, 0, 3, 0, 0];
 
@@ -56,8 +56,8 @@ fn is_among(records: &[Rdata], delete: &[u8]) -> bool {
     records.iter().any(|data| **data == *delete)
 }
 
-/// Whether `digest`, the data of a CDS, is of `key`, those of a CDNSKEY (RFC 4034 §5.1.4); of kinds of digest that are not known
-/// here tag and algorithm tell.
+/// Returns whether `digest`, the data of a CDS, matches `key`, the data of a CDNSKEY (RFC 4034 §5.1.4); for unknown digest types,
+/// tag and algorithm decide.
 fn is_of(apex: &Name, digest: &[u8], key: &[u8]) -> bool {
     let Some((&[tag_high, tag_low, algorithm, kind], digest)) = digest.split_first_chunk::<4>() else { return false };
     if [tag_high, tag_low] != key_tag(key).to_be_bytes() || key.get(3) != Some(&algorithm) {

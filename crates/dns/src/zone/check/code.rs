@@ -4,15 +4,15 @@ use std::fmt;
 
 use crate::wire::{Name, RecordType};
 
-/// How bad a finding is.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// Nothing is known to be wrong: something was not looked at.
+    /// Nothing is known to be wrong: a part was not checked.
     Note,
-    /// The zone is served, but probably not what was meant.
+    /// The zone is served, but is probably not as intended.
     Warning,
-    /// The zone is served as it stands, but resolvers cannot reach part of it, or validators take part of it for forged:
-    /// nobody should publish it so.
+    /// The zone is served, but resolvers cannot reach part of it, or validators treat part of it as bogus: it should not be
+    /// published.
     Fault,
     /// The zone is not served.
     Error,
@@ -41,7 +41,7 @@ macro_rules! codes {
                 match self { $(Code::$variant => $text),+ }
             }
 
-            /// How bad it is.
+            /// Returns the severity.
             pub const fn severity(self) -> Severity {
                 match self { $(Code::$variant => Severity::$severity),+ }
             }
@@ -115,11 +115,11 @@ codes! {
 
 /// Which further records of the zone could make a finding go away.
 enum ResolvedBy {
-    /// None: it is a fault of the records that are there.
+    /// No records: the existing records are wrong.
     Nothing,
-    /// Those of these types.
+    /// Records of these types.
     Types(&'static [RecordType]),
-    /// Those of the finding's owner, and of these types.
+    /// Records of the finding's owner, and of these types.
     Owner(&'static [RecordType]),
     /// Any.
     Anything,
@@ -129,7 +129,7 @@ enum ResolvedBy {
 const TO_ADDRESS: &[RecordType] =
     &[RecordType::A, RecordType::AAAA, RecordType::CNAME, RecordType::NS, RecordType::DNAME];
 
-/// Records of the zone that could not be read, as far as it is known which: what they would resolve is not found wrong, so that
+/// Records of the zone that could not be parsed, with the known parts: a problem that they could resolve is not reported, so that
 /// one mistake is one finding.
 #[derive(Debug, Default)]
 pub struct UnparsedRecords {
@@ -138,7 +138,7 @@ pub struct UnparsedRecords {
     anything: bool,
 }
 
-/// With more unparsed records than this, anything may be among them.
+/// The number of unparsed records above which any record may be among them.
 const UNPARSED_MAX: usize = 1000;
 
 impl UnparsedRecords {

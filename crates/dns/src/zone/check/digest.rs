@@ -1,4 +1,4 @@
-//! The digest of a zone (ZONEMD, RFC 8976): whether the zone is as it was when its digest was taken.
+//! The digest of a zone (ZONEMD, RFC 8976): whether the zone has changed since its digest was computed.
 
 use aws_lc_rs::digest::{Algorithm, Context, SHA384, SHA512};
 
@@ -48,8 +48,8 @@ pub(super) fn check(zone: &Contents, report: &mut Reporter<'_>) {
     }
 }
 
-/// The digest of the scheme SIMPLE (RFC 8976 §3.3.1): all records in canonical form and order, but for the apex's ZONEMD and
-/// the signatures over it.
+/// Returns the digest of the scheme SIMPLE (RFC 8976 §3.3.1): all records in canonical form and order, except the apex's ZONEMD
+/// and the signatures over it.
 fn simple(zone: &Contents, algorithm: &'static Algorithm) -> Vec<u8> {
     let mut context = Context::new(algorithm);
     for (owner, rrsets) in zone.owners() {

@@ -1,4 +1,4 @@
-//! What a check has found so far: all of it counts, but only so much of it is kept to be told.
+//! The findings of a check so far: all are counted, but only a limited number is kept.
 
 use std::fmt;
 
@@ -10,20 +10,22 @@ use crate::wire::{Name, RecordType};
 pub struct CheckFinding {
     /// The kind.
     pub code: Code,
-    /// Whose records.
+    /// The owner of the records.
     pub owner: Name,
-    /// Which of them, if it is about some; a record of this type and owner is in the zone, or else missing there.
+    /// The type of the records, if the finding is about some; a record of this type and owner is in the zone, or is missing
+    /// there.
     pub rtype: Option<RecordType>,
-    /// What was found, and what to do, for people.
+    /// The human-readable message: the finding, and the action.
     pub message: String,
 }
 
 /// The findings of one check.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// What is told, in the order of the checks. An error is told if there is one, and so is a fault.
+    /// The reported findings, in the order of the checks. If there is an error, at least one is reported; the same applies to
+    /// faults.
     pub findings: Vec<CheckFinding>,
-    /// How many errors, faults, warnings and notes there are beyond those.
+    /// The numbers of further errors, faults, warnings, and notes.
     pub omitted: usize,
     errors: usize,
     faults: usize,
@@ -38,7 +40,7 @@ macro_rules! found {
 }
 pub(super) use found;
 
-/// Takes findings, and knows which are none and how many are kept.
+/// Collects findings; suppresses those that are caused by unparsed records, and limits the number of kept ones.
 pub(super) struct Reporter<'a> {
     report: Report,
     kept_max: usize,
@@ -46,7 +48,8 @@ pub(super) struct Reporter<'a> {
 }
 
 impl<'a> Reporter<'a> {
-    /// Keeps at most `kept_max` errors, as many faults, and as many others; what records of `unparsed` might resolve is no finding.
+    /// Keeps at most `kept_max` errors, as many faults, and as many others; suppresses findings that records of `unparsed` might
+    /// resolve.
     pub(super) fn new(kept_max: usize, unparsed: &'a UnparsedRecords) -> Self {
         Reporter { report: Report::default(), kept_max: kept_max.max(1), unparsed }
     }
@@ -63,7 +66,7 @@ impl<'a> Reporter<'a> {
         if self.unparsed.may_resolve(code, owner, rtype) {
             return;
         }
-        // Counted apart: however many warnings there are, they never hide what is worse.
+        // Counted separately, so that warnings never hide worse findings.
         let count = match code.severity() {
             Severity::Error => &mut self.report.errors,
             Severity::Fault => &mut self.report.faults,

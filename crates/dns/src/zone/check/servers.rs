@@ -9,7 +9,7 @@ use super::{CheckContext, Code, OccludedBy, has};
 use crate::wire::{Name, RecordType};
 use crate::zone::rrset::Rrset;
 
-/// Whether the server `target` of the NS at `owner` can be reached by what the zone says.
+/// Checks whether the server `target` of the NS at `owner` is reachable with the zone's contents.
 pub(super) fn check(view: &CheckContext<'_>, owner: &Name, target: &Name, report: &mut Reporter<'_>) {
     if target.is_at_or_below(view.zone.apex()) {
         if has_no_address(view, owner, target) {
@@ -32,8 +32,8 @@ fn has_no_address(view: &CheckContext<'_>, owner: &Name, target: &Name) -> bool 
     }
     match view.top_above(target) {
         OccludedBy::Dname(_) => true,
-        // Glue is what it needs, and no wildcard makes any. A server below another cut of this zone has its address there;
-        // only its own cut needs it as glue, and the apex, whose servers are asked first of all.
+        // The server needs glue, and a wildcard provides none. A server below another cut of this zone has its address there;
+        // only its own cut needs it as glue, and the apex, whose servers are queried first.
         OccludedBy::Cut(_) => owner == view.zone.apex() || target.is_at_or_below(owner),
         OccludedBy::Nothing => {
             let wildcard = view.wildcard_for(target);
@@ -43,14 +43,14 @@ fn has_no_address(view: &CheckContext<'_>, owner: &Name, target: &Name) -> bool 
     }
 }
 
-/// Whether the host `target` of an MX or SRV, which is no alias, lies in this zone and has no address there.
+/// Returns whether the host `target` of an MX or SRV, which is not an alias, is in this zone and has no address there.
 pub(super) fn has_no_host_address(view: &CheckContext<'_>, target: &Name) -> bool {
     target.is_at_or_below(view.zone.apex())
         && matches!(view.top_above(target), OccludedBy::Nothing)
         && has_no_address(view, target, target)
 }
 
-/// What makes `target` an alias: a CNAME of its own or of a wildcard, or a DNAME above it.
+/// The record that makes `target` an alias: a CNAME of its own or of a wildcard, or a DNAME above it.
 pub(super) enum Alias {
     Cname,
     Wildcard(Name),
@@ -86,7 +86,7 @@ pub(super) fn alias(view: &CheckContext<'_>, target: &Name) -> Option<Alias> {
     }
 }
 
-/// The name in the zone that carries addresses and has the first label of the server `target`, which lies outside.
+/// Returns the name in the zone that has addresses and the first label of the server `target`, which is outside the zone.
 fn lookalike(view: &CheckContext<'_>, target: &Name) -> Option<Name> {
     let candidate = view.zone.apex().prepend(target.labels().next()?).ok()?;
     (view.has_address(&candidate) && !view.servers.contains(&candidate)).then_some(candidate)
@@ -105,7 +105,7 @@ pub(super) fn check_unused_addresses(view: &CheckContext<'_>, report: &mut Repor
     }
 }
 
-/// Name servers that only this machine could ask.
+/// Checks for name servers that are reachable only from this machine.
 pub(super) fn check_loopback(owner: &Name, rrsets: &[Rrset], report: &mut Reporter<'_>) {
     for rrset in rrsets {
         if let Some(address) = loopback_address(rrset) {
@@ -132,13 +132,13 @@ fn loopback_address(rrset: &Rrset) -> Option<String> {
 }
 
 impl<'a> CheckContext<'a> {
-    /// Whether an address would be looked up here rather than at someone else's server.
+    /// Returns whether an address would be looked up in this zone and not at another server.
     fn has_address(&self, name: &Name) -> bool {
         let rrsets = self.zone.owner(name);
         has(rrsets, RecordType::A) || has(rrsets, RecordType::AAAA)
     }
 
-    /// The topmost cut or DNAME above `name`, or the cut that it is: what lies below is not looked up here.
+    /// Returns the topmost cut or DNAME above `name`, or the cut at `name`: names below it are not looked up in this zone.
     fn top_above(&self, name: &Name) -> OccludedBy<'a> {
         let mut top = OccludedBy::Nothing;
         let mut at = Some(name.clone());
@@ -156,8 +156,8 @@ impl<'a> CheckContext<'a> {
         top
     }
 
-    /// The wildcard that answers for `name`, which lies below no cut and no DNAME: the one directly under the closest encloser,
-    /// if `name` itself does not exist (RFC 4592 §3.3.1). It may have no records.
+    /// Returns the wildcard that answers for `name`, which is below no cut and no DNAME: the one directly below the closest
+    /// encloser, if `name` itself does not exist (RFC 4592 §3.3.1). It may have no records.
     fn wildcard_for(&self, name: &Name) -> Option<Name> {
         let exists = |name: &Name| !self.zone.owner(name).is_empty() || self.zone.has_below(name);
         if exists(name) {

@@ -1,9 +1,9 @@
 //! Checks of a signed zone: what a validator would stumble over (RFC 4034, RFC 4035 §2, RFC 5155 §7.1).
 //!
-//! What is checked here takes no cryptography, which is in [`super::verify`]. It is what goes wrong when a signed file is edited,
-//! cut or forgotten: RRsets without a signature, signatures that are expired, by no key of the zone or over
-//! nothing, and proofs that leave out a name or a type. None is an error, for the zone is served as it is, but for a chain
-//! with so many iterations that no proof is given from it.
+//! These checks need no cryptography, which is in [`super::verify`]. They find the problems of a signed file that is edited,
+//! truncated, or not re-signed: RRsets without a signature; signatures that are expired, have no key in the zone, or cover
+//! nothing; and proofs that omit a name or a type. None of these is an error, because the zone is served unchanged, except a
+//! chain with too many iterations.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,7 +41,7 @@ pub(super) fn key_tag(dnskey: &[u8]) -> u16 {
     (sum.wrapping_add(sum >> 16 & 0xffff) & 0xffff) as u16
 }
 
-/// One signature, read as far as it is checked.
+/// The checked fields of one signature.
 pub(super) struct Signature {
     pub(super) covered: RecordType,
     pub(super) algorithm: u8,
@@ -310,7 +310,7 @@ fn nsec3_chain<'z>(zone: &'z Contents, parameters: &[u8]) -> BTreeMap<Nsec3Hash,
 /// The names that a chain must prove, with their types, and whether an opt-out may not leave them out.
 fn nsec3_names(zone: &Contents, names: &[Authority<'_>]) -> impl Iterator<Item = (Name, BTreeSet<RecordType>, bool)> {
     let must = |name: &Authority<'_>| !name.cut || has(name.rrsets, RecordType::DS);
-    // An empty non-terminal must be there if a name with a proof lies below.
+    // An empty non-terminal must exist if a name with a proof is below it.
     let mut between: BTreeMap<Name, bool> = BTreeMap::new();
     for name in names {
         let mut above = name.owner.parent();
@@ -323,7 +323,7 @@ fn nsec3_names(zone: &Contents, names: &[Authority<'_>]) -> impl Iterator<Item =
     owners.chain(between.into_iter().map(|(name, must)| (name, BTreeSet::new(), must)))
 }
 
-/// How a bitmap differs from the types that are there, in words.
+/// Describes the difference between a bitmap and the existing types.
 fn difference(bitmap: &[u8], expected: &BTreeSet<RecordType>) -> Option<String> {
     let found: BTreeSet<RecordType> = types_in(bitmap).collect();
     let list = |types: Vec<&RecordType>| types.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");

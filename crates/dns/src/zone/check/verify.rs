@@ -1,7 +1,7 @@
 //! Verification of a zone's signatures by the keys at its apex (RFC 4034 §3.1.8.1, RFC 4035 §5.3), without a chain of trust.
 //!
-//! Signatures of one owner are verified together, owners on several threads: nothing else in a check takes so long, some 0.1 ms
-//! a signature. One that says the wrong key, signer or number of labels is found by [`super::signed`], and left out here.
+//! Signatures of one owner are verified together, owners on several threads: nothing else in a check takes as long, some 0.1 ms
+//! per signature. One with the wrong key, signer, or number of labels is found by [`super::signed`], and skipped here.
 
 use aws_lc_rs::rsa::PublicKeyComponents;
 use aws_lc_rs::signature::{
@@ -92,7 +92,8 @@ fn verify<'a>(
     }
 }
 
-/// What is signed (RFC 4034 §3.1.8.1): the signature's fields but for itself, then the records in canonical form and order.
+/// Returns the signed octets (RFC 4034 §3.1.8.1): the signature's fields except the signature itself, then the records in
+/// canonical form and order.
 fn signed_octets(owner: &Name, rrset: &Rrset, signature: &Signature, data: &[u8], signer: &Name, out: &mut Vec<u8>) {
     out.clear();
     out.extend_from_slice(&data[..RRSIG_FIXED_OCTETS]);
@@ -138,9 +139,9 @@ struct Key {
 
 enum Verifier {
     Key(ParsedPublicKey),
-    /// The algorithm is known, and this is no key of it: no signature is valid.
+    /// The algorithm is known, but the key is not valid for it: no signature is valid.
     Broken,
-    /// Its signatures cannot be verified here.
+    /// The signatures of the key cannot be verified here.
     Unknown,
 }
 
@@ -153,7 +154,7 @@ impl Key {
             5 | 7 => rsa(public, &RSA_PKCS1_1024_8192_SHA1_FOR_LEGACY_USE_ONLY),
             8 => rsa(public, &RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY),
             10 => rsa(public, &RSA_PKCS1_1024_8192_SHA512_FOR_LEGACY_USE_ONLY),
-            // RFC 6605 §4: a point without the octet that says that it is not compressed.
+            // RFC 6605 §4: a point without the octet that marks it as not compressed.
             13 => parsed(&ECDSA_P256_SHA256_FIXED, &[&[4], public].concat()),
             14 => parsed(&ECDSA_P384_SHA384_FIXED, &[&[4], public].concat()),
             15 => parsed(&ED25519, public),

@@ -9,13 +9,13 @@ use crate::zone::compression::{Compressor, RECORD_HEAD, names_in};
 use crate::zone::qname::{NameHash, Qname};
 use crate::zone::rrset::{Rdata, Rrset, Ttl};
 
-/// What a node is compiled from.
+/// The input for a node.
 pub(crate) struct NodeSource<'a> {
     /// The owner.
     pub owner: &'a Name,
     /// The zone's apex.
     pub apex: &'a Name,
-    /// Its RRsets; none for an empty non-terminal.
+    /// The RRsets; none for an empty non-terminal.
     pub rrsets: &'a [Rrset],
     /// Weights of RRsets that have them.
     pub weights: &'a dyn Fn(RecordType) -> Option<Vec<u16>>,
@@ -31,8 +31,8 @@ pub(crate) fn compile(source: &NodeSource<'_>) -> Vec<u8> {
 
     let has = |rtype| groups.iter().any(|group| group.rtype == rtype && !group.rdata.is_empty());
     let mut flags = 0;
-    // NS and DNAME at a wildcard neither delegate nor redirect (RFC 4592 §4.2, §4.4): checks refuse them, and where they
-    // are served nevertheless they are plain data.
+    // NS and DNAME at a wildcard neither delegate nor redirect (RFC 4592 §4.2, §4.4): checks reject them, and if they are served,
+    // they are plain data.
     if !source.owner.is_wildcard() {
         if has(RecordType::NS) && !written.is_empty() {
             flags |= flag::CUT;
@@ -141,7 +141,7 @@ fn group(rrsets: &[Rrset]) -> Vec<Group<'_>> {
 
 fn compile_rrset(node: &mut Vec<u8>, group: &Group<'_>, source: &NodeSource<'_>) -> [u8; ENTRY] {
     let data_at = node.len() as u32;
-    // What does not fit in a message is never sent as it is, and its patches and targets have no room in their 16 bits.
+    // An RRset that does not fit in a message is never sent unchanged, and its patches and targets do not fit in their 16 bits.
     let mut compiled = compile_records(group, source, true);
     if compiled.records.len() > usize::from(u16::MAX) {
         compiled = compile_records(group, source, false);
@@ -190,7 +190,7 @@ struct Compiled {
     targets: Vec<u8>,
 }
 
-/// Compiles the records of an RRset, with their names looked at or not.
+/// Compiles the records of an RRset, with or without parsing their names.
 fn compile_records(group: &Group<'_>, source: &NodeSource<'_>, with_names: bool) -> Compiled {
     let octets = group.rdata.iter().map(|rdata| RECORD_HEAD + rdata.len()).sum();
     let (mut records, mut patches, mut targets) = (Vec::with_capacity(octets), Vec::new(), Vec::new());
@@ -239,7 +239,7 @@ fn target(rtype: RecordType, rdata: &[u8], name: &[u8], name_at: usize, apex: &N
     let mut entry = [0; TARGET];
     entry[8..10].copy_from_slice(&(name_at as u16).to_le_bytes());
     match rtype {
-        // RFC 9460 §2.5.2: in ServiceMode "." is the owner; in AliasMode it says that there is no service.
+        // RFC 9460 §2.5.2: in ServiceMode "." is the owner; in AliasMode it means that there is no service.
         RecordType::SVCB | RecordType::HTTPS if name == [0] => {
             entry[11] = IS_OWNER;
             return (rdata[..2] != [0, 0]).then_some(entry);
