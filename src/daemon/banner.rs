@@ -13,7 +13,7 @@ pub struct Banner<'a> {
     pub settings: &'a Settings,
     pub dns: &'a [SocketAddr],
     pub dns_tls: &'a [SocketAddr],
-    /// The API, if it is here.
+    /// The API, if it runs in this process.
     pub api: Option<&'a Api>,
     pub admin: &'a [SocketAddr],
     /// `http` or `https`.
