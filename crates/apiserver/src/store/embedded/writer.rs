@@ -534,7 +534,7 @@ impl Group {
 enum Fault {
     /// Nothing was written.
     BeforeCommit(redb::Error),
-    /// It is unknown whether it was written.
+    /// The outcome is unknown: the group may have been written.
     InCommit(redb::Error),
 }
 
