@@ -43,7 +43,7 @@ impl Format {
     }
 }
 
-/// One sample of a page of numbers.
+/// One sample of a page of metrics.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MetricSample {
     pub name: String,
@@ -63,7 +63,7 @@ fn sample(line: &str) -> Option<MetricSample> {
     let mut rest = &line[end..];
     if let Some(inside) = rest.strip_prefix('{') {
         rest = inside;
-        // Each turn takes a label off the line.
+        // Each iteration parses one label of the line.
         loop {
             rest = rest.trim_start_matches([',', ' ']);
             if let Some(after) = rest.strip_prefix('}') {

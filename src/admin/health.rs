@@ -70,14 +70,14 @@ impl Check {
 }
 
 impl Health {
-    /// Adds a check that is not ready yet, and why.
+    /// Adds a check that is not ready yet, with the reason.
     pub fn add(&self, role: &'static str, what: &'static str, missing: &str) -> Check {
         let state = Arc::new(State { role, what, status: Mutex::new(CheckStatus::Missing(missing.to_owned())) });
         self.checks.lock().push(state.clone());
         Check(state)
     }
 
-    /// Adds something that may be wrong while the process is ready.
+    /// Adds a check that can report a problem while the process is ready.
     pub fn warn(&self, role: &'static str, what: &'static str, warning: Warning) {
         self.warnings.lock().push((role, what, warning));
     }

@@ -1,10 +1,10 @@
 //! Names by which the admin endpoints may be addressed.
 //!
-//! A web page can let a name of its own resolve to the address of this process (DNS rebinding); to the browser, what answers there
-//! then belongs to that page, which can read it. The browser still sends the page's own name as `Host`, or `:authority` in
-//! HTTP/2. Accepted are IP addresses, which no page can claim, `localhost`, names that the operator configured, and names in the
-//! certificate that is served. Requests for health are answered under any name: orchestrators use names of their own for them,
-//! and the answers have no secrets. So are requests without a name (HTTP/1.0), which no browser sends.
+//! A web page can let its own name resolve to the address of this process (DNS rebinding). The browser then treats the responses
+//! as that page's, which can read them, but still sends the page's own name as `Host`, or as `:authority` in HTTP/2. Accepted are
+//! IP addresses, which no page can claim, `localhost`, names that the operator configured, and names in the served certificate.
+//! Health requests are answered under any name: orchestrators use their own names for them, and the responses contain no secrets.
+//! So are requests without a name (HTTP/1.0), which no browser sends.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -25,7 +25,7 @@ const SHOWN_OCTETS_MAX: usize = 255;
 
 type IsCertified = Box<dyn Fn(&str) -> bool + Send + Sync>;
 
-/// The accepted names, and the number of refused requests.
+/// The accepted names, and the number of rejected requests.
 pub struct Hosts {
     names: BTreeSet<String>,
     is_certified: IsCertified,
@@ -33,7 +33,7 @@ pub struct Hosts {
 }
 
 impl Hosts {
-    /// Accepts `localhost`, IP addresses, `names`, and those for which the certificate that is served is valid (`is_certified`).
+    /// Accepts `localhost`, IP addresses, `names`, and the names of the served certificate (`is_certified`).
     pub fn new(
         names: impl IntoIterator<Item = String>,
         is_certified: impl Fn(&str) -> bool + Send + Sync + 'static,
@@ -47,7 +47,7 @@ impl Hosts {
         self.refused.clone()
     }
 
-    /// `router`, for requests that address an accepted name.
+    /// Wraps `router` for requests that address an accepted name.
     pub fn checked(self: &Arc<Self>, router: Router) -> Router {
         router.layer(middleware::from_fn_with_state(self.clone(), check))
     }
@@ -56,7 +56,7 @@ impl Hosts {
         let Ok(authority) = authority.parse::<Authority>() else { return false };
         let host = authority.host();
         let port = authority.port().map(|port| format!(":{port}")).unwrap_or_default();
-        // Nothing else belongs there: neither a user nor further characters behind an address.
+        // Nothing else is valid there: neither a user nor further characters after an address.
         if authority.as_str() != format!("{host}{port}") {
             return false;
         }
@@ -64,7 +64,7 @@ impl Hosts {
         if literal.parse::<IpAddr>().is_ok() {
             return true;
         }
-        // The same name in DNS, with the dot at its end (RFC 1034 §3.1).
+        // The same name in DNS, with a trailing dot (RFC 1034 §3.1).
         let name = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
         name == "localhost" || self.names.contains(&name) || (self.is_certified)(&name)
     }

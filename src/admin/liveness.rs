@@ -31,7 +31,7 @@ struct Part {
     name: String,
     limit: Duration,
     beats: Beats,
-    /// The turns at the last look that found more, and how long it has been since.
+    /// The counter at the last sample that found progress, and the time since.
     seen: u64,
     still: Duration,
 }
@@ -101,7 +101,7 @@ mod tests {
         beats.fetch_add(1, Ordering::Relaxed);
         assert!(pass(1).1.is_empty());
         assert_eq!(pass(10).1.len(), 1);
-        // What moved after the last look is not hung.
+        // A part that progressed after the last sample is not hung.
         beats.fetch_add(1, Ordering::Relaxed);
         assert!(pass(0).1.is_empty());
         // The whole process was stopped, as under SIGSTOP: this is not evidence about the worker.

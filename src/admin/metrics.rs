@@ -16,13 +16,14 @@ use prometheus_client::registry::Registry;
 use super::exposition::Format;
 use super::page::Page;
 
-/// The numbers of a process.
+/// The metrics of a process.
 pub struct Metrics {
     registry: Mutex<Registry>,
 }
 
 impl Metrics {
-    /// Numbers of a process that starts now: `signpost_build_info`, `signpost_start_time_seconds` and `signpost_clock_seconds` at first.
+    /// Returns the metrics of a process that starts now: `signpost_build_info`, `signpost_start_time_seconds`, and
+    /// `signpost_clock_seconds` at first.
     pub fn new() -> Self {
         let mut registry = Registry::with_prefix("signpost");
         registry.register(
@@ -49,12 +50,12 @@ impl Metrics {
         register(&mut self.registry.lock());
     }
 
-    /// Adds what `write` writes at each scrape.
+    /// Adds the output of `write` at each scrape.
     pub fn write_with(&self, write: impl Fn(&mut Page<'_>) -> fmt::Result + Send + Sync + 'static) {
         self.collect(Writing(write));
     }
 
-    /// Adds numbers that are read at each scrape.
+    /// Adds metrics that are read at each scrape.
     pub fn collect(&self, collector: impl Collector) {
         self.register(|registry| registry.register_collector(Box::new(collector)));
     }

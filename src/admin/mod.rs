@@ -1,7 +1,7 @@
-//! The operator's window into a running process, over HTTP or HTTPS: `/livez`, `/readyz`, `/metrics`, and the [`dashboard`].
+//! The admin endpoints of a running process, over HTTP or HTTPS: `/livez`, `/readyz`, `/metrics`, and the [`dashboard`].
 //!
-//! Nothing here changes anything. Each role adds what it must have before it is of use to [`health::Health`], and its
-//! numbers to the [`metrics::Metrics`]; a scrape reads counters and touches no query thread.
+//! Nothing here changes anything. Each role adds its readiness conditions to [`health::Health`], and its metrics to
+//! [`metrics::Metrics`]; a scrape reads counters and affects no query thread.
 
 pub mod dashboard;
 pub mod exposition;
@@ -36,7 +36,7 @@ pub struct Admin {
     pub health: Arc<Health>,
     /// The liveness checks.
     pub liveness: Arc<Liveness>,
-    /// Numbers.
+    /// The metrics.
     pub metrics: Arc<Metrics>,
     /// The queried names without a Route.
     pub unrouted: Arc<Unrouted>,
@@ -70,7 +70,7 @@ async fn index(headers: HeaderMap) -> Response {
     text.into_response()
 }
 
-/// Being out of touch with the API is no reason to be killed, since the zones still serve: a worker that does not is.
+/// A lost connection to the API must not fail liveness, because the zones are still served. A hung worker must.
 async fn livez(State(admin): State<Admin>) -> Response {
     let hung = admin.liveness.hung(Instant::now());
     match hung.is_empty() {
@@ -101,7 +101,7 @@ async fn unrouted_names(
     peer: Option<Extension<Peer>>,
     headers: HeaderMap,
 ) -> Response {
-    // A proxy on this machine speaks for others.
+    // A proxy on this machine forwards requests of others.
     let is_passed_on = FORWARDED.iter().any(|name| headers.contains_key(*name));
     if !is_passed_on && peer.is_some_and(|Extension(Peer(peer))| peer.ip().to_canonical().is_loopback()) {
         return admin.unrouted.respond();

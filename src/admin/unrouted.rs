@@ -36,7 +36,7 @@ pub struct Zone {
 pub struct QueriedName {
     /// The name; `*.` represents all queried names below it.
     pub name: String,
-    /// Requests, at most.
+    /// The upper bound of the number of requests.
     pub requests: u64,
     /// The lower bound of this number.
     pub at_least: u64,
@@ -51,7 +51,7 @@ type Source = Box<dyn Fn() -> Report + Send + Sync>;
 pub struct Unrouted(OnceLock<Source>);
 
 impl Unrouted {
-    /// Reports come from here from now on. A process has one name server; a second call changes nothing.
+    /// Sets the source of reports. A process has one name server; a second call changes nothing.
     pub fn open(&self, source: impl Fn() -> Report + Send + Sync + 'static) {
         let _ = self.0.set(Box::new(source));
     }

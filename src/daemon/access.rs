@@ -33,7 +33,7 @@ pub const NAME_SERVER_KUBECONFIG: &str = "name-server.kubeconfig";
 /// The kubeconfig of the agents of instances.
 pub const ROUTER_AGENT_KUBECONFIG: &str = "router-agent.kubeconfig";
 
-/// The kubeconfigs, and whom each is for.
+/// The kubeconfigs, each with its user.
 pub const KUBECONFIGS: &[(&str, Client<'static>)] = &[
     ("kubeconfig", Client { user: USER_ADMIN, groups: &[GROUP_MASTERS] }),
     ("scheduler.kubeconfig", Client { user: USER_SCHEDULER, groups: &[] }),
@@ -58,8 +58,8 @@ pub struct Access {
 }
 
 impl Access {
-    /// Makes or finds certificates for an API that listens on `addresses`, writes the kubeconfigs, and reads who may come in.
-    /// The certificate is good for `further` names as well.
+    /// Creates or loads certificates for an API that listens on `addresses`, writes the kubeconfigs, and reads the users. The
+    /// certificate is valid for `further` names as well.
     pub fn open(
         data_dir: &DataDir,
         settings: &Settings,
@@ -131,7 +131,7 @@ impl Access {
         &self.server_url
     }
 
-    /// Takes up files that were replaced, whether they look so or not.
+    /// Reloads replaced files, even if their stamps are unchanged.
     pub fn reload(&self) {
         let seen = self.file_states();
         self.take_users();
@@ -180,7 +180,7 @@ impl Access {
         }
     }
 
-    /// Hands the tokens, users and revocations that the files name to the authenticator.
+    /// Passes the tokens, users, and revocations in the files to the authenticator.
     fn read_users(&self) -> Result<(), tls::Error> {
         let pki = self.folder.join("pki");
         let own = tokens::load(&pki.join("tokens"))?;
@@ -239,7 +239,7 @@ impl Maintenance for Access {
         match due {
             MaintenanceTask::Look => {
                 self.follow_files();
-                // The clock was set.
+                // The clock was changed.
                 if !self.authority.is_valid(SystemTime::now()) {
                     self.renew();
                 }
@@ -270,7 +270,7 @@ pub(super) fn names(addresses: &[SocketAddr], given: &[String]) -> impl Iterator
     tls::loopback_names().into_iter().chain(listened).chain(given.to_vec()).chain(host_name())
 }
 
-/// This machine's name, if it has one that a certificate can hold.
+/// Returns this machine's name, if it is valid in a certificate.
 pub fn host_name() -> Option<String> {
     let text = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
     let name = text.trim().to_ascii_lowercase();

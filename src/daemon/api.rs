@@ -52,8 +52,8 @@ pub struct Api {
 }
 
 impl Api {
-    /// Starts the server over `engine` in `tasks`, and returns when it answers; without an engine it opens the file in the data
-    /// directory. `access` lets clients in.
+    /// Starts the server over `engine` in `tasks`, and returns when it answers. Without an engine, it opens the file in the data
+    /// directory. `access` controls access.
     pub async fn start(
         settings: &Settings,
         data_dir: &DataDir,
@@ -141,7 +141,7 @@ impl Api {
         }
     }
 
-    /// Takes up files that were replaced: users, certificates, the audit log.
+    /// Reloads replaced files: users, certificates, the audit log.
     pub fn reload(&self) {
         self.access.reload();
         if let Some(audit) = &self.audit {
@@ -152,7 +152,7 @@ impl Api {
 
 /// Returns the platform settings for the zones; if the configuration is not sufficient for zones, only names.
 fn platform_config(settings: &Settings) -> PlatformConfig {
-    // Without name servers in the configuration there is one, whose address matters to no Router.
+    // Without name servers in the configuration, there is one; its address does not affect Routers.
     let platform = platform::settings(settings, &[IpAddr::from(Ipv4Addr::LOCALHOST)], None).ok();
     let names = |platform: &compiler::Settings| {
         platform.name_servers().iter().map(|server| compiler::settings::text_of(&server.name)).collect()

@@ -12,7 +12,7 @@ use crate::config::{Role, Settings};
 pub struct Banner<'a> {
     pub settings: &'a Settings,
     pub dns: &'a [SocketAddr],
-    /// The encrypted transports, by their short names.
+    /// The API, if it runs in this process.
     pub encrypted: Vec<(&'static str, Vec<SocketAddr>)>,
     /// The API, if it is here.
     pub api: Option<&'a Api>,

@@ -64,7 +64,7 @@ const FILES_MAX_ASSUMED: u64 = 1_024;
 /// The maximum number of damaged keys in the warning.
 const DAMAGED_TOLD_MAX: usize = 5;
 
-/// Builds all roles, or none, on sockets that are `given` where there are any.
+/// Builds all roles, or none, on inherited sockets where available.
 pub async fn process(
     settings: &Settings,
     given: InheritedSockets,
@@ -95,7 +95,7 @@ pub async fn process(
     let end_instances = CancellationToken::new();
     build.instances(api.as_ref(), world.as_ref(), started.as_ref(), end_instances.clone()).await?;
     let dns = build.dns(api.as_ref(), world, sockets.dns, certificates.dns.as_ref()).await?;
-    // The zone files were read: the ledger may begin.
+    // The zone files have been read, so serials can be allocated.
     base_serial.send_replace(Some(dns.as_ref().map_or(BaseSerial::Unknown, Dns::base_serial)));
     if let Some(dns) = &dns {
         build.control.spawn("apexes of zone files", dns.follow_files(files_sender, build.control.stop_token()));
@@ -139,7 +139,7 @@ pub async fn process(
     Ok(process)
 }
 
-/// The sockets of all roles that the process has.
+/// The sockets of all roles of the process.
 struct Sockets {
     admin: Vec<TcpListener>,
     api: Vec<TcpListener>,
@@ -173,7 +173,7 @@ impl Sockets {
     }
 }
 
-/// The admin endpoints, which answer before anything else is there.
+/// The admin endpoints, which answer before the other parts exist.
 struct Endpoints {
     addresses: Vec<SocketAddr>,
     dashboard: Dashboard,
@@ -205,7 +205,7 @@ impl Endpoints {
         Endpoints { addresses, dashboard, admin, hosts, certificate, places, runtime, listeners }
     }
 
-    /// Serves on the listeners that do not serve yet; `shown`: over HTTPS.
+    /// Serves on the listeners that are not served yet; with `shown`, over HTTPS.
     fn serve(&mut self, edge: &mut Tasks, shown: Option<Arc<ServerConfig>>) {
         for listener in std::mem::take(&mut self.listeners) {
             let router = self.hosts.checked(admin::router(self.admin.clone(), self.dashboard.clone()));
@@ -328,7 +328,7 @@ impl<'a> Build<'a> {
             self.edge.spawn("certificate", maintenance::keep(source.clone(), stop.clone()));
         }
         match &shown.admin {
-            // It is set once.
+            // It is set only once.
             Some(source) => drop(endpoints.certificate.set(source.clone())),
             None => certificates::warn_of_plain(&endpoints.addresses),
         }
@@ -352,7 +352,7 @@ impl<'a> Build<'a> {
         let (Some(data_dir), Some((access, check))) = (&self.data_dir, access) else { return Ok(None) };
         let (on, about) = ((listeners, self.api_places.clone()), (&self.admin, &check));
         let api = Api::start(self.settings, data_dir, engine, access, on, &mut self.serving, about).await?;
-        // Before anything is made of the objects.
+        // Before anything is created from the objects.
         let client = api.client(Identity::user(USER_CONTROLLER));
         let found = domain::disagreement_after_taking_over(&client, &domains(self.settings)).await;
         if let Some(other) = found.map_err(|error| Error::Failed(format!("the store: {error}")))? {
@@ -363,7 +363,7 @@ impl<'a> Build<'a> {
         Ok(Some(api))
     }
 
-    /// Lets users into the dashboard, by the API of this process or of the kubeconfig.
+    /// Enables sign-in to the dashboard, through the API of this process or of the kubeconfig.
     async fn open_dashboard(&self, dashboard: &Dashboard, api: Option<&Api>) -> Result<(), Error> {
         dashboard.open(match (api, &self.settings.kubeconfig) {
             (Some(api), _) => Some(api.unproven_client()),
@@ -385,12 +385,12 @@ impl<'a> Build<'a> {
             false => return Ok(None),
         };
         let mut reading = world::Settings::of(dns::platform_settings(self.settings, &self.listened)?);
-        // Nothing but the status of Routers depends on an examination of their fields.
+        // Only the status of Routers depends on the examination of their fields.
         reading.platform = reading.platform.filter(|_| schedules);
         Ok(Some(World::new(&client_as(self.settings, &self.api_servers, api, user).await?, reading)))
     }
 
-    /// The loops of the role `scheduler`.
+    /// Starts the loops of the role `scheduler`.
     async fn scheduler(
         &mut self,
         api: Option<&Api>,
@@ -426,7 +426,7 @@ impl<'a> Build<'a> {
         Ok(Some(role.start(&mut self.control, &mut self.informers)))
     }
 
-    /// The instances of Routers.
+    /// Runs the instances of Routers.
     async fn instances(
         &mut self,
         api: Option<&Api>,
@@ -477,14 +477,14 @@ impl<'a> Build<'a> {
         let settings = self.settings;
         let read_timeout = settings.api.read_timeout;
         Ok(match (&settings.routers.cluster_kubeconfig, &settings.kubeconfig) {
-            // Not the API of the platform.
+            // Not the platform's own API.
             (Some(path), _) => client::from_kubeconfig(path, read_timeout, &Servers::default()).await?,
             (None, Some(path)) => client::from_kubeconfig(path, read_timeout, &self.api_servers).await?,
             (None, None) => client::in_cluster()?,
         })
     }
 
-    /// The name server.
+    /// Starts the name server.
     async fn dns(
         &mut self,
         api: Option<&Api>,

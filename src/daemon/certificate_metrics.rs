@@ -17,7 +17,7 @@ pub struct CertificateMetrics {
     pub api: Option<Arc<Access>>,
     /// The certificates of the admin endpoints and of encrypted DNS.
     pub shown: Certificates,
-    /// The kubeconfig that the process uses, which may hold a client certificate.
+    /// The kubeconfig of the process, which can contain a client certificate.
     pub kubeconfig: Option<PathBuf>,
 }
 
@@ -31,7 +31,7 @@ impl CertificateMetrics {
         all.into_iter().filter_map(|(name, period)| Some((name, period?)))
     }
 
-    /// Writes them.
+    /// Writes the metrics.
     pub fn write(&self, page: &mut Page<'_>) -> fmt::Result {
         let periods: Vec<_> = self.periods().collect();
         let rows = |time: fn(&Range<i64>) -> i64| -> Rows<'_, i64> {

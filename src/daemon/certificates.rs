@@ -44,13 +44,13 @@ impl Certificates {
         self.admin.iter().chain(&self.dns)
     }
 
-    /// Takes up files that were replaced, whether they look so or not.
+    /// Reloads replaced files, even if their stamps are unchanged.
     pub fn reload(&self) {
         self.each().for_each(|source| source.reload());
     }
 }
 
-/// A certificate that is shown.
+/// A served certificate.
 pub struct Source {
     whose: &'static str,
     from: From,
@@ -59,7 +59,7 @@ pub struct Source {
 /// The source of a certificate.
 enum From {
     Api(Arc<Access>),
-    /// The platform's authority, which the API keeps.
+    /// The platform's CA, which the API renews.
     Platform(Arc<Authority>),
     Files(Arc<Served>),
     Own(Box<Authority>),

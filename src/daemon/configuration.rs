@@ -55,7 +55,7 @@ fn domain_of_manifests(settings: &Settings) -> Result<String, Errors> {
     }
 }
 
-/// Settings that are valid and will not do: files and directories that are not there, which end a start.
+/// Finds valid settings that cannot work: missing files and directories, which end a start.
 pub fn missing(settings: &Settings) -> Vec<String> {
     let mut missing = Vec::new();
     let mut need = |key: &str, path: &Path, is_there: bool, what: &str| {

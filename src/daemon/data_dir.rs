@@ -13,7 +13,7 @@ use data_encoding::HEXLOWER;
 use signpost_control::observe::ownership::challenge::Key;
 use signpost_runtime::tls;
 
-/// Octets of the key of hosts' challenges, as many as its hash has.
+/// The length of the key for the challenges of hosts in octets, equal to that of its hash.
 const HOST_KEY_OCTETS: usize = 32;
 /// The layout that this program writes and reads.
 const FORMAT: u32 = 1;
@@ -41,7 +41,7 @@ pub enum DataDirError {
 }
 
 impl DataDir {
-    /// Takes hold of the directory, making it if it is not there.
+    /// Locks the directory, and creates it if it is missing.
     pub fn open(path: &Path) -> Result<DataDir, DataDirError> {
         tls::files::private_folder(path)?;
         let lock_path = path.join("pid");

@@ -58,7 +58,7 @@ const HUNG_AFTER: Duration = Duration::from_secs(10);
 /// closes. If an operator has set a higher timeout, a stop does not wait for it.
 const LISTENERS_END: Duration = Duration::from_secs(7);
 
-/// Binds the sockets that are not `given`, where `files_max` files may be open at once.
+/// Binds the sockets that are not inherited; `files_max` is the limit of open files.
 pub fn bind(settings: &Settings, files_max: u64, given: &mut InheritedSockets) -> Result<Bound, transport::BindError> {
     let streams = stream_limits(settings, files_max);
     if streams.connections_max < settings.tcp.connections {
@@ -167,7 +167,7 @@ impl Dns {
         let platform = follow.as_ref().map(|follow| follow.platform.clone());
         let (loading, loaded) = oneshot::channel();
         let answering = async {
-            // Nothing is ever sent: the other end goes when the zones are there.
+            // Nothing is ever sent: the other end is dropped when the zones are available.
             let _ = timeout(SILENT_LONGEST, loaded).await;
             bound.start(&db, engine.live()).map_err(Error::Workers)
         };
@@ -243,7 +243,7 @@ impl Dns {
         transports.map(|(name, transport)| (name, self.running.encrypted_addresses(transport).to_vec())).into()
     }
 
-    /// Brings what can change at run time into effect, with each worker's next batch.
+    /// Applies the settings that can change at run time, with each worker's next batch.
     pub fn configure(&self, settings: &Settings) {
         self.engine.configure(settings);
     }
@@ -264,7 +264,7 @@ impl Dns {
         }
     }
 
-    /// Ends, when what has arrived is answered, or too slowly taken.
+    /// Stops when pending queries are answered, or after the time limit.
     pub async fn stop(self) {
         // A scrape holds the counters for a moment; the listeners stop when it releases them.
         if let Some(running) = Arc::into_inner(self.running)
@@ -272,12 +272,12 @@ impl Dns {
         {
             tracing::warn!("DNS clients did not read all responses in time; connections closed");
         }
-        // Last, so that it has what was answered until then.
+        // Last, so that it includes all answers up to then.
         self.query_log.stop().await;
     }
 }
 
-/// Reads the zone files, which then are followed in `tasks`.
+/// Loads the zone files, and follows them in `tasks`.
 async fn load_files(
     folder: &Path,
     db: &Arc<ZoneDb>,
@@ -356,7 +356,7 @@ impl Start<'_> {
     }
 }
 
-/// Has query threads mark where the register wants it.
+/// Makes query threads record queries where the register reads them.
 async fn follow_marks(
     engine: Arc<Engine>,
     mut table: watch::Receiver<Option<Arc<LastQueried>>>,

@@ -1,4 +1,4 @@
-//! The numbers of the role `dns`, read at a scrape from counters that belong to the workers. No query thread is touched.
+//! The metrics of the role `dns`, read at a scrape from counters of the workers, without an effect on query threads.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -32,7 +32,7 @@ pub struct DnsMetrics {
 }
 
 impl DnsMetrics {
-    /// Writes all of them.
+    /// Writes all metrics.
     pub fn write(&self, page: &mut Page<'_>) -> fmt::Result {
         if let Some(running) = self.running.upgrade() {
             queries(page, &running)?;
@@ -66,7 +66,7 @@ impl DnsMetrics {
     }
 }
 
-/// Transports that are listened on. Others have no series, so that a page is not mostly zeros.
+/// The transports with listeners. Others have no series, so that a page is not mostly zeros.
 fn listened(running: &Running) -> Vec<&'static str> {
     let encrypted = running.encrypted_stats().into_iter().map(|(transport, _)| transport);
     let all = [Transport::Udp, Transport::Tcp].into_iter().chain(encrypted);
@@ -132,7 +132,7 @@ fn durations(page: &mut Page<'_>, running: &Running) -> fmt::Result {
     page.histogram("dns_request_duration", help, Unit::Seconds, &durations::BOUNDS_SECONDS, &rows)
 }
 
-/// Label of the zones that are not counted one by one.
+/// The label of the zones that are not counted individually.
 const OTHER_ZONES: &str = "other";
 
 /// Writes the counts of each zone that has a number, and of all others together.
@@ -159,7 +159,7 @@ fn unrouted_names(page: &mut Page<'_>, unrouted: &Unrouted) -> fmt::Result {
     page.count("dns_unrouted_lost", help, counts.lost)
 }
 
-/// The serials under which the zones that have numbers are served.
+/// Writes the serials of the zones that have numbers.
 fn serials(page: &mut Page<'_>, db: &ZoneDb) -> fmt::Result {
     let serial = |apex: &Name| Some((apex.to_string().to_ascii_lowercase(), db.get(apex)?.serial()?));
     let serials: Vec<(String, Serial)> = db.numbered().iter().filter_map(serial).collect();

@@ -22,7 +22,7 @@ use signpost_dns::zone::last_queried::LastQueried;
 /// The time for which a generated secret makes cookies.
 const SECRET_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
-/// The settings that workers follow, and what they are made from.
+/// The settings that workers follow, and their sources.
 pub struct Engine {
     live: LiveSettings,
     origin: Mutex<Origin>,
@@ -49,7 +49,7 @@ impl Engine {
         &self.live
     }
 
-    /// Goes by another configuration from now on.
+    /// Applies another configuration.
     pub fn configure(&self, settings: &Settings) {
         self.change(|origin| origin.settings = settings.clone());
     }
@@ -70,7 +70,7 @@ impl Engine {
     }
 
     fn change(&self, change: impl FnOnce(&mut Origin)) {
-        // Held over the store, so that of two changes the later one is seen last.
+        // Held during the store, so that the later of two changes takes effect last.
         let mut origin = self.origin.lock();
         change(&mut origin);
         self.live.store(Arc::new(origin.compose()));
@@ -144,7 +144,7 @@ mod tests {
         let after = cookies();
         assert_ne!(after.first, before.first);
         assert_eq!(*after.others, [before.first]);
-        // A reload changes none of that.
+        // A reload changes none of these.
         engine.configure(&settings(|settings| settings.server.id = Some("ns1".to_owned())));
         assert_eq!(cookies(), after);
         assert_ne!(Engine::new(&settings(|_| {})).live().load().cookies, Some(after), "another process draws others");

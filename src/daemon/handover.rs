@@ -25,7 +25,7 @@ const MANAGER: &str = "signpost";
 pub const LOOK_AGAIN: Duration = Duration::from_secs(300);
 /// The timeout of a write.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
-/// Waits after failures, the first and the longest.
+/// The waits after failures, the first and the maximum.
 const RETRY: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
 
 /// Writes `file` into the Secret every `interval`, until `stop`.
@@ -94,7 +94,7 @@ mod tests {
     use signpost_api::identity::Identity;
     use signpost_control::client::in_process;
 
-    /// The cluster's API refuses once, as before the role is bound; then it takes the Secret, which holds the file.
+    /// The cluster's API rejects one request, like before the role is bound; then it accepts the Secret with the file.
     #[tokio::test]
     async fn the_secret_holds_the_kubeconfig() {
         let folder = tempfile::tempdir().expect("a folder");

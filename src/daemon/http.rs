@@ -1,4 +1,4 @@
-//! Limits of the HTTP listeners, and what they count.
+//! Limits of the HTTP listeners, and their metrics.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,11 +7,11 @@ use crate::admin::page::Page;
 use crate::config::Settings;
 use signpost_runtime::httpd::{ConnectionSlots, Limits, Totals};
 
-/// Which part of the files that may be open one server's connections may take; the name server takes three quarters.
+/// The divisor of the open files for one server's connections; the name server takes three quarters.
 const FILES_PART: u64 = 8;
-/// Octets of responses in flight of the admin endpoints. The metrics of a large platform are a few MiB.
+/// The maximum number of octets of responses in flight of the admin endpoints. The metrics of a large platform take a few MiB.
 const ADMIN_ANSWER_OCTETS: usize = 64 << 20;
-/// Streams of one HTTP/2 connection to the admin endpoints. A browser uses few.
+/// The maximum number of streams of one HTTP/2 connection to the admin endpoints. A browser uses few.
 const ADMIN_STREAMS: u32 = 128;
 
 /// Places of the API's listeners, where `files_max` files may be open at once.
@@ -38,7 +38,7 @@ fn limits(settings: &Settings, files_max: u64) -> Limits {
     }
 }
 
-/// Writes what the listeners of each server hold and refuse.
+/// Writes the metrics of each server's listeners.
 pub fn write_metrics(servers: &[(&'static str, Arc<ConnectionSlots>)], page: &mut Page<'_>) -> fmt::Result {
     let totals: Vec<_> = servers.iter().map(|(server, places)| (*server, places.totals())).collect();
     let open = totals.iter().map(|(server, totals)| (vec![("server", *server)], totals.open as i64));

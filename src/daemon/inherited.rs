@@ -12,7 +12,7 @@ use socket2::SockRef;
 
 use signpost_dns::transport::inherited_sockets::InheritedSockets;
 
-/// Sockets were passed on that cannot be used.
+/// The inherited sockets cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum InheritedError {
     #[error("inherited file descriptor {number}: {reason}; check the service manager's socket unit")]
@@ -21,7 +21,7 @@ pub enum InheritedError {
         /// The problem, or the error of the system.
         reason: String,
     },
-    /// No setting names their addresses.
+    /// No setting contains their addresses.
     #[error(
         "the service manager passed sockets that no setting uses: {}; add their addresses to dns.listen, \
          dns.tls.listen, dns.https.listen, dns.quic.listen, api.listen or admin.listen of a role that this process has, or remove them from the socket unit", .0.join(", ")
@@ -61,7 +61,7 @@ fn take(passed: &mut ListenFd, at: usize, given: &mut InheritedSockets) -> Resul
     Ok(())
 }
 
-/// A client must have one address: IPv4 clients of an IPv6 socket would not be counted and limited as what they are.
+/// A client must have one form of address: IPv4 clients of an IPv6 socket would be counted and limited as IPv6 addresses.
 fn check_family(socket: SockRef<'_>, address: SocketAddr) -> Result<(), String> {
     if address.is_ipv6() && address.ip().is_unspecified() && !socket.only_v6().map_err(|error| error.to_string())? {
         return Err(format!("{address} also accepts IPv4; set BindIPv6Only=ipv6-only and add a socket for 0.0.0.0"));

@@ -42,7 +42,7 @@ pub async fn keep(subject: Arc<impl Maintenance>, stop: CancellationToken) {
             _ = renewals.tick() => MaintenanceTask::Renewal,
         };
         let subject = subject.clone();
-        // Not on a thread that others wait for.
+        // Not on a thread that other tasks need.
         if tokio::task::spawn_blocking(move || subject.maintain(due)).await.is_err() {
             tracing::error!(?due, "the check of certificates and users panicked");
         }
@@ -60,7 +60,7 @@ pub fn log_read(whose: &str, taken: Result<bool, tls::Error>) {
     }
 }
 
-/// Warns of the operator's own certificate if it ends soon.
+/// Warns if the operator's own certificate expires soon.
 pub fn warn_of_end(whose: &str, served: &Served) {
     let file = served.files()[0].display();
     if let Some(why) = served.invalid(SystemTime::now()) {

@@ -18,7 +18,7 @@ use signpost_api::kinds::kind_now;
 use signpost_api::v1alpha1::GROUP;
 use signpost_dns::zonefile::include::read_file;
 
-/// The field manager of what is applied.
+/// The field manager of the applied objects.
 const MANAGER: &str = "signpost-manifests";
 
 /// One object in a file.
@@ -47,7 +47,7 @@ impl fmt::Display for Location {
     }
 }
 
-/// A fault in the manifests.
+/// An error in the manifests.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
     #[error("{}: {fault}", path.display())]
@@ -131,7 +131,7 @@ fn files(path: &Path) -> Result<Vec<PathBuf>, ManifestError> {
     if files.is_empty() { Err(none()) } else { Ok(files) }
 }
 
-/// Takes the documents of one file apart, at lines that begin with `---`.
+/// Splits one file into documents, at lines that begin with `---`.
 fn split(path: &Path, text: &str, documents: &mut Vec<Document>, errors: &mut Vec<ManifestError>) {
     let mut parts: Vec<(usize, String)> = vec![(1, String::new())];
     for (at, line) in text.lines().enumerate() {
@@ -247,7 +247,7 @@ async fn kinds(client: &Client, documents: &[Document]) -> Result<Kinds, Vec<Man
     if errors.is_empty() { Ok(kinds) } else { Err(errors) }
 }
 
-/// A document with where in the API it goes.
+/// A document with its target in the API.
 struct Target<'a> {
     document: &'a Document,
     name: &'a str,

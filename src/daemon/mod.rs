@@ -1,7 +1,7 @@
 //! One process: configure, build, run, drain.
 //!
-//! [`run`] is the whole life of `signpost serve`; `build` puts the roles together. Within one process the loops use the same
-//! client as from afar, over a function call instead of TLS.
+//! [`run`] is the whole life of `signpost serve`; `build` combines the roles. Within one process, the loops use the same client
+//! as over the network, with a function call instead of TLS.
 
 pub mod access;
 pub mod api;
@@ -69,7 +69,7 @@ use signpost_dns::transport;
 use signpost_runtime::telemetry::{self, Log};
 use signpost_runtime::tls;
 
-/// Threads of the admin endpoint: one more than a slow scrape takes.
+/// The threads of the admin endpoint: one more than a slow scrape takes.
 const ADMIN_THREADS: usize = 2;
 /// The interval at which the control runtime counts an iteration.
 const BEAT_INTERVAL: Duration = Duration::from_millis(250);
@@ -143,7 +143,7 @@ fn lines(errors: &[manifests::ManifestError]) -> String {
 
 /// Runs a process from its first step to its last. Returns after a request to stop, or when it cannot continue.
 pub fn run(places: ConfigSources, mut settings: Settings) -> Result<(), Error> {
-    // First, while there is but one thread: it takes variables out of the environment.
+    // First, while there is only one thread: it removes environment variables.
     let given = inherited::from_environment()?;
     let log = telemetry::init(&settings.log.level, settings.log.format);
     for (variable, nearest) in config::layers::unknown_variables(&places.environment) {
@@ -209,20 +209,20 @@ struct Process {
     health: Arc<Health>,
     api: Option<Api>,
     dns: Option<Dns>,
-    /// Changes what chooses Routers, if this process has the role `scheduler`.
+    /// The sender of a changed strategy, if this process has the role `scheduler`.
     switch: Option<watch::Sender<StrategyConfig>>,
     /// Updates the settings that the API publishes, likewise.
     published: Option<watch::Sender<Option<ZonePlatform>>>,
     runtime_settings: RuntimeSettings,
     applied: Option<manifests::Report>,
-    /// Has the instances of Routers end with this process.
+    /// The handle that stops the instances of Routers with this process.
     end_instances: CancellationToken,
     control: Tasks,
-    /// The API, which ends after the loops: a leader lets its Lease go.
+    /// The API, which stops after the loops, so that a leader can release its Lease.
     serving: Tasks,
-    /// The admin endpoints, which show how the others end.
+    /// The admin endpoints, which show how the other parts stop.
     edge: Tasks,
-    /// Held until all else has ended.
+    /// Held until all other parts have stopped.
     _data_dir: Option<DataDir>,
 }
 
@@ -285,7 +285,7 @@ impl Process {
         }
     }
 
-    /// Reads the configuration, the zone files, users and certificates again.
+    /// Reloads the configuration, the zone files, users, and certificates.
     async fn reload(&self, places: &ConfigSources, settings: &mut Settings, log: Option<&Log>) {
         if let Some(dns) = &self.dns {
             dns.reload();
@@ -313,7 +313,7 @@ impl Process {
             tracing::error!("log.level: {error}");
         }
         self.runtime_settings.turn(settings);
-        // Even if nothing has changed in these keys: the file that one of them names may have.
+        // Even if these keys are unchanged: a file that they name can have changed.
         let chooser = settings.chooser();
         if let Some(published) = &self.published {
             published.send_if_modified(|published| {
@@ -331,7 +331,7 @@ impl Process {
             }
         }
         if let Some(dns) = &self.dns {
-            // Even if nothing has changed: its file may have been moved away.
+            // Even if nothing has changed: its file may have been renamed.
             if let Err(error) = dns.open_query_log(&settings.query_log).await {
                 tracing::error!("failed to open the query log; it stays unchanged: {error}");
                 settings.query_log = query_log;
@@ -344,7 +344,7 @@ impl Process {
         }
     }
 
-    /// Ends everything in order: the loops and the API, then answers, then the admin endpoints.
+    /// Stops everything in order: the loops and the API, then the name server, then the admin endpoints.
     async fn drain(self) {
         for tasks in [self.control, self.serving] {
             for late in tasks.end(DRAIN).await {

@@ -97,7 +97,7 @@ pub struct RouterAgent {
 /// The agent cannot start, or its proxy does not stop.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The system refuses threads or signals.
+    /// The system cannot start threads or handle signals.
     #[error("cannot start threads: {0}")]
     Workers(#[from] std::io::Error),
     /// The data directory cannot be used.
@@ -106,7 +106,7 @@ pub enum Error {
     /// The kubeconfig cannot be used.
     #[error(transparent)]
     Client(#[from] client::ClientError),
-    /// The admin address cannot be listened on.
+    /// The process cannot listen on the admin address.
     #[error(transparent)]
     Listen(#[from] sockets::ListenError),
     /// The proxy.
@@ -231,7 +231,7 @@ async fn gone(client: &kube::Client, router: &str, address: IpAddr, name_servers
 enum Look {
     /// No name server returns the address.
     Absent,
-    /// One returns it, with this time to live in seconds.
+    /// A name server returns it, with this TTL in seconds.
     Present(u32),
     /// No name server responds.
     Unknown,
@@ -243,7 +243,7 @@ async fn query_all(zone: &Name, address: IpAddr, servers: &[SocketAddr]) -> Look
     let mut seen = Look::Unknown;
     for server in servers {
         for _ in 0..QUERIES {
-            // A label that no Route has, so that the wildcard answers.
+            // A label without a Route, so that the wildcard answers.
             let label = uuid::Uuid::new_v4().simple().to_string();
             let Ok(name) = format!("{label}.{zone}").parse() else { continue };
             let Ok(response) = (Question { name, rtype }).ask(*server, QUERY_TIMEOUT).await else { continue };
@@ -285,7 +285,7 @@ async fn resolve(name: &Name, rtype: RecordType) -> Option<Response> {
     None
 }
 
-/// The numbers of an agent.
+/// The metrics of an agent.
 #[derive(Clone)]
 struct AgentMetrics {
     report: watch::Receiver<Report>,

@@ -1,4 +1,4 @@
-//! Settings that loops go by, and that a reload changes while they run.
+//! The settings of loops that a reload changes while they run.
 
 use std::time::Duration;
 

@@ -39,7 +39,7 @@ use signpost_control::scheduler::{Scheduler, Settings};
 use signpost_control::world::World;
 use signpost_dns::wire::Name;
 
-/// The clients of the loops, each of an identity of its own where the API is in this process.
+/// The clients of the loops, each with its own identity if the API is in this process.
 pub struct Clients<'a> {
     pub scheduler: Client,
     pub controller: Client,
@@ -48,7 +48,7 @@ pub struct Clients<'a> {
 
 /// The handles of the started loops.
 pub struct Started {
-    /// Changes what chooses Routers.
+    /// The sender of a changed strategy.
     pub switch: watch::Sender<StrategyConfig>,
     /// The sender of changed settings that the API publishes.
     pub published: watch::Sender<Option<ZonePlatform>>,
@@ -63,9 +63,9 @@ pub struct Here<'a> {
     pub listened: &'a [SocketAddr],
     /// The key for the challenges of hosts; `None`: hosts need no verification.
     pub host_key: Option<Key>,
-    /// The serial in the file of the platform's domain, which the ledger waits for.
+    /// The serial in the file of the platform's domain, which the allocation of serials waits for.
     pub base: watch::Receiver<Option<BaseSerial>>,
-    /// Apexes of the zones that it serves from files.
+    /// The apexes of the zones that it serves from files.
     pub files: watch::Receiver<Arc<BTreeSet<Name>>>,
     pub runtime_settings: &'a RuntimeSettings,
 }
@@ -82,7 +82,7 @@ pub struct Role<'a> {
 }
 
 impl Role<'_> {
-    /// Starts the loops in `tasks`, and adds their informers of the API's objects, each with its owner.
+    /// Starts the loops in `tasks`, and adds their informers, each with its owner.
     pub fn start(self, tasks: &mut Tasks, informers: &mut Vec<(&'static str, HealthProbe)>) -> Started {
         let leadership = self.run_for_leadership(tasks);
         let scheduler = self.scheduler();
@@ -102,7 +102,7 @@ impl Role<'_> {
         Started { switch, published, leadership }
     }
 
-    /// Competes for the Lease, once the API's objects are known to be of this domain.
+    /// Competes for the Lease, once the API's objects are known to have this domain.
     fn run_for_leadership(&self, tasks: &mut Tasks) -> watch::Receiver<Leadership> {
         let (lead, leadership) = watch::channel(Leadership::Follower { holder: None });
         let domains = domains(self.config);
@@ -237,7 +237,7 @@ fn unlisted(informers: &[(&'static str, HealthProbe)]) -> Option<String> {
     (!kinds.is_empty()).then(|| format!("not listed yet: {}", kinds.join(", ")))
 }
 
-/// Runs for leadership until `stop`, and passes on how it stands.
+/// Competes for leadership until `stop`, and reports the state.
 async fn run_for_lease(
     client: Client,
     name: &str,
@@ -358,8 +358,8 @@ pub fn reachable(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Runs what `start` makes whenever this process leads, and stops it when it no longer does, until `stop` fires. Returns
-/// before that only if what runs ended by itself: a process that leads and does nothing is of no use.
+/// Runs `start` whenever this process leads, and stops it when it no longer leads, until `stop` fires. Returns earlier only if
+/// the work ended by itself: a process must not lead without working.
 pub(super) async fn while_leading<F: Future<Output = ()> + Send + 'static>(
     mut leadership: watch::Receiver<Leadership>,
     stop: CancellationToken,

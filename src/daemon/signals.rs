@@ -6,12 +6,12 @@ use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {
-    /// End (SIGTERM, SIGINT).
+    /// Stop (SIGTERM, SIGINT).
     End,
     Reload,
 }
 
-/// Signals of this process, from the moment this was made.
+/// The signals of this process, from its creation on.
 pub struct Signals {
     terminate: Stream,
     interrupt: Stream,
@@ -46,7 +46,7 @@ impl Signals {
         self.is_interrupted
     }
 
-    /// The next one that ends the process; reloads meanwhile are forgotten.
+    /// Waits for the next signal that stops the process; reload signals are ignored meanwhile.
     pub async fn end(&mut self) {
         while self.next().await != Signal::End {}
     }

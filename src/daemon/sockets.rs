@@ -1,4 +1,4 @@
-//! The sockets of HTTP, bound before anything else is done, so that a port in use costs nothing.
+//! The sockets of HTTP, bound before any other step, so that a port in use has no side effects.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,10 +8,10 @@ use tokio::net::TcpListener;
 
 use signpost_dns::transport::inherited_sockets::InheritedSockets;
 
-/// Connections that may wait to be accepted.
+/// The maximum number of connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
 
-/// A socket cannot be had.
+/// The error of a socket.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {address} ({flag}): {}", why(source))]
 pub struct ListenError {
@@ -33,7 +33,7 @@ fn why(error: &io::Error) -> String {
     }
 }
 
-/// Listens on all `addresses`, which `flag` names; where a socket is `given`, with that one.
+/// Listens on all `addresses`, which `flag` configures, with inherited sockets where available.
 pub fn listen(
     addresses: &[SocketAddr],
     flag: &'static str,

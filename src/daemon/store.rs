@@ -77,7 +77,7 @@ impl Engine {
         }
     }
 
-    /// Reports the state of the store in `check` from now on.
+    /// Reports the state of the store in `check`.
     #[cfg_attr(not(feature = "etcd"), expect(unused_variables))]
     pub fn watch(self, settings: &Settings, check: Check, tasks: &mut Tasks) {
         let stop = tasks.stop_token();

@@ -17,12 +17,12 @@ use crate::admin::liveness::Liveness;
 /// only the fact that the process is alive, not a count.
 const WAITING_MAX: usize = 16;
 
-/// The process has started, and `what` it does.
+/// Reports that the process has started, and its roles in `what`.
 pub fn ready(what: &str) {
     notify(&[NotifyState::Ready, NotifyState::Status(what)]);
 }
 
-/// The process reads its settings again; [`ready`] ends that. Newer managers want to know since when.
+/// Reports that the process reloads its settings; [`ready`] ends that. Newer managers require the start time.
 pub fn reloading() {
     let mut states = vec![NotifyState::Reloading];
     states.extend(NotifyState::monotonic_usec_now().ok());
@@ -38,7 +38,7 @@ pub fn stopping(what: &str, longest: Duration) {
 /// The interval of checks that all parts of the process make progress.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The thread that watches the others; it ends when this is dropped.
+/// The supervising thread; it ends when this is dropped.
 pub struct Watch {
     _stop: Sender<()>,
 }

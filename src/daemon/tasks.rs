@@ -17,7 +17,7 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    /// No tasks yet.
+    /// Returns an empty set.
     pub fn new() -> Self {
         Tasks { stop: CancellationToken::new(), set: JoinSet::new(), names: Default::default() }
     }

@@ -1,4 +1,4 @@
-//! Spans of objects' walks on their way to a collector, if the settings name one.
+//! The export of spans of objects' walks to a collector, if the settings configure one.
 
 use super::Error;
 use super::data_dir::DataDir;
@@ -8,12 +8,13 @@ use crate::config::settings::Trace;
 use signpost_runtime::telemetry::otlp::{Sender, Settings};
 use signpost_runtime::telemetry::trace::{self, Counters};
 
-/// Begins to take spans and to send them in `tasks`, which end after all that makes spans. The numbers are there in any case.
+/// Starts the collection and the export of spans in `tasks`, which stop after all producers of spans. The metrics exist in any
+/// case.
 pub fn start(config: &Trace, data_dir: Option<&DataDir>, tasks: &mut Tasks, admin: &Admin) -> Result<(), Error> {
     let counters = Counters::default();
     admin.metrics.register(|registry| counters.register(registry));
     let Some(endpoint) = config.endpoint.clone() else { return Ok(()) };
-    // Two processes of one machine are told apart, and each is the same after a restart where it keeps anything.
+    // Distinguishes two processes on one machine, and stays the same after a restart if the process stores anything.
     let instance = data_dir.map(DataDir::instance).transpose()?;
     let settings = Settings {
         endpoint,

@@ -30,14 +30,14 @@ const SET_ORDER: &str = "$setElementOrder/";
 enum List {
     /// The patch replaces the list.
     Atomic,
-    /// Values are added to it.
+    /// The values are added to the list.
     Set,
-    /// Items are merged with those that have the same value of this field.
+    /// Items are merged with existing items with the same value of this field.
     Keyed(&'static str),
 }
 
-/// The lists of the built-in kinds served here that Kubernetes merges; all others are replaced. One table for all kinds:
-/// where a kind has no such list, nothing is found under its path.
+/// The lists of the built-in kinds served here that Kubernetes merges; all others are replaced. There is one table for all kinds:
+/// the path does not exist in kinds without such a list.
 const LISTS: &[(&[&str], List)] = &[
     (&["metadata", "finalizers"], List::Set),
     (&["metadata", "ownerReferences"], List::Keyed("uid")),
@@ -45,8 +45,8 @@ const LISTS: &[(&[&str], List)] = &[
     (&["status", "conditions"], List::Keyed("type")),
 ];
 
-/// Adds to the schema of a built-in kind which of its lists are merged, and by which field: `kubectl apply` makes its patches by
-/// that.
+/// Adds to the schema of a built-in kind the lists that are merged, and their key fields: `kubectl apply` computes its patches
+/// from these.
 pub fn describe_lists(schema: &mut Value) {
     for (path, list) in LISTS {
         let Some(place) = structural::at(schema, &path.join(".")) else { continue };
@@ -57,8 +57,8 @@ pub fn describe_lists(schema: &mut Value) {
     }
 }
 
-/// Applies a strategic merge patch. A directive that cannot be understood, or an item without its list's key, is 400; then
-/// `target` is left half patched.
+/// Applies a strategic merge patch. An invalid directive, or an item without its list's key, is 400; then `target` is partially
+/// patched.
 pub fn strategic_merge(target: &mut Value, patch: &Value) -> Result<(), ApiError> {
     let patch = patch.as_object().ok_or_else(|| ApiError::bad_request("a strategic merge patch must be an object"))?;
     merge_object(object_of(target), patch, &mut Vec::new())
@@ -194,7 +194,7 @@ fn merge_items<'p>(
         *merged = others.map(|(item, _)| Value::Object(item.clone())).collect();
         return Ok(());
     }
-    // Deleted items leave a hole until the end, so that the places of the others stay what they are.
+    // Deleted items leave a hole until the end, so that the indexes of the others do not change.
     let mut slots: Vec<Option<Value>> = merged.drain(..).map(Some).collect();
     let mut places: HashMap<Value, Vec<usize>> = HashMap::new();
     for (place, item) in slots.iter().enumerate() {
@@ -251,7 +251,7 @@ fn first_places(values: &[Value]) -> HashMap<&Value, usize> {
     places
 }
 
-/// Keeps the fields that `$retainKeys` names, which must be all that the patch sets.
+/// Keeps the fields in `$retainKeys`, which must include all fields that the patch sets.
 fn retain(target: &mut Map<String, Value>, patch: &Map<String, Value>, keys: &[Value]) -> Result<(), ApiError> {
     let keys: HashSet<&str> = keys.iter().filter_map(Value::as_str).collect();
     let kept = |name: &str| keys.contains(name);
@@ -345,7 +345,7 @@ mod tests {
             "finalizers": reversed, "$setElementOrder/finalizers": reversed, "ownerReferences": owners(&reversed)}});
         let began = std::time::Instant::now();
         strategic_merge(&mut target, &patch).expect("a good patch");
-        // With a comparison of each with each it takes minutes.
+        // A pairwise comparison would take minutes.
         assert!(began.elapsed() < std::time::Duration::from_secs(10), "{:?}", began.elapsed());
         assert_eq!(target["metadata"]["finalizers"], json!(reversed));
         assert_eq!(target["metadata"]["ownerReferences"], json!(owners(&reversed)));

@@ -75,10 +75,10 @@ pub struct KindCache {
 #[derive(Default)]
 struct State {
     objects: BTreeSet<ByKey>,
-    /// Objects that are there and cannot be read, with the revisions that wrote them.
+    /// The unreadable objects, with the revisions that wrote them.
     damaged: BTreeMap<Box<str>, u64>,
     history: History,
-    /// The revision of the last change, or the one at which all was read.
+    /// The revision of the last change, or of the initial read.
     last: u64,
     /// The number of times that the store went back: revisions of different numbers are not comparable.
     lives: u64,
@@ -88,9 +88,9 @@ struct State {
 pub struct Change {
     /// The revision that did it.
     pub revision: u64,
-    /// The object after it; of a deletion the last content under the deletion's revision.
+    /// The object after the change; for a deletion, the last content with the deletion's revision.
     pub now: Arc<Object>,
-    /// The object before it, if it was there.
+    /// The object before the change, if it existed.
     pub before: Option<Arc<Object>>,
     /// Whether it deleted the object.
     pub deleted: bool,
@@ -103,22 +103,22 @@ pub struct Snapshot {
     pub revision: u64,
     /// The objects, in key order.
     pub objects: Vec<Arc<Object>>,
-    /// Objects that are there as well and cannot be read.
+    /// The additional unreadable objects.
     pub damaged: Vec<DamagedKey>,
 }
 
-/// A watcher's place in the history of a kind.
+/// The position of a watcher in the history of a kind.
 pub struct Cursor {
     kind_cache: Arc<KindCache>,
     /// The namespace that is watched; `None` for all of them.
     namespace: Option<Box<str>>,
-    /// The revision up to which all changes were taken, and how often the store had gone back then.
+    /// The revision up to which all changes were taken, and the number of times that the store had gone back then.
     after: u64,
     lives: u64,
     bell: watch::Receiver<u64>,
 }
 
-/// The changes after the place are gone.
+/// The changes after the position were evicted.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TooOld {
     /// The oldest revision that can be continued from.
@@ -164,7 +164,7 @@ impl WatchCache {
                             kind_cache.pack(&object);
                             objects.insert(ByKey(object));
                         }
-                        // Whole, and yet no object: damaged before it had a checksum.
+                        // A valid value that is not an object: damaged before it had a checksum.
                         None => lost.push(Damaged { key: item.key.clone(), modified: item.modified }),
                     }
                 }

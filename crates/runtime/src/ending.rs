@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use futures::FutureExt as _;
 use tokio::sync::watch;
 
-/// The place where the end is reported. Clones share it.
+/// The report of an end. Clones share it.
 #[derive(Debug, Clone)]
 pub struct ExitReport {
     why: watch::Sender<Option<String>>,
@@ -24,7 +24,7 @@ impl ExitReport {
         ExitReport { why: watch::Sender::new(None) }
     }
 
-    /// Reports the end, and why; the first report counts.
+    /// Reports the end, with the reason; only the first report counts.
     pub fn report(&self, why: impl Into<String>) {
         self.why.send_if_modified(|reported| {
             let is_first = reported.is_none();
@@ -65,7 +65,7 @@ impl ExitReport {
         })
     }
 
-    /// `task`, whose panic is reported.
+    /// Wraps `task`; its panic is reported.
     pub fn watch<T: Future<Output = ()> + Send>(
         &self,
         name: String,

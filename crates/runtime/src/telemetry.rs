@@ -17,22 +17,22 @@ use tracing_subscriber::{EnvFilter, Layer, Registry, fmt, reload};
 pub enum Format {
     /// Text lines, in color on a terminal.
     Human,
-    /// A JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// A level was not changed.
+/// The error of a change of the level.
 #[derive(Debug, thiserror::Error)]
 pub enum LevelError {
     /// The text is neither a level nor a list of directives.
     #[error(transparent)]
     Form(ParseError),
-    /// The log takes no other.
+    /// The filter rejects the change.
     #[error(transparent)]
     Log(reload::Error),
 }
 
-/// The running log; by it the level is changed.
+/// The running log, with which the level can be changed.
 #[derive(Clone)]
 pub struct Log {
     filter: reload::Handle<EnvFilter, Registry>,
@@ -47,7 +47,7 @@ impl Log {
     }
 }
 
-/// Begins to log, for the whole process. A second call in one process changes nothing and returns `None`.
+/// Starts logging, for the whole process. A second call in one process changes nothing and returns `None`.
 pub fn init(level: &str, format: Format) -> Option<Log> {
     let (filter, handle) = reload::Layer::new(parse(level).unwrap_or_else(|_| EnvFilter::new("info")));
     let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();

@@ -23,12 +23,12 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::rustls::server::ParsedCertificate;
 use tokio_rustls::rustls::{CertificateError, DigitallySignedStruct, SignatureScheme};
 
-/// A text holds no certificates to trust, or a wrong one.
+/// A text contains no certificates to trust, or an invalid one.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct PemError(String);
 
-/// A file of certificates to trust cannot be used.
+/// A file of certificates to trust is invalid.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {reason}", path.display())]
 pub struct AuthoritiesError {
@@ -87,9 +87,9 @@ struct PeerVerifier {
 
 #[derive(Debug)]
 enum Trusted {
-    /// The system's authorities, once they have been read.
+    /// The system's CAs, once they have been read.
     System(OnceLock<Verifier>),
-    /// These certificates, and what they sign by the library's verdict.
+    /// These certificates, and those that they signed, as the library verifies.
     Listed(Vec<CertificateDer<'static>>, Arc<WebPkiServerVerifier>),
 }
 
@@ -190,13 +190,13 @@ impl ServerCertVerifier for PeerVerifier {
     }
 }
 
-/// A text is not a URL that requests can be sent to.
+/// The error of a text that is not a URL for requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
-    /// Settings and logs show URLs, so that these must not contain credentials.
+    /// Settings and logs show URLs, so they must not contain credentials.
     #[error("must be a URL without a user and password")]
     Credentials,
-    /// The scheme or the host is missing or wrong.
+    /// The scheme or the host is missing or invalid.
     #[error("must be an https or http URL, such as https://host.example/path")]
     NotHttp,
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 /// The timeout of a request to the API.
 const ANSWER_LONGEST: Duration = Duration::from_secs(10);
-/// Largest answer taken, in octets: 500 objects with all they can hold.
+/// The maximum size of a response in octets: 500 objects of the maximum size.
 const ANSWER_OCTETS_MAX: usize = 8 << 20;
 
 /// The error of a request, as the browser receives it.
@@ -28,7 +28,7 @@ impl Failure {
         Failure { status, reason: reason.to_owned(), message: message.into() }
     }
 
-    /// The API does not answer.
+    /// Returns the failure of an API that does not respond.
     pub fn away(why: impl Into<String>) -> Self {
         Failure::new(StatusCode::BAD_GATEWAY, "ApiAway", why)
     }

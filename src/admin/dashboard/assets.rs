@@ -52,7 +52,7 @@ pub async fn asset(Path(name): Path<String>, headers: HeaderMap) -> Response {
     }
 }
 
-/// One tag for all of them, so that a page never mixes files of two versions.
+/// Returns one tag for all of them, so that a page never mixes files of two versions.
 fn tag() -> &'static str {
     static TAG: OnceLock<String> = OnceLock::new();
     TAG.get_or_init(|| {

@@ -10,7 +10,7 @@ use signpost_api::route_state::RouteState;
 use signpost_api::v1alpha1::route::Route;
 use signpost_control::client::reflector::ObjectKey;
 
-/// Namespaces counted one by one, those with the most routes; the others are counted together.
+/// The maximum number of namespaces that are counted individually, those with the most Routes; the others are counted together.
 const NAMESPACES_MAX: usize = 2_000;
 /// The maximum number of pairs of a namespace and a Router in the response: those with the most Routes.
 const LINKS_MAX: usize = 8_000;
@@ -114,7 +114,7 @@ pub fn overview(routes: &[Keyed]) -> Value {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Wanted {
-    /// Words that must all be somewhere in the namespace, the name, the DNS name, the host or the Router's name.
+    /// The search words; each must occur in the namespace, the name, the DNS name, the host, or the Router's name.
     q: String,
     namespace: Option<String>,
     router: Option<String>,

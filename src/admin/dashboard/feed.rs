@@ -29,7 +29,8 @@ use signpost_control::client::reflector::{self, Change, Changes, ObjectKey, Stor
 
 /// The time for which an informer is kept after its last use, so that it is still there when a user reloads the page.
 const KEPT_UNUSED: Duration = Duration::from_secs(60);
-/// Informers at a time; beyond, the one used least recently goes. One of all namespaces, and those of many tenants.
+/// The maximum number of informers; beyond it, the least recently used one is dropped. One of all namespaces, and those of many
+/// tenants.
 const FEEDS_MAX: usize = 256;
 /// The maximum number of changes kept by name. A viewer that missed more gets a flag instead.
 const RECENT_MAX: usize = 256;
@@ -58,7 +59,7 @@ struct Recent {
     changes: VecDeque<(u64, Changed)>,
 }
 
-/// Something that changed.
+/// A change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Changed {
     Route(ObjectKey),
@@ -86,7 +87,7 @@ pub struct ChangeSummary {
 const NAMED_MAX: usize = 32;
 
 impl ChangeSummary {
-    /// Both, of two informers.
+    /// Returns the union of the changes of two informers.
     pub fn and(mut self, other: ChangeSummary) -> ChangeSummary {
         self.version += other.version;
         self.more |= other.more || self.routes.len() + other.routes.len() > NAMED_MAX;
@@ -140,7 +141,7 @@ impl Feed {
     fn start(client: kube::Client, namespace: Option<String>, rights: &Rights) -> Self {
         let settings = reflector::Settings { namespace, ..reflector::Settings::default() };
         let (routes, route_changes) = reflect(client.clone(), settings, |route: Route| RouteSummary::from(&route));
-        // Of these nothing is kept: viewers read the few there are from the API.
+        // Their contents are not kept: viewers read these few objects from the API.
         let routers = rights.routers.then(|| reflect(client.clone(), Default::default(), |_: Router| ()).1);
         let zones = rights.zones.then(|| reflect(client, Default::default(), |_: Zone| ()).1);
         let recent = Arc::new(Mutex::new(Recent::default()));
@@ -176,7 +177,7 @@ impl Feed {
         self.recent.lock().since(version)
     }
 
-    /// Keeps it for another while.
+    /// Extends its life.
     pub fn touch(&self) {
         *self.used.lock() = Instant::now();
     }
@@ -199,7 +200,7 @@ impl Recent {
 
     fn since(&self, version: u64) -> ChangeSummary {
         let mut news = ChangeSummary { version: self.version, ..ChangeSummary::default() };
-        // One that is forgotten may have been anything.
+        // The kind of a dropped change is unknown.
         if self.version > version && self.changes.front().is_none_or(|(first, _)| *first > version + 1) {
             (news.more, news.routers, news.zones) = (true, true, true);
         }

@@ -24,18 +24,18 @@ use super::feed::{ChangeSummary, Feed};
 use super::places::StreamPermit;
 use super::session::Session;
 
-/// Least time between two messages.
+/// The minimum time between two messages.
 const PACE: Duration = Duration::from_millis(500);
 /// The interval of messages to a viewer without news: they show that the connection works.
 const HEARTBEAT: Duration = Duration::from_secs(10);
 /// The interval at which the API is queried whether the user may still see this.
 const CHECK: Duration = Duration::from_secs(10);
-/// Streams at a time, of all viewers. Each is a connection and some kilobytes.
+/// The maximum number of streams, over all viewers. Each is a connection and some kilobytes.
 pub(super) const STREAMS_MAX: usize = 512;
 /// The maximum number of concurrent streams of a user over all sessions; a hidden browser tab closes its own.
 pub(super) const STREAMS_OF_USER_MAX: usize = 16;
 
-/// An open stream of a session, counted as long as it lives: it is a use.
+/// An open stream of a session, counted as a use of the session while it lives.
 struct Open(Arc<AtomicUsize>);
 
 impl Open {
@@ -102,7 +102,7 @@ pub async fn stream(shared: Arc<Shared>, session: Arc<Session>) -> Result<Respon
     let headers = [
         (header::CONTENT_TYPE, "text/event-stream"),
         (header::CACHE_CONTROL, "no-store"),
-        // Proxies that gather answers would hold the news back.
+        // Proxies that buffer responses would delay the messages.
         (header::HeaderName::from_static("x-accel-buffering"), "no"),
     ];
     Ok((headers, Body::from_stream(pieces)).into_response())
@@ -138,7 +138,7 @@ impl Viewer {
         event("end", &json!({"reason": failure.reason, "message": failure.message}))
     }
 
-    /// Whether the user may still see what this shows.
+    /// Checks that the user may still see the contents of this stream.
     async fn check(&mut self) -> Result<(), Failure> {
         if !self.shared.sessions.holds(&self.session) {
             return Err(Failure::new(StatusCode::UNAUTHORIZED, "SignedOut", "the session has ended"));

@@ -55,7 +55,7 @@ use super::health::Health;
 use super::metrics::Metrics;
 use signpost_runtime::httpd::Encrypted;
 
-/// Largest request of a browser: a token, and a few words.
+/// The maximum size of a browser's request: a token, and a few words.
 const BODY_OCTETS_MAX: usize = 16 << 10;
 /// The maximum number of answers of the API on their way to browsers at once: with their largest size some 256 MiB.
 const ANSWERS_MAX: usize = 32;
@@ -80,7 +80,7 @@ pub struct Shared {
     feeds: Feeds,
     samples: Samples,
     streams: Arc<StreamLimiter>,
-    /// Room for answers of the API on their way to browsers, which may take them slowly.
+    /// The permits for API responses to browsers, which may read them slowly.
     answers: Arc<Semaphore>,
     health: Arc<Health>,
     metrics: Arc<Metrics>,
@@ -109,7 +109,7 @@ impl Dashboard {
         let _ = self.0.door.set(door);
     }
 
-    /// Takes samples of the process's numbers and clears away what is over, until `stop` fires; then streams end.
+    /// Samples the process's metrics and removes expired state, until `stop` fires; then streams end.
     pub async fn run(self, stop: CancellationToken) {
         let shared = self.0;
         let _ = shared.stop.set(stop.clone());
@@ -198,7 +198,7 @@ async fn sign_in(
 ) -> Answer {
     let refuse = |reason, message: &str| Err(Failure::new(StatusCode::FORBIDDEN, reason, message));
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    // Another site can send neither this content type nor the browser's word that it is the same site.
+    // Another site cannot send this content type, nor the browser's header for a same-site request.
     if !text("content-type").starts_with("application/json") || !matches!(text("sec-fetch-site"), "" | "same-origin") {
         return refuse("OtherSite", "sign in on the dashboard's own page");
     }
@@ -347,7 +347,7 @@ fn is_loopback(origin: &str) -> bool {
     host == "localhost" || host.ends_with(".localhost") || address.is_ok_and(|address| address.is_loopback())
 }
 
-/// Adds what every answer carries.
+/// Adds the headers of every response.
 async fn guarded(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     let headers = response.headers_mut();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-/// A number of places, and who has which: the oldest first.
+/// A limit on places, and their holders: the oldest first.
 pub struct StreamLimiter {
     all: usize,
     of_user: usize,
@@ -21,7 +21,7 @@ struct OpenStream {
     lost: CancellationToken,
 }
 
-/// A place, free again when this is dropped.
+/// A place, freed when this is dropped.
 pub struct StreamPermit {
     of: Arc<StreamLimiter>,
     taken: Arc<OpenStream>,

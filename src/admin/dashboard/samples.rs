@@ -53,7 +53,7 @@ const FAMILIES: &[(&str, Option<&str>, Reading)] = &[
     ("signpost_informer_connected", None, Reading::Smallest),
     ("signpost_scheduler_leading", None, Reading::Sum),
     ("signpost_scheduler_pending_routes", None, Reading::Sum),
-    // Last: there may be more of these than there is room for.
+    // Last: there can be more of these than the limit permits.
     ("signpost_dns_zone_requests_total", Some("zone"), Reading::Rate),
 ];
 
@@ -134,7 +134,7 @@ impl Ring {
     }
 }
 
-/// JSON has no NaN; and four significant digits are more than a plot shows.
+/// JSON has no NaN, and a plot shows fewer than four significant digits.
 fn number(value: f32) -> Value {
     match value {
         value if !value.is_finite() => Value::Null,

@@ -27,7 +27,7 @@ use signpost_api::identity::GROUP_TENANT_PREFIX;
 use signpost_api::v1alpha1::{GROUP, SCHEDULER_LEASE_NAMESPACE};
 use signpost_control::client;
 
-/// Sessions at a time; beyond, the one used least recently ends. Each is a token and a client, some ten kilobytes.
+/// The maximum number of sessions; beyond it, the least recently used one ends. Each is a token and a client, some ten kilobytes.
 const SESSIONS_MAX: usize = 1_024;
 /// The maximum number of sessions of one user: the least recently used one ends.
 const SESSIONS_OF_USER_MAX: usize = 16;
@@ -39,7 +39,7 @@ const IDLE_LONGEST: Duration = Duration::from_secs(3_600);
 const AGE_LONGEST: Duration = Duration::from_secs(12 * 3_600);
 /// The time for which an access review of the API is cached. A revoked permission takes effect after this time at the latest.
 const RIGHTS_LAST: Duration = Duration::from_secs(5);
-/// Longest token in octets: what the API takes.
+/// The maximum length of a token in octets: that of the API.
 const TOKEN_OCTETS_MAX: usize = 4_096;
 /// The maximum number of a user's namespaces to review.
 const NAMESPACES_MAX: usize = 32;
@@ -58,7 +58,7 @@ pub struct Session {
     pub user: String,
     pub groups: Vec<String>,
     pub streams: Arc<AtomicUsize>,
-    /// Room for answers of the API that are on their way to the browsers of the user, the same in all their sessions.
+    /// The permits for API responses to the browsers of the user, shared by all their sessions.
     pub answers: Arc<Semaphore>,
     /// The namespaces to review, for users without access to all.
     namespaces: Vec<String>,
@@ -124,7 +124,7 @@ impl Sessions {
             rights: tokio::sync::Mutex::default(),
         });
         if is_full_for_user || sessions.len() >= SESSIONS_MAX {
-            // Who signs in again and again ends sessions of their own.
+            // A user that signs in repeatedly ends only their own sessions.
             let may_end = |other: &Session| !is_full_for_user || other.user == session.user;
             let candidates = sessions.iter().filter(|(_, other)| may_end(other));
             let oldest = candidates.min_by_key(|(_, other)| *other.used.lock()).map(|(key, _)| key.clone());
@@ -156,7 +156,7 @@ impl Sessions {
         }
     }
 
-    /// Ends this session, whose token the API refuses.
+    /// Ends this session, whose token the API rejects.
     pub fn forget(&self, session: &Arc<Session>) {
         self.0.lock().retain(|_, other| !Arc::ptr_eq(other, session));
     }
@@ -166,7 +166,7 @@ impl Sessions {
         self.0.lock().values().any(|other| Arc::ptr_eq(other, session)) && !session.is_over()
     }
 
-    /// Ends sessions that are over.
+    /// Ends expired sessions.
     pub fn sweep(&self) {
         self.0.lock().retain(|_, session| !session.is_over());
     }
@@ -212,7 +212,7 @@ impl Session {
     }
 
     fn is_over(&self) -> bool {
-        // An open stream is a use.
+        // An open stream counts as a use.
         let idle = self.used.lock().elapsed() > IDLE_LONGEST && self.streams.load(Ordering::Relaxed) == 0;
         idle || self.began.elapsed() > AGE_LONGEST
     }

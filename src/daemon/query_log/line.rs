@@ -18,14 +18,14 @@ use signpost_dns::wire::header::{FLAG_AA, FLAG_CD, FLAG_QR, FLAG_RD, FLAG_TC, Op
 /// The number of octets of an IPv4 and of an IPv6 address to keep if only the network is logged: a /24 and a /48.
 const KEPT_OCTETS: (usize, usize) = (3, 6);
 
-/// Bits of the header's flags by name. RA, the bit after it and AD are never set by us, but a client may set them.
+/// The bits of the header's flags by name. Signpost never sets RA, the bit after it, and AD, but a client can.
 const FLAGS: [(u16, &str); 7] =
     [(FLAG_QR, "qr"), (FLAG_AA, "aa"), (FLAG_TC, "tc"), (FLAG_RD, "rd"), (0x80, "ra"), (0x20, "ad"), (FLAG_CD, "cd")];
 
 /// Adds the line of a record to `text`.
 pub fn write(text: &mut Vec<u8>, record: &Record, format: LogFormat, clients: LogClients) {
     let line = LogLine::of(record, clients);
-    // Writing to memory cannot fail, nor can making JSON of strings and numbers.
+    // Writing to memory cannot fail, and neither can the JSON encoding of strings and numbers.
     let _ = match format {
         LogFormat::Json => serde_json::to_writer(&mut *text, &line).map_err(Into::into),
         LogFormat::Text => write!(text, "{line}"),
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn no_name_can_forge_a_line() {
-        // A label of every octet there is, in labels of 63 at most.
+        // A label with every octet, in labels of at most 63.
         for octet in 0..=u8::MAX {
             let name = [&[3, octet, b'\n', b'"'][..], b"\0"].concat();
             let spelt = Name::from_wire(&name).expect("a name").to_string();

@@ -50,12 +50,12 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Records written.
+    /// The number of written records.
     pub fn written(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
     }
 
-    /// Records that the file or standard output did not take.
+    /// The number of records that the file or standard output did not accept.
     pub fn unwritten(&self) -> u64 {
         self.unwritten.load(Ordering::Relaxed)
     }
@@ -78,7 +78,7 @@ fn open(settings: &Settings) -> Result<Sink, OpenError> {
 }
 
 impl QueryLog {
-    /// Begins to write what comes out of `receivers`.
+    /// Starts to write the records from `receivers`.
     ///
     /// # Errors
     ///
@@ -134,7 +134,7 @@ impl QueryLog {
     }
 }
 
-/// The thread's own.
+/// The state of the thread.
 struct Writer {
     shared: Arc<Shared>,
     receivers: Vec<QueryLogReceiver>,
@@ -153,7 +153,7 @@ impl Writer {
             if is_last {
                 return;
             }
-            // The next settings are left where they are until what was recorded before has gone where it would have gone.
+            // The next settings stay pending until earlier records have reached their original destination.
             let mut next = self.shared.next.lock();
             if let Some(next) = next.take() {
                 (settings, sink) = next;
@@ -167,7 +167,7 @@ impl Writer {
         }
     }
 
-    /// Writes what the rings hold now. While the log is off, that is what was recorded in the moment of turning it off.
+    /// Writes the current contents of the rings. After the log is turned off, these are the last recorded queries.
     fn drain(&mut self, settings: &Settings, sink: &mut Sink) {
         let mut records = 0;
         for at in 0..self.receivers.len() {

@@ -29,7 +29,7 @@ use signpost_dns::zone::{Zone, ZoneDb};
 
 /// The interval at which the rings are emptied.
 const LOOK: Duration = WINDOW;
-/// WildcardHitReceiver taken out of one ring before the next one's turn.
+/// The maximum number of hits taken out of one ring before the next ring.
 const ROUND: usize = 4096;
 
 /// The counts; only the task writes them.
@@ -44,7 +44,7 @@ struct Counted {
     lost: u64,
 }
 
-/// Requests for names without a Route, since the start.
+/// The requests for names without a Route, since the start.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Counts {
     /// The counts by zone: all shards' zones that have numbers, and former zones with requests.
@@ -61,7 +61,7 @@ impl Unrouted {
         Unrouted { db, platform, counted: Mutex::new(Counted { tally, lost: 0 }) }
     }
 
-    /// Counts what comes out of `rings`, until `stop`.
+    /// Counts the hits in `rings`, until `stop`.
     pub async fn run(self: Arc<Self>, mut rings: Vec<WildcardHitReceiver>, stop: CancellationToken) {
         let mut ticks = tokio::time::interval(LOOK);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

@@ -72,7 +72,7 @@ impl Span {
         }
         let mut over = 0;
         if self.names.len() >= places {
-            // Looked for among all, so that some hundred is what this is for.
+            // A linear search: the data structure is meant for some hundred entries.
             let least = self.names.iter().min_by_key(|(_, count)| count.requests);
             let (least, requests) =
                 least.map(|(seen, count)| (seen.clone(), count.requests)).expect("there is a place");
@@ -120,9 +120,9 @@ impl Tally {
         names.now.add(seen, weight, places, now);
     }
 
-    /// Begins another span when the time has come.
+    /// Starts another period when it is due.
     pub fn turn(&mut self, now: Timestamp) {
-        // A clock that was set back begins one, too.
+        // A clock that was set back also starts one.
         if (SignedDuration::ZERO..SPAN).contains(&now.duration_since(self.now_since)) {
             return;
         }
@@ -133,7 +133,7 @@ impl Tally {
         });
     }
 
-    /// Requests by the zones' numbers, and those of all other zones, since the start.
+    /// Returns the requests by the zones' numbers, and those of all other zones, since the start.
     pub fn requests(&self) -> (&[u64], u64) {
         (&self.requests, self.others)
     }

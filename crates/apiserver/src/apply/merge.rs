@@ -159,7 +159,7 @@ mod tests {
         }
     }
 
-    /// Compares a set as a list in any order.
+    /// A set as a list in random order.
     trait Shuffled: Strategy {
         fn prop_shuffle_vec(self) -> BoxedStrategy<Vec<i64>>;
     }

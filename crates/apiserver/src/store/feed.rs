@@ -25,7 +25,7 @@ const RING_OCTETS_MAX: usize = 8 * 1024 * 1024;
 /// The maximum number of revisions that a watcher takes at once, so that its own queue is bounded, too.
 pub(super) const TAKE_REVISIONS_MAX: usize = 256;
 
-/// One committed revision and what it did.
+/// One committed revision and its events.
 pub(super) type Committed = (Revision, Arc<[Event]>);
 
 /// The interface of an engine for [`watch()`].
@@ -36,11 +36,11 @@ pub(super) trait History: Send + Sync + 'static {
     /// Returns the oldest available revision.
     fn compacted(&self) -> Result<Revision>;
 
-    /// Up to [`TAKE_REVISIONS_MAX`] revisions after `after`, oldest first. May read from disk.
+    /// Returns up to [`TAKE_REVISIONS_MAX`] revisions after `after`, oldest first. Can read from disk.
     fn history(&self, after: Revision) -> Result<Vec<Committed>>;
 }
 
-/// The ring, and the bell that wakes watchers.
+/// The ring, and the notifier that wakes watchers.
 pub(super) struct Feed {
     ring: Mutex<Ring>,
     newest: watch::Sender<u64>,
@@ -67,7 +67,7 @@ impl Feed {
         Revision(*self.newest.borrow())
     }
 
-    /// Makes durable revisions visible to watchers. Called by the one writer, in revision order.
+    /// Makes durable revisions visible to watchers. Only the writer calls it, in revision order.
     pub(super) fn publish(&self, committed: Vec<Committed>) {
         let Some(newest) = committed.last().map(|(revision, _)| *revision) else { return };
         let mut ring = self.ring.lock();
@@ -165,7 +165,7 @@ impl<H: History> Watcher<H> {
         }
     }
 
-    /// Fills `taken`, waiting until there is something.
+    /// Fills `taken`, and waits until there is at least one revision.
     async fn take(&mut self) -> Result<()> {
         let engine = self.engine.upgrade().ok_or(Error::Unavailable)?;
         if self.state == State::Starting {
@@ -183,7 +183,7 @@ impl<H: History> Watcher<H> {
             }
         };
         if committed.is_empty() {
-            // Not holding the engine while asleep is what lets it be closed.
+            // The watcher does not hold the engine while it sleeps, so that the engine can be closed.
             drop(engine);
             let cursor = self.cursor.0;
             self.bell.wait_for(|newest| *newest > cursor).await.map_err(|_| Error::Unavailable)?;

@@ -22,7 +22,7 @@ use super::{
 /// The maximum interval of checks for expired keys; a clock change is noticed within this time.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
-/// A handle to a store in memory. Clones share it; with the last one it goes.
+/// A handle to a store in memory. Clones share it; the last one drops it.
 #[derive(Clone)]
 pub struct Memory {
     shared: Arc<Shared>,
@@ -30,7 +30,7 @@ pub struct Memory {
 
 struct Shared {
     state: Mutex<State>,
-    /// Rung when there is a new deadline, and by `Drop`, so that the sweeper need not wait out its second.
+    /// Notified of a new deadline, and by `Drop`, so that the sweeper need not wait until its next interval.
     deadline_changed: Arc<Condvar>,
     feed: Feed,
 }
@@ -39,9 +39,9 @@ struct Shared {
 struct State {
     revision: u64,
     compacted: u64,
-    /// Every kept version of every key, oldest first.
+    /// All kept versions of all keys, oldest first.
     keys: BTreeMap<Key, Vec<Version>>,
-    /// The keys each kept revision changed, with the revision that had written them before (0 = absent).
+    /// The keys that each kept revision changed, with the revisions that had written them before (0 = absent).
     log: BTreeMap<u64, Vec<(Key, u64)>>,
     /// The deadlines of the versions of keys.
     deadlines: BTreeSet<(SystemTime, Key, u64)>,
@@ -112,7 +112,7 @@ impl Store for Memory {
         let mut state = self.shared.lock();
         let outcome = state.apply(txn, SystemTime::now());
         if let Applied::Committed(revision, events) = outcome {
-            // Under the lock, so that watchers see revisions in order.
+            // Under the lock, so that watchers receive revisions in order.
             self.shared.feed.publish(vec![(Revision(revision), events)]);
             self.shared.start_sweeping(&mut state);
             state.trim();
@@ -159,11 +159,11 @@ impl History for Shared {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A commit computes before it changes, so a panic leaves the maps whole.
+        // A commit computes before it changes the maps, so a panic leaves them consistent.
         self.state.lock()
     }
 
-    /// Starts the thread that ends keys with a time to live when there is the first of them.
+    /// Starts the thread that expires keys, at the first key with a time to live.
     fn start_sweeping(self: &Arc<Self>, state: &mut State) {
         if state.deadlines.is_empty() || state.sweeping {
             self.deadline_changed.notify_one();
@@ -176,9 +176,9 @@ impl Shared {
     }
 }
 
-/// Deletes what has expired until the store is gone.
+/// Deletes expired keys until the store is dropped.
 fn sweep(shared: &Weak<Shared>, bell: &Condvar) {
-    // The bell needs a mutex that outlives the store; it guards nothing.
+    // The condition variable needs a mutex that outlives the store; it guards nothing.
     let asleep = Mutex::new(());
     loop {
         let Some(shared) = shared.upgrade() else { return };
@@ -194,7 +194,7 @@ fn sweep(shared: &Weak<Shared>, bell: &Condvar) {
         drop(state);
         drop(shared);
         let mut guard = asleep.lock();
-        // A ring that falls between the look above and this wait is lost; then the second passes.
+        // A notification between the check above and this wait is lost; then the interval passes.
         bell.wait_for(&mut guard, wait.unwrap_or(SWEEP_EVERY).min(SWEEP_EVERY));
     }
 }
@@ -277,7 +277,7 @@ impl State {
         keys.iter().map(event).collect()
     }
 
-    /// Deletions of the keys whose time has passed, and of those that are too many, a bounded number.
+    /// Returns deletions of the expired keys, and of those beyond the maximum number, in limited batches.
     fn expired(&mut self, now: SystemTime) -> Vec<Write> {
         let mut writes = Vec::new();
         while writes.len() < super::TXN_OPERATIONS_MAX

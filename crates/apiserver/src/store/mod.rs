@@ -42,11 +42,11 @@ pub const HISTORY_REVISIONS_MIN: u64 = 10_000;
 /// 50 MiB and more.
 pub const EXPIRING_MAX: u64 = 32_768;
 
-/// The number of a committed transaction: greater than 0, growing, never used twice.
+/// The number of a committed transaction: positive, increasing, and never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision(pub u64);
 
-/// A key such as `/core/events/ns/name`. Segments hold no `/`; prefixes end in `/`.
+/// A key such as `/core/events/ns/name`. Segments contain no `/`; prefixes end in `/`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(pub Box<str>);
 
@@ -103,7 +103,7 @@ pub enum Precondition {
 /// One write of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Write {
-    /// Create or replace. With `ttl` the key is deleted by the store when that time has passed (events only).
+    /// Create or replace. With `ttl`, the store deletes the key when that time has passed (events only).
     Put {
         /// The key.
         key: Key,
@@ -119,21 +119,21 @@ pub enum Write {
     },
 }
 
-/// All or nothing: if every expectation holds, every write happens, in one revision. No key is written twice.
+/// An atomic transaction: if all preconditions hold, all writes are applied, in one revision. No key is written twice.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Txn {
-    /// Conditions; none means unconditional.
+    /// The preconditions; none means unconditional.
     pub expect: Vec<(Key, Precondition)>,
-    /// Writes, in no order.
+    /// The writes, in no order.
     pub writes: Vec<Write>,
 }
 
 impl Txn {
-    /// Checks the bounds that hold for every engine.
+    /// Checks the limits that all engines share.
     ///
     /// # Panics
     ///
-    /// If a key is written twice: that is a fault of the program, and what it should mean is not defined.
+    /// If a key is written twice: that is a bug of the program, and its result is undefined.
     fn check(&self) -> Result<()> {
         let mut octets = 0;
         let mut written = Vec::with_capacity(self.writes.len());
@@ -175,7 +175,7 @@ impl Write {
 pub enum Outcome {
     /// The transaction is durable, at this revision.
     Committed(Revision),
-    /// An expectation failed; nothing was written.
+    /// A precondition failed; nothing was written.
     Refused {
         /// The revision at which it was validated.
         at: Revision,
@@ -187,7 +187,7 @@ pub enum Outcome {
 /// A part of a list, in key order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
-    /// The revision the whole page shows.
+    /// The revision of the whole page.
     pub at: Revision,
     /// The values.
     pub items: Vec<KeyValue>,
@@ -211,26 +211,26 @@ pub enum EventKind {
 /// One change, as watchers see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// The revision that did it.
+    /// The revision of the event.
     pub at: Revision,
     /// The type of the event.
     pub kind: EventKind,
-    /// The value after a put; after a delete the key with the last value, `modified` being the deletion's revision.
+    /// The value after a put; after a delete, the key with the last value, and the deletion's revision as `modified`.
     pub now: KeyValue,
-    /// The value before, if there was one.
+    /// The value before, if any.
     pub before: Option<KeyValue>,
 }
 
 /// The error of a store operation.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// History before `oldest` is gone.
+    /// The history before `oldest` was compacted.
     #[error("revision compacted; the oldest kept is {}", oldest.0)]
     Compacted {
         /// The oldest available revision.
         oldest: Revision,
     },
-    /// The revision has not happened yet. (A watch waits for it instead.)
+    /// The revision is in the future. (A watch waits for it instead.)
     #[error("revision is in the future; the newest is {}", newest.0)]
     Future {
         /// The newest revision.
@@ -243,25 +243,26 @@ pub enum Error {
         /// The newest revision.
         newest: Revision,
     },
-    /// A value or a transaction is over the engine's bound.
+    /// A value or a transaction exceeds the engine's limit.
     #[error("larger than {limit} bytes or {TXN_OPERATIONS_MAX} operations")]
     TooLarge {
         /// The bound in octets.
         limit: usize,
     },
-    /// The engine cannot be reached or is shutting down; nothing was written.
+    /// The engine is unreachable or shutting down; nothing was written.
     #[error("the store is unavailable")]
     Unavailable,
-    /// The disk has too little room left for what makes the store larger; nothing was written. It passes when room is made.
+    /// The disk has too little free space for a write that enlarges the store; nothing was written. The condition ends when space
+    /// is freed.
     #[error("the disk of the store is full: it has less than {} MiB left", needed >> 20)]
     Full {
         /// The required free space in octets.
         needed: u64,
     },
-    /// The cluster has reached the size that it is allowed, and takes only deletions until an operator makes room; nothing was written.
+    /// The cluster has reached its maximum size, and accepts only deletions until an operator frees space; nothing was written.
     #[error("etcd is full (alarm NOSPACE)")]
     NoSpace,
-    /// The engine gave no answer: the transaction may or may not have been committed.
+    /// The engine did not respond: the transaction may or may not have been committed.
     #[error("the outcome of the write is unknown")]
     OutcomeUnknown,
     /// The value of this key is damaged. The key exists, and nothing was written.
@@ -289,7 +290,7 @@ pub trait Store: Send + Sync + 'static {
     /// Returns the value of `key`, newest or at `at`, with the revision of the read.
     async fn get(&self, key: &Key, at: Option<Revision>) -> Result<(Revision, Option<KeyValue>)>;
 
-    /// Values under `prefix` from `from` on (inclusive), as of `at` or newest, at most `limit`.
+    /// Returns the values under `prefix` from `from` on (inclusive), at `at` or newest, at most `limit`.
     async fn list(&self, prefix: &Key, from: Option<&Key>, at: Option<Revision>, limit: Option<usize>) -> Result<Page>;
 
     /// Commits `txn`; when this returns `Committed`, it is durable.
@@ -300,7 +301,7 @@ pub trait Store: Send + Sync + 'static {
         self.commit(txn).await
     }
 
-    /// Whether the disk is full: then how much room it must have, in octets, for all writes to be taken.
+    /// Returns the free space in octets that all writes require, if the disk is full.
     fn full(&self) -> Option<u64> {
         None
     }
@@ -317,7 +318,7 @@ pub trait Store: Send + Sync + 'static {
     /// future, the stream waits for it. When the engine closes, the stream returns [`Error::Unavailable`] and ends.
     fn watch(&self, prefix: &Key, after: Revision) -> BoxStream<'static, Result<Vec<Event>>>;
 
-    /// Forgets history before `upto`: what was then is still readable as of `upto`, and watches may start after it.
+    /// Removes history before `upto`: the state at `upto` stays readable, and watches can start after it.
     async fn compact(&self, upto: Revision) -> Result<()>;
 
     /// Returns the known damage. An engine in memory has none.

@@ -16,7 +16,7 @@ use tokio::time::Sleep;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A body that fails when it is over its bound of octets or of time.
+/// A body that fails when it exceeds its limit of octets or of time.
 pub(super) struct Bounded {
     /// `None` after it failed.
     inner: Option<Pin<Box<Limited<Incoming>>>>,
@@ -51,7 +51,7 @@ impl Drop for Bounded {
 }
 
 impl UnreadBody {
-    /// Reads the rest `within` that time. False if it is not all there: the connection cannot carry another request then.
+    /// Reads the rest `within` that time. Returns false if it is incomplete: then the connection cannot carry another request.
     pub(super) async fn drained(mut self, within: Duration) -> bool {
         if !self.had_any {
             return true;

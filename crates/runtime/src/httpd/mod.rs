@@ -1,10 +1,10 @@
 //! HTTP connections: accept, TLS if wanted, then HTTP/1.1 or HTTP/2 into an [`axum::Router`].
 //!
-//! Every stage has a bound: how many connections, of all and of one client (`places`), how long they may be idle, how long a handshake, the headers and a body may take, how large
-//! they may be, and how long an answer may wait for a client that does not take it (`pace`). A request carries as extensions
-//! its [`Peer`], over TLS [`Encrypted`], and, if the client showed a certificate that the TLS configuration trusts, a
-//! [`ClientCertificate`]; none can be set from the network. On shutdown the listener closes
-//! first, idle connections end at once, busy ones may finish what they are at for [`Limits::drain`].
+//! Every stage has a limit: the number of connections, in total and per client (`places`), their idle time, the time for a
+//! handshake, for the headers, and for a body, the size of each, and the time that a response waits for a client that does not
+//! read (`pace`). A request carries as extensions its [`Peer`], over TLS [`Encrypted`], and, if the client presented a
+//! certificate that the TLS configuration trusts, a [`ClientCertificate`]; none can be set from the network. On shutdown, the
+//! listener closes first, idle connections end immediately, and busy ones can complete their requests within [`Limits::drain`].
 
 mod body;
 mod pace;
@@ -48,13 +48,13 @@ pub struct Peer(pub SocketAddr);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Encrypted;
 
-/// Extension of a response whose request came from a user of the platform itself. Its connection is never
-/// closed in favour of another, and its address may use the reserved places.
+/// The extension of a response whose request came from a user of the platform itself. Its connection is never closed in favor of
+/// another, and its address can use the reserved places.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OfPlatform;
 
-/// The subject of a verified client certificate. In Kubernetes' reading the common name is the user, and the
-/// organizations are groups.
+/// The subject of a verified client certificate. In Kubernetes, the common name is the user, and the organizations are the
+/// groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientCertificate {
     /// `CN`.
@@ -87,20 +87,21 @@ impl ClientCertificate {
     }
 }
 
-/// Bounds of a server.
+/// The limits of a server.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// The maximum number of connections. Beyond it, idle connections are closed, otherwise new ones.
     pub connections: usize,
     /// Connections of one client: an IPv4 address, or a /56 of IPv6.
     pub connections_per_client: usize,
-    /// Time from accepting a connection to its first request.
+    /// The maximum time from accepting a connection to its first request.
     pub first: Duration,
     /// The maximum time of a connection without a request in flight. A watch is a request in flight.
     pub idle: Duration,
     /// Streams of one HTTP/2 connection.
     pub streams: u32,
-    /// Octets of responses of known length in flight, an eighth of them to one client. Small responses do not count.
+    /// The maximum number of octets of responses of known length in flight; one eighth for one client. Small responses do not
+    /// count.
     pub answer_octets: usize,
     /// The timeout of the TLS handshake.
     pub handshake: Duration,
@@ -120,23 +121,25 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Limits {
-            // A watch holds a connection; five thousand of them and room for others.
+            // A watch holds a connection; this is enough for five thousand watches and other clients.
             connections: 8192,
-            // Many people can share an address.
+            // Many users can share an address.
             connections_per_client: 1024,
             first: Duration::from_secs(10),
             // Longer than clients keep idle connections (90 s in Go), so that they do not send on one that is being closed.
             idle: Duration::from_secs(120),
             // A client library with a watch on every kind in every namespace stays below.
             streams: 1024,
-            // The API bounds its requests by user.
+            // The API limits its requests by user.
             answer_octets: usize::MAX,
             handshake: Duration::from_secs(10),
             headers: Duration::from_secs(15),
             body: Duration::from_secs(30),
             body_octets: 4 << 20,
-            // TCP sends lost segments again for some ten seconds on a bad line; less would end connections that recover.
-            // More keeps what a client that went away holds: a place for a connection, a watch, the objects of a list.
+            // TCP retransmits lost segments for some ten seconds on a bad link; a shorter timeout would end connections that
+            // recover.
+            // A longer timeout keeps the resources of a disconnected client: a place for a connection, a watch, the objects of a
+            // list.
             stall: Duration::from_secs(30),
             drain: Duration::from_secs(3),
         }
@@ -153,13 +156,13 @@ const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(60), Duration:
 const DRAIN_BODY: Duration = Duration::from_secs(2);
 /// Grace period of an idle connection that ends, for its GOAWAY.
 const GOODBYE: Duration = Duration::from_secs(1);
-/// Responses that do not count against `answer_octets`, such as those to health probes.
+/// The maximum size of responses that do not count against `answer_octets`, such as those to health probes.
 const SMALL_ANSWER_OCTETS: usize = 4 << 10;
 /// The pause when the system has no free sockets.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves `router` on `listener` until `stop` fires and connections have drained. With `tls`, over TLS only. Listeners may
-/// share their `places`.
+/// Serves `router` on `listener` until `stop` fires and connections have drained. With `tls`, over TLS only. Listeners can share
+/// their `places`.
 pub async fn serve(
     listener: TcpListener,
     tls: Option<Arc<ServerConfig>>,
@@ -223,7 +226,7 @@ async fn connection(
     limits: Limits,
     stop: CancellationToken,
 ) {
-    // Below TLS: what counts is what the peer's system takes.
+    // Below TLS: the system of the peer decides.
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(limits.stall));
     let stream = Box::pin(stream);
@@ -232,7 +235,7 @@ async fn connection(
     let Some(acceptor) = acceptor else {
         return requests(stream, peer, reported, router, place, limits, stop).await;
     };
-    // A peer that speaks no TLS, or trusts another authority, is that peer's affair.
+    // A peer that does not use TLS, or trusts another CA, has a client-side problem.
     match tokio::time::timeout(limits.handshake, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => {
             reported.insert(Encrypted);
@@ -290,7 +293,7 @@ async fn requests(
     }
 }
 
-/// Answers one request. It is in flight until its response is consumed or given up.
+/// Answers one request. It is in flight until its response is consumed or dropped.
 async fn respond(
     request: Request<Incoming>,
     router: axum::Router,
@@ -391,7 +394,7 @@ mod tests {
             ..Limits::default()
         };
         let (address, _stop, _server) = start(limits).await;
-        // What is whole may come late on a busy machine, and is in time elsewhere.
+        // Complete data can arrive late on a busy machine.
         let (patient, _stop_too, _patient_server) = start(Limits { body_octets: 10, ..Limits::default() }).await;
         let slow_headers = exchange(address, "GET / HTTP/1.1\r\nHost").await;
         assert!(!slow_headers.contains("200 OK"), "{slow_headers}");
@@ -475,7 +478,7 @@ mod tests {
         }
     }
 
-    /// The connection is read and lives; its one stream gets no window.
+    /// The connection works and is read; its only stream gets no window.
     #[tokio::test]
     async fn a_stream_that_stands_still_is_cut_off() {
         let (address, _stop, mut let_go) = start_endless(Duration::from_millis(100)).await;

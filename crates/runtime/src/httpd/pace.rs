@@ -33,7 +33,7 @@ use super::places::InFlight;
 /// Largest piece that the connection takes at once: a frame of HTTP/2.
 const PIECE_OCTETS: usize = 16 << 10;
 
-/// `body`, dropped with `in_flight` when its client takes nothing of it for `stall`, at most twice as long.
+/// Wraps `body`, which is dropped with `in_flight` when its client reads nothing of it for `stall`, at most twice as long.
 pub(super) fn paced(body: Body, stall: Duration, in_flight: InFlight) -> Body {
     if body.is_end_stream() {
         return body;
@@ -44,7 +44,7 @@ pub(super) fn paced(body: Body, stall: Duration, in_flight: InFlight) -> Body {
     Body::new(Paced { state, _guard: guard })
 }
 
-/// `body`, which keeps `held` until it was consumed or given up.
+/// Wraps `body`, which keeps `held` until it is consumed or dropped.
 pub fn holding(body: Body, held: impl Send + Unpin + 'static) -> Body {
     Body::new(Holding { body, _held: held })
 }
@@ -81,7 +81,7 @@ struct Paced {
 }
 
 struct State {
-    /// `None` after it was dropped for standing still.
+    /// `None` after it was dropped because of a stall.
     body: Option<(Body, InFlight)>,
     /// The rest of a piece that is larger than the connection gets at once.
     rest: Bytes,

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Limits;
 
-/// Which part of the places and of the answers is reserved.
+/// The divisor of the reserved part of the places and of the responses.
 const RESERVED_PART: usize = 8;
 /// The time for which an address counts as one of the platform after one of its users has authenticated from there.
 const PLATFORM_FOR: Duration = Duration::from_secs(3600);
@@ -37,23 +37,23 @@ pub struct ConnectionSlots {
 pub struct Totals {
     /// Open connections.
     pub open: usize,
-    /// Octets of responses in flight, as far as they count.
+    /// The octets of responses in flight that count.
     pub answer_octets: usize,
     /// Connections refused because all places were taken.
     pub refused_total: u64,
-    /// Connections refused because their client had as many as it may have.
+    /// Connections refused because their client had reached its maximum.
     pub refused_client: u64,
     /// Responses refused because too many octets were in flight.
     pub refused_answers: u64,
-    /// Idle connections closed in favour of new ones.
+    /// Idle connections closed in favor of new ones.
     pub closed_evicted: u64,
     /// Connections closed because no request came in time.
     pub closed_idle: u64,
-    /// Connections closed because their client read too many of its responses no further.
+    /// Connections closed because their client left too many responses unread.
     pub closed_stalled: u64,
 }
 
-/// Order of closing: connections of strangers before trusted ones, those without a request before others, then by age.
+/// The order of closing: untrusted connections before trusted ones, those without a request before others, then by age.
 type Rank = (bool, bool, u64);
 
 #[derive(Default)]
@@ -87,14 +87,14 @@ struct Client {
     answers: usize,
 }
 
-/// A connection's place; free again when this is dropped.
+/// The place of a connection, freed when this is dropped.
 pub(super) struct ConnectionSlot {
     of: Arc<ConnectionSlots>,
     id: u64,
     close: CancellationToken,
 }
 
-/// A request in flight, until its response is consumed or given up.
+/// A request in flight, until its response is consumed or dropped.
 pub(super) struct InFlight {
     place: Arc<ConnectionSlot>,
     client: IpAddr,
@@ -215,7 +215,7 @@ impl State {
 }
 
 impl ConnectionSlot {
-    /// A request begins.
+    /// Records the start of a request.
     pub(super) fn begin(self: &Arc<Self>) -> InFlight {
         let mut state = self.of.state.lock();
         state.is_not_idle(self.id);
@@ -228,7 +228,7 @@ impl ConnectionSlot {
         InFlight { place: self.clone(), client, octets: 0 }
     }
 
-    /// A user of the platform itself has authenticated on it: it is not closed in favour of others any more.
+    /// Records that a user of the platform itself has authenticated on the connection: it is no longer closed in favor of others.
     pub(super) fn is_platforms(&self) {
         let mut state = self.of.state.lock();
         state.is_not_idle(self.id);
@@ -248,7 +248,7 @@ impl ConnectionSlot {
         self.close.cancelled().await;
     }
 
-    /// Ends when the connection has had no request in flight for longer than it may.
+    /// Completes when the connection has had no request in flight for longer than the idle timeout.
     pub(super) async fn idle_too_long(&self) {
         loop {
             let limits = &self.of.limits;
@@ -277,8 +277,8 @@ impl Drop for ConnectionSlot {
 }
 
 impl InFlight {
-    /// Counts a response of `octets`; false if there are too many in flight, of all clients or of this one. A client
-    /// without any may have one of any size, as long as there is room for it.
+    /// Counts a response of `octets`; returns false if there are too many in flight, of all clients or of this one. A client
+    /// without any can have one of any size, as long as there is space for it.
     pub(super) fn count(&mut self, octets: usize) -> bool {
         let places = &self.place.of;
         let all = places.limits.answer_octets;
@@ -299,7 +299,7 @@ impl InFlight {
         true
     }
 
-    /// The client took nothing of the response for too long.
+    /// Records that the client read nothing of the response for too long.
     pub(super) fn stalled(&self) {
         let mut state = self.place.of.state.lock();
         let Some(connection) = state.connections.get_mut(&self.place.id) else { return };
@@ -383,7 +383,7 @@ mod tests {
         assert!(idle.close.is_cancelled() && !local.close.is_cancelled());
         assert!(admit(&places, "203.0.113.2").is_none());
         assert!(!local.close.is_cancelled());
-        // A trusted one takes the reserve, and then the place of another.
+        // A trusted connection takes the reserve, and then the place of another one.
         let _reserved = admit(&places, "127.0.0.1").expect("the reserve");
         assert!(!local.close.is_cancelled());
         let _next = admit(&places, "127.0.0.1").expect("room is made");

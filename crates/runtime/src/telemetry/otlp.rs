@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use super::trace::{Counters, Span};
 use crate::trust;
 
-/// Spans of one request: some hundred kilobytes.
+/// The maximum number of spans per request: some hundred kilobytes.
 const BATCH_MAX: usize = 512;
 /// The wait of a batch's first span for others.
 const GATHERED_WITHIN: Duration = Duration::from_secs(1);
@@ -33,17 +33,17 @@ const RETRIES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];
 const LAST_WITHIN: Duration = Duration::from_secs(2);
 /// The maximum length of a response in octets: it contains the number of rejected spans, and the reason.
 const ANSWER_OCTETS_MAX: usize = 64 << 10;
-/// Largest file of headers, in octets.
+/// The maximum size of the file of headers, in octets.
 const HEADERS_OCTETS_MAX: u64 = 64 << 10;
 
 /// The destination of spans, and their attributes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// The URL that takes them.
+    /// The URL of the collector.
     pub endpoint: String,
-    /// A file of headers to send along, `Name: value` a line.
+    /// A file with additional headers, one `Name: value` per line.
     pub headers: Option<PathBuf>,
-    /// Authorities in PEM to trust instead of the system's.
+    /// The CAs in PEM to trust instead of the system's.
     pub authorities: Option<PathBuf>,
     /// The name of this service.
     pub service: String,
@@ -84,7 +84,7 @@ pub enum SetupError {
         /// The problem.
         reason: String,
     },
-    /// The authorities cannot be used.
+    /// The CAs are invalid.
     #[error(transparent)]
     Authorities(#[from] trust::AuthoritiesError),
     /// The HTTP client cannot be created.
@@ -101,7 +101,7 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Reads the files and makes a client. Nothing is sent yet.
+    /// Reads the files and creates a client. Nothing is sent yet.
     pub fn new(settings: &Settings, counters: Counters) -> Result<Sender, SetupError> {
         let headers = settings.headers.as_deref().map(headers).transpose()?.unwrap_or_default();
         let client = trust::client(settings.authorities.as_deref())?.timeout(TIMEOUT).build();
@@ -112,7 +112,7 @@ impl Sender {
             .with_endpoint(&settings.endpoint)
             .with_protocol(Protocol::HttpBinary)
             .with_timeout(TIMEOUT)
-            // Its own waits between tries would hold a thread.
+            // The exporter's own wait between retries would block a thread.
             .with_retry_policy(RetryPolicy::disabled())
             .with_headers(headers)
             .build()
@@ -204,7 +204,7 @@ impl Sender {
     }
 }
 
-/// Our client, as the exporter wants it.
+/// The HTTP client, in the form for the exporter.
 #[derive(Debug)]
 struct Client(reqwest::Client);
 
@@ -237,11 +237,11 @@ fn headers(path: &Path) -> Result<HashMap<String, String>, SetupError> {
         let (name, value) = line.split_once(':')?;
         let (name, value) = (name.trim().to_ascii_lowercase(), value.trim());
         let is_good = name.parse::<http::HeaderName>().is_ok() && value.parse::<http::HeaderValue>().is_ok();
-        // The exporter undoes percent signs.
+        // The exporter decodes percent signs.
         is_good.then(|| (name, value.replace('%', "%25")))
     };
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
-    // The line is not shown: it may hold a secret.
+    // The line is not logged: it can contain a secret.
     lines
         .map(|(at_line, line)| {
             header(line).ok_or_else(|| at(format!("line {} is not of the form \"Name: value\"", at_line + 1)))

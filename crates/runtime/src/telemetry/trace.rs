@@ -25,7 +25,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 use tokio::sync::mpsc;
 
-/// Spans that wait to be sent. A collector that is slow for a moment loses none; more would only be memory.
+/// The maximum number of queued spans. A collector that is slow for a moment loses none; more would only use memory.
 pub const WAITING_MAX: usize = 8_192;
 
 /// The receiver of spans, once it is set.
@@ -85,11 +85,11 @@ pub struct Trace {
 /// A span that has ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Span {
-    /// The trace's id.
+    /// The id of the trace.
     pub trace: [u8; 16],
     /// The id of the span.
     pub id: [u8; 8],
-    /// The span that it is part of; `None` for the first of all.
+    /// The parent span; `None` for the root span.
     pub parent: Option<[u8; 8]>,
     /// The name of the operation.
     pub name: &'static str,
@@ -132,7 +132,7 @@ impl Trace {
     }
 }
 
-/// A span that has begun.
+/// A span in progress.
 #[derive(Debug)]
 pub struct Step {
     trace: Trace,

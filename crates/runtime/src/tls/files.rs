@@ -1,4 +1,4 @@
-//! Files that hold secrets: private from the first octet on, and replaced in one step.
+//! Files with secrets: private from the first octet on, and replaced atomically.
 
 use std::io::{self, Write};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Kubeconfig files: where the API is, whom to trust and who one is, in the form that kubectl and kube-rs read.
+//! Kubeconfig files: the URL of the API, the trust anchors, and the credential, in the form for kubectl and kube-rs.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ pub struct Client<'a> {
 /// The trust anchors of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trust {
-    /// These authorities, in PEM.
+    /// These CAs, in PEM.
     Authority(String),
     /// The trust anchors of the client's system.
     System,
@@ -46,7 +46,7 @@ pub struct Contents<'a> {
     pub trust: &'a Trust,
     /// The credential.
     pub secret: Secret<'a>,
-    /// The namespace of commands that name none; `None`: `default`.
+    /// The default namespace of commands; `None`: `default`.
     pub namespace: Option<&'a str>,
 }
 
@@ -103,7 +103,7 @@ pub fn server_of(text: &str) -> Option<(String, Trust)> {
 
 /// Returns the text of a kubeconfig.
 pub fn text(contents: &Contents<'_>) -> String {
-    // JSON strings are YAML strings, so names with colons need no further thought.
+    // JSON strings are valid YAML strings, so names with colons need no special treatment.
     let quoted = |text: &str| Value::from(text).to_string();
     let encoded = |pem: &str| BASE64.encode(pem.as_bytes());
     let trust = match contents.trust {

@@ -37,11 +37,11 @@ use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 use self::served::Served;
 
-/// Life of the authority's certificate in days: longer than any machine that trusts it is likely to run untouched.
+/// The lifetime of the CA's certificate in days: longer than any machine that trusts it is likely to run unattended.
 const AUTHORITY_DAYS: u64 = 3650;
 /// The remaining days at which the CA's certificate is renewed.
 const AUTHORITY_RENEW_DAYS: u64 = 365;
-/// Life of the server's certificate in days: the longest that all common TLS clients accept (398) less one.
+/// The lifetime of the server's certificate in days: the maximum that all common TLS clients accept (398), less one.
 const SERVER_DAYS: u64 = 397;
 /// The remaining days at which the server's certificate is renewed.
 const SERVER_RENEW_DAYS: u64 = 60;
@@ -67,7 +67,7 @@ pub enum Error {
         /// The error of the system.
         source: std::io::Error,
     },
-    /// A file does not hold what it should.
+    /// A file has invalid contents.
     #[error("{}: {reason}; restore it, or remove the directory to start with a new authority (all clients then need the new kubeconfig)", path.display())]
     Damaged {
         /// The file.
@@ -75,7 +75,7 @@ pub enum Error {
         /// The problem.
         reason: String,
     },
-    /// A file of the operator's does not hold what it should.
+    /// A file of the operator has invalid contents.
     #[error("{}: {reason}", path.display())]
     BadFile {
         /// The file.
@@ -83,12 +83,12 @@ pub enum Error {
         /// The problem.
         reason: String,
     },
-    /// A certificate cannot be made, such as for a name that none can hold.
+    /// A certificate cannot be created, for example for an invalid name.
     #[error("failed to create a certificate: {0}")]
     Make(String),
 }
 
-/// A certificate authority with the server certificate it signed.
+/// A CA with the server certificate that it signed.
 pub struct Authority {
     folder: PathBuf,
     names: BTreeSet<String>,
@@ -97,7 +97,7 @@ pub struct Authority {
     current: Arc<Current>,
 }
 
-/// A client certificate that the authority signed.
+/// A client certificate that the CA signed.
 pub struct ClientIdentity {
     /// The certificate in PEM.
     pub certificate_pem: String,
@@ -107,8 +107,8 @@ pub struct ClientIdentity {
     pub serial: String,
 }
 
-/// Signs a client certificate with the key of the authority in `folder`, which must be there: the common name is the user,
-/// the organizations are the groups. It begins a day before `now`, for servers whose clocks are behind, but not before
+/// Signs a client certificate with the key of the CA in `folder`, which must exist: the common name is the user, the
+/// organizations are the groups. It is valid from a day before `now`, for servers whose clocks are behind, but not before
 /// `earliest`.
 pub fn sign_client(
     folder: &Path,
@@ -129,7 +129,7 @@ pub fn sign_client(
     let key = KeyPair::generate().map_err(make)?;
     let mut serial = [0_u8; 16];
     rand::fill(&mut serial).map_err(|_| Error::Make("the system returned no random numbers".to_owned()))?;
-    // RFC 5280 §4.1.2.2: positive; and no leading zero octet, so that it reads the same everywhere.
+    // RFC 5280 §4.1.2.2: positive; and without a leading zero octet, so that all tools print it alike.
     serial[0] = serial[0] & 0x7f | 0x40;
     let mut params = CertificateParams::default();
     params.serial_number = Some(serial.to_vec().into());
@@ -165,7 +165,7 @@ impl ResolvesServerCert for Current {
 /// The result of a renewal check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Renewed {
-    /// The authority's certificate is new: kubeconfigs must be written again.
+    /// The CA's certificate is new: kubeconfigs must be written again.
     pub authority: bool,
     /// The server's certificate is new.
     pub server: bool,
@@ -358,7 +358,7 @@ fn is_due(path: &Path, certificate: &X509Certificate<'_>, now: SystemTime, days:
     certificate.validity().not_after.timestamp() < seconds(now + DAY * days as u32)
 }
 
-/// Whether the certificate is valid at `now`, and why not, to follow its name.
+/// Checks that the certificate is valid at `now`; the error is the reason, as text that follows its name.
 fn validity(certificate: &X509Certificate<'_>, now: SystemTime) -> Result<(), String> {
     let validity = certificate.validity();
     // A clock before the start of the CA's validity is wrong.
@@ -379,8 +379,8 @@ fn new_authority(folder: &Path, key: &KeyPair, now: SystemTime) -> Result<String
     Ok(pem)
 }
 
-/// Makes the server's key and certificate and writes them: the key inside the certificate's file too, so that the pair
-/// is replaced in one step.
+/// Creates the server's key and certificate and writes them, both into the certificate's file, so that the pair is replaced
+/// atomically.
 fn new_server(
     folder: &Path,
     names: &BTreeSet<String>,
@@ -405,7 +405,7 @@ fn new_server(
     certified(&folder.join(SERVER_FILE), &both)
 }
 
-/// Certificate and key of the server, one file, since two could not be replaced in one step.
+/// The certificate and key of the server, in one file, because two files could not be replaced atomically.
 const SERVER_FILE: &str = "server.pem";
 
 fn server_at(folder: &Path) -> Result<Option<CertifiedKey>, Error> {
@@ -536,7 +536,7 @@ mod tests {
 
     #[test]
     fn what_was_made_under_a_wrong_clock_is_made_anew() {
-        // Ahead, far behind, and before certificates were.
+        // Ahead, far behind, and before certificates existed.
         for wrong in [start() + DAY * 730, start() - DAY * 900, UNIX_EPOCH + DAY] {
             let folder = tempfile::tempdir().expect("a folder");
             let running = Authority::open(folder.path(), names(&[]), wrong).expect("opens");
@@ -549,7 +549,7 @@ mod tests {
             let again = Authority::open(folder.path(), names(&[]), wrong).expect("opens");
             let next = Authority::open(folder.path(), names(&[]), start()).expect("opens");
             assert!(again.is_valid(wrong) && next.is_valid(start()));
-            // Copies of the authority's certificate from a time when the clock was ahead are good.
+            // Copies of the CA's certificate from a time when the clock was ahead are valid.
             let path = Path::new("ca.crt");
             let copy = certificate(path, &in_kubeconfigs).expect("a certificate");
             if wrong > start() {

@@ -21,10 +21,10 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::Error;
 
-/// Longest file of a chain or a key in octets; a chain has a few kilobytes.
+/// The maximum size of a file with a chain or a key in octets; a chain has a few kilobytes.
 const FILE_OCTETS_MAX: u64 = 1 << 20;
 
-/// A chain and its key, from two files or from one that holds both.
+/// A chain and its key, from two files or from one file with both.
 #[derive(Debug)]
 pub struct Served {
     certificate: PathBuf,
@@ -47,7 +47,7 @@ pub fn stamp_of(path: &Path) -> FileStamp {
 }
 
 impl Served {
-    /// Reads the pair. `certificate` is the chain in PEM, the server's own first.
+    /// Reads the pair. `certificate` is the chain in PEM, starting with the server's certificate.
     pub fn open(certificate: &Path, key: &Path) -> Result<Served, Error> {
         // The stamps are taken before the files are read: a file that is replaced in between is read again.
         let seen = [certificate, key].map(stamp_of);

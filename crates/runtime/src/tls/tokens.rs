@@ -21,7 +21,7 @@ pub struct TokenEntry {
     pub user: String,
     /// Groups of that user, without spaces.
     pub groups: Vec<String>,
-    /// The machine whose kubeconfig has the token, where API servers share the file.
+    /// The machine whose kubeconfig has the token, if API servers share the file.
     pub machine: Option<String>,
 }
 

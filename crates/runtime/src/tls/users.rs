@@ -35,17 +35,17 @@ pub const FILE: &str = "users.toml";
 pub const CREDENTIALS_MAX: usize = 5_000;
 /// The maximum number of revocations in the store.
 pub const REVOCATIONS_MAX: usize = 10_000;
-/// Longest name of a user and of a group in octets.
+/// The maximum length of a user or group name in octets.
 const NAME_OCTETS_MAX: usize = 253;
 
-/// The users, and what was revoked.
+/// The users and the revocations.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UserStore {
-    /// Users, in the order in which they came.
+    /// The users, in the order of creation.
     #[serde(default, rename = "user", skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<User>,
-    /// Certificates that are rejected though the authority signed them.
+    /// The revoked certificates, which the CA had signed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub revoked: Vec<Revoked>,
 }
@@ -56,9 +56,9 @@ pub struct UserStore {
 pub struct User {
     /// Name.
     pub name: String,
-    /// Groups, which give the rights.
+    /// The groups, which determine the permissions.
     pub groups: Vec<String>,
-    /// Since when.
+    /// The time of creation.
     pub created: Timestamp,
     /// The credentials of the user.
     #[serde(default, rename = "credential", skip_serializing_if = "Vec::is_empty")]
@@ -71,7 +71,7 @@ pub struct User {
 pub struct Credential {
     /// The kind of the credential.
     pub kind: CredentialKind,
-    /// A token's SHA-256, a certificate's serial number; both in lower-case hexadecimal.
+    /// The SHA-256 of a token, or the serial number of a certificate; both in lower-case hexadecimal.
     pub id: String,
     /// The time of creation.
     pub created: Timestamp,
@@ -90,7 +90,7 @@ pub enum CredentialKind {
     Certificate,
 }
 
-/// Certificates that are rejected.
+/// Revoked certificates.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Revoked {
@@ -107,10 +107,10 @@ pub struct Revoked {
 /// The error of a change to the store.
 #[derive(Debug, thiserror::Error)]
 pub enum BookError {
-    /// A file cannot be read or written, or makes no sense.
+    /// A file cannot be read or written, or is invalid.
     #[error(transparent)]
     File(#[from] Error),
-    /// A name of a user or a group that cannot be one.
+    /// An invalid name of a user or a group.
     #[error("{what} {name:?} {why}")]
     Name {
         /// `user` or `group`.
@@ -129,7 +129,7 @@ pub enum BookError {
     /// No user with that name exists.
     #[error("NotFound: user {0:?} not found; run \"signpost user list\" to list users")]
     NotThere(String),
-    /// No credential begins so, or several do.
+    /// No credential has this prefix, or several have it.
     #[error("user {user:?} has {found} credentials that begin with {id:?}; run \"signpost user list\" to list them")]
     Credential {
         /// The user.
@@ -139,13 +139,13 @@ pub enum BookError {
         /// The number of credentials with this prefix.
         found: usize,
     },
-    /// A bound was met.
+    /// A limit is reached.
     #[error("the user store has too many {0}; revoke users that are no longer needed")]
     Full(&'static str),
 }
 
 impl UserStore {
-    /// Reads the book in `folder`; an empty one if there is none.
+    /// Reads the store in `folder`; an empty one if there is none.
     pub fn load(folder: &Path) -> Result<UserStore, Error> {
         let path = folder.join(FILE);
         let Some(text) = files::read(&path)? else { return Ok(UserStore::default()) };
@@ -172,7 +172,7 @@ impl UserStore {
         files::write_private(&folder.join(FILE), format!("{head}{text}").as_bytes())
     }
 
-    /// Enters a user without credentials.
+    /// Adds a user without credentials.
     pub fn add(&mut self, name: &str, groups: Vec<String>, now: Timestamp) -> Result<(), BookError> {
         check_new_name(name)?;
         groups.iter().try_for_each(|group| check_name("group", group))?;
@@ -188,7 +188,7 @@ impl UserStore {
         self.users.iter().find(|user| user.name == name).ok_or_else(|| BookError::NotThere(name.to_owned()))
     }
 
-    /// Enters a credential, and forgets those of the user that have expired.
+    /// Adds a credential, and removes those of the user that have expired.
     pub fn enter(
         &mut self,
         name: &str,
@@ -225,7 +225,7 @@ impl UserStore {
         self.refuse(Revoked { user: Some(name.to_owned()), serial: None, at: whole(now) })
     }
 
-    /// Strikes out the one credential of the user whose id begins with `id`.
+    /// Removes the only credential of the user whose id begins with `id`.
     pub fn revoke_credential(&mut self, name: &str, id: &str, now: Timestamp) -> Result<Credential, BookError> {
         let user = self.users.iter_mut().find(|user| user.name == name);
         let user = user.ok_or_else(|| BookError::NotThere(name.to_owned()))?;
@@ -259,7 +259,7 @@ pub fn change<T>(folder: &Path, change: impl FnOnce(&mut UserStore) -> Result<T,
     Ok(outcome)
 }
 
-/// Holds the lock of the users' and tokens' files, until it is dropped.
+/// The lock of the users' and tokens' files, held until it is dropped.
 pub fn lock(folder: &Path) -> Result<File, Error> {
     let path: PathBuf = folder.join("users.lock");
     let at = |source| Error::File { path: path.clone(), source };
@@ -272,7 +272,7 @@ pub fn lock(folder: &Path) -> Result<File, Error> {
     Ok(file)
 }
 
-/// Times of the file are whole seconds, as in certificates.
+/// Times in the file are whole seconds, as in certificates.
 fn whole(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
@@ -281,7 +281,7 @@ fn is_lower_hex(octet: u8) -> bool {
     octet.is_ascii_digit() || (b'a'..=b'f').contains(&octet)
 }
 
-/// A new user's name: none that the platform itself goes by.
+/// Checks the name of a new user: not a name of the platform itself.
 fn check_new_name(name: &str) -> Result<(), BookError> {
     check_name("user", name)?;
     let reserved = ["system:", "signpost:"].iter().any(|prefix| name.starts_with(prefix));

@@ -59,7 +59,7 @@ pub fn deletion(key: &str, revision: u64) -> Vec<u8> {
     version
 }
 
-/// Reads the stored form of what `revision` wrote to `key`.
+/// Parses the stored form of the value that `revision` wrote to `key`.
 pub fn version<'a>(key: &str, revision: u64, stored: &'a [u8]) -> Version<'a> {
     let Some((kind, rest)) = stored.split_first() else { return Version::Damaged };
     let Some((seal, rest)) = rest.split_first_chunk::<SEAL>() else { return Version::Damaged };
@@ -72,7 +72,7 @@ pub fn version<'a>(key: &str, revision: u64, stored: &'a [u8]) -> Version<'a> {
     }
 }
 
-/// Closes the log entry of `revision`.
+/// Seals the log entry of `revision`.
 pub fn close_log_entry(revision: u64, entry: &mut Vec<u8>) {
     let seal = checksum(0, "", revision, &[entry]);
     entry.extend_from_slice(&seal);
@@ -87,7 +87,7 @@ pub fn log_entry(revision: u64, stored: &[u8]) -> Option<&[u8]> {
 /// The numbers of the table `meta` that one checksum covers.
 const SEALED: [&str; 6] = ["format", "revision", "compacted", "store-id-high", "store-id-low", "opening"];
 
-/// Writes the checksum of the numbers of `meta`: to be called after each change of them.
+/// Writes the checksum of the numbers of `meta`. Call it after each change of them.
 pub(super) fn seal_meta(meta: &mut redb::Table<'_, &'static str, u64>) -> Result<(), redb::Error> {
     let seal = of_meta(meta)?;
     meta.insert("seal", seal)?;
@@ -110,10 +110,10 @@ pub fn numbers(numbers: &[u64]) -> u64 {
 }
 
 fn checksum(kind: u8, key: &str, revision: u64, parts: &[&[u8]]) -> [u8; SEAL] {
-    // "signpost" and "checksum": any two numbers would do, as long as they stay.
+    // "signpost" and "checksum": the numbers are arbitrary, but must never change.
     let mut hasher = SipHasher13::new_with_keys(0x7369_676e_706f_7374, 0x6368_6563_6b73_756d);
     hasher.write(&[kind]);
-    // Its length keeps the key apart from what follows.
+    // The length separates the key from the data after it.
     hasher.write(&(key.len() as u64).to_le_bytes());
     hasher.write(key.as_bytes());
     hasher.write(&revision.to_le_bytes());
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn the_checksum_stays_what_it_is() {
-        // Stores on disk depend on it: made by another implementation of SipHash-1-3.
+        // Stores on disk depend on it: computed with another implementation of SipHash-1-3.
         let (key, corpus) =
             ("/signpost.dev/routes/web/shop", concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/seal/"));
         let stored = |name: &str| std::fs::read(format!("{corpus}{name}")).expect("it is there");

@@ -43,7 +43,7 @@ pub(super) const META: TableDefinition<&str, u64> = TableDefinition::new("meta")
 /// An entry of `versions`.
 type Version<'a> = (AccessGuard<'a, (&'static str, u64)>, AccessGuard<'a, &'static [u8]>);
 
-/// The first revision of a new store. An empty store has one, too, since clients take 0 for "any".
+/// The first revision of a new store. An empty store has one, too, because clients interpret 0 as "any".
 pub(super) const FIRST: u64 = 1;
 
 /// The approximate size of one read of history in octets: it stops at the end of the revision that exceeds it.
@@ -53,7 +53,7 @@ const HISTORY_OCTETS_MAX: usize = 4 * 1024 * 1024;
 pub(in crate::store) fn unavailable(error: redb::Error) -> Error {
     match error {
         redb::Error::Corrupted(reason) => Error::Corrupt(reason),
-        // A page lies beyond the end of the file, or a read panicked before.
+        // A page is beyond the end of the file, or an earlier read panicked.
         redb::Error::Io(error) if matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::InvalidData) => {
             Error::Corrupt(error.to_string())
         }
@@ -125,13 +125,13 @@ impl Reader {
             (Found::Damaged(modified), _) => Err(damaged(modified)),
             (Found::Value(found), Some(modified)) if found.modified.0 < modified => Err(damaged(modified)),
             (Found::Value(found), _) => Ok((Revision(at), Some(found))),
-            // The key exists now, and did so then: no deletion can have been between.
+            // The key exists now, and existed then: there cannot have been a deletion in between.
             (Found::Nothing, Some(modified)) => Err(damaged(modified)),
             (Found::Nothing, None) => Ok((Revision(at), None)),
         }
     }
 
-    /// See `Store::list`. How many remain is not counted: that would cost as much as reading them.
+    /// See `Store::list`. The remaining items are not counted: that would cost as much as reading them.
     pub(in crate::store) fn list(
         &self,
         prefix: &Key,
@@ -212,7 +212,7 @@ impl Reader {
         Ok(Some(committed))
     }
 
-    /// Calls `each` with every revision of retained history, oldest first, and the bytes that it holds.
+    /// Calls `each` with every revision of retained history, oldest first, and the bytes of history in it.
     pub(in crate::store) fn retained(&self, mut each: impl FnMut(u64, u64)) -> std::result::Result<(), redb::Error> {
         for entry in self.log.range(self.compacted + 1..=self.newest)? {
             let (revision, keys) = entry?;
@@ -252,7 +252,7 @@ pub(in crate::store) struct WriteTables<'t> {
 
 /// The result of applying a transaction.
 pub(in crate::store) enum Applied {
-    /// An expectation failed; what each key holds.
+    /// A precondition failed; the current value of each key.
     Refused(Vec<Option<KeyValue>>),
     /// The value of this key is damaged, so that its precondition cannot be evaluated.
     Damaged(Damaged),
@@ -391,7 +391,7 @@ impl<'t> WriteTables<'t> {
         })
     }
 
-    /// Puts back a value of a backup; `deadline` in milliseconds since the epoch, 0 for none.
+    /// Restores a value of a backup; `deadline` in milliseconds since the epoch, 0 for none.
     pub(in crate::store) fn restore(&mut self, item: &KeyValue, deadline: u64) -> std::result::Result<(), redb::Error> {
         let (key, created, modified) = (&*item.key.0, item.created.0, item.modified.0);
         self.versions.insert((key, modified), &*seal::value(key, modified, created, &item.value))?;
@@ -402,13 +402,13 @@ impl<'t> WriteTables<'t> {
         Ok(())
     }
 
-    /// Lets a restored store begin at `revision`, with no history before.
+    /// Makes a restored store begin at `revision`, without earlier history.
     pub(in crate::store) fn start_at(&mut self, revision: u64) -> std::result::Result<(), redb::Error> {
         self.meta.insert("compacted", revision)?;
         self.set_newest(revision)
     }
 
-    /// Notes the newest revision.
+    /// Records the newest revision.
     pub(in crate::store) fn set_newest(&mut self, revision: u64) -> std::result::Result<(), redb::Error> {
         self.meta.insert("revision", revision)?;
         seal::seal_meta(&mut self.meta)
@@ -460,7 +460,7 @@ impl<'t> WriteTables<'t> {
         Ok(Some(SystemTime::UNIX_EPOCH + Duration::from_millis(deadline.value().0)))
     }
 
-    /// Forgets history up to `upto`, at most `limit` revisions of it; returns how far it came.
+    /// Removes history up to `upto`, at most `limit` revisions of it; returns the revision that it reached.
     pub(in crate::store) fn compact(&mut self, upto: u64, limit: usize) -> std::result::Result<u64, redb::Error> {
         let from = self.compacted()?;
         let mut reached = upto;
@@ -472,7 +472,7 @@ impl<'t> WriteTables<'t> {
                 break;
             }
             let revision = revision.value();
-            // Of a damaged entry nothing is known, so what it superseded stays.
+            // The content of a damaged entry is unknown, so the versions that it superseded stay.
             for change in changes(seal::log_entry(revision, keys.value()).unwrap_or_default()) {
                 let (key, before) = change?;
                 // The version that this revision replaced is no longer the newest of any kept revision. Its own version can be,
@@ -496,7 +496,7 @@ impl<'t> WriteTables<'t> {
     }
 }
 
-/// Milliseconds since the epoch, `ttl` after `now`.
+/// Returns the time `ttl` after `now`, in milliseconds since the epoch.
 fn milliseconds(now: SystemTime, ttl: Duration) -> u64 {
     let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default() + ttl;
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
@@ -504,11 +504,11 @@ fn milliseconds(now: SystemTime, ttl: Duration) -> u64 {
 
 /// The current value of a key.
 pub(super) enum Found {
-    /// Nothing, or a deletion.
+    /// No value, or a deletion.
     Nothing,
     /// A value.
     Value(KeyValue),
-    /// Something that cannot be read, which this revision wrote.
+    /// An unreadable value, which this revision wrote.
     Damaged(u64),
 }
 
@@ -546,7 +546,7 @@ fn events(
     let mut events = Vec::new();
     for change in changes(keys) {
         let (key, before) = change?;
-        // One that cannot be read is known to watchers from before.
+        // Existing watchers know the unreadable value.
         let before = match before {
             0 => None,
             before => match version_at(versions, key, before)? {

@@ -22,9 +22,9 @@ const PAGE_VALUES: usize = 1_000;
 /// The result of a check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Verified {
-    /// The values that are whole.
+    /// The number of valid values.
     pub values: u64,
-    /// The values that are not, by key.
+    /// The damaged values, by key.
     pub damaged: Vec<Damaged>,
     /// The number of revisions of history that are unreadable. Clients that need them list again; no object depends on them.
     pub lost_history: u64,
@@ -66,7 +66,7 @@ pub(in crate::store) fn verify(reader: &Reader, mut goes_on: impl FnMut() -> boo
     Ok(found)
 }
 
-/// Checks that there is an entry for each revision of history; returns how many cannot be read.
+/// Checks that there is an entry for each revision of history; returns the number of unreadable ones.
 fn history(reader: &Reader, mut goes_on: impl FnMut() -> bool) -> Result<u64> {
     let fault = |error: redb::StorageError| unavailable(error.into());
     let (mut lost, mut expected) = (0, reader.compacted().0 + 1);
@@ -87,7 +87,7 @@ fn history(reader: &Reader, mut goes_on: impl FnMut() -> bool) -> Result<u64> {
     }
 }
 
-/// Reports what a check found.
+/// Reports the results of a check.
 pub(super) fn report(found: &Verified, begun: Instant, damage: &Damage) {
     found.damaged.iter().for_each(|damaged| damage.note(damaged));
     let Verified { values, damaged, lost_history } = found;
@@ -113,7 +113,7 @@ pub(super) fn run(shared: &Weak<Shared>, stop: &AtomicBool) {
             found.damaged.retain(|damaged| !is_settled(damaged));
             report(&found, begun, &damage);
         }
-        // What it means was reported.
+        // The consequence was reported.
         Err(error) => tracing::error!(%error, "the check of the store's file ended early"),
     }
 }

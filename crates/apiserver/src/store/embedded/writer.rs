@@ -93,7 +93,7 @@ pub(super) struct Writer {
     compactions: Vec<(Revision, oneshot::Sender<Result<()>>)>,
     /// The revision up to which the writer's own schedule removes history.
     forget: u64,
-    /// The bytes of history.
+    /// The account of retained history.
     retention: Retention,
     /// The time of the last run of that schedule, and the newest revision at that time.
     marked: (Instant, u64),
@@ -106,14 +106,14 @@ pub(super) struct Writer {
     gathered: usize,
 }
 
-/// The room on the disk.
+/// The state of the disk space.
 struct Room {
     reserve: Reserve,
     /// Whether the last check found too little space.
     full: bool,
     /// The time of the last log line about it.
     full_reported: Option<Instant>,
-    /// Whether not even the reserve has enough for a commit.
+    /// Whether not even the reserve has enough space for a commit.
     stuck: bool,
     /// The number of unused octets within the file, if it is known; counted while the disk is full.
     unused: u64,
@@ -129,7 +129,7 @@ impl Writer {
             shared,
             options,
             newest: newest.0,
-            // In the past: the first round looks it up.
+            // In the past, so that the first round looks it up.
             deadline: Some(SystemTime::UNIX_EPOCH),
             compactions: Vec::new(),
             forget: 0,
@@ -192,7 +192,7 @@ impl Writer {
         self.limit_history();
     }
 
-    /// Sets out to forget the oldest history if there are too many bytes of it.
+    /// Schedules the removal of the oldest history if it has too many bytes.
     fn limit_history(&mut self) {
         self.forget = self.forget.max(self.retention.excess());
     }
@@ -231,7 +231,7 @@ impl Writer {
         idle
     }
 
-    /// Every `history` sets out to forget what was already history at the last mark.
+    /// Every `history`, schedules the removal of revisions that were history at the last mark.
     fn mark(&mut self) {
         let Some(history) = self.options.history else { return };
         let (since, newest_then) = self.marked;
@@ -242,7 +242,7 @@ impl Writer {
         }
     }
 
-    /// One round: a group of transactions, what has expired, a piece of compaction, all in one commit.
+    /// Runs one round: a group of transactions, expired keys, and a piece of compaction, all in one commit.
     fn work(&mut self, group: Vec<Job>) {
         let mut permits = Vec::with_capacity(group.len());
         let (mut txns, mut answers) = (Vec::with_capacity(group.len()), Vec::with_capacity(group.len()));
@@ -292,7 +292,7 @@ impl Writer {
         // If the system does not report free space, the write will fail instead.
         let free = files::free_octets(&self.shared.lock).unwrap_or(u64::MAX);
         let full = match self.room.full {
-            // The reserve comes first, so that the disk is not full again at once.
+            // The reserve is refilled first, so that the disk does not fill up again immediately.
             true => free < needed.saturating_add(self.room.reserve.missing()) || !self.room.reserve.fill(),
             false if self.room.reserve.missing() > 0 && free >= self.room.reserve.missing() => {
                 self.room.reserve.fill();
@@ -364,7 +364,7 @@ impl Writer {
         let newest = match self.shared.reopen(self.options.cache_octets) {
             Ok(newest) if newest.0 >= self.newest => newest.0,
             Ok(newest) => {
-                // What was acknowledged is not there: no write may hide that.
+                // An acknowledged write is missing: no later write may hide that.
                 tracing::error!(%path, newest = newest.0, acknowledged = self.newest, "the store's file has lost writes");
                 return;
             }
@@ -470,7 +470,7 @@ fn is_damage(error: &redb::Error) -> bool {
     matches!(error, redb::Error::Corrupted(_) | redb::Error::LockPoisoned(_))
 }
 
-/// Moves what waits in the queue into a group of at most `most`.
+/// Moves queued jobs into a group of at most `most`.
 fn take(group: &mut Vec<Job>, jobs: &Receiver<Job>, most: usize) {
     while group.len() < most {
         match jobs.try_recv() {
@@ -480,7 +480,7 @@ fn take(group: &mut Vec<Job>, jobs: &Receiver<Job>, most: usize) {
     }
 }
 
-/// A commit in the making.
+/// A commit in progress.
 struct Group {
     newest: u64,
     committed: Vec<Committed>,
@@ -530,11 +530,11 @@ impl Group {
     }
 }
 
-/// A fault of the file, told apart by what it means for the callers.
+/// A failure of the file, by its meaning for the callers.
 enum Fault {
     /// Nothing was written.
     BeforeCommit(redb::Error),
-    /// Whether it was written is not known.
+    /// The outcome is unknown: the group may have been written.
     InCommit(redb::Error),
 }
 

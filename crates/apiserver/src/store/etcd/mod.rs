@@ -250,7 +250,7 @@ fn has_progress(version: &str) -> bool {
 impl Cluster {
     /// Returns the ID of the cluster, and the newest revision.
     async fn place(&self) -> Result<(u64, Revision)> {
-        // Any key will do: this one is never there.
+        // Any key works: this one never exists.
         let found = self.range(self.full_key(&Key("/".into())), GetOptions::new()).await;
         let found = found.map_err(|error| read_error(&error))?;
         Ok((found.header().map_or(0, ResponseHeader::cluster_id), revision_of(found.header())))
@@ -348,7 +348,7 @@ impl Cluster {
             return Ok(lease.id);
         }
         let seconds = i64::try_from((ttl + spare).as_secs_f64().ceil() as u64).unwrap_or(i64::MAX);
-        // A lease without keys ends, if the answer is lost.
+        // If the response is lost, a lease without keys expires.
         let send = || {
             let mut leases = self.connection.load().client.lease_client();
             async move { leases.grant(seconds, None).await }
@@ -440,7 +440,7 @@ impl Store for Etcd {
             let left = u64::try_from(found.count()).unwrap_or(0).saturating_sub(found.kvs().len() as u64);
             match found.kvs().last() {
                 Some(last) if left > 0 && items.len() < limit => {
-                    // The next key there can be.
+                    // The next key can be there.
                     start = format!("{}\0", String::from_utf8_lossy(last.key()));
                 }
                 _ => {
@@ -455,7 +455,7 @@ impl Store for Etcd {
         txn.check()?;
         let cluster = &self.cluster;
         if txn.expect.is_empty() && txn.writes.is_empty() {
-            // etcd answers an empty transaction from the member that gets it, which may be behind.
+            // A member of etcd answers an empty transaction itself, and can be behind the leader.
             return Ok(Outcome::Committed(cluster.revision().await?));
         }
         let compare = |(key, expect): &(Key, Precondition)| {
