@@ -12,9 +12,9 @@ use crate::config::{Role, Settings};
 pub struct Banner<'a> {
     pub settings: &'a Settings,
     pub dns: &'a [SocketAddr],
-    /// The API, if it runs in this process.
+    /// The addresses of the encrypted transports, by their short names.
     pub encrypted: Vec<(&'static str, Vec<SocketAddr>)>,
-    /// The API, if it is here.
+    /// The API, if it runs in this process.
     pub api: Option<&'a Api>,
     pub admin: &'a [SocketAddr],
     /// `http` or `https`.

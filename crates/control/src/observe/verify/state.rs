@@ -7,10 +7,8 @@
 //! name is also queried separately if
 //!
 //! - its Route is new and few are new, as on an idle system;
-//! - it has an answer of its own: the Router's `records` name it, or a zone file covers it;
-//! - the server has answered incorrectly for it;
-//! - it is an alias, and the server stays at an older version of the alias zone, as while it holds back deletions. A correct
-//!   answer verifies the alias from that version on.
+//! - it has an answer of its own (a record of the Router, or a zone file), or the server has answered incorrectly for it;
+//! - it is an alias, and the server stays at an older version of the alias zone, as in a deletion hold.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::net::SocketAddr;
