@@ -1,5 +1,4 @@
-//! The state of name verification: the zones, the routes with names in them, and their verification results. Pure: time and
-//! randomness are arguments.
+//! The state of name verification: the zones, the routes with names in them, and their results. Pure: time and chance are arguments.
 //!
 //! A name is verified when every listed name server has at least the version of the zone in which the name appeared, and answers
 //! correctly. Not every name needs a query for that: a shard's wildcard answers for all of its names, and a version of the alias
