@@ -66,6 +66,7 @@ pub mod discovery;
 pub mod garbage;
 pub mod namespaces;
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -174,7 +175,24 @@ pub(crate) struct Shared {
     /// Fires when the server stops; ends watches.
     pub(crate) stopping: CancellationToken,
     in_flight: InFlight,
+    pub(crate) retries: Retries,
     pub(crate) large_work: work::LargeWork,
+}
+
+/// Lets creates that lost a race retry one after another, by kind and namespace: their objects touch common conflict keys, so that only one
+/// of several concurrent attempts succeeds.
+#[derive(Default)]
+pub(crate) struct Retries {
+    turns: [tokio::sync::Mutex<()>; 32],
+    hasher: RandomState,
+}
+
+impl Retries {
+    /// Waits for the turn of a create of this kind and namespace. Some kinds and namespaces share a turn.
+    pub(crate) async fn turn(&self, kind: &Kind, namespace: Option<&str>) -> tokio::sync::MutexGuard<'_, ()> {
+        let hash = self.hasher.hash_one((kind.plural, namespace));
+        self.turns[hash as usize % self.turns.len()].lock().await
+    }
 }
 
 /// The limits of requests and watches in flight.
@@ -200,6 +218,7 @@ impl ApiServer {
             audit: OnceLock::new(),
             backup: backup::BackupSlot::default(),
             stopping: CancellationToken::new(),
+            retries: Retries::default(),
             in_flight: InFlight {
                 requests: InFlightLimiter::new(REQUESTS_MAX),
                 watches: InFlightLimiter::new(WATCHES_MAX),

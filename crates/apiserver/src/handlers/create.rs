@@ -32,8 +32,8 @@ const SUFFIX_LENGTH: usize = 5;
 const BASE_LENGTH_MAX: usize = 58;
 /// The number of generated names to try.
 const NAMES_TRIED: usize = 8;
-/// The number of attempts of a create whose dependencies change. Of the objects of a kind that are created concurrently (for
-/// example by one pipeline) and touch one conflict key, one succeeds per round, so this is the maximum number of such objects.
+/// The number of attempts of a create whose dependencies change. Retries on one server take turns, so a create loses further races only
+/// to first attempts and to other servers.
 const CREATES_AT_ONCE: usize = 64;
 
 /// Answers a create.
@@ -117,6 +117,7 @@ fn trace(writer: &Writer<'_>, written: &Written, began: Instant) {
 async fn create_named(writer: &Writer<'_>, object: Value, managed: bool) -> Result<Written, ApiError> {
     let name = name_of(&object).to_owned();
     let exists = || ApiError::already_exists(writer.kind, &name);
+    let mut turn = None;
     for _ in 0..CREATES_AT_ONCE {
         let namespace = home(writer, &name).await?;
         // As in kube-apiserver, an invalid object is 422 even if its name is taken.
@@ -136,7 +137,11 @@ async fn create_named(writer: &Writer<'_>, object: Value, managed: bool) -> Resu
         match writer.commit_create(admitted, side, namespace).await {
             Ok(object) => return Ok(Written { status: StatusCode::CREATED, object, warnings: Vec::new() }),
             Err(CommitConflict::Race { main: Some(_) }) => return Err(exists()),
-            Err(CommitConflict::Race { main: None }) => {}
+            Err(CommitConflict::Race { main: None }) => {
+                if turn.is_none() {
+                    turn = Some(writer.server.retries.turn(writer.kind, writer.namespace).await);
+                }
+            }
             Err(CommitConflict::Failed(error)) => return Err(error),
         }
     }
