@@ -189,7 +189,7 @@ pub(crate) struct Retries {
 
 impl Retries {
     /// Waits for the turn of a create of this kind and namespace. Some kinds and namespaces share a turn.
-    pub(crate) async fn turn(&self, kind: &Kind, namespace: Option<&str>) -> tokio::sync::MutexGuard<'_, ()> {
+    pub(crate) async fn turn(&self, kind: &kind::Kind, namespace: Option<&str>) -> tokio::sync::MutexGuard<'_, ()> {
         let hash = self.hasher.hash_one((kind.plural, namespace));
         self.turns[hash as usize % self.turns.len()].lock().await
     }
