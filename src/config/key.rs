@@ -201,6 +201,7 @@ impl Key {
             (_, _, "ADDR:PORT") => "192.0.2.53:853",
             (_, _, "ADDR[:PORT]" | "[NAME=]ADDR[:PORT]") => "192.0.2.53",
             (_, _, "NAME=ADDR[,ADDR]") => "ns1.apps.example.com=192.0.2.53",
+            (_, _, "ALPN[:PORT]") => "dot",
             (_, _, "URL") => "https://host.example/path",
             (_, _, "PREFIX") => "192.0.2.0/24",
             (_, _, "NAMESPACE/NAME") => "signpost/name",

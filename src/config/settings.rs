@@ -178,7 +178,7 @@ settings! {
         /// The addresses that answer queries over HTTPS, usually at port 443: HTTP/2 and HTTP/1.1 over TCP, and HTTP/3
         /// over UDP. Port 0 selects a free port. The limits of `tcp` apply to each of the two, with places of its own.
         /// See docs/encrypted-dns.md.
-        listen: Vec<SocketAddr> = value::listen(), unset("none"), common;
+        listen: Vec<SocketAddr> = value::listen(), unset("none");
         /// The path of the URI template, without its variable (RFC 8484): `/dns-query` means
         /// `https://<name>/dns-query{?dns}`.
         path: TemplatePath = parsed::<TemplatePath>("PATH"), "/dns-query";
@@ -186,7 +186,7 @@ settings! {
     dns_quic: DnsQuic "dns.quic" "DNS over QUIC" {
         /// The addresses that answer queries over QUIC, usually at port 853. Port 0 selects a free port. The limits of
         /// `tcp` apply to it, too, with places of its own. See docs/encrypted-dns.md.
-        listen: Vec<SocketAddr> = value::listen(), unset("none"), common;
+        listen: Vec<SocketAddr> = value::listen(), unset("none");
     }
     dns_rate_limit: DnsRateLimit "dns.rate-limit" "Response rate limiting" {
         /// The number of responses of one kind that a client network gets per second over UDP, from each worker; 0: no

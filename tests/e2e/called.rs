@@ -159,8 +159,11 @@ fn what_is_called_wrongly_is_said_at_once() {
     let at = ["--kubeconfig", kubeconfig.as_str()];
     let of_api = |arguments: &[&str]| run(&[arguments, &at].concat());
     for (arguments, complaint) in [
-        (&["explain", "route", "shop/web", "-n", "other"][..], "--namespace says other"),
-        (&["move", "route", "shop/web", "-n", "other", "--to", "sh2"], "--namespace says other"),
+        (&["explain", "route", "shop/web", "-n", "other"][..], "--namespace other: the object is in namespace shop"),
+        (
+            &["move", "route", "shop/web", "-n", "other", "--to", "sh2"],
+            "--namespace other: the object is in namespace shop",
+        ),
         (&["simulate", "--add", "/nonexistent"], "/nonexistent"),
     ] {
         let ran = of_api(arguments);

@@ -151,7 +151,7 @@ async fn over_quic(server: SocketAddr, query: &QueryMessage, over: &Encrypted) -
     let config = quinn::ClientConfig::new(Arc::new(trust));
     let connecting = endpoint.connect_with(config, server, &over.host);
     let connecting = connecting.map_err(|_| QueryError::Unreachable(io::ErrorKind::InvalidInput))?;
-    let connection = connecting.await.map_err(|error| fault(&error))?;
+    let connection = connecting.await.map_err(|error| quic_fault(&error))?;
     let (mut send, mut receive) = connection.open_bi().await.map_err(|error| fault(&error))?;
     send.write_all(&query.framed()).await.map_err(|error| fault(&error))?;
     send.finish().map_err(|error| fault(&error))?;
@@ -162,6 +162,19 @@ async fn over_quic(server: SocketAddr, query: &QueryMessage, over: &Encrypted) -
     let is_whole =
         octets.first_chunk().is_some_and(|length| usize::from(u16::from_be_bytes(*length)) + 2 == octets.len());
     if is_whole { Ok(query.response(&octets[2..], Transport::Quic, sent)) } else { Ok(None) }
+}
+
+/// Returns the error of a QUIC connection. A rejected certificate is a TLS alert of these numbers (RFC 8446 §6.2).
+#[cfg(feature = "quic")]
+fn quic_fault(error: &quinn::ConnectionError) -> QueryError {
+    match error {
+        quinn::ConnectionError::TransportError(error)
+            if (42..=48).any(|alert| error.code == quinn::TransportErrorCode::crypto(alert)) =>
+        {
+            QueryError::Certificate(error.reason.clone())
+        }
+        error => fault(error),
+    }
 }
 
 #[cfg(not(feature = "quic"))]
