@@ -135,7 +135,7 @@ fn a_route_moves_and_a_shard_is_emptied() {
     assert_eq!(leads_to(&ask(&format!("below.{old}"), "AAAA")), target);
     assert_eq!(ask(new, "A").data("A"), ["192.0.2.2"]);
     assert_eq!(ask("shop-api.shard1.v3.rhcloud.com", "A").data("A"), ["192.0.2.1"], "the others stay");
-    assert!(told(&data, &["explain", "route", "shop/web"]).contains("as signpost.dev/move-to asked"));
+    assert!(told(&data, &["explain", "route", "shop/web"]).contains("as requested by signpost.dev/move-to"));
     // The other Route has no feasible Router: the exit code reports that, too.
     refused(&data, &["drain", "router", "shard1", "--dry-run"], 1);
 

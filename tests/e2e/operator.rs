@@ -242,5 +242,5 @@ fn an_empty_spec_asks_for_a_name() {
     kubectl.ok(&["wait", "-n", "myapp", "route.signpost.dev/empty", "--for=condition=Scheduled", "--timeout=180s"]);
     let dns = kubectl.ok(&["get", "-n", "myapp", "route.signpost.dev/empty", "-o", "jsonpath={.status.dns}"]);
     assert!(dns.starts_with("myapp-empty.shard"), "{dns}");
-    assert!(words(&kubectl.ok(&["explain", "route"])).contains("an empty spec asks for a name"));
+    assert!(words(&kubectl.ok(&["explain", "route"])).contains("with an empty spec, the platform derives the name"));
 }

@@ -154,7 +154,7 @@ fn a_webhook_chooses_until_it_is_gone_and_another_strategy_after_a_reload() {
         let found = page(&data, &["shop/fourth", "--why-not", "east"]);
         found.contains("QuotaExceeded").then_some(found)
     });
-    for part in ["router none\n", "has 3 routes with a Router", "allows 3", "why not east could take the Route now"] {
+    for part in ["router none\n", "has 3 Routes with a Router", "allows 3", "why not east could take the Route"] {
         assert!(found.contains(part), "{part:?} is not in\n{found}");
     }
     kubectl.ok(&["delete", "routes.signpost.dev", "-n", "shop", "first"]);

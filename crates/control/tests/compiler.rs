@@ -258,7 +258,7 @@ fn conflicts_get_verdicts_and_the_older_serves() {
 #[test]
 fn svcb_records_are_in_the_zone_of_the_name_server() {
     let mut settings = with_services();
-    settings.base = Some(base("$TTL 300\n@ SOA . admin 1 1 2 3 4\n_dns.ns1 SVCB 1 . alpn=dot\n"));
+    settings.base = Some(base("$TTL 300\n@ SOA ns1 admin 1 1 2 3 4\n@ NS ns1\n_dns.ns1 SVCB 1 . alpn=dot\n"));
     let routers = vec![router("a", 0, json!({"dns": "a.v3.example", "addresses": [{"ip": "192.0.2.1"}]}))];
     let compiled = compile(&Inputs { routers, bindings: Vec::new() }, &settings);
     let svcb = |apex: &str| {
