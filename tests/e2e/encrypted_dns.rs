@@ -164,7 +164,7 @@ fn clients_query_over_https_and_quic_and_find_the_transports_in_svcb_records() {
 
     let svcb = signpost_testing::dig(ports.dns, "_dns.ns1.v3.rhcloud.com", "SVCB", &[]);
     let records = svcb.data("SVCB").join("\n");
-    assert!(records.contains(&format!("port={}", tls.port())) && records.contains("dohpath"), "{records}");
+    assert!(records.contains(&format!("port={}", tls.port())) && records.contains("key7="), "{records}");
 
     let scrape = Scrape::of(server.admin);
     for transport in ["https", "tls"] {

@@ -187,7 +187,10 @@ fn objects_move_between_a_file_and_etcd_and_back() {
 fn ask_etcd(cluster: &Cluster, path: &str, body: &str, token: Option<&str>) -> serde_json::Value {
     let url = format!("{}/v3/auth/{path}", cluster.endpoints()[0]);
     let authorization = format!("authorization: {}", token.unwrap_or_default());
-    let ran = Command::new("curl").args(["-sS", "--fail-with-body", "-H", &authorization, "-d", body, &url]).output();
+    // A member may not serve yet.
+    let retry = ["--retry-connrefused", "--retry", "30", "--retry-delay", "1"];
+    let own = ["-sS", "--fail-with-body", "-H", &authorization, "-d", body, &url];
+    let ran = Command::new("curl").args(retry).args(own).output();
     let ran = ran.expect("curl");
     let answer = String::from_utf8_lossy(&ran.stdout).into_owned();
     assert!(ran.status.success(), "{path}: {answer}");

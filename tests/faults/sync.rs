@@ -113,7 +113,7 @@ fn of_the_store_ends_the_process_and_nothing_acknowledged_is_lost() {
     assert_eq!(status.code(), Some(1), "{}", server.log());
     assert!(shim.has_failed());
     let log = server.log();
-    for word in ["store.redb: failed to sync to disk", "check the disk", "start the process again"] {
+    for word in ["store.redb: failed to sync to disk", "check the disk", "restart the process"] {
         assert!(log.contains(word), "{word}: {log}");
     }
     // As a service manager does.

@@ -36,7 +36,11 @@ fn a_label_that_begins_with_the_name_of_another_namespace_is_refused() {
     for subdomain in ["shop-pr-124", "SHOP-PR-124", "shop", "default-x"] {
         let (status, answer) = create(&thief, "shop-thief", &with_subdomain("squat", subdomain));
         assert_eq!(status, 422, "{subdomain}: {answer}");
-        assert!(answer.contains("spec.subdomain") && answer.contains("reserved for another namespace"), "{answer}");
+        assert!(
+            answer.contains("spec.subdomain")
+                && answer.contains("the name of another namespace and is reserved for it"),
+            "{answer}"
+        );
     }
     // Nor by a change of a Route that no Router takes yet.
     let waiting = route("squat", json!({"to": {"name": "web"}, "host": "*.waits.example", "subdomain": "mine"}));

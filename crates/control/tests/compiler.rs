@@ -268,7 +268,7 @@ fn svcb_records_are_in_the_zone_of_the_name_server() {
     let of = |server: &str| {
         [
             format!("_dns.{server}. 3600 SVCB 1 {server}. alpn=\"dot\""),
-            format!("_dns.{server}. 3600 SVCB 1 {server}. alpn=\"h2\" port=\"8443\" dohpath=\"/dns-query{{?dns}}\""),
+            format!("_dns.{server}. 3600 SVCB 1 {server}. alpn=\"h2\" port=8443 key7=\"/dns-query{{?dns}}\""),
         ]
     };
     assert_eq!(svcb("v3.example."), of("ns1.v3.example"));

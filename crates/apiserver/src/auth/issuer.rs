@@ -152,7 +152,7 @@ mod tests {
             ("issuer=i,audience=a", "jwks is missing"),
             ("audience=a,jwks=k", "issuer is missing"),
             ("issuer=i,jwks=k", "audience is missing"),
-            ("issuer=i,issuer=j,audience=a,jwks=k", "issuer is given twice"),
+            ("issuer=i,issuer=j,audience=a,jwks=k", "issuer is set twice"),
             ("issuer=i,audience=a,jwks=k,algorithm=HS256", "must be one of RS256"),
             ("issuer=i,audience=a,jwks=k,algorithm=none", "must be one of RS256"),
             ("issuer=i,audience=a,jwks=http://idp.example/keys", "https URL"),

@@ -309,8 +309,8 @@ mod tests {
     #[test]
     fn what_is_no_key_set_is_reported() {
         for (text, part) in [
-            ("", "no JSON"),
-            ("[]", "no list"),
+            ("", "is not JSON"),
+            ("[]", "has no list"),
             (r#"{"keys":[]}"#, "no public key"),
             (r#"{"keys":[{"kty":"oct","k":"YQ"}]}"#, "no public key"),
         ] {

@@ -206,14 +206,14 @@ mod tests {
         assert_eq!(text(&["dot"]), [r#"1 ns1.v3.example. alpn="dot""#]);
         assert_eq!(
             text(&["dot", "doq:853", "h2", "h3:443", "dot"]),
-            [r#"1 ns1.v3.example. alpn="dot,doq,h2,h3" dohpath="/dns-query{?dns}""#]
+            [r#"1 ns1.v3.example. alpn="dot,doq,h2,h3" key7="/dns-query{?dns}""#]
         );
         assert_eq!(
             text(&["h2:8443", "dot:8853", "doq"]),
             [
                 r#"1 ns1.v3.example. alpn="doq""#,
-                r#"1 ns1.v3.example. alpn="h2" port="8443" dohpath="/dns-query{?dns}""#,
-                r#"1 ns1.v3.example. alpn="dot" port="8853""#,
+                r#"1 ns1.v3.example. alpn="h2" port=8443 key7="/dns-query{?dns}""#,
+                r#"1 ns1.v3.example. alpn="dot" port=8853"#,
             ]
         );
     }

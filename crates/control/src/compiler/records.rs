@@ -187,7 +187,11 @@ mod tests {
         check(
             &["b CNAME c", "b TXT x", "d TXT x", "d CNAME c", "e DNAME f.example.", "x.e TXT x"],
             &["b.s.example. 30 CNAME", "d.s.example. 30 TXT", "e.s.example. 30 DNAME"],
-            &[("spec.records[1]", "alone"), ("spec.records[3]", "alone"), ("spec.records[5]", "below the DNAME")],
+            &[
+                ("spec.records[1]", "only record"),
+                ("spec.records[3]", "only record"),
+                ("spec.records[5]", "below the DNAME"),
+            ],
         );
     }
 }

@@ -395,9 +395,9 @@ mod tests {
             (zone(7, one), zone(8, two), None),
             (zone(7, one), zone(7, one), None),
             (zone(u32::MAX, one), zone(3, two), None),
-            (zone(7, one), zone(7, two), Some("the serial 7 as before")),
-            (zone(7, one), zone(6, one), Some("from 7 back to 6")),
-            (zone(7, one), zone(7 + (1 << 31), two), Some("from 7 back to 2147483655")),
+            (zone(7, one), zone(7, two), Some("its serial 7 did not")),
+            (zone(7, one), zone(6, one), Some("decreased from 7 to 6")),
+            (zone(7, one), zone(7 + (1 << 31), two), Some("decreased from 7 to 2147483655")),
         ] {
             let found = serial_fault(&before, &after);
             assert_eq!(found.is_some(), expected.is_some(), "{found:?}");

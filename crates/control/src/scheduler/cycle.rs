@@ -294,9 +294,9 @@ mod tests {
     #[test]
     fn why_a_name_of_the_platform_is_refused() {
         for (host, zone, start) in [
-            ("www.v3.example", "v3.example", "www.v3.example is below v3.example, whose"),
-            ("*.v3.example", "v3.example", "*.v3.example is below v3.example, whose"),
-            ("*.other.example", "shards.other.example", "*.other.example covers shards.other.example, whose"),
+            ("www.v3.example", "v3.example", "www.v3.example is below v3.example, where"),
+            ("*.v3.example", "v3.example", "*.v3.example is below v3.example, where"),
+            ("*.other.example", "shards.other.example", "*.other.example covers shards.other.example, where"),
         ] {
             let message = refusal_of_platform_name(host, zone);
             assert!(message.starts_with(start), "{message}");

@@ -316,7 +316,7 @@ mod tests {
             ("shard2", "is cordoned"),
             ("shard3", "has reached its hard capacity"),
             ("shard4", "has reached its soft capacity, and others have not"),
-            ("shard5", "is gone"),
+            ("shard5", "is deleted"),
         ] {
             let unfit = decide_as_answered(&request, &snapshot, &answer(router)).expect_err(router);
             assert_eq!(unfit, InvalidAnswer::Router(why.to_owned()));
@@ -355,7 +355,7 @@ mod tests {
         assert_eq!(error(&snapshot, "new", Quota::AtMost(1)), None);
         let (reason, message) = error(&snapshot, "old", Quota::AtMost(4)).expect("five are more than four");
         assert_eq!(reason, "QuotaExceeded");
-        assert!(message.contains("has 5 routes") && message.contains("allows 4"), "{message}");
+        assert!(message.contains("has 5 Routes") && message.contains("allows 4"), "{message}");
         let (reason, message) = error(&snapshot, "new", Quota::Unreadable("ten".to_owned())).expect("no number");
         assert!(reason == "InvalidQuota" && message.contains("\"ten\""), "{reason}: {message}");
         // What is assumed counts.

@@ -331,7 +331,7 @@ fn one_server_answers_and_two_answer() {
         world.shard("s", serde_json::json!({"addresses": [{"ip": "192.0.2.1"}]}), 7);
         world.run(INTERVAL, right);
         let (_, statement, _) = world.proofs.router_condition(&apex).expect("it is known");
-        let expected = format!("{words} s.v3.example from serial 7 on");
+        let expected = format!("{words} s.v3.example with serial 7 or later");
         assert!(statement.message.ends_with(&expected), "{}", statement.message);
     }
 }

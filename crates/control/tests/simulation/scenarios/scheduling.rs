@@ -188,7 +188,7 @@ async fn a_route_without_a_router_says_why_and_is_placed_when_one_comes() {
     api.put("routers", router("shard2", &json!({"routeSelector": {"matchLabels": {"tier": "gold"}}})));
     let said_of_both = || {
         let route = api.get("routes", "ns", "app").expect("it is there");
-        condition(&route, "Scheduled").is_some_and(|(_, _, message)| message.contains("none of 2"))
+        condition(&route, "Scheduled").is_some_and(|(_, _, message)| message.contains("0/2 Routers are available"))
     };
     until("both are told of", || said("Unschedulable") && said_of_both()).await;
     let route = api.get("routes", "ns", "app").expect("it is there");
