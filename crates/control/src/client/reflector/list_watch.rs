@@ -460,7 +460,7 @@ where
 
     fn count_undecodable(&self, key: &ObjectKey, error: &str) {
         self.shared.state().undecodable += 1;
-        tracing::warn!(kind = %self.shared.kind, object = %key, %error, "object does not decode; its last good value stays");
+        tracing::warn!(kind = %self.shared.kind, object = %key, %error, "failed to decode an object; keeping its last good value");
     }
 }
 
@@ -472,7 +472,7 @@ impl Failure {
     fn timed_out() -> Self {
         Failure {
             reason: Restart::TimedOut,
-            error: Some("the API said nothing for too long".to_owned()),
+            error: Some("no message from the API for too long".to_owned()),
             relist: false,
         }
     }
