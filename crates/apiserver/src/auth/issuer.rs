@@ -159,7 +159,7 @@ mod tests {
             ("issuer=i,audience=a,jwks=ftp://idp.example/keys", "https URL"),
             ("issuer=i,audience=a,jwks=https:///keys", "not a URL"),
             ("issuer=i,audience=a,jwks=http://127.0.0.1@idp.example/", "not a URL"),
-            ("issuer=i,audience=a,jwks=k,ca=c", "ca is for"),
+            ("issuer=i,audience=a,jwks=k,ca=c", "ca requires a jwks that is a URL"),
             ("issuer=i,audience=a,jwks=k,leeway=301s", "at most 300s"),
             ("issuer=i,audience=a,jwks=k,colour=red", "unknown key \"colour\""),
         ] {
