@@ -1,4 +1,4 @@
-//! DNS over HTTPS (RFC 8484): what all versions of HTTP have in common. [`request`] and [`response`] are pure; [`tcp`] has the
+//! DNS over HTTPS (RFC 8484): what all versions of HTTP have in common. [`request`] and [`response`] are pure; `tcp` has the
 //! connections of HTTP/2 and HTTP/1.1, `http3` those of HTTP/3.
 //!
 //! `hyper` and `h3` are used directly and not `hickory-server` 0.26.3, whose HTTP listeners do not support GET (`hickory-net`

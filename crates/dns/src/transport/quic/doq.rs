@@ -1,6 +1,6 @@
 //! DNS over QUIC (RFC 9250): one query on each stream that a client opens.
 //!
-//! Each stream is a task. What a client can make the server hold is bounded by [`super::super::requests`]; streams that the
+//! Each stream is a task. What a client can make the server hold is bounded by `requests`; streams that the
 //! client cancels end alone, and anything that RFC 9250 §4.3.3 calls a protocol error ends the connection.
 //!
 //! Zone transfers are refused as over TCP, by the answer itself.

@@ -1,6 +1,6 @@
 //! QUIC (RFC 9000) for DNS over QUIC and HTTP/3: sockets, and who is let in.
 //!
-//! [`serve`] takes connections as they come and never waits for one of them: each handshake is a task of its own, with the
+//! `serve` takes connections as they come and never waits for one of them: each handshake is a task of its own, with the
 //! time of [`Limits::read`] for it. A connection counts for its client from its first packet on. That packet may have a
 //! forged address, so while many handshakes are in progress a client first proves its address (Retry, RFC 9000 §8.1.2).
 //!
