@@ -1,7 +1,8 @@
 //! The instances of Routers: those that serve, by the Leases that their agents renew.
 //!
 //! A Lease expires when it was not renewed for its duration by this process's clock, because clocks of instances can differ. A
-//! new leader gives each Lease that time again, unless the Router's status shows it as expired.
+//! new leader gives each Lease that time again, unless the Router's status shows it as expired: such an instance counts again from
+//! its next renewal on, and an earlier one, while no scheduler led, is not seen.
 //!
 //! The reconciler writes the results into `status.instances`, `status.readyInstances`, and, for Routers whose addresses come from
 //! instances, `status.currentAddresses`, from which the name servers build the zone.
@@ -86,7 +87,7 @@ pub async fn run(client: kube::Client, world: World, panic_percent: u32, metrics
     loop {
         let wake_at = watch.expire(Instant::now());
         if reports.is_synced() && routers.is_synced() {
-            watch.tell(&routers, &observations);
+            watch.report(&routers, &observations);
             for key in watch.take_dead() {
                 forget(&leases, &reports, &key).await;
             }
@@ -241,7 +242,7 @@ impl Watch {
     }
 
     /// Reports the changes.
-    fn tell(&mut self, routers: &Store<RouterInfo>, observations: &Observations) {
+    fn report(&mut self, routers: &Store<RouterInfo>, observations: &Observations) {
         for name in std::mem::take(&mut self.dirty) {
             if !self.routers.contains(&name) {
                 continue;

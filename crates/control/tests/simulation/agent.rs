@@ -36,7 +36,7 @@ pub fn loops(
     let groups = vec![GROUP_ROUTER_AGENTS.to_owned()];
     let client = connection.client_of(Identity { user: "agent".to_owned(), groups });
     let now = elapsed();
-    let instance = Instance { serves: Default::default(), since: now, renewed: now };
+    let instance = Instance { serves: Default::default(), since: now, renewed: now, had_expired: false };
     outside.lock().instances.insert(address, instance);
     vec![run(client, router, address, outside).boxed()]
 }
@@ -84,6 +84,7 @@ async fn look(
     let parameters = PatchParams::apply("agent").force();
     leases.patch(&report.lease_name(), &parameters, &Patch::Apply(report.to_lease())).await?;
     if let Some(instance) = outside.lock().instances.get_mut(&address) {
+        instance.had_expired = sent > instance.renewed + LEASE;
         instance.renewed = sent;
     }
     Ok(())

@@ -42,6 +42,9 @@ pub struct Instance {
     pub since: Duration,
     /// The last renewal of the Lease.
     pub renewed: Duration,
+    /// Whether the Lease had expired before that renewal. A leader that takes over then keeps the instance expired, as the Router's
+    /// status shows it, until the next renewal.
+    pub had_expired: bool,
 }
 
 #[derive(Default)]

@@ -441,7 +441,10 @@ impl Truth {
         let mut live = outside.instances.iter().filter(|(_, instance)| {
             // A new or just deleted one is not known everywhere, and one that has not read since the restore is late.
             let has_read = instance.renewed + SETTLING > self.unsettled;
-            has_read && elapsed() > instance.since + WAITING && elapsed() < instance.renewed + agent::LEASE / 2
+            has_read
+                && !instance.had_expired
+                && elapsed() > instance.since + WAITING
+                && elapsed() < instance.renewed + agent::LEASE / 2
         });
         let other = live.find(|(_, instance)| instance.serves.get(name) != Some(&route_id(uid)));
         self.check(other.is_none(), || format!("{key} is Ready, and {} does not serve it", other.expect("found").0));

@@ -94,7 +94,7 @@ fn histories_of_no_register() {
 }
 
 #[test]
-fn the_error_names_the_operation_that_fits_nowhere() {
+fn the_error_names_the_operation_without_a_valid_order() {
     let history = [
         operation(0, 1, Action::Create(1), written(1)),
         operation(2, 3, Action::Set(2), written(2)),
