@@ -8,6 +8,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use signpost_dns::wire::Name;
+use signpost_dns::wire::rdata::svc_params;
 use signpost_dns::zone::rrset::Rdata;
 
 /// The label before the name of a name server (RFC 9461 §3).
@@ -142,16 +143,14 @@ fn rdata(target: &Name, port: Option<u16>, alpns: &[Alpn], path: &str) -> Rdata 
 /// that are not DNS over an encrypted transport are left out.
 pub fn offer(rdata: &[u8], server: &Name) -> Option<Offer> {
     let (priority, rest) = rdata.split_first_chunk()?;
-    let (target, mut parameters) = Name::split_from(rest).ok()?;
+    let (target, parameters) = Name::split_from(rest).ok()?;
     if u16::from_be_bytes(*priority) == 0 || (target != *server && !target.is_root()) {
         return None;
     }
     let (mut alpns, mut port, mut path) = (Vec::new(), None, None);
-    while !parameters.is_empty() {
-        let (key, rest) = parameters.split_first_chunk()?;
-        let (length, rest) = rest.split_first_chunk()?;
-        let (value, rest) = rest.split_at_checked(u16::from_be_bytes(*length).into())?;
-        match u16::from_be_bytes(*key) {
+    for parameter in svc_params(parameters) {
+        let (key, value) = parameter.ok()?;
+        match key {
             KEY_ALPN => {
                 let mut ids = value;
                 while let [length, rest @ ..] = ids {
@@ -164,7 +163,6 @@ pub fn offer(rdata: &[u8], server: &Name) -> Option<Offer> {
             KEY_DOHPATH => path = std::str::from_utf8(value).ok()?.strip_suffix("{?dns}").map(str::to_owned),
             _ => {}
         }
-        parameters = rest;
     }
     let transports = alpns
         .into_iter()
