@@ -176,8 +176,7 @@ settings! {
     }
     dns_https: DnsHttps "dns.https" "DNS over HTTPS" {
         /// The addresses that answer queries over HTTPS, usually at port 443: HTTP/2 and HTTP/1.1 over TCP, and HTTP/3
-        /// over UDP. Port 0 selects a free port. The limits of `tcp` apply to each of the two, with places of its own.
-        /// See docs/encrypted-dns.md.
+        /// over UDP. Port 0 selects a free port. The limits of `tcp` apply to both together. See docs/encrypted-dns.md.
         listen: Vec<SocketAddr> = value::listen(), unset("none");
         /// The path of the URI template, without its variable (RFC 8484): `/dns-query` means
         /// `https://<name>/dns-query{?dns}`.

@@ -90,11 +90,9 @@ pub fn bind(settings: &Settings, files_max: u64, given: &mut InheritedSockets) -
 /// Returns the limits for clients of each transport with connections. A quarter of the open files is left for all other parts:
 /// the store, the API's connections, the sockets.
 fn stream_limits(settings: &Settings, files_max: u64) -> transport::Limits {
-    // HTTP/3 is a separate transport from HTTP/2.
-    let transports = 1
-        + usize::from(!settings.dns_tls.listen.is_empty())
-        + usize::from(!settings.dns_quic.listen.is_empty())
-        + usize::from(!settings.dns_https.listen.is_empty()) * (1 + usize::from(cfg!(feature = "quic")));
+    // Connections of QUIC use no files.
+    let over_tcp = [&settings.dns_tls.listen, &settings.dns_https.listen];
+    let transports = 1 + over_tcp.iter().filter(|listen| !listen.is_empty()).count();
     let for_clients = usize::try_from(files_max - files_max / 4).unwrap_or(usize::MAX) / transports;
     let tcp = &settings.tcp;
     transport::Limits {
