@@ -68,6 +68,8 @@ pub mod status;
 
 /// The most events of one batch: some milliseconds of work.
 const BATCH_MAX: usize = 4096;
+/// The shortest and the longest pause between lists of the ledger. An event of the ledger restores the shortest one.
+const LEDGER_RELIST: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(600));
 /// The interval at which old versions of zones are freed and diagnostics are updated, when nothing happens.
 const HOUSEKEEPING: Duration = Duration::from_secs(5);
 /// The most names of the parent zone's file that a warning lists as not served.
@@ -143,7 +145,8 @@ pub async fn run(
         }
     };
     let ended = publisher.ended();
-    let mut run = Run { sources, holds, zones, publisher, asked, log, is_partial: false };
+    let mut run =
+        Run { sources, holds, zones, publisher, asked, log, ledger_relist: LedgerRelist::new(), is_partial: false };
     tokio::select! {
         () = run.follow(&stop) => Ok(()),
         why = ended => Err(why),
@@ -267,6 +270,7 @@ struct Run {
     publisher: Publisher,
     asked: Arc<Register>,
     log: DiagnosticLog,
+    ledger_relist: LedgerRelist,
     /// Whether names are missing because objects are unreadable.
     is_partial: bool,
 }
@@ -314,9 +318,12 @@ impl Run {
                 let store = self.sources.objects.bindings.0.clone();
                 self.take_objects(&store, &change);
             }
-            Event::Object(objects::Event::Zone(change)) => each_ledger_entry(&change, |apex, versions| {
-                self.zones.set_ledger(&apex, versions.unwrap_or_default());
-            }),
+            Event::Object(objects::Event::Zone(change)) => {
+                self.ledger_relist.wait = LEDGER_RELIST.0;
+                each_ledger_entry(&change, |apex, versions| {
+                    self.zones.set_ledger(&apex, versions.unwrap_or_default());
+                });
+            }
             Event::Settings => {
                 self.zones.set_settings(self.sources.current_settings(&self.publisher.apexes), Instant::now());
                 self.zones.set_files(self.publisher.apexes.files());
@@ -405,10 +412,39 @@ impl Run {
                 }
             }
         }
+        if self.ledger_relist.is_due(self.zones.counters.provisional, Instant::now()) {
+            self.sources.objects.zones.0.relist();
+        }
         if let Some(diagnostics) = self.zones.changed_diagnostics() {
             diagnostics.iter().for_each(|diagnostic| self.log.add(diagnostic));
             self.publisher.status.set_diagnostics(diagnostics);
         }
+    }
+}
+
+/// When to list the ledger again.
+///
+/// Provisional serials can mean that the watch of Zones delivers nothing while the others do. After `SERIAL_STRIDE` of them in a
+/// row, this name server would use a serial of the ledger for other contents.
+struct LedgerRelist {
+    /// The number of provisional publications at the last list.
+    provisional: u64,
+    due: Instant,
+    wait: Duration,
+}
+
+impl LedgerRelist {
+    fn new() -> Self {
+        LedgerRelist { provisional: 0, due: Instant::now(), wait: LEDGER_RELIST.0 }
+    }
+
+    fn is_due(&mut self, provisional: u64, now: Instant) -> bool {
+        if provisional == self.provisional || now < self.due {
+            return false;
+        }
+        (self.provisional, self.due) = (provisional, now + self.wait);
+        self.wait = (self.wait * 2).min(LEDGER_RELIST.1);
+        true
     }
 }
 
