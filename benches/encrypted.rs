@@ -1,4 +1,4 @@
-//! Compares Signpost over TLS, HTTPS and QUIC with Unbound and dnsdist, which answer from memory, too.
+//! Compares Signpost over TLS, HTTPS and QUIC with Knot, Unbound and dnsdist, which answer from memory, too.
 //!
 //! `cargo bench --bench encrypted --features quic` starts each server on the first processor with one thread that answers, and keeps itself on
 //! the second one. Signpost is the real program. For each server and transport it prints
@@ -8,7 +8,8 @@
 //! - memory for each idle connection, after one query on each of `SIGNPOST_BENCH_CONNECTIONS` (default 5,000) connections;
 //! - the latency of queries at 2,000 per second over these connections.
 //!
-//! A server that is not installed is left out. Knot 3.2 and NSD 4.6 of Debian 12 serve none of these transports.
+//! A server that is not installed is left out. Knot 3.2 and NSD 4.6 of Debian 12 serve none of these transports; Knot 3.4 serves TLS and QUIC.
+//! `debootstrap --variant=minbase --include=knot trixie DIRECTORY` installs it, and `SIGNPOST_BENCH_KNOT=DIRECTORY` names the directory.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -32,6 +33,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 const NAME: &str = "ns.bench.example";
 /// A query for www.bench.example, A, with its length before it and the ID 0.
 const QUERY: &[u8] = b"\0\x23\0\0\0\0\0\x01\0\0\0\0\0\0\x03www\x05bench\x07example\0\0\x01\0\x01";
+const ZONE: &str = "$TTL 60\n@ SOA ns h 1 2 3 4 5\n@ NS ns\nns A 192.0.2.53\nwww A 192.0.2.1\n";
 const WARM: usize = 16;
 const WINDOWS: [usize; 2] = [1, 16];
 const MEASURED: Duration = Duration::from_secs(3);
@@ -48,6 +50,7 @@ enum Transport {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Peer {
     Signpost,
+    Knot,
     Unbound,
     Dnsdist,
 }
@@ -70,8 +73,7 @@ impl Server {
         command.args(["-c", "0"]);
         match peer {
             Peer::Signpost => {
-                let zone = "$TTL 60\n@ SOA ns h 1 2 3 4 5\n@ NS ns\nns A 192.0.2.53\nwww A 192.0.2.1\n";
-                std::fs::write(data.join("bench.example.zone"), zone).expect("written");
+                std::fs::write(data.join("bench.example.zone"), ZONE).expect("written");
                 command.arg(program()).args(["serve", "--roles", "dns", "--dns-workers", "1", "--zones", data.path()]);
                 command.args(["--dns-listen", &plain.to_string(), "--dns-tls-listen", &tls.to_string()]);
                 command.args(["--dns-https-listen", &https.to_string(), "--tcp-connections-per-client", "20000"]);
@@ -80,6 +82,29 @@ impl Server {
                 if cfg!(feature = "quic") {
                     command.args(["--dns-quic-listen", &quic.to_string()]);
                 }
+            }
+            Peer::Knot => {
+                let root = std::env::var("SIGNPOST_BENCH_KNOT").ok()?;
+                let directory = data.path();
+                let text = format!(
+                    "server:\n  rundir: {directory}\n  listen: {}@{}\n  listen-tls: {}@{}\n  listen-quic: {}@{}\n  cert-file: {crt}\n  \
+                     key-file: {key}\n  udp-workers: 1\n  tcp-workers: 1\n  background-workers: 1\n  tcp-max-clients: 8192\n  \
+                     tcp-idle-timeout: 600\n  quic-max-clients: 8192\n  quic-idle-close-timeout: 600\n  quic-outbuf-max-size: 1G\n\
+                     database:\n  storage: {directory}/db\nzone:\n  - domain: bench.example\n    file: {directory}/bench.example.zone\n    \
+                     zonefile-sync: -1\n    journal-content: none\n",
+                    plain.ip(),
+                    plain.port(),
+                    tls.ip(),
+                    tls.port(),
+                    quic.ip(),
+                    quic.port()
+                );
+                std::fs::write(data.join("bench.example.zone"), ZONE).expect("written");
+                std::fs::write(data.join("knot.conf"), text).expect("written");
+                // Its own C library, which is newer than the machine's.
+                command.arg(format!("{root}/lib64/ld-linux-x86-64.so.2")).arg("--library-path");
+                command.arg(format!("{root}/usr/lib/x86_64-linux-gnu")).arg(format!("{root}/usr/sbin/knotd"));
+                command.arg("-c").arg(data.join("knot.conf"));
             }
             Peer::Unbound => {
                 let text = format!(
@@ -111,7 +136,7 @@ impl Server {
             }
         }
         let tool = match peer {
-            Peer::Signpost => None,
+            Peer::Signpost | Peer::Knot => None,
             Peer::Unbound => Some("/usr/sbin/unbound"),
             Peer::Dnsdist => Some("/usr/bin/dnsdist"),
         };
@@ -296,8 +321,12 @@ fn main() {
     std::fs::write(&key, private.serialize_pem()).expect("written");
     std::fs::write(&certificate, &pem).expect("written");
     for transport in [Transport::Tls, Transport::Https, Transport::Quic] {
-        for peer in [Peer::Signpost, Peer::Unbound, Peer::Dnsdist] {
-            let is_served = transport != Transport::Quic || (peer == Peer::Signpost && cfg!(feature = "quic"));
+        for peer in [Peer::Signpost, Peer::Knot, Peer::Unbound, Peer::Dnsdist] {
+            let is_served = match peer {
+                Peer::Signpost => transport != Transport::Quic || cfg!(feature = "quic"),
+                Peer::Knot => transport != Transport::Https,
+                Peer::Unbound | Peer::Dnsdist => transport != Transport::Quic,
+            };
             if is_served && let Some(server) = Server::start(peer, &certificate, &key) {
                 runtime.block_on(measure(peer, transport, &server, pem.as_bytes()));
             }

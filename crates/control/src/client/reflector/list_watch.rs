@@ -18,6 +18,7 @@ use kube::api::{ListParams, WatchEvent, WatchParams};
 use kube::core::Request;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use tokio::time::{Instant, sleep, timeout};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::compact_store::{CompactStore, Entry, Version};
 use super::decode::{Decoded, Decoding, Events, Identity, Lenient, Page, Strict, decoded_events};
@@ -56,6 +57,14 @@ enum Phase<K> {
     Connect { version: String, check: bool },
     /// The open watch reports changes.
     Watching { events: Events<K>, version: String, since: Instant },
+}
+
+/// The token of the next page, if the metadata is before the items, where servers write it.
+fn continuation(text: &str) -> Option<String> {
+    const ITEMS: &str = "\"items\":[";
+    let (head, _) = text.split_once(ITEMS)?;
+    let page: Page<IgnoredAny> = serde_json::from_str(&format!("{head}{ITEMS}]}}")).ok()?;
+    page.metadata.continue_.filter(|token| !token.is_empty())
 }
 
 /// The objects of a list so far, complete or not.
@@ -129,23 +138,37 @@ where
 
     async fn list(&mut self) -> Result<Change<V>, Failure> {
         let mut listed = Listed::default();
-        let mut continue_token = None;
+        let mut text = self.request_page(None)?.await?;
         loop {
-            let page = self.page(continue_token).await?;
+            // The server prepares the next page while this process decodes the current one.
+            let early = continuation(&text);
+            let next = early.clone().map(|token| self.request_page(Some(token))).transpose()?;
+            let next = next.map(|request| AbortOnDropHandle::new(tokio::spawn(request)));
+            let page = self.decode(&text)?;
             self.note_contact();
             for object in page.items {
                 self.take_in(object, &mut listed);
             }
-            continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
-            if continue_token.is_none() {
-                let version = page.metadata.resource_version.filter(|version| !version.is_empty());
-                let version = version.ok_or_else(|| Failure::invalid("the list has no resourceVersion"))?;
-                return Ok(self.resync(listed, version));
-            }
+            let token = page.metadata.continue_.filter(|token| !token.is_empty());
+            text = match (token, next) {
+                (None, _) => {
+                    let version = page.metadata.resource_version.filter(|version| !version.is_empty());
+                    let version = version.ok_or_else(|| Failure::invalid("the list has no resourceVersion"))?;
+                    return Ok(self.resync(listed, version));
+                }
+                (token, Some(next)) if token == early => {
+                    next.await.map_err(|error| Failure::invalid(&error.to_string()))??
+                }
+                (token, _) => self.request_page(token)?.await?,
+            };
         }
     }
 
-    async fn page(&mut self, continue_token: Option<String>) -> Result<Page<Decoded<K>>, Failure> {
+    /// Requests a page of the list.
+    fn request_page(
+        &self,
+        continue_token: Option<String>,
+    ) -> Result<impl Future<Output = Result<String, Failure>> + Send + use<K, V>, Failure> {
         let parameters = ListParams {
             label_selector: self.settings.label_selector.clone(),
             field_selector: self.settings.field_selector.clone(),
@@ -155,18 +178,24 @@ where
         };
         let mut request = self.request.list(&parameters).map_err(|error| Failure::invalid(&error.to_string()))?;
         take_placeholders(&mut request);
-        // `Client::request` logs the whole text of a list that does not decode.
-        let answer = timeout(self.settings.silence_longest, self.client.request_text(request));
-        let text = answer.await.map_err(|_| Failure::timed_out())?.map_err(|error| Failure::of(&error))?;
+        let (client, patience) = (self.client.clone(), self.settings.silence_longest);
+        Ok(async move {
+            // `Client::request` logs the whole text of a list that does not decode.
+            let answer = timeout(patience, client.request_text(request));
+            answer.await.map_err(|_| Failure::timed_out())?.map_err(|error| Failure::of(&error))
+        })
+    }
+
+    fn decode(&self, text: &str) -> Result<Page<Decoded<K>>, Failure> {
         let page = match self.decoding {
             // A placeholder is not an object of this kind, and not a reason to use the slow decoding from now on.
-            Decoding::Strict => match serde_json::from_str::<Page<Strict<K>>>(&text) {
+            Decoding::Strict => match serde_json::from_str::<Page<Strict<K>>>(text) {
                 Err(_) if text.contains(DAMAGED_ANNOTATION) => {
-                    serde_json::from_str::<Page<Lenient<K>>>(&text).map(Page::decoded)
+                    serde_json::from_str::<Page<Lenient<K>>>(text).map(Page::decoded)
                 }
                 page => page.map(Page::decoded),
             },
-            Decoding::Lenient => serde_json::from_str::<Page<Lenient<K>>>(&text).map(Page::decoded),
+            Decoding::Lenient => serde_json::from_str::<Page<Lenient<K>>>(text).map(Page::decoded),
         };
         page.map_err(|error| Failure::invalid(&error.to_string()))
     }
