@@ -375,11 +375,11 @@ impl Report {
             let text = format!("you are not allowed to read {}", self.not_read.join(", "));
             facts.add("not read", Cell::styled(Style::Warning, text));
         }
+        if let Some(step) = self.next_step() {
+            facts.add("next step", step);
+        }
         if !self.outages.is_empty() {
             facts.add("outages", Cell::styled(Style::Bad, self.outages.len().to_string()));
-        } else if self.warnings.is_empty() {
-            facts.add("warnings", Cell::styled(Style::Good, "none"));
-            return facts.text(painter);
         }
         if !self.warnings.is_empty() {
             facts.add("warnings", Cell::styled(Style::Warning, self.warnings.len().to_string()));
@@ -391,8 +391,55 @@ impl Report {
             text.push_str(&painter.paint(style, &format!("- {}", harmless(line))));
             text.push('\n');
         }
-        text
+        if !self.outages.is_empty() || !self.warnings.is_empty() {
+            text.push('\n');
+        }
+        let style = match (self.healthy, self.warnings.is_empty()) {
+            (true, true) => Style::Good,
+            (true, false) => Style::Warning,
+            (false, _) => Style::Bad,
+        };
+        text + &painter.paint(style, &self.verdict()) + "\n"
     }
+
+    /// What an operator does first on an empty platform.
+    fn next_step(&self) -> Option<&'static str> {
+        match (self.routers.as_ref()?.total, self.routes.as_ref()?.total) {
+            (0, _) => Some("create a Router; \"kubectl explain router.spec\" describes its fields"),
+            (_, 0) => Some("create a Route; \"kubectl explain route.spec\" describes its fields"),
+            _ => None,
+        }
+    }
+
+    /// One line that agrees with the exit code.
+    fn verdict(&self) -> String {
+        let warnings = counted(self.warnings.len(), "warning");
+        if self.healthy {
+            return format!("healthy, {warnings}");
+        }
+        let mut reasons = Vec::new();
+        if !self.api.reachable {
+            reasons.push("the API does not answer".to_owned());
+        }
+        let unready = self.processes.iter().filter(|process| !process.ready).count();
+        if unready > 0 {
+            reasons.push(format!("{unready} of {} not ready", counted(self.processes.len(), "process")));
+        }
+        if !self.outages.is_empty() {
+            reasons.push(counted(self.outages.len(), "outage"));
+        }
+        format!("unhealthy: {}; {warnings}", reasons.join(", "))
+    }
+}
+
+/// A number with its noun, in the plural unless it is 1.
+fn counted(number: usize, noun: &str) -> String {
+    let plural = match (number, noun.ends_with('s')) {
+        (1, _) => "",
+        (_, true) => "es",
+        (_, false) => "s",
+    };
+    format!("{number} {noun}{plural}")
 }
 
 fn leader(lease: &Lease, now: Timestamp) -> Leader {

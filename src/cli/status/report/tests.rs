@@ -96,6 +96,8 @@ warnings    3
 - deletion hold: 2 of 5 Routers are missing from the API and still served; run \"signpost hold approve b-1\", or reject
 - Router shard2: Ready is False, NoActiveAddress: none is
 - 1 Route pending, NoRouter: shop/vault
+
+healthy, 3 warnings
 ";
     assert_eq!(report.text(Painter::PLAIN), expected);
     assert!(report.healthy);
@@ -127,6 +129,25 @@ fn what_does_not_answer_is_said() {
     );
     let text = report.text(Painter::PLAIN);
     assert!(text.contains("api        does not answer (k)\n") && text.contains("http://b does not answer\n"), "{text}");
+    assert!(
+        text.ends_with("\n\nunhealthy: the API does not answer, 2 of 2 processes not ready; 5 warnings\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn an_empty_platform_has_a_next_step() {
+    let mut platform = platform();
+    platform.objects = Objects {
+        routers: Some(Vec::new()),
+        routes: Some(Vec::new()),
+        zones: Some(Vec::new()),
+        holds: Some(Vec::new()),
+    };
+    let inputs = StatusInputs { kubeconfig: "k".into(), platform: Ok(platform), processes: Vec::new() };
+    let text = Report::new(inputs, now()).text(Painter::PLAIN);
+    assert!(text.contains("next step  create a Router; \"kubectl explain router.spec\""), "{text}");
+    assert!(text.ends_with("\n\nhealthy, 0 warnings\n"), "{text}");
 }
 
 #[test]
