@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use clap::{Arg, ArgMatches};
 use kube::api::ListParams;
-use kube::config::Kubeconfig;
+use kube::config::{Context, Kubeconfig};
 use kube::{Api, Client, Resource};
+use secrecy::ExposeSecret as _;
 use serde::de::DeserializeOwned;
 
 use super::{Error, option, serve};
@@ -160,15 +161,35 @@ impl ApiLocation {
         }
     }
 
-    /// A client of the API. Nothing is sent yet.
-    pub(super) async fn connect(&self) -> Result<Access, String> {
+    fn kubeconfig(&self) -> Result<Kubeconfig, String> {
         let origin = self.origin();
         let read = match &self.source {
             Source::File(path) => Kubeconfig::read_from(path).map(Some),
             Source::Variable => Kubeconfig::from_env(),
         };
         let kubeconfig = read.map_err(|error| format!("cannot use the kubeconfig {origin}: {error} (--kubeconfig)"))?;
-        let kubeconfig = kubeconfig.ok_or_else(|| format!("no kubeconfig found in {origin}; set --kubeconfig"))?;
+        kubeconfig.ok_or_else(|| format!("no kubeconfig found in {origin}; set --kubeconfig"))
+    }
+
+    /// The token of the kubeconfig's user; `None` if the user has another credential.
+    pub(super) fn token(&self) -> Result<Option<String>, String> {
+        let kubeconfig = self.kubeconfig()?;
+        let Some(context) = context_of(&kubeconfig, self.context.as_deref()) else { return Ok(None) };
+        let user = kubeconfig.auth_infos.iter().find(|named| Some(&named.name) == context.user.as_ref());
+        let Some(user) = user.and_then(|named| named.auth_info.as_ref()) else { return Ok(None) };
+        match (&user.token, &user.token_file) {
+            (Some(token), _) => Ok(Some(token.expose_secret().to_owned())),
+            (None, Some(path)) => match std::fs::read_to_string(path) {
+                Ok(token) => Ok(Some(token)),
+                Err(error) => Err(format!("{path}: {error} (tokenFile in {})", self.origin())),
+            },
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// A client of the API. Nothing is sent yet.
+    pub(super) async fn connect(&self) -> Result<Access, String> {
+        let (origin, kubeconfig) = (self.origin(), self.kubeconfig()?);
         let url = match self.settings.api_server.as_slice() {
             [] => server_of(&kubeconfig, self.context.as_deref()).unwrap_or_else(|| origin.clone()),
             servers => servers.iter().map(failover::text_of).collect::<Vec<_>>().join(", "),
@@ -203,15 +224,25 @@ pub(super) struct Access {
     url: String,
 }
 
+/// The context with this name, or the current one.
+fn context_of<'a>(kubeconfig: &'a Kubeconfig, name: Option<&str>) -> Option<&'a Context> {
+    let name = name.or(kubeconfig.current_context.as_deref())?;
+    kubeconfig.contexts.iter().find(|named| named.name == name)?.context.as_ref()
+}
+
 /// The address of the API that a context of the kubeconfig names.
 fn server_of(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<String> {
-    let context = context.or(kubeconfig.current_context.as_deref())?;
-    let context = kubeconfig.contexts.iter().find(|named| named.name == context)?.context.as_ref()?;
+    let context = context_of(kubeconfig, context)?;
     let cluster = kubeconfig.clusters.iter().find(|named| named.name == context.cluster)?;
     cluster.cluster.as_ref()?.server.clone()
 }
 
 impl Access {
+    /// The address of the API, for output.
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+
     /// The message for a failed request: the API's address, and the cause.
     pub(super) fn unanswered(&self, error: kube::Error) -> String {
         match error {

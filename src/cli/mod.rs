@@ -25,11 +25,13 @@ mod check_store;
 mod completion;
 mod crds;
 mod curl;
+mod dashboard;
 mod dig;
 mod doctor;
 mod explain;
 mod folder;
 mod hold;
+mod init;
 mod kubeconfig;
 mod man;
 mod moves;
@@ -44,6 +46,7 @@ mod top;
 mod topology;
 mod user;
 mod version;
+mod whoami;
 mod zone;
 
 use std::ffi::OsString;
@@ -107,9 +110,11 @@ struct Entry {
 
 /// The commands, in the order in which help lists them.
 const COMMANDS: &[Entry] = &[
+    Entry { command: init::command, run: init::run },
     Entry { command: serve::command, run: serve::run },
     Entry { command: agent::command, run: agent::run },
     Entry { command: status::command, run: status::run },
+    Entry { command: dashboard::command, run: dashboard::run },
     Entry { command: topology::command, run: topology::run },
     Entry { command: explain::command, run: explain::run },
     Entry { command: top::command, run: top::run },
@@ -124,6 +129,7 @@ const COMMANDS: &[Entry] = &[
     Entry { command: moves::cordon_command, run: moves::run_cordon },
     Entry { command: moves::uncordon_command, run: moves::run_uncordon },
     Entry { command: simulate::command, run: simulate::run },
+    Entry { command: whoami::command, run: whoami::run },
     Entry { command: user::command, run: user::run },
     Entry { command: kubeconfig::command, run: kubeconfig::run },
     Entry { command: backup::command, run: backup::run },

@@ -110,20 +110,39 @@ impl Admin {
         }
     }
 
+    /// A one-time link to the dashboard of the process at `url` for the user with this token, and the user's name.
+    pub(super) async fn sign_in_link(&self, url: &str, token: &str) -> Result<SignInLink, String> {
+        let body = serde_json::json!({"token": token}).to_string();
+        let request = self.0.post(format!("{url}/dashboard/session/link")).header("content-type", "application/json");
+        let (status, text) = self.send(request.body(body), url, "/dashboard/session/link").await?;
+        match status {
+            200 => serde_json::from_str(&text).map_err(|error| format!("{url}: invalid response: {error}")),
+            status => {
+                let answer: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+                let why = answer["message"].as_str().map_or_else(|| text.trim().to_owned(), str::to_owned);
+                Err(format!("{url} rejected the sign-in with status {status}: {why}"))
+            }
+        }
+    }
+
     async fn get(&self, url: &str, path: &str) -> Result<(u16, String), String> {
         self.get_as(url, path, None).await
     }
 
     async fn get_as(&self, url: &str, path: &str, token: Option<&str>) -> Result<(u16, String), String> {
+        let mut request = self.0.get(format!("{url}{path}"));
+        if let Some(token) = token {
+            request = request.bearer_auth(token);
+        }
+        self.send(request, url, path).await
+    }
+
+    async fn send(&self, request: reqwest::RequestBuilder, url: &str, path: &str) -> Result<(u16, String), String> {
         let failure = |error: reqwest::Error| {
             let is_late = error.is_timeout();
             let why = if is_late { "timed out".to_owned() } else { cause(&error.without_url()) };
             format!("{url} does not answer: {why} (--admin)")
         };
-        let mut request = self.0.get(format!("{url}{path}"));
-        if let Some(token) = token {
-            request = request.bearer_auth(token);
-        }
         let mut response = request.send().await.map_err(failure)?;
         let mut octets = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(failure)? {
@@ -139,6 +158,13 @@ impl Admin {
         }
         Ok((status.as_u16(), text))
     }
+}
+
+/// The answer to a request for a sign-in link.
+#[derive(Debug, serde::Deserialize)]
+pub(super) struct SignInLink {
+    pub(super) code: String,
+    pub(super) user: String,
 }
 
 /// The numbers of a process at one moment.

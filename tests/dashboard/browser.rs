@@ -26,6 +26,11 @@ pub struct Browser {
 impl Browser {
     /// Starts one; `None`, and loudly so, where there is none to be had.
     pub fn start() -> Option<Browser> {
+        Browser::start_with(&[], &json!({}))
+    }
+
+    /// Starts one with these arguments and settings of the local state.
+    pub fn start_with(more: &[&str], local_state: &Value) -> Option<Browser> {
         let mut command = Command::new("chromedriver");
         let command = command.arg("--port=0").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let driver = Process::start(command).inspect_err(|error| {
@@ -44,7 +49,7 @@ impl Browser {
             ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1280,900"];
         let wanted = json!({"capabilities": {"alwaysMatch": {
             "browserName": "chrome",
-            "goog:chromeOptions": {"args": arguments},
+            "goog:chromeOptions": {"args": [&arguments[..], more].concat(), "localState": local_state},
             "goog:loggingPrefs": {"browser": "ALL"},
         }}});
         let started = browser.command("POST", "/session", &wanted);

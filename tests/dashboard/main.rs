@@ -5,6 +5,7 @@
 mod browser;
 mod large;
 mod numbers;
+mod secure_dns;
 mod states;
 
 use std::io::{Read, Write};
@@ -170,6 +171,36 @@ fn cookie_of(admin: SocketAddr, token: &str) -> String {
     stream.read_to_string(&mut answer).expect("it answers");
     let line = answer.lines().find_map(|line| line.strip_prefix("set-cookie: ")).expect("a cookie is set");
     line.split(';').next().expect("it has a value").to_owned()
+}
+
+#[test]
+fn a_link_signs_a_browser_in_once() {
+    let example = Example::start();
+    let admin = example.server.admin;
+    let url = format!("http://{admin}");
+    let link = example.signpost(&["dashboard", "--no-browser", "--admin", &url]);
+    let code = link.strip_prefix(&format!("{url}/dashboard/#sign-in=")).expect("the command prints a link");
+    assert!(!link.contains(&example.token()));
+    let redeem = |code: &str| {
+        ask(admin, &format!("POST /dashboard/session HTTP/1.1\r\n{JSON}"), &format!("{{\"code\": \"{code}\"}}"))
+    };
+    assert_eq!(redeem("made-up").0, 403);
+    let (status, headers, body) = redeem(code);
+    assert_eq!(status, 200, "{body}");
+    assert!(headers.contains("set-cookie: signpost_session=") && body.contains("signpost:admin"), "{headers} {body}");
+    let (status, _, body) = redeem(code);
+    assert!(status == 403 && body.contains("signpost dashboard"), "{body}");
+    // Another site cannot get a link.
+    let link = |lines: &str| {
+        let head = format!("POST /dashboard/session/link HTTP/1.1\r\n{lines}");
+        ask(admin, &head, &format!("{{\"token\": \"{}\"}}", example.token())).0
+    };
+    assert_eq!([link("Content-Type: text/plain"), link(&format!("{JSON}\r\nSec-Fetch-Site: cross-site"))], [403, 403]);
+
+    let Some(browser) = Browser::start() else { return };
+    browser.open(&example.signpost(&["dashboard", "--no-browser", "--admin", &url]));
+    browser.sees("3 shards");
+    assert_eq!(browser.script("return location.hash"), "#/");
 }
 
 #[test]

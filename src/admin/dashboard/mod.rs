@@ -10,7 +10,8 @@
 //! | endpoint below `/dashboard/` | answers |
 //! |---|---|
 //! | ``, `assets/…` | the page ([`assets`]) |
-//! | `session` | `POST` signs in with a token, `GET` returns the user and the user's permissions, `DELETE` signs out |
+//! | `session` | `POST` signs in with a token or the code of a link, `GET` returns the user and the user's permissions, `DELETE` signs out |
+//! | `session/link` | `POST` returns a code for a token ([`links`]) |
 //! | `data/overview`, `data/routes` | counts, and pages of routes ([`facts`]) |
 //! | `data/samples` | numbers ([`samples`]) |
 //! | `data/live` | what changes, as server-sent events ([`live`]) |
@@ -23,6 +24,7 @@ pub mod ask;
 pub mod assets;
 pub mod facts;
 pub mod feed;
+pub mod links;
 pub mod live;
 pub mod places;
 pub mod samples;
@@ -38,7 +40,7 @@ use axum::extract::{DefaultBodyLimit, Extension, Query, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Redirect, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -47,6 +49,7 @@ use tokio_util::sync::CancellationToken;
 use self::ask::Failure;
 use self::facts::{Keyed, Wanted};
 use self::feed::Feeds;
+use self::links::Links;
 use self::places::StreamLimiter;
 use self::samples::Samples;
 use self::session::{Session, Sessions};
@@ -77,6 +80,7 @@ pub struct Dashboard(Arc<Shared>);
 pub struct Shared {
     door: OnceLock<Option<kube::Client>>,
     sessions: Sessions,
+    links: Links,
     feeds: Feeds,
     samples: Samples,
     streams: Arc<StreamLimiter>,
@@ -93,6 +97,7 @@ impl Dashboard {
         Dashboard(Arc::new(Shared {
             door: OnceLock::new(),
             sessions: Sessions::default(),
+            links: Links::default(),
             feeds: Feeds::default(),
             samples: Samples::default(),
             streams: StreamLimiter::new(live::STREAMS_MAX, live::STREAMS_OF_USER_MAX),
@@ -136,6 +141,7 @@ impl Dashboard {
             .route("/dashboard/", get(assets::index))
             .route("/dashboard/assets/{name}", get(assets::asset))
             .route("/dashboard/session", get(who).post(sign_in).delete(sign_out))
+            .route("/dashboard/session/link", post(link))
             .route("/dashboard/data/overview", get(overview))
             .route("/dashboard/data/routes", get(routes))
             .route("/dashboard/data/samples", get(all_samples))
@@ -182,12 +188,12 @@ impl Shared {
 
 type Answer = Result<Response, Failure>;
 
-/// The body of a sign-in request.
+/// The body of a sign-in request: a token, or the code of a link.
 #[derive(Deserialize)]
 struct SignIn {
-    token: String,
-    #[serde(default)]
+    token: Option<String>,
     namespace: Option<String>,
+    code: Option<String>,
 }
 
 async fn sign_in(
@@ -196,6 +202,41 @@ async fn sign_in(
     headers: HeaderMap,
     body: Bytes,
 ) -> Answer {
+    let secure = private(&headers, encrypted.is_some())?;
+    let wanted = SignIn::of(&body)?;
+    let (identifier, session) = match wanted.code {
+        Some(code) => {
+            let identifier = shared.links.redeem(&code)?;
+            let session = shared.sessions.with(&identifier)?;
+            (identifier, session)
+        }
+        None => shared.sessions.open(shared.door()?, wanted.token(), wanted.namespace.as_deref()).await?,
+    };
+    let rights = shared.settle(&session, session.rights().await)?;
+    // A new sign-in replaces the former session of the browser.
+    shared.sessions.close(&headers);
+    let cookie = session::cookie(&identifier, secure);
+    Ok(([(header::SET_COOKIE, cookie)], json_of(&described(&session, &rights))).into_response())
+}
+
+/// Opens a session, and returns the code with which a browser can use it.
+async fn link(
+    State(shared): State<Arc<Shared>>,
+    encrypted: Option<Extension<Encrypted>>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Answer {
+    private(&headers, encrypted.is_some())?;
+    let wanted = SignIn::of(&body)?;
+    let (identifier, session) =
+        shared.sessions.open(shared.door()?, wanted.token(), wanted.namespace.as_deref()).await?;
+    let code = shared.links.create(identifier)?;
+    Ok(json_of(&json!({"code": code, "user": session.user, "secondsLeft": links::VALID.as_secs()})))
+}
+
+/// Rejects a sign-in from another site, or one that exposes the token to the network. Returns whether the browser came over
+/// HTTPS: of Signpost, or of a proxy in front of it.
+fn private(headers: &HeaderMap, is_encrypted: bool) -> Result<bool, Failure> {
     let refuse = |reason, message: &str| Err(Failure::new(StatusCode::FORBIDDEN, reason, message));
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     // Another site cannot send this content type, nor the browser's header for a same-site request.
@@ -203,26 +244,28 @@ async fn sign_in(
         return refuse("OtherSite", "sign in on the dashboard's own page");
     }
     let origin = text("origin");
-    // Over TLS of Signpost's own, or of a proxy in front of us.
-    let secure = encrypted.is_some() || origin.starts_with("https://");
+    let secure = is_encrypted || origin.starts_with("https://");
     if !secure && !origin.is_empty() && !is_loopback(origin) {
         return refuse(
             "PlainHttp",
             "plain HTTP exposes the token to the network; set admin.tls, or use an SSH tunnel (ssh -L)",
         );
     }
-    let wanted: SignIn = serde_json::from_slice(&body).map_err(|_| {
-        Failure::new(StatusCode::BAD_REQUEST, "BadRequest", "token is missing; send {\"token\": \"…\"}")
-    })?;
-    let door = shared.door()?;
-    // As a kubeconfig holds it, which is where people copy it from.
-    let token = wanted.token.trim().trim_matches('"');
-    let (identifier, session) = shared.sessions.open(door, token, wanted.namespace.as_deref()).await?;
-    let rights = shared.settle(&session, session.rights().await)?;
-    // A new sign-in replaces the former session of the browser.
-    shared.sessions.close(&headers);
-    let cookie = session::cookie(&identifier, secure);
-    Ok(([(header::SET_COOKIE, cookie)], json_of(&described(&session, &rights))).into_response())
+    Ok(secure)
+}
+
+impl SignIn {
+    fn of(body: &[u8]) -> Result<SignIn, Failure> {
+        let wanted: Option<SignIn> = serde_json::from_slice(body).ok();
+        wanted.filter(|wanted| wanted.token.is_some() || wanted.code.is_some()).ok_or_else(|| {
+            Failure::new(StatusCode::BAD_REQUEST, "BadRequest", "token is missing; send {\"token\": \"…\"}")
+        })
+    }
+
+    /// The token, which users copy from a kubeconfig with its quotes.
+    fn token(&self) -> &str {
+        self.token.as_deref().unwrap_or_default().trim().trim_matches('"')
+    }
 }
 
 async fn who(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Answer {

@@ -102,11 +102,7 @@ impl Sessions {
         namespaces.sort();
         namespaces.dedup();
         namespaces.truncate(NAMESPACES_MAX);
-        let mut octets = [0_u8; 32];
-        rand::fill(&mut octets).map_err(|_| {
-            Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", "the system returned no random numbers")
-        })?;
-        let identifier = BASE64URL_NOPAD.encode(&octets);
+        let identifier = random()?;
         let mut sessions = self.0.lock();
         let own: Vec<_> = sessions.values().filter(|other| other.user == user).collect();
         let answers = own.first().map(|other| other.answers.clone());
@@ -136,9 +132,12 @@ impl Sessions {
 
     /// Returns the session of a request, by its cookie; it counts as used now.
     pub fn of(&self, headers: &HeaderMap) -> Result<Arc<Session>, Failure> {
-        let signed_out =
-            || Failure::new(StatusCode::UNAUTHORIZED, "SignedOut", "not signed in, or the session has ended");
-        let key = key(identifier(headers).ok_or_else(signed_out)?);
+        self.with(identifier(headers).ok_or_else(signed_out)?)
+    }
+
+    /// Returns the session with this identifier; it counts as used now.
+    pub fn with(&self, identifier: &str) -> Result<Arc<Session>, Failure> {
+        let key = key(identifier);
         let mut sessions = self.0.lock();
         let session = sessions.get(&key).ok_or_else(signed_out)?.clone();
         if session.is_over() {
@@ -259,6 +258,19 @@ pub fn no_cookie() -> String {
     format!("{COOKIE}=; Path={COOKIE_PATH}; Max-Age=0; HttpOnly; SameSite=Strict")
 }
 
+fn signed_out() -> Failure {
+    Failure::new(StatusCode::UNAUTHORIZED, "SignedOut", "not signed in, or the session has ended")
+}
+
+/// Returns 256 random bits as text.
+pub fn random() -> Result<String, Failure> {
+    let mut octets = [0_u8; 32];
+    rand::fill(&mut octets).map_err(|_| {
+        Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", "the system returned no random numbers")
+    })?;
+    Ok(BASE64URL_NOPAD.encode(&octets))
+}
+
 fn identifier(headers: &HeaderMap) -> Option<&str> {
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs = cookies.flat_map(|cookies| cookies.split(';')).filter_map(|pair| pair.trim().split_once('='));
@@ -266,6 +278,6 @@ fn identifier(headers: &HeaderMap) -> Option<&str> {
 }
 
 /// Sessions are found by a hash, so that the duration of the lookup reveals nothing about existing identifiers.
-fn key(identifier: &str) -> Box<[u8]> {
+pub fn key(identifier: &str) -> Box<[u8]> {
     digest::digest(&SHA256, identifier.as_bytes()).as_ref().into()
 }

@@ -2,7 +2,7 @@
 // `render` (pure, from the loaded data), `concerns` (whether a change affects the displayed data) and `title`.
 
 import { h, show } from "./dom.js";
-import { Failure, Live, forgetKinds, model, session, signIn, signOut } from "./data.js";
+import { Failure, Live, forgetKinds, model, session, signIn, signInByLink, signOut } from "./data.js";
 import { asOf, empty, link, queried } from "./words.js";
 import * as overview from "./overview.js";
 import * as topology from "./topology.js";
@@ -269,6 +269,20 @@ async function enter() {
   }
 }
 
+/** Starts the page. A link that `signpost dashboard` printed has the code of a session in its fragment. */
+async function start() {
+  const code = /^#sign-in=(.+)$/.exec(location.hash)?.[1];
+  if (!code) return enter();
+  history.replaceState(null, "", "#/");
+  try {
+    await signInByLink(code);
+  } catch (failure) {
+    if (!(failure instanceof Failure)) throw failure;
+    return welcome(sentence(failure.message));
+  }
+  enter();
+}
+
 function welcome(why) {
   live.stop();
   request?.abort();
@@ -296,8 +310,8 @@ function welcome(why) {
         h(
           "p.dim",
           { id: "token-help" },
-          "Use the same token as with kubectl. To print the token of the administrator, run ",
-          h("code", null, "grep token: signpost-data/kubeconfig"),
+          "Use the same token as with kubectl. To sign in with your kubeconfig instead, run ",
+          h("code", null, "signpost dashboard"),
           "; to create a token for another user, run ",
           h("code", null, "signpost user add"),
           ".",
@@ -454,6 +468,6 @@ for (const kind of ["pointerover", "focusin"])
   main.addEventListener(kind, (event) => current.view?.pointed?.(main, event.target));
 main.addEventListener("pointerleave", () => current.view?.pointed?.(main, null));
 new ResizeObserver(() => current.data && current.view?.drawn?.(main, current.data, current.place)).observe(main);
-window.addEventListener("hashchange", () => go({ moved: true }));
+window.addEventListener("hashchange", () => (location.hash.startsWith("#sign-in=") ? start() : go({ moved: true })));
 
-enter();
+start();

@@ -102,6 +102,13 @@ export const signIn = (token, namespace) =>
     headers: { "content-type": "application/json" },
     body: JSON.stringify({ token, namespace }),
   });
+/** Signs in with the code of a link that `signpost dashboard` printed. */
+export const signInByLink = (code) =>
+  request("session", {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify({ code }),
+  });
 export const signOut = () => request("session", { method: "DELETE" });
 
 const OURS = "/apis/signpost.dev/v1alpha1";
