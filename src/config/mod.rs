@@ -22,6 +22,7 @@ use reader::{Layer, Reader, Source};
 pub use settings::{KEYS, Settings};
 use signpost_api::names::is_at_or_below;
 use signpost_runtime::trust;
+use value::LogFormat;
 pub use value::{Engine, NameServer, Role, RouterRuntime, Strategy};
 
 /// The port of name servers, unless the configuration names another one (RFC 1035 §4.2).
@@ -196,6 +197,16 @@ fn contradictions(settings: &Settings) -> Vec<Error> {
     fault(
         settings.store == Engine::Etcd && !cfg!(feature = "etcd"),
         "\"store\" is \"etcd\", but this binary was built without etcd: build it with \"--features etcd\", or use a package",
+    );
+    let log = &settings.query_log;
+    let is_dnstap = log.format == LogFormat::Dnstap;
+    fault(
+        is_dnstap && log.file.is_none() == log.socket.is_none(),
+        "\"query-log.format\" is \"dnstap\": set \"query-log.file\" or \"query-log.socket\", and not both",
+    );
+    fault(
+        !is_dnstap && log.socket.is_some(),
+        "\"query-log.socket\" is set: set \"query-log.format\" to \"dnstap\" as well",
     );
     let webhook = &settings.webhook;
     fault(

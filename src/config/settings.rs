@@ -435,8 +435,12 @@ settings! {
         sample: u32 = number("N", 0..=u32::MAX), "0", reload, was("query-log");
         /// The file to append the query log to, created with mode 0640. SIGHUP reopens it, so that it can be rotated.
         file: Option<PathBuf> = path("FILE"), unset("none: standard output"), reload;
-        /// The format: `json`, one object per line, or `text`, columns.
-        format: LogFormat = words("FORMAT", [("json", LogFormat::Json), ("text", LogFormat::Text)]), "json", reload;
+        /// The format: `json`, one object per line; `text`, columns; `dnstap`, the messages of dnstap.info, to `file` or
+        /// `socket`.
+        format: LogFormat = words("FORMAT", value::LOG_FORMATS), "json", reload;
+        /// The Unix socket of a dnstap receiver, instead of `file`, if `format` is `dnstap`. Signpost connects to it as soon
+        /// as it exists, and again after a failure.
+        socket: Option<PathBuf> = path("FILE"), unset("none"), reload;
         /// The client data to log: `full`, address and port; `network`, the IPv4 /24 or IPv6 /48; `none`.
         clients: LogClients = words("WHAT", value::LOG_CLIENTS), "full", reload;
     }

@@ -64,14 +64,19 @@ pub enum CookieMode {
 pub(super) const COOKIE_MODES: [(&str, CookieMode); 3] =
     [("on", CookieMode::On), ("off", CookieMode::Off), ("require", CookieMode::Require)];
 
-/// The format of lines of the query log.
+/// The format of the query log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
     /// One JSON object per line.
     Json,
     /// Columns, separated by spaces.
     Text,
+    /// Messages of dnstap.info in Frame Streams.
+    Dnstap,
 }
+
+pub(super) const LOG_FORMATS: [(&str, LogFormat); 3] =
+    [("json", LogFormat::Json), ("text", LogFormat::Text), ("dnstap", LogFormat::Dnstap)];
 
 /// The client data in the query log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

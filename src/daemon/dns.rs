@@ -196,7 +196,7 @@ impl Dns {
         }
         let running = Arc::new(running);
         tasks.watch("the name server", running.ended());
-        let query_log = QueryLog::start(&settings.query_log, running.query_log())?;
+        let query_log = QueryLog::start(&settings.query_log, settings.server.id.as_deref(), running.query_log())?;
         let (reload, files) = files.unzip();
         let unrouted = platform.filter(|_| settings.metrics.unrouted_names > 0).map(|platform| {
             let unrouted = Arc::new(Unrouted::new(settings.metrics.unrouted_names, db.clone(), platform));

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Settings;
-use crate::config::value::CookieMode;
+use crate::config::value::{CookieMode, LogFormat};
 use signpost_dns::nameserver;
 use signpost_dns::nameserver::cookie::{Cookies, Secret};
 use signpost_dns::transport::LiveSettings;
@@ -88,6 +88,7 @@ impl Origin {
             version: settings.server.version.as_deref().map(Into::into),
             udp_payload_max: settings.dns.udp_payload,
             query_log: NonZeroU32::new(settings.query_log.sample),
+            query_log_messages: settings.query_log.format == LogFormat::Dnstap,
             stale: self.stale,
             wildcard_hits: settings.metrics.unrouted_names > 0 && settings.dns_follows_api(),
             asked: self.asked.clone(),

@@ -1,6 +1,7 @@
 //! The query log from the operator's view: off by default, in a file or on standard output, changed and rotated by SIGHUP.
 
 use std::path::Path;
+use std::process::Command;
 
 use serde_json::Value;
 
@@ -85,6 +86,29 @@ fn every_request_is_a_line_that_tells_all_of_it() {
     ask(&server, "last.a.example", "A", &[]);
     assert!(server.terminate().success());
     assert!(lines(&path, 4)[3].contains("last.a.example."));
+}
+
+#[test]
+fn dnstap_has_both_messages() {
+    let folder = folder();
+    let path = folder.join("queries.dnstap");
+    let file = path.to_str().expect("UTF-8");
+    let server = start(
+        &folder,
+        &["--query-log-sample", "1", "--query-log-file", file, "--query-log-format", "dnstap", "--server-id", "ns1"],
+    );
+    ask(&server, "Www.a.example", "A", &["+nocookie"]);
+    ask(&server, "www.a.example", "AAAA", &["+tcp"]);
+    assert!(server.terminate().success());
+    let read = Command::new("dnstap-read").args(["-y", file]).output().expect("dnstap-read is installed (bind9-dnsutils)");
+    let text = String::from_utf8_lossy(&read.stdout);
+    assert!(read.status.success(), "{}", String::from_utf8_lossy(&read.stderr));
+    let count = |part: &str| text.matches(part).count();
+    assert_eq!((count("type: AUTH_QUERY"), count("type: AUTH_RESPONSE")), (2, 2), "{text}");
+    assert_eq!((count("socket_protocol: UDP"), count("socket_protocol: TCP")), (2, 2), "{text}");
+    for part in ["identity: ns1", "query_address: \"127.0.0.1\"", "Www.a.example. IN A", "status: NOERROR", "192.0.2.2"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
 }
 
 #[test]

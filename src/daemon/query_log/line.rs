@@ -5,12 +5,12 @@
 
 use std::fmt::{self, Display};
 use std::io::Write;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::config::value::{LogClients, LogFormat};
+use crate::config::value::LogClients;
 use signpost_dns::nameserver::query_log::{Record, Reply};
 use signpost_dns::nameserver::stats::TRANSPORTS;
 use signpost_dns::wire::header::{FLAG_AA, FLAG_CD, FLAG_QR, FLAG_RD, FLAG_TC, Opcode, Rcode};
@@ -22,15 +22,17 @@ const KEPT_OCTETS: (usize, usize) = (3, 6);
 const FLAGS: [(u16, &str); 7] =
     [(FLAG_QR, "qr"), (FLAG_AA, "aa"), (FLAG_TC, "tc"), (FLAG_RD, "rd"), (0x80, "ra"), (0x20, "ad"), (FLAG_CD, "cd")];
 
-/// Adds the line of a record to `text`.
-pub fn write(text: &mut Vec<u8>, record: &Record, format: LogFormat, clients: LogClients) {
-    let line = LogLine::of(record, clients);
-    // Writing to memory cannot fail, and neither can the JSON encoding of strings and numbers.
-    let _ = match format {
-        LogFormat::Json => serde_json::to_writer(&mut *text, &line).map_err(Into::into),
-        LogFormat::Text => write!(text, "{line}"),
-    };
+/// Adds the line of a record to `text`, as a JSON object.
+pub fn json(text: &mut Vec<u8>, record: &Record, clients: LogClients) {
+    // Writing to memory cannot fail, and neither can the encoding of strings and numbers.
+    let _ = serde_json::to_writer(&mut *text, &LogLine::of(record, clients));
     text.push(b'\n');
+}
+
+/// Adds the line of a record to `text`, as columns.
+pub fn columns(text: &mut Vec<u8>, record: &Record, clients: LogClients) {
+    // Writing to memory cannot fail.
+    let _ = writeln!(text, "{}", LogLine::of(record, clients));
 }
 
 /// The fields of a line. Their order is that of the columns.
@@ -149,19 +151,29 @@ fn time(record: &Record) -> String {
 /// Returns the address and the port, to the extent that the settings permit.
 fn client(record: &Record, clients: LogClients) -> (Option<String>, Option<u16>) {
     let address = record.client;
-    match (clients, address.ip()) {
-        (LogClients::Full, ip) => (Some(ip.to_string()), Some(address.port())),
+    let Some(ip) = kept(address.ip(), clients) else { return (None, None) };
+    match (clients, ip) {
+        (LogClients::Full, _) => (Some(ip.to_string()), Some(address.port())),
+        (_, IpAddr::V4(_)) => (Some(format!("{ip}/{}", 8 * KEPT_OCTETS.0)), None),
+        (_, IpAddr::V6(_)) => (Some(format!("{ip}/{}", 8 * KEPT_OCTETS.1)), None),
+    }
+}
+
+/// Returns the address of a client, or the first one of its network, to the extent that the settings permit.
+pub fn kept(address: IpAddr, clients: LogClients) -> Option<IpAddr> {
+    match (clients, address) {
+        (LogClients::None, _) => None,
+        (LogClients::Full, address) => Some(address),
         (LogClients::Network, IpAddr::V4(ip)) => {
             let mut octets = ip.octets();
             octets[KEPT_OCTETS.0..].fill(0);
-            (Some(format!("{}/{}", Ipv4Addr::from(octets), 8 * KEPT_OCTETS.0)), None)
+            Some(octets.into())
         }
         (LogClients::Network, IpAddr::V6(ip)) => {
             let mut octets = ip.octets();
             octets[KEPT_OCTETS.1..].fill(0);
-            (Some(format!("{}/{}", Ipv6Addr::from(octets), 8 * KEPT_OCTETS.1)), None)
+            Some(octets.into())
         }
-        (LogClients::None, _) => (None, None),
     }
 }
 
@@ -189,8 +201,10 @@ mod tests {
     use signpost_dns::zone::image::Unavailable;
     use signpost_dns::zone::{Zone, ZoneDb};
 
+    type Write = fn(&mut Vec<u8>, &Record, LogClients);
+
     /// Returns the line of a request that `client` sends.
-    fn line(query: &[u8], client: &str, format: LogFormat, clients: LogClients) -> String {
+    fn line(query: &[u8], client: &str, write: Write, clients: LogClients) -> String {
         let db = ZoneDb::new();
         db.publish(Zone::unavailable("Example.".parse().expect("a name"), Unavailable::Expired));
         db.set_ready();
@@ -202,9 +216,9 @@ mod tests {
         let context = Context { snapshot: &snapshot, settings: &settings, stats: &stats, limiter: None };
         let outcome = respond(&context, query, &peer, &mut response);
         let time = Duration::from_micros(1_800_000_000_000_070);
-        let record = Record::of(query, &peer, time, (outcome, &response), &snapshot);
+        let record = Record::of(query, &peer, time, (outcome, &response), &snapshot, false);
         let mut text = Vec::new();
-        write(&mut text, &record, format, clients);
+        write(&mut text, &record, clients);
         String::from_utf8(text).expect("is text")
     }
 
@@ -218,7 +232,7 @@ mod tests {
     const OPT: &[u8] = b"\0\0\x29\x04\xd0\0\0\x80\0\0\0";
 
     #[test]
-    fn columns() {
+    fn text_has_columns() {
         for (query, client, clients, expected) in [
             (
                 query(WWW, OPT),
@@ -240,7 +254,7 @@ mod tests {
             ),
             (b"short".to_vec(), "192.0.2.77:4000", LogClients::None, "udp - - - - QUERY - - 5 - - 0/0/0 0 -"),
         ] {
-            let line = line(&query, client, LogFormat::Text, clients);
+            let line = line(&query, client, columns, clients);
             assert_eq!(line, format!("2027-01-15T08:00:00.000070Z {expected}\n"));
             assert_eq!(line.split(' ').count(), 15, "{line}");
         }
@@ -253,13 +267,13 @@ mod tests {
             let name = [&[3, octet, b'\n', b'"'][..], b"\0"].concat();
             let spelt = Name::from_wire(&name).expect("a name").to_string();
             let message = query(&name, b"");
-            let columns = line(&message, "192.0.2.77:4000", LogFormat::Text, LogClients::Full);
-            assert_eq!((columns.lines().count(), columns.split(' ').count()), (1, 15), "{columns:?}");
-            assert!(columns.trim_end().bytes().all(|octet| (0x20..0x7f).contains(&octet)), "{columns:?}");
-            let json = line(&message, "192.0.2.77:4000", LogFormat::Json, LogClients::Full);
-            assert_eq!(json.lines().count(), 1);
-            let json: serde_json::Value = serde_json::from_str(&json).expect("is JSON");
-            assert_eq!(json["name"], spelt);
+            let text = line(&message, "192.0.2.77:4000", columns, LogClients::Full);
+            assert_eq!((text.lines().count(), text.split(' ').count()), (1, 15), "{text:?}");
+            assert!(text.trim_end().bytes().all(|octet| (0x20..0x7f).contains(&octet)), "{text:?}");
+            let object = line(&message, "192.0.2.77:4000", json, LogClients::Full);
+            assert_eq!(object.lines().count(), 1);
+            let object: serde_json::Value = serde_json::from_str(&object).expect("is JSON");
+            assert_eq!(object["name"], spelt);
         }
     }
 }

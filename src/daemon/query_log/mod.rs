@@ -1,9 +1,11 @@
-//! The query log: a thread that takes records out of the workers' rings and writes them as lines.
+//! The query log: a thread that takes records out of the workers' rings and writes them as lines or as dnstap messages.
 //!
 //! It has a separate thread because a write can block as long as the reader of the other end does, and neither a query nor a task
 //! of the process may wait for that. While the log is off, the thread sleeps. While it is on, the thread empties the rings every
 //! `LOOK`. Records that it cannot write are counted and dropped.
 
+pub mod dnstap;
+mod frames;
 pub mod line;
 
 use std::fs::OpenOptions;
@@ -17,7 +19,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use self::frames::{FrameFile, FrameSocket};
 use crate::config::settings::QueryLog as Settings;
+use crate::config::value::LogFormat;
 use signpost_dns::transport::query_log::{QueryLogReceiver, RING_RECORDS};
 
 /// The interval at which the rings are emptied: rare enough to cost nothing, frequent enough that a line appears immediately.
@@ -68,29 +72,49 @@ struct Shared {
     counts: Arc<Counts>,
 }
 
-/// The destination of lines: the file, or standard output without one. A log that is off opens nothing.
+/// The destination of records: the file, the socket, or standard output without them. A log that is off opens nothing.
 type Sink = Box<dyn Write + Send>;
 
 fn open(settings: &Settings) -> Result<Sink, OpenError> {
+    let is_dnstap = settings.format == LogFormat::Dnstap;
+    if let Some(path) = settings.socket.as_ref().filter(|_| settings.sample > 0 && is_dnstap) {
+        return Ok(Box::new(FrameSocket::new(path)));
+    }
     let Some(path) = settings.file.as_ref().filter(|_| settings.sample > 0) else { return Ok(Box::new(io::stdout())) };
-    let file = OpenOptions::new().append(true).create(true).mode(0o640).open(path);
-    Ok(Box::new(file.map_err(|source| OpenError { path: path.clone(), source })?))
+    let opened = match is_dnstap {
+        true => FrameFile::create(path).map(|file| Box::new(file) as Sink),
+        false => {
+            let file = OpenOptions::new().append(true).create(true).mode(0o640).open(path);
+            file.map(|file| Box::new(file) as Sink)
+        }
+    };
+    opened.map_err(|source| OpenError { path: path.clone(), source })
 }
 
 impl QueryLog {
-    /// Starts to write the records from `receivers`.
+    /// Starts to write the records from `receivers`. `identity` is the name of the server in dnstap messages.
     ///
     /// # Errors
     ///
     /// [`OpenError`] if the file cannot be opened.
-    pub fn start(settings: &Settings, receivers: Vec<QueryLogReceiver>) -> Result<QueryLog, OpenError> {
+    pub fn start(
+        settings: &Settings,
+        identity: Option<&str>,
+        receivers: Vec<QueryLogReceiver>,
+    ) -> Result<QueryLog, OpenError> {
         let sink = open(settings)?;
         let shared = Arc::new(Shared {
             next: Mutex::new(Some((settings.clone(), sink))),
             stop: AtomicBool::new(false),
             counts: Arc::default(),
         });
-        let writer = Writer { shared: Arc::clone(&shared), receivers, text: Vec::new(), is_failing: false };
+        let writer = Writer {
+            shared: Arc::clone(&shared),
+            receivers,
+            identity: identity.map(str::to_owned),
+            text: Vec::new(),
+            is_failing: false,
+        };
         let thread = std::thread::Builder::new()
             .name("query-log".to_owned())
             .spawn(move || writer.run())
@@ -138,6 +162,7 @@ impl QueryLog {
 struct Writer {
     shared: Arc<Shared>,
     receivers: Vec<QueryLogReceiver>,
+    identity: Option<String>,
     text: Vec<u8>,
     /// Whether the last write failed: only the first of consecutive failures is logged.
     is_failing: bool,
@@ -176,7 +201,12 @@ impl Writer {
                 if settings.sample == 0 {
                     continue;
                 }
-                line::write(&mut self.text, &record, settings.format, settings.clients);
+                let (text, clients) = (&mut self.text, settings.clients);
+                match settings.format {
+                    LogFormat::Json => line::json(text, &record, clients),
+                    LogFormat::Text => line::columns(text, &record, clients),
+                    LogFormat::Dnstap => dnstap::write(text, &record, clients, self.identity.as_deref()),
+                }
                 records += 1;
                 if self.text.len() >= WRITE_OCTETS {
                     self.write(sink, std::mem::take(&mut records));

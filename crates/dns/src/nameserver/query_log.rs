@@ -12,6 +12,10 @@ use crate::wire::{Class, Name, RecordType};
 use crate::zone::db::Snapshot;
 use crate::zone::qname::Qname;
 
+/// The maximum length of a request, and of a response, whose octets a record has: that of a query, and of a response in one datagram
+/// at the recommended size (DNS flag day 2020).
+pub const MESSAGE_OCTETS_MAX: (usize, usize) = (512, 1_232);
+
 /// One request, read, and its response.
 #[derive(Debug, Clone, Copy)]
 pub struct Record {
@@ -34,6 +38,16 @@ pub struct Record {
     name: [u8; NAME_OCTETS_MAX],
     name_length: u8,
     zone_at: Option<u8>,
+    messages: Option<Messages>,
+}
+
+/// The octets of a request and of its response; a length of 0: none, or too long.
+#[derive(Debug, Clone, Copy)]
+struct Messages {
+    query: [u8; MESSAGE_OCTETS_MAX.0],
+    query_length: u16,
+    response: [u8; MESSAGE_OCTETS_MAX.1],
+    response_length: u16,
 }
 
 /// The contents of a request's OPT record.
@@ -61,14 +75,17 @@ pub struct Reply {
 }
 
 impl Record {
-    /// The record of an answered request. It reads the request again, which only a logged one has to pay for.
+    /// The record of an answered request, with the octets of both messages if `with_messages`. It reads the request again, which only a
+    /// logged one has to pay for.
     pub fn of(
         query: &[u8],
         peer: &Peer,
         since_epoch: Duration,
         (outcome, response): (Outcome, &Response<'_>),
         snapshot: &Snapshot,
+        with_messages: bool,
     ) -> Record {
+        let is_answered = outcome == Outcome::Reply;
         let read = Query::read(query).unwrap_or_default();
         let mut record = Record {
             since_epoch,
@@ -81,11 +98,12 @@ impl Record {
                 dnssec_ok: edns.dnssec_ok,
             }),
             octets: query.len().min(usize::from(u16::MAX)) as u16,
-            reply: (outcome == Outcome::Reply).then(|| Reply::of(response)).flatten(),
+            reply: is_answered.then(|| Reply::of(response)).flatten(),
             question: None,
             name: [0; NAME_OCTETS_MAX],
             name_length: 0,
             zone_at: None,
+            messages: with_messages.then(|| Messages::of(query, if is_answered { response.octets() } else { &[] })),
         };
         if let Some(question) = read.question {
             let name = question.name(query);
@@ -110,8 +128,39 @@ impl Record {
         self.name_from(usize::from(self.zone_at?))
     }
 
+    /// The octets of the request, and of the response. `None`: they were not recorded, there was no response, or a message is longer than
+    /// [`MESSAGE_OCTETS_MAX`].
+    pub fn messages(&self) -> (Option<&[u8]>, Option<&[u8]>) {
+        fn part(octets: &[u8], length: u16) -> Option<&[u8]> {
+            octets.get(..usize::from(length)).filter(|octets| !octets.is_empty())
+        }
+        let Some(messages) = &self.messages else { return (None, None) };
+        (part(&messages.query, messages.query_length), part(&messages.response, messages.response_length))
+    }
+
     fn name_from(&self, at: usize) -> Option<Name> {
         Name::from_wire(self.name.get(at..usize::from(self.name_length))?).ok()
+    }
+}
+
+impl Messages {
+    fn of(query: &[u8], response: &[u8]) -> Messages {
+        let mut messages = Messages {
+            query: [0; MESSAGE_OCTETS_MAX.0],
+            query_length: 0,
+            response: [0; MESSAGE_OCTETS_MAX.1],
+            response_length: 0,
+        };
+        for (from, to, length) in [
+            (query, &mut messages.query[..], &mut messages.query_length),
+            (response, &mut messages.response[..], &mut messages.response_length),
+        ] {
+            if let Some(to) = to.get_mut(..from.len()) {
+                to.copy_from_slice(from);
+                *length = from.len() as u16;
+            }
+        }
+        messages
     }
 }
 
@@ -151,7 +200,7 @@ mod tests {
         let mut response = Response::new(&mut buffer);
         let context = Context { snapshot: &snapshot, settings: &settings, stats: &stats, limiter: None };
         let outcome = respond(&context, query, &peer, &mut response);
-        Record::of(query, &peer, Duration::from_secs(7), (outcome, &response), &snapshot)
+        Record::of(query, &peer, Duration::from_secs(7), (outcome, &response), &snapshot, true)
     }
 
     fn query(name: &str, qtype: RecordType) -> Vec<u8> {

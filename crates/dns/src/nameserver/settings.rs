@@ -28,6 +28,8 @@ pub struct Settings {
     pub stale: bool,
     /// The sampling rate of the query log: one request in this many, if the worker has a log; `None`: none.
     pub query_log: Option<NonZeroU32>,
+    /// Whether records of the query log have the octets of both messages.
+    pub query_log_messages: bool,
     /// Whether workers sample the names that shards' wildcards answer.
     pub wildcard_hits: bool,
     /// The record of the last queries for aliases in shards' zones; `None`: there are no aliases, or no reader.
@@ -48,6 +50,7 @@ impl Default for Settings {
             rate_limit: None,
             stale: false,
             query_log: None,
+            query_log_messages: false,
             wildcard_hits: false,
             asked: None,
         }

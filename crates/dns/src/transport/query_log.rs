@@ -4,7 +4,7 @@
 use super::ring::RingReceiver;
 use crate::nameserver::query_log::Record;
 
-/// The maximum number of waiting records in each ring: some 350 KiB, and with one read every 50 ms, some 20,000 records per
+/// The maximum number of waiting records in each ring: some 2 MiB, which a log that is off does not touch, and with one read every 50 ms, some 20,000 records per
 /// second.
 pub const RING_RECORDS: usize = 1024;
 

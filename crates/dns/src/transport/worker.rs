@@ -61,10 +61,12 @@ impl Samplers {
     /// Samples the requests of a batch, which came at `batch_at`, since the epoch.
     fn sample(&mut self, context: &Context<'_>, exchanges: &[Exchange<'_>], batch_at: Duration, random: &mut Random) {
         if let Some(every) = context.settings.query_log {
+            let with_messages = context.settings.query_log_messages;
             let mut rest = exchanges;
             while let Some(at) = self.query_log_sampler.pick(every, rest.len(), random) {
                 let Exchange { query, peer, response, outcome } = &rest[at];
-                let record = || Record::of(query, peer, batch_at, (*outcome, response), context.snapshot);
+                let record =
+                    || Record::of(query, peer, batch_at, (*outcome, response), context.snapshot, with_messages);
                 self.query_log.push_with(1, record);
                 rest = &rest[at + 1..];
             }
