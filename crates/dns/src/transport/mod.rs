@@ -5,6 +5,7 @@
 //! after answers to all requests that have arrived.
 
 mod admission;
+mod buffered;
 mod clock;
 mod count;
 mod counters;

@@ -103,8 +103,14 @@ impl Requests {
     ) -> Result<Answer, CloseReason> {
         let Service { limits, stream_workers, counters, .. } = &*self.service;
         counters.messages.add_shared(1);
-        let room = Arc::clone(&self.unsent).acquire_many_owned(ANSWER_OCTETS_MAX as u32);
-        let Ok(Ok(mut permit)) = timeout(limits.write, room).await else { return Err(CloseReason::SlowWrite) };
+        let mut permit = match Arc::clone(&self.unsent).try_acquire_many_owned(ANSWER_OCTETS_MAX as u32) {
+            Ok(permit) => permit,
+            Err(_) => {
+                let room = Arc::clone(&self.unsent).acquire_many_owned(ANSWER_OCTETS_MAX as u32);
+                let Ok(Ok(permit)) = timeout(limits.write, room).await else { return Err(CloseReason::SlowWrite) };
+                permit
+            }
+        };
         if let Some(ended) = self.ended.get() {
             return Err(*ended);
         }

@@ -14,6 +14,7 @@ mod bounded;
 pub(super) mod http3;
 pub mod request;
 pub mod response;
+mod streams;
 pub(super) mod tcp;
 
 use std::net::SocketAddr;

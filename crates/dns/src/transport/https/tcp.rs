@@ -4,6 +4,7 @@
 //! released when the socket has accepted the data, not when HTTP has.
 
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
@@ -14,7 +15,7 @@ use bytes::Bytes;
 use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -23,9 +24,11 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 use tokio_rustls::rustls::ServerConfig;
 
+use super::super::buffered::Buffered;
 use super::super::requests::{Answer, REQUESTS_MAX, Requests};
 use super::super::stream::{CloseReason, Service};
 use super::super::{tcp, tls};
+use super::streams::{Accepted, Corked, WithStreams};
 use super::{Aborted, Body, HEAD_OCTETS_MAX, Site, Unanswered};
 use crate::nameserver::Transport;
 
@@ -47,7 +50,7 @@ pub(in super::super) async fn serve(
     site: Arc<Site>,
 ) {
     let Some(_permit) = tcp::admit(&stream, peer, &service) else { return };
-    let Some(stream) = tls::handshake(stream, &service, config).await else { return };
+    let Some(stream) = tls::handshake(Buffered::new(stream), &service, config).await else { return };
     let ended = drive(stream, peer, Arc::new(Requests::new(Arc::clone(&service), Transport::Https)), site).await;
     service.count_end(ended);
 }
@@ -56,30 +59,33 @@ async fn drive<S>(stream: S, peer: SocketAddr, requests: Arc<Requests>, site: Ar
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let written = Arc::new(Written::default());
-    let socket = TokioIo::new(Socket { stream, written: Arc::clone(&written) });
+    let (written, accepted, corked) = (Arc::new(Written::default()), Accepted::default(), Corked::default());
+    let socket = TokioIo::new(Socket { stream, written: Arc::clone(&written), corked: corked.clone() });
     let answering = {
         let requests = Arc::clone(&requests);
         service_fn(move |request| answer(Arc::clone(&requests), Arc::clone(&site), Arc::clone(&written), peer, request))
     };
-    let builder = builder(&requests.service);
-    let mut connection = pin!(builder.serve_connection(socket, answering));
+    let builder = builder(&requests.service, accepted.clone());
+    let connection = pin!(builder.serve_connection(socket, answering));
+    let mut connection = WithStreams::new(connection, accepted, corked);
     let ended = tokio::select! {
         biased;
         ended = requests.end() => ended,
-        served = connection.as_mut() => return if served.is_ok() { CloseReason::ByClient } else { CloseReason::Broken },
+        served = poll_fn(|context| connection.poll(context)) => {
+            return if served.is_ok() { CloseReason::ByClient } else { CloseReason::Broken };
+        }
     };
     if matches!(ended, CloseReason::Idle | CloseReason::Old | CloseReason::Stopped) {
-        connection.as_mut().graceful_shutdown();
-        drop(timeout(requests.last_wait(), connection).await);
+        connection.connection.as_mut().graceful_shutdown();
+        drop(timeout(requests.last_wait(), poll_fn(|context| connection.poll(context))).await);
     }
     ended
 }
 
 /// Returns the configuration of `hyper`. Its other limits, such as that of streams that were reset and not yet accepted, have
 /// their defaults.
-fn builder(service: &Service) -> auto::Builder<TokioExecutor> {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
+fn builder(service: &Service, accepted: Accepted) -> auto::Builder<Accepted> {
+    let mut builder = auto::Builder::new(accepted);
     let mut http1 = builder.http1();
     http1.timer(TokioTimer::new()).header_read_timeout(service.limits.idle);
     http1.max_headers(FIELDS_MAX).max_buf_size(HEAD_OCTETS_MAX as usize).half_close(true);
@@ -129,7 +135,7 @@ impl Drop for Cancelled<'_> {
 impl Body for Incoming {
     async fn chunk(&mut self) -> Option<Result<Bytes, Aborted>> {
         loop {
-            let frame = std::future::poll_fn(|context| Pin::new(&mut *self).poll_frame(context)).await?;
+            let frame = poll_fn(|context| Pin::new(&mut *self).poll_frame(context)).await?;
             match frame.map(Frame::into_data) {
                 Ok(Ok(octets)) => return Some(Ok(octets)),
                 // Trailers.
@@ -198,6 +204,7 @@ impl Written {
 struct Socket<S> {
     stream: S,
     written: Arc<Written>,
+    corked: Corked,
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Socket<S> {
@@ -212,6 +219,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Socket<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.corked.is_set() {
+            return Poll::Ready(Ok(()));
+        }
         let flushed = Pin::new(&mut self.stream).poll_flush(context);
         if matches!(flushed, Poll::Ready(Ok(()))) {
             self.written.give_back();
