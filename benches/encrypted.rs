@@ -202,7 +202,7 @@ impl Connection {
         }
     }
 
-    /// Sends so many queries at once over TLS, and waits for all responses.
+    /// Sends `window` queries at once over TLS, and waits for all responses.
     async fn round(&mut self, window: usize) -> Option<()> {
         let Connection::Tls { read, write } = self else { return None };
         write.write_all(&QUERY.repeat(window)).await.ok()?;
