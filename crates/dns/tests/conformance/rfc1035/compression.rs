@@ -110,7 +110,7 @@ fn a_set_across_the_reach_of_pointers() {
     assert!(response.len() > 0x4000 && response.len() < 1200 * 24, "{}", response.len());
 }
 
-/// As in Knot, names that share labels outside of the zone fit into 512 octets.
+/// Names that share labels outside of the zone fit into 512 octets, as in Knot.
 #[test]
 fn names_of_an_rrset_share_their_suffixes() {
     let servers: Vec<String> =

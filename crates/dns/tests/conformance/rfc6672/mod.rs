@@ -114,7 +114,7 @@ fn a_cut_above_wins() {
     stage.check("x.d.sub.z.test. A", "NOERROR\n ns sub.z.test. NS ns.elsewhere.");
 }
 
-/// RFC 1035 §4.1.4: the target that a DNAME makes ends with a pointer where it is in the zone, and is whole where it does not.
+/// RFC 1035 §4.1.4: the target that a DNAME makes ends with a pointer where it is in the zone, and is whole where it is not.
 #[test]
 fn what_a_dname_makes_is_compressed() {
     let stage =
