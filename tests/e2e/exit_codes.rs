@@ -133,7 +133,7 @@ fn exit_codes_are_those_of_the_manual() {
         .collect();
     assert!(
         text == expected,
-        "{FILE} differs; if the new words are intended, set {RENEW}=1, run the test again, and read the difference:\n{}",
+        "{FILE} differs; if the change is intended, set {RENEW}=1, run the test again, and read the difference:\n{}",
         differences.join("\n")
     );
 }
