@@ -156,8 +156,8 @@ fn a_tenant_sees_its_own_and_nothing_answers_without_an_api() {
     let mut command = command(&["explain", "route", "cache"]);
     let ran = Ran::of(command.env("KUBECONFIG", tina));
     assert!(ran.code == Some(0) && ran.out.contains("foo-cache."), "{}{}", ran.out, ran.err);
-    let unknown = run(&["topology", "--kubeconfig", tina, "--context", "absent"]);
-    assert!(unknown.code == Some(1) && unknown.err.contains("absent"), "{}", unknown.err);
+    let unknown = run(&["topology", "--kubeconfig", tina, "--context", "unlisted"]);
+    assert!(unknown.code == Some(1) && unknown.err.contains("unlisted"), "{}", unknown.err);
     let secret = run(&["backup", data.join("b").to_str().expect("UTF-8"), "--kubeconfig", tina]);
     assert!(secret.code == Some(1) && secret.err.contains("forbidden"), "{}", secret.err);
     assert!(!data.join("b").exists() && !data.join("b.new").exists());
