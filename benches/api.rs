@@ -156,7 +156,7 @@ mod walked {
             condition("Admitted", "Admitted", "the Route holds its names"),
             condition("Scheduled", "Scheduled", "the strategy weighted-rendezvous chose Router s1"),
             condition("Published", "Published", "serial 7 of s1.bench.example holds it"),
-            condition("Resolvable", "Answered", "every name server was asked and answered right"),
+            condition("Resolvable", "Answered", "every name server was queried and answered correctly"),
         ];
         let conditions = conditions.join(",");
         let body = format!(
@@ -205,7 +205,7 @@ async fn fan_out(server: &Server) {
         watchers.push(tokio::spawn(async move {
             let mut lines = 0;
             while lines < WRITES {
-                let chunk = body.next().await.expect("the watch goes on").expect("it is read");
+                let chunk = body.next().await.expect("the watch continues").expect("it is read");
                 lines += chunk.iter().filter(|octet| **octet == b'\n').count();
             }
         }));

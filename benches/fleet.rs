@@ -120,7 +120,7 @@ async fn run(store: &[&str], watches: &dyn Fn() -> Option<u64>) {
     if let Some(watches) = watches() {
         println!("watches at etcd: {watches}");
     }
-    let beside = answered(&routes, &mut asker, "beside").await;
+    let beside = answered(&routes, &mut asker, "watched").await;
     println!("create acknowledged -> answered, {fleet} name servers: {beside}");
     println!("memory of the API server: {} MiB, at most {}", api.resident_kib() / 1024, api.resident_peak_kib() / 1024);
     seen.stop.cancel();

@@ -53,8 +53,8 @@ fn main() {
 const AWAY: &str = "apiVersion: v1
 kind: Config
 clusters: [{name: away, cluster: {server: 'https://127.0.0.1:1', insecure-skip-tls-verify: true}}]
-users: [{name: nobody, user: {token: none}}]
-contexts: [{name: away, context: {cluster: away, user: nobody}}]
+users: [{name: guest, user: {token: none}}]
+contexts: [{name: away, context: {cluster: away, user: guest}}]
 current-context: away
 ";
 

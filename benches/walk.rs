@@ -104,7 +104,7 @@ async fn run(store: &[&str]) {
     let filled = create_many(&routes, "fill", already, &serde_json::Value::Null).await;
     println!("filled with {already} routes: {:.0} created/s acknowledged", already as f64 / filled.as_secs_f64());
     all_verified(admin, IDLE_SAMPLES + already).await;
-    println!("verified at {:.0} routes/s, all told", already as f64 / began.elapsed().as_secs_f64());
+    println!("verified at {:.0} routes/s in total", already as f64 / began.elapsed().as_secs_f64());
     let count = 10_000;
     let began = Instant::now();
     create_many(&routes, "more", count, &serde_json::Value::Null).await;
@@ -347,6 +347,6 @@ fn fsync_floor(folder: &Path) -> Duration {
 
 fn resident_mib(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the server runs");
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("Linux says VmRSS");
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("Linux reports VmRSS");
     line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).expect("in KiB") / 1024
 }

@@ -437,7 +437,7 @@ fn what_chooses_routers_reloads() {
     let StrategyConfig::Webhook(webhook) = new.chooser() else { panic!("{:?}", new.chooser()) };
     assert_eq!((webhook.url.as_str(), webhook.timeout), ("https://placer.example/", Duration::from_secs(5)));
     assert_eq!(webhook.fallback, StrategyName::Weighted);
-    assert!(webhook.authorities.is_some_and(|path| path.is_absolute()), "it stands beside the file");
+    assert!(webhook.authorities.is_some_and(|path| path.is_absolute()), "it is in the directory of the file");
     let all = ["scheduler.strategy", "webhook.url", "webhook.timeout", "webhook.ca", "webhook.fallback"];
     assert_eq!(config::changed(&old, &new), (all.to_vec(), vec![]));
 }

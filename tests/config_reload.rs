@@ -35,7 +35,7 @@ fn a_bad_file_keeps_the_settings_and_a_good_one_changes_what_it_can() {
     write(&format!("{turned}log.level = \"info\""));
     running.signal("HUP");
     let told = running.says("configuration reloaded");
-    assert!(told.contains("changed=\"log.level\""), "the former reload was no error: {told}");
+    assert!(told.contains("changed=\"log.level\""), "the former reload succeeded: {told}");
 
     let status = running.terminate();
     assert!(status.success(), "{status}");

@@ -70,7 +70,7 @@ fn panels_of_the_dashboard_lie_beside_each_other() {
         for (other, [other_x, other_y, other_w, other_h]) in &seen {
             assert_ne!(panel["id"], other["id"], "{} and {} have one id", panel["title"], other["title"]);
             let is_apart = x + w <= *other_x || other_x + other_w <= x || y + h <= *other_y || other_y + other_h <= y;
-            assert!(is_apart, "{} lies on {}", panel["title"], other["title"]);
+            assert!(is_apart, "{} overlaps {}", panel["title"], other["title"]);
         }
         seen.push((panel, [x, y, w, h]));
         for target in panel["targets"].as_array().into_iter().flatten() {

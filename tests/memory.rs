@@ -122,7 +122,7 @@ async fn in_the_informers(store: &Arc<Memory>) {
     assert!(taken < 295, "a Route takes {taken} octets in an informer that keeps nothing of it");
     as_the_loops_see_it(client).await;
     stop.cancel();
-    tokio::time::timeout(PATIENCE, running).await.expect("it stops").expect("in good order");
+    tokio::time::timeout(PATIENCE, running).await.expect("it stops").expect("no panic");
 }
 
 /// Creates the state of a Route, its RouteBinding, and its NameClaim in the loops of a process with all roles.

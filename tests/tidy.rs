@@ -176,9 +176,9 @@ fn no_file_has_an_unresolved_merge() {
 fn every_file_says_what_it_is() {
     for folder in ["src", "crates", "tests", "benches"] {
         for (file, text) in sources(folder) {
-            assert!(text.starts_with("//!"), "{file} does not begin with what it is (//!)");
+            assert!(text.starts_with("//!"), "{file} does not begin with its description (//!)");
             let stem = Path::new(&file).file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-            assert!(!EMPTY_NAMES.contains(&stem.as_str()), "{file}: the name says nothing of what is in it");
+            assert!(!EMPTY_NAMES.contains(&stem.as_str()), "{file}: the name does not describe its content");
             if file != "tests/tidy.rs" {
                 for mark in UNDONE {
                     assert!(!text.contains(mark), "{file} holds {mark}");
@@ -206,7 +206,7 @@ fn every_dependency_says_why_it_is_here() {
             // One comment can cover a group of lines. Packages take versions and reasons from the workspace.
             assert!(
                 explained || line.ends_with(".workspace = true"),
-                "Cargo.toml:{}: no comment above says why this is here: {line}",
+                "Cargo.toml:{}: no comment above has the reason for this line: {line}",
                 at + 1
             );
         }

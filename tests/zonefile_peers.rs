@@ -106,7 +106,7 @@ impl Expected {
         let field = |name: &str| {
             let start = format!("; {name}: ");
             let line = text.lines().take(4).find_map(|line| line.strip_prefix(&start));
-            line.unwrap_or_else(|| panic!("{file} does not say '{start}…'")).to_owned()
+            line.unwrap_or_else(|| panic!("{file} does not have '{start}…'")).to_owned()
         };
         let code = |name: &str| field(name).parse().unwrap_or_else(|_| panic!("{file}: {name}"));
         let expected = Expected {
@@ -117,7 +117,7 @@ impl Expected {
         let refused = matches!(&*expected.signpost[0], "error" | "fault");
         let differs = expected.knot != i32::from(refused) || expected.bind != i32::from(refused);
         let silent = expected.signpost[0] == "warning" && (expected.knot, expected.bind) == (0, 0);
-        assert!(!differs || text.contains("; why: "), "{file} differs from others and does not say why");
+        assert!(!differs || text.contains("; why: "), "{file} differs from others without a reason");
         assert!(!silent || !expected.signpost[1..].is_empty(), "{file} warns of nothing");
         expected
     }

@@ -218,7 +218,7 @@ fn latencies(rows: &[Row<'_>]) -> std::io::Result<()> {
         "p99 µs",
         "p999 µs",
         "most µs",
-        "asked",
+        "queries",
         "missed",
         "late %"
     );

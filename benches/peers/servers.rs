@@ -155,7 +155,7 @@ impl Process {
         while self.server != Server::Echo && !generator::all_right(load, 1_000) {
             if began.elapsed() > patience {
                 let log = std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
-                return Err(std::io::Error::other(format!("{} does not answer; it says: {log}", self.server.name())));
+                return Err(std::io::Error::other(format!("{} does not answer; its log: {log}", self.server.name())));
             }
             std::thread::sleep(Duration::from_millis(5));
         }

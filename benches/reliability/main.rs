@@ -39,7 +39,7 @@ fn main() {
     println!("{connections} connections, {} s each measurement, at most {files} open files", length.as_secs());
     println!(
         "{:<44} {:>9} {:>8} {:>9} {:>9} {:>9} {:>9} {:>9}",
-        "beside", "answers/s", "lost", "p50 µs", "p99 µs", "p99.9 µs", "RSS MiB", "peak MiB"
+        "load", "answers/s", "lost", "p50 µs", "p99 µs", "p99.9 µs", "RSS MiB", "peak MiB"
     );
     // Idle connections are to stay for the whole measurement; all else is as shipped.
     let start = || Program::start(&["--tcp-idle-timeout", "10m"]);
@@ -95,7 +95,7 @@ fn beside(program: &Program, what: &str, length: Duration, round: impl Fn(&Progr
         });
         measure(what, program, length);
         busy.store(false, Ordering::Relaxed);
-        println!("    let go by the program meanwhile: {}", clients.join().expect("bad clients do not panic"));
+        println!("    closed by the program meanwhile: {}", clients.join().expect("bad clients do not panic"));
     });
 }
 

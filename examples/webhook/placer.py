@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""A scheduling strategy of one's own, as a service that Signpost asks (strategy = "webhook").
+"""A custom scheduling strategy, as a service that Signpost calls (strategy = "webhook").
 
 It keeps routes in their region: of the Routers that Signpost offers, it prefers those whose label `region` is that of the
-route, or of the route's namespace; among these it takes the one with the fewest routes for its weight. It remembers
+route, or of the route's namespace; among these it takes that with the fewest routes for its weight. It remembers
 nothing, so it may run several times behind one address, and be restarted whenever you like.
 
     openssl rand -hex 32 >placer.token
     python3 placer.py --listen 127.0.0.1:8181 --token-file placer.token
     signpost serve --scheduler-strategy webhook --webhook-url http://127.0.0.1:8181/ --webhook-token-file placer.token
 
-Only Python's standard library is used. What is asked and answered: docs/scheduling.md.
+Only Python's standard library is used. The format of questions and answers: docs/scheduling.md.
 """
 
 import argparse
@@ -54,7 +54,7 @@ def choose(question):
 class Handler(BaseHTTPRequestHandler):
     # Connections stay open between questions.
     protocol_version = "HTTP/1.1"
-    # A client that says nothing is let go.
+    # The connection of a silent client ends.
     timeout = 300
     # The file of the token that questions must carry, read for each, so that it can be changed.
     token_file = None
@@ -77,15 +77,15 @@ class Handler(BaseHTTPRequestHandler):
             question = json.loads(body)
             known = question["apiVersion"] == "signpost.dev/v1alpha1" and question["kind"] == "PlacementQuestion"
             if not known:
-                return self.say(400, {"error": "this is no PlacementQuestion of signpost.dev/v1alpha1"})
+                return self.say(400, {"error": "this is not a PlacementQuestion of signpost.dev/v1alpha1"})
             answer = choose(question)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            # Signpost says in the route's explanation that the webhook answered 400, and goes by its fallback.
+            # The route's explanation reports that the webhook answered 400, and Signpost uses its fallback.
             return self.say(400, {"error": f"the question cannot be read: {error!r}"})
         self.say(200, answer)
 
     def do_GET(self):
-        """For whoever watches over this service."""
+        """For the monitoring of this service."""
         self.say(200, {"ok": True})
 
     def say(self, status, document):
@@ -111,7 +111,7 @@ def main():
     parser = argparse.ArgumentParser(description="keeps routes in their region")
     parser.add_argument("--listen", default="127.0.0.1:8181", help="ADDR:PORT; port 0 takes a free one")
     parser.add_argument("--token-file", type=pathlib.Path, help="file of the token that questions must carry")
-    parser.add_argument("--certificate", help="certificate chain in PEM, to be asked over https")
+    parser.add_argument("--certificate", help="certificate chain in PEM, for questions over https")
     parser.add_argument("--key", help="its private key in PEM")
     arguments = parser.parse_args()
     address, _, port = arguments.listen.rpartition(":")

@@ -1,5 +1,5 @@
-//! Any octets as a stream of DNS over QUIC. The properties: no panic; what is a query has the ID 0, is as long as the length in
-//! front of it says, and has no edns-tcp-keepalive option that hickory-proto finds; and none of its beginnings is already
+//! Any octets as a stream of DNS over QUIC. The properties: no panic; what is a query has the ID 0, has the length in
+//! front of it, and has no edns-tcp-keepalive option that hickory-proto finds; and none of its beginnings is already
 //! more than it.
 
 #![no_main]

@@ -398,10 +398,10 @@ settings! {
         panic_threshold: u32 = number("PERCENT", 0..=100), "50", reload;
     }
     routers: Routers "routers" "Instances of Routers" {
-        /// The runtime of the instances of Routers with the type `haproxy` or `nginx`: `process`, a process with the
-        /// roles `api` and `scheduler`, on this machine; `kubernetes`, the leading process with the role `scheduler`, as
-        /// pods of a cluster; `off`, nothing. The instances keep running when that process ends, unless the runtime is
-        /// `process` and SIGINT ends it, and the next one adopts them.
+        /// The runtime of the instances of Routers with the type `haproxy` or `nginx`. `process`: a process with the
+        /// roles `api` and `scheduler` runs them on this machine. `kubernetes`: the leading process with the role
+        /// `scheduler` runs them as pods of a cluster. `off`: no instances run. The instances keep running when that
+        /// process ends, unless the runtime is `process` and SIGINT ends it, and the next one adopts them.
         runtime: RouterRuntime = words("RUNTIME", value::ROUTER_RUNTIMES), "process";
         /// The directory of the certificates of these instances, for the runtime `process`; see `--certificates` of
         /// `signpost agent`.

@@ -113,7 +113,7 @@ fn scrolls(browser: &Browser) -> Duration {
     browser.script(
         "window.scrolled = null; let longest = 0, last = performance.now(); const began = last; \
          const step = (now) => { longest = Math.max(longest, now - last); last = now; window.scrollBy(0, 40); \
-         if (now - began < 1000) requestAnimationFrame(step); else window.scrolled = longest; }; \
+         if (now - began < 1000) { requestAnimationFrame(step); } else { window.scrolled = longest; } }; \
          requestAnimationFrame(step)",
     );
     browser.comes_true("return window.scrolled !== null");

@@ -320,7 +320,7 @@ fn an_operator_sees_the_platform_live() {
     let elsewhere = browser.script(
         "return performance.getEntriesByType('resource').map((one) => one.name).filter((name) => !name.startsWith(location.origin))",
     );
-    assert_eq!(elsewhere, serde_json::json!([]), "nothing is asked of anyone else");
+    assert_eq!(elsewhere, serde_json::json!([]), "no request goes to another origin");
     // The one request that must fail is for the missing Route.
     let said: Vec<String> = browser.log().into_iter().filter(|entry| !entry.contains("routes/none")).collect();
     assert!(said.is_empty(), "{said:#?}");

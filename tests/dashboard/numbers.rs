@@ -46,7 +46,7 @@ fn missing(overview: &Value, page: &str) -> Vec<String> {
             "namespaces" | "links" => {}
             // Not shown: it identifies the content of the page.
             "version" => {}
-            other => panic!("{other} is no number that this test knows: give it a series"),
+            other => panic!("this test does not know the number {other}: give it a series"),
         }
     }
     missing

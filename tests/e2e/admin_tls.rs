@@ -63,7 +63,7 @@ fn a_certificate_of_ones_own_is_shown_and_taken_up_anew() {
 
     // Half a pair is logged as an error and changes nothing.
     std::fs::write(&crt, &two.1).expect("written");
-    eventually("the fault is told", || server.log().contains("failed to load the new certificate").then_some(()));
+    eventually("the fault is logged", || server.log().contains("failed to load the new certificate").then_some(()));
     assert!(first.get("/livez").is_some());
     write(&two);
     eventually("the new pair is shown", || second.get("/livez"));

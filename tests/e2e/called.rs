@@ -126,7 +126,7 @@ fn a_platform_is_as_its_api_says() {
     let placed = told(&["explain", "route", "web", "-n", "shop"])["placement"]["placedAt"].clone();
     assert_eq!(placed, binding["spec"]["explanation"]["movedAt"]);
     assert!(placed.as_str() >= binding["metadata"]["creationTimestamp"].as_str() && placed.is_string(), "{binding}");
-    eventually("a part of a Router's routes is no whole", || {
+    eventually("the topology shows a part of a Router's routes", || {
         let topology = told(&["topology", "-n", "other"]);
         let shards = topology["shards"].as_array().expect("a list");
         shards.iter().any(|shard| shard["routes"] == 0 && shard["of"] == 1).then_some(())

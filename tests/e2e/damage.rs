@@ -16,7 +16,7 @@ apiVersion: signpost.dev/v1alpha1\nkind: Route\nmetadata: {name: far, namespace:
 const KEY: &str = "/signpost.dev/routebindings/web/hit";
 const HIT: &str = "web-hit.routes.v3.rhcloud.com";
 const WHOLE: &str = "web-whole.routes.v3.rhcloud.com";
-const NONE: &str = "nobody.routes.v3.rhcloud.com";
+const NONE: &str = "missing.routes.v3.rhcloud.com";
 
 fn signpost(arguments: &[&str]) -> Output {
     Command::new(program()).args(arguments).env_remove("KUBECONFIG").output().expect("the program runs")

@@ -87,7 +87,7 @@ fn an_emptied_api_is_not_believed_until_someone_says_so() {
         }
         let [objects, undecided] = held(server);
         assert!(objects >= 2.0 && undecided == 2.0, "{objects} {undecided}");
-        eventually("the log says what is held and what to do", || {
+        eventually("the log has the held deletions and the next step", || {
             let log = server.log();
             (log.contains("signpost hold approve routers-") && log.contains("shard1")).then_some(())
         });

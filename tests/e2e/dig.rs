@@ -19,7 +19,7 @@ fn one_name_takes_no_list_of_routes() {
         serde_json::from_str::<Value>(&ran.out).expect("JSON")["why"].clone()
     };
     // An alias leads to a name on a shard, and both to one binding; a host of one's own leads to it from outside.
-    eventually("the alias is served as the objects say", || {
+    eventually("the alias is served according to the objects", || {
         let why = why("myapp-test.routes.v3.rhcloud.com");
         let (steps, differences) = (&why["steps"], &why["differences"]);
         let routes = [0, 1].map(|step: usize| steps[step]["routes"][0]["route"].clone());
@@ -29,8 +29,8 @@ fn one_name_takes_no_list_of_routes() {
     });
     assert_eq!(why("static.example.com")["steps"][0]["routes"][0]["route"], "myapp/static");
     // The name has no Route: the wildcard matches it on a shard, and nothing matches in the alias zone.
-    assert_eq!(why("nobody.shard1.v3.rhcloud.com")["steps"][0]["wildcard"], true);
-    assert_eq!(why("x_y.nobody.routes.v3.rhcloud.com")["steps"][0]["found"], "no-such-name");
+    assert_eq!(why("missing.shard1.v3.rhcloud.com")["steps"][0]["wildcard"], true);
+    assert_eq!(why("x_y.missing.routes.v3.rhcloud.com")["steps"][0]["found"], "no-such-name");
 
     let text = std::fs::read_to_string(data.join("audit.log")).expect("the audit log is there");
     let asked: Vec<Value> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();

@@ -38,7 +38,7 @@ fn another_domain_is_not_taken_for_meant() {
         let arguments = ["--roles", roles, "--kubeconfig", kubeconfig.to_str().expect("UTF-8")];
         let ports = Ports::free();
         let server = Server::spawn(ports, &[&arguments[..], &["--data-dir", folder.path()], &OTHER].concat());
-        eventually("it says that the domain is another one", || {
+        eventually("/readyz reports the other domain", || {
             let (status, text) = http_get(ports.admin, "/readyz")?;
             (status == 503 && text.contains("to the platform domain v3.rhcloud.com")).then_some(())
         });
@@ -79,7 +79,7 @@ fn another_domain_is_not_taken_for_meant() {
         assert!(!dig(server.dns, &promise.system, "A", &[]).data("A").is_empty(), "{promise:?}");
     }
     assert!(server.log().contains("still below the former domain v3.rhcloud.com: shard1"), "{}", server.log());
-    eventually("the Router is told, too", || {
+    eventually("the Router reports it, too", || {
         let ready = kubectl.condition(&["router", "shard1"], "Ready")?;
         ready.message.contains("does not delegate shard1.v3.rhcloud.com").then_some(())
     });

@@ -114,7 +114,7 @@ fn exit_codes_are_those_of_the_manual() {
         });
         let words: Vec<String> = words.collect();
         let ran = run(&words.iter().map(String::as_str).collect::<Vec<_>>());
-        assert!(ran.code == Some(0) || !(ran.err.is_empty() && ran.out.is_empty()), "{}: says nothing", call.line);
+        assert!(ran.code == Some(0) || !(ran.err.is_empty() && ran.out.is_empty()), "{}: no output", call.line);
         (call.code, call.said) = (ran.code.expect("an exit code"), String::new());
         if call.code != 0 {
             call.said = places.iter().fold(ran.err, |said, (placeholder, text)| said.replace(text, placeholder));
@@ -133,7 +133,7 @@ fn exit_codes_are_those_of_the_manual() {
         .collect();
     assert!(
         text == expected,
-        "{FILE} says otherwise; if the new words are meant, set {RENEW}=1, run the test again, and read the difference:\n{}",
+        "{FILE} differs; if the change is intended, set {RENEW}=1, run the test again, and read the difference:\n{}",
         differences.join("\n")
     );
 }

@@ -64,7 +64,7 @@ fn dig_gets_a_cookie_and_brings_it_back() {
     assert!(refused.contains("status: BADCOOKIE") && good_cookie(&refused).is_some(), "{refused}");
     assert!(dig(server.dns, &["+cookie"]).contains("192.0.2.1"));
     assert!(dig(server.dns, &["+cookie", "+tcp", "+nobadcookie"]).contains("192.0.2.1"), "a connection proves as much");
-    assert!(dig(server.dns, &["+nocookie"]).contains("192.0.2.1"), "who knows nothing of cookies is answered");
+    assert!(dig(server.dns, &["+nocookie"]).contains("192.0.2.1"), "a client without cookies gets an answer");
 }
 
 #[test]

@@ -88,16 +88,16 @@ fn what_is_down_leaves_dns_and_comes_back() {
     let up =
         |address: &str| Scrape::of(server.admin).sum("signpost_address_up", &[("router", "all"), ("address", address)]);
     let ups = |expected: [f64; 3]| {
-        eventually("the metrics say so", || ([up(one), up(two), up(three)] == expected).then_some(()));
+        eventually("the metrics have it", || ([up(one), up(two), up(three)] == expected).then_some(()));
     };
     ups([1.0; 3]);
 
     // One falls: it leaves the answers, and the standby takes over where it was the first.
     instances[0].set(false);
     let told = instances[0].bad_answers();
-    within("the one that fell is gone", &[two, three], &[two, three]);
+    within("the unhealthy one is gone", &[two, three], &[two, three]);
     assert!(instances[0].bad_answers() - told >= 2, "two bad probes in a row");
-    eventually("the status says so", || {
+    eventually("the status has it", || {
         let router = kubectl.json(&["router", "all"]);
         let address = router["status"]["addresses"].as_array()?.iter().find(|address| address["ip"] == one)?;
         let condition =
@@ -105,7 +105,7 @@ fn what_is_down_leaves_dns_and_comes_back() {
         let is_so = address["health"] == "unhealthy" && condition["reason"] == "SomeUnhealthy";
         (is_so && address["error"].as_str().is_some_and(|error| error.contains("503"))).then_some(())
     });
-    eventually("an event says so", || {
+    eventually("an event reports it", || {
         kubectl.ok(&["get", "events", "-n", "default"]).contains("AddressUnhealthy").then_some(())
     });
     ups([0.0, 1.0, 1.0]);
@@ -114,13 +114,13 @@ fn what_is_down_leaves_dns_and_comes_back() {
 
     // All fall: all are answered, since nothing better is known.
     instances.iter().for_each(|instance| instance.set(false));
-    eventually("panic is told", || {
+    eventually("panic is reported", || {
         let reason = "jsonpath={.status.conditions[?(@.type==\"AddressesHealthy\")].reason}";
         let of = |router: &str| kubectl.ok(&["get", "router", router, "-o", reason]);
         (of("all") == "Panic" && of("first") == "Panic").then_some(())
     });
     within("all are answered again", &[one, two, three], &[one]);
-    eventually("the metric says so", || {
+    eventually("the metric has it", || {
         let panic = Scrape::of(server.admin).sum("signpost_panic", &[]);
         (panic == 2.0).then_some(())
     });

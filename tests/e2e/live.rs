@@ -58,12 +58,12 @@ fn a_route_is_live_when_it_says_so_without_any_setting() {
     // kubectl's own table shows it, and so does the Router.
     let line = kubectl.ok(&["get", "rt", "-n", "shop", "cart", "--no-headers"]);
     assert!(line.split_whitespace().any(|word| word == "True"), "{line}");
-    let router = eventually("the Router says so, too", || {
+    let router = eventually("the Router reports it, too", || {
         let router = kubectl.json(&["routers.signpost.dev", "one"]);
         router["status"]["serial"].is_number().then_some(router)
     });
     assert_eq!(router["status"]["serial"].to_string(), serial);
-    let published = kubectl.condition(&["routers.signpost.dev", "one"], "ZonePublished").expect("it is told");
+    let published = kubectl.condition(&["routers.signpost.dev", "one"], "ZonePublished").expect("it is reported");
     assert_eq!(published.status, "True");
 
     // A host of one's own is verified as far as the platform's names go.
@@ -131,7 +131,7 @@ fn a_route_is_live_when_it_says_so_without_any_setting() {
     accepted("True");
     wait(&kubectl, "cart", "Resolvable");
 
-    let told = eventually("each step is told by an Event", || {
+    let told = eventually("each step has an Event", || {
         let told = events(&kubectl, "cart");
         let count = |reason: &str| told.iter().filter(|found| *found == reason).count();
         (count("Resolvable") == 3).then(|| told.clone())
@@ -180,7 +180,7 @@ fn a_name_server_that_goes_is_named_until_it_is_back() {
     let states = [DataDir::new(), DataDir::new()];
     let first = name_server(ports[0], &data, &states[0]);
     wait(&kubectl, "cart", "Resolvable=False");
-    let Condition { reason, message, .. } = eventually("the one that is not there is named", || {
+    let Condition { reason, message, .. } = eventually("the message has the missing server", || {
         resolvable(&kubectl, "cart").filter(|said| said.message.contains(&ports[1].dns.to_string()))
     });
     assert_eq!(reason, "NotAnswering", "{message}");
@@ -214,7 +214,7 @@ fn a_name_server_that_goes_is_named_until_it_is_back() {
     let before: Value = version();
     let checks = || Scrape::of(api.admin).sum("signpost_verify_checks_total", &[]);
     let done = checks();
-    eventually("checks go on", || (checks() >= done + 8.0).then_some(()));
+    eventually("checks continue", || (checks() >= done + 8.0).then_some(()));
     assert_eq!(version(), before);
     drop((first, api));
 }
@@ -255,7 +255,7 @@ fn nothing_says_live_of_a_host_before_its_own_dns_leads_here() {
     let Condition { reason, message, .. } = found("www").expect("it was waited for");
     assert_eq!(reason, "PointsElsewhere");
     assert!(message.contains("www.shop.test. IN CNAME shop-www.routes.v3.rhcloud.com."), "{message}");
-    assert!(!message.contains("198.51.100.9"), "what other names lead to is not told: {message}");
+    assert!(!message.contains("198.51.100.9"), "the targets of other names are not reported: {message}");
     assert_eq!(found("none").expect("it was waited for").reason, "NoRecord");
     let is_counted = |live: usize, answered: usize| {
         let mut command = Command::new(program());

@@ -189,7 +189,7 @@ fn conventions(family: &Family) {
         assert!(samples.iter().all(|sample| sample.name == *name), "{name}");
         return;
     }
-    assert!(name.ends_with("_seconds") || name.ends_with("_bytes"), "{name} does not tell its unit");
+    assert!(name.ends_with("_seconds") || name.ends_with("_bytes"), "{name} does not end with its unit");
     let (mut last, mut bound) = (0.0, f64::NEG_INFINITY);
     for sample in samples {
         if sample.name == format!("{name}_bucket") {

@@ -147,7 +147,7 @@ fn a_route_moves_and_a_shard_is_emptied() {
     let drained: Value = serde_json::from_str(&drained).expect("JSON");
     assert_eq!((&drained["stays"][0]["name"], drained["stays"].as_array().map(Vec::len)), (&"api".into(), Some(1)));
     assert!(drained["notes"].to_string().contains("--for=jsonpath='{.status.routes}'=0"), "{drained}");
-    eventually("there is nowhere to go, which it says", || {
+    eventually("no Router can take it, which it reports", || {
         let pending = kubectl.condition(&["routes.signpost.dev", "-n", "shop", "api"], "MovePending")?;
         (pending.status == "True" && pending.message.contains("shard3")).then_some(())
     });
@@ -239,8 +239,8 @@ fn a_former_name_stays_while_it_is_asked_for() {
 
     // One name is queried, below it, so its end is postponed; the other ends on time.
     let user = User::of(name_server.dns, format!("www.{asked}"));
-    eventually("the name that is asked for gets a later end, and the other one ends", || {
-        assert!(until("web").is_some(), "it ends while it is asked for");
+    eventually("the queried name gets a later end, and the other one ends", || {
+        assert!(until("web").is_some(), "it ends while it is queried");
         (until("web")? > first && until("api").is_none()).then_some(())
     });
     let used = binding("web")["status"]["formerNames"][0].clone();
@@ -299,7 +299,7 @@ fn kubectl_alone_moves_and_tenants_do_not() {
         let route = kubectl.json(&["routes.signpost.dev", "-n", "shop", "web"]);
         (route["status"]["router"] == "shard2").then_some(route)
     });
-    assert!(route["metadata"]["annotations"].get("signpost.dev/move-to").is_none(), "the wish is gone: {route}");
+    assert!(route["metadata"]["annotations"].get("signpost.dev/move-to").is_none(), "the request is gone: {route}");
     assert_eq!(dig(server.dns, "shop-web.shard2.v3.rhcloud.com", "A", &[]).data("A"), ["192.0.2.2"]);
     assert!(server.terminate().success());
 }
@@ -336,7 +336,7 @@ fn a_simulation_touches_nothing_and_comes_true() {
     assert_eq!(plan["moves"].as_array().map(Vec::len), Some(4), "{plan}");
     let row = |router: &str| {
         let capacity = plan["capacity"].as_array().expect("Routers").iter();
-        let row = capacity.clone().find(|one| one["router"] == router).expect("it is told of");
+        let row = capacity.clone().find(|one| one["router"] == router).expect("it is listed");
         (row["routesBefore"].as_u64(), row["routesAfter"].as_u64())
     };
     assert_eq!(

@@ -183,7 +183,7 @@ fn a_clean_stop_warns_of_nothing_and_an_outage_of_the_api_is_one_line() {
     };
     assert!(!log.contains("WARN") && !log.contains("ERROR"), "{log}");
 
-    eventually("the outage is told", || (outages(&name_server.log()) > 0).then_some(()));
+    eventually("the outage is logged", || (outages(&name_server.log()) > 0).then_some(()));
     // A while in which every informer has tried again and again.
     let metric = || {
         let (_, text) = http_get(name_server.admin, "/metrics")?;
@@ -200,7 +200,7 @@ fn a_clean_stop_warns_of_nothing_and_an_outage_of_the_api_is_one_line() {
     assert!(warnings.len() == 1 && warnings[0].contains("DNS answers continue"), "{log}");
     assert!(!dig(name_server.dns, "anything.shard1.v3.rhcloud.com", "A", &[]).data("A").is_empty());
     let _server = Server::start(ports, &api);
-    eventually("its end is told", || name_server.log().contains("the API is reachable again").then_some(()));
+    eventually("its end is logged", || name_server.log().contains("the API is reachable again").then_some(()));
     assert!(name_server.terminate().success(), "within {PATIENCE:?}");
 }
 

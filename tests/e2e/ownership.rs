@@ -63,7 +63,7 @@ fn a_host_is_admitted_when_its_own_name_server_has_the_record() {
     let server = Server::start(ports, &[&arguments[..], &times].concat());
     let kubectl = Kubectl::new(data.join("kubeconfig"));
     kubectl.ok_with(&["apply", "-f", "-"], &(PLATFORM.to_owned() + &route("early", "early.shop.example")));
-    eventually("the private address is told", || {
+    eventually("the private address is reported", || {
         let Condition { status, message, .. } = condition(&kubectl, "early", "HostVerified")?;
         let is_told = message.contains("ns.shop.example (127.0.0.5) is not queried");
         (status == "False" && is_told && message.contains("verify.hosts-private-addresses")).then_some(())
@@ -76,7 +76,7 @@ fn a_host_is_admitted_when_its_own_name_server_has_the_record() {
     // The record is missing: the Route waits, and its message contains the record to create.
     let message = until(&kubectl, "www", "Admitted", "False", "OwnershipNotVerified");
     assert!(message.contains("status.challenge.record"), "{message}");
-    let message = eventually("the owner's server was asked", || {
+    let message = eventually("the owner's server was queried", || {
         let Condition { status, message, .. } = condition(&kubectl, "www", "HostVerified")?;
         (status == "False" && message.contains("ns.shop.example (127.0.0.5) has no TXT record")).then_some(message)
     });
@@ -89,7 +89,7 @@ fn a_host_is_admitted_when_its_own_name_server_has_the_record() {
 
     // Another Route's token verifies nothing; the right one does, and the Route is admitted.
     publish(2, "_signpost-challenge.www TXT \"signpost=another\"");
-    eventually("another record is told as such", || {
+    eventually("another record is reported", || {
         let Condition { status, message, .. } = condition(&kubectl, "www", "HostVerified")?;
         (status == "False" && message.contains("with another value")).then_some(())
     });
@@ -101,10 +101,10 @@ fn a_host_is_admitted_when_its_own_name_server_has_the_record() {
     // The record goes: for a while the host stays, and then it does not. Its name on the platform stays in any case.
     publish(4, "www A 192.0.2.80");
     until(&kubectl, "www", "HostVerified", "True", "RecordMissing");
-    assert_eq!(condition(&kubectl, "www", "Admitted").expect("it is told").status, "True");
+    assert_eq!(condition(&kubectl, "www", "Admitted").expect("it is reported").status, "True");
     until(&kubectl, "www", "Admitted", "False", "OwnershipNotVerified");
     assert_eq!(status()["phase"], "scheduled");
-    assert_eq!(status()["challenge"]["value"], challenge["value"], "the record to create is the same for ever");
+    assert_eq!(status()["challenge"]["value"], challenge["value"], "the record to create never changes");
     publish(5, &record);
     until(&kubectl, "www", "Admitted", "True", "Admitted");
 
@@ -112,7 +112,7 @@ fn a_host_is_admitted_when_its_own_name_server_has_the_record() {
     kubectl.ok_with(&["apply", "-f", "-"], &route("plain", ""));
     kubectl.ok(&["wait", "-n", "shop", "rt/plain", "--for=condition=Resolvable", "--timeout=180s"]);
     kubectl.ok_with(&["apply", "-f", "-"], &route("nowhere", "*.nowhere.example"));
-    let challenge = eventually("it is told what to create", || {
+    let challenge = eventually("the challenge is there", || {
         let route = kubectl.json(&["routes.signpost.dev", "-n", "shop", "nowhere"]);
         route["status"]["challenge"]["name"].as_str().map(str::to_owned)
     });
@@ -134,13 +134,13 @@ fn the_switch_may_be_turned_off_and_on_again() {
     kubectl.ok_with(&["apply", "-f", "-"], &(PLATFORM.to_owned() + &route("www", "www.shop.example")));
     until(&kubectl, "www", "Admitted", "False", "OwnershipNotVerified");
     let challenge = || kubectl.json(&["routes.signpost.dev", "-n", "shop", "www"])["status"]["challenge"].clone();
-    let asked = eventually("it is told what to create", || Some(challenge()).filter(|challenge| !challenge.is_null()));
+    let asked = eventually("the challenge is there", || Some(challenge()).filter(|challenge| !challenge.is_null()));
 
     // Off: the Route has its host, and no record is required.
     assert!(server.terminate().success());
     let server = start("false");
     until(&kubectl, "www", "Admitted", "True", "Admitted");
-    eventually("nothing is said of a proof", || {
+    eventually("no condition is about a proof", || {
         (challenge().is_null() && condition(&kubectl, "www", "HostVerified").is_none()).then_some(())
     });
 
@@ -153,6 +153,6 @@ fn the_switch_may_be_turned_off_and_on_again() {
         Some("True"),
         "it has its host"
     );
-    assert_eq!(challenge()["record"], asked["record"], "what was created is still what is asked for");
+    assert_eq!(challenge()["record"], asked["record"], "the created record is still the requested one");
     until(&kubectl, "www", "Admitted", "False", "OwnershipNotVerified");
 }

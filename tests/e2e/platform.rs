@@ -188,12 +188,12 @@ fn names_follow_the_rules(scheduled: &[Promise]) {
 
 fn the_unschedulable_route_says_why(kubectl: &Kubectl, new: &Promise) {
     assert_eq!((new.router.as_str(), new.dns.as_str()), ("", ""));
-    let condition = eventually("the route says why it has no Router", || {
+    let condition = eventually("the route reports why it has no Router", || {
         kubectl.condition(&["routes.signpost.dev", &new.route, "-n", &new.namespace], "Scheduled")
     });
     assert_eq!(condition.status, "False");
     for router in ["shard1", "shard2", "shard3"] {
-        assert!(condition.message.contains(router), "each Router's reason is told: {condition:?}");
+        assert!(condition.message.contains(router), "each Router's reason is reported: {condition:?}");
     }
     let described = kubectl.ok(&["describe", "routes.signpost.dev", &new.route, "-n", &new.namespace]);
     assert!(described.contains("Scheduled"), "{described}");
@@ -266,7 +266,7 @@ fn a_second_start_with_the_manifests_changes_nothing() {
     let ports = Ports::free();
     let arguments = ["--data-dir", data.path(), "--domain", "v3.rhcloud.com", "--manifests", &example()];
     let server = Server::start(ports, &arguments);
-    let log = eventually("the start tells what to try next", || {
+    let log = eventually("the start prints the next commands", || {
         Some(server.log()).filter(|log| log.contains("kubectl") && log.contains("dig "))
     });
     assert!(log.contains(&ports.dns.to_string()) && log.contains(&ports.api.to_string()), "{log}");

@@ -146,7 +146,7 @@ fn a_reload_turns_it_on_and_off_and_opens_the_file_anew() {
     // With an invalid path, the log continues at its former destination.
     configure("query-log.sample = 1\nquery-log.file = \"nowhere/queries.log\"\nquery-log.format = \"text\"\n");
     reload();
-    eventually("the fault is told", || server.log().contains("nowhere/queries.log").then_some(()));
+    eventually("the fault is logged", || server.log().contains("nowhere/queries.log").then_some(()));
     ask(&server, "three.a.example", "A", &[]);
     assert!(lines(&path, 2)[1].contains("three.a.example."));
 
@@ -178,5 +178,5 @@ fn a_file_that_cannot_be_opened_stops_the_start() {
     let arguments = [&["--roles", "dns,admin", "--zones", zones.to_str().expect("UTF-8")][..], &more].concat();
     let mut server = Server::spawn(Ports::free(), &arguments);
     assert_eq!(server.wait().code(), Some(1));
-    eventually("the fault is told", || server.log().contains("/nowhere/queries.log: No such file").then_some(()));
+    eventually("the fault is logged", || server.log().contains("/nowhere/queries.log: No such file").then_some(()));
 }

@@ -59,7 +59,7 @@ impl Client {
                         continue;
                     }
                     let what = format!("{}: rcode {rcode}, {records} records", NAMES[usize::from(answer[1])]);
-                    *wrong.lock().expect("nobody panics").entry(what).or_default() += 1;
+                    *wrong.lock().expect("no thread panics").entry(what).or_default() += 1;
                 }
             }
         });
@@ -70,7 +70,7 @@ impl Client {
     fn check(&self, when: &str) {
         let before = self.right.load(Ordering::Relaxed);
         eventually(when, || (self.right.load(Ordering::Relaxed) > before + ANSWERS).then_some(()));
-        assert_eq!(*self.wrong.lock().expect("nobody panics"), BTreeMap::new(), "{when}");
+        assert_eq!(*self.wrong.lock().expect("no thread panics"), BTreeMap::new(), "{when}");
     }
 }
 

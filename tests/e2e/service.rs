@@ -55,7 +55,7 @@ impl Manager {
                 return message;
             }
         }
-        panic!("the service manager never heard {line}");
+        panic!("the service manager never received {line}");
     }
 }
 
@@ -99,7 +99,7 @@ fn a_lame_duck_is_not_ready_and_answers_until_a_second_signal() {
     manager.wait_for("READY=1");
     server.signal("TERM");
     manager.wait_for("STOPPING=1");
-    let told = eventually("it says that it is not ready", || {
+    let told = eventually("it reports that it is not ready", || {
         http_get(server.admin, "/readyz").filter(|(status, _)| *status == 503)
     });
     assert!(told.1.contains("[-] process/stop"), "{}", told.1);
@@ -127,8 +127,8 @@ impl Frozen {
             sys.stdin.read()\n";
         // A thread takes its name when it first runs, which may be after the server is ready.
         let threads = eventually(&format!("the server has threads named {name}"), || {
-            let all = std::fs::read_dir(format!("/proc/{}/task", server.id())).expect("Linux tells");
-            let paths = all.map(|entry| entry.expect("Linux tells").path());
+            let all = std::fs::read_dir(format!("/proc/{}/task", server.id())).expect("Linux lists them");
+            let paths = all.map(|entry| entry.expect("Linux lists them").path());
             let named =
                 paths.filter(|path| std::fs::read_to_string(path.join("comm")).is_ok_and(|found| found.trim() == name));
             let threads: Vec<_> = named.filter_map(|path| Some(path.file_name()?.to_owned())).collect();
@@ -144,7 +144,7 @@ impl Frozen {
             }
         };
         let mut line = String::new();
-        BufReader::new(child.stdout.as_mut().expect("was piped")).read_line(&mut line).expect("it says something");
+        BufReader::new(child.stdout.as_mut().expect("was piped")).read_line(&mut line).expect("it prints a line");
         let frozen = Frozen(child);
         if line.trim() != "stopped" {
             println!("skipped: threads may not be traced here: {line}");
@@ -193,7 +193,7 @@ fn a_dns_worker_that_hangs_is_named_and_the_watchdog_is_not_fed() {
         let named = if thread == "dns-stream" { "the DNS listener of TCP" } else { "the DNS worker dns-udp-1" };
         assert!(told.1.contains(named) && told.1.contains("is hung"), "{}", told.1);
         // What waited for this manager to read comes first.
-        eventually("no more is on its way", || {
+        eventually("nothing is on its way", || {
             (!manager.is_told_of_life_within(Duration::from_millis(500))).then_some(())
         });
         assert!(!manager.is_told_of_life_within(Duration::from_secs(2)));
@@ -258,7 +258,7 @@ fn a_query_between_two_processes_is_answered_by_the_next() {
     let question = query(7, NAME, RecordType::A);
     let client = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     client.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    client.send_to(&question, dns).expect("the socket is open though nobody serves it");
+    client.send_to(&question, dns).expect("the socket is open without a server");
     let mut second = start_with(ports, &udp, &tcp, &[]);
     let mut answer = [0; 512];
     let (length, from) = client.recv_from(&mut answer).expect("answered by the second process");
@@ -275,6 +275,6 @@ fn sockets_that_no_setting_names_are_refused() {
     let (dns, udp, tcp) = sockets();
     let mut server = start_with(Ports::free(), &udp, &tcp, &[]);
     assert_eq!(server.wait().code(), Some(2));
-    let log = eventually("it says why", || Some(server.log()).filter(|log| log.contains("dns.listen")));
+    let log = eventually("it logs why", || Some(server.log()).filter(|log| log.contains("dns.listen")));
     assert!(log.contains(&format!("TCP {dns}")) && log.contains(&format!("UDP {dns}")), "{log}");
 }

@@ -29,10 +29,10 @@ fn answers_are_marked_while_the_api_is_away() {
     eventually("the shard is served", || printed(server.dns, live, "A", &[]).contains("192.0.2.1").then_some(()));
     assert!(!is_marked(live) && !is_marked(file));
     assert!(api.terminate().success());
-    eventually("the answer says that it may be stale", || is_marked(live).then_some(()));
-    assert!(!is_marked(file), "a zone file is what it is");
+    eventually("the answer is marked as stale", || is_marked(live).then_some(()));
+    assert!(!is_marked(file), "a zone file is not marked");
     assert_eq!(Scrape::of(server.admin).sum("signpost_dns_stale", &[]), 1.0);
     let _api = Server::start(ports, &arguments);
-    eventually("the mark goes when the API is heard", || (!is_marked(live)).then_some(()));
+    eventually("the mark goes when the API is reachable", || (!is_marked(live)).then_some(()));
     assert_eq!(Scrape::of(server.admin).sum("signpost_dns_stale", &[]), 0.0);
 }

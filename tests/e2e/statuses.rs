@@ -51,7 +51,7 @@ fn what_is_taken_out_of_a_status_is_put_back() {
         for (name, before) in &routes {
             let patch = ["patch", "rt", name, "-n", "shop", "--subresource=status", "--type=merge", "-p", patch];
             kubectl.ok(&patch);
-            eventually(&format!("{name} says what it said before"), || {
+            eventually(&format!("{name} has its former conditions"), || {
                 (conditions(&route(name)) == *before).then_some(())
             });
         }
@@ -69,14 +69,14 @@ fn what_is_taken_out_of_a_status_is_put_back() {
     let nothing = r#"[{"op":"replace","path":"/status","value":{}}]"#;
     kubectl.ok(&["patch", "router", "one", "--subresource=status", "--type=json", "-p", nothing]);
     let horizon = whole["status"]["ttlHorizon"].clone();
-    assert_eq!(router()["status"]["ttlHorizon"], horizon, "nobody but the API knows it");
+    assert_eq!(router()["status"]["ttlHorizon"], horizon, "only the API knows it");
     let facts = |router: &Value| {
         let field = |name: &str| router["status"][name].clone();
         let addresses: Vec<Value> =
             router["status"]["addresses"].as_array().into_iter().flatten().map(|one| one["health"].clone()).collect();
         (conditions(router), ["routes", "serial", "panicThreshold", "ttlHorizon"].map(field), addresses)
     };
-    eventually("the Router says what it said before", || (facts(&router()) == facts(&whole)).then_some(()));
+    eventually("the Router has its former status", || (facts(&router()) == facts(&whole)).then_some(()));
     // A condition alone, in addition to all other fields, as well.
     for kind in kinds {
         let at = router()["status"]["conditions"]
@@ -87,6 +87,6 @@ fn what_is_taken_out_of_a_status_is_put_back() {
             r#"[{{"op":"test","path":"/status/conditions/{at}/type","value":"{kind}"}},{{"op":"remove","path":"/status/conditions/{at}"}}]"#
         );
         kubectl.ok(&["patch", "router", "one", "--subresource=status", "--type=json", "-p", &patch]);
-        eventually(&format!("the Router says {kind} again"), || (facts(&router()) == facts(&whole)).then_some(()));
+        eventually(&format!("the Router has {kind} again"), || (facts(&router()) == facts(&whole)).then_some(()));
     }
 }

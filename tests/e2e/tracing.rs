@@ -38,7 +38,7 @@ impl Collector {
         let take = move |headers: HeaderMap, body: Bytes| async move {
             assert_eq!(headers["content-type"], "application/x-protobuf");
             assert_eq!(headers["authorization"], TOKEN);
-            kept.lock().expect("nobody panics").extend(told(&body));
+            kept.lock().expect("no thread panics").extend(told(&body));
             ([("content-type", "application/x-protobuf")], Bytes::new())
         };
         let router = axum::Router::new().route("/v1/traces", axum::routing::post(take));
@@ -50,7 +50,7 @@ impl Collector {
 
     /// Returns the spans of one trace.
     fn of(&self, trace: &[u8]) -> Vec<Told> {
-        let spans = self.spans.lock().expect("nobody panics");
+        let spans = self.spans.lock().expect("no thread panics");
         spans.iter().filter(|told| told.span.trace_id == trace).cloned().collect()
     }
 }
@@ -59,7 +59,7 @@ fn told(body: &[u8]) -> Vec<Told> {
     let request = ExportTraceServiceRequest::decode(body).expect("OTLP in protobuf");
     let mut all = Vec::new();
     for sent in request.resource_spans {
-        let resource = sent.resource.expect("the sender says who it is");
+        let resource = sent.resource.expect("the sender identifies itself");
         let attributes: BTreeMap<String, String> =
             resource.attributes.into_iter().map(|pair| (pair.key, format!("{:?}", pair.value))).collect();
         for scope in sent.scope_spans {
@@ -105,14 +105,14 @@ fn a_routes_walk_is_one_tree_over_two_processes() {
     let trace = walk(&data);
 
     let names = ["api.write", "bind", "compile", "decide", "prove", "publish", "schedule"];
-    let spans = eventually("the whole walk is told", || {
+    let spans = eventually("the whole walk is traced", || {
         let spans = collector.of(&trace);
         let found: BTreeSet<&str> = spans.iter().map(|told| told.span.name.as_str()).collect();
         (found == BTreeSet::from(names)).then_some(spans)
     });
     let one = |name: &str| {
         let found: Vec<&Told> = spans.iter().filter(|told| told.span.name == name).collect();
-        assert_eq!(found.len(), 1, "{name} is told {} times", found.len());
+        assert_eq!(found.len(), 1, "{name} is sent {} times", found.len());
         found[0]
     };
     let root = &one("api.write").span;
@@ -144,7 +144,7 @@ fn a_routes_walk_is_one_tree_over_two_processes() {
     assert_ne!(one("compile").instance, one("api.write").instance);
     for (server, spans) in [(&server, 5.0), (&name_server, 2.0)] {
         let sent = |result| Scrape::of(server.admin).sum("signpost_trace_spans_total", &[("result", result)]);
-        eventually("what was sent is counted", || (sent("sent") >= spans).then_some(()));
+        eventually("the sent spans are counted", || (sent("sent") >= spans).then_some(()));
         assert_eq!((sent("failed"), sent("dropped")), (0.0, 0.0));
     }
 }
@@ -156,12 +156,12 @@ fn a_collector_that_is_away_disturbs_nobody() {
     let arguments = ["--data-dir", data.path(), "--domain", "example.org", "--trace-endpoint", &endpoint];
     let server = Server::start(Ports::free(), &arguments);
     walk(&data);
-    eventually("what nobody took is counted", || {
+    eventually("the failed spans are counted", || {
         let failed = Scrape::of(server.admin).sum("signpost_trace_spans_total", &[("result", "failed")]);
         (failed >= 7.0).then_some(())
     });
     let told = || server.log().matches("failed to send spans to the trace collector").count();
-    eventually("the log says so", || (told() > 0).then_some(()));
+    eventually("the log has it", || (told() > 0).then_some(()));
     assert_eq!(told(), 1, "{}", server.log());
     assert!(server.terminate().success());
 }

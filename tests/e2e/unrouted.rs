@@ -38,7 +38,7 @@ fn names_without_a_route_are_counted_and_told() {
         let scrape = Scrape::of(server.admin);
         scrape.sum("signpost_dns_unrouted_requests_total", &[("zone", &format!("{zone}.v3.rhcloud.com."))])
     };
-    assert_eq!((of("shard1"), of("shard2")), (0.0, 0.0), "what the platform asks itself does not count");
+    assert_eq!((of("shard1"), of("shard2")), (0.0, 0.0), "the platform's own queries do not count");
     let ask = |name: &str, rtype: &str, more: &[&str]| {
         let answer =
             dig(server.dns, &format!("{name}.v3.rhcloud.com"), rtype, &[&["+tries=1", "+time=30"], more].concat());

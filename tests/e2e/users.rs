@@ -136,7 +136,7 @@ fn users_come_may_do_what_they_may_and_go() {
     admin.ok_with(&["apply", "-f", "-"], &route("shop", "later"));
     sees("later");
     ok(&data, &["user", "revoke", "tina"]);
-    eventually("tina's watch ends", || watch.try_wait().expect("it can be asked"));
+    eventually("tina's watch ends", || watch.try_wait().expect("it can be checked"));
     ok(&data, &["user", "revoke", "vic@shop.test"]);
     for user in [&tina, &vic] {
         eventually("a revoked user gets 401", || {
@@ -144,7 +144,7 @@ fn users_come_may_do_what_they_may_and_go() {
             String::from_utf8_lossy(&output.stderr).contains("You must be logged in to the server").then_some(())
         });
     }
-    assert!(signpost(&data, &["user", "revoke", "tina"]).code != Some(0), "nobody of that name is there any more");
+    assert!(signpost(&data, &["user", "revoke", "tina"]).code != Some(0), "no user has that name any more");
     assert!(signpost(&data, &["user", "add", "system:x", "--role", "admin"]).code != Some(0));
 
     // The audit log has all of these requests, and no secret.
@@ -234,7 +234,7 @@ fn a_replaced_certificate_is_served_and_a_bad_one_is_not() {
     kubectl.ok(&["get", "namespaces"]);
 
     std::fs::write(&certificate, "no certificate").expect("writes");
-    eventually("the log complains", || server.log().contains("the former one stays in use").then_some(()));
+    eventually("the log has an error", || server.log().contains("the former one stays in use").then_some(()));
     kubectl.ok(&["get", "namespaces"]);
 
     write("two.example");

@@ -143,7 +143,7 @@ fn a_broken_file_takes_nothing_from_a_router() {
     kubectl.ok(&["delete", "router", "shard1", "--wait=false"]);
     becomes(&server, name, "SERVFAIL");
     fs::remove_file(&file).expect("removed");
-    eventually("nobody names the zone", || (ask(&server, name)? != "SERVFAIL").then_some(()));
+    eventually("no file names the zone", || (ask(&server, name)? != "SERVFAIL").then_some(()));
 }
 
 /// The file is written in place, in pieces: until it is closed, the zone stays unchanged.

@@ -10,10 +10,10 @@ use signpost_testing::{eventually, until};
 
 /// Waits until the name server reports that it is disconnected, and stays ready.
 fn says_so(split: &Split, when: &str) {
-    eventually(&format!("{when}: it knows that no watch is open"), || (split.watches().0 == 0).then_some(()));
+    eventually(&format!("{when}: it counts no open watch"), || (split.watches().0 == 0).then_some(()));
     eventually(&format!("{when}: it calls its answers stale"), || split.is_stale().then_some(()));
     let mut asker = Asker::new(split.dns_ports.dns);
-    until(&format!("{when}: an answer says that it may be stale"), || {
+    until(&format!("{when}: an answer is marked as stale"), || {
         let answer = asker.ask(&split.name(), RecordType::A, Duration::from_secs(2)).ok_or("no answer")?;
         if answer.stale && answer.is_live() { Ok(()) } else { Err(format!("{answer:?}")) }
     });
@@ -73,7 +73,7 @@ fn hung() {
     api.signal("CONT");
     split.api = Some(api);
     split.change();
-    let caught_up = split.converge("the API goes on");
-    is_over(&split, "the API goes on");
-    println!("API stopped: DNS equals the objects {caught_up:?} after it goes on; {}", split.steady("the API hung"));
+    let caught_up = split.converge("the API continues");
+    is_over(&split, "the API continues");
+    println!("API stopped: DNS equals the objects {caught_up:?} after it continues; {}", split.steady("the API hung"));
 }

@@ -61,11 +61,11 @@ fn with_an_empty_list() {
     let (mut split, liar) = through_a_liar();
     let held = |split: &Split| Scrape::of(split.dns_ports.admin).sum("signpost_deletion_hold_objects", &[]);
     liar.tell(Lie::EmptyLists);
-    eventually("the name server does not believe that all is gone", || (held(&split) >= 6.0).then_some(()));
+    eventually("the name server holds the deletion of all objects", || (held(&split) >= 6.0).then_some(()));
     split.steady("an empty list");
     liar.tell(Lie::None);
     let told = Instant::now();
-    eventually("what is held is looked for again, and found", || (held(&split) == 0.0).then_some(()));
+    eventually("a new list has the held objects", || (held(&split) == 0.0).then_some(()));
     let found = told.elapsed();
     split.change();
     split.converge("the list is true again");
@@ -84,7 +84,7 @@ fn and_is_seen_through() {
         if !reason.is_empty() {
             eventually(&format!("{when}: it counts as {reason}"), || (split.restarts(reason) > before).then_some(()));
         }
-        println!("{when}: DNS equals the objects {took:?} later, while it lies on; {}", split.steady(&when));
+        println!("{when}: DNS equals the objects {took:?} later, while it still lies; {}", split.steady(&when));
         liar.tell(Lie::None);
         split.change();
         split.converge(&format!("the truth after {when}"));

@@ -42,7 +42,7 @@ impl Disk {
     fn fill_to(&self, left_mib: u64) {
         let df = Command::new("df").args(["--output=avail", "-B1", self.folder.path()]).output().expect("df runs");
         let free = String::from_utf8_lossy(&df.stdout).lines().nth(1).and_then(|line| line.trim().parse::<u64>().ok());
-        let taken = free.expect("df tells").saturating_sub(left_mib << 20);
+        let taken = free.expect("df prints it").saturating_sub(left_mib << 20);
         std::fs::write(self.path("ballast"), vec![7; taken as usize]).expect("there is room");
     }
 
@@ -145,13 +145,13 @@ fn of_the_api() {
     let server = start(ports, &own);
     objects.check_kept(&mut model, "started on a full disk");
     objects.check_served(&model, ports.dns, "started on a full disk");
-    eventually("it says that the disk is full", || says_full(ports, 200));
+    eventually("it reports that the disk is full", || says_full(ports, 200));
     observer.forget(&alias_of("r2"));
     observer.forget(&alias_of("held-r2"));
     refused_but_for_deletions(&objects, &mut model, "r2", "started on a full disk");
     disk.free();
     taken(&objects, &mut model, "room after the start");
-    eventually("it does not say so any more", || {
+    eventually("it no longer reports that", || {
         let (code, text) = http_get(ports.admin, "/readyz")?;
         (code == 200 && !text.contains("the disk is full")).then_some(())
     });
@@ -182,7 +182,7 @@ fn by_the_store_itself() {
     });
     // Nothing else frees space.
     taken(&objects, &mut model, "history is forgotten");
-    eventually("the log says so", || server.log().contains("the disk has space again").then_some(()));
+    eventually("the log has it", || server.log().contains("the disk has space again").then_some(()));
     objects.check_kept(&mut model, "after all");
     drop(server);
 }
@@ -199,7 +199,7 @@ fn at_a_first_start() {
             left => disk.fill_to(left),
         }
         let mut server = spawn(ports, &["--data-dir", data.to_str().expect("UTF-8")]);
-        eventually(&format!("{left_mib} MiB: /readyz says that the disk is full"), || says_full(ports, 503));
+        eventually(&format!("{left_mib} MiB: /readyz reports that the disk is full"), || says_full(ports, 503));
         if left_mib == 24 {
             let objects = Objects::of(&data.join("kubeconfig"));
             let error = objects.present().err().expect("nothing can be listed yet");
@@ -274,7 +274,7 @@ fn of_a_name_server() {
 
     disk.fill();
     let mut number = 0;
-    eventually("it says that the last-good state cannot be written", || {
+    eventually("it reports that the last-good state cannot be written", || {
         number += 1;
         objects.must(&mut model, Key::Route(format!("late{number}")), Some("first".to_owned()));
         is_failing().then_some(())

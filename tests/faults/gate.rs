@@ -132,7 +132,7 @@ async fn forward_down(
                 return Some((from, to));
             }
             Mode::Garbage => {
-                to.write_all(b"\x16\x03\x03\xff\xff}{ nothing that anyone understands \x00\x01\x02\r\n\r\n")
+                to.write_all(b"\x16\x03\x03\xff\xff}{ not a message of a known protocol \x00\x01\x02\r\n\r\n")
                     .await
                     .ok()?;
                 return Some((from, to));

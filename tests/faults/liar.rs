@@ -161,7 +161,7 @@ struct Telling {
     /// Whole lines that wait.
     lines: Vec<Bytes>,
     lie: watch::Receiver<Lie>,
-    /// The lie in effect when the watch began.
+    /// The lie that was in effect when the watch began.
     begun_with: Lie,
     is_over: bool,
 }

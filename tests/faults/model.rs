@@ -81,7 +81,7 @@ impl Model {
             *known = Known { acknowledged: there, doubtful: Vec::new() };
         }
         let unknown = found.keys().filter(|key| !self.objects.contains_key(key));
-        faults.extend(unknown.map(|key| format!("{key}: nobody wrote it")));
+        faults.extend(unknown.map(|key| format!("{key}: no client wrote it")));
         if faults.is_empty() { Ok(()) } else { Err(faults.join("\n")) }
     }
 }

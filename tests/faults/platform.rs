@@ -161,7 +161,7 @@ impl Objects {
         let deleted = self.runtime.block_on(routes.delete(name, &DeleteParams::default())).expect("it is marked");
         let marked = deleted.left().expect("the finalizer holds it");
         assert!(marked.metadata.deletion_timestamp.is_some());
-        self.patch(name, json!({"metadata": {"finalizers": null}})).expect("it is let go");
+        self.patch(name, json!({"metadata": {"finalizers": null}})).expect("it is released");
         model.note(&Key::Route(name.to_owned()), None, &Outcome::Acknowledged);
     }
 

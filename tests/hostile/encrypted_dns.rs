@@ -322,7 +322,7 @@ mod quic {
                 }
             }
             assert!(held.len() >= 64, "the attack takes place: {}", held.len());
-            assert!(attacked.serves_quic().await, "another client is served beside {} streams", held.len());
+            assert!(attacked.serves_quic().await, "another client is served with {} streams open", held.len());
             // Connections without a query, one after the other.
             let until = tokio::time::Instant::now() + Duration::from_secs(if is_long() { 30 } else { 3 });
             let flood = async |number: u8| {
@@ -337,7 +337,7 @@ mod quic {
             };
             let others = async {
                 while tokio::time::Instant::now() < until {
-                    assert!(attacked.serves_quic().await, "another client is served beside a flood");
+                    assert!(attacked.serves_quic().await, "another client is served during a flood");
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
             };

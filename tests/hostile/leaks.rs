@@ -151,7 +151,7 @@ fn dashboard(platform: &Platform, spy: &Client) -> Vec<String> {
     }
     let seen = |path: &str| read.iter().any(|answer| answer.starts_with(path) && answer.contains("same-host"));
     assert!(seen("dashboard data/routes:"), "the spy's own Routes are shown: {read:#?}");
-    let live = read.iter().find(|answer| answer.starts_with("dashboard data/live")).expect("was asked");
+    let live = read.iter().find(|answer| answer.starts_with("dashboard data/live")).expect("was requested");
     assert!(live.contains("text/event-stream"), "{live}");
     read
 }
@@ -220,7 +220,7 @@ fn nothing_that_a_tenant_may_read_names_an_object_of_another() {
     for name in ["same-label", "former-label"] {
         until_told(&spy, name, "SubdomainTaken");
     }
-    eventually("an Event says so", || {
+    eventually("an Event reports it", || {
         spy.send("GET", "/api/v1/namespaces/spy/events", None).1.contains("SubdomainTaken").then_some(())
     });
     for (name, patch) in [
@@ -240,7 +240,7 @@ fn nothing_that_a_tenant_may_read_names_an_object_of_another() {
     };
     records(json!(["hush CNAME elsewhere.example."]));
     let routers = "/apis/signpost.dev/v1alpha1/routers";
-    eventually("the Router says so", || spy.send("GET", routers, None).1.contains("\"NameTaken\"").then_some(()));
+    eventually("the Router reports it", || spy.send("GET", routers, None).1.contains("\"NameTaken\"").then_some(()));
     records(json!([]));
     platform.admin.ok_with(
         &["apply", "-f", "-"],
@@ -289,7 +289,7 @@ fn a_challenge_names_nobody_else() {
     assert_eq!(create(&victim, VICTIM, &with_host("zzmarker-a", host)).0, 201);
     assert_eq!(create(&spy, "spy", &with_host("same-host", host)).0, 201);
     let record = |client: &Client, namespace: &str, name: &str| {
-        eventually("it has a challenge, and what came of it", || {
+        eventually("it has a challenge, and its result", || {
             let (_, body) = client.send("GET", &format!("{}/{name}", routes_path(namespace)), None);
             let route: Value = serde_json::from_str(&body).ok()?;
             let is_told =
@@ -377,7 +377,7 @@ fn names_that_clients_ask_for_are_not_for_everyone() {
         ([127, 0, 0, 1], String::new(), 200),
         ([127, 0, 0, 1], "X-Forwarded-For: 192.0.2.9\r\n".to_owned(), 401),
         (STRANGER, String::new(), 401),
-        (STRANGER, "Authorization: Bearer nobody\r\n".to_owned(), 401),
+        (STRANGER, "Authorization: Bearer unknown\r\n".to_owned(), 401),
         (STRANGER, format!("Authorization: Bearer {}\r\n", tenant.token()), 403),
         (STRANGER, format!("Authorization: Bearer {token}\r\n"), 200),
     ] {

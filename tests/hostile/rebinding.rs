@@ -36,7 +36,7 @@ fn the_admin_endpoint_answers_to_its_own_names() {
             assert_eq!(status == 421, !accepted, "{head}: {answer}");
             if !accepted {
                 assert!(answer.contains("\"rebound.example") || answer.contains(".rebound.example\""), "{answer}");
-                assert!(answer.contains("admin.name"), "the answer says what to do: {answer}");
+                assert!(answer.contains("admin.name"), "the answer has the setting to change: {answer}");
             }
         }
     }

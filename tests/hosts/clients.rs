@@ -318,7 +318,7 @@ impl Worker {
             }
             let known = self.known(&route);
             if known.doubt == Doubt::Version && status == 404 {
-                report.violation(format!("Route {route} is gone and nobody deleted it: {known:?}"));
+                report.violation(format!("Route {route} is gone and no client deleted it: {known:?}"));
             } else if status == 200 && !version.is_some_and(|found| (known.acknowledged..=known.sent).contains(&found))
             {
                 report.violation(format!("Route {route} has version {version:?}: {known:?}"));

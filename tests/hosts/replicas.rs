@@ -23,7 +23,7 @@ pub fn are_equal(
     promises: &Promises,
     watchers: &[(&str, &Watcher)],
 ) -> usize {
-    until("each Route is as it was acknowledged, and resolvable", || {
+    until("each Route is as acknowledged, and resolvable", || {
         let routes = list(scene, API_SERVERS[0], &routes_path())?;
         are_as_acknowledged(&routes, known)?;
         let live = promises.all().len();
@@ -56,7 +56,7 @@ pub fn are_equal(
     for Promise { route, .. } in &live {
         until(&format!("all servers answer for Route {route}"), || {
             // An alias that leads to the former Router leads to the current one half a minute later.
-            let promise = promises.of(route).ok_or("it is promised no more")?;
+            let promise = promises.of(route).ok_or("it is no longer promised")?;
             is_answered(scene, &promise, &routers)
         });
     }
@@ -119,7 +119,7 @@ fn are_as_acknowledged(routes: &[Value], known: &BTreeMap<String, Known>) -> Res
     }
     match found.keys().find(|name| !known.contains_key(**name)) {
         None => Ok(()),
-        Some(name) => Err(format!("nobody created Route {name}")),
+        Some(name) => Err(format!("no client created Route {name}")),
     }
 }
 

@@ -203,7 +203,7 @@ impl<'a> Session<'a> {
                 let mut command = self.command(step);
                 command.arg(REQUESTS_ARE_TOLD);
                 command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-                let mut child = command.spawn().expect("it ran when its version was asked for");
+                let mut child = command.spawn().expect("it ran when it printed its version");
                 let printed = [Arc::default(), Arc::default()];
                 collect(child.stdout.take().expect("was piped"), &printed[0]);
                 collect(child.stderr.take().expect("was piped"), &printed[1]);
@@ -262,7 +262,7 @@ impl<'a> Session<'a> {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .expect("it ran when its version was asked for");
+            .expect("it ran when it printed its version");
         let mut input = child.stdin.take().expect("was piped");
         let mut text = self.filled(&step.input);
         if text.starts_with('{') && serde_json::from_str::<serde_json::Value>(&text).is_err() {
@@ -279,7 +279,7 @@ impl<'a> Session<'a> {
         ];
         let deadline = Instant::now() + PATIENCE;
         let status = loop {
-            match child.try_wait().expect("the child can be asked") {
+            match child.try_wait().expect("the child can be checked") {
                 Some(status) => break status.code().unwrap_or(-1),
                 None if Instant::now() > deadline => {
                     let _ = child.kill();

@@ -108,7 +108,7 @@ impl Transcript {
                 });
                 continue;
             }
-            let step = steps.last_mut().ok_or_else(|| wrong("no command stands before"))?;
+            let step = steps.last_mut().ok_or_else(|| wrong("no command is above it"))?;
             let minor =
                 || rest.strip_prefix("1.").and_then(|minor| minor.parse().ok()).ok_or_else(|| wrong("no version"));
             match mark {

@@ -84,7 +84,7 @@ fn clients_that_never_read_are_let_go_and_hold_little() {
     // Each may hold its unsent answers, one message beyond them, and a read.
     assert!(growth < 100 * 512, "100 clients that never read took {growth} KiB");
     // The clients cannot detect it, because they do not read.
-    wait_for("clients that never read are let go", || program.files() <= files);
+    wait_for("clients that never read are disconnected", || program.files() <= files);
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn clients_that_write_an_octet_at_a_time_are_let_go() {
     }
     let growth = growth_kib(&program, before);
     assert!(growth < 300 * 64, "300 slow writers took {growth} KiB");
-    wait_for("slow writers are let go", || crowd.closed() == 300);
+    wait_for("slow writers are disconnected", || crowd.closed() == 300);
     // A client that is as slow but completes in time gets an answer.
     assert_eq!(Crowd::open(program.dns, 3, None).ask_each(PATIENCE), 0);
 }

@@ -47,7 +47,7 @@ fn mean(times: u32, mut each: impl FnMut()) -> Duration {
 
 fn compiled(kind: &str) -> CompiledSchema {
     let definitions = crds(Some(DOMAIN));
-    let definition = definitions.iter().find(|found| found.spec.names.kind == kind).expect("a kind of ours");
+    let definition = definitions.iter().find(|found| found.spec.names.kind == kind).expect("a Signpost kind");
     let version = definition.spec.versions.first().and_then(|version| version.schema.as_ref()).expect("one version");
     compile_schema(&serde_json::to_value(&version.open_api_v3_schema).expect("a schema is JSON"))
 }

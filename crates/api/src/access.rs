@@ -306,8 +306,8 @@ mod tests {
             (tenant(), "get", "", "namespaces", None, Some("other"), false),
             (tenant(), "delete", "", "namespaces", None, Some("shop"), false),
             (tenant(), "patch", GROUP, "routes/status", Some("shop"), Some("r"), false),
-            (user("nobody"), "get", GROUP, "routes", Some("a"), Some("r"), false),
-            (user("nobody"), "create", "authorization.k8s.io", "selfsubjectaccessreviews", None, None, true),
+            (user("guest"), "get", GROUP, "routes", Some("a"), Some("r"), false),
+            (user("guest"), "create", "authorization.k8s.io", "selfsubjectaccessreviews", None, None, true),
         ]);
     }
 

@@ -112,9 +112,9 @@ mod tests {
             ),
             (
                 "scheduled",
-                vec![bound.clone(), published, condition("Resolvable", "Unknown", "Asking")],
+                vec![bound.clone(), published, condition("Resolvable", "Unknown", "Querying")],
                 RouteState::Unverified,
-                Some("Asking"),
+                Some("Querying"),
             ),
             (
                 "scheduled",

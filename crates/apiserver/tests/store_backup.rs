@@ -50,7 +50,7 @@ async fn a_restored_store_holds_one_revision_and_moves_on() {
     let newest = store.revision().await.unwrap();
     drop(store);
     let store = restored;
-    assert!(first > newest, "no number that a client holds is given out again");
+    assert!(first > newest, "no revision that a client holds is allocated again");
     assert!(items.iter().all(|item| item.modified <= at || &*item.key.0 == "/m" && item.modified == first));
     assert_eq!(items.len() as u64, summary.values);
     let value = |name: &str| items.iter().find(|item| &*item.key.0 == name).map(|item| item.value.clone());

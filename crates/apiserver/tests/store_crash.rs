@@ -35,7 +35,7 @@ fn kill_9_loses_nothing_that_was_acknowledged() {
         for (task, number, revision) in run_and_kill(directory.path(), Duration::from_micros(round * 7_919 % 60_000)) {
             assert!(revision > newest.0, "revision {revision} was there before this round");
             let before = acknowledged.insert(revision, (task, number));
-            assert_eq!(before, None, "revision {revision} was given out twice");
+            assert_eq!(before, None, "revision {revision} was allocated twice");
         }
         writes += acknowledged.len() as u64;
         newest = check(directory.path(), newest, &acknowledged);

@@ -368,7 +368,7 @@ async fn an_older_file_in_the_place_of_the_store_is_a_new_history() {
     };
     let open = || Embedded::open(directory.path(), options()).unwrap();
     let store = open();
-    commit(&store, vec![put("/kept", b"old"), put("/zone", b"as it was")]).await;
+    commit(&store, vec![put("/kept", b"old"), put("/zone", b"unchanged")]).await;
     drop(store);
     // In another directory, and after several openings, it is unchanged.
     let before = open().revision().await.unwrap();

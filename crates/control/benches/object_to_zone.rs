@@ -1,4 +1,4 @@
-//! From a changed object to the published zone, without the API: what the name server's loop itself costs.
+//! The cost of the name server's loop, from a changed object to the published zone, without the API.
 //!
 //! Bars (docs/performance.md): one changed zone among 100,000 within 2 ms p99 from the event to the new answer; one name
 //! into an alias zone of 1,000,000 within 200 µs p99 of publisher time; 100,000 zones served from the last-good state
@@ -25,7 +25,7 @@ use signpost_dns::zone::{Serial, Ttl, ZoneDb};
 /// Changes that are timed.
 const SAMPLES: u32 = 2_000;
 
-/// As in the program.
+/// The program's allocator.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

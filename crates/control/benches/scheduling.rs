@@ -1,8 +1,8 @@
-//! A scheduling cycle: pop, look at the snapshot, filter, score, pick, explain, assume.
+//! A scheduling cycle: pop, read the snapshot, filter, score, pick, explain, assume.
 //!
 //! `cargo bench --bench scheduling` measures it for each strategy, among 1,000 Routers that have 100,000 routes, on one core.
 //! The bar is 100 µs. Among the Routers are some that are cordoned, some that select other routes and some above their soft
-//! capacity, as on a real platform; a case with Routers that all fit stands beside it, which is the dearest for the strategies.
+//! capacity, as on a real platform; another case has only Routers that fit, which costs the strategies most.
 //! Last comes what a new Router costs while 100,000 routes wait for one.
 
 use std::collections::{BTreeMap, HashMap};
@@ -90,11 +90,11 @@ impl Bench {
     }
 }
 
-/// How long the scheduler's task is held at a time when 100,000 waiting routes are searched for those that a new Router can
-/// take, and how long it takes in all.
+/// Measures a search of 100,000 waiting routes for those that a new Router can take: how long it holds the scheduler's task
+/// at a time, and how long it takes in total.
 fn waking(_: &mut Criterion) {
     const WAITING: usize = 100_000;
-    /// As the scheduler does.
+    /// The number that the scheduler checks in a row.
     const IN_A_ROW: usize = 256;
     let key = |number: usize| ObjectKey::namespaced("shop", &format!("web{}", number * 7919 % WAITING));
     let route = |number: usize| {

@@ -550,7 +550,7 @@ fn a_former_name_among_very_many_is_not_the_whole_zone_anew() {
         now += wait;
         publish(&mut zones, now);
     }
-    assert_eq!(zones.counters.made_anew, made_anew + 1, "but for the one whose label has records");
+    assert_eq!(zones.counters.made_anew, made_anew + 1, "except the one whose label has records");
     let compiled = signpost_control::compiler::compile_platform(zones.platform(), &settings());
     let check = |zone: Arc<Zone>| {
         let mut contents = zone.contents();

@@ -94,7 +94,7 @@ async fn a_restart_without_the_api_serves_what_was_served() {
         octets[at] ^= 1;
         std::fs::write(&file, octets).expect("damaged");
         let unheard = NameServer::start(nowhere(), Some(&state), apexes());
-        until("the damage is told", || unheard.status.is_last_good_refused()).await;
+        until("the damage is reported", || unheard.status.is_last_good_refused()).await;
         assert!(state.join("last-good.damaged").exists(), "{at}");
         assert!(!unheard.db.is_ready() && !unheard.status.is_ready(), "{at}");
         unheard.stop().await;
@@ -145,7 +145,7 @@ async fn a_file_and_a_router_never_serve_one_apex_together() {
             && server.is_delegated("shard1")
     })
     .await;
-    until("the clash is told", || {
+    until("the clash is reported", || {
         server.status.diagnostics().iter().any(|diagnostic| {
             diagnostic.message.contains("shard1.v3.example.zone") && diagnostic.object.to_string() == "Router shard1"
         })
@@ -173,7 +173,7 @@ async fn a_file_and_a_router_never_serve_one_apex_together() {
         };
         [of("Router shard1", inside[0]), of("RouteBinding default/app", inside[1])]
     };
-    until("both are told", || told() == [true, true]).await;
+    until("both are reported", || told() == [true, true]).await;
     let about_free = server.status.diagnostics().iter().any(|diagnostic| diagnostic.message.contains(inside[2]));
     assert!(!about_free, "no route has the alias");
     inside.iter().for_each(|file| std::fs::remove_file(folder.path().join(file)).expect("removed"));
@@ -192,7 +192,7 @@ async fn a_file_and_a_router_never_serve_one_apex_together() {
     );
 
     stop.cancel();
-    running.await.expect("it ends in good order");
+    running.await.expect("it ends without an error");
     server.stop().await;
 }
 
@@ -226,7 +226,7 @@ async fn what_a_list_shows_as_lost_is_held_and_what_a_watch_tells_is_not() {
     for number in 0..3 {
         other.label_router("shard1", &number.to_string()).await;
         other.create_router(&format!("later{number}"), &["192.0.2.3"]).await;
-        until("the loop has gone on", || server.wildcard(&format!("later{number}")).is_some()).await;
+        until("the loop has continued", || server.wildcard(&format!("later{number}")).is_some()).await;
         assert_eq!((server.status.held(), server.wildcard("shard1")), (held.clone(), Some(vec![1])));
     }
     let held = server.status.held();
@@ -238,7 +238,7 @@ async fn what_a_list_shows_as_lost_is_held_and_what_a_watch_tells_is_not() {
     let approval = HoldDecision { decision: Decision::Approve, set: held[0].set.clone() };
     server.status.set_decisions([(held[0].id.clone(), approval)].into());
     other.set_addresses("shard1", &["192.0.2.8"]).await;
-    until("the loop goes on", || server.wildcard("shard1") == Some(vec![8])).await;
+    until("the loop continues", || server.wildcard("shard1") == Some(vec![8])).await;
     assert_eq!(server.wildcard("shard2"), Some(vec![1]));
     // The re-created Router is no longer held.
     other.create_router("shard2", &["192.0.2.2"]).await;
@@ -322,7 +322,7 @@ async fn a_hold_is_told_to_the_api_and_decided_there() {
     .await;
     let deadline = Instant::now() + PATIENCE;
     while !deletion_holds.list(&Default::default()).await.expect("listed").items.is_empty() {
-        assert!(Instant::now() < deadline, "the last one that leaves takes it away");
+        assert!(Instant::now() < deadline, "the last one that leaves deletes it");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     stop.cancel();

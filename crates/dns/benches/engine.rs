@@ -2,9 +2,9 @@
 //!
 //! A platform as DESIGN.md has it: a parent zone with a delegation for each shard, and a zone with a wildcard of four A
 //! records for each. Queries have EDNS, random labels, and visit shards in random order, so that with 100,000 zones hardly a
-//! zone is in the nearer caches when it is asked for.
+//! zone is in the nearer caches when it is queried.
 //!
-//! What is shown is processor time of this thread where the kernel tells it, so that neighbours on the machine count only
+//! Prints the processor time of this thread where the kernel reports it, so that neighbours on the machine count only
 //! by what they do to the caches; elsewhere it is time on the wall.
 
 use std::hint::black_box;
@@ -205,7 +205,7 @@ fn guarded(zones: u32) -> Vec<(&'static str, Guard, Vec<Vec<u8>>)> {
     ]
 }
 
-/// A query of ours with a cookie in its OPT record, which has no other option.
+/// A copy of `query` with a cookie in its OPT record, which has no other option.
 fn with_cookie(query: &[u8], cookie: &[u8]) -> Vec<u8> {
     let mut message = query[..query.len() - 2].to_vec();
     message.extend_from_slice(&(cookie.len() as u16 + 4).to_be_bytes());

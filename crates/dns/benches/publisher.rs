@@ -1,7 +1,7 @@
 //! The publisher alone: from a change to the moment when readers see it.
 //!
-//! Besides the mean that criterion shows, each case prints its median and its 99th percentile, which is where the bars of
-//! DESIGN.md §10 lie: 200 µs for one name in an alias zone of 1,000,000.
+//! In addition to criterion's mean, each case prints its median and its 99th percentile. The bars are those of
+//! DESIGN.md §10: 200 µs for one name in an alias zone of 1,000,000.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ fn publisher(criterion: &mut Criterion) {
         start.elapsed(),
         octets / ZONES as usize
     );
-    // A reader that looks now and then, as workers do: versions are kept for it.
+    // A reader that polls at intervals, as workers do: versions are kept for it.
     let mut reader = db.reader();
     let mut turn = 0u32;
     let mut one_zone = || {
@@ -47,7 +47,7 @@ fn publisher(criterion: &mut Criterion) {
     let db = ZoneDb::new();
     let start = Instant::now();
     let zone = Zone::build(&aliases()).expect("a zone");
-    println!("{NAMES} aliases compiled in {:?}, {} octets a name", start.elapsed(), zone.octets() / NAMES as usize);
+    println!("{NAMES} aliases compiled in {:?}, {} octets per name", start.elapsed(), zone.octets() / NAMES as usize);
     db.publish(zone);
     let mut reader = db.reader();
     let mut turn = 0u32;

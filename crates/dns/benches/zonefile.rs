@@ -1,6 +1,6 @@
-//! Reading and writing zone files: one large file (octets a second), and a folder of 100,000 small ones as at start.
+//! Reading and writing zone files: one large file (octets per second), and a folder of 100,000 small ones as at start.
 //!
-//! The folder is made in a temporary directory and taken away again; each of its scans is timed once, since a second
+//! The folder is made in a temporary directory and deleted at the end; each of its scans is timed once, since a second
 //! first scan would be of files that the cache knows already in another way.
 
 use std::hint::black_box;

@@ -1,11 +1,11 @@
-//! What the engine answers, by standard and section: a test's path is its specification.
+//! The engine's answers, by standard and section: a test's path is its specification.
 
 #[path = "conformance/mod.rs"]
 mod conformance;
 
 use conformance::over::also_ask;
 
-/// A running server, for what is said of streams.
+/// A running server, for the sections about streams.
 #[path = "transport/support.rs"]
 #[allow(
     dead_code,
@@ -14,7 +14,7 @@ use conformance::over::also_ask;
 )]
 mod support;
 
-/// Its encrypted transports.
+/// Clients of the encrypted transports.
 #[path = "transport/tls_client.rs"]
 #[allow(
     dead_code,

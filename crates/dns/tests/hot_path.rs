@@ -1,4 +1,4 @@
-//! What the query path promises besides its answers: it allocates nothing, whatever is asked and however it is answered.
+//! The query path allocates nothing, for any query and any answer.
 //!
 //! The allocator of this test program counts the allocations of each thread. What a C library takes for itself (SHA-1 of NSEC3
 //! proofs) does not pass through it.
@@ -9,7 +9,7 @@
 #[allow(dead_code, reason = "the stage is the conformance tests'; these use a part of it")]
 mod stage;
 
-/// The stage asks nobody else.
+/// The stage queries no other server.
 fn also_ask(_: &stage::Stage, _: &[u8]) {}
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -66,7 +66,7 @@ fn count() {
     let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
 }
 
-/// What `work` returns, and how often this thread allocated meanwhile.
+/// Returns the result of `work`, and the number of allocations of this thread meanwhile.
 fn counted<T>(work: impl FnOnce() -> T) -> (T, u64) {
     let before = ALLOCATIONS.get();
     let result = work();

@@ -1,11 +1,11 @@
 //! Random zones and questions: the engine against a model of RFC 1034 §4.3.2 and RFC 4592 that is slow and plain, reads the
-//! zone's contents directly, and knows nothing of images, hashes or flags.
+//! zone's contents directly, and has no images, hashes or flags.
 
 #[path = "conformance/stage.rs"]
 #[allow(dead_code, reason = "the stage is the conformance tests'; these use a part of it")]
 mod stage;
 
-/// The stage asks nobody else.
+/// The stage queries no other server.
 fn also_ask(_: &stage::Stage, _: &[u8]) {}
 
 use proptest::prelude::*;
@@ -14,7 +14,7 @@ use signpost_dns::zone::{Contents, Zone, diff};
 
 use stage::{Stage, contents, records};
 
-/// What a response says, without order.
+/// The content of a response, without order.
 #[derive(Debug, PartialEq, Eq)]
 struct Answer {
     head: String,
@@ -130,7 +130,7 @@ fn step(zone: &Contents, name: &Name, qtype: RecordType) -> Step {
         }
     }
     let Some(node) = source(zone, name) else { return Step::NxDomain };
-    // RFC 4035 §2.4: what stands at the apex is on the wrong side of the cut.
+    // RFC 4035 §2.4: a DS at the apex is on the wrong side of the cut.
     let is_misplaced = qtype == RecordType::DS && node == *zone.apex();
     if zone.get(&node, qtype).is_some() && !is_misplaced {
         Step::Data(qtype)
@@ -197,7 +197,7 @@ fn zone_text() -> impl Strategy<Value = String> {
     prop::collection::vec(record(), 0..14).prop_map(|lines| {
         let mut kept: Vec<String> = Vec::new();
         for line in lines {
-            // One CNAME or DNAME an owner, and no CNAME beside anything: the rest is for checks to refuse.
+            // One CNAME or DNAME per owner, and no CNAME with other data: the rest is for checks to refuse.
             let line = line.replace("@.elsewhere", "elsewhere");
             let owner = line.split(' ').next().unwrap_or_default().to_ascii_lowercase();
             let same = |kept: &&String| kept.split(' ').next().is_some_and(|other| other.eq_ignore_ascii_case(&owner));
@@ -234,7 +234,7 @@ fn agree(stage: &Stage, zone: &Contents, questions: &[String]) -> Result<(), Tes
 }
 
 /// Contents without the order in which RRsets and records were added, and without the case of owners: a change of that alone
-/// is no difference.
+/// is not a difference.
 fn sorted(contents: &Contents) -> Vec<String> {
     let mut lines = Vec::new();
     for (owner, rrsets) in contents.owners() {

@@ -1,4 +1,4 @@
-//! Any octets as a query: no panic, a response that independent parsers read, within its limit, with the question as asked,
+//! Any octets as a query: no panic, a response that independent parsers read, within its limit, with the query's question,
 //! and counters that add up.
 //! The fuzz target `respond` holds the same property over more of them.
 
@@ -6,7 +6,7 @@
 #[allow(dead_code, reason = "the stage is the conformance tests'; these use a part of it")]
 mod stage;
 
-/// The stage asks nobody else.
+/// The stage queries no other server.
 fn also_ask(_: &stage::Stage, _: &[u8]) {}
 
 use proptest::prelude::*;
@@ -39,7 +39,7 @@ fn stage() -> Stage {
     stage
 }
 
-/// A zone whose chains of aliases go on where no pointer reaches, with a chain of NSEC3 that is signed as largely.
+/// A zone whose chains of aliases continue where no pointer reaches, with a chain of NSEC3 that is signed as largely.
 fn far() -> String {
     let hashes = ["0", "a", "k", "v"].map(|digit| digit.repeat(32));
     let chain = |at: usize| {

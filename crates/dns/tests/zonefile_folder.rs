@@ -35,7 +35,7 @@ impl Fixture {
         self.write(file, &zone_text(apex, address));
     }
 
-    /// What a scan finds, one line a change.
+    /// Returns the changes that a scan finds, one in each line.
     fn scan(&mut self) -> Vec<String> {
         let mut changes = Vec::new();
         let short = |path: &Path| path.file_name().unwrap().to_string_lossy().into_owned();
@@ -87,12 +87,12 @@ fn what_changes_is_found_and_nothing_else() {
         ["b.zone serves b.example. 2", "c.zone serves c.example. 1", "a.example.zone withdrew a.example."]
     );
     f.zone("b.zone", "b.example.", "192.0.2.2");
-    assert_eq!(f.scan(), [""; 0], "written anew with the same text");
+    assert_eq!(f.scan(), [""; 0], "rewritten with the same text");
     assert_eq!(f.folder.zone_count(), 2);
     assert!(f.folder.file_of(&"C.example.".parse::<Name>().unwrap()).unwrap().ends_with("c.zone"));
 }
 
-/// Who copies a file with its times, or unpacks one that was made reproducible, leaves size and time as they were.
+/// A copy of a file with its times, or the unpacking of a reproducible one, leaves size and time unchanged.
 #[test]
 fn a_change_that_leaves_size_and_time_is_found() {
     let mut f = Fixture::new();
@@ -134,7 +134,7 @@ fn a_mistake_never_replaces_the_last_good_version() {
     assert_eq!(f.scan(), ["a.example.zone serves a.example. 1", "new.example.zone refused (new.example.) 1:11 rdata"]);
     f.zone("a.example.zone", "a.example.", "192.0.2");
     assert_eq!(f.scan(), ["a.example.zone refused (a.example.) 5:7 rdata, keeps a.example."]);
-    assert_eq!(f.scan(), [""; 0], "said once");
+    assert_eq!(f.scan(), [""; 0], "reported once");
     f.zone("a.example.zone", "a.example.", "192.0.2.3");
     assert_eq!(f.scan(), ["a.example.zone serves a.example. 3"]);
     f.zone("a.example.zone", "a.example.", "192.0.2");
@@ -171,10 +171,10 @@ fn what_is_no_regular_file_is_refused_and_waited_for_by_nobody() {
     std::os::unix::fs::symlink("folder", path("e.example.zone")).unwrap();
     f.write("f.example.zone", "$TTL 60\n@ SOA ns1 admin 1 2 3 4 60\n@ NS ns1\n$INCLUDE hosts\n");
     f.zone("g.example.zone", "g.example.", "192.0.2.1");
-    // A scan that waits would wait for ever: this way the test fails instead.
+    // A scan that waits would never end: this way the test fails instead.
     let (sender, scans) = std::sync::mpsc::channel();
     std::thread::spawn(move || sender.send([f.scan(), f.scan()]).expect("is waited for"));
-    let [first, second] = scans.recv_timeout(std::time::Duration::from_secs(60)).expect("the scan comes to its end");
+    let [first, second] = scans.recv_timeout(std::time::Duration::from_secs(60)).expect("the scan ends");
     assert_eq!(
         first,
         [
@@ -187,7 +187,7 @@ fn what_is_no_regular_file_is_refused_and_waited_for_by_nobody() {
             "g.example.zone serves g.example. 1",
         ]
     );
-    assert_eq!(second, [""; 0], "said once");
+    assert_eq!(second, [""; 0], "reported once");
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn two_files_with_one_apex() {
     f.zone("b.zone", "X.example.", "192.0.2.2");
     assert_eq!(f.scan(), ["a.zone serves x.example. 1", "b.zone refused (X.example.) 1:1 apex-taken"]);
     assert_eq!(f.scan(), [""; 0]);
-    // Who has it keeps it, whatever comes before it by name.
+    // The file that has the zone keeps it, also with a file before it by name.
     f.zone("0.zone", "x.example.", "192.0.2.3");
     assert_eq!(f.scan(), ["0.zone refused (x.example.) 1:1 apex-taken"]);
     fs::remove_file(f.dir.path().join("a.zone")).unwrap();
@@ -209,7 +209,7 @@ fn two_files_with_one_apex() {
     assert_eq!(f.scan(), ["c.zone refused (x.example.) 1:1 apex-taken, keeps c.example."]);
 }
 
-/// Which zones nobody gives, though files name them: whatever the order of the files, and of what becomes of them.
+/// The zones that no file gives, though files name them: for any order of the files, and of their changes.
 #[test]
 fn unserved_is_what_only_broken_files_name() {
     let mut f = Fixture::new();
@@ -266,7 +266,7 @@ fn what_is_not_whole_stays_as_it_was() {
     f.zone("c.example.zone", "c.example.", "192.0.2.2");
     f.write("hosts", "ns1 A 192.0.2.2\n");
     assert_eq!(scan(&mut f, "a.example.zone"), of(&["b.example.", "c.example."], 1));
-    assert_eq!(scan(&mut f, "hosts"), of(&["a.example."], 0), "it is as it was read");
+    assert_eq!(scan(&mut f, "hosts"), of(&["a.example."], 0), "it is unchanged since it was read");
     f.write("hosts", "ns1 A 192.0.2.3\n");
     f.write("b.example.zone", &including(2));
     f.zone("d.example.zone", "d.example.", "192.0.2.2");
@@ -391,10 +391,10 @@ fn the_repositorys_own_folder() {
 
 const FILES: [&str; 5] = ["a.zone", "b.zone", "c.zone", "hosts", ".new.zone"];
 
-/// What somebody does to one of [`FILES`].
+/// A change to one of [`FILES`].
 #[derive(Debug, Clone)]
 enum Deed {
-    /// Writes a zone of one of three apexes, or what is none, or one that includes `hosts`.
+    /// Writes one of three apexes' zones, or an invalid one, or one that includes `hosts`.
     Write(usize, u8),
     Remove(usize),
     Rename(usize, usize),
@@ -412,7 +412,7 @@ fn deed() -> impl Strategy<Value = Deed> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// A look at the files that changed leaves nothing for a look at all of them to find.
+    /// A scan of the changed files leaves nothing for a scan of all of them to find.
     #[test]
     fn the_names_that_changed_are_enough(steps in prop::collection::vec(prop::collection::vec(deed(), 1..4), 1..12)) {
         let mut f = Fixture::new();

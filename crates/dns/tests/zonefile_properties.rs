@@ -158,7 +158,7 @@ fn field(field: Field) -> BoxedStrategy<Vec<u8>> {
     }
 }
 
-/// None, an address or a name, after the number that says which.
+/// The kind (none, an address or a name), and its octets.
 fn host() -> impl Strategy<Value = (u8, Vec<u8>)> {
     prop_oneof![
         Just((0, Vec::new())),
@@ -233,7 +233,7 @@ fn zone() -> impl Strategy<Value = Contents> {
     )
 }
 
-/// Text that looks like a zone, with mistakes.
+/// Text similar to a zone, with mistakes.
 fn text() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         4 => prop::sample::select(&[

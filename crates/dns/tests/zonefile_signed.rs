@@ -24,7 +24,7 @@ fn codes(text: &str) -> Vec<&'static str> {
     read_at(text, "example.org.", NOW).findings.iter().map(|finding| finding.code).collect()
 }
 
-/// The files, what is found in each as it stands, and what in it can be changed so that one signature is wrong.
+/// The files, the findings in each, and a change in it that makes one signature wrong.
 fn zones() -> Vec<(&'static str, &'static str, &'static [&'static str], [&'static str; 2])> {
     const ADDRESS: [&str; 2] = ["192.0.2.1\n", "192.0.2.99\n"];
     vec![
@@ -51,7 +51,7 @@ fn signatures_of_every_algorithm_are_verified() {
     }
 }
 
-/// A signature by an algorithm that nobody here knows is no fault.
+/// A signature by an unknown algorithm is not a fault.
 #[test]
 fn what_cannot_be_verified_is_noted() {
     let text = include_str!("zonefile/signed/ed448.zone");
@@ -114,7 +114,7 @@ fn digests_of_zones() {
     let right = zonemd(2_018_031_900, 1, 1, DIGEST);
     let other = format!("00{}", &DIGEST[2..]);
     let cases: &[(&str, String, &str, &[&str])] = &[
-        ("as it is", right.clone(), "", &[]),
+        ("unchanged", right.clone(), "", &[]),
         ("changed", right.clone(), "new 3600 TXT x\n", &["zonemd-wrong"]),
         ("another digest", zonemd(2_018_031_900, 1, 1, &other), "", &["zonemd-wrong"]),
         ("another serial", zonemd(2_018_031_901, 1, 1, DIGEST), "", &["zonemd-serial"]),

@@ -26,7 +26,7 @@ struct Log {
     lines: VecDeque<String>,
     /// The number of lines dropped from the front.
     dropped: usize,
-    /// The number of the line after the most recent one that [`Process::says`] returned.
+    /// The number of the line after the most recently returned one.
     next: usize,
 }
 
@@ -66,13 +66,13 @@ impl Process {
     /// Waits for the next line that contains `part`, and returns it. Each line is returned once.
     #[track_caller]
     pub fn says(&self, part: &str) -> String {
-        eventually(&format!("{} says {part:?}", self.name), || {
+        eventually(&format!("{} prints {part:?}", self.name), || {
             let is_silent = self.readers.iter().all(JoinHandle::is_finished);
             let mut log = lock(&self.log);
             let first = log.next.saturating_sub(log.dropped);
             let found = log.lines.iter().enumerate().skip(first).find(|(_, line)| line.contains(part));
             let Some((at, line)) = found.map(|(at, line)| (at, line.clone())) else {
-                assert!(!is_silent, "{} ended and never said {part:?}", self.name);
+                assert!(!is_silent, "{} ended and never printed {part:?}", self.name);
                 return None;
             };
             log.next = log.dropped + at + 1;

@@ -91,7 +91,7 @@ async fn writes_and_refusals_are_written_down() {
     assert_eq!((&forbidden["verb"], &forbidden["userAgent"]), (&json!("list"), &json!("test/1")));
     assert_eq!(forbidden["requestURI"], elsewhere);
     assert_eq!(forbidden["responseStatus"]["status"], "Failure");
-    assert_eq!(unauthorized["user"], json!({}), "nobody was proved");
+    assert_eq!(unauthorized["user"], json!({}), "no user was authenticated");
     assert_eq!(unauthorized["responseStatus"]["code"], 401);
     assert_eq!((&delete["verb"], &delete["objectRef"]["name"]), (&json!("delete"), &json!(name)));
     let text = std::fs::read_to_string(&audited.path).expect("reads");

@@ -72,7 +72,7 @@ async fn ten_thousand_objects_in_pages_of_37_under_writes() {
     loop {
         let page = server.get(&format!("{ROUTES}?limit=37&continue={token}")).await.expect(200);
         seen.extend(page["items"].as_array().expect("items").iter().map(|item| {
-            assert!(item["spec"]["path"].is_null(), "as it was at the first page");
+            assert!(item["spec"]["path"].is_null(), "unchanged since the first page");
             item["metadata"]["name"].as_str().expect("a name").to_owned()
         }));
         assert_eq!(*at.get_or_insert(version(&page)), version(&page), "all pages are of the first one's revision");
@@ -109,7 +109,7 @@ async fn a_stalled_watch_among_5_000() {
     let names: Vec<String> = (0..6_000).map(|index| format!("r{index:05}")).collect();
     copy_seed(&server, &names).await;
     let lease =
-        json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "told"}, "spec": {}});
+        json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "notified"}, "spec": {}});
     server.post(LEASES, &lease).await.expect(201);
     for reader in &mut readers {
         let line =

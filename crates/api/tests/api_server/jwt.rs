@@ -221,10 +221,10 @@ async fn bad_tokens_are_refused() {
         ("without an end", json!({"exp": null})),
         ("not begun", json!({"nbf": now() + 3600})),
         ("for others", json!({"aud": "other"})),
-        ("for nobody", json!({"aud": null})),
+        ("without audience", json!({"aud": null})),
         ("of another issuer", json!({"iss": "https://evil.example"})),
         ("of no issuer", json!({"iss": null})),
-        ("of nobody", json!({"sub": null})),
+        ("without subject", json!({"sub": null})),
     ] {
         let token = key.token(&header, &claims(change));
         assert_eq!(ask(&all, &token).await, Err(401), "{what}");
@@ -264,7 +264,7 @@ async fn keys_are_followed_as_they_change() {
     for _ in 0..3 {
         assert!(ask(&authenticator, &old.good("old")).await.is_ok());
     }
-    assert_eq!(provider.requests(), 1, "a known key is not asked for again");
+    assert_eq!(provider.requests(), 1, "a known key is not requested again");
     provider.answers(&json!({"keys": [new.jwk("new")]}).to_string());
     assert!(ask(&authenticator, &new.good("new")).await.is_ok());
     assert_eq!(provider.requests(), 2);
@@ -342,7 +342,7 @@ async fn an_old_set_is_fetched_again_while_it_is_used() {
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    panic!("asked only {} times", provider.requests());
+    panic!("only {} requests", provider.requests());
 }
 
 #[tokio::test]

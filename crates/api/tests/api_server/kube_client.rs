@@ -294,7 +294,7 @@ async fn server_side_apply(server: &Reached) {
         "conditions": [{"type": "Published", "status": "True", "reason": "R", "message": "m",
             "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
     let reported = api.patch_status("a", &PatchParams::apply("three"), &Patch::Apply(status)).await.expect("applies");
-    assert_eq!(reported.metadata.generation, Some(2), "a status is no new generation");
+    assert_eq!(reported.metadata.generation, Some(2), "a status update does not change the generation");
     let entry = reported.managed_fields().iter().find(|entry| entry.manager.as_deref() == Some("three"));
     assert_eq!(entry.and_then(|entry| entry.subresource.as_deref()), Some("status"));
 }

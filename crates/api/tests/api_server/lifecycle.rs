@@ -182,7 +182,7 @@ async fn dependents_follow_their_owner() {
         }
         server.gone(&format!("{ROUTES}/dependent")).await;
     }
-    let mut nobody = route("nobody");
+    let mut nobody = route("missing");
     nobody["metadata"]["uid"] = json!("0000");
     server.post(ROUTES, &owned("orphan", &nobody, false)).await.expect(201);
     server.gone(&format!("{ROUTES}/orphan")).await;
@@ -379,7 +379,7 @@ async fn server_side_apply() {
     let made = apply(format!("{a}?fieldManager=one"), config("/1")).await.expect(201);
     assert_eq!(made["metadata"]["managedFields"][0]["operation"], "Apply");
     let again = apply(format!("{a}?fieldManager=one"), config("/1")).await.expect(200);
-    assert_eq!(again, made, "an apply that changes nothing is no write");
+    assert_eq!(again, made, "an apply that changes nothing does not write");
     let shared = apply(format!("{a}?fieldManager=two"), config("/1")).await.expect(200);
     assert_eq!(shared["metadata"]["managedFields"].as_array().map(Vec::len), Some(2));
     let conflict = apply(format!("{a}?fieldManager=two"), config("/2")).await.expect(409);

@@ -77,7 +77,7 @@ async fn a_router_goes_or_is_bound_to_but_not_both() {
         }
     }
     let (_, left) = server.store.get(&Key("/signpost.dev/turnstiles/routers/s0".into()), None).await.expect("reads");
-    assert!(left.is_none(), "what was kept for a Router goes with it");
+    assert!(left.is_none(), "the data about a Router is deleted with it");
 }
 
 #[tokio::test]

@@ -63,7 +63,7 @@ async fn bodies_that_do_not_arrive_hold_up_no_work() {
         senders.spawn(async move { router.oneshot(request).await });
     }
     for _ in 0..1_200 {
-        tokio::time::timeout(PATIENCE, asked.recv()).await.expect("in time").expect("each body is asked for");
+        tokio::time::timeout(PATIENCE, asked.recv()).await.expect("in time").expect("each body is requested");
     }
     let list = send(&server, TOKEN, "GET", ROUTES, Body::empty());
     assert_eq!(tokio::time::timeout(PATIENCE, list).await.expect("in time").status(), 200);

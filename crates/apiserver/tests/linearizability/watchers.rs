@@ -36,7 +36,7 @@ pub async fn committed(store: &Arc<dyn Store>, start: u64, end: u64) -> Vec<Even
     let mut events = Vec::new();
     while events.last().is_none_or(|last: &Event| last.revision < end) {
         let next = tokio::time::timeout(CATCH_UP_MAX, watch.next()).await.expect("the store has the last event");
-        for event in next.expect("a watch goes on").expect("history is kept") {
+        for event in next.expect("a watch continues").expect("history is kept") {
             let key = event.now.key.relative(REGISTER.key_prefix);
             let object = Object::from_stored(&REGISTER, key, &event.now.value, event.at.0).unwrap();
             let value = (event.kind == EventKind::Put).then(|| version(&object.tree()).value);

@@ -122,7 +122,7 @@ fn full() -> Options {
 fn without_room_the_store_does_not_grow_and_all_can_be_read() {
     in_directory(|directory| async move {
         let store = open(&directory, Options::default());
-        let written = commit(&store, vec![put("/a", "1"), put("/held", "held by someone")]).await;
+        let written = commit(&store, vec![put("/a", "1"), put("/held", "locked")]).await;
         assert_eq!(store.full(), None);
         drop(store);
         let store = open(&directory, full());

@@ -481,7 +481,7 @@ mod tests {
         servers.failed(0, "a test".to_owned());
         assert!(timeout(PATIENCE / 10, events.next()).await.is_err(), "no other server has answered yet");
         assert_eq!(send(&servers, &clients, Method::GET, "/x").await, Some(200));
-        assert!(events.next().await.is_none(), "in good order");
+        assert!(events.next().await.is_none(), "no event while all servers answer");
     }
 
     #[test]

@@ -101,6 +101,6 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line} in {text}");
         }
-        assert!(!text.contains("informer_age_seconds{"), "never heard: {text}");
+        assert!(!text.contains("informer_age_seconds{"), "no message yet: {text}");
     }
 }

@@ -229,9 +229,9 @@ mod tests {
                 format!(r#"{{"apiVersion":"v1","kind":"Namespace","metadata":{{"name":"{}"}}}}"#, identity.user)
             }),
         );
-        let client = in_process(service, Identity::user("someone"));
+        let client = in_process(service, Identity::user("alice"));
         let namespace: Namespace = Api::all(client).get("x").await.expect("it is there");
-        assert_eq!(namespace.metadata.name.as_deref(), Some("someone"));
+        assert_eq!(namespace.metadata.name.as_deref(), Some("alice"));
     }
 
     #[tokio::test]

@@ -65,7 +65,7 @@ mod tests {
                         "goVersion":"","compiler":"","platform":""}}"#
                 )
             };
-            let client = in_process(Router::new().route("/version", get(answer)), Identity::user("someone"));
+            let client = in_process(Router::new().route("/version", get(answer)), Identity::user("alice"));
             let server = ServerKind::default();
             assert_eq!(server.is_our_own(&client).await, expected, "{version}");
             assert_eq!(server.is_our_own(&client).await, expected, "{version}");
@@ -74,7 +74,7 @@ mod tests {
             assert_eq!(server.is_our_own(&client).await, expected, "{version}");
             assert_eq!(asked.load(Ordering::Relaxed), before + 2);
         }
-        let silent = in_process(Router::new(), Identity::user("someone"));
+        let silent = in_process(Router::new(), Identity::user("alice"));
         assert!(!ServerKind::default().is_our_own(&silent).await);
     }
 }

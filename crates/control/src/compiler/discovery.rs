@@ -89,10 +89,10 @@ impl fmt::Display for OfferedTransport {
     }
 }
 
-/// What a record offers.
+/// The transports that a record offers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offer {
-    /// Its transports.
+    /// The transports, with their ports.
     pub transports: Vec<OfferedTransport>,
     /// The path of HTTPS, without the variable.
     pub path: Option<String>,

@@ -422,7 +422,7 @@ impl Run {
     }
 }
 
-/// When to list the ledger again.
+/// The time of the next list of the ledger.
 ///
 /// Provisional serials can mean that the watch of Zones delivers nothing while the others do. After `SERIAL_STRIDE` of them in a
 /// row, this name server would use a serial of the ledger for other contents.

@@ -256,7 +256,7 @@ mod tests {
         event(DATA);
         let written = Instant::now().checked_sub(WRITTEN).expect("the machine is up for longer");
         writes.state().open.insert("a.zone".into(), written);
-        assert!(is_whole(), "nobody has written for long");
+        assert!(is_whole(), "no process has written for long");
         writes.forget_old();
         assert!(writes.state().open.is_empty());
     }
@@ -270,7 +270,7 @@ mod tests {
         assert!(writes.is_whole(&below, Some(&other), &stamp(&below)));
         let link = folder.path().join("b.zone");
         std::os::unix::fs::symlink(&below, &link).expect("a link");
-        assert!(!writes.is_whole(&link, None, &stamp(&link)), "writes of what it leads to are not told");
+        assert!(!writes.is_whole(&link, None, &stamp(&link)), "writes to the target of the link are not notified");
         assert!(
             writes.take(&Event::new(EventKind::Create(CreateKind::File)).add_path(link)),
             "a link is whole at once"

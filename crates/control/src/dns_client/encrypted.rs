@@ -32,11 +32,11 @@ const OPTION_HEAD_OCTETS: usize = 4;
 pub struct Encrypted {
     /// TLS, HTTPS or QUIC.
     pub transport: Transport,
-    /// What the client trusts; `signpost_runtime::trust` makes it.
+    /// The trust anchors of the client, from `signpost_runtime::trust`.
     pub trust: ClientConfig,
     /// The name or the address that the server's certificate must have.
     pub host: String,
-    /// With HTTPS, the path of the service, such as `/dns-query`.
+    /// The path of the HTTPS service, such as `/dns-query`.
     pub path: String,
 }
 

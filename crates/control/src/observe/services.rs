@@ -310,7 +310,7 @@ mod tests {
                 vec!["198.51.100.2"],
             ),
             (
-                "endpoints, whatever the labels of their slice",
+                "endpoints, with any labels of their slice",
                 vec![service("a", edge(), json!({}), &[])],
                 vec![slice("a", of("a"), 1), slice("b", of("b"), 10)],
                 vec!["192.0.2.1", "192.0.2.3"],

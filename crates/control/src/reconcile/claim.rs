@@ -234,7 +234,7 @@ mod tests {
             ("its route is gone", held(label), None, None, Step::Release),
             ("a finalizer holds what its route has left", held(label), None, Some(left("ns-app")), soon),
             ("it was not marked yet", held(label), None, Some(binding("u1", "ns-app")), soon),
-            ("what is held has another label", held(label), None, Some(left("other")), Step::Release),
+            ("the held binding has another label", held(label), None, Some(left("other")), Step::Release),
             ("a host is not held so", held(host), None, Some(left("ns-app")), Step::Release),
             ("it is bound", held(label), Some(route("u1", None)), Some(binding("u1", "ns-app")), Step::Keep),
             ("it is about to be bound", held(label), Some(route("u1", None)), None, soon),
@@ -246,34 +246,34 @@ mod tests {
                 Step::Release,
             ),
             (
-                "made anew, not yet bound",
+                "re-created, not yet bound",
                 held(label),
                 Some(route("u2", None)),
                 Some(binding("u1", "ns-app")),
                 Step::Release,
             ),
-            ("made anew and bound", held(label), Some(route("u2", None)), Some(binding("u2", "ns-app")), Step::Adopt),
-            ("made anew elsewhere", held(label), Some(route("u2", None)), Some(binding("u2", "x")), Step::Release),
+            ("re-created and bound", held(label), Some(route("u2", None)), Some(binding("u2", "ns-app")), Step::Adopt),
+            ("re-created elsewhere", held(label), Some(route("u2", None)), Some(binding("u2", "x")), Step::Release),
             ("in quarantine", released(label, 1, Some(2_000_000)), None, None, Step::LookAgain(at(2_000_000))),
             ("quarantine over", released(label, 1, Some(999_999)), None, None, Step::Purge),
             ("host held", held(host), Some(route("u1", Some("WWW.Shop.example"))), None, Step::Keep),
             ("host changed", held(host), Some(route("u1", Some("x.example"))), None, Step::Release),
             ("host given up", held(host), Some(route("u1", None)), None, Step::Release),
             ("host's route gone", held(host), None, None, Step::Release),
-            ("host's route made anew", held(host), Some(route("u2", Some("www.shop.example"))), None, Step::Adopt),
-            ("host unverified, nothing asked", held(host), Some(unverified("u1", Some(false))), None, Step::Keep),
+            ("host's route re-created", held(host), Some(route("u2", Some("www.shop.example"))), None, Step::Adopt),
+            ("host unverified, not required", held(host), Some(unverified("u1", Some(false))), None, Step::Keep),
             ("host just released", released(host, 999_990, None), None, None, Step::LookAgain(at(1_000_050))),
-            ("host nobody took", released(host, 999_940, None), None, None, Step::Purge),
+            ("host without a new claim", released(host, 999_940, None), None, None, Step::Purge),
         ] {
             assert_eq!(next_step(&claim, route.as_ref(), binding.as_ref(), now, &settings), step, "{what}");
         }
         let settings = Settings { verify_hosts: true, ..settings };
         for (what, uid, verified, step) in [
             ("verified", "u1", Some(true), Step::Keep),
-            ("held from before, and nothing is said of it yet", "u1", None, Step::Keep),
+            ("held from before, no condition yet", "u1", None, Step::Keep),
             ("the proof is lost", "u1", Some(false), Step::Release),
-            ("made anew and not verified yet", "u2", None, Step::Release),
-            ("made anew and verified", "u2", Some(true), Step::Adopt),
+            ("re-created and not verified yet", "u2", None, Step::Release),
+            ("re-created and verified", "u2", Some(true), Step::Adopt),
         ] {
             let route = unverified(uid, verified);
             assert_eq!(next_step(&held(host), Some(&route), None, now, &settings), step, "{what}");

@@ -195,7 +195,7 @@ mod tests {
         drain.mark_stuck(&key("a"));
         drain.retry_one(&key("c"));
         drain.retry_one(&key("c"));
-        assert_eq!(drain.depths(), (2, 1), "the other one was not asked for");
+        assert_eq!(drain.depths(), (2, 1), "the other one was not due");
         assert_eq!((drain.release(at(40)), drain.release(at(50))), (Some(key("b")), Some(key("c"))));
         assert!(drain.remove(&key("a")) && drain.remove(&key("b")) && drain.remove(&key("c")));
         assert!(drain.attempts.is_empty() && drain.is_empty());

@@ -255,7 +255,7 @@ mod tests {
                 end = Some(now.as_second());
             }
             prop_assert!(binding.spec.former_names.is_empty());
-            let end = end.expect("it was looked at");
+            let end = end.expect("it was processed");
             let longest = first.max(1_000 + maximum as i64);
             prop_assert!(end >= first && end <= longest);
             let last = asked.iter().copied().rfind(|second| *second <= end);

@@ -296,7 +296,7 @@ mod tests {
         hosts.set("host.1", &claim("*.shop.example", "first"));
         let waits = [key("second", "a"), key("third", "b")];
         for (waiting, asked) in waits.iter().zip(["a.shop.example", "b.shop.example"]) {
-            let overlap = hosts.overlap(asked, waiting.namespace()).expect("kept out");
+            let overlap = hosts.overlap(asked, waiting.namespace()).expect("an overlap");
             let message = format!("{asked} is below a wildcard that a Route of another namespace holds");
             assert_eq!(overlap.refusal.1, message);
             hosts.wait(waiting, 7, &overlap);
@@ -315,7 +315,7 @@ mod tests {
         assert!(hosts.waiting.is_empty() && hosts.waits_for.is_empty());
         // A reservation that ends is the same.
         hosts.reserve("*.shop.example", &key("first", "r"));
-        let overlap = hosts.overlap("a.shop.example", "second").expect("kept out");
+        let overlap = hosts.overlap("a.shop.example", "second").expect("an overlap");
         hosts.wait(&waits[0], 7, &overlap);
         hosts.give_up(&waits[0], None);
         assert!(woken(&mut hosts).is_empty(), "another Route has reserved it");

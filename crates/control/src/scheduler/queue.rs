@@ -385,7 +385,7 @@ mod tests {
             let now = Instant::now();
             assert_eq!(queue.failed(&key("a"), now, u64::MAX), failures);
             assert_eq!(queue.next_time(), Some(now + Duration::from_millis(millis)));
-            assert_eq!(requeue(&mut queue, |_| true), 0, "a change of Routers does not mend a failure");
+            assert_eq!(requeue(&mut queue, |_| true), 0, "a change of Routers does not end a failure's wait");
             queue.flush_expired_backoff(now + Duration::from_millis(millis - 1));
             assert_eq!(queue.depths().backing_off, 1);
             queue.flush_expired_backoff(now + Duration::from_millis(millis));

@@ -160,7 +160,7 @@ impl Snapshot {
         if !self.shards.contains_key(&*binding.router) {
             self.shards.insert(binding.router.to_string(), Shard::default());
         }
-        let shard = self.shards.get_mut(&*binding.router).expect("it is there by now");
+        let shard = self.shards.get_mut(&*binding.router).expect("it was inserted above");
         shard.routes += 1;
         shard.take(ours.unwrap_or(binding.turn));
     }

@@ -183,7 +183,7 @@ mod tests {
             let condition = written.0.conditions.iter().find(|one| one.type_ == ADDRESSES_HEALTHY);
             let condition = condition.expect("it is there");
             assert!(condition.reason == PANIC && condition.message.contains(part), "{}", condition.message);
-            let notice = written.1.iter().find(|notice| notice.reason == "PanicBegun").expect("it is told");
+            let notice = written.1.iter().find(|notice| notice.reason == "PanicBegun").expect("an event reports it");
             assert!(notice.note.contains(part), "{}", notice.note);
         }
     }

@@ -213,7 +213,7 @@ mod tests {
         }
         let error = Some("Deployment routers/router-shard1: FailedCreate: exceeded quota");
         let failing = router(json!({"type": "haproxy", "instances": 1}));
-        let said = apply(&failing, &findings("1s"), error, &mut RouterStatus::default()).expect("it is said");
+        let said = apply(&failing, &findings("1s"), error, &mut RouterStatus::default()).expect("a condition");
         assert_eq!((said.is_true(), said.reason), (false, "ChangeFailed"));
         assert_eq!(
             said.message,

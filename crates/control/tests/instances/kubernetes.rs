@@ -378,7 +378,7 @@ async fn objects_go_after_the_pods() {
             _ => tokio::time::sleep(Duration::from_millis(10)).await,
         }
     };
-    tokio::time::timeout(PATIENCE, until_pods()).await.expect("the pods are told to end");
+    tokio::time::timeout(PATIENCE, until_pods()).await.expect("the pods get SIGTERM");
     assert_eq!(cluster.runtime("image").reconcile(&one).await, BTreeMap::new());
     let names = cluster.names().await;
     assert_eq!(names["ServiceAccount"], ["other", "router-shard1", "router-shard2"]);
@@ -448,7 +448,7 @@ async fn failures_are_told() {
     }
 
     // Without rights, and so without lists.
-    let stranger = Kubernetes::new(cluster.client(Identity::user("nobody")), settings("image")).reconcile(&one).await;
+    let stranger = Kubernetes::new(cluster.client(Identity::user("guest")), settings("image")).reconcile(&one).await;
     let error = &stranger["shard1"];
     assert!(
         error.starts_with("failed to list the objects of its instances: ") && error.contains("forbidden"),

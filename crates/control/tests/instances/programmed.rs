@@ -127,7 +127,7 @@ impl Scene {
             }
         };
         let is_said = tokio::time::timeout(PATIENCE, looking).await.is_ok();
-        assert!(is_said, "{expected:?} is not said, but {last:?}");
+        assert!(is_said, "{expected:?} is not reported, but {last:?}");
     }
 
     fn metric(&self, name: &str) -> Option<String> {

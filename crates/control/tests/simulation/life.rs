@@ -284,7 +284,7 @@ impl Life {
         let (api, name) =
             (kube::Api::<Lease>::namespaced(self.api.admin(), SCHEDULER_LEASE_NAMESPACE), SCHEDULER_LEASE);
         let Ok(Some(lease)) = api.get_opt(name).await else { return };
-        self.truth.lock().note("the Lease is taken from whoever has it");
+        self.truth.lock().note("the Lease is taken from its holder");
         if self.chance.below(3) == 0 {
             let _ = api.delete(name, &DeleteParams::default()).await;
             return;
@@ -292,7 +292,7 @@ impl Life {
         let number = lease.spec.and_then(|spec| spec.lease_transitions).unwrap_or_default() + 1;
         let mut spec = json!({"leaseTransitions": number});
         if self.chance.below(2) == 0 {
-            spec["holderIdentity"] = json!("nobody");
+            spec["holderIdentity"] = json!("other");
         }
         let _ = api.patch(name, &PatchParams::default(), &Patch::Merge(json!({"spec": spec}))).await;
     }

@@ -418,7 +418,7 @@ impl Truth {
         let (name, value) = (text(&challenge["name"]), text(&challenge["value"]));
         // The finding may have waited for the API.
         let is_seen = self.outside.lock().has_text(name, value, WAITING);
-        self.check(is_seen, || format!("{uid} is said to be verified without {}", challenge["record"]));
+        self.check(is_seen, || format!("{uid} is reported as verified without {}", challenge["record"]));
         self.verified.insert(uid);
     }
 
@@ -461,7 +461,7 @@ impl Truth {
         let lives = |live: &LiveName| live.until.is_none_or(|until| until > elapsed());
         for (name, _) in self.live.iter().filter(|(_, live)| lives(live) && of.is_none_or(|of| of == live.uid)) {
             self.check(ask(db, name) != Rcode::NXDOMAIN, || {
-                format!("{server} denies {name}, which was said to be live")
+                format!("{server} denies {name}, which was reported as live")
             });
         }
     }

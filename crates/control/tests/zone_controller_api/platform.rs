@@ -186,7 +186,7 @@ impl NameServer {
 
     pub async fn stop(self) {
         self.stop.cancel();
-        self.task.await.expect("it ends in good order");
+        self.task.await.expect("it ends without an error");
     }
 
     /// Returns the records of a type at a name: the last byte of each address, sorted.

@@ -1,4 +1,4 @@
-//! The stage on which zones are asked, and the standards.
+//! The stage that answers queries for zones, and the standards.
 //!
 //! A test whose name begins with `trap_` and a number holds one line of the project's list of other servers' mistakes. Line 57
 //! is about bounds of the transports, and lines 60 to 63 about further ones and transfers, and tested there; line 39 is about denial

@@ -1,5 +1,5 @@
-//! The whole suite over each transport: what a test asks on its stage is asked of a running server, too, and has to be answered
-//! with the same, but for what a transport has to change: order by chance, padding, and keepalive.
+//! The whole suite over each transport: each query of a test to its stage also goes to a running server, which must send
+//! the same answer, except for the changes that a transport requires: order by chance, padding, and keepalive.
 //!
 //! The suite runs in a process of its own for each, which knows by a variable that it is one.
 
@@ -32,10 +32,10 @@ use crate::tls_client::{NAME, TlsStream, connect_tls};
 
 /// Names the transport.
 const VARIABLE: &str = "CONFORMANCE_OVER";
-/// How much a test asks of a running server. Those that ask more do so for what chance leads to, of which some is too rare to be
+/// The maximum of a test's queries to a running server. Tests with more are about chance, and some results are too rare to be
 /// found again below.
 const ASKED_MAX: usize = 200;
-/// Numbers that decide about chance in an answer; one of them must lead to what the server said.
+/// Numbers that decide about chance in an answer; one of them must lead to the server's answer.
 const CHANCES: u32 = 4_096;
 
 static TRANSPORT: LazyLock<Option<Transport>> = LazyLock::new(|| {
@@ -70,12 +70,12 @@ fn run_over(transport: Transport) {
     assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stdout));
 }
 
-/// Asks a server with the zones and settings of `stage`, if this process is to, and compares.
+/// Sends the query to a server with the zones and settings of `stage`, if this process has a transport, and compares.
 pub fn also_ask(stage: &Stage, query: &[u8]) {
     let Some(transport) = *TRANSPORT else { return };
     let Some(query) = &adapted(transport, query) else { return };
     let live = stage.also.get_or_init(|| Box::new(Live::start(stage)));
-    let live: &Live = live.downcast_ref().expect("nobody else keeps something there");
+    let live: &Live = live.downcast_ref().expect("no other code stores a value there");
     if live.asked.fetch_add(1, Ordering::Relaxed) >= ASKED_MAX {
         return;
     }
@@ -102,7 +102,7 @@ pub fn also_ask(stage: &Stage, query: &[u8]) {
 }
 
 /// The query as it may come by this transport, if it may. Over QUIC its ID is 0 (RFC 9250 §4.2.1), and a keepalive option is a
-/// fault (§5.5.2); over HTTPS that option means nothing, so that one of a forbidden length is no fault.
+/// fault (§5.5.2); over HTTPS that option means nothing, so that a forbidden length is not a fault.
 fn adapted(transport: Transport, query: &[u8]) -> Option<Vec<u8>> {
     let edns = Query::read(query).and_then(|query| query.edns).unwrap_or_default();
     let mut query = query.to_vec();
@@ -143,7 +143,7 @@ struct Live {
     server: Server,
     asked: AtomicUsize,
     stream: Mutex<Option<TlsStream>>,
-    /// Of what is asked asynchronously.
+    /// The runtime of the asynchronous clients.
     runtime: Runtime,
     https: Mutex<Option<(SendRequest<Bytes>, SocketAddr)>>,
     #[cfg(feature = "quic")]
@@ -170,7 +170,7 @@ impl Live {
         }
     }
 
-    /// Its response, and whose query it was for the server. A message that gets none ends the connection.
+    /// Returns the response, and the client's address at the server. A message without a response ends the connection.
     fn ask(&self, transport: Transport, query: &[u8]) -> (Option<Vec<u8>>, SocketAddr) {
         match transport {
             Transport::Tls => self.ask_over_tls(query),
@@ -203,7 +203,7 @@ impl Live {
         };
         let request = hyper::Request::post(format!("https://{NAME}/dns-query"));
         let request = request.header("content-type", "application/dns-message").body(()).expect("a request");
-        let mut ready = client.clone().ready().await.expect("it goes on");
+        let mut ready = client.clone().ready().await.expect("it continues");
         let (response, mut body) = ready.send_request(request, false).expect("it takes the request");
         body.send_data(Bytes::copy_from_slice(query), true).expect("it takes the query");
         let response = response.await.expect("a response");
@@ -211,7 +211,7 @@ impl Live {
         let (mut stream, mut answer) = (response.into_body(), Vec::new());
         while let Some(octets) = stream.data().await {
             let octets = octets.expect("the whole of it");
-            stream.flow_control().release_capacity(octets.len()).expect("it goes on");
+            stream.flow_control().release_capacity(octets.len()).expect("it continues");
             answer.extend_from_slice(&octets);
         }
         *self.https.lock() = Some((client, address));
@@ -238,7 +238,7 @@ impl Live {
                 (connection, endpoint.local_addr().expect("an address"))
             }
         };
-        let (mut send, mut receive) = connection.open_bi().await.expect("it goes on");
+        let (mut send, mut receive) = connection.open_bi().await.expect("it continues");
         // One that is none may end the connection before it is sent.
         drop(send.write_all(&framed(query)).await);
         drop(send.finish());

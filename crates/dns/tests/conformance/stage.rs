@@ -13,7 +13,7 @@ use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::db::ZoneDb;
 use signpost_dns::zone::{Contents, Ttl, Zone};
 
-/// Time to live of records whose line does not say one.
+/// Time to live of records whose line has none.
 pub const TTL: u32 = 300;
 
 /// Reads `owner [ttl] TYPE rdata…` lines: names are relative to `apex`, a `;` begins a comment.
@@ -93,14 +93,14 @@ fn rdata(rtype: RecordType, words: &[&str], origin: &Name) -> Vec<u8> {
     }
 }
 
-/// A name server on a stage: zones, settings, and one who asks.
+/// A name server on a stage: zones, settings, and a client.
 pub struct Stage {
     pub db: ZoneDb,
     pub settings: Settings,
     pub stats: Stats,
     pub limiter: Option<Limiter>,
     pub peer: Peer,
-    /// What [`crate::also_ask`] keeps.
+    /// The state of [`crate::also_ask`].
     #[allow(dead_code, reason = "for those who keep something")]
     pub also: OnceLock<Box<dyn Any + Send + Sync>>,
 }
@@ -140,7 +140,7 @@ impl Stage {
         }
     }
 
-    /// Asks `name TYPE [option…]`, with EDNS of 1232 octets unless the options say otherwise, and returns the response.
+    /// Queries `name TYPE [option…]`, with EDNS of 1232 octets unless the options differ, and returns the response.
     pub fn ask(&self, question: &str) -> Vec<u8> {
         let query = query(question);
         let response = self.respond(&query).unwrap_or_else(|| panic!("no response: {question}"));
@@ -148,7 +148,7 @@ impl Stage {
         response
     }
 
-    /// Asks, and compares the response's lines: see [`lines`].
+    /// Queries, and compares the response's lines: see [`lines`].
     #[track_caller]
     pub fn check(&self, question: &str, expected: &str) {
         let found = lines(&self.ask(question));
@@ -168,8 +168,8 @@ impl Stage {
 /// A query message from `name TYPE [option…]`: `do`, `noedns`, `size=N`, `rd`, `cd`, `class=C`.
 pub fn query(question: &str) -> Vec<u8> {
     let mut words = question.split_ascii_whitespace();
-    let name: Name = words.next().and_then(|word| word.parse().ok()).expect("a name to ask for");
-    let qtype: RecordType = words.next().and_then(|word| word.parse().ok()).expect("a type to ask for");
+    let name: Name = words.next().and_then(|word| word.parse().ok()).expect("a name to query");
+    let qtype: RecordType = words.next().and_then(|word| word.parse().ok()).expect("a type to query");
     let (mut size, mut dnssec_ok, mut flags, mut class) = (Some(1232u16), 0u8, 0u16, 1u16);
     for option in words {
         match option.split_once('=').unwrap_or((option, "")) {
@@ -273,9 +273,9 @@ pub struct Record {
     pub rtype: RecordType,
     pub class: u16,
     pub ttl: u32,
-    /// As text; empty for SOA, what is covered for RRSIG.
+    /// The text; empty for SOA, the covered type for RRSIG.
     pub rdata: String,
-    /// As octets, names in it perhaps compressed.
+    /// The octets; names in them can be compressed.
     pub octets: Vec<u8>,
 }
 
@@ -367,7 +367,7 @@ fn name_at(message: &[u8], mut at: usize) -> (Name, usize) {
     }
 }
 
-/// An OPT record: payload size, what stands in the place of the TTL, and its options.
+/// An OPT record: payload size, the content of the TTL field, and its options.
 pub type Opt = (u16, u32, Vec<(u16, Vec<u8>)>);
 
 /// The OPT record of a response.

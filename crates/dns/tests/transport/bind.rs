@@ -41,7 +41,7 @@ fn a_second_server_does_not_share_the_port() {
 #[test]
 fn one_bad_address_of_many_leaves_none_open() {
     let elsewhere: SocketAddr = "192.0.2.77:5300".parse().unwrap();
-    // A port that is free for UDP may be somebody else's for TCP, on a machine where more is going on.
+    // A port that is free for UDP may be in use for TCP, on a machine with other processes.
     let refused = (0..16).find_map(|_| {
         let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let config = Config { addresses: vec![port, elsewhere], ..Config::default() };
@@ -69,7 +69,7 @@ fn port_0_is_one_port_for_all_workers_and_both_protocols() {
 #[test]
 fn both_wildcards_can_have_one_port() {
     use std::net::Ipv6Addr;
-    // A port that is free for UDP may be the one of a connection that another test has.
+    // A port that is free for UDP may be in use by a connection of another test.
     let free = (0..100).find_map(|_| {
         let port = UdpSocket::bind("[::]:0").unwrap().local_addr().unwrap().port();
         TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).is_ok().then_some(port)

@@ -1,4 +1,4 @@
-//! DNS over HTTPS by HTTP/2 and HTTP/1.1: what RFC 8484 says of requests and responses, and what a hostile client may take.
+//! DNS over HTTPS by HTTP/2 and HTTP/1.1: RFC 8484's rules for requests and responses, and limits for a hostile client.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -72,7 +72,7 @@ impl Https {
         self.run(ask(client.clone(), request, body))
     }
 
-    /// Asks by GET and checks the answer.
+    /// Queries by GET and checks the answer.
     #[track_caller]
     fn check(&self, client: &SendRequest<Bytes>) {
         let query = query(0, "app.shard.example", A);
@@ -121,7 +121,7 @@ fn header<'h>(headers: &'h HeaderMap, name: &str) -> &'h str {
     headers.get(name).map(|value| value.to_str().unwrap()).unwrap_or_default()
 }
 
-/// RFC 8484 §4.1: GET and POST, with the same answer, whatever the ID; HEAD has its header fields.
+/// RFC 8484 §4.1: GET and POST, with the same answer, for any ID; HEAD has its header fields.
 #[test]
 fn queries_are_answered_by_each_method() {
     let https = Https::start();
@@ -168,7 +168,7 @@ fn caches_are_told_how_long() {
     }
 }
 
-/// §4.2.1 and RFC 9110 §15.5: each refusal has its status, and the connection goes on.
+/// §4.2.1 and RFC 9110 §15.5: each refusal has its status, and the connection stays open.
 #[test]
 fn what_cannot_be_answered_has_a_status() {
     let https = Https::start();
@@ -339,7 +339,7 @@ fn a_client_that_reads_nothing_is_cut_off() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         };
         tokio::select! {
-            _ = &mut connection => panic!("it goes on"),
+            _ = &mut connection => panic!("it continues"),
             () = flood => {}
         }
         (connection, responses)
@@ -351,7 +351,7 @@ fn a_client_that_reads_nothing_is_cut_off() {
     drop(stalled);
 }
 
-/// Clients that never shake hands, or shake hands and say nothing, keep nobody out.
+/// Clients that never shake hands, or shake hands and send nothing, block no other client.
 #[test]
 fn half_open_connections_end() {
     let https = Https::with(|config| {

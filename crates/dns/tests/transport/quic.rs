@@ -1,4 +1,4 @@
-//! DNS over QUIC: what RFC 9250 says of streams and errors, and what a hostile client may take.
+//! DNS over QUIC: RFC 9250's rules for streams and errors, and limits for a hostile client.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -77,7 +77,7 @@ impl Quic {
         self.run(exchange(connection, octets))
     }
 
-    /// With which code the server closes this connection.
+    /// Returns the code with which the server closes this connection.
     fn closed(&self, connection: &Connection) -> VarInt {
         match self.run(connection.closed()) {
             ConnectionError::ApplicationClosed(close) => close.error_code,
@@ -146,7 +146,7 @@ fn a_query_may_come_in_parts() {
         receive.read_to_end(70_000).await.unwrap()
     });
     check_framed(&reply, &query, 4);
-    // A large one, of an opcode that nobody implements.
+    // A large one, of an opcode that the server does not implement.
     let mut update = [&[0, 0, 0x28, 0, 0, 0, 0, 0, 0, 0, 0, 0], &[7; 60_000][..]].concat();
     let reply = quic.exchange(&connection, &framed(&update)).unwrap();
     assert_eq!(reply[5] & 15, 4, "NOTIMP");
@@ -230,7 +230,7 @@ fn early_data_is_answered() {
     }
 }
 
-/// §5.5.2: silence ends a connection, whatever keeps QUIC alive; age does, too.
+/// §5.5.2: silence ends a connection, also with QUIC's keep-alive; age does, too.
 #[test]
 fn silence_and_age_end_a_connection() {
     for (idle, lifetime) in [(300, 600_000), (600_000, 300)] {
@@ -246,7 +246,7 @@ fn silence_and_age_end_a_connection() {
     }
 }
 
-/// Streams that are opened and never finished end their connection, and hold up nobody.
+/// Streams that are opened and never finished end their connection, and hold up no other client.
 #[test]
 fn slow_queries_end_a_connection() {
     let quic = Quic::with(|config| config.streams.read = Duration::from_millis(1_000));
@@ -268,7 +268,7 @@ fn slow_queries_end_a_connection() {
     let written = quic.run(async {
         let mut written = 0;
         for (send, _) in &mut streams {
-            // One goes on with its large query, and the others have to wait for that.
+            // One continues its large query, and the others have to wait for that.
             match timeout(Duration::from_millis(20), send.write_all(&[0; 40_000])).await {
                 Ok(Ok(())) => written += 1,
                 Err(_) => {}
@@ -284,7 +284,7 @@ fn slow_queries_end_a_connection() {
     check_framed(&quic.exchange(&others, &framed(&query)).unwrap(), &query, 4);
 }
 
-/// A client that takes no answers is cut off when they were held for the time to write, and so many of them alone are made.
+/// A client that takes no answers is cut off after the time to write, and the number of waiting answers is limited.
 #[test]
 fn a_client_that_takes_no_answers_is_cut_off() {
     let quic = Quic::with(|config| config.streams.write = Duration::from_millis(500));
@@ -334,20 +334,20 @@ fn connections_are_bounded_by_client_and_in_total() {
     }
 }
 
-/// First packets alone, which anyone may send in anyone's name: others get in, after a Retry.
+/// First packets alone, which can have forged addresses: other clients get in, after a Retry.
 #[test]
 fn many_half_open_connections_keep_nobody_out() {
     let quic = Quic::with(|config| {
         config.streams.connections_per_client_max = 80;
         config.streams.read = PATIENCE;
     });
-    // Its datagrams go out, and none come in: the answers to the first go to a socket that nobody reads.
+    // Its datagrams go out, and none come in: the answers to the first go to a socket without a reader.
     let flood = udp_client(quic.address);
     let first = first_packet(&quic);
     for number in 0..500u16 {
         let mut packet = first.clone();
         // Another connection each: the destination's connection ID begins at the sixth octet. It goes into the keys, so
-        // what is behind it can no longer be read; the server does the work up to there.
+        // the rest can no longer be read; the server does the work up to there.
         packet[6..8].copy_from_slice(&number.to_be_bytes());
         flood.send(&packet).unwrap();
     }

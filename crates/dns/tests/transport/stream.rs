@@ -1,4 +1,4 @@
-//! TCP: bounds and timeouts. What RFC 7766 says of queries and answers is under `tests/conformance/rfc7766`.
+//! TCP: bounds and timeouts. The tests of RFC 7766's queries and answers are under `tests/conformance/rfc7766`.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -85,7 +85,7 @@ fn slowness_ends_a_connection() {
         if slow.write_all(&[octet]).is_err() {
             break;
         }
-        assert!(Instant::now() < deadline, "it goes on; {:?}", server.stats());
+        assert!(Instant::now() < deadline, "it continues; {:?}", server.stats());
         std::thread::sleep(Duration::from_millis(20));
     }
     server.wait("one slow", |stats| stats.read_timeouts == 1);
@@ -113,7 +113,7 @@ fn a_client_that_never_reads_is_cut_off_and_harms_nobody() {
     let server = Server::with(|config| config.streams.write = Duration::from_millis(300));
     let mut greedy: Vec<_> = (0..4).map(|_| connect(&server)).collect();
     let queries = framed(&query(1, "large.shard.example", TXT)).repeat(2_000);
-    // 80 MB of answers each; the server takes no more queries than it can hold answers for, so this may block.
+    // 80 MB of answers each; the server reads only queries whose answers it can hold, so this may block.
     for stream in &mut greedy {
         stream.set_write_timeout(Some(Duration::from_millis(20))).unwrap();
         drop(stream.write_all(&queries));
@@ -170,7 +170,7 @@ fn keepalive_is_answered_on_request() {
     let mut stream = connect(&server);
     assert_eq!(timeout(&mut stream, &query(1, "app.shard.example", A)), None);
     assert_eq!(timeout(&mut stream, &asks(2)), Some(600));
-    // A connection that is crowded may be silent for a tenth of that, and is told so.
+    // A connection that is crowded may be silent for a tenth of that, and gets that value.
     let mut others: Vec<_> = (0..3).map(|_| connect(&server)).collect();
     others.iter_mut().for_each(|stream| ask_on(stream, 1, 4));
     assert_eq!(timeout(&mut stream, &asks(3)), Some(60));
@@ -181,7 +181,7 @@ fn keepalive_is_answered_on_request() {
 
 #[test]
 fn a_stop_answers_what_has_arrived_and_closes_the_rest() {
-    // Whoever is waited for instead of told to end is waited for longer than the test has patience.
+    // If the stop only waited for a connection, it would wait longer than the test has patience.
     let mut server = Server::with(|config| config.streams.idle = Duration::from_secs(600));
     let mut streams: Vec<_> = (0..20).map(|_| connect(&server)).collect();
     streams.iter_mut().for_each(|stream| ask_on(stream, 1, 4));

@@ -29,7 +29,7 @@ pub struct Server {
     pub settings: LiveSettings,
     pub addresses: Vec<SocketAddr>,
     pub tls_addresses: Vec<SocketAddr>,
-    /// What encrypted transports show.
+    /// The certificate of the encrypted transports.
     pub certificate: Arc<Certificate>,
     runtime: tokio::runtime::Runtime,
     running: Option<Running>,
@@ -41,7 +41,7 @@ impl Server {
         Server::with(|_| {})
     }
 
-    /// The same with another configuration.
+    /// Starts a server with a changed configuration.
     pub fn with(change: impl FnOnce(&mut Config)) -> Server {
         let mut config =
             Config { addresses: vec!["127.0.0.1:0".parse().unwrap()], udp_workers: 2, ..Config::default() };
@@ -75,13 +75,13 @@ impl Server {
         self.running.as_ref().unwrap().stats()
     }
 
-    /// What an encrypted transport counted.
+    /// Returns the counters of an encrypted transport.
     pub fn encrypted_stats(&self, transport: Transport) -> Totals {
         let stats = self.running.as_ref().unwrap().encrypted_stats();
         stats.into_iter().find(|(of, _)| *of == transport).map(|(_, totals)| totals).unwrap()
     }
 
-    /// Waits until its counters say so.
+    /// Waits until `done` accepts its counters.
     pub fn wait_encrypted(&self, transport: Transport, what: &str, done: impl Fn(&Totals) -> bool) {
         let deadline = std::time::Instant::now() + PATIENCE;
         while !done(&self.encrypted_stats(transport)) {
@@ -91,7 +91,7 @@ impl Server {
         }
     }
 
-    /// How many requests the engine counted by this transport, and how many of them have a duration.
+    /// Returns the engine's count of requests by this transport, and of those with a duration.
     pub fn requests(&self, transport: Transport) -> (u64, u64) {
         let (running, at) = (self.running.as_ref().unwrap(), transport as usize);
         (running.counts().traffic[at].request_count(), running.durations()[at].request_count())
@@ -102,13 +102,13 @@ impl Server {
         self.running.as_ref().unwrap().encrypted_addresses(transport)[0]
     }
 
-    /// How many queries the engine counted: by UDP, by TCP.
+    /// Returns the engine's counts of queries: by UDP, by TCP.
     pub fn queries(&self) -> (u64, u64) {
         let traffic = self.running.as_ref().unwrap().counts().traffic;
         (traffic[0].request_count(), traffic[1].request_count())
     }
 
-    /// Waits until the counters say so.
+    /// Waits until `done` accepts the counters.
     pub fn wait(&self, what: &str, done: impl Fn(&Totals) -> bool) {
         let deadline = std::time::Instant::now() + PATIENCE;
         while !done(&self.stats()) {
@@ -172,7 +172,7 @@ pub fn query(id: u16, name: &str, rtype: u16) -> Vec<u8> {
     message
 }
 
-/// The same with an OPT record that holds one empty option.
+/// A query with an OPT record that holds one empty option.
 pub fn query_with_option(id: u16, name: &str, option: u16) -> Vec<u8> {
     let mut message = query(id, name, A);
     message[11] = 1;
@@ -204,7 +204,7 @@ pub fn udp_client(server: SocketAddr) -> UdpSocket {
     socket
 }
 
-/// Asks and checks the answer.
+/// Queries and checks the answer.
 #[track_caller]
 pub fn ask(client: &UdpSocket, id: u16, answers: u16) {
     let query = query(id, &format!("app{id}.shard.example"), A);
@@ -214,7 +214,7 @@ pub fn ask(client: &UdpSocket, id: u16, answers: u16) {
     check(&reply[..length], &query, answers);
 }
 
-/// A connection to the server, over which nothing waits for ever.
+/// A connection to the server, on which every wait is bounded.
 pub fn connect(server: &Server) -> TcpStream {
     let stream = TcpStream::connect(server.address()).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -241,7 +241,7 @@ pub fn receive(stream: &mut impl Read) -> Option<Vec<u8>> {
     Some(message)
 }
 
-/// Asks over a stream and checks the answer.
+/// Queries over a stream and checks the answer.
 #[track_caller]
 pub fn ask_on(stream: &mut (impl Read + Write), id: u16, answers: u16) {
     let query = query(id, "app.shard.example", A);

@@ -28,7 +28,7 @@ fn connect(server: &Server) -> TlsStream {
     connect_tls(server.tls_addresses[0], &client, PATIENCE).expect("a connection")
 }
 
-/// A connection that never says anything of TLS.
+/// A connection that never sends a TLS message.
 fn silent(server: &Server) -> TcpStream {
     let stream = TcpStream::connect(server.tls_addresses[0]).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -104,7 +104,7 @@ fn a_session_is_resumed_and_a_new_certificate_shows_with_the_next_one() {
         let kinds: Vec<_> = (0..3)
             .map(|id| {
                 let mut stream = connect_tls(server.tls_addresses[0], &client, PATIENCE).expect("a connection");
-                // Tickets come with what is read.
+                // Tickets come with the next read.
                 ask_on(&mut stream, id, 4);
                 stream.conn.handshake_kind().unwrap()
             })
@@ -159,7 +159,7 @@ fn silence_and_the_clients_goodbye_end_a_connection_with_ours() {
     stream.conn.write_tls(&mut stream.sock).unwrap();
     check(&receive(&mut stream).expect("an answer after the goodbye"), &query, 4);
     assert_eq!(receive(&mut stream), None);
-    // One that goes without a word is no fault.
+    // A close without a notification is not a fault.
     let mut stream = connect(&server);
     ask_on(&mut stream, 2, 4);
     drop(stream.sock);

@@ -29,7 +29,7 @@ impl Certificate {
         self.0.store(Arc::new(make()));
     }
 
-    /// A client that trusts what is shown now, with TLS of these versions, and these protocols (ALPN).
+    /// A client that trusts the current certificate, with TLS of these versions, and these protocols (ALPN).
     pub fn client(&self, versions: &[&'static rustls::SupportedProtocolVersion], alpn: &[&[u8]]) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(self.0.load().cert[0].clone()).unwrap();

@@ -94,7 +94,7 @@ fn answers_come_from_the_address_that_was_asked() {
     let server =
         Server::with(|config| config.addresses = vec!["0.0.0.0:0".parse().unwrap(), "[::]:0".parse().unwrap()]);
     let [v4, v6] = [server.addresses[0].port(), server.addresses[1].port()];
-    // A connected client takes datagrams from the address it asked and no other.
+    // A connected client takes datagrams from the address it queried and no other.
     for address in [[127, 0, 0, 1], [127, 0, 0, 2], [127, 1, 2, 3]] {
         let client = udp_client(SocketAddr::from((address, v4)));
         (0..3).for_each(|id| ask(&client, id, 4));
@@ -153,7 +153,7 @@ fn answers_flow_during_a_flood_of_garbage() {
             }
         }
     });
-    // Some queries may drown in a full socket; a resolver asks again, and so does this.
+    // Some queries may drown in a full socket; a resolver retries, and so does this.
     let client = udp_client(server.address());
     client.set_read_timeout(Some(std::time::Duration::from_millis(20))).unwrap();
     let mut answered = 0u32;
@@ -215,10 +215,10 @@ fn what_arrived_before_the_stop_is_answered() {
         check(&reply[..length], query, 4);
     }
     client.send(&queries[0]).unwrap();
-    assert!(client.recv(&mut [0; 2048]).is_err(), "nobody listens any more");
+    assert!(client.recv(&mut [0; 2048]).is_err(), "the socket is closed");
 }
 
-/// More octets than the server says that it takes, here mostly padding (RFC 7830), are a whole query all the same, up to the
+/// More octets than the server advertises, here mostly padding (RFC 7830), are still a whole query, up to the
 /// longest datagram.
 #[test]
 fn large_queries_are_read_whole() {

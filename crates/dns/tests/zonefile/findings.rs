@@ -1,4 +1,4 @@
-//! What is found in a zone: where, how much of it, and what its records are together.
+//! The findings of a zone: positions, limits, and checks of its records together.
 
 use super::*;
 
@@ -18,7 +18,7 @@ fn errors_are_bounded() {
     assert!(read.findings.iter().any(|finding| finding.code == "more-errors"));
 }
 
-/// Whatever else is found, an error is an error; and who asks for all findings gets them.
+/// An error stays an error with any other findings; a check without a limit returns all findings.
 #[test]
 fn no_number_of_warnings_hides_an_error() {
     let aliases: String = (0..250).map(|number| format!("a{number} CNAME t\n")).collect();
@@ -36,7 +36,7 @@ fn no_number_of_warnings_hides_an_error() {
     assert_eq!(errors.len(), 3_000);
 }
 
-/// As `signpost check zone` reads.
+/// Reads as `signpost check zone` does.
 fn check(text: &str) -> ZoneRead {
     let file: Arc<Path> = Path::new("example.org.zone").into();
     let scrutiny = CheckLevel::of_check(None, 1);
@@ -64,7 +64,7 @@ fn a_set_must_fit_with_all_that_an_answer_has() {
     }
 }
 
-/// What the records of a zone are together: text, and what `zone::check` and the reader have to say, `!` for errors.
+/// The records of a zone together: text, and the findings of `zone::check` and the reader, `!` for errors.
 #[test]
 fn checks_of_the_whole_zone() {
     let cases: &[(&str, &[&str])] = &[

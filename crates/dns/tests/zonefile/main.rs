@@ -1,4 +1,4 @@
-//! Zone files: what is read from ordinary, odd and broken ones, and how mistakes are reported.
+//! Zone files: the content of ordinary, odd and broken ones, and how mistakes are reported.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by its panic")]
 
@@ -125,7 +125,7 @@ fn what_is_read() {
     }
 }
 
-/// Each type's text: as it may be written, and as it is written back (the same where there is only one).
+/// Each type's text: as input, and as output (the same where there is only one).
 #[test]
 fn every_type() {
     let file = include_str!("types.txt");
@@ -183,7 +183,7 @@ fn what_no_type_takes() {
     assert_eq!(missing, [""; 0], "types without a line in refused.txt");
 }
 
-/// What is refused, and exactly where: text after the four lines of `HEAD`.
+/// Refused text, and the exact position: text after the four lines of `HEAD`.
 #[test]
 fn what_is_refused_and_where() {
     let long = format!("a TXT {}", "x".repeat(256));
@@ -236,7 +236,7 @@ fn what_is_refused_and_where() {
         ("$GENERATE 1-999 a$ A 192.0.2.$\nb A 1", &["5:1 rdata", "6:5 rdata"]),
         ("$GENERATE 1-2 a${0 A 192.0.2.$", &["5:1 generate"]),
         ("a A 192.0.2.1\nb A x\nc A 192.0.2.3\nd FOO", &["6:5 rdata", "8:3 type"]),
-        // Faults of the records that could be read are told in the same run; what is missing may be in those that could not.
+        // Faults of the records that could be read are in the same run; missing ones may be among those that could not.
         ("b A x\nc CNAME d\nc A 192.0.2.3\nsub NS ns.sub", &["5:5 rdata", "7:1 cname-not-alone"]),
         // So are those that the record that could not be read has nothing to do with.
         ("b TXT \\300\nsub NS ns.sub", &["5:7 text", "6:1 ns-no-address"]),
@@ -266,10 +266,10 @@ fn records_before_the_soa_and_without_ttl() {
     let with_ttl = "@ 300 SOA ns admin 1 2 3 4 900\n@ NS ns\n";
     let (said, inherited) = ("ttl-missing", "ttl-inherited");
     for (text, ttls, findings) in [
-        // Nothing says one: the SOA's minimum.
+        // No line has one: the SOA's minimum.
         (format!("{soa}a A 192.0.2.1\nb A 192.0.2.1"), [900, 900, 900], vec![format!("1:1 {said}")]),
         (format!("a A 192.0.2.1\nb A 192.0.2.1\n{soa}"), [900, 900, 900], vec![format!("3:1 {said}")]),
-        // RFC 1035 §5.1: else the last that was stated.
+        // RFC 1035 §5.1: otherwise the last that was stated.
         (
             format!("{soa}a 60 A 192.0.2.1\nb A 192.0.2.1"),
             [900, 60, 60],
@@ -305,7 +305,7 @@ fn records_before_the_soa_and_without_ttl() {
     }
 }
 
-/// The TTL of a Router stands for a `$TTL` there.
+/// The TTL of a Router replaces a `$TTL` there.
 #[test]
 fn records_alone_inherit_no_ttl() {
     let (records, findings) =
@@ -313,7 +313,7 @@ fn records_alone_inherit_no_ttl() {
     assert_eq!(findings, []);
     let ttls: Vec<_> = records.iter().map(|record| record.ttl.map(|ttl| ttl.seconds())).collect();
     assert_eq!(ttls, [Some(60), None]);
-    // Where nobody reads warnings, a TTL that is none is an error.
+    // Where warnings are not shown, an invalid TTL is an error.
     let (_, findings) = read_records(b"a 2147483648 A 192.0.2.1", &Path::new("text").into(), &name("example.org."));
     assert_eq!(findings[0].code, "ttl");
 }
@@ -364,7 +364,7 @@ fn signed_zones_load_and_write_back() {
     }
 }
 
-/// Files in memory; those named like this one go on for ever.
+/// Files in memory; those that include themselves never end.
 struct Memory(&'static [(&'static str, &'static str)]);
 
 impl Includes for Memory {

@@ -536,7 +536,7 @@ mod tests {
         let router = axum::Router::new().route(
             "/",
             get(|certificate: Option<axum::Extension<ClientCertificate>>| async move {
-                certificate.map_or("nobody".to_owned(), |certificate| certificate.common_name.clone())
+                certificate.map_or("anonymous".to_owned(), |certificate| certificate.common_name.clone())
             }),
         );
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
@@ -588,7 +588,7 @@ mod tests {
 
     #[tokio::test]
     async fn client_certificates_are_optional_and_named() {
-        assert_eq!(whoami(false).await, "nobody");
+        assert_eq!(whoami(false).await, "anonymous");
         assert_eq!(whoami(true).await, "alice");
     }
 }

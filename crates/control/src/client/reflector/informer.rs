@@ -387,13 +387,13 @@ mod tests {
 
     fn send_all(sender: &ChangeSender) {
         let all = Relist { first: true, applied: Vec::new(), vanished: Vec::new(), total: 0 };
-        sender.unbounded_send(Change::Relisted(all)).expect("someone listens");
+        sender.unbounded_send(Change::Relisted(all)).expect("the receiver exists");
     }
 
     fn send_one(sender: &ChangeSender, number: u64) {
         let now = Arc::new(number);
         let one = Applied { key: ObjectKey::cluster("a"), now, before: None, recreated: false };
-        sender.unbounded_send(Change::Applied(one)).expect("someone listens");
+        sender.unbounded_send(Change::Applied(one)).expect("the receiver exists");
     }
 
     /// Sets or deletes an object's value, and sends the change, as an informer does.
@@ -402,13 +402,13 @@ mod tests {
         let mut objects = informer.shared_reflector.shared.objects_mut();
         let Some(number) = number else {
             let last = objects.remove(&key).expect("it is there").value;
-            return sender.unbounded_send(Change::Deleted { key, last }).expect("someone listens");
+            return sender.unbounded_send(Change::Deleted { key, last }).expect("the receiver exists");
         };
         let now = Arc::new(number);
         let entry = Entry { uid: Uid::new("u"), version: Version::new(&number.to_string()), value: Arc::clone(&now) };
         let before = objects.insert(key.clone(), entry).map(|entry| entry.value);
         let one = Applied { key, now, before, recreated: false };
-        sender.unbounded_send(Change::Applied(one)).expect("someone listens");
+        sender.unbounded_send(Change::Applied(one)).expect("the receiver exists");
     }
 
     /// Returns the next change without waiting: a number, or `None` for a list.
@@ -512,7 +512,7 @@ mod tests {
             }
         }
         for reader in readers {
-            assert!(reader.await.expect("it heard all").into_iter().eq(0..COUNT));
+            assert!(reader.await.expect("it received all").into_iter().eq(0..COUNT));
         }
     }
 }

@@ -164,7 +164,7 @@ where
         }
     }
 
-    /// Requests a page of the list.
+    /// Requests one page of the list.
     fn request_page(
         &self,
         continue_token: Option<String>,

@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(lines, 2);
         let over: Vec<bool> = (0..6).map(|reflector| log.answered(reflector, "Zone")).collect();
         assert_eq!(over, [false, false, false, false, false, true], "when all were answered");
-        assert!(log.failed(0, "Zone", Restart::TimedOut, "nothing", start).is_some(), "the next one is told at once");
+        assert!(log.failed(0, "Zone", Restart::TimedOut, "nothing", start).is_some(), "the next is logged at once");
     }
 
     #[test]
@@ -132,7 +132,7 @@ mod tests {
         let mut fail = |kind: &str, second: u64| {
             log.failed(second, kind, Restart::Missing, "404", start + Duration::from_secs(second))
         };
-        let line = fail("Zone", 0).expect("it is told");
+        let line = fail("Zone", 0).expect("it is logged");
         assert!(line.contains("kind Zone") && line.contains("signpost crds"), "{line}");
         assert!(fail("Router", 1).is_some() && fail("Zone", 1).is_none() && fail("Zone", 599).is_none());
         assert!(fail("Zone", 601).is_some());

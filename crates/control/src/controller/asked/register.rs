@@ -231,17 +231,17 @@ mod tests {
         mark(wildcard_hash(hash(1, 1)), 990);
         mark(hash(1, 2), 950);
         mark(hash(3, 1), 990);
-        assert_eq!(due(&register, 999, 9), [one(1, 1, 990)], "below the name counts, too; the other was told lately");
+        assert_eq!(due(&register, 999, 9), [one(1, 1, 990)], "below the name counts, too; the other is recent");
         let both = register.due(at(1_000), PAUSE, 9);
         assert_eq!(both[0].queried.len(), 2);
         register.reported(&both[0]);
-        assert_eq!(due(&register, 2_000, 9), [], "what was told is not told again");
+        assert_eq!(due(&register, 2_000, 9), [], "a reported query is not reported again");
         // The informer is behind: a report is not repeated.
         set(&register, 1, &[(1, None), (2, Some(900))]);
         assert_eq!(due(&register, 2_000, 9), []);
         mark(hash(1, 1), 991);
         assert_eq!(due(&register, 1_089, 9), []);
-        assert_eq!(due(&register, 1_090, 9), [one(1, 1, 991)], "the last time is told, though nothing came after it");
+        assert_eq!(due(&register, 1_090, 9), [one(1, 1, 991)], "the last time is reported without a later query");
         // Another name server was faster.
         set(&register, 1, &[(1, Some(1_000)), (2, Some(950))]);
         assert_eq!(due(&register, 1_090, 9), []);

@@ -339,9 +339,9 @@ mod tests {
             let now = start + Duration::from_millis(100) * number;
             left -= usize::from(hold.apply_watch_event(left, &number.to_string(), None, now));
         }
-        assert_eq!(left, 1500, "three minutes of deletions took a quarter and no more");
+        assert_eq!(left, 1500, "three minutes of deletions removed a quarter only");
         let later = start + Duration::from_secs(300);
-        assert!(hold.apply_watch_event(left, "another", None, later), "after a quiet minute one is believed");
+        assert!(hold.apply_watch_event(left, "another", None, later), "after a quiet minute one is accepted");
     }
 
     #[test]

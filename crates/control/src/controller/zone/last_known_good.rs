@@ -541,7 +541,7 @@ mod tests {
         fs::write(&path, damaged).expect("written");
         let (state, opened) = LastKnownGood::open(folder.path(), &domains("v3.example", None)).expect("usable");
         let aside = folder.path().join("last-good.damaged");
-        assert!(opened.loaded.is_none() && opened.problem.expect("told").contains("damaged at octet"));
+        assert!(opened.loaded.is_none() && opened.problem.expect("a problem").contains("damaged at octet"));
         assert!(opened.aside.as_ref() == Some(&aside) && aside.exists());
         drop(state);
         fs::write(&path, whole).expect("written");
@@ -567,6 +567,6 @@ mod tests {
         assert!(path.exists());
         let (_, opened) =
             LastKnownGood::open(folder.path(), &domains("other.example", Some("v3.example"))).expect("usable");
-        assert!(opened.loaded.is_none() && opened.problem.expect("told").contains("v3.example"));
+        assert!(opened.loaded.is_none() && opened.problem.expect("a problem").contains("v3.example"));
     }
 }

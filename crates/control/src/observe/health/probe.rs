@@ -268,7 +268,7 @@ mod tests {
         let deaf = tokio::net::TcpSocket::new_v4().expect("a socket");
         deaf.bind("127.0.0.1:0".parse().expect("an address")).expect("loopback has a free port");
         let port = deaf.local_addr().expect("it is bound").port();
-        let refused = probe(json!({"port": port})).await.expect_err("nobody listens");
+        let refused = probe(json!({"port": port})).await.expect_err("no process listens");
         assert!(refused.to_string().contains("refused"), "{refused}");
     }
 
@@ -306,8 +306,8 @@ mod tests {
             json!({"type": "https", "port": port, "path": "/ok", "host": "app.example", "insecure": insecure,
                    "timeoutSeconds": 20})
         };
-        assert_eq!(probe(check(true)).await, Ok(()), "the name goes to the address, whatever it resolves to");
-        let refused = probe(check(false)).await.expect_err("nobody vouches for the certificate");
+        assert_eq!(probe(check(true)).await, Ok(()), "the probe connects to the address and does not resolve the name");
+        let refused = probe(check(false)).await.expect_err("no authority signed the certificate");
         assert_eq!(refused.to_string(), "the certificate is not signed by an authority that this machine trusts");
     }
 
@@ -315,7 +315,7 @@ mod tests {
     async fn who_accepts_and_says_nothing_is_not_healthy() {
         let (listener, port) = listener().await;
         let silent = probe(json!({"type": "http", "port": port, "timeoutSeconds": 1})).await;
-        assert_eq!(silent.expect_err("it says nothing").to_string(), "no answer within 1 s");
+        assert_eq!(silent.expect_err("it sends no response").to_string(), "no answer within 1 s");
         drop(listener);
     }
 }

@@ -451,7 +451,7 @@ mod tests {
         assert_eq!(probed, 128);
         let (name, findings) = std::iter::from_fn(|| schedule.next_findings(now + SETTLE))
             .find(|(name, _)| name == "healthy")
-            .expect("its verdicts are to be written");
+            .expect("its health has changed");
         assert!(findings.addresses.iter().all(|found| found.health == AddressHealthState::Healthy), "{name}");
         // Its probes continue, an interval later, while the others still hang.
         let later = now + Duration::from_secs(5);

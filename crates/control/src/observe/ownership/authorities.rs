@@ -44,7 +44,7 @@ pub enum LookupError {
         "no name server of {name} has a public address: {server} is not queried; only the operator can allow it \
          (verify.hosts-private-addresses)"
     )]
-    #[allow(missing_docs, reason = "the text says it")]
+    #[allow(missing_docs, reason = "the error text describes them")]
     Private { name: String, server: String },
     /// The name servers have no addresses.
     #[error("no name server of {0} has an address that can be queried")]
@@ -57,7 +57,7 @@ pub enum LookupError {
     NoResolver,
     /// The last resolver answers with an error.
     #[error("the resolver {resolver} cannot resolve {name} {rtype}")]
-    #[allow(missing_docs, reason = "the text says it")]
+    #[allow(missing_docs, reason = "the error text describes them")]
     Unresolved { resolver: SocketAddr, name: String, rtype: RecordType },
     /// The last resolver does not answer.
     #[error("the resolver {0} does not answer: {1}")]

@@ -127,7 +127,7 @@ mod tests {
             ("one of two has nothing", Ok(vec![good(), testimony(Ok(&[]))]), false),
             ("another record", Ok(vec![testimony(Ok(&["signpost=x"]))]), false),
             ("silence", Ok(vec![silent()]), false),
-            ("nobody", Ok(vec![]), false),
+            ("no server", Ok(vec![]), false),
             ("no zone", Err(LookupError::NoZone("shop.example".to_owned())), false),
         ] {
             assert_eq!(Proof::of(&challenge, found) == Proof::Found, verified, "{what}");

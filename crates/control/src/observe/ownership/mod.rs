@@ -255,7 +255,7 @@ mod tests {
         };
         let (whole, bare) = (view("www.shop.example", true, true), view("www.shop.example", false, false));
         let is_same = OwnershipCheck::is_same;
-        assert!(is_same(&whole, &bare) && is_same(&bare, &bare) && is_same(&whole, &whole), "a report is no news");
+        assert!(is_same(&whole, &bare) && is_same(&bare, &bare) && is_same(&whole, &whole), "a report is not a change");
         for (has_challenge, has_condition) in [(false, false), (true, false), (false, true)] {
             assert!(!is_same(&view("www.shop.example", has_challenge, has_condition), &whole));
         }
@@ -280,7 +280,7 @@ mod tests {
             ("lost for long", Some(until(Some(50_000))), true, &missing, "OwnershipNotVerified", Some(50_000)),
             ("and found", Some(until(Some(40_000))), true, &Proof::Found, "Verified", Some(51_000)),
             ("bound before the switch", None, true, &missing, "GracePeriod", Some(51_000)),
-            ("told and not yet verified", Some(until(None)), true, &missing, "OwnershipNotVerified", None),
+            ("reported and not yet verified", Some(until(None)), true, &missing, "OwnershipNotVerified", None),
         ] {
             let (condition, challenge) = evaluate(reported.as_ref(), &fresh, is_bound, proof, now, grace);
             let ends = challenge.verified_until.as_ref().map(|until| until.0.as_second());

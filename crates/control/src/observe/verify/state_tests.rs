@@ -25,7 +25,7 @@ fn a_route_on_an_idle_system_is_asked_for_by_its_names() {
     world.run(Duration::ZERO, right);
     assert_eq!(world.asked(), ["1 *.s.v3.example", "2 *.s.v3.example"]);
     world.alias("app", "s", 9);
-    assert_eq!(world.reason("app"), None, "not before it was asked for");
+    assert_eq!(world.reason("app"), None, "not before it was queried");
     world.run(Duration::from_millis(20), right);
     let names = ["*.s.v3.example", "app.routes.v3.example", "app.s.v3.example"];
     let expected: Vec<String> = (1..=2).flat_map(|server| names.map(|name| format!("{server} {name}"))).collect();
@@ -110,7 +110,7 @@ fn while_the_deletion_hold_holds_a_name_is_verified_by_its_answer() {
     world.proofs.set_deletion_holds([("routebindings-1".to_owned(), DeletionHoldKind::RouteBinding)].into());
     world.alias("app", "s", 100);
     world.run(Duration::from_millis(500), held("none"));
-    assert_eq!(world.reason("app"), None, "in doubt nothing more than the serial is asked for");
+    assert_eq!(world.reason("app"), None, "while in doubt, only the serial is queried");
     world.run(PATIENCE, held("none"));
     let (reason, message) = world.resolvable("app").expect("it is known");
     assert_eq!(reason, "Resolvable");
@@ -350,7 +350,7 @@ fn what_a_router_says_is_what_must_be_answered() {
     world.shard("s", records, 8);
     assert_eq!(world.reason("app"), None, "the new contents are not verified yet");
     world.run(Duration::ZERO, right);
-    let check = world.jobs.iter().find(|job| job.check.serial == Serial(8)).expect("the new version was asked for");
+    let check = world.jobs.iter().find(|job| job.check.serial == Serial(8)).expect("the new version was queried");
     let expected = |name: &str| {
         let probe =
             check.check.names.iter().chain(&check.check.witness).find(|probe| super::check::text(&probe.name) == name);
@@ -429,7 +429,7 @@ fn one_name_that_is_answered_wrong_is_not_the_zone() {
         // The route is queried by its own name, because few arrive.
         world.alias("app", "s", 9);
         world.run(PATIENCE / 2, right_but(|name| name == wrong));
-        assert_eq!(world.reason("app"), None, "{wrong}: one answer is no verdict");
+        assert_eq!(world.reason("app"), None, "{wrong}: one answer does not decide");
         world.alias("late", "s", 9);
         world.run(Duration::from_millis(500), right_but(|name| name == wrong));
         assert_eq!(world.reason("late"), Some("Resolvable"), "{wrong}");

@@ -91,7 +91,7 @@ mod tests {
             assert_eq!(circuit_breaker.failed(now), None);
         }
         assert_eq!(circuit_breaker.failed(now), Some(REST_FIRST));
-        assert_eq!(circuit_breaker.failed(now), None, "one that was under way");
+        assert_eq!(circuit_breaker.failed(now), None, "a call that was in flight");
         assert!(!circuit_breaker.may_ask(now));
         now += REST_FIRST;
         assert!(circuit_breaker.may_ask(now));

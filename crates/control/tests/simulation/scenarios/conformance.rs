@@ -29,8 +29,8 @@ impl Placer {
         let mut child = command.spawn().expect("python3 runs the example");
         let mut line = String::new();
         let output = child.stdout.take().expect("was piped");
-        BufReader::new(output).read_line(&mut line).expect("it says where it listens");
-        let url = line.trim().strip_prefix("listening on ").unwrap_or_else(|| panic!("it said {line:?}")).to_owned();
+        BufReader::new(output).read_line(&mut line).expect("it prints its address");
+        let url = line.trim().strip_prefix("listening on ").unwrap_or_else(|| panic!("it printed {line:?}")).to_owned();
         Placer { child, url }
     }
 
@@ -110,7 +110,7 @@ async fn only_routers_that_may_take_it_and_never_above_capacity() {
                 .is_some_and(|(status, reason, _)| status == "False" && reason == "Unschedulable")
         };
         let refused = || api.all("routes").iter().filter(full).count();
-        until("forty are placed and ten say why not", || scheduled(&api) == 40 && refused() == 10).await;
+        until("forty are placed and ten report a reason", || scheduled(&api) == 40 && refused() == 10).await;
         let expected = [("large", 20), ("small", 7), ("soft", 13)].map(|(name, count)| (name.to_owned(), count));
         assert_eq!(per_router(&api), expected.into(), "{chooser}");
         for binding in api.all("routebindings") {

@@ -62,7 +62,7 @@ async fn a_wildcard_that_is_let_go_goes_to_the_oldest_of_those_that_it_kept_out(
             let route = api.get("routes", namespace, "app").expect("it is there");
             condition(&route, "Admitted").is_some_and(|(status, ..)| status == "False")
         };
-        until("both are kept out", || refused("other") && refused("third")).await;
+        until("both are rejected", || refused("other") && refused("third")).await;
         api.delete("routebindings", "first", "app");
         api.delete("routes", "first", "app");
         until("one takes over", || scheduled(&api) == 1).await;
@@ -121,9 +121,9 @@ async fn a_router_that_goes_wakes_whom_it_kept_out() {
         }
         until("its host is admitted", || scheduled(&api) == 1).await;
         if others <= 1_000 {
-            until("nobody names it", || gold("0/1 Routers are available") == others).await;
+            until("no message names it", || gold("0/1 Routers are available") == others).await;
         } else {
-            assert_eq!(gold("other is cordoned"), others, "at their next look");
+            assert_eq!(gold("other is cordoned"), others, "until their next attempt");
         }
         running.stop().await;
     }
@@ -139,7 +139,7 @@ async fn of_overlapping_hosts_in_two_namespaces_the_first_is_admitted() {
     until("the first is placed", || scheduled(&api) == 1).await;
     // In the host's own namespace, and next to it, nothing changes.
     api.put("routes", route("ns", "www", &host("www.shop.test")));
-    api.put("routes", route("other", "beside", &host("www.notshop.test")));
+    api.put("routes", route("other", "sibling", &host("www.notshop.test")));
     api.put("routes", route("other", "apex", &host("shop.test")));
     until("these are placed", || scheduled(&api) == 4).await;
     // Below it, and around it, others are not.
@@ -153,7 +153,7 @@ async fn of_overlapping_hosts_in_two_namespaces_the_first_is_admitted() {
     let (_, _, message) = refused("below").expect("it is refused");
     assert_eq!(message, "a.b.shop.test is below a wildcard that a Route of another namespace holds");
     let (_, _, message) = refused("around").expect("it is refused");
-    assert!(!message.contains("shop"), "whose it is, and what, is no business of others: {message}");
+    assert!(!message.contains("shop"), "the message reveals neither owner nor host: {message}");
     assert!(api.get("routebindings", "other", "below").is_none());
 
     // The Route is deleted, and its claim with it: the Routes that it blocked are placed immediately.
@@ -209,13 +209,13 @@ async fn an_overlap_that_only_the_api_knows_is_tried_again_and_waited_for_when_i
     let running = start_with(&api, patient);
     api.put("routes", with_age("ns", "app", "www.shop.example", 1));
     let says = |part: &str| refusal(&api, "ns", "app").is_some_and(|message| message.ends_with(part));
-    until("it says so", || says("www.shop.example overlaps with a host that a Route of another namespace holds")).await;
+    until("reported", || says("www.shop.example overlaps with a host that a Route of another namespace holds")).await;
     claim["spec"]["since"] = json!("2025-01-01T00:00:00Z");
     api.put("nameclaims", claim.clone());
     until("it is known why", || says("is below a wildcard that a Route of another namespace holds")).await;
     claim["spec"]["releasedAt"] = json!("2025-01-01T00:01:00Z");
     api.put("nameclaims", claim);
-    until("it is placed when that is let go", || is_placed(&api, "ns", "app")).await;
+    until("it is placed when that claim is released", || is_placed(&api, "ns", "app")).await;
     api.connection.hold(None);
     running.stop().await;
 }
@@ -254,11 +254,11 @@ async fn a_host_that_is_let_go_passes_those_that_cannot_have_it() {
     until("the wildcard is placed", || is_placed(&api, "a", "all")).await;
     end(&api, "a", "holder");
     until("the first that can have it takes over", || is_placed(&api, "a", "young")).await;
-    let told = refusal(&api, "b", "old").expect("it is kept out");
+    let told = refusal(&api, "b", "old").expect("it is rejected");
     assert_eq!(told, "www.shop.example is below a wildcard that a Route of another namespace holds");
     // Without the wildcard, the Route waits for the host itself again, and gets it before later Routes.
     end(&api, "a", "all");
-    until("it is told what is so", || {
+    until("the condition has the current reason", || {
         refusal(&api, "b", "old").as_deref() == Some("www.shop.example is held by a Route of another namespace")
     })
     .await;

@@ -34,14 +34,14 @@ async fn one_leads_and_hands_over_when_it_stops() {
     until("the first leads", || term(&first).is_some()).await;
     let (second, stop_second) = candidate(&api, "second");
     until(
-        "the second knows who leads",
+        "the second has seen the leader",
         || matches!(&*second.borrow(), Leadership::Follower { holder: Some(holder) } if holder == "first"),
     )
     .await;
     let old = term(&first).expect("it leads");
     stop_first.cancel();
     while first.changed().await.is_ok() {}
-    assert!(!old.is_current(), "a leader that stops leads no more");
+    assert!(!old.is_current(), "a stopped leader does not lead");
     until("the second leads", || term(&second).is_some()).await;
     assert!(term(&second).expect("it leads").fencing() > old.fencing());
     stop_second.cancel();
@@ -70,7 +70,7 @@ async fn a_dead_leader_is_replaced_and_never_two_lead() {
     api.set_weather(Weather { conflicts: 100, failures: 100, lost_answers: 100, ..Weather::default() });
     let mut candidates: Vec<_> = ["a", "b", "c"].into_iter().map(|holder| candidate(&api, holder)).collect();
     for round in 0..3 {
-        until("someone leads", || candidates.iter().any(|(leadership, _)| term(leadership).is_some())).await;
+        until("one of them leads", || candidates.iter().any(|(leadership, _)| term(leadership).is_some())).await;
         for _ in 0..50 {
             let leaders = candidates.iter().filter(|(leadership, _)| term(leadership).is_some()).count();
             assert!(leaders <= 1, "{leaders} lead");
@@ -111,7 +111,7 @@ async fn a_number_that_was_changed_costs_a_term_and_never_comes_again() {
         assert!(!before.is_current(), "{change:?}: the former term is over");
         let now = term(&first).expect("it leads");
         assert!(now.fencing() > greatest.max(change.unwrap_or(0)), "{change:?}: {}", now.fencing());
-        until("the Lease says so", || {
+        until("the Lease has the holder", || {
             let lease = api.get("leases", "kube-system", "signpost");
             lease.is_some_and(|lease| lease["spec"]["leaseTransitions"] == now.fencing())
         })
@@ -120,7 +120,7 @@ async fn a_number_that_was_changed_costs_a_term_and_never_comes_again() {
     }
     // A follower also remembers the earlier number.
     let (second, stop_second) = candidate(&api, "second");
-    until("it knows who leads", || matches!(&*second.borrow(), Leadership::Follower { holder: Some(_) })).await;
+    until("it has seen the leader", || matches!(&*second.borrow(), Leadership::Follower { holder: Some(_) })).await;
     api.set_down(true).await;
     until("the first steps down", || term(&first).is_none()).await;
     stop.cancel();
@@ -143,7 +143,7 @@ async fn one_that_follows_takes_over_as_soon_as_the_leader_lets_go() {
     let stop_second = CancellationToken::new();
     let second = Lease::run(api.connection.client(USER_SCHEDULER), "signpost", "second", patient, stop_second.clone());
     until(
-        "the second knows who leads",
+        "the second has seen the leader",
         || matches!(&*second.borrow(), Leadership::Follower { holder: Some(holder) } if holder == "first"),
     )
     .await;

@@ -69,8 +69,8 @@ async fn a_route_moves_when_it_is_asked_to_and_its_name_leads_on() {
     assert_eq!(after["explanation"]["summary"], "moved from shard1 to shard2, as requested by signpost.dev/move-to");
     let route = api.get("routes", "ns", "r000").expect("it is there");
     assert_eq!((&route["status"]["router"], &route["metadata"]["annotations"]), (&json!("shard2"), &Value::Null));
-    assert_eq!(spec(&api, "r001")["formerNames"], Value::Null, "the other one was not asked");
-    until("it is told", || api.all("events").iter().any(|event| event["reason"] == "Moved")).await;
+    assert_eq!(spec(&api, "r001")["formerNames"], Value::Null, "no move of the other one was requested");
+    until("an event reports it", || api.all("events").iter().any(|event| event["reason"] == "Moved")).await;
 
     // Back again: no former name on the current Router, but one on the former one.
     ask(&api, "r000", Some("shard1"));
@@ -145,7 +145,7 @@ async fn the_end_of_very_many_former_names_keeps_no_new_route_waiting() {
         api.put("routes", route("ns", &format!("new{i}"), &json!({})));
     }
     until("the new ones are placed", || scheduled(&api) == 208).await;
-    assert_eq!(left(), 200, "they were placed beside the ends, all of which are to come");
+    assert_eq!(left(), 200, "they were placed while all ends were pending");
     api.connection.hold(None);
     until("all have ended", || left() == 0).await;
     running.stop().await;
@@ -172,14 +172,14 @@ async fn what_is_said_of_a_drain_that_was_called_off_in_that_moment_is_taken_bac
     // The drain is cancelled while its routes get the condition that there is no target.
     api.set_weather(Weather { lag_longest: 300, ..Weather::default() });
     set_state(&api, "shard1", "draining");
-    until("it is being said", || api.connection.requests("PATCH routes") >= 8).await;
+    until("patches are being sent", || api.connection.requests("PATCH routes") >= 8).await;
     set_state(&api, "shard1", "active");
     // Not all may have the condition: conditions of other loops are written, too.
     let says = |i, what: &str| pending(&api, &format!("r{i:03}")).is_some_and(|(status, ..)| status == what);
     until("it is taken back from one", || (0..8).any(|i| says(i, "False"))).await;
     // All pending messages have arrived after this time.
     tokio::time::sleep(Duration::from_millis(700)).await;
-    until("it is taken back from all that were told", || !(0..8).any(|i| says(i, "True"))).await;
+    until("the condition is reverted on all of them", || !(0..8).any(|i| says(i, "True"))).await;
     running.stop().await;
 }
 
@@ -188,21 +188,21 @@ async fn a_route_that_cannot_move_says_why_and_moves_when_it_can() {
     let (api, running) = placed(1, 1, |_| ()).await;
     api.put("routers", router("shard2", &json!({"state": "cordoned"})));
     ask(&api, "r000", Some("shard2"));
-    until("it says why", || pending(&api, "r000").is_some()).await;
-    let (status, reason, message) = pending(&api, "r000").expect("it is said");
+    until("the condition has a reason", || pending(&api, "r000").is_some()).await;
+    let (status, reason, message) = pending(&api, "r000").expect("a condition");
     assert_eq!((status.as_str(), reason.as_str()), ("True", "Cordoned"));
     assert_eq!(message, "move pending: Router shard2, requested by signpost.dev/move-to, is cordoned");
     // The request is withdrawn.
     ask(&api, "r000", None);
-    until("it is said", || {
+    until("it is reported", || {
         pending(&api, "r000").is_some_and(|(status, reason, _)| status == "False" && reason == "Withdrawn")
     })
     .await;
     // The same again; the Router is deleted and re-created.
     ask(&api, "r000", Some("shard2"));
-    until("it says why", || pending(&api, "r000").is_some_and(|(status, ..)| status == "True")).await;
+    until("the condition has a reason", || pending(&api, "r000").is_some_and(|(status, ..)| status == "True")).await;
     api.delete("routers", "", "shard2");
-    until("it says that it is gone", || pending(&api, "r000").is_some_and(|(_, reason, _)| reason == "RouterNotFound"))
+    until("it reports the deletion", || pending(&api, "r000").is_some_and(|(_, reason, _)| reason == "RouterNotFound"))
         .await;
     api.put("routers", router("shard2", &json!({})));
     until("it has moved", || spec(&api, "r000")["router"] == "shard2").await;
@@ -211,7 +211,7 @@ async fn a_route_that_cannot_move_says_why_and_moves_when_it_can() {
     api.put("routes", route("ns", "later", &json!({})));
     until("another is placed", || api.get("routebindings", "ns", "later").is_some()).await;
     ask(&api, "r000", Some("shard1"));
-    until("it says why", || pending(&api, "r000").is_some_and(|(status, ..)| status == "True")).await;
+    until("the condition has a reason", || pending(&api, "r000").is_some_and(|(status, ..)| status == "True")).await;
     set_state(&api, "shard1", "active");
     until("it moves at once", || spec(&api, "r000")["router"] == "shard1").await;
     assert_eq!(
@@ -253,11 +253,11 @@ async fn who_has_nowhere_to_go_stays_and_leaves_when_there_is_room() {
         let said = (0..4).filter_map(|i| pending(&api, &format!("r{i:03}")));
         said.filter(|(status, reason, _)| status == "True" && reason == "Unschedulable").count()
     };
-    until("two have gone and two say why not", || {
+    until("two have moved and two report a reason", || {
         per_router(&api) == [("shard1".to_owned(), 2), ("shard2".to_owned(), 2)].into() && stuck() == 2
     })
     .await;
-    let (_, _, message) = pending(&api, "r003").expect("it is said");
+    let (_, _, message) = pending(&api, "r003").expect("a condition");
     assert_eq!(
         message,
         "move pending: 0/2 Routers are available: shard1 is draining; shard2 has reached its hard capacity"

@@ -49,7 +49,7 @@ async fn a_label_is_let_go_with_its_route_and_kept_for_it() {
     assert_eq!(label("app"), "ns-app");
     assert!(label("thief").as_str().is_some_and(|label| label.starts_with("ns-app-")));
     // The Route reports it; the condition comes with the binding, from the API server.
-    until("an event tells it", || api.all("events").iter().any(|event| event["reason"] == "SubdomainTaken")).await;
+    until("an event reports it", || api.all("events").iter().any(|event| event["reason"] == "SubdomainTaken")).await;
     running.stop().await;
 }
 
@@ -81,7 +81,7 @@ async fn a_host_goes_to_the_next_and_its_claim_when_there_is_none() {
     api.delete("routebindings", "ns", "first");
     api.delete("routes", "ns", "first");
     until("the second is scheduled", || scheduled(&api) == 1).await;
-    until("and says that it is admitted", || admitted("second").as_deref() == Some("True")).await;
+    until("and reports Admitted", || admitted("second").as_deref() == Some("True")).await;
     api.delete("routebindings", "ns", "second");
     api.delete("routes", "ns", "second");
     let host_claims = || api.all("nameclaims").into_iter().filter(|claim| claim["spec"]["type"] == "host").count();
@@ -100,7 +100,7 @@ async fn routers_say_how_they_are() {
     }
     let shard = |name: &str| api.get("routers", "", name).expect("it is there");
     let ready = |name: &str| condition(&shard(name), "Ready").map(|(status, reason, _)| format!("{status}/{reason}"));
-    until("counts and readiness are told", || {
+    until("counts and readiness are reported", || {
         shard("shard1")["status"]["routes"] == 7
             && shard("shard2")["status"]["routes"] == 0
             && ready("shard1").as_deref() == Some("True/Ready")
@@ -137,12 +137,12 @@ async fn a_route_that_its_router_would_not_take_any_more_says_so_and_stays() {
         condition(&route, "SelectorMismatch").map(|(status, ..)| status)
     };
     api.put("routers", router("shard1", &json!({"namespaceSelector": {"matchLabels": {"team": "a"}}})));
-    until("it says so", || mismatch().as_deref() == Some("True")).await;
+    until("the mismatch is reported", || mismatch().as_deref() == Some("True")).await;
     assert_eq!(scheduled(&api), 1);
     let mut labelled = namespace("ns");
     labelled["metadata"]["labels"] = json!({"team": "a"});
     api.put("namespaces", labelled);
-    until("it says so no more", || mismatch().as_deref() == Some("False")).await;
+    until("the mismatch is over", || mismatch().as_deref() == Some("False")).await;
     running.stop().await;
 }
 
@@ -202,11 +202,11 @@ async fn a_host_is_held_by_whoever_has_verified_it_last() {
 
         prove(&api, "ns", "first", false);
         until("the second has it", || is("other", "second", "True/Admitted") && scheduled(&api) == 2).await;
-        until("the first has it no more", || is("ns", "first", "False/OwnershipNotVerified")).await;
+        until("the first does not have it", || is("ns", "first", "False/OwnershipNotVerified")).await;
         assert!(api.get("routebindings", "ns", "first").is_some(), "it stays on its Router");
 
         prove(&api, "ns", "first", true);
-        until("the first says who is in its way", || is("ns", "first", "False/HostAlreadyClaimed")).await;
+        until("the first reports the conflict", || is("ns", "first", "False/HostAlreadyClaimed")).await;
         assert!(is("other", "second", "True/Admitted"));
         prove(&api, "other", "second", false);
         until("the first has it back", || is("ns", "first", "True/Admitted")).await;
@@ -233,7 +233,7 @@ async fn where_hosts_need_no_proof_nothing_is_told_of_one() {
         let route = api.get("routes", "ns", name).expect("it is there");
         route["status"]["challenge"].is_null() && condition(&route, "HostVerified").is_none()
     };
-    until("neither tells of a challenge", || is_silent("before") && is_silent("after")).await;
+    until("neither reports a challenge", || is_silent("before") && is_silent("after")).await;
     for name in ["before", "after"] {
         assert_eq!(admitted(&api, "ns", name).as_deref(), Some("True/Admitted"), "all else stays");
     }
@@ -253,11 +253,11 @@ async fn a_route_whose_router_is_gone_says_so_until_it_is_there_again_or_the_rou
         condition(&route, "Scheduled").unwrap_or_default()
     };
     api.delete("routers", "", "shard1");
-    until("both say so", || ["stays", "moves"].iter().all(|name| said(name).1 == "RouterGone")).await;
+    until("both report it", || ["stays", "moves"].iter().all(|name| said(name).1 == "RouterGone")).await;
     let (status, _, message) = said("moves");
     assert_eq!(status, "False");
     assert!(message.contains("signpost move route ns/moves --to ROUTER"), "{message}");
-    until("events tell it", || {
+    until("events report it", || {
         let told = api.all("events").iter().filter(|event| event["reason"] == "RouterGone").count();
         told == 2
     })
@@ -299,17 +299,17 @@ async fn records_where_a_former_name_was_are_told_of_on_both_sides() {
     until("all is well", || accepted().is_some_and(|(status, ..)| status == "True")).await;
     assert_eq!(blocked(), None);
     api.put("routers", router("shard1", &json!({"records": ["ns-app A 192.0.2.9", "other A 192.0.2.9"]})));
-    until("both say so", || {
+    until("both report it", || {
         blocked().is_some_and(|(status, _, message)| status == "True" && message.contains("shard1"))
             && accepted().is_some_and(|(_, reason, message)| reason == "FormerNameBlocked" && !message.contains("app"))
     })
     .await;
-    until("an event tells it", || {
+    until("an event reports it", || {
         api.all("events").iter().any(|event| event["reason"] == "RecordAtFormerName" && event["type"] == "Warning")
     })
     .await;
     api.put("routers", router("shard1", &json!({"records": ["other A 192.0.2.9"]})));
-    until("and no more", || {
+    until("and it is over", || {
         blocked().is_some_and(|(status, ..)| status == "False")
             && accepted().is_some_and(|(status, ..)| status == "True")
     })

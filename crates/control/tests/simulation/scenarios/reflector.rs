@@ -148,7 +148,7 @@ async fn an_outage_is_survived_and_visible() {
     api.set_down(false).await;
     let (change, _) = waiting.await.expect("it ends");
     assert!(change == "~a=2" || change == "R(~a=2)1", "{change}");
-    assert_eq!(store.len(), 1, "what was known stayed known");
+    assert_eq!(store.len(), 1, "the known object stays in the store");
 }
 
 #[tokio::test]
@@ -179,12 +179,12 @@ async fn one_bad_object_harms_no_other() {
     assert_eq!(next(&mut changes).await, "R(+good=1)1");
     assert!(store.health().undecodable > 0);
     // The object becomes valid, then invalid again: its last good value stays, and its deletion is seen.
-    api.put("routers", described("bad", "mended"));
-    assert_eq!(next(&mut changes).await, "+bad=mended");
+    api.put("routers", described("bad", "repaired"));
+    assert_eq!(next(&mut changes).await, "+bad=repaired");
     api.put("routers", router("bad", &json!({"state": 7})));
     api.put("routers", described("good", "2"));
     assert_eq!(next(&mut changes).await, "~good=2");
-    assert_eq!(store.get(&key("bad")).as_deref().map(String::as_str), Some("mended"));
+    assert_eq!(store.get(&key("bad")).as_deref().map(String::as_str), Some("repaired"));
     api.delete("routers", "", "bad");
     api.delete("routers", "", "good");
     let both = [next(&mut changes).await, next(&mut changes).await];
@@ -255,15 +255,15 @@ async fn events_out_of_order_bring_no_object_back() {
     api.put("routers", described("changed", "1"));
     api.put("routers", described("gone", "1"));
     api.put("routers", described("changed", "2"));
-    api.put("routers", described("anew", "1"));
+    api.put("routers", described("replaced", "1"));
     api.delete("routers", "", "gone");
-    api.recreate("routers", described("anew", "2"));
-    api.recreate("routers", described("anew", "3"));
+    api.recreate("routers", described("replaced", "2"));
+    api.recreate("routers", described("replaced", "3"));
     let is_true = |store: &Store<String>| {
         let described = |name: &str| store.get(&key(name)).map(|description| description.to_string());
         store.len() == 2
             && described("changed").as_deref() == Some("2")
-            && described("anew").as_deref() == Some("3")
+            && described("replaced").as_deref() == Some("3")
             && described("gone").is_none()
     };
     until("the informer is as the API", || is_true(&store)).await;
@@ -282,7 +282,7 @@ async fn readers_share_one_watch() {
     let informer = informer(&api);
     let ((store, mut first), (other, mut second)) = (informer.read(), informer.read());
     assert_eq!(next(&mut first).await, "R(+a=1)1");
-    assert!(store.is_synced() && !other.is_synced(), "the other was not told");
+    assert!(store.is_synced() && !other.is_synced(), "the other was not notified");
     api.put("routers", described("b", "2"));
     assert_eq!(next(&mut first).await, "+b=2");
     assert_eq!((next(&mut second).await, next(&mut second).await), ("R(+a=1)1".to_owned(), "+b=2".to_owned()));

@@ -183,16 +183,16 @@ async fn a_route_without_a_router_says_why_and_is_placed_when_one_comes() {
         let route = api.get("routes", "ns", "app").expect("it is there");
         condition(&route, "Scheduled").is_some_and(|(status, found, _)| status == "False" && found == reason)
     };
-    until("NoRouter is said", || said("NoRouter")).await;
+    until("NoRouter is reported", || said("NoRouter")).await;
     api.put("routers", router("shard1", &json!({"state": "cordoned"})));
     api.put("routers", router("shard2", &json!({"routeSelector": {"matchLabels": {"tier": "gold"}}})));
     let said_of_both = || {
         let route = api.get("routes", "ns", "app").expect("it is there");
         condition(&route, "Scheduled").is_some_and(|(_, _, message)| message.contains("0/2 Routers are available"))
     };
-    until("both are told of", || said("Unschedulable") && said_of_both()).await;
+    until("both are reported", || said("Unschedulable") && said_of_both()).await;
     let route = api.get("routes", "ns", "app").expect("it is there");
-    let (_, _, message) = condition(&route, "Scheduled").expect("it is said");
+    let (_, _, message) = condition(&route, "Scheduled").expect("a condition");
     assert_eq!(
         message,
         "0/2 Routers are available: shard1 is cordoned; shard2 selects other Routes by their labels, and this one \
@@ -201,7 +201,7 @@ async fn a_route_without_a_router_says_why_and_is_placed_when_one_comes() {
     assert_eq!(condition(&route, "Admitted").map(|(status, ..)| status).as_deref(), Some("True"));
     let patches = api.connection.requests("PATCH routes");
     tokio::time::sleep(Duration::from_millis(100)).await;
-    assert_eq!(api.connection.requests("PATCH routes"), patches, "what was said is not said again");
+    assert_eq!(api.connection.requests("PATCH routes"), patches, "a reported condition is not sent again");
     api.put("routers", router("shard1", &json!({"state": "active"})));
     until("it is scheduled at once", || scheduled(&api) == 1).await;
     running.stop().await;
@@ -254,7 +254,7 @@ async fn a_namespace_that_gets_the_label_wakes_its_routes() {
     api.put("routers", router("shard1", &json!({"namespaceSelector": {"matchLabels": {"team": "a"}}})));
     api.put("routes", route("ns", "app", &json!({})));
     let running = start(&api);
-    until("it is looked at", || {
+    until("it is processed", || {
         condition(&api.get("routes", "ns", "app").expect("it is there"), "Scheduled").is_some()
     })
     .await;
@@ -282,7 +282,7 @@ async fn capacity_is_kept_under_concurrency_and_room_is_used() {
             .filter(|route| condition(route, "Scheduled").is_some_and(|(status, ..)| status == "False"))
             .count()
     };
-    until("sixty are placed and forty say why not", || scheduled(&api) == 60 && told() == 40).await;
+    until("sixty are placed and forty report a reason", || scheduled(&api) == 60 && told() == 40).await;
     assert_eq!(per_router(&api), [1, 2, 3].map(|i| (format!("shard{i}"), 20)).into());
     // A deleted route makes room for a waiting one.
     let gone = api.all("routebindings")[0]["metadata"]["name"].as_str().unwrap_or_default().to_owned();
@@ -319,7 +319,7 @@ async fn a_namespace_has_no_more_routes_placed_than_its_quota() {
         let in_namespace = |binding: &&Value| binding["metadata"]["namespace"] == namespace;
         api.all("routebindings").iter().filter(in_namespace).count()
     };
-    until("ten are placed and twenty say why not", || placed("ns") == 10 && told("QuotaExceeded", "allows 10") == 20)
+    until("ten are placed and twenty are rejected", || placed("ns") == 10 && told("QuotaExceeded", "allows 10") == 20)
         .await;
     until("the other namespace has no quota", || placed("free") == 1).await;
     // One deletion makes room for one route.
@@ -333,7 +333,7 @@ async fn a_namespace_has_no_more_routes_placed_than_its_quota() {
     api.put("namespaces", with_quota("15"));
     until("five more are placed", || placed("ns") == 15).await;
     api.put("namespaces", with_quota("3"));
-    until("they say so", || told("QuotaExceeded", "has 15 Routes with a Router, and its annotation") >= 14).await;
+    until("they report it", || told("QuotaExceeded", "has 15 Routes with a Router, and its annotation") >= 14).await;
     assert_eq!(placed("ns"), 15);
     api.put("namespaces", with_quota("three"));
     until("it cannot be read", || told("InvalidQuota", "\"three\"") >= 14).await;
@@ -406,7 +406,7 @@ async fn a_namespace_with_many_names_in_quarantine_gets_no_new_one() {
         }
         until("those that need no new one of the namespace are placed", || scheduled(&api) == 3).await;
         let why = || condition(&api.get("routes", "ns", "new").expect("it is there"), "Scheduled");
-        until("the new one is told why it waits", || {
+        until("the new one reports why it waits", || {
             why().is_some_and(|(status, reason, message)| {
                 status == "False" && reason == "NamesInQuarantine" && message.starts_with("2 labels of former Routes")
             })
@@ -444,7 +444,7 @@ async fn a_namespace_with_many_reserved_hosts_gets_no_new_one() {
     until("both are placed", || scheduled(&api) == 2).await;
     api.put("routes", route("ns", "new", &json!({"host": "new.example"})));
     let why = || condition(&api.get("routes", "ns", "new").expect("it is there"), "Scheduled");
-    until("the new one is told why it waits", || {
+    until("the new one reports why it waits", || {
         why().is_some_and(|(status, reason, message)| {
             status == "False" && reason == "NamesInQuarantine" && message.starts_with("2 hosts of deleted Routes")
         })

@@ -93,7 +93,7 @@ async fn answer(reply: Reply) -> Response {
         Reply::Json(value) => (200, value.to_string()),
         Reply::Raw(status, text) => (status, text),
         Reply::Later(mut released, value) => {
-            released.wait_for(|released| *released).await.expect("the test goes on");
+            released.wait_for(|released| *released).await.expect("the test continues");
             (200, value.to_string())
         }
         Reply::Never => std::future::pending().await,
@@ -221,14 +221,14 @@ async fn a_slow_answer_keeps_no_other_route_waiting() {
     .await;
     api.put("routes", route("ns", "slow", &json!({})));
     let running = start_choosing(&api, &endpoint.chooser());
-    until("the slow one is asked about", || !endpoint.asked().is_empty()).await;
+    until("the webhook gets the slow one", || !endpoint.asked().is_empty()).await;
     for i in 0..40 {
         api.put("routes", route("ns", &format!("r{i}"), &json!({})));
     }
     until("all others are placed", || scheduled(&api) == 40).await;
     assert!(api.get("routebindings", "ns", "slow").is_none());
     let undecided = endpoint.asked().iter().filter(|question| question["snapshot"]["undecided"] != 0).count();
-    assert!(undecided > 0, "the others were told that one is undecided");
+    assert!(undecided > 0, "the other requests report that one is undecided");
     release.send_replace(true);
     until("it is placed", || scheduled(&api) == 41).await;
     assert_eq!(told(&api, "slow").0, "webhook");
@@ -247,9 +247,9 @@ async fn an_answer_that_came_too_late_gives_no_router_more_than_it_may_have() {
     }
     let running = start_choosing(&api, &endpoint.chooser());
     // The maximum of calls in flight, all with the information that there is room.
-    until("sixteen are asked about", || endpoint.asked().len() == 16).await;
+    until("the webhook gets sixteen", || endpoint.asked().len() == 16).await;
     tokio::time::sleep(Duration::from_millis(50)).await;
-    assert_eq!(endpoint.asked().len(), 16, "and no more");
+    assert_eq!(endpoint.asked().len(), 16, "exactly the limit");
     release.send_replace(true);
     until("all are placed", || scheduled(&api) == 30).await;
     assert_eq!(per_router(&api), [("shard1".to_owned(), 5), ("shard2".to_owned(), 25)].into());
@@ -268,7 +268,7 @@ async fn a_quota_holds_while_routes_are_asked_about() {
         api.put("routes", route("ns", &format!("r{i}"), &json!({})));
     }
     let running = start_choosing(&api, &endpoint.chooser());
-    until("all are asked about", || endpoint.asked().len() == 5).await;
+    until("the webhook gets all", || endpoint.asked().len() == 5).await;
     release.send_replace(true);
     let refused = || {
         let says =
@@ -291,7 +291,7 @@ async fn a_route_that_changes_meanwhile_is_asked_about_anew() {
     .await;
     api.put("routes", route("ns", "app", &json!({})));
     let running = start_choosing(&api, &endpoint.chooser());
-    until("it is asked about", || endpoint.asked().len() == 1).await;
+    until("the webhook gets it", || endpoint.asked().len() == 1).await;
     let mut changed = api.get("routes", "ns", "app").expect("it is there");
     changed["metadata"]["labels"] = json!({"tier": "gold"});
     api.put("routes", changed);
@@ -402,7 +402,7 @@ async fn another_strategy_takes_over_while_it_runs_and_moves_nothing() {
             assert_eq!(told(&api, &format!("{name}-{i}")).0, name);
         }
         let now = api.all("routebindings");
-        assert!(before.iter().all(|binding| now.contains(binding)), "what is bound stays as it is");
+        assert!(before.iter().all(|binding| now.contains(binding)), "existing bindings do not change");
     }
     // Calls in flight are not waited for.
     let silent = Endpoint::start(None, |_| Reply::Never).await;
@@ -412,7 +412,7 @@ async fn another_strategy_takes_over_while_it_runs_and_moves_nothing() {
         api.put("routes", route("ns", &format!("silent-{i}"), &json!({})));
     }
     bound += 20;
-    until("sixteen are asked about", || silent.asked().len() == 16).await;
+    until("the webhook gets sixteen", || silent.asked().len() == 16).await;
     switch.send_replace(StrategyConfig::Strategy(StrategyName::RoundRobin));
     until("all are placed", || scheduled(&api) == bound).await;
     assert!((0..20).all(|i| told(&api, &format!("silent-{i}")).0 == "round-robin"));
@@ -427,7 +427,7 @@ async fn another_strategy_takes_over_while_it_runs_and_moves_nothing() {
         let route = api.get("routes", "ns", "late").expect("it is there");
         condition(&route, "Scheduled").is_some_and(|(_, _, message)| message.contains("has weight 0"))
     };
-    until("weight 0 is said", weightless).await;
+    until("weight 0 is reported", weightless).await;
     switch.send_replace(StrategyConfig::Strategy(StrategyName::LeastRoutes));
     until("it is placed", || scheduled(&api) == bound + 1).await;
     running.stop().await;
@@ -447,16 +447,16 @@ async fn a_host_goes_to_the_route_that_was_looked_at_first_whoever_is_answered_f
     let running = start_choosing(&api, &endpoint.chooser());
     let host = |host: &str| json!({"host": host});
     api.put("routes", route("ns", "first", &host("www.shop.example")));
-    until("the first is asked about", || !endpoint.asked().is_empty()).await;
+    until("the webhook gets the first", || !endpoint.asked().is_empty()).await;
     // One requests the same host, one a wildcard above it, one another host.
     api.put("routes", route("ns", "second", &host("WWW.shop.example")));
     api.put("routes", route("other", "around", &host("*.shop.example")));
-    api.put("routes", route("other", "beside", &host("www.beside.example")));
+    api.put("routes", route("other", "separate", &host("www.separate.example")));
     let told = |namespace: &str, name: &str| {
         let route = api.get("routes", namespace, name).expect("it is there");
         condition(&route, "Admitted").map(|(_, _, message)| message).unwrap_or_default()
     };
-    until("the one beside is placed", || api.get("routebindings", "other", "beside").is_some()).await;
+    until("the separate one is placed", || api.get("routebindings", "other", "separate").is_some()).await;
     until("the others wait", || {
         told("ns", "second") == "WWW.shop.example is being assigned to Route first"
             && told("other", "around") == "*.shop.example covers a host that a Route of another namespace holds"
@@ -482,7 +482,7 @@ async fn a_host_that_was_kept_for_a_route_goes_to_the_next_if_that_goes() {
     let running = super::scheduling::start_both(&api, |settings| settings.chooser = endpoint.chooser(), |_| ());
     let host = json!({"host": "www.shop.example"});
     api.put("routes", route("ns", "first", &host));
-    until("the first is asked about", || !endpoint.asked().is_empty()).await;
+    until("the webhook gets the first", || !endpoint.asked().is_empty()).await;
     api.put("routes", route("ns", "second", &host));
     until("the second waits", || {
         condition(&api.get("routes", "ns", "second").expect("it is there"), "Admitted").is_some()

@@ -43,7 +43,7 @@ impl Truth {
                 || route["status"]["router"] != binding["spec"]["router"]
                 || route["status"]["names"] != binding["spec"]["names"]
             {
-                unrest.push(format!("{key} does not say where it is: {}", conditions(route)));
+                unrest.push(format!("{key} does not report its Router: {}", conditions(route)));
             } else if self.get(router::ROUTER.key_prefix, text(&binding["spec"]["router"])).is_some() {
                 let admitted = (!self.verify_hosts).then_some("Admitted");
                 for kind in ["Scheduled", "Resolvable", "Ready"]
@@ -73,15 +73,15 @@ impl Truth {
                 && self.get(router::ROUTER.key_prefix, to).is_some_and(takes)
                 && !is_taken_by_none(route)
             {
-                unrest.push(format!("{key} was asked to move to {to}: {}", conditions(route)));
+                unrest.push(format!("{key} has a request to move to {to}: {}", conditions(route)));
             }
             let drains = self.get(router::ROUTER.key_prefix, text(&binding["spec"]["router"]));
             let drains = drains.is_some_and(|router| router["spec"]["state"] == "draining");
             if is_true(route, "MovePending") && !is_asked && !drains {
-                unrest.push(format!("{key} says that it is to move, and nobody asks for that: {}", conditions(route)));
+                unrest.push(format!("{key} reports a pending move that is not requested: {}", conditions(route)));
             }
             if route["status"]["formerNames"] != binding["spec"]["formerNames"] {
-                unrest.push(format!("{key} does not say which former names it has"));
+                unrest.push(format!("{key} does not report its former names"));
             }
         }
         for (key, binding) in self.all(route_binding::ROUTE_BINDING.key_prefix) {
@@ -143,7 +143,7 @@ impl Truth {
                 self.all(route_binding::ROUTE_BINDING.key_prefix).map(|(_, binding)| &binding["spec"]["router"]);
             let count = bound.filter(|router| *router == key).count();
             if router["status"]["routes"] != count {
-                unrest.push(format!("{key} has {count} routes, and says {}", router["status"]["routes"]));
+                unrest.push(format!("{key} has {count} routes, and reports {}", router["status"]["routes"]));
             }
             let expected = self.answered_of(router);
             let apex = text(&router["spec"]["dns"]);

@@ -8,7 +8,7 @@ fn trap_28_a_chain_that_leaves_the_zone_is_authoritative_by_its_first_name() {
     stage.check("a.z.test. A", "NOERROR aa\n an a.z.test. CNAME b.z.test.\n an b.z.test. CNAME www.elsewhere.");
 }
 
-/// A target in another zone of this server is left to the resolver all the same.
+/// A target in another zone of this server is left to the resolver, too.
 #[test]
 fn chains_end_at_the_zone() {
     let stage = Stage::new([zone("z.test.", "a CNAME b.y.test."), zone("y.test.", "b A 192.0.2.1")]);
@@ -72,7 +72,7 @@ fn an_alias_below_a_cut() {
     );
 }
 
-/// What the CNAME RRset excludes is not served beside it by accident.
+/// Records that the CNAME RRset excludes are not served with it by accident.
 #[test]
 fn an_alias_through_a_wildcard() {
     let stage = Stage::with("z.test.", "*.w CNAME x.v\n *.v A 192.0.2.1\n *.v A 192.0.2.2");
@@ -82,7 +82,7 @@ fn an_alias_through_a_wildcard() {
     );
 }
 
-/// Owners whose first use lies beyond what a pointer can say (RFC 1035 §4.1.4) are written out.
+/// Owners whose first use is beyond the reach of pointers (RFC 1035 §4.1.4) are written out.
 #[test]
 fn a_chain_behind_a_large_rrset() {
     use signpost_dns::nameserver::Transport;

@@ -35,7 +35,7 @@ fn trap_34_ds_is_on_the_parents_side_of_a_cut() {
     ]);
 }
 
-/// RFC 4035 §2.4: a DS "MUST NOT" stand at the apex of a zone; one that does is not ours to tell, and nor is what signs it.
+/// RFC 4035 §2.4: a DS "MUST NOT" be at the apex of a zone; the server does not return one, nor its signature.
 #[test]
 fn trap_34_a_ds_at_our_own_apex_is_not_answered() {
     let stage = Stage::with("z.test.", "@ DS 1\n @ RRSIG DS\n @ RRSIG SOA\n @ NSEC @\n @ RRSIG NSEC");
@@ -71,7 +71,7 @@ fn trap_36_the_apex_answers_for_itself() {
     ]);
 }
 
-/// The closest of several zones answers, whichever lies above it.
+/// The closest of several zones answers, with any zone above it.
 #[test]
 fn the_closest_enclosing_zone_answers() {
     let stage = Stage::new([zone("test.", "* TXT test"), zone("c.b.a.test.", "* TXT abc"), zone("a.test.", "* TXT a")]);

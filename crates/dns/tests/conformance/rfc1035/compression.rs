@@ -1,4 +1,4 @@
-//! RFC 1035 §4.1.4: what of names is written once, and what is written out where no pointer reaches.
+//! RFC 1035 §4.1.4: which parts of names are written once, and which are written out because no pointer reaches.
 
 use signpost_dns::nameserver::Transport;
 use signpost_dns::wire::RecordType;
@@ -6,7 +6,7 @@ use signpost_dns::zone::Zone;
 
 use crate::conformance::stage::{Stage, contents, large_signatures, lines, records};
 
-/// A zone of these lines, with a SOA whose names share a suffix outside of it, asked over a stream.
+/// A zone of these lines, with a SOA whose names share a suffix outside of it, queried over a stream.
 fn far(text: &str) -> Stage {
     let text = format!("@ SOA ns.elsewhere. admin.elsewhere.\n@ NS ns.elsewhere.\n{text}");
     let mut stage = Stage::new([Zone::build(&contents("z.test.", &text)).expect("a zone of a test")]);
@@ -14,7 +14,7 @@ fn far(text: &str) -> Stage {
     stage
 }
 
-/// The response's lines but for signatures, once it is certain that something stands where no pointer reaches.
+/// Checks the response's lines without signatures, and that a part of it is where no pointer reaches.
 #[track_caller]
 fn check_far(stage: &Stage, question: &str, expected: &str) {
     let response = stage.ask(question);
@@ -24,7 +24,7 @@ fn check_far(stage: &Stage, question: &str, expected: &str) {
     assert_eq!(found, expected, "{question}");
 }
 
-/// The aliases after the first, their names, and all that is told of the last of them stand beyond 16,383 octets.
+/// The aliases after the first, their names, and all records of the last of them are beyond 16,383 octets.
 #[test]
 fn a_chain_beyond_the_reach_of_pointers_is_written_out() {
     let text = "a CNAME b
@@ -50,7 +50,7 @@ fn a_chain_beyond_the_reach_of_pointers_is_written_out() {
         ns2.cut A 192.0.2.3\n";
     let owners = ["a", "e", "i", "k"].map(|owner| large_signatures(owner, RecordType::CNAME, 80)).concat();
     let stage = far(&format!("{text}{owners}"));
-    // An owner that is written out is as it was looked up, in lower case; names in data are as they stand in the message.
+    // An owner that is written out is in lower case, as for the lookup; names in data are as in the message.
     let chain = "an a.z.test. CNAME b.z.test.\n an b.z.test. CNAME C.z.test.";
     check_far(
         &stage,
@@ -110,7 +110,7 @@ fn a_set_across_the_reach_of_pointers() {
     assert!(response.len() > 0x4000 && response.len() < 1200 * 24, "{}", response.len());
 }
 
-/// As of Knot: names that share what is not in the zone are whole in 512 octets.
+/// Names that share labels outside of the zone fit into 512 octets, as in Knot.
 #[test]
 fn names_of_an_rrset_share_their_suffixes() {
     let servers: Vec<String> =
@@ -206,7 +206,7 @@ fn long(first: char) -> String {
     format!("{first}{}", "o".repeat(59))
 }
 
-/// Asks without EDNS, so with room for 512 octets: the head of the response.
+/// Queries without EDNS, so with room for 512 octets, and returns the head of the response.
 #[track_caller]
 fn head(stage: &Stage, question: &str) -> String {
     let response = stage.ask(&format!("{question} noedns"));
@@ -214,7 +214,7 @@ fn head(stage: &Stage, question: &str) -> String {
     lines(&response)[0].clone()
 }
 
-/// What a name server's name shares with the question below the cut is written once, if nothing else makes it fit.
+/// Labels below the cut that a name server's name shares with the question are written once if necessary.
 #[test]
 fn a_referral_is_not_cut_for_a_name_that_stands_in_the_question() {
     let servers: String = "abcde"

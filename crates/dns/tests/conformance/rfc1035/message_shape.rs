@@ -1,4 +1,4 @@
-//! RFC 1035 §4.1, with RFC 9619 and RFC 8906: what is no query, and what a response to one looks like.
+//! RFC 1035 §4.1, with RFC 9619 and RFC 8906: messages that are not queries, and the responses to them.
 
 use signpost_dns::nameserver::Transport;
 
@@ -35,7 +35,7 @@ fn trap_17_without_a_question_it_is_malformed() {
     let mut message = plain()[..12].to_vec();
     message[5] = 0;
     assert_eq!(stage.respond(&message).expect("a response"), [0xab, 0xcd, 0x80, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
-    // But for a query that is about the cookie alone (RFC 7873 §5.4), where cookies are on.
+    // Except for a query that is about the cookie alone (RFC 7873 §5.4), where cookies are on.
     stage.settings.cookies = Some(cookies());
     message[11] = 1;
     message.extend_from_slice(b"\0\0\x29\x04\xd0\0\0\0\0\0\x0c\0\x0a\0\x08cookie12");

@@ -5,7 +5,7 @@ use signpost_dns::wire::RecordType;
 
 use crate::conformance::stage::{Stage, large_signatures, lines};
 
-/// §2.1: the code is of the last name. It is known when the proofs turn out not to fit, and said with TC, as Knot and NSD do.
+/// §2.1: the code is of the last name. A truncated response keeps it when the proofs do not fit, as in Knot and NSD.
 #[test]
 fn trap_38_a_truncated_name_error_has_its_rcode() {
     let long = "x".repeat(63);

@@ -13,7 +13,7 @@ fn trap_37_the_ttl_is_the_lower_of_the_soas_own_and_its_minimum() {
             let found = records(&stage.ask(question));
             assert_eq!(found.iter().map(|record| (record.section, record.ttl)).collect::<Vec<_>>(), [("ns", negative)]);
         }
-        // Asked for, it has its own TTL.
+        // In an answer, it has its own TTL.
         assert_eq!(records(&stage.ask("z.test. SOA noedns"))[0].ttl, own);
     }
 }

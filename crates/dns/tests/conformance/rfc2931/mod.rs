@@ -1,4 +1,4 @@
-//! RFC 2931: SIG(0), a signature over a message by a key in the DNS. It is ignored, wherever it stands.
+//! RFC 2931: SIG(0), a signature over a message by a key in the DNS. It is ignored in every position.
 
 use crate::conformance::stage::{Stage, lines, octets, query};
 

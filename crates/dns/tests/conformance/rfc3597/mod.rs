@@ -1,4 +1,4 @@
-//! RFC 3597: types that this server knows nothing about.
+//! RFC 3597: types that are unknown to this server.
 
 use crate::conformance::stage::{Stage, query, records};
 
@@ -28,7 +28,7 @@ fn names_of_newer_types_are_not_compressed() {
     assert_eq!(octets("z.test. MX noedns"), b"\0\x01\x04mail\xc0\x0c");
 }
 
-/// Compressed suffixes follow the question, however long its name is.
+/// Compressed suffixes follow the question, for a name of any length.
 #[test]
 fn pointers_into_the_question() {
     let stage = Stage::with("a.b.test.", "* MX 1 mail.b.test.\n * PTR x.y.a.b.test.\n * NS ns.test.");

@@ -55,12 +55,12 @@ fn trap_05_a_wildcard_answer_proves_that_nothing_is_closer() {
              ns *.w.z.test. NSEC z.test.
              ns *.w.z.test. RRSIG NSEC",
         ),
-        // Asked for literally it is no synthesis.
+        // A literal query for the wildcard does not synthesize.
         ("*.w.z.test. A do", "NOERROR aa\n an *.w.z.test. A 192.0.2.4\n an *.w.z.test. RRSIG A"),
     ]);
 }
 
-/// What the chain's wildcards leave to be proved stands in the authority section, behind all of the answer, each record once.
+/// The proofs for the chain's wildcards are in the authority section, behind all of the answer, each record once.
 #[test]
 fn aliases_from_wildcards() {
     let stage = Stage::with(
@@ -139,8 +139,8 @@ fn aliases_from_wildcards() {
     ]);
 }
 
-/// RFC 2181 §5: a record stands once in a section. Here the one that proves that nothing is closer to the alias proves that the
-/// delegation to which it leads has no DS, too.
+/// RFC 2181 §5: a record is once in a section. Here one record proves that nothing is closer to the alias, and that the
+/// delegation to which it leads has no DS.
 #[test]
 fn an_alias_from_a_wildcard_into_a_delegation() {
     let stage = Stage::with(
@@ -198,7 +198,7 @@ fn an_alias_from_a_wildcard_into_a_delegation() {
     ]);
 }
 
-/// §3.1.3.3 has the proof with every answer that a wildcard makes, so also where signatures alone are asked for.
+/// §3.1.3.3 has the proof with every answer that a wildcard makes, so also where signatures alone are queried.
 #[test]
 fn signatures_from_a_wildcard_prove_that_nothing_is_closer() {
     stage().check_all(&[

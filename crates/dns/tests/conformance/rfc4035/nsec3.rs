@@ -44,7 +44,7 @@ fn stage(opt_out: bool) -> (Stage, BTreeMap<String, String>) {
     (Stage::with("z.test.", &text), owners)
 }
 
-/// The owners of NSEC3 records in the authority section, as the names that their hashes stand for.
+/// The owners of NSEC3 records in the authority section, as the names of their hashes.
 fn proofs(stage: &(Stage, BTreeMap<String, String>), question: &str) -> Vec<String> {
     let response = lines(&stage.0.ask(question));
     let nsec3 = response.iter().filter_map(|line| line.strip_prefix("ns ")?.strip_suffix(".z.test. NSEC3"));
@@ -60,7 +60,7 @@ fn covering(stage: &(Stage, BTreeMap<String, String>), name: &str) -> String {
     below.or_else(|| stage.1.last_key_value()).expect("a chain").1.clone()
 }
 
-/// Without repeats, in order of first mention.
+/// Returns the names without repeats, in order of first mention.
 fn set(names: impl IntoIterator<Item = String>) -> Vec<String> {
     let mut seen = Vec::new();
     for name in names {
@@ -101,7 +101,7 @@ fn opt_out() {
     assert_eq!(proofs(&stage, "sub.z.test. DS do"), expected);
 }
 
-/// RFC 5155 §7.2.8: names that stand for hashes do not exist as names.
+/// RFC 5155 §7.2.8: the names of hashes do not exist as names.
 #[test]
 fn hashed_owners_do_not_exist() {
     let stage = stage(false);
@@ -111,7 +111,7 @@ fn hashed_owners_do_not_exist() {
     }
 }
 
-/// RFC 1035 §4.1.4: the label that is a hash stands in a response once, and the signature over its record points to it.
+/// RFC 1035 §4.1.4: the label that is a hash is in a response once, and the signature over its record points to it.
 #[test]
 fn a_hash_is_written_once() {
     let stage = stage(false);

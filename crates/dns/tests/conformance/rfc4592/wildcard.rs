@@ -145,7 +145,7 @@ fn trap_13_a_wildcard_below_a_cut_is_not_used() {
         ("foo.sub.z.test. A", "NOERROR\n ns sub.z.test. NS ns.sub.z.test.\n ar ns.sub.z.test. A 192.0.2.2"),
         ("*.sub.z.test. A", "NOERROR\n ns sub.z.test. NS ns.sub.z.test.\n ar ns.sub.z.test. A 192.0.2.2"),
     ]);
-    // Nor does it stand in for glue that is not there.
+    // Nor does it replace missing glue.
     let stage = Stage::with("z.test.", "sub NS ns.sub\n *.sub A 192.0.2.1");
     stage.check("foo.sub.z.test. A", "NOERROR\n ns sub.z.test. NS ns.sub.z.test.");
 }

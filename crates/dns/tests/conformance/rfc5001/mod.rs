@@ -13,7 +13,7 @@ fn stage(text: &str) -> Stage {
     stage
 }
 
-/// Asks, with the option, and returns the response's lines and options.
+/// Queries with the option, and returns the response's lines and options.
 fn ask(stage: &Stage, question: &str, data: &[u8]) -> (Vec<String>, Vec<(u16, Vec<u8>)>) {
     let query = query_with_option(question, NSID, data);
     let response = stage.respond(&query).expect("a response");
@@ -21,19 +21,19 @@ fn ask(stage: &Stage, question: &str, data: &[u8]) -> (Vec<String>, Vec<(u16, Ve
     (lines(&response), opt(&response).expect("an OPT record").2)
 }
 
-/// §2.2: a server that honours the option "SHOULD include an NSID option in its response"; one that was not asked "MUST NOT", and
-/// what it tells is the operator's to say (§3.1).
+/// §2.2: a server that honours the option "SHOULD include an NSID option in its response"; without a request it "MUST NOT", and
+/// the operator chooses the identifier (§3.1).
 #[test]
 fn trap_50_section_2_2_only_if_asked_and_set() {
     let mut stage = stage("* A 192.0.2.1");
     assert_eq!(ask(&stage, "a.z.test. A", b"").1, [(NSID, b"ns1".to_vec())]);
-    assert_eq!(opt(&stage.ask("a.z.test. A")), Some((1232, 0, vec![])), "nobody asked");
+    assert_eq!(opt(&stage.ask("a.z.test. A")), Some((1232, 0, vec![])), "not requested");
     stage.settings.nsid = None;
     assert_eq!(ask(&stage, "a.z.test. A", b"").1, []);
 }
 
-/// §2.1: the option in a query "MUST" be empty; what stands there nevertheless is of no meaning. It is sent over every transport, and
-/// with every code, since it is for who looks for a fault.
+/// §2.1: the option in a query "MUST" be empty; octets there have no meaning. The identifier is sent over every transport, and
+/// with every code, since it is for finding a fault.
 #[test]
 fn section_2_1_whatever_is_asked_and_however() {
     let mut stage = stage("* A 192.0.2.1");
@@ -55,7 +55,7 @@ fn section_2_1_whatever_is_asked_and_however() {
     }
 }
 
-/// §2.3 leaves the octets to the operator; here they are bounded, so that an answer has room beside them.
+/// §2.3 leaves the octets to the operator; here they are bounded, so that an answer has room for its records.
 #[test]
 fn section_2_3_any_octets_up_to_a_bound() {
     let mut stage = stage("* A 192.0.2.1");
@@ -65,14 +65,14 @@ fn section_2_3_any_octets_up_to_a_bound() {
     }
 }
 
-/// The identifier gives way to an answer that has no room beside it, but not to what an answer may do without; and it is there
-/// where the answer is cut all the same.
+/// The identifier gives way to an answer that has no room for it, but not to optional records; and it is there
+/// where the answer is truncated anyway.
 #[test]
 fn the_identifier_makes_no_answer_truncated() {
     let addresses = |count: u8| -> String { (0..count).map(|index| format!("* A 192.0.2.{index}\n")).collect() };
     let hosts = "* MX 1 a\n* MX 2 b\na A 192.0.2.1\nb A 192.0.2.2\n";
     let large: String = (0..39).map(|index| format!("a TXT {index:02}{}\n", "t".repeat(200))).collect();
-    // What is asked, how many octets are taken, how many the identifier has, the lines that there are, and whether it is sent.
+    // Zone, question, octets that the client accepts, octets of the identifier, head, number of records, and if it is sent.
     for (text, question, size, nsid, head, records, sent) in [
         (addresses(20), "x.z.test. A", 512, 128, "NOERROR aa", 20, true),
         (addresses(28), "x.z.test. A", 512, 128, "NOERROR aa", 28, false),
@@ -86,7 +86,7 @@ fn the_identifier_makes_no_answer_truncated() {
         assert_eq!((&*lines[0], lines.len() - 1), (head, records), "{question}");
         assert_eq!(options, if sent { vec![(NSID, vec![b'n'; nsid])] } else { vec![] }, "{question}");
     }
-    // Additional data gives way first: the answer and the addresses of one host of two would fit beside an identifier.
+    // Additional data gives way first: the answer and the addresses of one host of two would fit with an identifier.
     let stage = {
         let mut stage = stage(&format!(
             "{}@ MX 1 a\n@ MX 2 b\na A 192.0.2.1\nb A 192.0.2.2\n",

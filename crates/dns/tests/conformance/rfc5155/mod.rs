@@ -14,8 +14,8 @@ fn text(more: &str) -> String {
     )
 }
 
-/// §4.1.2: NSEC3PARAM records "with a Flags field value other than zero MUST be ignored"; so is one of an algorithm that nobody
-/// knows (§8.1), and one whose chain is not there. What else the zone has for proofs is what they are given from.
+/// §4.1.2: NSEC3PARAM records "with a Flags field value other than zero MUST be ignored"; so is one of an unknown algorithm
+/// (§8.1), and one whose chain is not there. What else the zone has for proofs is what they are given from.
 #[test]
 fn section_4_1_2_parameters_that_do_not_count() {
     for (parameters, findings) in [
@@ -38,7 +38,7 @@ fn section_4_1_2_parameters_that_do_not_count() {
     }
 }
 
-/// Nothing but parameters that do not count: there is no chain at all, and the check says so.
+/// Nothing but parameters that do not count: there is no chain at all, and the check reports that.
 #[test]
 fn section_4_1_2_nothing_else_to_give_proofs_from() {
     let zone = contents(
@@ -48,7 +48,7 @@ fn section_4_1_2_nothing_else_to_give_proofs_from() {
     assert!(check(&zone).iter().any(|finding| finding.code.as_str() == "denial-missing"));
 }
 
-/// §3: NSEC3 records lie below the apex, and below a DNAME that is there; they are names of hashes, which do not exist as names,
+/// §3: NSEC3 records are below the apex, and below a DNAME that is there; they are names of hashes, which do not exist as names,
 /// so RFC 6672 §2.3 has nothing against them.
 #[test]
 fn section_3_a_dname_at_the_apex_of_a_hashed_zone() {
@@ -66,7 +66,7 @@ fn section_3_a_dname_at_the_apex_of_a_hashed_zone() {
 }
 
 /// §7.2.8: of a name that is the owner of NSEC3 records and of nothing else the server acts "as if the owner name of the NSEC3 RR
-/// did not exist", whichever chain is in use: here what is left of one in a zone that came to have NSEC records.
+/// did not exist", whichever chain is in use: here the rest of one in a zone that changed to NSEC records.
 #[test]
 fn section_7_2_8_leftover_hashes_are_no_names() {
     let (first, second) = ("0".repeat(32), "v".repeat(32));

@@ -37,7 +37,7 @@ fn at_the_apex() {
     let stage = Stage::with("z.test.", "@ DNAME y.test.\n hidden A 192.0.2.1");
     stage.check_all(&[
         ("a.z.test. A", "NOERROR aa\n an z.test. DNAME y.test.\n an a.z.test. CNAME a.y.test."),
-        // What lies below a DNAME is not there.
+        // Names below a DNAME do not exist.
         ("hidden.z.test. A", "NOERROR aa\n an z.test. DNAME y.test.\n an hidden.z.test. CNAME hidden.y.test."),
         ("z.test. NS", "NOERROR aa\n an z.test. NS ns.elsewhere."),
     ]);
@@ -114,12 +114,12 @@ fn a_cut_above_wins() {
     stage.check("x.d.sub.z.test. A", "NOERROR\n ns sub.z.test. NS ns.elsewhere.");
 }
 
-/// RFC 1035 §4.1.4: the target that a DNAME makes ends with a pointer where it lies in the zone, and is whole where it does not.
+/// RFC 1035 §4.1.4: the target that a DNAME makes ends with a pointer where it is in the zone, and is whole where it is not.
 #[test]
 fn what_a_dname_makes_is_compressed() {
     let stage =
         Stage::with("z.test.", "d DNAME t\n e DNAME t.elsewhere.\n f DNAME @\n q A 192.0.2.1\n q.t A 192.0.2.2");
-    // Header and question of `q.?.z.test.`, the OPT record; a record's head but for its owner, which is a pointer.
+    // Header and question of `q.?.z.test.`, the OPT record; a record's head with an owner that is a pointer.
     let (fixed, head) = (12 + 12 + 4 + 11, 2 + 10);
     let dname = |target: usize| head + target;
     let a = head + 4;

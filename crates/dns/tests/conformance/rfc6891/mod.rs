@@ -9,7 +9,7 @@ fn stage() -> Stage {
     Stage::with("z.test.", "* A 192.0.2.1")
 }
 
-/// A query for `a.z.test. A` with these records, so many of them, in the additional section.
+/// A query for `a.z.test. A` with `count` records, these, in the additional section.
 fn with_additional(count: u8, records: &str) -> Vec<u8> {
     let mut message = query("a.z.test. A noedns");
     message[11] = count;
@@ -17,7 +17,7 @@ fn with_additional(count: u8, records: &str) -> Vec<u8> {
     message
 }
 
-/// The same with one OPT record of these options.
+/// A query for `a.z.test. A` with one OPT record of these options.
 fn with_options(options: &str) -> Vec<u8> {
     let octets = octets(options);
     let mut message = with_additional(1, r"\000\000\041\004\208\000\000\000\000");
@@ -98,7 +98,7 @@ fn trap_49_do_is_echoed() {
     assert_eq!(opt(&stage().ask("a.z.test. A do")), Some((1232, 0x8000, vec![])));
 }
 
-/// With cookies on (RFC 7873 §5.2.2); without them it is an option like any other that is not known.
+/// The response with cookies on (RFC 7873 §5.2.2), and with them off, which ignores the option as an unknown one.
 #[test]
 fn trap_51_cookies_of_bad_length() {
     let (mut with_cookies, without) = (stage(), stage());
@@ -120,7 +120,7 @@ fn trap_51_cookies_of_bad_length() {
 }
 
 /// §6.1.1: "If an OPT record is present in a received request, compliant responders MUST include an OPT record in their
-/// respective responses." Malformed requests and unknown opcodes are no exceptions, as far as the record can be found.
+/// respective responses." Malformed requests and unknown opcodes are not exceptions, as far as the record can be found.
 #[test]
 fn section_6_1_1_opt_in_responses_to_what_is_malformed() {
     let stage = stage();
@@ -133,7 +133,7 @@ fn section_6_1_1_opt_in_responses_to_what_is_malformed() {
         (0, [3, 0, 0], format!("{question}{question}"), "FORMERR"),
         (0, [1, 1, 0], record.to_owned(), "FORMERR"),
         (0, [1, 0, 2], format!("{record}{record}"), "FORMERR"),
-        // The first fault is the one that is told, and so is that of a second question with another opcode.
+        // The response reports the first fault, also that of a second question with another opcode.
         (0, [1, 1, 0], format!("{record}{opt_with_do}"), "FORMERR"),
         (15, [2, 0, 0], question.to_owned(), "NOTIMP"),
         (1, [1, 0, 0], String::new(), "NOTIMP"),
@@ -164,7 +164,7 @@ fn section_6_1_1_opt_in_responses_to_what_is_malformed() {
         let response = stage.respond(&message).expect("a response");
         assert_eq!((lines(&response), opt(&response)), (vec!["FORMERR".to_owned()], None), "count at {at}");
     }
-    // A name that no question can have: where it ends can be told all the same.
+    // A name that no question can have: its end can be found anyway.
     let mut message = query("a.z.test. A noedns")[..12].to_vec();
     message[11] = 1;
     message.extend_from_slice(&octets(&format!(r"\192\012\000\001\000\001{OPT}")));
@@ -173,7 +173,7 @@ fn section_6_1_1_opt_in_responses_to_what_is_malformed() {
 }
 
 /// §6.1.3: "If a responder does not implement the VERSION level of the request, then it MUST respond with RCODE=BADVERS",
-/// whatever the opcode.
+/// for every opcode.
 #[test]
 fn section_6_1_3_an_unknown_version_with_any_opcode() {
     let stage = stage();
@@ -208,7 +208,7 @@ fn trap_58_keepalive_on_plain_and_encrypted_streams_only() {
         assert_eq!(options, expected, "{transport:?}");
     }
     stage.peer.transport = Transport::Tcp;
-    assert_eq!(opt(&stage.ask("a.z.test. A")), Some((1232, 0, vec![])), "only if the client asked");
+    assert_eq!(opt(&stage.ask("a.z.test. A")), Some((1232, 0, vec![])), "only on the client's request");
 }
 
 #[test]

@@ -55,7 +55,7 @@ fn trap_56_section_6_2_4_a_client_that_has_said_all_still_gets_its_answers() {
     let mut stream = connect(&server);
     let queries: Vec<_> = (0..20).map(|id| query(id, "app.shard.example", A)).collect();
     queries.iter().for_each(|query| stream.write_all(&framed(query)).unwrap());
-    // And the beginning of one more, which nobody can answer.
+    // And the beginning of one more, which no server can answer.
     stream.write_all(&[0, 30, 1, 2, 3]).unwrap();
     stream.shutdown(Shutdown::Write).unwrap();
     for query in &queries {
@@ -64,8 +64,8 @@ fn trap_56_section_6_2_4_a_client_that_has_said_all_still_gets_its_answers() {
     assert_eq!(receive(&mut stream), None);
 }
 
-/// §7: answers "MAY" come in another order than the queries; who asks tells them apart by their identifiers, so that each answers its
-/// own query whatever the order. With equal identifiers the question does.
+/// §7: answers "MAY" come in another order than the queries; the client matches them by their identifiers, so that each answers its
+/// own query in any order. With equal identifiers the question does.
 #[test]
 fn section_7_answers_are_matched_by_identifier_and_question() {
     let server = Server::start();
@@ -82,7 +82,7 @@ fn section_7_answers_are_matched_by_identifier_and_question() {
     for _ in &queries {
         let answer = receive(&mut stream).expect("an answer");
         let asked = |query: &Vec<u8>| answer[..2] == query[..2] && answer[12..].starts_with(&query[12..]);
-        let at = unanswered.iter().position(asked).expect("it was asked, and not answered yet");
+        let at = unanswered.iter().position(asked).expect("it was sent, and not answered yet");
         let query = unanswered.swap_remove(at);
         check(&answer, &query, if answer.len() > 1000 { 200 } else { 4 });
     }
@@ -122,7 +122,7 @@ fn section_8_large_answers_come_whole() {
     }
 }
 
-/// §8: after what is no message nothing can be told from anything; the answers before it are sent, and the connection ends.
+/// §8: after an invalid message no later one can be found; the answers before it are sent, and the connection ends.
 #[test]
 fn trap_55_section_8_what_is_no_message_ends_the_connection_after_the_answers_before_it() {
     let mut response = query(2, "app.shard.example", A);

@@ -6,7 +6,7 @@ use crate::conformance::stage::{Stage, lines, opt, query_with_option, well_forme
 
 const KEEPALIVE: u16 = 11;
 
-/// §3.2.1: a client "MUST specify an OPTION-LENGTH of zero". §3.3.1: a query over UDP with the option, of whatever length: the
+/// §3.2.1: a client "MUST specify an OPTION-LENGTH of zero". §3.3.1: a query over UDP with the option, of any length: the
 /// server "MUST ignore the option".
 #[test]
 fn section_3_3_1_a_client_sends_no_timeout_and_over_udp_it_is_ignored() {

@@ -28,7 +28,7 @@ fn ask(stage: &Stage, message: &[u8]) -> (String, Option<Vec<u8>>) {
     (lines(&response)[0].clone(), cookie.map(|(_, data)| data))
 }
 
-/// Asks for `a.z.test. A` with this cookie.
+/// Queries `a.z.test. A` with this cookie.
 fn ask_with(stage: &Stage, cookie: &[u8]) -> (String, Option<Vec<u8>>) {
     ask(stage, &query_with_option("a.z.test. A", COOKIE, cookie))
 }
@@ -144,13 +144,13 @@ fn section_5_2_3_badcookie_only_where_cookies_are_required() {
     assert_eq!(lines(&response), ["BADCOOKIE"], "and no records");
     let good = ask(&stage, &message).1.expect("a fresh cookie");
     assert!(is_full(&Some(good.clone()), CLIENT));
-    assert_eq!(ask_with(&stage, &good), ("NOERROR aa".into(), Some(good.clone())), "with which it goes on");
+    assert_eq!(ask_with(&stage, &good), ("NOERROR aa".into(), Some(good.clone())), "the client uses this one");
     let mut bad = good;
     bad[12] ^= 1;
     assert_eq!(ask_with(&stage, &bad).0, "BADCOOKIE");
-    // Who knows nothing of cookies is answered.
+    // A client without cookies gets an answer.
     stage.check("a.z.test. A", "NOERROR aa\nan a.z.test. A 192.0.2.1");
-    // What is wrong otherwise is said first.
+    // Other errors are reported first.
     assert_eq!(ask_with(&stage, b"bad").0, "FORMERR");
     for transport in [Transport::Tcp, Transport::Tls, Transport::Https, Transport::Quic] {
         stage.peer.transport = transport;

@@ -2,7 +2,7 @@
 
 use crate::conformance::stage::{Stage, lines};
 
-/// No name of the zone, nor one that a wildcard makes, lies below a name that is said not to exist.
+/// No name of the zone, nor one that a wildcard makes, is below a name that does not exist according to the server.
 #[test]
 fn no_name_lies_below_one_that_does_not_exist() {
     let owners = ["a.b.c", "x.c", "*.w", "y.*.w", "n.sub.d", "_acme.app", "deep.er.still.e"];

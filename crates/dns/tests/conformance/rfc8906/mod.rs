@@ -4,7 +4,7 @@ use signpost_dns::nameserver::Transport;
 
 use crate::conformance::stage::{Stage, lines, octets, opt, query, well_formed};
 
-/// One of the section's queries, as its `dig` command asks, and what must come back.
+/// One of the section's queries, as its `dig` command sends it, and the expected response.
 struct Case {
     section: &'static str,
     message: Vec<u8>,
@@ -112,12 +112,12 @@ fn every_query_of_section_8_is_answered() {
     }
 }
 
-/// Where the OPT record of a query of [`push_opt`] begins.
+/// Returns the offset of the OPT record in a query of [`push_opt`].
 fn opt_at(message: &[u8]) -> usize {
     if message[5] == 0 { 12 } else { query("z.test. SOA noedns").len() }
 }
 
-/// 8.2.7: a response that does not fit is cut, and says so in a whole message with its OPT record.
+/// 8.2.7: a response that does not fit is truncated, as a whole message with TC and its OPT record.
 #[test]
 fn what_does_not_fit_is_truncated_and_well_formed() {
     let stage = Stage::with("z.test.", &format!("@ TXT {0} {0} {0}", "x".repeat(200)));
@@ -128,7 +128,7 @@ fn what_does_not_fit_is_truncated_and_well_formed() {
     assert!(opt(&response).is_some() && response.len() <= 512);
 }
 
-/// Section 3.1.5 and 7: what is malformed is said to be so, and hides no question of others.
+/// Section 3.1.5 and 7: malformed queries get FORMERR, and hide no question of others.
 #[test]
 fn malformed_queries_are_answered() {
     let stage = Stage::with("z.test.", "@ A 192.0.2.1");

@@ -1,4 +1,4 @@
-//! RFC 8914: extended errors, and what a server says that is not ready.
+//! RFC 8914: extended errors, and the answers of a server that is not ready.
 
 use signpost_dns::zone::Zone;
 use signpost_dns::zone::db::ZoneDb;
@@ -35,7 +35,7 @@ fn trap_52_errors_are_explained() {
     }
 }
 
-/// DESIGN §7: before the first full sync no name is said not to exist.
+/// DESIGN §7: before the first full sync no answer denies a name.
 #[test]
 fn before_it_is_ready_every_question_is_servfail() {
     let mut stage = Stage::with("z.test.", "a A 192.0.2.1");

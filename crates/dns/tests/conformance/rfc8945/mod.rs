@@ -45,7 +45,7 @@ fn trap_63_an_unknown_key() {
         ("a.z.test. A", 0),
         ("a.z.test. A noedns", 0),
         ("a.z.test. A do", 0),
-        // Whatever is asked for, and of whom.
+        // For any question, of any zone.
         ("a.elsewhere. A", 0),
         ("z.test. AXFR", 0),
         ("version.bind. TXT class=CH", 0),
@@ -71,7 +71,7 @@ fn trap_63_an_unknown_key() {
     }
     let counts = stage.stats.counts();
     assert_eq!((counts.traffic[0].responses[9], counts.traffic[1].responses[9]), (8, 8));
-    // The key's name may be compressed; an empty MAC and other data are no fault of form.
+    // The key's name may be compressed; an empty MAC and other data are not a fault of form.
     for (key, rdata) in [
         (octets(r"\003key\192\012"), rdata(&[7; 32])),
         (key(), rdata(&[])),
@@ -130,7 +130,7 @@ fn section_5_2_where_it_has_to_be() {
         let message = with("a.z.test. A noedns", 0, &more);
         let response = stage().respond(&message).expect("a response");
         assert_eq!(lines(&response), ["FORMERR"], "{why}");
-        assert_eq!(opt(&response).is_some(), why == "OPT behind it", "an OPT record is answered wherever it stands");
+        assert_eq!(opt(&response).is_some(), why == "OPT behind it", "an OPT record is answered in any position");
         let notify = with("z.test. SOA noedns", 4, &more);
         assert_eq!(lines(&stage().respond(&notify).expect("a response")), ["FORMERR"], "NOTIFY: {why}");
     }

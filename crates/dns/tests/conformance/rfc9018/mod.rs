@@ -68,7 +68,7 @@ fn section_5_a_change_of_the_secret() {
             stage
         })
         .collect();
-    // A server that is a step behind or ahead of the one that made the cookie takes it.
+    // A server that is a step behind or ahead of the maker of the cookie accepts it.
     let mut servers = servers;
     for maker in 0..servers.len() {
         let cookie = answer(&mut servers[maker], 1_800_000_000, b"client-1");

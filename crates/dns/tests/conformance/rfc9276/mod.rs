@@ -13,7 +13,7 @@ fn text(iterations: &[u16]) -> String {
 }
 
 /// §3.1: iterations "MUST be set to 0", and §3.2: validators may treat zones with more as unsigned. So any are a warning, and
-/// what is not served is an error: a zone from which no proof of absence can be given is not served as if it were whole.
+/// an unused chain is an error: a zone without a proof of absence is not served as if it were whole.
 #[test]
 fn section_3_1_what_a_check_says_of_iterations() {
     let (some, many) = (("nsec3-iterations", Severity::Warning), ("nsec3-iterations-max", Severity::Error));
@@ -41,7 +41,7 @@ fn hash(name: &[u8], salt: &[u8], iterations: u16) -> Vec<u8> {
     (0..iterations).fold(sha1(name), |hash, _| sha1(&hash))
 }
 
-/// §3.3: a server may bound what it serves. Whoever publishes a zone beyond the bound all the same makes nobody hash: the chain is
+/// §3.3: a server may bound what it serves. A zone beyond the bound costs no server any hashes: the chain is
 /// not used. A salt of more than one block of SHA-1 makes each round cost more, and counts.
 #[test]
 fn section_3_3_what_costs_more_than_the_bound_is_not_hashed() {

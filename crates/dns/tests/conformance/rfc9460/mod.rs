@@ -1,4 +1,4 @@
-//! RFC 9460 §4.1, and other types whose targets' addresses a client asks for next.
+//! RFC 9460 §4.1, and other types whose targets' addresses a client queries next.
 
 use crate::conformance::stage::Stage;
 
@@ -45,7 +45,7 @@ fn addresses_of_targets_in_the_zone() {
              ar M2.z.test. A 192.0.2.3",
         ),
         ("_s.z.test. SRV", "NOERROR aa\n an _s.z.test. SRV 0 0 1 m.z.test.\n ar m.z.test. A 192.0.2.2"),
-        // What lies below a cut is not this zone's to tell.
+        // Names below a cut do not belong to this zone.
         ("glue.z.test. MX", "NOERROR aa\n an glue.z.test. MX 1 m.sub.z.test."),
     ]);
 }
@@ -61,7 +61,7 @@ fn addresses_of_name_servers() {
          ar ns1.z.test. A 192.0.2.1
          ar ns1.z.test. AAAA 2001:db8::1",
     );
-    // Glue of the zone's own servers; of others that lie below a cut nothing is told.
+    // Glue of the zone's own servers; nothing of others that are below a cut.
     let stage = Stage::with(
         "z.test.",
         "@ NS ns2.sib\n @ NS self\n @ MX 1 ns2.sib\n sib NS ns.sib\n ns.sib A 192.0.2.2\n ns2.sib A 192.0.2.3\n \
@@ -81,7 +81,7 @@ fn addresses_of_name_servers() {
     ]);
 }
 
-/// A target of `.` is the owner (§2.5.2), which under a wildcard is the name asked for; and targets may be covered by one.
+/// A target of `.` is the owner (§2.5.2), which under a wildcard is the query name; and targets may be covered by one.
 #[test]
 fn wildcards_and_targets() {
     let stage = Stage::with(
@@ -97,7 +97,7 @@ fn wildcards_and_targets() {
              ar t.w.z.test. A 192.0.2.7
              ar t.w.z.test. HTTPS 1 .",
         ),
-        // §4.1: SVCB records of the target are of the type asked for; it has HTTPS alone.
+        // §4.1: SVCB records of the target are of the queried type; it has HTTPS alone.
         ("s.z.test. SVCB", "NOERROR aa\n an s.z.test. SVCB 1 t.w.z.test.\n ar t.w.z.test. A 192.0.2.7"),
         ("e.z.test. SVCB", "NOERROR aa\n an e.z.test. SVCB 1 ent.z.test."),
     ]);
@@ -139,7 +139,7 @@ fn section_4_1_the_answer_is_not_repeated_beside_it() {
              ar foo.ws.z.test. A 192.0.2.2
              ar foo.ws.z.test. HTTPS 1 foo.ws.z.test.",
         ),
-        // By either way of writing, its addresses stand there once.
+        // With `.` or its own name as the target, its addresses are there once.
         (
             "two.z.test. HTTPS",
             "NOERROR aa

@@ -36,7 +36,7 @@ fn trap_35_glue_of_the_delegated_domain_and_of_its_siblings() {
          ar ns.sibling.z.test. A 192.0.2.2
          ar own.z.test. A 192.0.2.3",
     );
-    // Glue is no answer.
+    // Glue is not an answer.
     let referral = lines(&stage.ask("www.sub.z.test. A"));
     assert_eq!(lines(&stage.ask("ns.sub.z.test. A")), referral);
 }
@@ -70,21 +70,21 @@ fn other_addresses_do_not_set_tc() {
     assert_eq!(lines(&stage.ask("a.sub.z.test. A")).len(), 21);
 }
 
-/// Name servers that do not fit are no referral.
+/// Name servers that do not fit make no referral.
 #[test]
 fn name_servers_that_do_not_fit_set_tc() {
     let text: String = (0..40).map(|index| format!("sub NS {}{index}.elsewhere.\n", "n".repeat(20))).collect();
     Stage::with("z.test.", &text).check("a.sub.z.test. A noedns", "NOERROR tc");
 }
 
-/// A name server's own name may be one that a wildcard of this zone covers; Knot and NSD say its addresses, too.
+/// A name server's own name may be one that a wildcard of this zone covers; Knot and NSD return its addresses, too.
 #[test]
 fn addresses_from_a_wildcard() {
     let stage = Stage::with("z.test.", "sub NS ns.w\n *.w A 192.0.2.1");
     stage.check("a.sub.z.test. A", "NOERROR\n ns sub.z.test. NS ns.w.z.test.\n ar ns.w.z.test. A 192.0.2.1");
 }
 
-/// Beyond what a pointer can say (RFC 1035 §4.1.4: 14 bits) glue has its owner written out.
+/// Beyond the reach of a pointer (RFC 1035 §4.1.4: 14 bits) glue has its owner written out.
 #[test]
 fn glue_out_of_reach_of_pointers() {
     let label = "n".repeat(40);

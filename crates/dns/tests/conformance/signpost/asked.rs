@@ -1,4 +1,4 @@
-//! It is marked when aliases in shards' zones were asked for last, those that former names are made of.
+//! Aliases in shards' zones, from which former names are made, have a mark with the time of the last query.
 
 use std::sync::Arc;
 
@@ -22,12 +22,12 @@ fn a_question_that_an_alias_answers_is_marked() {
         ("moved.shard.test. TXT", vec!["moved"]),
         ("a.b.moved.shard.test. A", vec!["below"]),
         ("chain.shard.test. A", vec!["moved"]),
-        // Who asks for the alias itself looks at it, and does not follow it.
+        // A query for the alias itself does not follow it.
         ("moved.shard.test. CNAME", vec![]),
         ("moved.shard.test. ANY", vec![]),
         ("here.shard.test. A", vec![]),
         ("any.shard.test. A", vec![]),
-        // An alias without a place, and one in a zone that is no shard's.
+        // An alias without a place, and one in a zone of no shard.
         ("other.shard.test. A", vec![]),
         ("moved.static.test. A", vec![]),
     ] {

@@ -1,4 +1,4 @@
-//! What is Signpost's own: weights, publishing, batches.
+//! Signpost's own rules: weights, publishing, batches.
 
 mod asked;
 mod batch;

@@ -107,7 +107,7 @@ fn changes_by_owner() {
     assert!(before.with_changes(&[outside]).is_err());
 }
 
-/// What cannot be served is refused by name.
+/// A zone that cannot be served is refused by name.
 #[test]
 fn zones_without_soa() {
     for text in ["@ NS ns", "a A 192.0.2.1", "@ SOA ns admin\n @ SOA ns2 admin", r"@ SOA \# 3 000000", ""] {

@@ -1,4 +1,4 @@
-//! Response rate limiting: what is counted together, what is sent instead, and who is not limited.
+//! Response rate limiting: which answers count together, which are sent instead, and which clients are not limited.
 
 use signpost_dns::nameserver::rrl::RateLimit;
 use signpost_dns::nameserver::{Limiter, Transport};
@@ -6,7 +6,7 @@ use signpost_dns::nameserver::{Limiter, Transport};
 use crate::conformance::rfc7873::{COOKIE, cookies};
 use crate::conformance::stage::{Stage, lines, opt, query, query_with_option, zone};
 
-/// A stage that lets this many answers a second through.
+/// A stage that lets `per_second` answers through in a second.
 fn stage(per_second: u32, slip: u16) -> Stage {
     let text =
         "* A 192.0.2.1\n * TXT x\n w CNAME y\n y A 192.0.2.2\n *.c CNAME y\n *.out CNAME away.example.\n d DNAME y
@@ -92,7 +92,7 @@ fn nothing_that_goes_out_over_the_limit_is_larger_than_its_query() {
             assert_eq!(codes, if option == COOKIE { vec![COOKIE] } else { Vec::new() }, "{question}");
         }
     }
-    // Below the limit, and where it is only watched, all is told.
+    // Below the limit, and where it is only watched, all answers are whole.
     let mut stage = stage(1, 1);
     stage.settings.nsid = Some([b'n'; 128].into());
     if let Some(limit) = &mut stage.settings.rate_limit {
@@ -144,7 +144,7 @@ fn what_is_dropped_is_counted() {
     assert_eq!(sent, expected, "each fourth over the limit");
     let counts = stage.stats.counts();
     assert_eq!((counts.drops[4], counts.limited), (7, [7, 2, 0, 0, 0]));
-    assert_eq!(counts.traffic[0].responses.iter().sum::<u64>(), 5, "responses are what was sent");
+    assert_eq!(counts.traffic[0].responses.iter().sum::<u64>(), 5, "responses are the sent messages");
 }
 
 #[test]
