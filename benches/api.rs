@@ -90,17 +90,17 @@ async fn writes(server: &Server) {
     for (count, at_once, name) in
         [(MEASURED, CLIENTS, ""), (MEASURED_ALONE, 1, "one at a time"), (MEASURED, CLIENTS, "64 at once")]
     {
-        let mut told = Vec::new();
+        let mut results = Vec::new();
         for (what, write) in walked::WRITES {
             let (cpu, began) = (processor_time(), Instant::now());
             let sent = stream::iter(first..first + count).map(|number| write(server, number));
             sent.buffer_unordered(at_once).for_each(async |()| ()).await;
             let each = |time: Duration| time.as_secs_f64() * 1e6 / count as f64;
-            told.push(format!("{what} {:.0} (took {:.0})", each(processor_time() - cpu), each(began.elapsed())));
+            results.push(format!("{what} {:.0} (took {:.0})", each(processor_time() - cpu), each(began.elapsed())));
         }
         first += count;
         if !name.is_empty() {
-            println!("durable writes, {name}, µs CPU each: {}", told.join(", "));
+            println!("durable writes, {name}, µs CPU each: {}", results.join(", "));
         }
     }
 }

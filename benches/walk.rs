@@ -196,7 +196,7 @@ async fn others(
             tokio::time::sleep(IDLE_PAUSE).await;
         }
     }
-    let told = |samples: &mut Vec<Duration>| {
+    let percentiles = |samples: &mut Vec<Duration>| {
         samples.sort();
         let at = |hundredth: usize| samples[samples.len() * hundredth / 100].as_secs_f64() * 1e3;
         format!("p50 {:.2} ms, p99 {:.2} ms", at(50), at(99))
@@ -204,9 +204,9 @@ async fn others(
     let count = creates.len();
     format!(
         "create acknowledged -> answered {}; POST {}; GET {} ({count} Routes)",
-        told(&mut answers),
-        told(&mut creates),
-        told(&mut reads)
+        percentiles(&mut answers),
+        percentiles(&mut creates),
+        percentiles(&mut reads)
     )
 }
 

@@ -394,7 +394,7 @@ fn cookies_and_rate_limit() {
 }
 
 #[test]
-fn what_a_name_server_tells_of_itself() {
+fn identity_settings_of_a_name_server() {
     let before = load("", &[], &[]).expect("loads");
     assert_eq!((&before.server.id, &before.server.version, before.dns.udp_payload), (&None, &None, 1232));
     let file = "dns.udp-payload = 4096\n[server]\nid = \"ns1\"\nversion = \"one\"";
@@ -408,10 +408,10 @@ fn what_a_name_server_tells_of_itself() {
 fn servers_to_verify_have_port_53_unless_they_say_so() {
     let text = "192.0.2.1,ns2.example=127.0.0.1:5302,[2001:db8::1],2001:db8::2,ns5.example.=[2001:db8::3]:5305";
     let settings = load("", &[("SIGNPOST_VERIFY_SERVER", text)], &[]).expect("loads");
-    let told: Vec<String> =
+    let servers: Vec<String> =
         settings.verify.server.iter().map(|server| format!("{:?} {}", server.name, server.address)).collect();
     assert_eq!(
-        told,
+        servers,
         [
             "\"\" 192.0.2.1:53",
             "\"ns2.example\" 127.0.0.1:5302",

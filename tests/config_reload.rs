@@ -12,30 +12,30 @@ fn a_bad_file_keeps_the_settings_and_a_good_one_changes_what_it_can() {
     let config = write("log.level = \"info\"");
     let arguments = ["serve", "--roles", "dns", "--dns-listen", "127.0.0.1:0", "--zones", folder.path()];
     let running = Process::logged(Command::new(program()).args(arguments).args(["--config", &config]));
-    running.says("zone files loaded");
+    running.logs("zone files loaded");
 
     write("log.level = \"debug\"\nlog.lvel = 1");
     running.signal("HUP");
-    running.says("signpost.toml:2:5: unknown key \"log.lvel\"; did you mean \"log.level\"?");
-    running.says("all settings keep their values");
+    running.logs("signpost.toml:2:5: unknown key \"log.lvel\"; did you mean \"log.level\"?");
+    running.logs("all settings keep their values");
 
     let turned =
         "deletion-hold.threshold = 50\ndns.stale-after = \"5m\"\nhealth.probes = 8\nhealth.panic-threshold = 20\n";
     write(&format!("{turned}log.level = \"debug\"\ndomain = \"other.example\""));
     running.signal("HUP");
     running
-        .says("changed=\"dns.stale-after, deletion-hold.threshold, health.probes, health.panic-threshold, log.level\"");
-    let restart = running.says("changes of these keys require a restart: ");
+        .logs("changed=\"dns.stale-after, deletion-hold.threshold, health.probes, health.panic-threshold, log.level\"");
+    let restart = running.logs("changes of these keys require a restart: ");
     assert!(restart.ends_with(": domain"), "{restart}");
 
     // The most recently read level applies: errors only, and then all as before.
     write(&format!("{turned}log.level = \"error\"\nquery-log.sample = 1\nquery-log.file = \"/nonexistent/log\""));
     running.signal("HUP");
-    running.says("failed to open the query log; it stays unchanged");
+    running.logs("failed to open the query log; it stays unchanged");
     write(&format!("{turned}log.level = \"info\""));
     running.signal("HUP");
-    let told = running.says("configuration reloaded");
-    assert!(told.contains("changed=\"log.level\""), "the former reload succeeded: {told}");
+    let line = running.logs("configuration reloaded");
+    assert!(line.contains("changed=\"log.level\""), "the former reload succeeded: {line}");
 
     let status = running.terminate();
     assert!(status.success(), "{status}");

@@ -39,7 +39,7 @@ pub(super) fn command() -> Command {
         })
         .help("The time between refreshes");
     let once = switch("once").help("Print one full page and exit");
-    let turns = option("count", "N")
+    let refreshes = option("count", "N")
         .value_parser(value_parser!(u64).range(1..))
         .conflicts_with("once")
         .help("Exit after N refreshes");
@@ -53,19 +53,19 @@ pub(super) fn command() -> Command {
         )
         .args(scrape::arguments())
         .args(serve::arguments_of(&["data-dir"]))
-        .args([interval, once, turns])
+        .args([interval, once, refreshes])
         .arg(output::argument())
 }
 
 pub(super) fn run(matches: &ArgMatches) -> Outcome {
     let format = Format::of(matches);
-    let turns = if matches.get_flag("once") { Some(1) } else { matches.get_one::<u64>("count").copied() };
+    let refreshes = if matches.get_flag("once") { Some(1) } else { matches.get_one::<u64>("count").copied() };
     let Target { urls, authorities } = scrape::target(matches)?;
     let watch = Watch {
         urls,
         authorities,
         interval: Duration::from_secs_f64(*matches.get_one::<f64>("interval").expect("it has a default")),
-        turns,
+        refreshes,
         format,
         once: matches.get_flag("once"),
         screen: format == Format::Table && !matches.get_flag("once") && stdout().is_terminal(),
@@ -79,7 +79,7 @@ struct Watch {
     urls: Vec<String>,
     authorities: Option<PathBuf>,
     interval: Duration,
-    turns: Option<u64>,
+    refreshes: Option<u64>,
     format: Format,
     once: bool,
     screen: bool,
@@ -88,7 +88,7 @@ struct Watch {
 impl Watch {
     async fn run(&self) -> Result<(), String> {
         let admin = Admin::new(self.authorities.as_deref())?;
-        let mut before = self.look(&admin).await;
+        let mut before = self.scrape_all(&admin).await;
         if before.iter().all(Result::is_err) {
             return Err(before.into_iter().filter_map(Result::err).collect::<Vec<_>>().join("\n"));
         }
@@ -102,7 +102,7 @@ impl Watch {
                 // Ctrl-C ends it on a terminal.
                 _ = tokio::signal::ctrl_c() => return Ok(()),
             }
-            let after = self.look(&admin).await;
+            let after = self.scrape_all(&admin).await;
             let turned = Refresh::new(&self.urls, &before, &after);
             self.show(&turned);
             // What does not answer now is measured from where it answered last.
@@ -112,13 +112,13 @@ impl Watch {
                 }
             }
             turn += 1;
-            if self.turns.is_some_and(|turns| turn >= turns) {
+            if self.refreshes.is_some_and(|refreshes| turn >= refreshes) {
                 return Ok(());
             }
         }
     }
 
-    async fn look(&self, admin: &Admin) -> Vec<Result<Scrape, String>> {
+    async fn scrape_all(&self, admin: &Admin) -> Vec<Result<Scrape, String>> {
         futures::future::join_all(self.urls.iter().map(|url| admin.scrape(url))).await
     }
 
@@ -373,7 +373,7 @@ shard0.v3.example.   0
     }
 
     #[test]
-    fn processes_are_added_and_silence_is_told() {
+    fn processes_are_added_and_silence_is_reported() {
         let start = Instant::now();
         let scrape = |seconds, count: u32| {
             let text = format!("signpost_dns_requests_total{{transport=\"udp\"}} {count}\n");

@@ -40,7 +40,7 @@ impl Browser {
             );
         });
         let driver = driver.ok()?;
-        let line = driver.says("ChromeDriver was started successfully on port ");
+        let line = driver.logs("ChromeDriver was started successfully on port ");
         let port: u16 =
             line.rsplit(' ').next().and_then(|port| port.trim_end_matches('.').parse().ok()).expect("a port");
         let mut browser =

@@ -105,8 +105,8 @@ fn the_apis_authority_and_a_name_servers_own() {
     };
     let authority = data.join("pki/ca.crt");
     let ran = status(&["--admin-ca", authority.to_str().expect("UTF-8")]);
-    let told: Value = serde_json::from_str(&ran.out).expect("JSON");
-    assert_eq!(told["processes"][0]["ready"], true, "{told}");
+    let report: Value = serde_json::from_str(&ran.out).expect("JSON");
+    assert_eq!(report["processes"][0]["ready"], true, "{report}");
     assert_ne!(status(&[]).code, Some(0), "the system does not trust this authority");
 
     let access = data.join("name-server.kubeconfig");
@@ -148,7 +148,7 @@ fn a_certificate_of_ones_own_that_is_not_valid_yet_is_reported() {
 /// `/metrics` contains the expiry of each certificate: those of the API, and the client certificate of a name server's
 /// kubeconfig.
 #[test]
-fn the_end_of_each_certificate_is_told() {
+fn the_expiry_of_each_certificate_is_reported() {
     const DAY: f64 = 86_400.0;
     let (data, state) = (DataDir::new(), DataDir::new());
     let roles = ["--roles", "api,scheduler,admin", "--domain", "v3.rhcloud.com", "--data-dir", data.path()];

@@ -223,7 +223,7 @@ fn a_route_is_served_until_its_instance_has_left() {
     agent.process.take().expect("it runs").kill();
     client.check("the agent was killed");
     agent.start();
-    agent.process.as_ref().expect("it runs").says("adopted");
+    agent.process.as_ref().expect("it runs").logs("adopted");
     client.check("another agent started");
     assert_eq!(std::fs::read_to_string(agent.proxy_id_file()).expect("HAProxy runs"), proxy);
 
@@ -246,7 +246,7 @@ fn a_route_is_served_until_its_instance_has_left() {
     eventually("the Lease reports that the instance leaves", || (annotation("state")? == "leaving").then_some(()));
     client.check("the instance leaves, and DNS returns its address");
     kubectl.ok_with(&["apply", "-f", "-"], &router("{ip: 192.0.2.1}"));
-    agent.process.as_ref().expect("it runs").says("DNS no longer returns the address");
+    agent.process.as_ref().expect("it runs").logs("DNS no longer returns the address");
     client.check("DNS does not return the address, and its time to live has not passed");
     client.stop();
     assert!(agent.process.take().expect("it runs").wait().success());

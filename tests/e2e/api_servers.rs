@@ -109,7 +109,7 @@ fn a_name_server_and_commands_go_on_with_another_api_server() {
     let more =
         ["--roles", "dns,admin", "--data-dir", state.path(), "--kubeconfig", kubeconfig.to_str().expect("UTF-8")];
     let server = Server::spawn(Ports::free(), &[&more[..], &servers, &DOMAIN].concat());
-    server.says("401");
+    server.logs("401");
     std::fs::write(&kubeconfig, right).expect("written");
     let server = server.ready();
     // Creates a Router, and returns how long the name server takes to answer for it.
@@ -136,14 +136,14 @@ fn a_name_server_and_commands_go_on_with_another_api_server() {
     // The wait for a silent API is 150 s; that for a connection is 5 s.
     let took = is_followed("second");
     assert!(took < Duration::from_secs(20), "{took:?}");
-    server.says(&format!("API server {} does not answer", gone.url()));
+    server.logs(&format!("API server {} does not answer", gone.url()));
     gone.set(FORWARDS);
     let hangs = current();
     assert_ne!(hangs.address, gone.address);
     hangs.set(HANGS);
     let took = is_followed("third");
     assert!(took < Duration::from_secs(60), "{took:?}");
-    server.says(&format!("API server {} does not answer", hangs.url()));
+    server.logs(&format!("API server {} does not answer", hangs.url()));
 
     let admin = data.join("kubeconfig");
     hangs.set(ENDS);

@@ -79,9 +79,9 @@ impl Elsewhere {
 fn a_platform_is_as_its_api_says() {
     let Elsewhere { data: _data, server, kubectl, kubeconfig } = Elsewhere::start();
     let at = ["--kubeconfig", kubeconfig.as_str()];
-    let told = |arguments: &[&str]| json(&[arguments, &at].concat());
+    let json_of = |arguments: &[&str]| json(&[arguments, &at].concat());
 
-    let plan = told(&["move", "route", "-n", "shop", "web", "--to", "sh2", "--dry-run"]);
+    let plan = json_of(&["move", "route", "-n", "shop", "web", "--to", "sh2", "--dry-run"]);
     let one = &plan["moves"][0];
     assert_eq!(
         (&one["nameThen"], &one["alias"]),
@@ -92,16 +92,16 @@ fn a_platform_is_as_its_api_says() {
     let record = record.as_array().and_then(|names| names.iter().find(|name| name["type"] == "custom")).cloned();
     assert_eq!(plan["hosts"][0]["record"], record.expect("it has its own host")["record"]);
     let zones = eventually("all zones are published", || {
-        let zones = told(&["zone", "list"]);
+        let zones = json_of(&["zone", "list"]);
         zones.as_array()?.iter().all(|zone| zone["published"] == true).then_some(zones)
     });
     let apexes: Vec<&str> = zones.as_array().expect("zones").iter().filter_map(|zone| zone["zone"].as_str()).collect();
     assert_eq!(apexes, ["plat.example.", "routes.plat.example.", "sh1.plat.example.", "sh2.plat.example."]);
     // It queries the same name servers as the platform, at their port.
-    assert_eq!(told(&["zone", "status"])[0]["servers"][0]["server"], server.dns.to_string());
-    let dig = told(&["dig", &format!("@{}", server.dns), "shop-web.routes.plat.example"]);
+    assert_eq!(json_of(&["zone", "status"])[0]["servers"][0]["server"], server.dns.to_string());
+    let dig = json_of(&["dig", &format!("@{}", server.dns), "shop-web.routes.plat.example"]);
     assert_eq!(dig["why"]["steps"][0]["routes"][0]["route"], "shop/web", "{dig}");
-    let shown = told(&["zone", "show", "sh1.plat.example"]);
+    let shown = json_of(&["zone", "show", "sh1.plat.example"]);
     assert!(shown["records"].as_array().is_some_and(|all| all.iter().any(|one| one["data"] == "192.0.2.1")), "{shown}");
     for arguments in
         [&["zone", "list"][..], &["simulate", "--drain", "sh1"], &["move", "route", "shop/web", "--to", "sh2"]]
@@ -111,7 +111,7 @@ fn a_platform_is_as_its_api_says() {
     }
 
     // A refused Route takes no capacity, and its reason is printed.
-    let plan = told(&["simulate", "--remove", "sh1"]);
+    let plan = json_of(&["simulate", "--remove", "sh1"]);
     assert_eq!(plan["stays"][0]["reason"], "HostAlreadyClaimed", "{plan}");
     let row =
         |name: &str| plan["capacity"].as_array().expect("Routers").iter().find(|row| row["router"] == name).cloned();
@@ -123,11 +123,11 @@ fn a_platform_is_as_its_api_says() {
     // Where a route is since when is when it was moved there.
     ok(&[&["move", "route", "web", "--namespace", "shop", "--to", "sh2"][..], &at].concat());
     let binding = kubectl.json(&["routebindings.signpost.dev", "-n", "shop", "web"]);
-    let placed = told(&["explain", "route", "web", "-n", "shop"])["placement"]["placedAt"].clone();
+    let placed = json_of(&["explain", "route", "web", "-n", "shop"])["placement"]["placedAt"].clone();
     assert_eq!(placed, binding["spec"]["explanation"]["movedAt"]);
     assert!(placed.as_str() >= binding["metadata"]["creationTimestamp"].as_str() && placed.is_string(), "{binding}");
     eventually("the topology shows a part of a Router's routes", || {
-        let topology = told(&["topology", "-n", "other"]);
+        let topology = json_of(&["topology", "-n", "other"]);
         let shards = topology["shards"].as_array().expect("a list");
         shards.iter().any(|shard| shard["routes"] == 0 && shard["of"] == 1).then_some(())
     });

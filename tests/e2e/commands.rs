@@ -37,7 +37,7 @@ fn an_operator_looks_at_the_example() {
     let of = |arguments: &[&'static str]| -> Vec<String> {
         arguments.iter().chain(&at).map(|argument| (*argument).to_owned()).collect()
     };
-    let told = |arguments: &[&'static str]| ok(&of(arguments).iter().map(String::as_str).collect::<Vec<_>>());
+    let text_of = |arguments: &[&'static str]| ok(&of(arguments).iter().map(String::as_str).collect::<Vec<_>>());
     let json_of = |arguments: &[&'static str]| json(&of(arguments).iter().map(String::as_str).collect::<Vec<_>>());
 
     let status = eventually("all zones are served, and all is well", || {
@@ -65,11 +65,11 @@ fn an_operator_looks_at_the_example() {
     assert_eq!(broken.code, Some(1));
     assert!(broken.out.contains(&format!("{nobody} does not answer")), "{}", broken.out);
 
-    let topology = told(&["topology"]);
+    let topology = text_of(&["topology"]);
     for part in ["pending", "10.245.2.2, 10.245.2.3\n"] {
         assert!(topology.contains(part), "{part:?} is not in\n{topology}");
     }
-    let filtered = told(&["topology", "--filter", "VAULT"]);
+    let filtered = text_of(&["topology", "--filter", "VAULT"]);
     assert!(filtered.contains("vault") && !filtered.contains("myapp"), "{filtered}");
     let topology = json_of(&["topology"]);
     assert_eq!(topology["routes"], 12);

@@ -88,11 +88,11 @@ fn a_damaged_binding_denies_no_name_and_is_restored() {
     for arguments in
         [&["get", "routebindings", "-n", "web", "-o", "name"][..], &["get", "routebindings", "-A", "-o", "json"]]
     {
-        let told = kubectl.refused(arguments, "");
-        assert!(told.contains(KEY) && told.contains("damaged"), "{told}");
+        let error = kubectl.refused(arguments, "");
+        assert!(error.contains(KEY) && error.contains("damaged"), "{error}");
     }
-    let told = kubectl.refused(&["get", "routebinding", "hit", "-n", "web", "-o", "yaml"], "");
-    assert!(told.contains(KEY), "{told}");
+    let error = kubectl.refused(&["get", "routebinding", "hit", "-n", "web", "-o", "yaml"], "");
+    assert!(error.contains(KEY), "{error}");
     kubectl.ok(&["get", "routebindings", "-n", "other", "-o", "json"]);
     kubectl.ok(&["get", "routebinding", "whole", "-n", "web", "-o", "json"]);
     kubectl.ok(&["get", "routes", "-A", "-o", "json"]);
@@ -107,10 +107,10 @@ fn a_damaged_binding_denies_no_name_and_is_restored() {
     kubectl.ok_with(&["apply", "-f", "-"], new);
     eventually("the new route is answered", || is_answered(&server, "web-new.routes.v3.rhcloud.com"));
     // An unreadable value is never overwritten.
-    let told = kubectl.refused(&["label", "routebinding", "hit", "-n", "web", "a=b"], "");
-    assert!(told.contains("damaged"), "{told}");
-    let told = kubectl.refused(&["delete", "routebinding", "hit", "-n", "web"], "");
-    assert!(told.contains("ignoreStoreReadErrorWithClusterBreakingPotential"), "{told}");
+    let error = kubectl.refused(&["label", "routebinding", "hit", "-n", "web", "a=b"], "");
+    assert!(error.contains("damaged"), "{error}");
+    let error = kubectl.refused(&["delete", "routebinding", "hit", "-n", "web"], "");
+    assert!(error.contains("ignoreStoreReadErrorWithClusterBreakingPotential"), "{error}");
 
     assert!(server.terminate().success());
     let partial = data.join("after");

@@ -130,8 +130,8 @@ impl Stage {
             command.arg("--root").arg(hints);
         }
         let output = self.alone(&mut command).output().expect("the program runs");
-        let (text, told) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        let report = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}{told}"));
+        let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let report = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}{errors}"));
         (output.status.code().expect("it exits"), report)
     }
 }

@@ -154,8 +154,8 @@ fn a_domain_is_needed_but_for_the_example() {
     assert!(!data.join("store.redb").exists());
     let example = root().join("examples/rhcloud");
     let output = run(&["check", "config", "--manifests", example.to_str().expect("UTF-8")]);
-    let told = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && told.contains("a domain reserved for examples"), "{told}");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && printed.contains("a domain reserved for examples"), "{printed}");
     // The README's first command.
     let ports = Ports::free();
     let mut command = Command::new(program());

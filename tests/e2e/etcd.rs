@@ -114,7 +114,7 @@ fn etcd_that_is_away_or_restored_is_noticed() {
     std::fs::remove_dir_all(cluster.data(0)).expect("is removed");
     copy(&snapshot.join("data"), &cluster.data(0));
     cluster.restart(0);
-    server.says("etcd was restored or replaced");
+    server.logs("etcd was restored or replaced");
     eventually("what the snapshot lacks is not shown", || {
         let found = kubectl.run(&["get", "route", "after"]);
         String::from_utf8_lossy(&found.stderr).contains("NotFound").then_some(())

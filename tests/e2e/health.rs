@@ -94,9 +94,9 @@ fn what_is_down_leaves_dns_and_comes_back() {
 
     // One falls: it leaves the answers, and the standby takes over where it was the first.
     instances[0].set(false);
-    let told = instances[0].bad_answers();
+    let before = instances[0].bad_answers();
     within("the unhealthy one is gone", &[two, three], &[two, three]);
-    assert!(instances[0].bad_answers() - told >= 2, "two bad probes in a row");
+    assert!(instances[0].bad_answers() - before >= 2, "two bad probes in a row");
     eventually("the status has it", || {
         let router = kubectl.json(&["router", "all"]);
         let address = router["status"]["addresses"].as_array()?.iter().find(|address| address["ip"] == one)?;

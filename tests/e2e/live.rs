@@ -96,9 +96,9 @@ fn a_route_is_live_when_it_says_so_without_any_setting() {
     };
     let outage =
         eventually("the status is an outage", || Some(output(&["status"])).filter(|found| !found.status.success()));
-    let told = String::from_utf8_lossy(&outage.stdout).into_owned();
-    assert_eq!(outage.status.code(), Some(1), "{told}");
-    assert!(told.contains("Router one has no active address: its 2 Routes are unreachable"), "{told}");
+    let printed = String::from_utf8_lossy(&outage.stdout).into_owned();
+    assert_eq!(outage.status.code(), Some(1), "{printed}");
+    assert!(printed.contains("Router one has no active address: its 2 Routes are unreachable"), "{printed}");
     let routes = kubectl.ok(&["get", "routes", "-n", "shop", "-o", "wide"]);
     assert!(routes.lines().any(|line| line.contains("cart") && line.contains("NoActiveAddress")), "{routes}");
     kubectl.ok(&["patch", "router", "one", "--type=json", "-p", &state("active")]);
@@ -110,9 +110,9 @@ fn a_route_is_live_when_it_says_so_without_any_setting() {
     let records = |records: &str| format!(r#"{{"spec":{{"records":[{records}]}}}}"#);
     let patch = |text: &str| {
         let patched = kubectl.run(&["patch", "router", "one", "--type=merge", "-p", text]);
-        let told = String::from_utf8_lossy(&patched.stderr).into_owned();
-        assert!(patched.status.success(), "{told}");
-        told
+        let printed = String::from_utf8_lossy(&patched.stderr).into_owned();
+        assert!(patched.status.success(), "{printed}");
+        printed
     };
     let patched = patch(&records(r#""shop-cart CNAME elsewhere.example.""#));
     let warning = "these records replace names of Routes on this Router, and the Routes get the reason NameTaken: \
@@ -131,13 +131,13 @@ fn a_route_is_live_when_it_says_so_without_any_setting() {
     accepted("True");
     wait(&kubectl, "cart", "Resolvable");
 
-    let told = eventually("each step has an Event", || {
-        let told = events(&kubectl, "cart");
-        let count = |reason: &str| told.iter().filter(|found| *found == reason).count();
-        (count("Resolvable") == 3).then(|| told.clone())
+    let reasons = eventually("each step has an Event", || {
+        let reasons = events(&kubectl, "cart");
+        let count = |reason: &str| reasons.iter().filter(|found| *found == reason).count();
+        (count("Resolvable") == 3).then(|| reasons.clone())
     });
-    let count = |reason: &str| told.iter().filter(|found| *found == reason).count();
-    assert_eq!((count("Published"), count("NotPublished"), count("NotResolvable")), (2, 1, 2), "{told:?}");
+    let count = |reason: &str| reasons.iter().filter(|found| *found == reason).count();
+    assert_eq!((count("Published"), count("NotPublished"), count("NotResolvable")), (2, 1, 2), "{reasons:?}");
     let scrape = Scrape::of(server.admin);
     assert_eq!(scrape.sum("signpost_route_create_to_resolvable_seconds_count", &[]), 2.0);
     assert!(scrape.sum("signpost_verify_checks_total", &[("outcome", "right")]) >= 3.0);

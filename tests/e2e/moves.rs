@@ -17,7 +17,7 @@ fn signpost(data: &DataDir, arguments: &[&str]) -> Ran {
 }
 
 /// Runs the command, expects success, and returns its output.
-fn told(data: &DataDir, arguments: &[&str]) -> String {
+fn ok(data: &DataDir, arguments: &[&str]) -> String {
     signpost(data, arguments).ok()
 }
 
@@ -77,7 +77,7 @@ fn a_route_moves_and_a_shard_is_emptied() {
 
     // A dry run prints everything and changes nothing.
     let before = specs(&versions());
-    let page = told(&data, &["move", "route", "shop/web", "--to", "shard2", "--dry-run"]);
+    let page = ok(&data, &["move", "route", "shop/web", "--to", "shard2", "--dry-run"]);
     let rows: Vec<String> = page.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
     for row in [
         format!("shop/web shard1 shard2 {old} {new}"),
@@ -88,9 +88,8 @@ fn a_route_moves_and_a_shard_is_emptied() {
         assert!(rows.contains(&row), "{row:?} is not in\n{page}");
     }
     assert!(page.contains("www.shop.example. IN CNAME shop-web.routes.v3.rhcloud.com."), "{page}");
-    let plan: Value =
-        serde_json::from_str(&told(&data, &["drain", "router", "shard1", "--dry-run", "--output", "json"]))
-            .expect("JSON");
+    let plan: Value = serde_json::from_str(&ok(&data, &["drain", "router", "shard1", "--dry-run", "--output", "json"]))
+        .expect("JSON");
     assert_eq!((&plan["dryRun"], plan["moves"].as_array().map(Vec::len)), (&Value::Bool(true), Some(1)), "{plan}");
     assert_eq!(plan["stays"][0]["reason"], "Unschedulable", "{plan}");
     assert_eq!(plan["cachesSeconds"], 31, "{plan}");
@@ -112,7 +111,7 @@ fn a_route_moves_and_a_shard_is_emptied() {
     assert_eq!(specs(&versions()), before);
 
     // The move: the alias is at the new name, and the old name leads there, for every type and for the names below.
-    told(&data, &["move", "route", "shop/web", "--to", "shard2"]);
+    ok(&data, &["move", "route", "shop/web", "--to", "shard2"]);
     eventually("the new name is verified, and never the old one in its place", || {
         let proof = kubectl.condition(&["routes.signpost.dev", "-n", "shop", "web"], "Resolvable")?;
         let message = (proof.status == "True").then_some(proof.message)?;
@@ -135,7 +134,7 @@ fn a_route_moves_and_a_shard_is_emptied() {
     assert_eq!(leads_to(&ask(&format!("below.{old}"), "AAAA")), target);
     assert_eq!(ask(new, "A").data("A"), ["192.0.2.2"]);
     assert_eq!(ask("shop-api.shard1.v3.rhcloud.com", "A").data("A"), ["192.0.2.1"], "the others stay");
-    assert!(told(&data, &["explain", "route", "shop/web"]).contains("as requested by signpost.dev/move-to"));
+    assert!(ok(&data, &["explain", "route", "shop/web"]).contains("as requested by signpost.dev/move-to"));
     // The other Route has no feasible Router: the exit code reports that, too.
     refused(&data, &["drain", "router", "shard1", "--dry-run"], 1);
 
@@ -143,7 +142,7 @@ fn a_route_moves_and_a_shard_is_emptied() {
     let complaint = kubectl.refused(&["delete", "router.signpost.dev", "shard1"], "");
     assert!(complaint.contains("signpost drain router shard1"), "{complaint}");
     // A former name ends by itself after a minute: what comes before its end here has time even on a busy machine.
-    let drained = told(&data, &["drain", "router", "shard1", "-o", "json"]);
+    let drained = ok(&data, &["drain", "router", "shard1", "-o", "json"]);
     let drained: Value = serde_json::from_str(&drained).expect("JSON");
     assert_eq!((&drained["stays"][0]["name"], drained["stays"].as_array().map(Vec::len)), (&"api".into(), Some(1)));
     assert!(drained["notes"].to_string().contains("--for=jsonpath='{.status.routes}'=0"), "{drained}");
@@ -151,7 +150,7 @@ fn a_route_moves_and_a_shard_is_emptied() {
         let pending = kubectl.condition(&["routes.signpost.dev", "-n", "shop", "api"], "MovePending")?;
         (pending.status == "True" && pending.message.contains("shard3")).then_some(())
     });
-    told(&data, &["uncordon", "shard3"]);
+    ok(&data, &["uncordon", "shard3"]);
     eventually("it leaves for where it can", || (status("api")["router"] == "shard3").then_some(()));
     eventually("its old name leads on", || {
         let found = leads_to(&ask("shop-api.shard1.v3.rhcloud.com", "A"));
@@ -221,7 +220,7 @@ fn a_former_name_stays_while_it_is_asked_for() {
     kubectl.ok(&["wait", "routes.signpost.dev", "--all", "-n", "shop", "--for=condition=Scheduled", "--timeout=180s"]);
     kubectl.ok_with(&["apply", "-f", "-"], &router("shard2", "192.0.2.2", ""));
     kubectl.ok(&["wait", "router.signpost.dev/shard2", "--for=condition=Ready", "--timeout=180s"]);
-    let plan = told(
+    let plan = ok(
         &data,
         &["drain", "router", "shard1", "--former-name-idle-timeout", "8s", "--former-name-retention", "1s"],
     );
@@ -246,7 +245,7 @@ fn a_former_name_stays_while_it_is_asked_for() {
     let used = binding("web")["status"]["formerNames"][0].clone();
     assert_eq!(used["name"], asked);
     assert!(used["lastQueriedTime"].is_string() && binding("api").get("status").is_none(), "{used}");
-    let account = told(&data, &["explain", "route", "shop/web"]);
+    let account = ok(&data, &["explain", "route", "shop/web"]);
     assert!(
         account.contains(&format!("{asked} (kept until at least ")) && account.contains("; last queried at "),
         "{account}"
@@ -276,25 +275,25 @@ fn kubectl_alone_moves_and_tenants_do_not() {
     kubectl.ok_with(&["apply", "-f", "-"], &[router("shard1", "192.0.2.1", ""), route("web", "")].concat());
     kubectl.ok(&["wait", "routes.signpost.dev/web", "-n", "shop", "--for=condition=Scheduled", "--timeout=180s"]);
     kubectl.ok_with(&["apply", "-f", "-"], &router("shard2", "192.0.2.2", ""));
-    let wish = |to: &str| format!("signpost.dev/move-to={to}");
+    let move_to = |to: &str| format!("signpost.dev/move-to={to}");
     let annotate = ["annotate", "routes.signpost.dev/web", "-n", "shop"];
 
-    told(&data, &["user", "add", "tina", "--role", "tenant", "--namespace", "shop", "--no-credential"]);
+    ok(&data, &["user", "add", "tina", "--role", "tenant", "--namespace", "shop", "--no-credential"]);
     let tina = data.join("tina.kubeconfig");
     let api = kubectl.ok(&["config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}"]);
     let out = tina.to_str().expect("UTF-8").to_owned();
-    told(&data, &["kubeconfig", "--user", "tina", "--namespace", "shop", "--server", &api, "--out", &out]);
+    ok(&data, &["kubeconfig", "--user", "tina", "--namespace", "shop", "--server", &api, "--out", &out]);
     let tenant = Kubectl::new(tina);
     eventually("the server knows her", || {
         tenant.run(&["get", "routes.signpost.dev", "-n", "shop"]).status.success().then_some(())
     });
-    let complaint = tenant.refused(&[&annotate[..], &[&wish("shard2")]].concat(), "");
+    let complaint = tenant.refused(&[&annotate[..], &[&move_to("shard2")]].concat(), "");
     assert!(complaint.contains("cannot move resource \"routes\""), "{complaint}");
     assert_eq!(kubectl.ok(&["auth", "can-i", "move", "routes.signpost.dev", "-n", "shop"]).trim(), "yes");
-    let complaint = kubectl.refused(&[&annotate[..], &[&wish("shard9")]].concat(), "");
+    let complaint = kubectl.refused(&[&annotate[..], &[&move_to("shard9")]].concat(), "");
     assert!(complaint.contains("signpost.dev/move-to") && complaint.contains("shard9"), "{complaint}");
 
-    kubectl.ok(&[&annotate[..], &[&wish("shard2")]].concat());
+    kubectl.ok(&[&annotate[..], &[&move_to("shard2")]].concat());
     let route = eventually("it has moved", || {
         let route = kubectl.json(&["routes.signpost.dev", "-n", "shop", "web"]);
         (route["status"]["router"] == "shard2").then_some(route)
@@ -329,9 +328,9 @@ fn a_simulation_touches_nothing_and_comes_true() {
     let before = where_all_are();
 
     let simulate = ["simulate", "--add", new, "--drain", "shard1", "--scheduler-strategy", "least-routes"];
-    let page = told(&data, &simulate);
+    let page = ok(&data, &simulate);
     assert!(page.contains("dry run: nothing was changed") && page.contains("shop-r0.shard"), "{page}");
-    let json = told(&data, &[&simulate[..], &["--output", "json"]].concat());
+    let json = ok(&data, &[&simulate[..], &["--output", "json"]].concat());
     let plan: Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!(plan["moves"].as_array().map(Vec::len), Some(4), "{plan}");
     let row = |router: &str| {
@@ -345,7 +344,7 @@ fn a_simulation_touches_nothing_and_comes_true() {
     );
     assert_eq!(where_all_are(), before);
     assert!(kubectl.refused(&["get", "router.signpost.dev", "shard3"], "").contains("NotFound"));
-    let yaml = told(&data, &["simulate", "--remove", "shard1", "--set-weight", "shard2=7", "--output", "yaml"]);
+    let yaml = ok(&data, &["simulate", "--remove", "shard1", "--set-weight", "shard2=7", "--output", "yaml"]);
     assert!(
         yaml.contains("action: simulate") && yaml.contains("would not be deleted: no other Router can take 2 of"),
         "{yaml}"
@@ -364,7 +363,7 @@ fn a_simulation_touches_nothing_and_comes_true() {
 
     // What was foretold is what happens.
     kubectl.ok(&["apply", "-f", new]);
-    told(&data, &["drain", "router", "shard1"]);
+    ok(&data, &["drain", "router", "shard1"]);
     eventually("the shard is empty", || where_all_are().iter().all(|(_, router)| router != "shard1").then_some(()));
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let moves = plan["moves"].as_array().expect("moves").iter();

@@ -65,8 +65,8 @@ fn a_host_is_admitted_when_its_own_name_server_has_the_record() {
     kubectl.ok_with(&["apply", "-f", "-"], &(PLATFORM.to_owned() + &route("early", "early.shop.example")));
     eventually("the private address is reported", || {
         let Condition { status, message, .. } = condition(&kubectl, "early", "HostVerified")?;
-        let is_told = message.contains("ns.shop.example (127.0.0.5) is not queried");
-        (status == "False" && is_told && message.contains("verify.hosts-private-addresses")).then_some(())
+        let is_reported = message.contains("ns.shop.example (127.0.0.5) is not queried");
+        (status == "False" && is_reported && message.contains("verify.hosts-private-addresses")).then_some(())
     });
     assert!(server.terminate().success());
     let private = ["--verify-hosts-private-addresses", "true"];

@@ -39,7 +39,7 @@ fn lines(path: &Path, count: usize) -> Vec<String> {
 }
 
 #[test]
-fn every_request_is_a_line_that_tells_all_of_it() {
+fn every_request_is_one_complete_line() {
     let folder = folder();
     let path = folder.join("queries.log");
     let server = start(&folder, &["--query-log-sample", "1", "--query-log-file", path.to_str().expect("UTF-8")]);
@@ -112,7 +112,7 @@ fn dnstap_has_both_messages() {
 }
 
 #[test]
-fn a_reload_turns_it_on_and_off_and_opens_the_file_anew() {
+fn a_reload_switches_it_on_and_off_and_reopens_the_file() {
     let folder = folder();
     let (path, moved, config) = (folder.join("queries.log"), folder.join("queries.1"), folder.join("signpost.toml"));
     let configure = |text: &str| std::fs::write(&config, text).expect("written");

@@ -22,7 +22,7 @@ impl Placer {
             .args(["--listen", "127.0.0.1:0", "--token-file"])
             .arg(token);
         let process = Process::logged(&mut command);
-        let url = process.says("listening on ").replace("listening on ", "");
+        let url = process.logs("listening on ").replace("listening on ", "");
         Placer { _process: process, url }
     }
 }
@@ -32,13 +32,13 @@ fn explain(data: &DataDir, arguments: &[&str]) -> Ran {
 }
 
 /// Returns the explanation; expects success.
-fn told(data: &DataDir, arguments: &[&str]) -> String {
+fn ok(data: &DataDir, arguments: &[&str]) -> String {
     explain(data, arguments).ok()
 }
 
 /// Returns the explanation as text, with one space between columns, because their widths depend on their contents.
 fn page(data: &DataDir, arguments: &[&str]) -> String {
-    let lines = told(data, arguments);
+    let lines = ok(data, arguments);
     lines.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ") + "\n").collect()
 }
 
@@ -96,7 +96,7 @@ fn a_webhook_chooses_until_it_is_gone_and_another_strategy_after_a_reload() {
         assert!(found.contains(part), "{part:?} is not in\n{found}");
     }
     let why_not = |router: &str| -> Value {
-        let text = told(&data, &["shop/first", "--output", "json", "--why-not", router]);
+        let text = ok(&data, &["shop/first", "--output", "json", "--why-not", router]);
         serde_json::from_str(&text).expect("JSON")
     };
     let (east, south) = (why_not("east"), why_not("south"));
@@ -109,7 +109,7 @@ fn a_webhook_chooses_until_it_is_gone_and_another_strategy_after_a_reload() {
         (&south["whyNot"]["whenPlaced"]["reason"], &south["whyNot"]["now"]["reason"]),
         (&"Cordoned".into(), &"Cordoned".into())
     );
-    let yaml = told(&data, &["shop/first", "--output", "yaml", "--why-not", "east"]);
+    let yaml = ok(&data, &["shop/first", "--output", "yaml", "--why-not", "east"]);
     assert!(yaml.contains("whyNot:") && yaml.contains("strategy: webhook"), "{yaml}");
 
     // Another token is in use at once; without one the service refuses.

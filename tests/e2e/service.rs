@@ -99,10 +99,10 @@ fn a_lame_duck_is_not_ready_and_answers_until_a_second_signal() {
     manager.wait_for("READY=1");
     server.signal("TERM");
     manager.wait_for("STOPPING=1");
-    let told = eventually("it reports that it is not ready", || {
+    let response = eventually("it reports that it is not ready", || {
         http_get(server.admin, "/readyz").filter(|(status, _)| *status == 503)
     });
-    assert!(told.1.contains("[-] process/stop"), "{}", told.1);
+    assert!(response.1.contains("[-] process/stop"), "{}", response.1);
     assert_eq!(http_get(server.admin, "/livez").expect("answers").0, 200);
     assert_eq!(dig(server.dns, NAME, "A", &[]).status, "NOERROR");
     // The manager is kept quiet meanwhile.
@@ -163,7 +163,7 @@ impl Drop for Frozen {
 
 impl Manager {
     /// Returns whether the process reports within `time` that it is alive, apart from earlier messages.
-    fn is_told_of_life_within(&self, time: Duration) -> bool {
+    fn gets_watchdog_ping_within(&self, time: Duration) -> bool {
         let mut buffer = [0; 4096];
         self.socket.set_nonblocking(true).expect("is set");
         while self.socket.recv(&mut buffer).is_ok() {}
@@ -187,16 +187,16 @@ fn a_dns_worker_that_hangs_is_named_and_the_watchdog_is_not_fed() {
     for thread in ["dns-udp-1", "dns-stream"] {
         assert_eq!(http_get(server.admin, "/livez").expect("answers").0, 200);
         let Some(frozen) = Frozen::threads(&server, thread) else { return };
-        let told = eventually(&format!("/livez reports {thread}"), || {
+        let response = eventually(&format!("/livez reports {thread}"), || {
             http_get(server.admin, "/livez").filter(|(status, _)| *status == 500)
         });
         let named = if thread == "dns-stream" { "the DNS listener of TCP" } else { "the DNS worker dns-udp-1" };
-        assert!(told.1.contains(named) && told.1.contains("is hung"), "{}", told.1);
+        assert!(response.1.contains(named) && response.1.contains("is hung"), "{}", response.1);
         // What waited for this manager to read comes first.
         eventually("nothing is on its way", || {
-            (!manager.is_told_of_life_within(Duration::from_millis(500))).then_some(())
+            (!manager.gets_watchdog_ping_within(Duration::from_millis(500))).then_some(())
         });
-        assert!(!manager.is_told_of_life_within(Duration::from_secs(2)));
+        assert!(!manager.gets_watchdog_ping_within(Duration::from_secs(2)));
         drop(frozen);
         eventually("it is alive again", || http_get(server.admin, "/livez").filter(|(status, _)| *status == 200));
         manager.wait_for("WATCHDOG=1");
@@ -219,7 +219,7 @@ fn a_starved_api_hides_neither_health_nor_dns() {
         for transport in ["+notcp", "+tcp"] {
             assert_eq!(dig(server.dns, "v3.rhcloud.com", "SOA", &[transport]).status, "NOERROR");
         }
-        assert!(manager.is_told_of_life_within(Duration::from_secs(1)));
+        assert!(manager.gets_watchdog_ping_within(Duration::from_secs(1)));
     }
 }
 

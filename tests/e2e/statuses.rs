@@ -57,15 +57,15 @@ fn what_is_taken_out_of_a_status_is_put_back() {
         }
     }
     // Both times, an Event reported it with the same text.
-    let told = || kubectl.ok(&["describe", "rt", "cart", "-n", "shop"]);
+    let description = || kubectl.ok(&["describe", "rt", "cart", "-n", "shop"]);
     eventually("both events are one", || {
-        told()
+        description()
             .lines()
             .any(|line| line.contains("(x2 over") && line.contains("Scheduled: the Route is on one"))
             .then_some(())
     });
-    let told = told();
-    assert_eq!(told.matches("Scheduled: the Route is on one").count(), 1, "{told}");
+    let description = description();
+    assert_eq!(description.matches("Scheduled: the Route is on one").count(), 1, "{description}");
     let nothing = r#"[{"op":"replace","path":"/status","value":{}}]"#;
     kubectl.ok(&["patch", "router", "one", "--subresource=status", "--type=json", "-p", nothing]);
     let horizon = whole["status"]["ttlHorizon"].clone();

@@ -15,12 +15,12 @@ use signpost_testing::{DataDir, Kubectl, Ports, Scrape, Server, eventually, free
 /// A collector that keeps what it gets: each span with the service and the instance that sent it.
 struct Collector {
     address: SocketAddr,
-    spans: Arc<Mutex<Vec<Told>>>,
+    spans: Arc<Mutex<Vec<ReceivedSpan>>>,
     _runtime: tokio::runtime::Runtime,
 }
 
 #[derive(Clone)]
-struct Told {
+struct ReceivedSpan {
     service: String,
     instance: String,
     span: Span,
@@ -33,12 +33,12 @@ impl Collector {
     fn start() -> Collector {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime");
-        let spans: Arc<Mutex<Vec<Told>>> = Arc::default();
+        let spans: Arc<Mutex<Vec<ReceivedSpan>>> = Arc::default();
         let kept = spans.clone();
         let take = move |headers: HeaderMap, body: Bytes| async move {
             assert_eq!(headers["content-type"], "application/x-protobuf");
             assert_eq!(headers["authorization"], TOKEN);
-            kept.lock().expect("no thread panics").extend(told(&body));
+            kept.lock().expect("no thread panics").extend(received_spans(&body));
             ([("content-type", "application/x-protobuf")], Bytes::new())
         };
         let router = axum::Router::new().route("/v1/traces", axum::routing::post(take));
@@ -49,13 +49,13 @@ impl Collector {
     }
 
     /// Returns the spans of one trace.
-    fn of(&self, trace: &[u8]) -> Vec<Told> {
+    fn of(&self, trace: &[u8]) -> Vec<ReceivedSpan> {
         let spans = self.spans.lock().expect("no thread panics");
-        spans.iter().filter(|told| told.span.trace_id == trace).cloned().collect()
+        spans.iter().filter(|received| received.span.trace_id == trace).cloned().collect()
     }
 }
 
-fn told(body: &[u8]) -> Vec<Told> {
+fn received_spans(body: &[u8]) -> Vec<ReceivedSpan> {
     let request = ExportTraceServiceRequest::decode(body).expect("OTLP in protobuf");
     let mut all = Vec::new();
     for sent in request.resource_spans {
@@ -65,7 +65,7 @@ fn told(body: &[u8]) -> Vec<Told> {
         for scope in sent.scope_spans {
             assert_eq!(scope.scope.expect("the spans have a scope").name, "signpost");
             let (service, instance) = (attributes["service.name"].clone(), attributes["service.instance.id"].clone());
-            let with = |span| Told { service: service.clone(), instance: instance.clone(), span };
+            let with = |span| ReceivedSpan { service: service.clone(), instance: instance.clone(), span };
             all.extend(scope.spans.into_iter().map(with));
         }
     }
@@ -107,11 +107,11 @@ fn a_routes_walk_is_one_tree_over_two_processes() {
     let names = ["api.write", "bind", "compile", "decide", "prove", "publish", "schedule"];
     let spans = eventually("the whole walk is traced", || {
         let spans = collector.of(&trace);
-        let found: BTreeSet<&str> = spans.iter().map(|told| told.span.name.as_str()).collect();
+        let found: BTreeSet<&str> = spans.iter().map(|received| received.span.name.as_str()).collect();
         (found == BTreeSet::from(names)).then_some(spans)
     });
     let one = |name: &str| {
-        let found: Vec<&Told> = spans.iter().filter(|told| told.span.name == name).collect();
+        let found: Vec<&ReceivedSpan> = spans.iter().filter(|received| received.span.name == name).collect();
         assert_eq!(found.len(), 1, "{name} is sent {} times", found.len());
         found[0]
     };
@@ -130,7 +130,7 @@ fn a_routes_walk_is_one_tree_over_two_processes() {
         assert!(span.start_time_unix_nano >= root.start_time_unix_nano, "{name} began before the Route was there");
         assert!(span.end_time_unix_nano >= span.start_time_unix_nano, "{name}");
     }
-    assert_eq!(spans.iter().map(|told| &told.span.span_id).collect::<BTreeSet<_>>().len(), names.len());
+    assert_eq!(spans.iter().map(|received| &received.span.span_id).collect::<BTreeSet<_>>().len(), names.len());
     assert!(one("bind").span.end_time_unix_nano <= one("prove").span.end_time_unix_nano);
     assert!(one("publish").span.end_time_unix_nano <= one("prove").span.end_time_unix_nano);
     let text = format!("{:?}", one("schedule").span.attributes);
@@ -139,7 +139,7 @@ fn a_routes_walk_is_one_tree_over_two_processes() {
     }
 
     // The sources of spans: the name server reports its own steps, the other process the rest.
-    assert!(spans.iter().all(|told| told.service.contains("under-test")));
+    assert!(spans.iter().all(|received| received.service.contains("under-test")));
     assert_eq!(one("compile").instance, one("publish").instance);
     assert_ne!(one("compile").instance, one("api.write").instance);
     for (server, spans) in [(&server, 5.0), (&name_server, 2.0)] {
@@ -160,8 +160,8 @@ fn a_collector_that_is_away_disturbs_nobody() {
         let failed = Scrape::of(server.admin).sum("signpost_trace_spans_total", &[("result", "failed")]);
         (failed >= 7.0).then_some(())
     });
-    let told = || server.log().matches("failed to send spans to the trace collector").count();
-    eventually("the log has it", || (told() > 0).then_some(()));
-    assert_eq!(told(), 1, "{}", server.log());
+    let errors = || server.log().matches("failed to send spans to the trace collector").count();
+    eventually("the log has it", || (errors() > 0).then_some(()));
+    assert_eq!(errors(), 1, "{}", server.log());
     assert!(server.terminate().success());
 }

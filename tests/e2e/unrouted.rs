@@ -28,7 +28,7 @@ spec: {to: {name: web}}
 ";
 
 #[test]
-fn names_without_a_route_are_counted_and_told() {
+fn names_without_a_route_are_counted_and_reported() {
     let data = DataDir::new();
     let server = Server::start(Ports::free(), &["--data-dir", data.path()]);
     let kubectl = Kubectl::new(data.join("kubeconfig"));
@@ -71,10 +71,10 @@ fn names_without_a_route_are_counted_and_told() {
     let names = |zone: usize| -> Vec<(String, u64, u64)> {
         let names = report["zones"][zone]["names"].as_array().expect("a list");
         let number = |value: &Value| value.as_u64().expect("a number");
-        let told = |one: &Value| {
+        let counts = |one: &Value| {
             (one["name"].as_str().expect("text").to_owned(), number(&one["requests"]), number(&one["atLeast"]))
         };
-        names.iter().map(told).collect()
+        names.iter().map(counts).collect()
     };
     let name = |name: &str| format!("{name}.v3.rhcloud.com.");
     assert_eq!(names(0), [(name("shop-wbe.shard1"), 3, 3), (name("*.shop-web.shard1"), 2, 2)], "{report}");
@@ -85,11 +85,11 @@ fn names_without_a_route_are_counted_and_told() {
         .args(["zone", "unrouted", "shard1.v3.rhcloud.com", "--admin", &admin, "--names", "1", "--output", "json"])
         .output()
         .expect("the program starts");
-    let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let printed: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert!(output.status.success(), "{output:?}");
-    assert_eq!(told["zones"].as_array().map(Vec::len), Some(1), "{told}");
-    assert_eq!(told["zones"][0]["names"][0]["name"], name("shop-wbe.shard1"), "{told}");
-    assert_eq!(told["zones"][0]["names"].as_array().map(Vec::len), Some(1), "{told}");
+    assert_eq!(printed["zones"].as_array().map(Vec::len), Some(1), "{printed}");
+    assert_eq!(printed["zones"][0]["names"][0]["name"], name("shop-wbe.shard1"), "{printed}");
+    assert_eq!(printed["zones"][0]["names"].as_array().map(Vec::len), Some(1), "{printed}");
 
     // A Route that takes the name ends it.
     kubectl.ok_with(

@@ -85,8 +85,8 @@ fn users_come_may_do_what_they_may_and_go() {
         &["get", ROUTES, "--as", "signpost:admin", "--as-group", "system:masters"],
         &["get", ROUTES, "--as", "bob", "--as-uid", "u-1"],
     ] {
-        let told = tina.refused(refused, "");
-        assert!(told.contains("Forbidden") || told.contains("forbidden"), "{refused:?}: {told}");
+        let error = tina.refused(refused, "");
+        assert!(error.contains("Forbidden") || error.contains("forbidden"), "{refused:?}: {error}");
     }
     assert_eq!(tina.ok(&["auth", "can-i", "create", ROUTES]).trim(), "yes");
     assert!(tina.ok(&["auth", "can-i", "--list"]).contains("routes"));
@@ -99,8 +99,8 @@ fn users_come_may_do_what_they_may_and_go() {
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
     });
     assert!(routes.contains("shop") && routes.contains("other"), "{routes}");
-    let told = vic.refused(&["apply", "-f", "-"], &route("shop", "side"));
-    assert!(told.contains("forbidden"), "{told}");
+    let error = vic.refused(&["apply", "-f", "-"], &route("shop", "side"));
+    assert!(error.contains("forbidden"), "{error}");
 
     // An administrator by group; the token is printed once.
     let token = ok(&data, &["user", "add", "ada", "--role", "admin", "--ttl", "2h"]);
@@ -196,8 +196,8 @@ fn anonymous(data: &DataDir) -> PathBuf {
 fn a_data_directory_that_no_server_has_used_is_named() {
     let data = DataDir::new();
     for arguments in [&["user", "list"][..], &["kubeconfig", "--user", "x"]] {
-        let told = signpost(&data, arguments).fails(1);
-        assert!(told.contains("not the data directory"), "{told}");
+        let error = signpost(&data, arguments).fails(1);
+        assert!(error.contains("not the data directory"), "{error}");
     }
 }
 
@@ -239,8 +239,8 @@ fn a_replaced_certificate_is_served_and_a_bad_one_is_not() {
 
     write("two.example");
     eventually("another certificate is served", || {
-        let told = kubectl.run(&["get", "namespaces"]);
-        String::from_utf8_lossy(&told.stderr).contains("certificate").then_some(())
+        let output = kubectl.run(&["get", "namespaces"]);
+        String::from_utf8_lossy(&output.stderr).contains("certificate").then_some(())
     });
     assert!(server.terminate().success());
 }

@@ -126,9 +126,9 @@ fn a_broken_file_takes_nothing_from_a_router() {
     let name = "x.shard1.v3.example";
     let of_router = "198.51.100.1";
     becomes(&server, name, of_router);
-    let told = |text: &str| eventually(text, || server.log().contains(text).then_some(()));
+    let logged = |text: &str| eventually(text, || server.log().contains(text).then_some(()));
     fs::write(&file, "").expect("written");
-    told("the zone file has errors; still serving the zone from the API's objects");
+    logged("the zone file has errors; still serving the zone from the API's objects");
     assert_eq!(ask(&server, name).as_deref(), Some(of_router));
     // A good one takes over; when it goes, the Router has its zone again.
     fs::write(&file, zone("192.0.2.99") + "x A 192.0.2.99\n").expect("written");

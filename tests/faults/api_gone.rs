@@ -9,7 +9,7 @@ use signpost_testing::dns::Asker;
 use signpost_testing::{eventually, until};
 
 /// Waits until the name server reports that it is disconnected, and stays ready.
-fn says_so(split: &Split, when: &str) {
+fn reports_disconnection(split: &Split, when: &str) {
     eventually(&format!("{when}: it counts no open watch"), || (split.watches().0 == 0).then_some(()));
     eventually(&format!("{when}: it calls its answers stale"), || split.is_stale().then_some(()));
     let mut asker = Asker::new(split.dns_ports.dns);
@@ -37,7 +37,7 @@ fn killed() {
     if let Some(server) = split.api.take() {
         server.kill();
     }
-    says_so(&split, "the API is dead");
+    reports_disconnection(&split, "the API is dead");
     split.start_api();
     let caught_up = split.converge("the API is back");
     split.change();
@@ -56,7 +56,7 @@ fn killed() {
         server.kill();
     }
     split.start_dns();
-    says_so(&split, "a start without the API");
+    reports_disconnection(&split, "a start without the API");
     split.start_api();
     split.converge("the API is back again");
     let report = split.observer.turn_page();
@@ -69,7 +69,7 @@ fn hung() {
     let mut split = Split::direct();
     let api = split.api.take().expect("it runs");
     api.signal("STOP");
-    says_so(&split, "the API hangs");
+    reports_disconnection(&split, "the API hangs");
     api.signal("CONT");
     split.api = Some(api);
     split.change();

@@ -43,12 +43,12 @@ fn and_hides_what_is_there() {
     for (lie, reason) in HIDING {
         let when = format!("{lie:?}");
         let before = split.restarts(reason);
-        liar.tell(lie);
+        liar.set_lie(lie);
         split.change();
         eventually(&format!("{when}: it counts as {reason}"), || (split.restarts(reason) > before).then_some(()));
         eventually(&format!("{when}: no watch is open"), || (split.watches().0 == 0).then_some(()));
         assert!(split.is_ready(), "{when}");
-        liar.tell(Lie::None);
+        liar.set_lie(Lie::None);
         let took = split.converge(&when);
         eventually(&format!("{when}: all watches are open"), || (split.watches().0 == all).then_some(()));
         println!("{when}: DNS equals the objects {took:?} after the last lie; {}", split.steady(&when));
@@ -60,13 +60,13 @@ fn and_hides_what_is_there() {
 fn with_an_empty_list() {
     let (mut split, liar) = through_a_liar();
     let held = |split: &Split| Scrape::of(split.dns_ports.admin).sum("signpost_deletion_hold_objects", &[]);
-    liar.tell(Lie::EmptyLists);
+    liar.set_lie(Lie::EmptyLists);
     eventually("the name server holds the deletion of all objects", || (held(&split) >= 6.0).then_some(()));
     split.steady("an empty list");
-    liar.tell(Lie::None);
-    let told = Instant::now();
+    liar.set_lie(Lie::None);
+    let restored = Instant::now();
     eventually("a new list has the held objects", || (held(&split) == 0.0).then_some(()));
-    let found = told.elapsed();
+    let found = restored.elapsed();
     split.change();
     split.converge("the list is true again");
     println!("an empty list: all of it held, and found again after {found:?}; {}", split.steady("after an empty list"));
@@ -78,14 +78,14 @@ fn and_is_seen_through() {
     for (lie, reason) in SEEN_THROUGH {
         let when = format!("{lie:?}");
         let before = split.restarts(reason);
-        liar.tell(lie);
+        liar.set_lie(lie);
         split.change();
         let took = split.converge(&when);
         if !reason.is_empty() {
             eventually(&format!("{when}: it counts as {reason}"), || (split.restarts(reason) > before).then_some(()));
         }
         println!("{when}: DNS equals the objects {took:?} later, while it still lies; {}", split.steady(&when));
-        liar.tell(Lie::None);
+        liar.set_lie(Lie::None);
         split.change();
         split.converge(&format!("the truth after {when}"));
     }
@@ -98,7 +98,7 @@ fn about_the_order_of_events() {
     let (mut split, liar) = through_a_liar();
     for lie in [Lie::Coalesced, Lie::Reordered] {
         let when = format!("{lie:?}");
-        liar.tell(lie);
+        liar.set_lie(lie);
         for _ in 0..12 {
             split.change();
         }

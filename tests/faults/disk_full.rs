@@ -89,7 +89,7 @@ fn refused_but_for_deletions(objects: &Objects, model: &mut Model, gone: &str, w
 }
 
 /// `/readyz` reports the problem with this status.
-fn says_full(ports: Ports, status: u16) -> Option<()> {
+fn reports_full(ports: Ports, status: u16) -> Option<()> {
     let (code, text) = http_get(ports.admin, "/readyz")?;
     (code == status && text.contains("the disk is full")).then_some(())
 }
@@ -122,15 +122,15 @@ fn of_the_api() {
     disk.fill();
     observer.forget(&alias_of("r1"));
     observer.forget(&alias_of("held-r1"));
-    eventually("it notices that the disk is full", || says_full(ports, 200));
+    eventually("it notices that the disk is full", || reports_full(ports, 200));
     refused_but_for_deletions(&objects, &mut model, "r1", "the disk is full");
     assert!(is_full() && is_ready(ports.admin));
     let (kubeconfig, admin) = (data.join("kubeconfig"), format!("http://{}", ports.admin));
     let kubeconfig = kubeconfig.to_str().expect("UTF-8");
     let status = run(&["status", "--kubeconfig", kubeconfig, "--admin", &admin, "--interval", "0"]).out;
     assert!(status.contains("the disk is full"), "{status}");
-    let told = server.log().lines().filter(|line| line.contains("the disk is full")).count();
-    assert_eq!(told, 1, "{}", server.log());
+    let count = server.log().lines().filter(|line| line.contains("the disk is full")).count();
+    assert_eq!(count, 1, "{}", server.log());
     objects.check_kept(&mut model, "the disk is full");
     objects.check_served(&model, ports.dns, "the disk is full");
     disk.free();
@@ -145,7 +145,7 @@ fn of_the_api() {
     let server = start(ports, &own);
     objects.check_kept(&mut model, "started on a full disk");
     objects.check_served(&model, ports.dns, "started on a full disk");
-    eventually("it reports that the disk is full", || says_full(ports, 200));
+    eventually("it reports that the disk is full", || reports_full(ports, 200));
     observer.forget(&alias_of("r2"));
     observer.forget(&alias_of("held-r2"));
     refused_but_for_deletions(&objects, &mut model, "r2", "started on a full disk");
@@ -199,7 +199,7 @@ fn at_a_first_start() {
             left => disk.fill_to(left),
         }
         let mut server = spawn(ports, &["--data-dir", data.to_str().expect("UTF-8")]);
-        eventually(&format!("{left_mib} MiB: /readyz reports that the disk is full"), || says_full(ports, 503));
+        eventually(&format!("{left_mib} MiB: /readyz reports that the disk is full"), || reports_full(ports, 503));
         if left_mib == 24 {
             let objects = Objects::of(&data.join("kubeconfig"));
             let error = objects.present().err().expect("nothing can be listed yet");
@@ -208,8 +208,8 @@ fn at_a_first_start() {
         // Long enough for a complaint a second to be seen.
         std::thread::sleep(Duration::from_secs(3));
         let log = server.log();
-        let told = log.lines().filter(|line| line.contains("disk") || line.contains("No space")).count();
-        assert!((1..=2).contains(&told), "{left_mib} MiB: {log}");
+        let count = log.lines().filter(|line| line.contains("disk") || line.contains("No space")).count();
+        assert!((1..=2).contains(&count), "{left_mib} MiB: {log}");
         assert!(!log.contains("Error {") && !log.contains("Io("), "{left_mib} MiB: {log}");
         disk.free();
         server.wait_ready();

@@ -61,7 +61,7 @@ pub struct Liar {
 }
 
 #[derive(Clone)]
-struct Before {
+struct ProxyState {
     api: kube::Client,
     lie: watch::Receiver<Lie>,
 }
@@ -82,7 +82,7 @@ impl Liar {
             &signpost_control::client::failover::Servers::default(),
         ));
         let (lie, receiver) = watch::channel(Lie::None);
-        let before = Before { api: client.expect("the API's own kubeconfig"), lie: receiver };
+        let before = ProxyState { api: client.expect("the API's own kubeconfig"), lie: receiver };
         let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).expect("loopback has a free port");
         let address = listener.local_addr().expect("a bound socket has an address");
         let router = axum::Router::new().fallback(answer).with_state(before);
@@ -91,12 +91,12 @@ impl Liar {
     }
 
     /// Sets the lie.
-    pub fn tell(&self, lie: Lie) {
+    pub fn set_lie(&self, lie: Lie) {
         self.lie.send_replace(lie);
     }
 }
 
-async fn answer(State(before): State<Before>, request: Request) -> Response {
+async fn answer(State(before): State<ProxyState>, request: Request) -> Response {
     let lie = *before.lie.borrow();
     let query = request.uri().query().unwrap_or_default();
     let is_watch = query.contains("watch=");
@@ -124,7 +124,7 @@ async fn answer(State(before): State<Before>, request: Request) -> Response {
     };
     if is_watch && parts.status == StatusCode::OK {
         let octets = body.into_data_stream().map(|piece| piece.map_err(drop)).boxed();
-        return passed_on(Body::from_stream(told(octets, before.lie)));
+        return passed_on(Body::from_stream(relayed(octets, before.lie)));
     }
     let Ok(body) = body.collect().await else { return refusal(502) };
     let mut octets = body.to_bytes();
@@ -166,7 +166,7 @@ struct Telling {
     is_over: bool,
 }
 
-fn told(
+fn relayed(
     octets: BoxStream<'static, Result<Bytes, ()>>,
     lie: watch::Receiver<Lie>,
 ) -> impl futures::Stream<Item = Result<Bytes, std::io::Error>> {
@@ -195,7 +195,7 @@ impl Telling {
                 return Some(Ok(last));
             }
             if !self.lines.is_empty() {
-                return Some(Ok(self.as_told(lie)));
+                return Some(Ok(self.as_relayed(lie)));
             }
             tokio::select! {
                 piece = self.octets.next() => match piece {
@@ -218,7 +218,7 @@ impl Telling {
     }
 
     /// Returns the pending lines as the client receives them.
-    fn as_told(&mut self, lie: Lie) -> Bytes {
+    fn as_relayed(&mut self, lie: Lie) -> Bytes {
         let mut lines: Vec<Bytes> = self.lines.drain(..self.lines.len().min(TOGETHER_MAX)).collect();
         match lie {
             Lie::Duplicates => lines = lines.into_iter().flat_map(|line| [line.clone(), line]).collect(),

@@ -36,11 +36,11 @@ pub enum Outcome {
 /// All objects written, as they must be.
 #[derive(Default)]
 pub struct Model {
-    objects: BTreeMap<Key, Known>,
+    objects: BTreeMap<Key, KnownObject>,
 }
 
 #[derive(Default)]
-struct Known {
+struct KnownObject {
     acknowledged: State,
     /// Writes since then that may or may not have happened.
     doubtful: Vec<State>,
@@ -51,7 +51,7 @@ impl Model {
     pub fn note(&mut self, key: &Key, state: State, outcome: &Outcome) {
         let known = self.objects.entry(key.clone()).or_default();
         match outcome {
-            Outcome::Acknowledged => *known = Known { acknowledged: state, doubtful: Vec::new() },
+            Outcome::Acknowledged => *known = KnownObject { acknowledged: state, doubtful: Vec::new() },
             Outcome::Doubtful(_) => known.doubtful.push(state),
             Outcome::Refused(..) => {}
         }
@@ -59,13 +59,13 @@ impl Model {
 
     /// Returns the keys of objects that are there, or may be.
     pub fn present(&self) -> Vec<Key> {
-        let there = |known: &Known| known.acknowledged.is_some() || known.doubtful.iter().any(Option::is_some);
+        let there = |known: &KnownObject| known.acknowledged.is_some() || known.doubtful.iter().any(Option::is_some);
         self.objects.iter().filter(|(_, known)| there(known)).map(|(key, _)| key.clone()).collect()
     }
 
     /// Returns the keys of objects that were deleted for sure.
     pub fn gone(&self) -> Vec<Key> {
-        let gone = |known: &Known| known.acknowledged.is_none() && known.doubtful.is_empty();
+        let gone = |known: &KnownObject| known.acknowledged.is_none() && known.doubtful.is_empty();
         self.objects.iter().filter(|(_, known)| gone(known)).map(|(key, _)| key.clone()).collect()
     }
 
@@ -78,7 +78,7 @@ impl Model {
             if there != known.acknowledged && !known.doubtful.contains(&there) {
                 faults.push(format!("{key}: {:?} was acknowledged, {there:?} is there", known.acknowledged));
             }
-            *known = Known { acknowledged: there, doubtful: Vec::new() };
+            *known = KnownObject { acknowledged: there, doubtful: Vec::new() };
         }
         let unknown = found.keys().filter(|key| !self.objects.contains_key(key));
         faults.extend(unknown.map(|key| format!("{key}: no client wrote it")));

@@ -26,7 +26,7 @@ fn with_host(name: &str, host: &str) -> Value {
 }
 
 /// Waits until the spy's Route `name` has `reason` in one of its conditions.
-fn until_told(spy: &Client, name: &str, reason: &str) {
+fn until_reason(spy: &Client, name: &str, reason: &str) {
     let path = format!("{}/{name}", routes_path("spy"));
     let quoted = format!("\"{reason}\"");
     eventually(&format!("{name} has {reason}"), || spy.send("GET", &path, None).1.contains(&quoted).then_some(()));
@@ -92,10 +92,10 @@ fn all_that_is_readable(platform: &Platform, spy: &Client) -> Vec<String> {
         let (status, body) = spy.send("GET", &path, None);
         readable += usize::from(status == 200);
         // An error repeats the request.
-        let told = |body: &str| body.replace(&path, "").replace(&format!("\\\"{VICTIM}\\\""), "");
-        let told = |body: &str| told(body).replace(&format!("\"name\":\"{VICTIM}\""), "");
-        read.push(format!("{}: {}", path.replace(VICTIM, "…"), told(&body)));
-        read.push(format!("{} as a Table: {}", path.replace(VICTIM, "…"), told(&spy.table(&path))));
+        let without_echo = |body: &str| body.replace(&path, "").replace(&format!("\\\"{VICTIM}\\\""), "");
+        let without_echo = |body: &str| without_echo(body).replace(&format!("\"name\":\"{VICTIM}\""), "");
+        read.push(format!("{}: {}", path.replace(VICTIM, "…"), without_echo(&body)));
+        read.push(format!("{} as a Table: {}", path.replace(VICTIM, "…"), without_echo(&spy.table(&path))));
     }
     assert!(readable > 20, "the tenant reads something at all: {readable}");
     let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": {"namespace": "spy"}});
@@ -214,11 +214,11 @@ fn nothing_that_a_tenant_may_read_names_an_object_of_another() {
         answers.push(create(&spy, "spy", &wanted).1);
     }
     for name in ["same-host", "covers", "below", "same-wildcard"] {
-        until_told(&spy, name, "HostAlreadyClaimed");
+        until_reason(&spy, name, "HostAlreadyClaimed");
     }
-    until_told(&spy, "reserved", "HostReserved");
+    until_reason(&spy, "reserved", "HostReserved");
     for name in ["same-label", "former-label"] {
-        until_told(&spy, name, "SubdomainTaken");
+        until_reason(&spy, name, "SubdomainTaken");
     }
     eventually("an Event reports it", || {
         spy.send("GET", "/api/v1/namespaces/spy/events", None).1.contains("SubdomainTaken").then_some(())
@@ -260,7 +260,7 @@ fn nothing_that_a_tenant_may_read_names_an_object_of_another() {
     });
     platform.admin.ok(&["annotate", "namespace", "spy", "signpost.dev/route-quota=1"]);
     answers.push(create(&spy, "spy", &route("over-quota", json!({"to": {"name": "web"}}))).1);
-    until_told(&spy, "over-quota", "QuotaExceeded");
+    until_reason(&spy, "over-quota", "QuotaExceeded");
 
     answers.extend(all_that_is_readable(&platform, &spy));
     let (_, metrics) = http_get(platform.ports.admin, "/metrics").expect("it answers");
@@ -272,11 +272,11 @@ fn nothing_that_a_tenant_may_read_names_an_object_of_another() {
     // Operators find who it is (docs/conditions.md).
     let claims = platform.admin.ok(&["get", "nameclaims", "-o", "wide"]);
     for value in ["held.secret.example", "*.wild.example", "gone.example", "hush", "former"] {
-        let is_told = |line: &str| line.contains(value) && line.contains(MARKER);
-        assert!(claims.lines().any(is_told), "{value}: {claims}");
+        let is_listed = |line: &str| line.contains(value) && line.contains(MARKER);
+        assert!(claims.lines().any(is_listed), "{value}: {claims}");
     }
-    let told = platform.admin.ok(&["get", "routes.signpost.dev", "-n", VICTIM, "zzmarker-a", "-o", "json"]);
-    assert!(told.contains("RecordAtFormerName") && told.contains("shard1"), "{told}");
+    let printed = platform.admin.ok(&["get", "routes.signpost.dev", "-n", VICTIM, "zzmarker-a", "-o", "json"]);
+    assert!(printed.contains("RecordAtFormerName") && printed.contains("shard1"), "{printed}");
 }
 
 /// Only the requesting Route shows the record that verifies a host, and the state of the verification.
@@ -292,10 +292,10 @@ fn a_challenge_names_nobody_else() {
         eventually("it has a challenge, and its result", || {
             let (_, body) = client.send("GET", &format!("{}/{name}", routes_path(namespace)), None);
             let route: Value = serde_json::from_str(&body).ok()?;
-            let is_told =
+            let is_decided =
                 admitted(client, namespace, name)?.0 == "OwnershipNotVerified" && body.contains("HostVerified");
             let value = route["status"]["challenge"]["value"].as_str()?.to_owned();
-            is_told.then_some((value, body))
+            is_decided.then_some((value, body))
         })
     };
     let (theirs, _) = record(&victim, VICTIM, "zzmarker-a");
@@ -309,7 +309,7 @@ fn a_challenge_names_nobody_else() {
 
 /// Whether another namespace, or an object in it, exists makes no difference to what a tenant is answered.
 #[test]
-fn a_refusal_does_not_tell_what_exists() {
+fn a_refusal_does_not_reveal_what_exists() {
     let platform = Platform::start(&[]);
     let (victim, spy) = (platform.tenant(VICTIM), platform.tenant("spy"));
     assert_eq!(create(&victim, VICTIM, &route("zzmarker-a", json!({"to": {"name": "web"}}))).0, 201);

@@ -27,7 +27,7 @@ const REST: Duration = Duration::from_secs(20);
 
 /// The pace of the clients.
 #[derive(Debug, Clone, Copy)]
-pub struct Pace {
+pub struct RequestTiming {
     /// The time between two requests of a client.
     pub pause: Duration,
     /// The maximum time until a write without a response takes effect.
@@ -36,7 +36,7 @@ pub struct Pace {
 
 /// The known state of a Route.
 #[derive(Debug, Clone)]
-pub struct Known {
+pub struct KnownRoute {
     /// The UID of the Route, if it exists.
     pub uid: Option<String>,
     /// The number of the last write that was acknowledged, and of the last one that was sent.
@@ -72,7 +72,7 @@ pub struct Counts {
 /// The clients, each in a thread of its own.
 pub struct Clients {
     shared: Arc<Shared>,
-    threads: Vec<JoinHandle<BTreeMap<String, Known>>>,
+    threads: Vec<JoinHandle<BTreeMap<String, KnownRoute>>>,
 }
 
 struct Shared {
@@ -97,7 +97,7 @@ impl Clients {
         report: &Arc<Report>,
         seed: u64,
         routes: usize,
-        pace: Pace,
+        pace: RequestTiming,
     ) -> Clients {
         let shared = Arc::new(Shared {
             promises: Arc::clone(promises),
@@ -143,7 +143,7 @@ impl Clients {
     }
 
     /// Stops all clients, which settle their doubts first; returns all Routes that they ever created.
-    pub fn finish(mut self) -> BTreeMap<String, Known> {
+    pub fn finish(mut self) -> BTreeMap<String, KnownRoute> {
         self.shared.finish.store(true, Ordering::Relaxed);
         let mut all = BTreeMap::new();
         for thread in self.threads.drain(..) {
@@ -168,14 +168,14 @@ struct Worker {
     number: usize,
     /// The number of Routes of this client.
     share: usize,
-    routes: BTreeMap<String, Known>,
+    routes: BTreeMap<String, KnownRoute>,
     is_filled: bool,
     settled: u64,
-    pace: Pace,
+    pace: RequestTiming,
 }
 
 impl Worker {
-    fn run(mut self) -> BTreeMap<String, Known> {
+    fn run(mut self) -> BTreeMap<String, KnownRoute> {
         loop {
             if self.settled < self.shared.settle.load(Ordering::Relaxed) {
                 self.settle_all();
@@ -213,7 +213,7 @@ impl Worker {
         }
     }
 
-    fn names(&self, which: impl Fn(&Known) -> bool) -> Vec<String> {
+    fn names(&self, which: impl Fn(&KnownRoute) -> bool) -> Vec<String> {
         self.routes.iter().filter(|(_, known)| which(known)).map(|(name, _)| name.clone()).collect()
     }
 
@@ -359,9 +359,9 @@ impl Worker {
         self.known(route).doubt = doubt;
     }
 
-    fn known(&mut self, route: &str) -> &mut Known {
+    fn known(&mut self, route: &str) -> &mut KnownRoute {
         let now = Instant::now();
-        let known = self.routes.entry(route.to_owned()).or_insert(Known {
+        let known = self.routes.entry(route.to_owned()).or_insert(KnownRoute {
             uid: None,
             acknowledged: 0,
             sent: 0,
@@ -379,7 +379,7 @@ impl Worker {
 }
 
 /// Returns whether a response matches the known state of a Route.
-fn agrees(known: &Known, status: u16, body: &str) -> Result<(), String> {
+fn agrees(known: &KnownRoute, status: u16, body: &str) -> Result<(), String> {
     match (&known.uid, status) {
         (None, 404) => Ok(()),
         (Some(_), 200) if version_of(body) == Some(known.acknowledged) => Ok(()),

@@ -30,7 +30,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bindings::Bindings;
-use clients::{Clients, Pace};
+use clients::{Clients, RequestTiming};
 use faults::{Fault, KINDS, Kind};
 use observers::Observers;
 use promises::Promises;
@@ -47,8 +47,8 @@ const ROUTES_LONG: u64 = 2_000;
 /// The duration of a fault of the short form, and the maximum of the long form. The Lease of an instance is valid for 15 seconds.
 const FAULT_SHORT: Duration = Duration::from_secs(3);
 const FAULT_LONG_SECONDS: usize = 25;
-const PACE_SHORT: Pace = Pace { pause: Duration::from_millis(40), grace: Duration::from_secs(10) };
-const PACE_LONG: Pace = Pace { pause: Duration::from_millis(100), grace: Duration::from_secs(60) };
+const PACE_SHORT: RequestTiming = RequestTiming { pause: Duration::from_millis(40), grace: Duration::from_secs(10) };
+const PACE_LONG: RequestTiming = RequestTiming { pause: Duration::from_millis(100), grace: Duration::from_secs(60) };
 
 #[test]
 fn replicas_stay_correct_while_hosts_fail() {

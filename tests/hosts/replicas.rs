@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::clients::{Known, routes_path};
+use crate::clients::{KnownRoute, routes_path};
 use crate::observers::{Addresses, addresses, zone_of};
 use crate::promises::{Promise, Promises, VERSION, condition};
 use crate::scene::{ANSWER, API_SERVERS, DOMAIN, NAME_SERVERS, NAMESPACE, ROUTERS, Scene, serial};
@@ -19,7 +19,7 @@ const CONVERGENCE_MAX: Duration = Duration::from_secs(90);
 /// Waits until all of it holds; returns how many Routes there are.
 pub fn are_equal(
     scene: &Scene,
-    known: &BTreeMap<String, Known>,
+    known: &BTreeMap<String, KnownRoute>,
     promises: &Promises,
     watchers: &[(&str, &Watcher)],
 ) -> usize {
@@ -98,7 +98,7 @@ fn is_answered(scene: &Scene, promise: &Promise, routers: &Addresses) -> Result<
 }
 
 /// No acknowledged write is lost, and none came from nowhere.
-fn are_as_acknowledged(routes: &[Value], known: &BTreeMap<String, Known>) -> Result<(), String> {
+fn are_as_acknowledged(routes: &[Value], known: &BTreeMap<String, KnownRoute>) -> Result<(), String> {
     let found: BTreeMap<&str, &Value> =
         routes.iter().filter_map(|route| Some((route["metadata"]["name"].as_str()?, route))).collect();
     for (name, known) in known {
@@ -166,7 +166,7 @@ fn equal_serials(scene: &Scene) -> Result<(), String> {
 }
 
 /// The aliases of deleted Routes are gone from every name server.
-fn are_gone(scene: &Scene, known: &BTreeMap<String, Known>, live: &[Promise]) {
+fn are_gone(scene: &Scene, known: &BTreeMap<String, KnownRoute>, live: &[Promise]) {
     let labels: BTreeSet<&str> = live.iter().filter_map(|promise| promise.alias.split('.').next()).collect();
     let deleted = known.iter().filter(|(_, known)| known.uid.is_none()).map(|(name, _)| format!("{NAMESPACE}-{name}"));
     for label in deleted.filter(|label| !labels.contains(label.as_str())) {

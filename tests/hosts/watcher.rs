@@ -86,7 +86,7 @@ impl Watch {
         let list: Value = serde_json::from_str(&body).expect("a list in JSON");
         for object in list["items"].as_array().into_iter().flatten() {
             self.shared.state.lock().expect("no thread panics with it").insert(name_of(object), revision(object));
-            self.tell("ADDED", object);
+            self.notify("ADDED", object);
         }
         self.revision = revision(&list);
         for server in (0..self.servers.len()).cycle() {
@@ -162,10 +162,10 @@ impl Watch {
         drop(state);
         self.shared.events.fetch_add(1, Ordering::Relaxed);
         self.revision = self.revision.max(found);
-        self.tell(kind, object);
+        self.notify(kind, object);
     }
 
-    fn tell(&mut self, kind: &str, object: &Value) {
+    fn notify(&mut self, kind: &str, object: &Value) {
         if let Err(error) = (self.listener)(kind, object) {
             self.report.violation(error);
         }

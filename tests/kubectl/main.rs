@@ -186,7 +186,7 @@ impl<'a> Session<'a> {
                 let deadline = Instant::now() + PATIENCE;
                 loop {
                     let outcome = self.run(step);
-                    match step.judge(outcome.code, &outcome.stdout, &outcome.stderr) {
+                    match step.check(outcome.code, &outcome.stdout, &outcome.stderr) {
                         Err(_) if step.again && Instant::now() < deadline => {
                             std::thread::sleep(Duration::from_millis(100));
                         }
@@ -224,9 +224,9 @@ impl<'a> Session<'a> {
                 let (_, running) = self.running.remove(place);
                 let deadline = Instant::now() + PATIENCE;
                 loop {
-                    let [mut printed, told] = running.printed();
-                    printed.extend(told.lines().filter(|line| !is_log(line)).flat_map(|line| [line, "\n"]));
-                    match step.judge(0, &printed, "") {
+                    let [mut printed, errors] = running.printed();
+                    printed.extend(errors.lines().filter(|line| !is_log(line)).flat_map(|line| [line, "\n"]));
+                    match step.check(0, &printed, "") {
                         Err(_) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(50)),
                         verdict => return verdict,
                     }

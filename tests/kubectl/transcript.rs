@@ -129,7 +129,7 @@ impl Transcript {
 
 impl Step {
     /// Whether a command came out as it should; what it printed if not.
-    pub fn judge(&self, code: i32, stdout: &str, stderr: &str) -> Result<(), String> {
+    pub fn check(&self, code: i32, stdout: &str, stderr: &str) -> Result<(), String> {
         let right = code == self.code && lines_match(&self.stdout, stdout) && lines_match(&self.stderr, stderr);
         if right {
             return Ok(());

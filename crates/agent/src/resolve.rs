@@ -172,7 +172,7 @@ impl Resolver {
         for host in hosts {
             changed.extend(self.settle(&host, &mut changes));
         }
-        let faults = changed.into_iter().flat_map(|route| self.judge(route)).collect();
+        let faults = changed.into_iter().flat_map(|route| self.update_faults(route)).collect();
         (changes, faults)
     }
 
@@ -257,7 +257,7 @@ impl Resolver {
     }
 
     /// Records the faults of a Route. Returns those that are new.
-    fn judge(&mut self, route: RouteKey) -> Vec<RouteFault> {
+    fn update_faults(&mut self, route: RouteKey) -> Vec<RouteFault> {
         let mut faults = BTreeSet::new();
         if let Some(Served { path, hosts, faults: own, .. }) = self.served.get(&route) {
             faults.clone_from(own);

@@ -183,7 +183,7 @@ pub(crate) struct Shared {
 /// of several concurrent attempts succeeds.
 #[derive(Default)]
 pub(crate) struct Retries {
-    turns: [tokio::sync::Mutex<()>; 32],
+    locks: [tokio::sync::Mutex<()>; 32],
     hasher: RandomState,
 }
 
@@ -191,7 +191,7 @@ impl Retries {
     /// Waits for the turn of a create of this kind and namespace. Some kinds and namespaces share a turn.
     pub(crate) async fn turn(&self, kind: &kind::Kind, namespace: Option<&str>) -> tokio::sync::MutexGuard<'_, ()> {
         let hash = self.hasher.hash_one((kind.plural, namespace));
-        self.turns[hash as usize % self.turns.len()].lock().await
+        self.locks[hash as usize % self.locks.len()].lock().await
     }
 }
 

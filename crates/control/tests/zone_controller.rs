@@ -124,7 +124,7 @@ struct Leader {
     ledger: Ledger,
     feed: Arc<ZoneFeed>,
     /// All its reports about zones.
-    told: ZoneUpdate,
+    sent: ZoneUpdate,
     edits: usize,
     events: usize,
 }
@@ -151,7 +151,7 @@ impl World {
             let feed = Arc::new(ZoneFeed::default());
             let mut ledger = Ledger::new(&settings(), BaseSerial::None, feed.clone());
             ledger.set_synced(now.into());
-            Leader { ledger, feed, told: ZoneUpdate::default(), edits: 0, events: 0 }
+            Leader { ledger, feed, sent: ZoneUpdate::default(), edits: 0, events: 0 }
         };
         let replica = || Replica {
             zones: Zones::new(Platform::new(&settings()), settings(), now),
@@ -219,8 +219,8 @@ impl World {
         let writes = self.leaders[who].ledger.due(self.now.into(), unix_now);
         let leader = &mut self.leaders[who];
         let news = leader.feed.take();
-        leader.told.shards.extend(news.shards);
-        leader.told.aliases.extend(news.aliases);
+        leader.sent.shards.extend(news.shards);
+        leader.sent.aliases.extend(news.aliases);
         let any = !writes.is_empty();
         for (apex, write) in writes {
             let there = self.write(&apex, write);
@@ -370,9 +370,9 @@ impl World {
     }
 
     /// Checks that a name server with the version in which a leader reported a name contains that name.
-    fn what_was_told_is_served(&self) -> Result<(), TestCaseError> {
-        for (told, replica) in
-            self.leaders.iter().flat_map(|leader| self.replicas.iter().map(|one| (&leader.told, one)))
+    fn what_was_sent_is_served(&self) -> Result<(), TestCaseError> {
+        for (sent, replica) in
+            self.leaders.iter().flat_map(|leader| self.replicas.iter().map(|one| (&leader.sent, one)))
         {
             let serves = |apex: &Name, serial: Serial| {
                 let published = replica.published.get(apex);
@@ -380,14 +380,14 @@ impl World {
                 replica.served.get(apex).filter(|_| same)
             };
             for (label, (binding, serial)) in
-                told.aliases.iter().filter_map(|(label, alias)| Some((label, alias.as_ref()?)))
+                sent.aliases.iter().filter_map(|(label, alias)| Some((label, alias.as_ref()?)))
             {
                 let change = alias::change(label, Some(binding.target()), &settings());
                 if let Some(zone) = serves(settings().alias_apex(), *serial) {
                     prop_assert_eq!(zone.owner(&change.owner), change.rrsets, "{}", label);
                 }
             }
-            for (apex, (router, serial)) in told.shards.iter().filter_map(|(apex, shard)| Some((apex, shard.as_ref()?)))
+            for (apex, (router, serial)) in sent.shards.iter().filter_map(|(apex, shard)| Some((apex, shard.as_ref()?)))
             {
                 if let Some(zone) = serves(apex, *serial) {
                     let made = shard::compile(router, &FormerNames::default(), &mut Vec::new()).records;
@@ -400,15 +400,15 @@ impl World {
     }
 
     /// Checks that a leader has finally reported everything that exists, and nothing else.
-    fn all_was_told(&self) -> Result<(), TestCaseError> {
+    fn all_was_sent(&self) -> Result<(), TestCaseError> {
         let platform = self.replicas[0].zones.platform();
-        let told = &self.leaders[0].told;
-        let mut aliases: Vec<_> = told.aliases.values().flatten().map(|(binding, _)| binding.clone()).collect();
+        let sent = &self.leaders[0].sent;
+        let mut aliases: Vec<_> = sent.aliases.values().flatten().map(|(binding, _)| binding.clone()).collect();
         let mut expected: Vec<_> = platform.aliases().cloned().collect();
         aliases.sort_by(|a, b| a.key.cmp(&b.key));
         expected.sort_by(|a, b| a.key.cmp(&b.key));
         prop_assert_eq!(aliases, expected);
-        let mut shards: Vec<_> = told.shards.iter().filter_map(|(apex, shard)| Some((apex, shard.as_ref()?))).collect();
+        let mut shards: Vec<_> = sent.shards.iter().filter_map(|(apex, shard)| Some((apex, shard.as_ref()?))).collect();
         shards.sort_by_key(|(apex, _)| *apex);
         prop_assert_eq!(shards.len(), platform.shards().count());
         for ((apex, (shard, serial)), (expected, router)) in shards.into_iter().zip(platform.shards()) {
@@ -483,12 +483,12 @@ proptest! {
         let mut world = World::new();
         for step in &history {
             world.step(step)?;
-            world.what_was_told_is_served()?;
+            world.what_was_sent_is_served()?;
         }
         world.settle()?;
         world.all_serve_what_the_objects_say()?;
-        world.what_was_told_is_served()?;
-        world.all_was_told()?;
+        world.what_was_sent_is_served()?;
+        world.all_was_sent()?;
         // A name server that published a provisional serial while no process led, and then found the objects back in the ledger's
         // state, is ahead of the ledger. The next change of the zone makes all equal.
         world.now += Duration::from_secs(1);

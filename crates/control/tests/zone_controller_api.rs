@@ -43,14 +43,14 @@ async fn a_restart_without_the_api_serves_what_was_served() {
         server.stop().await;
         serials
     };
-    let server = NameServer::start(nowhere(), Some(&state), apexes());
+    let server = NameServer::start(unavailable_api(), Some(&state), apexes());
     until("ready", || server.db.is_ready()).await;
     assert_eq!(server.serials(), serials);
     assert!(server.has_alias("app") && server.wildcard("shard1") == Some(vec![1]) && !server.status.is_synced());
     server.stop().await;
 
     // Without a state, nothing is known: not ready, and no answers.
-    let fresh = NameServer::start(nowhere(), Some(&folder.path().join("other")), apexes());
+    let fresh = NameServer::start(unavailable_api(), Some(&folder.path().join("other")), apexes());
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert!(!fresh.db.is_ready() && !fresh.status.is_ready());
     fresh.stop().await;
@@ -93,7 +93,7 @@ async fn a_restart_without_the_api_serves_what_was_served() {
         let mut octets = whole.clone();
         octets[at] ^= 1;
         std::fs::write(&file, octets).expect("damaged");
-        let unheard = NameServer::start(nowhere(), Some(&state), apexes());
+        let unheard = NameServer::start(unavailable_api(), Some(&state), apexes());
         until("the damage is reported", || unheard.status.is_last_good_refused()).await;
         assert!(state.join("last-good.damaged").exists(), "{at}");
         assert!(!unheard.db.is_ready() && !unheard.status.is_ready(), "{at}");
@@ -113,7 +113,7 @@ async fn a_restart_without_the_api_serves_what_was_served() {
     until("there is a new one", || !server.status.is_last_good_refused()).await;
     assert!(server.status.is_ready() && server.status.last_good_refused_at().is_some());
     server.stop().await;
-    let next = NameServer::start(nowhere(), Some(&state), apexes());
+    let next = NameServer::start(unavailable_api(), Some(&state), apexes());
     until("it answers without the API", || next.wildcard("other").is_some()).await;
     assert!(next.status.last_good_refused_at().is_none());
     next.stop().await;
@@ -166,19 +166,19 @@ async fn a_file_and_a_router_never_serve_one_apex_together() {
     let inside = ["hidden.shard1.v3.example.zone", "default-app.routes.v3.example.zone", "free.routes.v3.example.zone"];
     inside.iter().for_each(|file| write(file, &zone_text("198.51.100.7")));
     reloader.reload().await.expect("it runs").expect("it reads");
-    let told = || {
-        let told = server.status.diagnostics();
+    let reported = || {
+        let diagnostics = server.status.diagnostics();
         let of = |object: &str, file: &str| {
-            told.iter().any(|one| one.object.to_string() == object && one.message.contains(file))
+            diagnostics.iter().any(|one| one.object.to_string() == object && one.message.contains(file))
         };
         [of("Router shard1", inside[0]), of("RouteBinding default/app", inside[1])]
     };
-    until("both are reported", || told() == [true, true]).await;
+    until("both are reported", || reported() == [true, true]).await;
     let about_free = server.status.diagnostics().iter().any(|diagnostic| diagnostic.message.contains(inside[2]));
     assert!(!about_free, "no route has the alias");
     inside.iter().for_each(|file| std::fs::remove_file(folder.path().join(file)).expect("removed"));
     reloader.reload().await.expect("it runs").expect("it reads");
-    until("it is over", || told() == [false, false]).await;
+    until("it is over", || reported() == [false, false]).await;
 
     // The kernel reports this change, or the reload finds it.
     write("shard1.v3.example.zone", &zone_text("198.51.100.7"));
@@ -197,7 +197,7 @@ async fn a_file_and_a_router_never_serve_one_apex_together() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_list_shows_as_lost_is_held_and_what_a_watch_tells_is_not() {
+async fn what_a_list_shows_as_lost_is_held_and_what_a_watch_reports_is_not() {
     let folder = tempfile::tempdir().expect("a folder");
     let state = folder.path().join("state");
     {
@@ -247,7 +247,7 @@ async fn what_a_list_shows_as_lost_is_held_and_what_a_watch_tells_is_not() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hold_is_told_to_the_api_and_decided_there() {
+async fn a_hold_is_reported_to_the_api_and_decided_there() {
     let folder = tempfile::tempdir().expect("a folder");
     let states = ["one", "two"].map(|state| folder.path().join(state));
     {
@@ -272,7 +272,7 @@ async fn a_hold_is_told_to_the_api_and_decided_there() {
     };
     let [one, two] = [start(&states[0], "ns1"), start(&states[1], "ns2")];
     let deletion_holds = Api::<DeletionHold>::all(emptied.admin());
-    let told = async || {
+    let hold_ids = async || {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let list = deletion_holds.list(&Default::default()).await.expect("listed").items;
@@ -288,7 +288,7 @@ async fn a_hold_is_told_to_the_api_and_decided_there() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    let ids = told().await;
+    let ids = hold_ids().await;
     let decide = async |id: &str, decision: &str| {
         let patch = Patch::Merge(json!({"spec": {"decision": decision}}));
         deletion_holds.patch(id, &PatchParams::default(), &patch).await.expect("decided");
@@ -310,7 +310,7 @@ async fn a_hold_is_told_to_the_api_and_decided_there() {
         [&one, &two].iter().all(|server| server.status.held().iter().all(|held| held.decision.is_none()))
     })
     .await;
-    assert_eq!(told().await, ids);
+    assert_eq!(hold_ids().await, ids);
     for id in &ids {
         decide(id, "approve").await;
     }

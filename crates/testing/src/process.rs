@@ -65,7 +65,7 @@ impl Process {
 
     /// Waits for the next line that contains `part`, and returns it. Each line is returned once.
     #[track_caller]
-    pub fn says(&self, part: &str) -> String {
+    pub fn logs(&self, part: &str) -> String {
         eventually(&format!("{} prints {part:?}", self.name), || {
             let is_silent = self.readers.iter().all(JoinHandle::is_finished);
             let mut log = lock(&self.log);

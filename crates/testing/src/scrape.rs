@@ -21,11 +21,11 @@ pub struct Family {
     /// The help text of the family.
     pub help: String,
     /// The samples of the family, in order.
-    pub samples: Vec<Sample>,
+    pub samples: Vec<MetricSample>,
 }
 
 /// A sample.
-pub struct Sample {
+pub struct MetricSample {
     /// The name of the series, with the suffix of a histogram's.
     pub name: String,
     /// The labels of the sample.
@@ -57,15 +57,15 @@ impl Scrape {
                 family.kind = kind.to_owned();
             } else {
                 let family = families.last_mut().expect("HELP and TYPE come first");
-                family.samples.push(Sample::parse(line));
+                family.samples.push(MetricSample::parse(line));
             }
         }
         Scrape { families }
     }
 
     /// Returns all samples of this name that have these labels.
-    pub fn samples(&self, name: &str, labels: &[(&str, &str)]) -> impl Iterator<Item = &Sample> {
-        let has = move |sample: &&Sample| {
+    pub fn samples(&self, name: &str, labels: &[(&str, &str)]) -> impl Iterator<Item = &MetricSample> {
+        let has = move |sample: &&MetricSample| {
             let has_label =
                 |(label, value): &(&str, &str)| sample.labels.get(*label).is_some_and(|found| found == value);
             sample.name == name && labels.iter().all(has_label)
@@ -81,16 +81,16 @@ impl Scrape {
     /// Returns the value of one series, such as `name{label="value"}`.
     #[track_caller]
     pub fn value(&self, series: &str) -> f64 {
-        let wanted = Sample::parse(&format!("{series} 0"));
+        let wanted = MetricSample::parse(&format!("{series} 0"));
         let mut all = self.families.iter().flat_map(|family| &family.samples);
         let found = all.find(|sample| sample.name == wanted.name && sample.labels == wanted.labels);
         found.unwrap_or_else(|| panic!("there is no {series}")).value
     }
 }
 
-impl Sample {
+impl MetricSample {
     /// Parses a sample. No label value of Signpost contains a quote or a comma.
-    fn parse(line: &str) -> Sample {
+    fn parse(line: &str) -> MetricSample {
         let (series, value) = line.rsplit_once(' ').unwrap_or_else(|| panic!("no sample: {line}"));
         let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
         let labels = labels.strip_suffix('}').unwrap_or_else(|| panic!("no sample: {line}"));
@@ -100,6 +100,6 @@ impl Sample {
         };
         let labels = labels.split(',').filter(|pair| !pair.is_empty()).map(pair).collect();
         let value = value.parse().unwrap_or_else(|_| panic!("no number: {line}"));
-        Sample { name: name.to_owned(), labels, value }
+        MetricSample { name: name.to_owned(), labels, value }
     }
 }

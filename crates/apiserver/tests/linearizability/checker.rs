@@ -132,7 +132,7 @@ struct Search<'a> {
 }
 
 /// One operation that was taken, and what to go back to.
-struct Taken {
+struct Checkpoint {
     operation: usize,
     state: State,
     front: usize,
@@ -151,7 +151,7 @@ impl<'a> Search<'a> {
     }
 
     fn run(mut self) -> Result<(), Violation> {
-        let mut path: Vec<Taken> = Vec::new();
+        let mut path: Vec<Checkpoint> = Vec::new();
         let mut candidates = self.candidates();
         loop {
             // Operations without an answer need not take effect.
@@ -160,7 +160,7 @@ impl<'a> Search<'a> {
             }
             if let Some(operation) = candidates.pop() {
                 let Some(state) = step(self.state, &self.history[operation]) else { continue };
-                let before = Taken { operation, state: self.state, front: self.front, others: candidates };
+                let before = Checkpoint { operation, state: self.state, front: self.front, others: candidates };
                 self.take(operation, state);
                 if !self.visited.insert((self.place(), state)) {
                     candidates = self.go_back(before);
@@ -218,7 +218,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn go_back(&mut self, last: Taken) -> Vec<usize> {
+    fn go_back(&mut self, last: Checkpoint) -> Vec<usize> {
         self.taken[last.operation] = false;
         (self.state, self.front) = (last.state, last.front);
         last.others

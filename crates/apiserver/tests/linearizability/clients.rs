@@ -20,13 +20,13 @@ const PATIENCE: Duration = Duration::from_secs(6);
 const PAUSE_MILLISECONDS_MAX: u64 = 8;
 
 /// Random numbers that follow from a seed.
-pub struct Draw(TestRng);
+pub struct SeededRandom(TestRng);
 
-impl Draw {
+impl SeededRandom {
     /// Returns the numbers of one part of a run.
     pub fn new(seed: u64, part: u64) -> Self {
         let bytes: Vec<u8> = [seed, part, 0, 0].iter().flat_map(|number| number.to_le_bytes()).collect();
-        Draw(TestRng::from_seed(RngAlgorithm::ChaCha, &bytes))
+        SeededRandom(TestRng::from_seed(RngAlgorithm::ChaCha, &bytes))
     }
 
     /// Returns a number below `end`.
@@ -65,7 +65,7 @@ impl Run {
     }
 
     /// Works as client number `number` until `end`.
-    pub async fn work(&self, number: usize, mut draw: Draw, end: Instant) -> Record {
+    pub async fn work(&self, number: usize, mut draw: SeededRandom, end: Instant) -> Record {
         let mut client = Client { run: self, number, seen: BTreeMap::new(), record: Record::default() };
         while Instant::now() < end {
             client.turn(&mut draw).await;
@@ -121,7 +121,7 @@ struct Client<'a> {
 }
 
 impl Client<'_> {
-    async fn turn(&mut self, draw: &mut Draw) {
+    async fn turn(&mut self, draw: &mut SeededRandom) {
         let server = draw.below(self.run.servers.count() as u64) as usize;
         let key = format!("r{}", draw.below(KEYS));
         // Some clients go away in the midst of their requests.

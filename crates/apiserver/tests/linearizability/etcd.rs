@@ -10,7 +10,7 @@ use signpost_apiserver::store::etcd::{Etcd, Settings};
 use signpost_testing::etcd::Cluster;
 use tokio::task::block_in_place;
 
-use crate::clients::Draw;
+use crate::clients::SeededRandom;
 use crate::faults::{self, Stores, pause};
 use crate::{examine, run, seed, setting};
 
@@ -40,7 +40,7 @@ impl Stores for Endpoints {
 
 /// Kills and restarts members of a cluster, or stops and continues them, the leader as often as any, until `end`. It affects one
 /// member at a time: the others keep working.
-async fn disturb_members(cluster: &mut Cluster, stop_milliseconds_max: u64, mut draw: Draw, end: Instant) {
+async fn disturb_members(cluster: &mut Cluster, stop_milliseconds_max: u64, mut draw: SeededRandom, end: Instant) {
     loop {
         pause(&mut draw, 300..1_500).await;
         if Instant::now() > end {
@@ -72,7 +72,7 @@ fn two_servers_of_which_one_restarts_at_times() {
     let (cluster, seed) = (Cluster::start(1, &[]), seed());
     let stores = Endpoints(cluster.endpoints());
     run(examine(2, &stores, seed, |run, end| {
-        let (stores, draw) = (&stores, Draw::new(seed, 2_000));
+        let (stores, draw) = (&stores, SeededRandom::new(seed, 2_000));
         async move { faults::restart_servers(&run.servers, stores, draw, end).await }.boxed()
     }));
 }
@@ -84,7 +84,7 @@ fn three_servers_over_members_that_stop_and_die() {
     let stop = setting("LINEARIZABILITY_STOP_MILLISECONDS", STOP_MILLISECONDS_MAX);
     let cluster = &mut cluster;
     run(examine(3, &stores, seed, |_, end| {
-        let draw = Draw::new(seed, 2_000);
+        let draw = SeededRandom::new(seed, 2_000);
         async move { disturb_members(cluster, stop, draw, end).await }.boxed()
     }));
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use futures::future::BoxFuture;
 use signpost_apiserver::store::Store;
 
-use crate::clients::Draw;
+use crate::clients::SeededRandom;
 use crate::servers::Servers;
 
 /// The store of a server, opened when the server starts.
@@ -15,7 +15,7 @@ pub trait Stores: Send + Sync {
 }
 
 /// Ends one server after the other and starts it again, until `end`.
-pub async fn restart_servers(servers: &Servers, stores: &dyn Stores, mut draw: Draw, end: Instant) {
+pub async fn restart_servers(servers: &Servers, stores: &dyn Stores, mut draw: SeededRandom, end: Instant) {
     loop {
         pause(&mut draw, 800..2_500).await;
         if Instant::now() > end {
@@ -27,7 +27,7 @@ pub async fn restart_servers(servers: &Servers, stores: &dyn Stores, mut draw: D
     }
 }
 
-pub async fn pause(draw: &mut Draw, milliseconds: std::ops::Range<u64>) {
+pub async fn pause(draw: &mut SeededRandom, milliseconds: std::ops::Range<u64>) {
     let pause = milliseconds.start + draw.below(milliseconds.end - milliseconds.start);
     tokio::time::sleep(Duration::from_millis(pause)).await;
 }

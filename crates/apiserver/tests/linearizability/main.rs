@@ -27,7 +27,7 @@ use futures::future::{BoxFuture, join_all};
 use signpost_apiserver::store::Store;
 use signpost_apiserver::store::embedded::{Embedded, OpenError, Options};
 
-use self::clients::{Draw, Run};
+use self::clients::{Run, SeededRandom};
 use self::faults::Stores;
 use self::servers::Servers;
 use self::verdict::Evidence;
@@ -67,12 +67,12 @@ async fn examine<'a>(
     let end = Instant::now() + Duration::from_secs(setting("LINEARIZABILITY_SECONDS", SECONDS));
     let last = Arc::new(AtomicU64::new(0));
     let watchers = (0..WATCHERS).map(|number| {
-        let (run, last, draw) = (run.clone(), last.clone(), Draw::new(seed, 1_000 + number as u64));
+        let (run, last, draw) = (run.clone(), last.clone(), SeededRandom::new(seed, 1_000 + number as u64));
         tokio::spawn(async move { watchers::follow(&run.servers, start, draw, &last).await })
     });
     let watchers: Vec<_> = watchers.collect();
     let clients = (0..CLIENTS).map(|number| {
-        let (run, draw) = (run.clone(), Draw::new(seed, number as u64));
+        let (run, draw) = (run.clone(), SeededRandom::new(seed, number as u64));
         tokio::spawn(async move { run.work(number, draw, end).await })
     });
     let (records, ()) = tokio::join!(join_all(clients.collect::<Vec<_>>()), faults(run.clone(), end));
@@ -89,7 +89,7 @@ async fn examine<'a>(
     let operations: usize = records.iter().flat_map(|record| record.operations.values()).map(Vec::len).sum();
     println!("seed {seed}: {operations} operations on objects, {} changes", committed.len());
     let evidence = Evidence { records, committed, watched };
-    if let Err(fault) = verdict::judge(evidence) {
+    if let Err(fault) = verdict::evaluate(evidence) {
         panic!("LINEARIZABILITY_SEED={seed}: {fault}");
     }
 }
@@ -128,7 +128,7 @@ fn one_server_that_closes_the_embedded_store_and_opens_it_again() {
     let (directory, seed) = (tempfile::tempdir().unwrap(), seed());
     let stores = Directory(directory.path().to_owned());
     run(examine(1, &stores, seed, |run, end| {
-        let (stores, draw) = (&stores, Draw::new(seed, 2_000));
+        let (stores, draw) = (&stores, SeededRandom::new(seed, 2_000));
         async move { faults::restart_servers(&run.servers, stores, draw, end).await }.boxed()
     }));
 }

@@ -19,7 +19,7 @@ pub struct Evidence {
 }
 
 /// The first fault that is found, with the history that shows it.
-pub fn judge(mut evidence: Evidence) -> Result<(), String> {
+pub fn evaluate(mut evidence: Evidence) -> Result<(), String> {
     for events in &evidence.watched {
         same_events(events, &evidence.committed)?;
     }

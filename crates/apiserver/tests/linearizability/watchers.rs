@@ -11,7 +11,7 @@ use serde_json::Value;
 use signpost_apiserver::object::Object;
 use signpost_apiserver::store::{EventKind, Key, Revision, Store};
 
-use crate::clients::{Draw, revision, version};
+use crate::clients::{SeededRandom, revision, version};
 use crate::servers::{REGISTER, REGISTERS, Servers, request};
 
 /// The maximum time for which a watcher stays with a server, in milliseconds.
@@ -48,7 +48,7 @@ pub async fn committed(store: &Arc<dyn Store>, start: u64, end: u64) -> Vec<Even
 }
 
 /// Follows the objects from `start` on, at one server after the other, until the revision that `end` gets.
-pub async fn follow(servers: &Servers, start: u64, mut draw: Draw, end: &AtomicU64) -> Vec<Event> {
+pub async fn follow(servers: &Servers, start: u64, mut draw: SeededRandom, end: &AtomicU64) -> Vec<Event> {
     let mut watcher = Watcher { reached: start, events: Vec::new() };
     let mut deadline = None;
     loop {

@@ -41,14 +41,14 @@ pub(super) struct Source {
 }
 
 /// The clients, created from the files with these stamps.
-struct Made {
+struct LoadedClients {
     clients: Arc<[Client]>,
     files: Vec<(PathBuf, FileStamp)>,
 }
 
 struct Rotating {
     source: Source,
-    made: Mutex<Made>,
+    made: Mutex<LoadedClients>,
     /// The time of the last check of the files, and its error.
     looked: Mutex<(Instant, Option<String>)>,
     _probe: AbortOnDropHandle<()>,
@@ -72,7 +72,7 @@ impl Source {
         Ok(Client::new(service, namespace))
     }
 
-    async fn make(&self) -> Result<Made, ClientError> {
+    async fn make(&self) -> Result<LoadedClients, ClientError> {
         let (mut config, files) = read(&self.path).await?;
         if !self.with_credentials {
             config.auth_info = Default::default();
@@ -82,7 +82,7 @@ impl Source {
         config.reset_reader_on_write = true;
         let clients = self.servers.configurations(config).into_iter().map(connect).collect::<kube::Result<_>>();
         let clients = clients.map_err(|error| ClientError::built_from(&self.path.display(), error))?;
-        Ok(Made { clients, files })
+        Ok(LoadedClients { clients, files })
     }
 }
 

@@ -85,7 +85,7 @@ pub async fn run(world: World, mut runtime: impl Runtime, stop: CancellationToke
     let (routers, mut changes) = world.routers.read();
     let observations = world.observations;
     let mut wanted: BTreeMap<String, Wanted> = BTreeMap::new();
-    let mut told: BTreeMap<String, String> = BTreeMap::new();
+    let mut reported: BTreeMap<String, String> = BTreeMap::new();
     let mut next = Instant::now();
     loop {
         tokio::select! {
@@ -108,11 +108,11 @@ pub async fn run(world: World, mut runtime: impl Runtime, stop: CancellationToke
         }
         let errors = runtime.reconcile(&wanted).await;
         next = Instant::now() + INTERVAL;
-        for router in wanted.keys().filter(|router| errors.get(*router) != told.get(*router)) {
+        for router in wanted.keys().filter(|router| errors.get(*router) != reported.get(*router)) {
             let error = errors.get(router).cloned();
             observations.set_router(router, |findings| findings.runtime_error = error);
         }
-        told = errors;
+        reported = errors;
     }
     if shut_down.is_cancelled() {
         runtime.shut_down().await;

@@ -109,13 +109,13 @@ mod tests {
         words.split_whitespace().map(slot).collect()
     }
 
-    fn told(steps: &[Step]) -> String {
-        let told = steps.iter().map(|step| match step {
+    fn summary(steps: &[Step]) -> String {
+        let words = steps.iter().map(|step| match step {
             Step::Start(None) => "+".to_owned(),
             Step::Start(Some(address)) => format!("+{}", address.to_string().rsplit('.').next().unwrap_or_default()),
             Step::Stop(id) => format!("-{id}"),
         });
-        told.collect::<Vec<_>>().join(" ")
+        words.collect::<Vec<_>>().join(" ")
     }
 
     fn wanted(count: usize, octets: &[u8]) -> Wanted {
@@ -142,9 +142,9 @@ mod tests {
             (2, "1ns 2n 3hs 4h", "-2"),
             (1, "1ns 2ns", "+ -1"),
         ] {
-            assert_eq!(told(&super::steps(Some(&wanted(count, &[])), &slots(is))), steps, "{count} of {is}");
+            assert_eq!(summary(&super::steps(Some(&wanted(count, &[])), &slots(is))), steps, "{count} of {is}");
         }
-        assert_eq!(told(&super::steps(None, &slots("1hs 2hsx"))), "-1");
+        assert_eq!(summary(&super::steps(None, &slots("1hs 2hsx"))), "-1");
     }
 
     #[test]
@@ -164,7 +164,7 @@ mod tests {
             (&[1, 3], "1hs 2hs", "+3 -2"),
         ] {
             let wanted = wanted(octets.len(), octets);
-            assert_eq!(told(&super::steps(Some(&wanted), &slots(is))), steps, "{octets:?} of {is}");
+            assert_eq!(summary(&super::steps(Some(&wanted), &slots(is))), steps, "{octets:?} of {is}");
         }
     }
 }

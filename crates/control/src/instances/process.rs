@@ -146,7 +146,7 @@ impl Processes {
     }
 
     /// Records ended processes, and restarts those that should run.
-    fn look(&mut self) {
+    fn supervise(&mut self) {
         let ids: Vec<u32> = self.instances.keys().copied().collect();
         for id in ids {
             let directory = self.directory(id);
@@ -261,7 +261,7 @@ impl Processes {
 
 impl Runtime for Processes {
     async fn reconcile(&mut self, wanted: &BTreeMap<String, Wanted>) -> BTreeMap<String, String> {
-        self.look();
+        self.supervise();
         let mut routers: BTreeSet<String> = wanted.keys().cloned().collect();
         routers.extend(self.instances.values().map(|instance| instance.record.router.clone()));
         for router in routers {

@@ -22,7 +22,7 @@ use crate::client::uid::Uid;
 use crate::dns_client::{Data, Question};
 use crate::world::RouteInfo;
 use crate::world::condition::{ConditionUpdate, Status};
-use crate::world::observations::{About, Finding, Part};
+use crate::world::observations::{About, Part, RouteFinding};
 use signpost_api::v1alpha1::route::{HOST_POINTS_HERE, NameKind, Route};
 use signpost_api::v1alpha1::router::{AddressState, Router};
 use signpost_dns::wire::header::Rcode;
@@ -117,7 +117,7 @@ impl RouteCheck for HostCheck {
             Found::Here => Next::After(RETRY_LONGEST),
             _ => Next::Retry,
         };
-        let finding = Finding { uid, about, statements, challenge: None };
+        let finding = RouteFinding { uid, about, statements, challenge: None };
         Ok(Some(Checked { outcome: found.label(), finding, next }))
     }
 }

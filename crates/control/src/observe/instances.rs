@@ -130,9 +130,9 @@ async fn forget(leases: &Api<Lease>, reports: &Store<Option<InstanceReport>>, ke
 struct Watch {
     panic_percent: u32,
     metrics: Metrics,
-    instances: BTreeMap<String, HashMap<ObjectKey, Known>>,
+    instances: BTreeMap<String, HashMap<ObjectKey, TrackedInstance>>,
     /// The times at which Leases are checked.
-    turns: BTreeSet<(Instant, ObjectKey)>,
+    checks: BTreeSet<(Instant, ObjectKey)>,
     /// The Routers that there are.
     routers: BTreeSet<String>,
     /// The Routers with changes to report.
@@ -143,7 +143,7 @@ struct Watch {
 
 /// An instance, and the time at which its Lease was seen renewed.
 #[derive(Debug)]
-struct Known {
+struct TrackedInstance {
     report: InstanceReport,
     turn: Instant,
     is_expired: bool,
@@ -181,8 +181,8 @@ impl Watch {
             let was_expired = || {
                 let router = routers.get(&ObjectKey::cluster(&report.router));
                 let status = router.as_ref().and_then(|router| router.object.status.as_ref());
-                let told = status.and_then(|status| status.instances.iter().find(|one| one.name == applied.key.name));
-                told.is_some_and(|told| told.state == InstanceState::Expired)
+                let entry = status.and_then(|status| status.instances.iter().find(|one| one.name == applied.key.name));
+                entry.is_some_and(|entry| entry.state == InstanceState::Expired)
             };
             self.set(applied.key.clone(), report.clone(), is_first && was_expired(), now);
         }
@@ -191,7 +191,7 @@ impl Watch {
     fn remove(&mut self, router: &str, key: &ObjectKey) {
         let Some(of_router) = self.instances.get_mut(router) else { return };
         if let Some(known) = of_router.remove(key) {
-            self.turns.remove(&(known.turn, key.clone()));
+            self.checks.remove(&(known.turn, key.clone()));
             self.dirty.insert(router.to_owned());
         }
         if of_router.is_empty() {
@@ -209,11 +209,11 @@ impl Watch {
                 self.dirty.insert(router);
                 return;
             }
-            self.turns.remove(&(known.turn, key.clone()));
+            self.checks.remove(&(known.turn, key.clone()));
         }
         let turn = now + if is_expired { DEAD_LONGEST } else { report.duration };
-        self.turns.insert((turn, key.clone()));
-        let before = of_router.insert(key, Known { report: report.clone(), turn, is_expired });
+        self.checks.insert((turn, key.clone()));
+        let before = of_router.insert(key, TrackedInstance { report: report.clone(), turn, is_expired });
         let is_same =
             before.is_some_and(|before| before.report.to_instance(before.is_expired) == report.to_instance(is_expired));
         if !is_same {
@@ -223,8 +223,8 @@ impl Watch {
 
     /// Records expired Leases; returns the time of the next check.
     fn expire(&mut self, now: Instant) -> Option<Instant> {
-        while let Some((turn, key)) = self.turns.first().filter(|(turn, _)| *turn <= now).cloned() {
-            self.turns.remove(&(turn, key.clone()));
+        while let Some((turn, key)) = self.checks.first().filter(|(turn, _)| *turn <= now).cloned() {
+            self.checks.remove(&(turn, key.clone()));
             let known = self.instances.iter_mut().find_map(|(router, known)| Some((router, known.get_mut(&key)?)));
             let Some((router, known)) = known else { continue };
             if known.is_expired {
@@ -236,9 +236,9 @@ impl Watch {
                 tracing::warn!(router, lease = key.name, "an instance did not renew its Lease: it counts as dead");
             }
             known.turn = now + DEAD_LONGEST;
-            self.turns.insert((known.turn, key));
+            self.checks.insert((known.turn, key));
         }
-        self.turns.first().map(|(turn, _)| *turn)
+        self.checks.first().map(|(turn, _)| *turn)
     }
 
     /// Reports the changes.
@@ -360,7 +360,7 @@ mod tests {
 
     /// A renewal causes no report: the status does not change.
     #[test]
-    fn only_changes_are_told() {
+    fn only_changes_are_reported() {
         let mut scene = Scene::new();
         scene.renew(1, 0);
         assert_eq!(std::mem::take(&mut scene.watch.dirty).len(), 1);

@@ -29,7 +29,7 @@ use crate::client::reflector::{Applied, Change, ObjectKey, Store};
 use crate::client::transport_error::cause_text;
 use crate::observe::network::simulated;
 use crate::world::condition::{ConditionUpdate, Status};
-use crate::world::observations::{About, Finding, Observations, Part};
+use crate::world::observations::{About, Observations, Part, RouteFinding};
 use crate::world::route::Mark;
 use crate::world::{BindingInfo, RouteInfo, RouterInfo, World};
 use signpost_api::instance::InstanceReport;
@@ -95,7 +95,7 @@ pub async fn run(client: kube::Client, world: World, metrics: Metrics, stop: Can
     let http = http.pool_max_idle_per_host(0).tls_certs_only([]).build();
     let Ok(http) = http else { return tracing::error!("failed to create an HTTP client: Routes are not probed") };
     let stores = Stores { routes: objects.routes, bindings: objects.bindings, routers: objects.routers, reports };
-    let mut watch = Watch { metrics, waiting: HashMap::new(), turns: BTreeSet::new(), lags: BTreeMap::new() };
+    let mut watch = Watch { metrics, waiting: HashMap::new(), checks: BTreeSet::new(), lags: BTreeMap::new() };
     let mut shown = Instant::now();
     let mut probes = FuturesUnordered::new();
     loop {
@@ -105,7 +105,7 @@ pub async fn run(client: kube::Client, world: World, metrics: Metrics, stop: Can
             && stores.is_synced()
             && let Some(key) = watch.pop_due(now)
         {
-            if let Some(place) = watch.look(&key, &stores, &world.observations, now) {
+            if let Some(place) = watch.check(&key, &stores, &world.observations, now) {
                 let (client, http) = (client.clone(), http.clone());
                 probes.push(async move {
                     let result = timeout(PROBE_TIMEOUT, probe(client, http, &key, place)).await;
@@ -136,7 +136,7 @@ pub async fn run(client: kube::Client, world: World, metrics: Metrics, stop: Can
             change = report_changes.next() => {
                 drop(change);
                 while report_changes.next().now_or_never().is_some() {}
-                watch.look_at_all();
+                watch.check_all();
             }
             () = sleep_until(wake_at.unwrap_or(now)), if wake_at.is_some() => {}
         }
@@ -195,7 +195,7 @@ impl Stores {
 struct Watch {
     metrics: Metrics,
     waiting: HashMap<ObjectKey, Waiting>,
-    turns: BTreeSet<(Instant, ObjectKey)>,
+    checks: BTreeSet<(Instant, ObjectKey)>,
     /// The Routers whose instances lag according to the metrics, with the number of Routes.
     lags: BTreeMap<Arc<str>, i64>,
 }
@@ -236,8 +236,8 @@ impl Watch {
     }
 
     fn pop_due(&mut self, now: Instant) -> Option<ObjectKey> {
-        let (turn, key) = self.turns.first().filter(|(turn, _)| *turn <= now).cloned()?;
-        self.turns.remove(&(turn, key.clone()));
+        let (turn, key) = self.checks.first().filter(|(turn, _)| *turn <= now).cloned()?;
+        self.checks.remove(&(turn, key.clone()));
         if let Some(waiting) = self.waiting.get_mut(&key) {
             waiting.turn = None;
         }
@@ -245,24 +245,24 @@ impl Watch {
     }
 
     fn next_turn(&self) -> Option<Instant> {
-        self.turns.first().map(|(turn, _)| *turn)
+        self.checks.first().map(|(turn, _)| *turn)
     }
 
     /// Schedules a check of a Route; `is_known`: its status was `Programmed`, and its binding has not changed.
     fn add(&mut self, key: ObjectKey, is_known: bool) {
         let now = Instant::now();
         if let Some(turn) = self.waiting.remove(&key).and_then(|waiting| waiting.turn) {
-            self.turns.remove(&(turn, key.clone()));
+            self.checks.remove(&(turn, key.clone()));
         }
         let (turn, pause) = (Some(now), PAUSE.0);
         let waiting = Waiting { since: now, turn, pause, is_known, is_probed: false, lags_at: None, error: None };
-        self.turns.insert((now, key.clone()));
+        self.checks.insert((now, key.clone()));
         self.waiting.insert(key, waiting);
     }
 
     fn forget(&mut self, key: &ObjectKey) {
         if let Some(turn) = self.waiting.remove(key).and_then(|waiting| waiting.turn) {
-            self.turns.remove(&(turn, key.clone()));
+            self.checks.remove(&(turn, key.clone()));
         }
     }
 
@@ -280,9 +280,9 @@ impl Watch {
     fn take_routes(&mut self, change: Change<RouteInfo>, stores: &Stores, observations: &Observations) {
         for Applied { key, now: route, .. } in change.into_parts().0 {
             let is_true = route.conditions.names.programmed.is_some_and(Mark::is_true);
-            let is_told = || observations.route(&key)[Part::Programmed as usize].is_some();
+            let is_reported = || observations.route(&key)[Part::Programmed as usize].is_some();
             let router = || stores.bindings.get(&key).and_then(|binding| stores.router_of(&binding));
-            if route.bound && !is_true && !self.waiting.contains_key(&key) && router().is_some() && !is_told() {
+            if route.bound && !is_true && !self.waiting.contains_key(&key) && router().is_some() && !is_reported() {
                 self.add(key, false);
             }
         }
@@ -314,19 +314,19 @@ impl Watch {
     }
 
     /// Instances have applied more.
-    fn look_at_all(&mut self) {
+    fn check_all(&mut self) {
         let now = Instant::now();
         for (key, waiting) in self.waiting.iter_mut().filter(|(_, waiting)| !waiting.is_probed) {
             if let Some(turn) = waiting.turn.filter(|turn| *turn > now) {
-                self.turns.remove(&(turn, key.clone()));
+                self.checks.remove(&(turn, key.clone()));
                 waiting.turn = Some(now);
-                self.turns.insert((now, key.clone()));
+                self.checks.insert((now, key.clone()));
             }
         }
     }
 
     /// Checks a Route, and returns the instance to probe, if that is necessary.
-    fn look(
+    fn check(
         &mut self,
         key: &ObjectKey,
         stores: &Stores,
@@ -372,7 +372,7 @@ impl Watch {
                 self.metrics.times.observe(now.duration_since(waiting.since).as_secs_f64());
                 let (count, router) = (serving.len(), &binding.router);
                 let message = format!("{count} of {count} live instances of Router {router} serve the Route");
-                tell(observations, key, &route, Status::True, "Programmed", message);
+                report(observations, key, &route, Status::True, "Programmed", message);
             }
             return None;
         } else {
@@ -394,13 +394,13 @@ impl Watch {
         if let Some((reason, message)) = waiting.error.clone().filter(|_| now >= late)
             && route.conditions.names.programmed != Some(Mark::of("False", reason, &message))
         {
-            tell(observations, key, route, Status::False, reason, message);
+            report(observations, key, route, Status::False, reason, message);
         }
         let wanted = now + waiting.pause.mul_f64(1.0 + (random() % 256) as f64 / 1024.0);
         let turn = if now < late { wanted.min(late) } else { wanted };
         waiting.pause = (waiting.pause * 2).min(PAUSE.1);
         waiting.turn = Some(turn);
-        self.turns.insert((turn, key.clone()));
+        self.checks.insert((turn, key.clone()));
     }
 
     fn take_result(
@@ -418,7 +418,7 @@ impl Watch {
             (Ok(()), _) => {
                 waiting.is_probed = true;
                 waiting.turn = Some(now);
-                self.turns.insert((now, key.clone()));
+                self.checks.insert((now, key.clone()));
             }
             (Err(error), Some(route)) => {
                 waiting.error = Some(("ProbeFailed", error));
@@ -435,7 +435,7 @@ fn serving(router: &RouterInfo) -> impl Iterator<Item = &Instance> {
     instances.filter(|instance| instance.state == InstanceState::Serving)
 }
 
-fn tell(
+fn report(
     observations: &Observations,
     key: &ObjectKey,
     route: &RouteInfo,
@@ -445,6 +445,6 @@ fn tell(
 ) {
     let Some(router) = route.router.clone() else { return };
     let statements = vec![ConditionUpdate { kind: PROGRAMMED, status, reason, message }];
-    let finding = Finding { uid: route.uid.clone(), about: About::BoundTo(router), statements, challenge: None };
+    let finding = RouteFinding { uid: route.uid.clone(), about: About::BoundTo(router), statements, challenge: None };
     observations.set_route(key, Part::Programmed, Some(finding));
 }

@@ -13,7 +13,7 @@ use crate::client::backoff::random;
 use crate::client::reflector::{Applied, ObjectKey};
 use crate::reconcile::executor::Executor;
 use crate::reconcile::queue::{Item, WorkQueue};
-use crate::world::observations::{Finding, Part};
+use crate::world::observations::{Part, RouteFinding};
 use crate::world::{RouteInfo, World};
 
 /// The maximum number of checks in flight. The namespaces share these permits, because owners of hosts may have slow name
@@ -36,7 +36,7 @@ pub trait RouteCheck: Send + Sync + 'static {
     fn is_same(now: &Self::Target, before: &Self::Target) -> bool;
 
     /// Returns the wait before the first check, and the finding until then.
-    fn start(&self, _: &ObjectKey, _: &RouteInfo, _: &Self::Target) -> (Duration, Option<Finding>) {
+    fn start(&self, _: &ObjectKey, _: &RouteInfo, _: &Self::Target) -> (Duration, Option<RouteFinding>) {
         (Duration::ZERO, None)
     }
 
@@ -61,7 +61,7 @@ pub struct Checked {
     /// The label of the metric.
     pub outcome: &'static str,
     /// The finding.
-    pub finding: Finding,
+    pub finding: RouteFinding,
     /// The next check.
     pub next: Next,
 }

@@ -141,14 +141,14 @@ struct Selecting {
     namespace: String,
     selector: Result<Selector, String>,
     /// The last reported addresses.
-    told: Option<Vec<IpAddr>>,
+    reported: Option<Vec<IpAddr>>,
 }
 
 impl Selecting {
     fn of(router: &Router) -> Option<Selecting> {
         let from = router.addresses_from()?;
         let (selected, namespace) = (from.service_selector.clone()?, from.namespace.clone()?);
-        Some(Selecting { namespace, selector: selector(&Some(selected)), told: None })
+        Some(Selecting { namespace, selector: selector(&Some(selected)), reported: None })
     }
 }
 
@@ -183,8 +183,8 @@ pub async fn run(client: kube::Client, world: World, stop: CancellationToken) {
             let (services, slices) = (namespace.services.0.all(), namespace.slices.0.all());
             for (router, selecting) in selecting.iter_mut().filter(|(_, selecting)| selecting.namespace == *name) {
                 let found: Vec<IpAddr> = addresses(&selecting.selector, &services, &slices).into_iter().collect();
-                if selecting.told.as_ref() != Some(&found) {
-                    selecting.told = Some(found.clone());
+                if selecting.reported.as_ref() != Some(&found) {
+                    selecting.reported = Some(found.clone());
                     observations.set_router(router, |findings| findings.services = Some(found));
                 }
             }

@@ -16,7 +16,7 @@ use super::Scheduler;
 use crate::client::lease::Term;
 use crate::client::reflector::{self, Change, ObjectKey};
 use crate::world::namespace::Quota;
-use crate::world::observations::{About, Finding, Part};
+use crate::world::observations::{About, Part, RouteFinding};
 use crate::world::route::Mark;
 use crate::world::{BindingInfo, NamespaceInfo, RouteInfo, RouterInfo};
 
@@ -81,7 +81,7 @@ impl Scheduler {
             // The requester follows the Route, and repeats the request if necessary.
         } else if now.bound || now.deleting {
             // Conditions about moves belong to the move requests.
-            let is_of_move = |finding: &Finding| !now.deleting && finding.about == About::Bound;
+            let is_of_move = |finding: &RouteFinding| !now.deleting && finding.about == About::Bound;
             self.observations.retain_route(&key, Part::Scheduling, is_of_move);
             if now.bound {
                 self.hosts.stop(&key);
@@ -155,7 +155,7 @@ impl Scheduler {
         // A process that does not lead leaves this to the leader, and gets the requests again if it becomes the leader.
         let may_decide = || self.objects.is_synced() && self.term.as_ref().is_some_and(Term::is_current);
         if says_so && is_there() && may_decide() {
-            self.observations.set_route(key, Part::Scheduling, Some(Finding::stays(&route.uid)));
+            self.observations.set_route(key, Part::Scheduling, Some(RouteFinding::stays(&route.uid)));
         }
     }
 }

@@ -17,7 +17,7 @@ use super::{Attempt, Scheduler};
 use crate::client::backoff::random;
 use crate::client::lease::Term;
 use crate::client::reflector::ObjectKey;
-use crate::world::observations::Finding;
+use crate::world::observations::RouteFinding;
 use crate::world::{BindingInfo, NamespaceInfo, RouteInfo};
 use signpost_api::names::{is_at_or_below, takes_names_of};
 use signpost_api::v1alpha1::name_claim::ClaimKind;
@@ -221,8 +221,8 @@ impl Scheduler {
                 self.put_aside(&key, leaving.as_ref(), random());
                 self.hosts.give_up(&key, route.host.as_deref());
                 let report = match leaving {
-                    Some(_) => Finding::move_pending(&route.uid, error.reason, error.message),
-                    None => Finding::unscheduled(&route.uid, error.reason, error.message, route.host.is_some()),
+                    Some(_) => RouteFinding::move_pending(&route.uid, error.reason, error.message),
+                    None => RouteFinding::unscheduled(&route.uid, error.reason, error.message, route.host.is_some()),
                 };
                 self.report(&key, &route, report);
                 return;

@@ -9,7 +9,7 @@ use crate::client::backoff::random;
 use crate::client::events::Notice;
 use crate::client::reflector::ObjectKey;
 use crate::world::RouteInfo;
-use crate::world::observations::{Finding, Part};
+use crate::world::observations::{Part, RouteFinding};
 use signpost_api::names::other_label;
 use signpost_api::v1alpha1::name_claim::ClaimKind;
 
@@ -74,8 +74,10 @@ impl Scheduler {
                 let failures = self.queue.failed(key, Instant::now(), random());
                 if answered && failures >= FAILURES_TOLD {
                     let report = match plan.leaving {
-                        Some(_) => Finding::move_pending(&route.uid, "BindingFailed", owner_message),
-                        None => Finding::unscheduled(&route.uid, "BindingFailed", owner_message, route.host.is_some()),
+                        Some(_) => RouteFinding::move_pending(&route.uid, "BindingFailed", owner_message),
+                        None => {
+                            RouteFinding::unscheduled(&route.uid, "BindingFailed", owner_message, route.host.is_some())
+                        }
                     };
                     self.report(key, route, report);
                 }
@@ -95,7 +97,7 @@ impl Scheduler {
         }
         if self.queue.failed(key, Instant::now(), random()) >= FAILURES_TOLD {
             let message = format!("{host} overlaps with a host that a Route of another namespace holds");
-            self.report(key, route, Finding::not_admitted(&route.uid, "HostAlreadyClaimed", message));
+            self.report(key, route, RouteFinding::not_admitted(&route.uid, "HostAlreadyClaimed", message));
         }
     }
 
@@ -111,7 +113,7 @@ impl Scheduler {
         self.requeuer.awaits_names(namespace);
         self.queue.unschedulable(key, Instant::now(), random());
         let (reason, message) = names_kept(kind, most);
-        self.report(key, route, Finding::unscheduled(&route.uid, reason, message, route.host.is_some()));
+        self.report(key, route, RouteFinding::unscheduled(&route.uid, reason, message, route.host.is_some()));
     }
 
     /// Returns the number of names of a kind in quarantine for a namespace, if that is the maximum.
@@ -122,7 +124,7 @@ impl Scheduler {
     /// Handles a route whose host is not admitted, and which waits until that changes.
     pub(super) fn refuse(&mut self, key: &ObjectKey, route: &RouteInfo, (reason, message): Refusal) {
         self.queue.unschedulable(key, Instant::now(), random());
-        self.report(key, route, Finding::not_admitted(&route.uid, reason, message));
+        self.report(key, route, RouteFinding::not_admitted(&route.uid, reason, message));
     }
 
     fn settle(&mut self, key: ObjectKey, route: &RouteInfo) {
@@ -135,7 +137,7 @@ impl Scheduler {
         }
     }
 
-    pub(super) fn report(&mut self, key: &ObjectKey, route: &RouteInfo, report: Finding) {
+    pub(super) fn report(&mut self, key: &ObjectKey, route: &RouteInfo, report: RouteFinding) {
         // The informer can lag behind a report in flight, which then has no effect.
         if report.is_said_by(route) || self.observations.has_route(key, Part::Scheduling, &report) {
             return;

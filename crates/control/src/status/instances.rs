@@ -35,9 +35,9 @@ pub fn apply(
     } else if is_from_instances {
         status.current_addresses = with_spec(router, answered(findings));
     }
-    let (wanted, is_told) = (router.instances_wanted(), !findings.instances.is_empty() || is_from_instances);
+    let (wanted, is_reported) = (router.instances_wanted(), !findings.instances.is_empty() || is_from_instances);
     let says_so = status.conditions.iter().any(|condition| condition.type_ == INSTANCES_READY);
-    if wanted.is_none() && !is_told && !says_so {
+    if wanted.is_none() && !is_reported && !says_so {
         status.ready_instances = None;
         return None;
     }

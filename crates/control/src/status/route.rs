@@ -32,7 +32,7 @@ use super::{ready, update};
 use crate::client::reflector::ObjectKey;
 use crate::client::uid::Uid;
 use crate::world::condition::{ConditionUpdate, state};
-use crate::world::observations::{About, Finding, Part, RouteFindings};
+use crate::world::observations::{About, Part, RouteFinding, RouteFindings};
 use crate::world::route::{HOST_TAKEN, Mark, SELECTOR_MISMATCH};
 use crate::world::router::{Labels, RouterTarget};
 use crate::world::{BindingInfo, RouteInfo, RouterInfo};
@@ -76,7 +76,7 @@ fn reported_router(route: &Route) -> Option<&str> {
 }
 
 /// Returns whether a finding is about the current Route.
-fn is_current(finding: &Finding, route: &Route) -> bool {
+fn is_current(finding: &RouteFinding, route: &Route) -> bool {
     finding.uid == Uid::of(route.metadata.uid.as_deref()) && is_about(&finding.about, route)
 }
 

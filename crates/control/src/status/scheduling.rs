@@ -4,38 +4,38 @@ use super::update;
 use crate::client::uid::Uid;
 use crate::world::RouteInfo;
 use crate::world::condition::ConditionUpdate;
-use crate::world::observations::{About, Finding};
+use crate::world::observations::{About, RouteFinding};
 use crate::world::route::Mark;
 use signpost_api::v1alpha1::route::{ADMITTED, MOVE_PENDING, SCHEDULED};
 
-impl Finding {
+impl RouteFinding {
     /// Returns the finding that no Router can take the Route.
     pub fn unscheduled(uid: &Uid, reason: &'static str, message: String, has_host: bool) -> Self {
         let mut statements = vec![update(SCHEDULED, false, reason, message)];
         if !has_host {
             statements.push(admitted("the Route can have its name"));
         }
-        Finding { uid: uid.clone(), about: About::Unbound, statements, challenge: None }
+        RouteFinding { uid: uid.clone(), about: About::Unbound, statements, challenge: None }
     }
 
     /// Returns the finding that the Route's host is not admitted.
     pub fn not_admitted(uid: &Uid, reason: &'static str, message: String) -> Self {
         let waits = "the scheduler places the Route when its host is admitted";
         let statements = vec![update(ADMITTED, false, reason, message), update(SCHEDULED, false, "NotAdmitted", waits)];
-        Finding { uid: uid.clone(), about: About::Unbound, statements, challenge: None }
+        RouteFinding { uid: uid.clone(), about: About::Unbound, statements, challenge: None }
     }
 
     /// Returns the finding that the Route must move, but currently cannot.
     pub fn move_pending(uid: &Uid, reason: &'static str, message: String) -> Self {
         let message = format!("move pending: {message}");
         let statements = vec![update(MOVE_PENDING, true, reason, message)];
-        Finding { uid: uid.clone(), about: About::Bound, statements, challenge: None }
+        RouteFinding { uid: uid.clone(), about: About::Bound, statements, challenge: None }
     }
 
     /// Returns the finding that the Route no longer has to move.
     pub fn stays(uid: &Uid) -> Self {
         let statements = vec![update(MOVE_PENDING, false, "Withdrawn", "the move is no longer requested")];
-        Finding { uid: uid.clone(), about: About::Bound, statements, challenge: None }
+        RouteFinding { uid: uid.clone(), about: About::Bound, statements, challenge: None }
     }
 
     /// Returns the negative statement, if there is one.

@@ -50,7 +50,7 @@ pub enum Part {
 
 /// The finding of one part of the process about a Route.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Finding {
+pub struct RouteFinding {
     /// The Route's uid: another Route of the same name does not match.
     pub uid: Uid,
     /// The subject; an outdated finding is dropped.
@@ -79,7 +79,7 @@ pub enum About {
 }
 
 /// The finding of each [`Part`] about a Route.
-pub type RouteFindings = [Option<Arc<Finding>>; 5];
+pub type RouteFindings = [Option<Arc<RouteFinding>>; 5];
 
 /// The findings about a Router.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -150,7 +150,7 @@ struct KnownFindings {
 
 impl Observations {
     /// Stores the finding of a part about a Route; `None`: the status is complete.
-    pub fn set_route(&self, key: &ObjectKey, part: Part, finding: Option<Finding>) {
+    pub fn set_route(&self, key: &ObjectKey, part: Part, finding: Option<RouteFinding>) {
         let mut known = self.known.lock();
         let Some(finding) = finding else {
             if let Some(findings) = known.routes.get_mut(key) {
@@ -168,7 +168,7 @@ impl Observations {
     }
 
     /// Removes the finding of a part about a Route, unless `keep` returns true.
-    pub fn retain_route(&self, key: &ObjectKey, part: Part, keep: impl FnOnce(&Finding) -> bool) {
+    pub fn retain_route(&self, key: &ObjectKey, part: Part, keep: impl FnOnce(&RouteFinding) -> bool) {
         let finding = self.known.lock().routes.get(key).and_then(|findings| findings[part as usize].clone());
         if finding.is_some_and(|finding| !keep(&finding)) {
             self.set_route(key, part, None);
@@ -185,7 +185,7 @@ impl Observations {
     }
 
     /// Returns whether a part has this finding about a Route, and it is not written yet.
-    pub fn has_route(&self, key: &ObjectKey, part: Part, finding: &Finding) -> bool {
+    pub fn has_route(&self, key: &ObjectKey, part: Part, finding: &RouteFinding) -> bool {
         let known = self.known.lock();
         known.routes.get(key).and_then(|findings| findings[part as usize].as_deref()) == Some(finding)
     }
@@ -210,7 +210,7 @@ impl Observations {
         let mut known = self.known.lock();
         let Some(findings) = known.routes.get_mut(key) else { return };
         for (finding, written) in findings.iter_mut().zip(written) {
-            let is_written = |(one, other): (&Arc<Finding>, &Arc<Finding>)| Arc::ptr_eq(one, other);
+            let is_written = |(one, other): (&Arc<RouteFinding>, &Arc<RouteFinding>)| Arc::ptr_eq(one, other);
             if finding.as_ref().zip(written.as_ref()).is_some_and(is_written) {
                 *finding = None;
             }

@@ -406,7 +406,7 @@ async fn objects_go_after_the_pods() {
 }
 
 #[tokio::test]
-async fn failures_are_told() {
+async fn failures_are_reported() {
     let cluster = Running::cluster().await;
     let one = of_routers(&[("shard1", wanted(RouterKind::Haproxy, 2))]);
     // An object of another owner is not taken over.

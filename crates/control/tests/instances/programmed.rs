@@ -111,7 +111,7 @@ impl Scene {
     }
 
     /// Waits until the condition begins with these words: its status, its reason and its message.
-    async fn says(&self, expected: &str) {
+    async fn wait_for(&self, expected: &str) {
         let routes = Api::<Route>::namespaced(self.platform.client(admin()), "default");
         let mut last = String::new();
         let looking = async {
@@ -165,13 +165,13 @@ const HOST: &str = "default-web.shard1.v3.example";
 #[tokio::test]
 async fn each_instance_has_to_apply_it_and_one_to_answer() {
     let scene = Scene::start().await;
-    scene.says("False NoInstance: no instance of Router shard1 serves").await;
+    scene.wait_for("False NoInstance: no instance of Router shard1 serves").await;
 
     let proxy = Proxy::default();
     let address = proxy.start().await;
     let mut agent = Agent { address: address.ip(), port: address.port(), revision: 0, state: InstanceState::Serving };
     scene.report(&agent).await;
-    scene.says("False NotApplied: instances of Router shard1 have not applied the Route yet: 127.0.0.1").await;
+    scene.wait_for("False NotApplied: instances of Router shard1 have not applied the Route yet: 127.0.0.1").await;
     let lag = || scene.metric("router_unapplied_routes{router=\"shard1\"}");
     let shows = async |expected: Option<&str>| {
         while lag().as_deref() != expected {
@@ -184,22 +184,22 @@ async fn each_instance_has_to_apply_it_and_one_to_answer() {
     agent.revision = scene.revision().await;
     proxy.serve(HOST, "another");
     scene.report(&agent).await;
-    scene.says(&format!("False ProbeFailed: {address} serves another Route at the name")).await;
+    scene.wait_for(&format!("False ProbeFailed: {address} serves another Route at the name")).await;
     tokio::time::timeout(PATIENCE, shows(None)).await.expect("the lag is over");
 
     proxy.serve(HOST, &scene.uid);
-    scene.says("True Programmed: 1 of 1 live instances of Router shard1 serve the Route").await;
+    scene.wait_for("True Programmed: 1 of 1 live instances of Router shard1 serve the Route").await;
     assert_eq!(scene.metric("routes_not_programmed").as_deref(), Some("0"));
 
     // Another instance starts, which has applied nothing yet. The condition is not true then.
     let mut other = Agent { address: [127, 0, 0, 2].into(), ..agent.clone() };
     other.revision = 0;
     scene.report(&other).await;
-    scene.says("False NotApplied: instances of Router shard1 have not applied the Route yet: 127.0.0.2").await;
+    scene.wait_for("False NotApplied: instances of Router shard1 have not applied the Route yet: 127.0.0.2").await;
     // It leaves before it has.
     other.state = InstanceState::Leaving;
     scene.report(&other).await;
-    scene.says("True Programmed: 1 of 1 live instances of Router shard1 serve the Route").await;
+    scene.wait_for("True Programmed: 1 of 1 live instances of Router shard1 serve the Route").await;
 }
 
 #[tokio::test]
@@ -211,21 +211,21 @@ async fn a_route_that_moves_is_judged_by_its_new_binding() {
     let revision = scene.revision().await;
     let mut agent = Agent { address: address.ip(), port: address.port(), revision, state: InstanceState::Serving };
     scene.report(&agent).await;
-    scene.says("True Programmed").await;
+    scene.wait_for("True Programmed").await;
 
     // The binding has changed, and the instance has not applied it.
     let bindings = Api::<RouteBinding>::namespaced(scene.platform.client(Identity::user(USER_SCHEDULER)), "default");
     let patch = Patch::Merge(json!({"metadata": {"annotations": {"test": "changed"}}}));
     bindings.patch("web", &PatchParams::default(), &patch).await.expect("patched");
-    scene.says("False NotApplied").await;
+    scene.wait_for("False NotApplied").await;
     agent.revision = scene.revision().await;
     scene.report(&agent).await;
-    scene.says("True Programmed").await;
+    scene.wait_for("True Programmed").await;
 
     // No instance any more.
     let lease = signpost_api::instance::lease_name("shard1", agent.address, agent.port);
     let leases =
         Api::<k8s_openapi::api::coordination::v1::Lease>::namespaced(scene.platform.client(admin()), "default");
     leases.delete(&lease, &DeleteParams::default()).await.expect("deleted");
-    scene.says("False NoInstance").await;
+    scene.wait_for("False NoInstance").await;
 }

@@ -43,7 +43,7 @@ pub fn loops(
 
 async fn run(client: Client, router: &'static str, address: IpAddr, outside: Arc<Mutex<Outside>>) {
     loop {
-        let pause = match look(&client, router, address, &outside).await {
+        let pause = match sync(&client, router, address, &outside).await {
             Ok(()) => RENEWAL,
             Err(_) => RENEWAL / 6,
         };
@@ -51,7 +51,7 @@ async fn run(client: Client, router: &'static str, address: IpAddr, outside: Arc
     }
 }
 
-async fn look(
+async fn sync(
     client: &Client,
     router: &'static str,
     address: IpAddr,

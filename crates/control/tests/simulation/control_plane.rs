@@ -59,9 +59,9 @@ pub fn loops(
     };
     let reconciler = Reconciler::new(controller.clone(), &world, settings, reconcile::Metrics::default());
     let reconciler = reconciler.with_scheduler(&loops);
-    let (told, base) = (watch::Sender::new(None).subscribe(), watch::Sender::new(Some(BaseSerial::None)).subscribe());
-    let sources =
-        ledger::Sources { world: world.clone(), settings: platform.clone(), former: None, base, description: told };
+    let description = watch::Sender::new(None).subscribe();
+    let base = watch::Sender::new(Some(BaseSerial::None)).subscribe();
+    let sources = ledger::Sources { world: world.clone(), settings: platform.clone(), former: None, base, description };
     let proving = verify::Settings {
         servers: Some(servers),
         timeout: Duration::from_secs(1),

@@ -86,7 +86,7 @@ impl Future for Polled {
         let other = system::set_offset(*self.offset.lock());
         let polled = self.running.poll_unpin(context);
         system::set_offset(other);
-        self.truth.lock().look_at(self.of);
+        self.truth.lock().check_published(self.of);
         polled
     }
 }

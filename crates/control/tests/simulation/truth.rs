@@ -241,7 +241,7 @@ impl Truth {
             }
             changed.push((key, before, now));
         }
-        let names: Vec<String> = changed.iter().map(|(key, _, now)| told(key, now.as_ref())).collect();
+        let names: Vec<String> = changed.iter().map(|(key, _, now)| history_line(key, now.as_ref())).collect();
         self.note(format!("{revision}: {}", names.join(", ")));
         changed
     }
@@ -550,7 +550,7 @@ fn conditions(object: &Value) -> String {
 }
 
 /// Returns a write in the form of the history.
-fn told(key: &str, now: Option<&Value>) -> String {
+fn history_line(key: &str, now: Option<&Value>) -> String {
     let Some(now) = now else { return format!("{key} is gone") };
     let spec = &now["spec"];
     let some = ["host", "router", "label", "holder", "releasedAt", "decision", "holderIdentity"];

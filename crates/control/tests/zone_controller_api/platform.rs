@@ -63,10 +63,9 @@ impl Platform {
         server.ready().await;
         let platform = Platform { server, _stop: stop.clone().drop_guard() };
         let base = tokio::sync::watch::channel(Some(ledger::BaseSerial::None)).1;
-        let told = tokio::sync::watch::channel(None).1;
+        let description = tokio::sync::watch::channel(None).1;
         let client = platform.client(USER_CONTROLLER);
-        let sources =
-            ledger::Sources { world: world(&client), settings: settings(), former: None, base, description: told };
+        let sources = ledger::Sources { world: world(&client), settings: settings(), former: None, base, description };
         tokio::spawn(ledger::run(client, sources, Arc::default(), stop));
         platform
     }
@@ -230,7 +229,7 @@ pub fn apexes() -> ApexOwners {
 }
 
 /// Returns a client of an API that does not exist.
-pub fn nowhere() -> Client {
+pub fn unavailable_api() -> Client {
     let service = axum::Router::new().fallback(|| async { http::StatusCode::SERVICE_UNAVAILABLE.into_response() });
     client::in_process(service, Identity::user(USER_NAME_SERVER))
 }

@@ -51,8 +51,8 @@ impl<'s> Opt<'s> {
 
     /// Returns the idle timeout of the stream, if it must be sent.
     fn keepalive(&self) -> Option<u16> {
-        let is_told = self.edns.keepalive && self.peer.transport.has_keepalive() && !self.bare;
-        self.peer.keepalive.filter(|_| is_told)
+        let is_sent = self.edns.keepalive && self.peer.transport.has_keepalive() && !self.bare;
+        self.peer.keepalive.filter(|_| is_sent)
     }
 
     /// Returns whether the client requests more than the record and the cookie.

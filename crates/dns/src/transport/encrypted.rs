@@ -88,7 +88,7 @@ impl EncryptedSockets {
                 let address = socket.local_addr()?;
                 let endpoint = quic::listen(socket, config.clone(), &service.limits, 0)?;
                 let service = Arc::clone(&service);
-                let accept = |turns| quic::accept(endpoint, service, turns, doq::serve);
+                let accept = |iterations| quic::accept(endpoint, service, iterations, doq::serve);
                 running.start_listener(handle, "QUIC", address, accept);
             }
         }
@@ -108,7 +108,7 @@ impl EncryptedSockets {
                     let endpoint = quic::listen(socket, config, &service.limits, https::http3::UNI_STREAMS_MAX)?;
                     let (site, service) = (Arc::clone(&site), Arc::clone(&service));
                     let serve = move |opened| https::http3::serve(opened, Arc::clone(&site));
-                    let accept = |turns| quic::accept(endpoint, service, turns, serve);
+                    let accept = |iterations| quic::accept(endpoint, service, iterations, serve);
                     running.start_listener(handle, "HTTP/3", address, accept);
                 }
                 let config = Arc::clone(&config);

@@ -438,7 +438,7 @@ impl Running {
         let _inside = handle.enter();
         let listener = tokio::net::TcpListener::from_std(listener)?;
         let tasks = self.tasks.clone();
-        let accept = |turns| tcp::accept((listener, address), service, turns, tasks, serve);
+        let accept = |iterations| tcp::accept((listener, address), service, iterations, tasks, serve);
         self.start_listener(handle, protocol, address, accept);
         Ok(())
     }
@@ -453,15 +453,15 @@ impl Running {
     ) where
         F: Future<Output = ()> + Send + 'static,
     {
-        let turns = Arc::new(Count::default());
-        let read = Arc::downgrade(&turns);
+        let iterations = Arc::new(Count::default());
+        let read = Arc::downgrade(&iterations);
         self.pulses.push(Pulse {
             name: format!("the DNS listener of {protocol} {address}"),
             stop: Arc::clone(&self.stop),
             iterations: Box::new(move || Some(read.upgrade()?.read())),
         });
         let guard = self.panics.guard(format!("the {protocol} listener {address}"));
-        self.tasks.spawn_on(guarded(guard, accept(turns)), handle);
+        self.tasks.spawn_on(guarded(guard, accept(iterations)), handle);
     }
 
     /// Returns the counts of the UDP and TCP listeners, summed over all UDP workers and streams.

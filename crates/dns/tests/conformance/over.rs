@@ -74,8 +74,8 @@ fn run_over(transport: Transport) {
 pub fn also_ask(stage: &Stage, query: &[u8]) {
     let Some(transport) = *TRANSPORT else { return };
     let Some(query) = &adapted(transport, query) else { return };
-    let live = stage.also.get_or_init(|| Box::new(Live::start(stage)));
-    let live: &Live = live.downcast_ref().expect("no other code stores a value there");
+    let live = stage.also.get_or_init(|| Box::new(LiveServer::start(stage)));
+    let live: &LiveServer = live.downcast_ref().expect("no other code stores a value there");
     if live.asked.fetch_add(1, Ordering::Relaxed) >= ASKED_MAX {
         return;
     }
@@ -139,7 +139,7 @@ fn essence(message: &[u8]) -> Essence {
 }
 
 /// A server, and a connection to it.
-struct Live {
+struct LiveServer {
     server: Server,
     asked: AtomicUsize,
     stream: Mutex<Option<TlsStream>>,
@@ -150,8 +150,8 @@ struct Live {
     quic: Mutex<Option<(quinn::Connection, SocketAddr)>>,
 }
 
-impl Live {
-    fn start(stage: &Stage) -> Live {
+impl LiveServer {
+    fn start(stage: &Stage) -> LiveServer {
         let mut config =
             Config { tls_addresses: vec!["127.0.0.1:0".parse().expect("an address")], ..Config::default() };
         config.https_addresses = vec!["127.0.0.1:0".parse().expect("an address")];
@@ -159,7 +159,7 @@ impl Live {
         config.quic_addresses.push("127.0.0.1:0".parse().expect("an address"));
         config.streams.idle = 10 * PATIENCE;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-        Live {
+        LiveServer {
             server: Server::of(&stage.db, stage.settings.clone(), &config),
             asked: AtomicUsize::new(0),
             stream: Mutex::default(),

@@ -151,7 +151,7 @@ fn queries_are_answered_by_each_method() {
 
 /// §5.1: how long what does not exist may be kept, and what may not be.
 #[test]
-fn caches_are_told_how_long() {
+fn responses_have_a_cache_lifetime() {
     let https = Https::start();
     let client = https.connect();
     for (name, rtype, expected) in [

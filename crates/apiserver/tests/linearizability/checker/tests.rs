@@ -26,10 +26,10 @@ fn replace(expected: u64, value: u64) -> Action {
 }
 
 /// One operation: beginning, return, action, outcome.
-type Line = (u64, u64, Action, Outcome);
+type Row = (u64, u64, Action, Outcome);
 
 #[track_caller]
-fn assert_linearizable(expected: bool, lines: &[Line]) {
+fn assert_linearizable(expected: bool, lines: &[Row]) {
     let history: Vec<_> = lines.iter().map(|line| operation(line.0, line.1, line.2, line.3)).collect();
     let result = check(&history);
     assert_eq!(result.is_ok(), expected, "{result:?}\n{history:#?}");

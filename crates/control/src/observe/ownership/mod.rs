@@ -31,7 +31,7 @@ use crate::client::reflector::ObjectKey;
 use crate::client::uid::Uid;
 use crate::world::RouteInfo;
 use crate::world::condition::ConditionUpdate;
-use crate::world::observations::{About, Finding, Part};
+use crate::world::observations::{About, Part, RouteFinding};
 use signpost_api::names::{challenge_name, is_at_or_below, wanted_label};
 use signpost_api::v1alpha1::route::{Challenge, HOST_VERIFIED, Phase, Route};
 
@@ -112,7 +112,7 @@ impl RouteCheck for OwnershipCheck {
     }
 
     /// Reports the challenge of a host without one before any server is queried, which can take time.
-    fn start(&self, key: &ObjectKey, route: &RouteInfo, target: &HostTarget) -> (Duration, Option<Finding>) {
+    fn start(&self, key: &ObjectKey, route: &RouteInfo, target: &HostTarget) -> (Duration, Option<RouteFinding>) {
         if target.may_be_own {
             return (OWN_WAIT, None);
         }
@@ -175,8 +175,8 @@ impl OwnershipCheck {
     }
 }
 
-fn finding(target: &HostTarget, about: About, condition: ConditionUpdate, challenge: Challenge) -> Finding {
-    Finding { uid: target.uid.clone(), about, statements: vec![condition], challenge: Some(challenge) }
+fn finding(target: &HostTarget, about: About, condition: ConditionUpdate, challenge: Challenge) -> RouteFinding {
+    RouteFinding { uid: target.uid.clone(), about, statements: vec![condition], challenge: Some(challenge) }
 }
 
 /// Returns the challenge in a Route's status, if it is for this host.

@@ -33,7 +33,7 @@ use crate::client::reflector::{Applied, Change, ObjectKey, Store};
 use crate::compiler;
 use crate::compiler::inputs::{BindingInput, binding_key};
 use crate::world::condition::ConditionUpdate;
-use crate::world::observations::{About, Finding, Observations, Part};
+use crate::world::observations::{About, Observations, Part, RouteFinding};
 use crate::world::{BindingInfo, RouteInfo, World};
 use signpost_api::names::is_at_or_below;
 use signpost_api::v1alpha1::deletion_hold::{DeletionHold, DeletionHoldKind};
@@ -261,7 +261,7 @@ impl Verifier {
     }
 
     fn report(&self, key: &ObjectKey, route: &RouteInfo, about: About, changed: Vec<ConditionUpdate>) {
-        let finding = Finding { uid: route.uid.clone(), about, statements: changed, challenge: None };
+        let finding = RouteFinding { uid: route.uid.clone(), about, statements: changed, challenge: None };
         self.observations.set_route(key, Part::Names, Some(finding).filter(|finding| !finding.statements.is_empty()));
     }
 

@@ -23,13 +23,13 @@ use world::*;
 fn a_route_on_an_idle_system_is_asked_for_by_its_names() {
     let mut world = World::with_routes(Some(2), &[]);
     world.run(Duration::ZERO, right);
-    assert_eq!(world.asked(), ["1 *.s.v3.example", "2 *.s.v3.example"]);
+    assert_eq!(world.queried(), ["1 *.s.v3.example", "2 *.s.v3.example"]);
     world.alias("app", "s", 9);
     assert_eq!(world.reason("app"), None, "not before it was queried");
     world.run(Duration::from_millis(20), right);
     let names = ["*.s.v3.example", "app.routes.v3.example", "app.s.v3.example"];
     let expected: Vec<String> = (1..=2).flat_map(|server| names.map(|name| format!("{server} {name}"))).collect();
-    assert_eq!(world.asked(), expected);
+    assert_eq!(world.queried(), expected);
     assert_eq!(
         world.resolvable("app").expect("it is known"),
         (
@@ -141,7 +141,7 @@ fn while_the_deletion_hold_holds_a_name_is_verified_by_its_answer() {
     world.run(PATIENCE, held("last"));
     assert_eq!((world.reason("app"), world.reason("last")), (Some("Resolvable"), Some("DeletionHeld")));
     world.proofs.set_deletion_holds(BTreeMap::new());
-    world.judge();
+    world.update_reasons();
     assert_eq!(world.reason("last"), Some("OldSerial"));
     // The deletion hold ends: the ledger's serial verifies again.
     world.run(Duration::from_secs(6), right);
@@ -165,7 +165,7 @@ fn a_shard_that_stays_old_is_verified_by_its_answers() {
     assert_eq!(world.reason("app"), Some("Resolvable"));
     // A zone has more than addresses: without a DeletionHold, its version counts.
     let zone = |world: &World| {
-        world.proofs.router_condition(&apex).map(|(_, told, _)| (told.is_true(), told.reason, told.message))
+        world.proofs.router_condition(&apex).map(|(_, update, _)| (update.is_true(), update.reason, update.message))
     };
     let (is_true, reason, _) = zone(&world).expect("it is known");
     assert_eq!((is_true, reason), (false, "OldSerial"));
@@ -184,14 +184,14 @@ fn a_shard_that_stays_old_is_verified_by_its_answers() {
 }
 
 #[test]
-fn a_zone_that_takes_a_host_is_told() {
+fn a_zone_that_takes_a_host_is_reported() {
     let mut world = World::with_routes(Some(1), &["app"]);
     world.run(Duration::ZERO, right);
-    let told = |world: &World, host: &str| {
-        let saying = world.proofs.conditions("app", Some(host), world.now, Timestamp::UNIX_EPOCH);
-        saying.resolvable.map(|statement| (statement.reason, statement.message))
+    let resolvable = |world: &World, host: &str| {
+        let conditions = world.proofs.conditions("app", Some(host), world.now, Timestamp::UNIX_EPOCH);
+        conditions.resolvable.map(|statement| (statement.reason, statement.message))
     };
-    let reason = |world: &World, host: &str| told(world, host).map(|(reason, _)| reason);
+    let reason = |world: &World, host: &str| resolvable(world, host).map(|(reason, _)| reason);
     assert_eq!(reason(&world, "*.shop.test"), Some("Resolvable"));
     world.shard("shop", serde_json::json!({"dns": "shop.test", "addresses": [{"ip": "192.0.2.1"}]}), 7);
     for (host, expected) in [
@@ -206,12 +206,12 @@ fn a_zone_that_takes_a_host_is_told() {
     ] {
         assert_eq!(reason(&world, host), Some(expected), "{host}");
     }
-    let (_, message) = told(&world, "*.shop.test").expect("it is known");
+    let (_, message) = resolvable(&world, "*.shop.test").expect("it is known");
     assert!(message.starts_with("*.shop.test is in shop.test, the zone of Router shop,"), "{message}");
 }
 
 #[test]
-fn a_serial_that_the_api_refuses_is_told() {
+fn a_serial_that_the_api_refuses_is_reported() {
     let mut world = World::with_routes(Some(1), &[]);
     let apex: Name = "s.v3.example.".parse().expect("a name");
     let router = Arc::clone(&world.proofs.zones.shards[&apex].router);
@@ -297,7 +297,7 @@ fn all_zones_of_a_server_that_answers_again_are_looked_at() {
 
 /// The shard recovers while the alias zone is in doubt, which is not reported.
 #[test]
-fn a_route_that_recovers_in_doubt_is_told_when_the_doubt_ends() {
+fn a_route_that_recovers_in_doubt_is_reported_when_the_doubt_ends() {
     let mut world = World::with_routes(Some(1), &["app"]);
     world.run(INTERVAL, |job| if is_alias(job) { right(job) } else { Err(silent()) });
     assert_eq!(world.proofs.reasons()["NotAnswering"], 1);
@@ -343,7 +343,7 @@ fn what_a_router_says_is_what_must_be_answered() {
         world.alias(label, "s", 9);
     }
     world.run(Duration::from_secs(1), right);
-    world.asked();
+    world.queried();
     let records = serde_json::json!({
         "addresses": [{"ip": "192.0.2.2"}], "records": ["own A 192.0.2.2", "moved CNAME there.example."],
     });
@@ -379,7 +379,7 @@ fn what_a_router_says_is_what_must_be_answered() {
     world.no_shard("s");
     world.run(PATIENCE, right);
     assert_eq!(world.reason("app"), Some("NotPublished"));
-    assert!(world.saying("app").published.is_some_and(|statement| !statement.is_true()));
+    assert!(world.conditions("app").published.is_some_and(|statement| !statement.is_true()));
 }
 
 #[test]
@@ -449,7 +449,7 @@ fn one_name_that_is_answered_wrong_is_not_the_zone() {
 }
 
 #[test]
-fn a_zone_file_that_hides_a_name_is_told_of_its_route() {
+fn a_zone_file_that_hides_a_name_is_reported_on_its_route() {
     for file in ["app.s.v3.example", "app.routes.v3.example"] {
         let mut world = World::with_routes(Some(2), &[]);
         for label in ["first", "app", "second"] {
@@ -498,7 +498,7 @@ fn without_servers_it_says_why_and_switched_off_it_says_nothing() {
         let mut world = World::with_routes(servers, &["app"]);
         world.run(Duration::from_secs(1), right);
         assert_eq!(world.reason("app"), reason);
-        let published = world.saying("app").published.expect("it is known");
+        let published = world.conditions("app").published.expect("it is known");
         assert_eq!((published.reason, world.jobs.len()), ("Published", 0));
     }
 }

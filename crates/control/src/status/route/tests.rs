@@ -113,7 +113,7 @@ fn what_was_judged_before_a_move_is_not_said_after_it() {
         let uid = Uid::of(Some("u1"));
         let statements = vec![update(PROGRAMMED, true, "Programmed", "")];
         let about = About::BoundTo(router.into());
-        let finding = Finding { uid: uid.clone(), about, statements, challenge: None };
+        let finding = RouteFinding { uid: uid.clone(), about, statements, challenge: None };
         let mut findings = RouteFindings::default();
         findings[Part::Programmed as usize] = Some(Arc::new(finding));
         let ready = ready::Needs { instances: true, answers: true };

@@ -241,9 +241,9 @@ async fn a_host_that_is_let_go_passes_those_that_cannot_have_it() {
         api.put("routes", with_age(namespace, name, "www.shop.example", second));
         until("it is refused", || refusal(&api, namespace, name).is_some()).await;
     }
-    let mut nowhere = with_age("a", "nowhere", "www.shop.example", 3);
-    nowhere["metadata"]["labels"] = json!({"pool": "nowhere"});
-    api.put("routes", nowhere);
+    let mut unschedulable = with_age("a", "nowhere", "www.shop.example", 3);
+    unschedulable["metadata"]["labels"] = json!({"pool": "nowhere"});
+    api.put("routes", unschedulable);
     until("no Router takes it", || {
         let route = api.get("routes", "a", "nowhere").expect("it is there");
         condition(&route, "Scheduled").is_some_and(|(status, ..)| status == "False")
@@ -254,8 +254,8 @@ async fn a_host_that_is_let_go_passes_those_that_cannot_have_it() {
     until("the wildcard is placed", || is_placed(&api, "a", "all")).await;
     end(&api, "a", "holder");
     until("the first that can have it takes over", || is_placed(&api, "a", "young")).await;
-    let told = refusal(&api, "b", "old").expect("it is rejected");
-    assert_eq!(told, "www.shop.example is below a wildcard that a Route of another namespace holds");
+    let message = refusal(&api, "b", "old").expect("it is rejected");
+    assert_eq!(message, "www.shop.example is below a wildcard that a Route of another namespace holds");
     // Without the wildcard, the Route waits for the host itself again, and gets it before later Routes.
     end(&api, "a", "all");
     until("the condition has the current reason", || {

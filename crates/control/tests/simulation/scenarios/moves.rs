@@ -152,7 +152,7 @@ async fn the_end_of_very_many_former_names_keeps_no_new_route_waiting() {
 }
 
 #[tokio::test]
-async fn a_route_that_had_nowhere_to_go_leaves_when_its_own_labels_change() {
+async fn an_unschedulable_route_leaves_when_its_own_labels_change() {
     let (api, running) = placed(1, 2, |_| ()).await;
     api.put("routers", router("shard2", &json!({"routeSelector": {"matchLabels": {"tier": "gold"}}})));
     set_state(&api, "shard1", "draining");
@@ -245,7 +245,7 @@ async fn a_draining_router_is_emptied_at_the_pace_that_is_set() {
 }
 
 #[tokio::test]
-async fn who_has_nowhere_to_go_stays_and_leaves_when_there_is_room() {
+async fn unschedulable_routes_stay_and_leave_when_there_is_room() {
     let (api, running) = placed(1, 4, |settings| settings.drain_rate = 1000).await;
     api.put("routers", router("shard2", &json!({"capacity": {"hard": 2}})));
     set_state(&api, "shard1", "draining");

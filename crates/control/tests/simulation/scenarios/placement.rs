@@ -219,7 +219,7 @@ async fn a_host_is_held_by_whoever_has_verified_it_last() {
 }
 
 #[tokio::test]
-async fn where_hosts_need_no_proof_nothing_is_told_of_one() {
+async fn where_hosts_need_no_proof_no_challenge_is_reported() {
     let api = platform(1).await;
     let running = start_both(&api, |_| (), |_| ());
     // One from before verification was disabled, and one that another leader still writes once.
@@ -258,8 +258,8 @@ async fn a_route_whose_router_is_gone_says_so_until_it_is_there_again_or_the_rou
     assert_eq!(status, "False");
     assert!(message.contains("signpost move route ns/moves --to ROUTER"), "{message}");
     until("events report it", || {
-        let told = api.all("events").iter().filter(|event| event["reason"] == "RouterGone").count();
-        told == 2
+        let count = api.all("events").iter().filter(|event| event["reason"] == "RouterGone").count();
+        count == 2
     })
     .await;
 
@@ -276,7 +276,7 @@ async fn a_route_whose_router_is_gone_says_so_until_it_is_there_again_or_the_rou
 }
 
 #[tokio::test]
-async fn records_where_a_former_name_was_are_told_of_on_both_sides() {
+async fn records_at_a_former_name_are_reported_on_both_sides() {
     let api = platform(2).await;
     let platform =
         signpost_control::compiler::Settings::new("v3.example", Vec::new(), &["192.0.2.53".parse().expect("one")]);
@@ -347,8 +347,8 @@ async fn a_drain_says_what_of_it_is_being_deleted() {
     until("both are scheduled", || scheduled(&api) == 2).await;
     api.put("routers", router("shard1", &json!({"state": "draining"})));
     let drained = || {
-        let told = condition(&api.get("routers", "", "shard1").expect("it is there"), "Drained");
-        told.map(|(_, reason, message)| (reason, message))
+        let found = condition(&api.get("routers", "", "shard1").expect("it is there"), "Drained");
+        found.map(|(_, reason, message)| (reason, message))
     };
     let says = |message: &str| drained() == Some(("RoutesLeft".to_owned(), message.to_owned()));
     until("both are left", || says("2 are left to move")).await;

@@ -88,7 +88,7 @@ async fn it_lists_in_pages_then_watches() {
 }
 
 #[tokio::test]
-async fn an_object_made_anew_is_told_as_such() {
+async fn a_re_created_object_is_reported_as_such() {
     let api = Scene::start(Behaviour::Ours).await;
     api.put("routers", described("a", "1"));
     let (_, mut changes) = reflector(&api, settings());

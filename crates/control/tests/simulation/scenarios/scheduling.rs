@@ -275,14 +275,14 @@ async fn capacity_is_kept_under_concurrency_and_room_is_used() {
         api.put("routes", route("ns", &format!("r{i:03}"), &json!({})));
     }
     let running = start(&api);
-    let told = || {
+    let unscheduled = || {
         let routes = api.all("routes");
         routes
             .iter()
             .filter(|route| condition(route, "Scheduled").is_some_and(|(status, ..)| status == "False"))
             .count()
     };
-    until("sixty are placed and forty report a reason", || scheduled(&api) == 60 && told() == 40).await;
+    until("sixty are placed and forty report a reason", || scheduled(&api) == 60 && unscheduled() == 40).await;
     assert_eq!(per_router(&api), [1, 2, 3].map(|i| (format!("shard{i}"), 20)).into());
     // A deleted route makes room for a waiting one.
     let gone = api.all("routebindings")[0]["metadata"]["name"].as_str().unwrap_or_default().to_owned();
@@ -308,7 +308,7 @@ async fn a_namespace_has_no_more_routes_placed_than_its_quota() {
     }
     api.put("routes", route("free", "r", &json!({})));
     let running = start(&api);
-    let told = |reason: &str, part: &str| {
+    let blocked = |reason: &str, part: &str| {
         let says = |route: &&Value| {
             condition(route, "Scheduled")
                 .is_some_and(|(status, found, message)| status == "False" && found == reason && message.contains(part))
@@ -319,7 +319,7 @@ async fn a_namespace_has_no_more_routes_placed_than_its_quota() {
         let in_namespace = |binding: &&Value| binding["metadata"]["namespace"] == namespace;
         api.all("routebindings").iter().filter(in_namespace).count()
     };
-    until("ten are placed and twenty are rejected", || placed("ns") == 10 && told("QuotaExceeded", "allows 10") == 20)
+    until("ten are placed and twenty are rejected", || placed("ns") == 10 && blocked("QuotaExceeded", "allows 10") == 20)
         .await;
     until("the other namespace has no quota", || placed("free") == 1).await;
     // One deletion makes room for one route.
@@ -333,10 +333,10 @@ async fn a_namespace_has_no_more_routes_placed_than_its_quota() {
     api.put("namespaces", with_quota("15"));
     until("five more are placed", || placed("ns") == 15).await;
     api.put("namespaces", with_quota("3"));
-    until("they report it", || told("QuotaExceeded", "has 15 Routes with a Router, and its annotation") >= 14).await;
+    until("they report it", || blocked("QuotaExceeded", "has 15 Routes with a Router, and its annotation") >= 14).await;
     assert_eq!(placed("ns"), 15);
     api.put("namespaces", with_quota("three"));
-    until("it cannot be read", || told("InvalidQuota", "\"three\"") >= 14).await;
+    until("it cannot be read", || blocked("InvalidQuota", "\"three\"") >= 14).await;
     api.put("namespaces", namespace("ns"));
     until("without it all are placed", || api.all("routes").len() == scheduled(&api)).await;
     running.stop().await;

@@ -77,7 +77,7 @@ impl Endpoint {
         chooser(&self.url, Duration::from_secs(20), None)
     }
 
-    fn asked(&self) -> Vec<Value> {
+    fn questions(&self) -> Vec<Value> {
         self.asked.lock().expect("no holder panics").clone()
     }
 }
@@ -111,7 +111,7 @@ fn start_choosing(api: &Scene, chooser: &StrategyConfig) -> Running {
 }
 
 /// Returns the strategy that chose the route's Router, the Router, and the text.
-fn told(api: &Scene, name: &str) -> (String, String, String) {
+fn choice(api: &Scene, name: &str) -> (String, String, String) {
     let binding = api.get("routebindings", "ns", name).expect("it is bound");
     let text = |pointer: &str| binding.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
     (text("/spec/strategy"), text("/spec/router"), text("/spec/explanation/summary"))
@@ -130,7 +130,7 @@ async fn it_is_asked_and_its_choice_is_carried_out_and_kept() {
     api.put("routes", wanted);
     let running = start_choosing(&api, &endpoint.chooser());
     until("it is scheduled", || scheduled(&api) == 1).await;
-    let [question] = &endpoint.asked()[..] else { panic!("one question: {:?}", endpoint.asked()) };
+    let [question] = &endpoint.questions()[..] else { panic!("one question: {:?}", endpoint.questions()) };
     assert_eq!(
         (&question["apiVersion"], &question["kind"]),
         (&json!("signpost.dev/v1alpha1"), &json!("PlacementQuestion"))
@@ -143,7 +143,7 @@ async fn it_is_asked_and_its_choice_is_carried_out_and_kept() {
     assert_eq!(names, ["shard1", "shard2"], "only those that may take it");
     assert_eq!(question["routers"][0]["families"], json!(["ipv4"]));
     assert_eq!((&question["snapshot"]["considered"], &question["snapshot"]["undecided"]), (&json!(3), &json!(0)));
-    let (strategy, chosen, summary) = told(&api, "app");
+    let (strategy, chosen, summary) = choice(&api, "app");
     assert_eq!((strategy.as_str(), chosen.as_str()), ("webhook", "shard2"));
     assert_eq!(
         summary,
@@ -181,11 +181,11 @@ async fn without_a_good_answer_the_fallback_decides_and_says_why() {
         let waits = Duration::from_secs(if part.contains("2000 ms") { 2 } else { 20 });
         let running = start_choosing(&api, &chooser(&endpoint.url, waits, None));
         until(part, || scheduled(&api) == 1).await;
-        let (strategy, chosen, summary) = told(&api, "app");
+        let (strategy, chosen, summary) = choice(&api, "app");
         assert_eq!((strategy.as_str(), chosen.as_str()), ("least-routes", "shard1"), "{part}");
         assert!(summary.starts_with("strategy least-routes selected shard1: 2 of 3 Routers feasible; "), "{summary}");
         assert!(summary.contains(part) && summary.ends_with("; filtered out: 1 Cordoned"), "{summary}");
-        assert_eq!(endpoint.asked().len(), asked, "{part}");
+        assert_eq!(endpoint.questions().len(), asked, "{part}");
         running.stop().await;
     }
 }
@@ -203,7 +203,7 @@ async fn one_that_is_away_is_left_alone() {
     let running = start_choosing(&api, &chooser(&format!("http://{address}/"), Duration::from_secs(20), None));
     until("all are placed", || scheduled(&api) == 200).await;
     assert_eq!(per_router(&api), [1, 2].map(|i| (format!("shard{i}"), 100)).into());
-    let of = |part: &str| (0..200).filter(|i| told(&api, &format!("r{i}")).2.contains(part)).count();
+    let of = |part: &str| (0..200).filter(|i| choice(&api, &format!("r{i}")).2.contains(part)).count();
     let (tried, spared) = (of("the webhook is unreachable"), of("the webhook is not called after"));
     assert_eq!(tried + spared, 200);
     assert!(tried >= 5 && spared >= 100, "{tried} tried, {spared} spared");
@@ -221,17 +221,17 @@ async fn a_slow_answer_keeps_no_other_route_waiting() {
     .await;
     api.put("routes", route("ns", "slow", &json!({})));
     let running = start_choosing(&api, &endpoint.chooser());
-    until("the webhook gets the slow one", || !endpoint.asked().is_empty()).await;
+    until("the webhook gets the slow one", || !endpoint.questions().is_empty()).await;
     for i in 0..40 {
         api.put("routes", route("ns", &format!("r{i}"), &json!({})));
     }
     until("all others are placed", || scheduled(&api) == 40).await;
     assert!(api.get("routebindings", "ns", "slow").is_none());
-    let undecided = endpoint.asked().iter().filter(|question| question["snapshot"]["undecided"] != 0).count();
+    let undecided = endpoint.questions().iter().filter(|question| question["snapshot"]["undecided"] != 0).count();
     assert!(undecided > 0, "the other requests report that one is undecided");
     release.send_replace(true);
     until("it is placed", || scheduled(&api) == 41).await;
-    assert_eq!(told(&api, "slow").0, "webhook");
+    assert_eq!(choice(&api, "slow").0, "webhook");
     running.stop().await;
 }
 
@@ -247,9 +247,9 @@ async fn an_answer_that_came_too_late_gives_no_router_more_than_it_may_have() {
     }
     let running = start_choosing(&api, &endpoint.chooser());
     // The maximum of calls in flight, all with the information that there is room.
-    until("the webhook gets sixteen", || endpoint.asked().len() == 16).await;
+    until("the webhook gets sixteen", || endpoint.questions().len() == 16).await;
     tokio::time::sleep(Duration::from_millis(50)).await;
-    assert_eq!(endpoint.asked().len(), 16, "exactly the limit");
+    assert_eq!(endpoint.questions().len(), 16, "exactly the limit");
     release.send_replace(true);
     until("all are placed", || scheduled(&api) == 30).await;
     assert_eq!(per_router(&api), [("shard1".to_owned(), 5), ("shard2".to_owned(), 25)].into());
@@ -268,7 +268,7 @@ async fn a_quota_holds_while_routes_are_asked_about() {
         api.put("routes", route("ns", &format!("r{i}"), &json!({})));
     }
     let running = start_choosing(&api, &endpoint.chooser());
-    until("the webhook gets all", || endpoint.asked().len() == 5).await;
+    until("the webhook gets all", || endpoint.questions().len() == 5).await;
     release.send_replace(true);
     let refused = || {
         let says =
@@ -291,7 +291,7 @@ async fn a_route_that_changes_meanwhile_is_asked_about_anew() {
     .await;
     api.put("routes", route("ns", "app", &json!({})));
     let running = start_choosing(&api, &endpoint.chooser());
-    until("the webhook gets it", || endpoint.asked().len() == 1).await;
+    until("the webhook gets it", || endpoint.questions().len() == 1).await;
     let mut changed = api.get("routes", "ns", "app").expect("it is there");
     changed["metadata"]["labels"] = json!({"tier": "gold"});
     api.put("routes", changed);
@@ -299,7 +299,7 @@ async fn a_route_that_changes_meanwhile_is_asked_about_anew() {
     tokio::time::sleep(Duration::from_millis(50)).await;
     release.send_replace(true);
     until("it is scheduled", || scheduled(&api) == 1).await;
-    assert_eq!(told(&api, "app").1, "shard2");
+    assert_eq!(choice(&api, "app").1, "shard2");
     running.stop().await;
 }
 
@@ -324,7 +324,7 @@ async fn over_tls_its_certificate_must_be_of_an_authority_that_is_trusted() {
         api.put("routes", route("ns", "app", &json!({})));
         let running = start_choosing(&api, &chooser(&endpoint.url, Duration::from_secs(20), authorities));
         until(part, || scheduled(&api) == 1).await;
-        let (chose, _, summary) = told(&api, "app");
+        let (chose, _, summary) = choice(&api, "app");
         assert!(chose == strategy && summary.contains(part), "{chose}: {summary}");
         running.stop().await;
     }
@@ -364,7 +364,7 @@ async fn it_is_shown_the_token_of_a_file_as_the_file_is_now() {
         let name = format!("r{count}");
         api.put("routes", route("ns", &name, &json!({})));
         until(part, || scheduled(&api) == count + 1).await;
-        let (chose, _, summary) = told(&api, &name);
+        let (chose, _, summary) = choice(&api, &name);
         assert!(chose == strategy && summary.contains(part), "{chose}: {summary}");
         assert!(!summary.contains(folder.path().to_str().expect("UTF-8")), "tenants read it: {summary}");
     }
@@ -373,7 +373,7 @@ async fn it_is_shown_the_token_of_a_file_as_the_file_is_now() {
     api.put("routes", route("ns", "app", &json!({})));
     let running = start_choosing(&api, &endpoint.chooser());
     until("it is placed", || scheduled(&api) == 1).await;
-    let summary = told(&api, "app").2;
+    let summary = choice(&api, "app").2;
     assert!(summary.contains("it requires a token: set webhook.token-file"), "{summary}");
     running.stop().await;
 }
@@ -399,7 +399,7 @@ async fn another_strategy_takes_over_while_it_runs_and_moves_nothing() {
         bound += 6;
         until("six more are placed", || scheduled(&api) == bound).await;
         for i in 0..6 {
-            assert_eq!(told(&api, &format!("{name}-{i}")).0, name);
+            assert_eq!(choice(&api, &format!("{name}-{i}")).0, name);
         }
         let now = api.all("routebindings");
         assert!(before.iter().all(|binding| now.contains(binding)), "existing bindings do not change");
@@ -412,10 +412,10 @@ async fn another_strategy_takes_over_while_it_runs_and_moves_nothing() {
         api.put("routes", route("ns", &format!("silent-{i}"), &json!({})));
     }
     bound += 20;
-    until("the webhook gets sixteen", || silent.asked().len() == 16).await;
+    until("the webhook gets sixteen", || silent.questions().len() == 16).await;
     switch.send_replace(StrategyConfig::Strategy(StrategyName::RoundRobin));
     until("all are placed", || scheduled(&api) == bound).await;
-    assert!((0..20).all(|i| told(&api, &format!("silent-{i}")).0 == "round-robin"));
+    assert!((0..20).all(|i| choice(&api, &format!("silent-{i}")).0 == "round-robin"));
     // A route that only the new strategy can place is scheduled again.
     for name in ["shard1", "shard2"] {
         api.put("routers", router(name, &json!({"weight": 0})));
@@ -447,24 +447,24 @@ async fn a_host_goes_to_the_route_that_was_looked_at_first_whoever_is_answered_f
     let running = start_choosing(&api, &endpoint.chooser());
     let host = |host: &str| json!({"host": host});
     api.put("routes", route("ns", "first", &host("www.shop.example")));
-    until("the webhook gets the first", || !endpoint.asked().is_empty()).await;
+    until("the webhook gets the first", || !endpoint.questions().is_empty()).await;
     // One requests the same host, one a wildcard above it, one another host.
     api.put("routes", route("ns", "second", &host("WWW.shop.example")));
     api.put("routes", route("other", "around", &host("*.shop.example")));
     api.put("routes", route("other", "separate", &host("www.separate.example")));
-    let told = |namespace: &str, name: &str| {
+    let message = |namespace: &str, name: &str| {
         let route = api.get("routes", namespace, name).expect("it is there");
         condition(&route, "Admitted").map(|(_, _, message)| message).unwrap_or_default()
     };
     until("the separate one is placed", || api.get("routebindings", "other", "separate").is_some()).await;
     until("the others wait", || {
-        told("ns", "second") == "WWW.shop.example is being assigned to Route first"
-            && told("other", "around") == "*.shop.example covers a host that a Route of another namespace holds"
+        message("ns", "second") == "WWW.shop.example is being assigned to Route first"
+            && message("other", "around") == "*.shop.example covers a host that a Route of another namespace holds"
     })
     .await;
     release.send_replace(true);
     until("the first has it", || api.get("routebindings", "ns", "first").is_some()).await;
-    until("the second knows", || told("ns", "second") == "WWW.shop.example is held by Route first").await;
+    until("the second knows", || message("ns", "second") == "WWW.shop.example is held by Route first").await;
     assert_eq!(scheduled(&api), 2);
     running.stop().await;
 }
@@ -482,7 +482,7 @@ async fn a_host_that_was_kept_for_a_route_goes_to_the_next_if_that_goes() {
     let running = super::scheduling::start_both(&api, |settings| settings.chooser = endpoint.chooser(), |_| ());
     let host = json!({"host": "www.shop.example"});
     api.put("routes", route("ns", "first", &host));
-    until("the webhook gets the first", || !endpoint.asked().is_empty()).await;
+    until("the webhook gets the first", || !endpoint.questions().is_empty()).await;
     api.put("routes", route("ns", "second", &host));
     until("the second waits", || {
         condition(&api.get("routes", "ns", "second").expect("it is there"), "Admitted").is_some()

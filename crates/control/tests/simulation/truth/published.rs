@@ -42,7 +42,7 @@ impl Truth {
     }
 
     /// Checks the possible publications of a name server.
-    pub fn look_at(&mut self, name: &str) {
+    pub fn check_published(&mut self, name: &str) {
         let Some(server) = self.published.servers.get_mut(name) else { return };
         let Some(db) = server.db.clone() else { return };
         let snapshot = db.snapshot();

@@ -81,12 +81,12 @@ impl World {
                 self.jobs.push(job.clone());
                 self.proofs.finish(job, result, self.now, 1 << 63);
             }
-            self.judge();
+            self.update_reasons();
             match self.proofs.next_check_at() {
                 Some(at) if at <= end => self.now = self.now.max(at),
                 _ => {
                     self.now = end;
-                    return self.judge();
+                    return self.update_reasons();
                 }
             }
         }
@@ -94,9 +94,9 @@ impl World {
     }
 
     /// Judges as the loop does.
-    pub(super) fn judge(&mut self) {
+    pub(super) fn update_reasons(&mut self) {
         while let Some(label) = self.proofs.next_route(self.now) {
-            let reason = self.saying(&label).resolvable.map(|statement| statement.reason);
+            let reason = self.conditions(&label).resolvable.map(|statement| statement.reason);
             self.proofs.set_reason(&label, reason);
             if reason.is_none() {
                 self.proofs.queue_when_late(&label, self.now);
@@ -104,13 +104,13 @@ impl World {
         }
     }
 
-    pub(super) fn saying(&self, label: &str) -> DesiredConditions {
+    pub(super) fn conditions(&self, label: &str) -> DesiredConditions {
         self.proofs.conditions(label, None, self.now, Timestamp::UNIX_EPOCH)
     }
 
     /// Returns reason and message of `Resolvable`.
     pub(super) fn resolvable(&self, label: &str) -> Option<(&'static str, String)> {
-        self.saying(label).resolvable.map(|statement| (statement.reason, statement.message))
+        self.conditions(label).resolvable.map(|statement| (statement.reason, statement.message))
     }
 
     pub(super) fn reason(&self, label: &str) -> Option<&'static str> {
@@ -118,7 +118,7 @@ impl World {
     }
 
     /// Returns the names queried so far, and starts again.
-    pub(super) fn asked(&mut self) -> Vec<String> {
+    pub(super) fn queried(&mut self) -> Vec<String> {
         let jobs = std::mem::take(&mut self.jobs);
         let names = jobs.iter().flat_map(|job| {
             job.check
