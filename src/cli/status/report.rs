@@ -402,7 +402,7 @@ impl Report {
         text + &painter.paint(style, &self.verdict()) + "\n"
     }
 
-    /// What an operator does first on an empty platform.
+    /// The first step on an empty platform.
     fn next_step(&self) -> Option<&'static str> {
         match (self.routers.as_ref()?.total, self.routes.as_ref()?.total) {
             (0, _) => Some("create a Router; \"kubectl explain router.spec\" describes its fields"),
