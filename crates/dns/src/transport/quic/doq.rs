@@ -1,6 +1,6 @@
 //! DNS over QUIC (RFC 9250): one query on each stream that a client opens.
 //!
-//! Each stream is a task. What a client can make the server hold is bounded by `requests`; streams that the
+//! The task of a connection serves its streams: as tasks of their own, each would wake QUIC for its answer alone. What a client can make the server hold is bounded by `requests`; streams that the
 //! client cancels end alone, and anything that RFC 9250 §4.3.3 calls a protocol error ends the connection.
 //!
 //! Zone transfers are refused as over TCP, by the answer itself.
@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use futures::stream::{FuturesUnordered, StreamExt as _};
 use quinn::{Connection, ConnectionError, RecvStream, SendStream, VarInt};
 use tokio::time::timeout;
 use tokio_rustls::rustls::server::{ProducesTickets, ServerSessionMemoryCache};
 use tokio_rustls::rustls::{self, ServerConfig};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use super::super::requests::{Requests, SMALL_OCTETS};
 use super::super::stream::CloseReason;
@@ -100,22 +100,22 @@ enum Unanswered {
 pub(in super::super) async fn serve(opened: Opened) {
     let Opened { connection, handshaken, service } = opened;
     let requests = Requests::new(service, Transport::Quic);
-    let doq = Arc::new(Doq { connection, requests, handshaken });
-    let streams = TaskTracker::new();
+    let doq = Doq { connection, requests, handshaken };
+    let mut streams = FuturesUnordered::new();
     let mut end = std::pin::pin!(doq.requests.end());
     let ended = loop {
         tokio::select! {
             biased;
             ended = &mut end => break ended,
+            Some(()) = streams.next() => {}
             stream = doq.connection.accept_bi() => match stream {
-                Ok((send, receive)) => drop(streams.spawn(Arc::clone(&doq).stream(send, receive))),
+                Ok((send, receive)) => streams.push(doq.stream(send, receive)),
                 Err(error) => break of_error(&error),
             },
         }
     };
-    streams.close();
     if matches!(ended, CloseReason::Idle | CloseReason::Old | CloseReason::Stopped) {
-        drop(timeout(doq.requests.last_wait(), streams.wait()).await);
+        drop(timeout(doq.requests.last_wait(), streams.by_ref().count()).await);
         tokio::time::sleep((doq.connection.rtt() * LINGER_ROUND_TRIPS).min(LINGER_MAX)).await;
     }
     doq.connection.close(code(ended).into(), b"");
@@ -145,7 +145,7 @@ fn code(ended: CloseReason) -> Code {
 
 impl Doq {
     /// Serves one stream.
-    async fn stream(self: Arc<Self>, mut send: SendStream, mut receive: RecvStream) {
+    async fn stream(&self, mut send: SendStream, mut receive: RecvStream) {
         match self.answer(&mut send, &mut receive).await {
             Ok(()) => self.requests.answered(),
             Err(Unanswered::Closes(reason)) => {
