@@ -6,16 +6,17 @@ import { fullness } from "./overview.js";
 import { plot } from "./plot.js";
 import {
   addressStates,
+  age,
   badge,
   code,
   conditions,
   count,
   empty,
   facts,
+  figure,
   instancesWord,
   link,
   measured,
-  metric,
   origin,
   plural,
   routerState,
@@ -59,7 +60,7 @@ export function render({ router, overview, zone }, { name }, { samples, rights }
         section(
           "Configuration",
           facts([
-            ["Zone", code(spec.dns)],
+            ["Zone", h("span.row", null, code(spec.dns), rights.zones && h("a", { href: link.zone(spec.dns) }, "records"))],
             ["Mode", spec.mode],
             [
               "New routes",
@@ -71,10 +72,11 @@ export function render({ router, overview, zone }, { name }, { samples, rights }
             ],
             ["Route selector", selector(spec.routeSelector)],
             ["Namespace selector", selector(spec.namespaceSelector)],
-            ["Weight", count(spec.weight)],
-            ["TTL", `${spec.ttl} s`],
+            ["Weight", figure(count(spec.weight), "spec.weight of the Router")],
+            ["TTL", figure(`${spec.ttl} s`, "spec.ttl of the Router")],
             ["Capacity", h("span.row", null, fullness(routes, spec.capacity))],
             ["Former names", formerNames(router.status)],
+            ["Age", age(router.metadata.creationTimestamp)],
             [
               "Additional records",
               spec.records?.length > 0 && spec.records.map((record) => h("div.mono", { "data-key": record }, record)),
@@ -90,7 +92,11 @@ export function render({ router, overview, zone }, { name }, { samples, rights }
         section(
           rights.all ? plural(routes, "route") : `${plural(routes, "route")} that you can read`,
           counted
-            ? routeStates(counted.states, (state) => link.routes({ router: name, state }))
+            ? routeStates(
+                counted.states,
+                (state) => link.routes({ router: name, state }),
+                () => `Routes of the Router, counted from the API; all states: signpost_router_routes{router="${name}"}`,
+              )
             : empty("No Routes on this shard.", "An active shard accepts new Routes that match its selectors."),
           tenants.length > 0 &&
             h(
@@ -107,7 +113,6 @@ export function render({ router, overview, zone }, { name }, { samples, rights }
                   ),
                 ),
             ),
-          rights.numbers && metric(`signpost_router_routes{router="${name}"}`),
           tenants.length > 12 && h("p.dim", null, `and ${plural(tenants.length - 12, "more namespace")}`),
           h(
             "p.row",
@@ -121,10 +126,10 @@ export function render({ router, overview, zone }, { name }, { samples, rights }
           section(
             "Queries",
             series
-              ? [
-                  plot(samples.at, [["", series]], { title: "Queries per second", unit: (value) => measured(value) }),
-                  metric(`signpost_dns_zone_requests_total{zone="${spec.dns}."}`),
-                ]
+              ? plot(samples.at, [["", series]], {
+                  title: "Queries per second",
+                  source: `signpost_dns_zone_requests_total{zone="${spec.dns}."}`,
+                })
               : empty(
                   "No metrics.",
                   "This process does not serve the zone, or has no separate counter for it (--metrics-zones).",
@@ -132,23 +137,7 @@ export function render({ router, overview, zone }, { name }, { samples, rights }
           ),
       ),
     ),
-    zone &&
-      section(
-        "Zone versions",
-        table(
-          ["Serial", "Allocated", "Digest of the contents"],
-          (zone.spec.versions ?? []).map((version) =>
-            h(
-              "tr",
-              { "data-key": version.serial },
-              h("td.mono", null, String(version.serial)),
-              h("td", null, time(version.at)),
-              h("td.mono.dim", null, version.digest.slice(0, 16)),
-            ),
-          ),
-        ),
-        metric(`signpost_dns_zone_serial{zone="${spec.dns}."}`),
-      ),
+    zone && zoneVersions(zone),
     h(
       "footer",
       null,
@@ -156,6 +145,32 @@ export function render({ router, overview, zone }, { name }, { samples, rights }
       zone && origin(path.zone(spec.dns), `kubectl get zone ${spec.dns} -o yaml`),
     ),
   ];
+}
+
+/** The versions of a zone, the newest first. */
+export function zoneVersions(zone) {
+  return section(
+    "Zone versions",
+    plainTable(
+      ["Serial", "Allocated", "Digest of the contents"],
+      (zone.spec.versions ?? []).map((version, at) =>
+        h(
+          "tr",
+          { "data-key": version.serial },
+          h(
+            "td.mono",
+            null,
+            figure(
+              String(version.serial),
+              at === 0 ? `signpost_dns_zone_serial{zone="${zone.metadata.name}."}` : "spec.versions of the Zone",
+            ),
+          ),
+          h("td", null, time(version.at)),
+          h("td.mono.dim", null, version.digest.slice(0, 16)),
+        ),
+      ),
+    ),
+  );
 }
 
 /** How many routes have moved away and still have names here. */
@@ -176,7 +191,7 @@ function selector(selector) {
 }
 
 /** A table of rows below the names of its columns. */
-function table(columns, rows) {
+export function plainTable(columns, rows) {
   const names = columns.map((name) => h("th", { "data-key": name }, name));
   return h(
     "div.scroll",
@@ -200,9 +215,13 @@ function instances(router) {
       h("td", null, `${one.httpPort}, ${one.httpsPort}`),
       h("td", null, one.proxy),
       h("td", null, one.version),
-      h("td", null, one.faults > 0 ? badge("warn", String(one.faults)) : "none"),
+      h(
+        "td",
+        { title: `signpost_router_instance_faults{router="${router.metadata.name}"}` },
+        one.faults > 0 ? badge("warn", String(one.faults)) : "none",
+      ),
     );
-  return section(word[1], table(["Instance", "State", "Ports", "Proxy", "Version", "Faults"], all.map(row)));
+  return section(word[1], plainTable(["Instance", "State", "Ports", "Proxy", "Version", "Faults"], all.map(row)));
 }
 
 function addresses(router) {
@@ -237,7 +256,11 @@ function addresses(router) {
             "tr",
             { "data-key": address.ip },
             h("td.mono", null, address.ip),
-            h("td", null, badge(address.kind, address.word)),
+            h(
+              "td",
+              { title: `signpost_address_up{address="${address.ip}",router="${router.metadata.name}"}` },
+              badge(address.kind, address.word),
+            ),
             weights && h("td.number", null, count(address.weight ?? 1)),
             priorities && h("td.number", null, count(address.priority ?? 0)),
             h("td.dim", null, address.message),
