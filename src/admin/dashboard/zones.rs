@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use super::ask::{self, Failure};
 use super::session::Session;
 use super::{Answer, Shared, json_of, too_many};
+use signpost_api::v1alpha1::zone::Zone as ZoneObject;
 use signpost_control::dns_client::Question;
 use signpost_dns::wire::header::Rcode;
 use signpost_dns::wire::{Name, RecordType};
@@ -240,12 +241,12 @@ async fn listed(session: &Session, object: &str) -> Result<Vec<SocketAddr>, Fail
         return Err(Failure::new(StatusCode::BAD_REQUEST, "BadRequest", "platform is not the name of a Zone"));
     }
     let octets = ask::get(&session.client, &format!("/apis/signpost.dev/v1alpha1/zones/{object}")).await?;
-    let zone: Value = serde_json::from_slice(&octets).unwrap_or_default();
-    let addresses = zone["spec"]["platform"]["asked"].as_array().cloned().unwrap_or_default();
-    Ok(addresses.iter().filter_map(|address| address.as_str()?.parse().ok()).collect())
+    let zone: Option<ZoneObject> = serde_json::from_slice(&octets).ok();
+    let addresses = zone.and_then(|zone| zone.spec.platform).map(|platform| platform.asked).unwrap_or_default();
+    Ok(addresses.iter().filter_map(|address| address.parse().ok()).collect())
 }
 
-/// Queries a name server for the serial of a zone.
+/// Queries one name server for the serial of a zone.
 async fn serial(name: Name, server: SocketAddr) -> Value {
     let started = Instant::now();
     let answer = Question { name, rtype: RecordType::SOA }.ask(server, QUERY_TIMEOUT).await;

@@ -3,7 +3,7 @@
 import { h } from "./dom.js";
 import { FIRST_ROUTER, code, commands, link } from "./words.js";
 
-/** The missing term of a selector in a message, such as `tier=gold`; null if it is no simple label. */
+/** The missing term of a selector in a message, such as `tier=gold`; null if the term has another form. */
 const term = (message) => /not match ([\w./-]+=[\w.-]+) \(/.exec(message)?.[1] ?? null;
 
 const patch = (router, spec) => `kubectl patch router ${router} --type=merge -p '${JSON.stringify({ spec })}'`;
@@ -59,7 +59,7 @@ const OF_ROUTE = {
   RouterGone: ({ namespace, name }) => ["Move the Route:", `signpost move route ${namespace}/${name} --to ROUTER`],
   BindingFailed: () => ["The scheduler retries. If the reason stays, read the log of the leading scheduler."],
   HostReserved: () => ["Wait until the time in the message, or use another host."],
-  HostAlreadyClaimed: () => ["Use another host, or ask the owner of the other Route to release this one."],
+  HostAlreadyClaimed: () => ["Use another host, or release it from the other Route."],
   HostInPlatformDomain: () => ["Use a host outside of the platform's domain, or remove spec.host."],
   OwnershipNotVerified: () => ["Create the TXT record below, in “Records for your DNS”."],
 };

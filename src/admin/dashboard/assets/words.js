@@ -132,7 +132,7 @@ export function routeStates(counts, link, source = () => null) {
 
 /** A number with its source as the title: its name in /metrics, or the field of the API. */
 export const figure = (value, source) =>
-  source?.startsWith("signpost_")
+  source?.startsWith("signpost")
     ? h("a.quiet.figure", { href: "/metrics", title: source }, value)
     : h("span.figure", { title: source }, value);
 
