@@ -386,7 +386,7 @@ function navigation(path) {
     h("img", { src: "assets/icon.svg", alt: "", width: 24, height: 24 }),
     "Signpost",
   );
-  if (!context.user) return show(top, h("div.inner", null, brand, h("div.who", null, themes())));
+  if (!context.user) return show(top, h("div.inner", null, brand, h("div.settings", null, themes())));
   const { all, namespaces } = context.rights;
   const item = (href, text, here) => h("a", { href, "aria-current": here ? "page" : null }, text);
   const isBelow = (part) => path === part || path?.startsWith(`${part}/`);

@@ -62,10 +62,11 @@ function filters(page, query, here) {
       h(
         "select",
         { "data-action": "filter", "data-name": name, id: `filter-${name}`, autocomplete: "off" },
-        h("option", { value: "", selected: !query[name] }, "all"),
+        h("option", { value: "", selected: !query[name], "data-key": "all" }, "all"),
         // A value without Events stays selectable while it is the filter.
         [...(query[name] && !choices.some(([value]) => value === query[name]) ? [[query[name], 0]] : []), ...choices].map(
-          ([value, number]) => h("option", { value, selected: query[name] === value }, `${value} (${count(number)})`),
+          ([value, number]) =>
+            h("option", { value, selected: query[name] === value, "data-key": `=${value}` }, `${value} (${count(number)})`),
         ),
       ),
     );

@@ -95,7 +95,7 @@ export function render({ router, overview, zone }, { name }, { samples, rights }
             ? routeStates(
                 counted.states,
                 (state) => link.routes({ router: name, state }),
-                () => `Routes of the Router, counted from the API; all states: signpost_router_routes{router="${name}"}`,
+                () => (rights.all ? `signpost_router_routes{router="${name}"}, by state` : "your Routes, counted from the API"),
               )
             : empty("No Routes on this shard.", "An active shard accepts new Routes that match its selectors."),
           tenants.length > 0 &&

@@ -76,7 +76,10 @@ const columns = (rights) => [
     cell: (row) =>
       h(
         "a.quiet",
-        { href: link.routes({ router: row.name }), title: `signpost_router_routes{router="${row.name}"}` },
+        {
+          href: link.routes({ router: row.name }),
+          title: rights.all ? `signpost_router_routes{router="${row.name}"}` : "your Routes, counted from the API",
+        },
         count(row.routes),
       ),
   },

@@ -4,7 +4,7 @@
 
 import { h } from "./dom.js";
 import { items, model, path } from "./data.js";
-import { STATES, addressStates, badge, count, empty, link, plural, routerState, routeStates } from "./words.js";
+import { STATES, addressStates, badge, count, empty, figure, link, plural, routerState, routeStates } from "./words.js";
 
 const NAMESPACES = 40;
 const ROUTES = 60;
@@ -138,11 +138,11 @@ export function render(data, { query }, { rights }) {
       h(
         "p.dim",
         null,
-        [
-          plural(data.overview.namespaceCount, "namespace"),
-          plural(data.overview.routes, "route"),
-          plural(data.routers.length, "shard"),
-        ].join(", "),
+        figure(plural(data.overview.namespaceCount, "namespace"), rights.all && "signpost_route_namespaces"),
+        ", ",
+        figure(plural(data.overview.routes, "route"), rights.all && "signpost_routes"),
+        ", ",
+        figure(plural(data.routers.length, "shard"), "Routers of the API"),
       ),
     ),
     h(
@@ -182,7 +182,7 @@ export function render(data, { query }, { rights }) {
                 `n:${one.name}`,
                 here({ namespace: query.namespace === one.name ? "" : one.name }),
                 one.name,
-                h("span.count", null, count(one.routes)),
+                h("span.count", { title: "Routes of the namespace, counted from the API" }, count(one.routes)),
                 query.namespace === one.name ? "chosen" : null,
               ),
             ),
@@ -233,7 +233,7 @@ export function render(data, { query }, { rights }) {
                 `s:${one.name}`,
                 here({ router: query.router === one.name ? "" : one.name }),
                 one.name,
-                [one.router && state(one.router), h("span.count", null, count(one.routes))],
+                [one.router && state(one.router), h("span.count", { title: "Routes on the shard" }, count(one.routes))],
                 query.router === one.name ? "chosen" : null,
               ),
             ),

@@ -132,9 +132,9 @@ export function routeStates(counts, link, source = () => null) {
 
 /** A number with its source as the title: its name in /metrics, or the field of the API. */
 export const figure = (value, source) =>
-  source?.startsWith("signpost")
+  source && source.startsWith("signpost")
     ? h("a.quiet.figure", { href: "/metrics", title: source }, value)
-    : h("span.figure", { title: source }, value);
+    : h("span.figure", { title: source || "counted from the API" }, value);
 
 const copyable = (text, label) =>
   h("button.copy", { type: "button", "data-action": "copy", "data-text": text, "aria-label": `Copy ${label}` }, "copy");
