@@ -85,6 +85,8 @@ export function forRoute(reason, route, rights) {
     return rights.all
       ? [h("div.advice", null, advice[0]), commands(FIRST_ROUTER, "the first Router")]
       : h("div.advice", null, "An operator must create a Router.");
+  const [text, command] = advice;
+  if (command && !rights.all) return h("div.advice", null, text.replace(/:$/, "."), " This requires an operator.");
   return shown(advice);
 }
 

@@ -64,7 +64,7 @@ export function render(data, { apex, query }, { samples }) {
   const newest = zone?.spec.versions?.[0];
   const serial = newest?.serial ?? own?.serial ?? null;
   const isServing = served.served && served.total <= served.items.length;
-  const problems = problemsOf({ zone, served: own, router, isServing });
+  const problems = problemsOf({ zone, served: own, router, serials, isServing });
   const series = samples?.columns.get(requests(apex));
   return [
     h(

@@ -35,12 +35,12 @@ export function serverState(newest, serials) {
   if (!serials?.length) return ["note", "not checked", "no name servers are listed for verification"];
   const current = serials.filter(({ serial }) => serial !== null && (serial === newest || isAfter(serial, newest)));
   const text = `${current.length} of ${serials.length}`;
-  const faults = serials.filter((one) => !current.includes(one)).map(({ server, serial, error }) => `${server}: ${error ?? serial}`);
+  const faults = serials.filter((one) => !current.includes(one)).map(({ server, serial, error }) => `name server ${server}: ${error ?? `serial ${serial}`}`);
   return [current.length === serials.length ? "good" : "bad", text, faults.join("\n") || "all have the serial, or a later one"];
 }
 
 /** The problems of a zone, as texts. */
-export function problemsOf({ zone, served, router, isServing }) {
+export function problemsOf({ zone, served, router, serials, isServing }) {
   const problems = [];
   if (zone && !zone.spec.versions?.length) problems.push("no serial is allocated");
   if (zone?.spec.router && !router) problems.push(`Router ${zone.spec.router} does not exist`);
@@ -48,6 +48,9 @@ export function problemsOf({ zone, served, router, isServing }) {
   if (published?.status === "False") problems.push(`${published.reason}: ${published.message}`);
   if (served && !served.available) problems.push("this process could not load the zone");
   const newest = zone?.spec.versions?.[0]?.serial;
+  const [kind, , faults] = serverState(newest, serials);
+  // The condition of a shard already has the faults of name servers.
+  if (zone && kind === "bad" && published?.status !== "False") problems.push(...faults.split("\n"));
   if (served?.available && newest !== undefined && isAfter(newest, served.serial))
     problems.push(`this process serves the older serial ${served.serial}`);
   if (zone && isServing && !served) problems.push("this process does not serve the zone");
@@ -62,6 +65,7 @@ function rowsOf({ zones, served, routers, serials }, query) {
     const own = here.get(apex);
     const router = byName.get(zone?.spec.router);
     const newest = zone?.spec.versions?.[0];
+    const asked = serials.get(zone?.metadata.name);
     const published = router?.status?.conditions?.find((one) => one.type === "ZonePublished");
     return {
       apex,
@@ -76,10 +80,10 @@ function rowsOf({ zones, served, routers, serials }, query) {
         ? published.status === "True"
           ? ["good", "all", published.message]
           : ["bad", published.reason, published.message]
-        : zone && serials.has(zone.metadata.name)
-          ? serverState(newest?.serial, serials.get(zone.metadata.name))
+        : asked
+          ? serverState(newest?.serial, asked)
           : null,
-      problems: problemsOf({ zone, served: own, router, isServing: isComplete && !query.q }),
+      problems: problemsOf({ zone, served: own, router, serials: asked, isServing: isComplete && !query.q }),
     };
   };
   const rows = zones.map((zone) => row(apexOf(zone.metadata.name), zone));
