@@ -146,70 +146,7 @@ function attention(overview, routers, lease, deletionHolds, samples, state, righ
     ]);
   for (const missing of state?.missing ?? []) found.push(["bad", "not ready: ", missing]);
   for (const warning of state?.warnings ?? []) found.push(["bad", warning]);
-  // For users that can read them, the DeletionHolds have more details.
-  for (const [kind, values] of deletionHolds.length ? [] : columns(samples, "signpost_deletion_hold_objects")) {
-    if (values.at(-1) > 0)
-      found.push([
-        "bad",
-        "Deletion hold: ",
-        figure(count(values.at(-1)), `signpost_deletion_hold_objects{kind="${kind}"}`),
-        ` ${kind} missing from the API, and still served`,
-      ]);
-  }
-  for (const {
-    metadata: { name },
-    spec,
-    status,
-  } of deletionHolds) {
-    const held = status?.objects === undefined ? spec : status;
-    found.push([
-      spec.decision ? "warn" : "bad",
-      "DeletionHold ",
-      h("a", { href: shownAt(path.deletionHold(name)) }, name),
-      `: ${plural(held.objects, spec.type)} of ${count(held.known)} missing, still served`,
-      spec.decision
-        ? `; decision: ${spec.decision}`
-        : [
-            "; to decide, run ",
-            h("code", null, `signpost hold approve ${name}`),
-            " or ",
-            h("code", null, "reject"),
-          ],
-    ]);
-  }
-  for (const router of routers) {
-    const [kind, word] = routerState(router);
-    const name = router.metadata.name;
-    const hard = router.spec.capacity?.hard;
-    const routes = overview.routers.find((one) => one.name === name)?.routes ?? 0;
-    const down = addressStates(router).filter((address) => address.down).length;
-    if (kind === "bad")
-      found.push([
-        "bad",
-        h("a", { href: link.router(name) }, name),
-        `: ${word}`,
-        routes > 0 && `, with ${plural(routes, "route")}`,
-      ]);
-    else if (panics(router)) {
-      found.push([
-        "bad",
-        h("a", { href: link.router(name) }, name),
-        ": ",
-        figure("too few healthy addresses", `signpost_panic{router="${name}"}`),
-        ", so answers contain all of them",
-      ]);
-    } else if (down)
-      found.push(["warn", h("a", { href: link.router(name) }, name), `: ${plural(down, "address", "addresses")} down`]);
-    const instances = instancesWord(router);
-    if (instances && instances[0] !== "good" && kind !== "bad")
-      found.push(["warn", h("a", { href: link.router(name) }, name), `: ${instances[1]}`]);
-    if (hard && routes >= hard)
-      found.push([
-        "warn",
-        h("a", { href: link.router(name) }, name),
-        ` is full: ${count(routes)} of ${count(hard)} routes`,
-      ]);
-  }
+  found.push(...heldDeletions(deletionHolds, samples), ...shardProblems(overview, routers));
   if (rights.leases && !lease?.spec?.holderIdentity) found.push(["warn", "No scheduler is the leader: new Routes stay pending."]);
   const faults = now(samples, "signpost_zone_input_errors");
   if (faults > 0)
@@ -251,6 +188,82 @@ function attention(overview, routers, lease, deletionHolds, samples, state, righ
     ),
     found.length > 12 && h("p.dim", null, `and ${found.length - 12} more`),
   );
+}
+
+/** The entries of deletion holds. */
+function heldDeletions(deletionHolds, samples) {
+  const found = [];
+  // For users that can read them, the DeletionHolds have more details.
+  for (const [kind, values] of deletionHolds.length ? [] : columns(samples, "signpost_deletion_hold_objects")) {
+    if (values.at(-1) > 0)
+      found.push([
+        "bad",
+        "Deletion hold: ",
+        figure(count(values.at(-1)), `signpost_deletion_hold_objects{kind="${kind}"}`),
+        ` ${kind} missing from the API, and still served`,
+      ]);
+  }
+  for (const {
+    metadata: { name },
+    spec,
+    status,
+  } of deletionHolds) {
+    const held = status?.objects === undefined ? spec : status;
+    found.push([
+      spec.decision ? "warn" : "bad",
+      "DeletionHold ",
+      h("a", { href: shownAt(path.deletionHold(name)) }, name),
+      `: ${plural(held.objects, spec.type)} of ${count(held.known)} missing, still served`,
+      spec.decision
+        ? `; decision: ${spec.decision}`
+        : [
+            "; to decide, run ",
+            h("code", null, `signpost hold approve ${name}`),
+            " or ",
+            h("code", null, "reject"),
+          ],
+    ]);
+  }
+  return found;
+}
+
+/** The entries of shards: outages, addresses and instances that are down, and exhausted capacities. */
+function shardProblems(overview, routers) {
+  const found = [];
+  for (const router of routers) {
+    const [kind, word] = routerState(router);
+    const name = router.metadata.name;
+    const hard = router.spec.capacity?.hard;
+    const routes = overview.routers.find((one) => one.name === name)?.routes ?? 0;
+    const down = addressStates(router).filter((address) => address.down).length;
+    if (kind === "bad")
+      found.push([
+        "bad",
+        h("a", { href: link.router(name) }, name),
+        `: ${word}`,
+        routes > 0 && `, with ${plural(routes, "route")}`,
+      ]);
+    else if (panics(router)) {
+      found.push([
+        "bad",
+        h("a", { href: link.router(name) }, name),
+        ": ",
+        figure("too few healthy addresses", `signpost_panic{router="${name}"}`),
+        ", so answers contain all of them",
+      ]);
+    } else if (down)
+      found.push(["warn", h("a", { href: link.router(name) }, name), `: ${plural(down, "address", "addresses")} down`]);
+    const instances = instancesWord(router);
+    if (instances && instances[0] !== "good" && kind !== "bad")
+      found.push(["warn", h("a", { href: link.router(name) }, name), `: ${instances[1]}`]);
+    if (hard && routes >= hard)
+      found.push([
+        "warn",
+        h("a", { href: link.router(name) }, name),
+        ` is full: ${count(routes)} of ${count(hard)} routes`,
+      ]);
+  }
+  return found;
 }
 
 /** The metric of the Routes in a state. */

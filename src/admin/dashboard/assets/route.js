@@ -370,6 +370,62 @@ function target(route, status) {
   ];
 }
 
+/** The reason of each shard, with the action that helps. */
+function whyPending(route, rights) {
+  const scheduled = (route.status?.conditions ?? []).find((one) => one.type === "Scheduled");
+  if (!scheduled || scheduled.status === "True")
+    return empty("No explanation.", "The Route has no RouteBinding that you can read.");
+  const [first, ...reasons] = scheduled.message.split(/: |; /);
+  return [
+    h("p", null, h("strong", null, scheduled.reason), ": ", first),
+    h(
+      "ul",
+      null,
+      reasons.map((reason) => h("li", { "data-key": reason }, reason, forShard(reason, route, rights))),
+    ),
+  ];
+}
+
+/** The result of one shard, as a row. */
+function result(one, chosen, share) {
+  return h(
+    "tr",
+    { "data-key": one.name, class: one.name === chosen ? "chosen" : null },
+    h("td", { "data-label": "Shard" }, h("a", { href: link.router(one.name) }, one.name)),
+    h(
+      "td",
+      { "data-label": "Result" },
+      one.name === chosen
+        ? badge("good", "chosen")
+        : one.eligible
+          ? badge("note", one.reason ?? "eligible")
+          : badge("off", one.reason ?? "filtered out"),
+    ),
+    h(
+      "td",
+      { "data-label": "Score" },
+      one.score === undefined
+        ? h("span.dim", null, "–")
+        : h(
+            "span.score",
+            null,
+            h(
+              "svg.bar",
+              { viewBox: "0 0 100 6", preserveAspectRatio: "none", "aria-hidden": "true" },
+              h("rect", { class: "fill-scheduled", width: share(one.score), height: 6 }),
+            ),
+            figure(count(one.score), "spec.explanation of the RouteBinding"),
+          ),
+    ),
+    h(
+      "td.number",
+      { "data-label": "Routes at the time" },
+      figure(count(one.routes), "spec.explanation of the RouteBinding"),
+    ),
+    h("td.why", { "data-label": one.message && "Reason" }, one.message ?? ""),
+  );
+}
+
 /** Since when the route is on its Router: since it was moved there, or since its binding was made. */
 function placedAt({ metadata, spec }) {
   const left = (spec.formerNames ?? []).map((one) => one.since).sort();
@@ -377,20 +433,7 @@ function placedAt({ metadata, spec }) {
 }
 
 function why(route, binding, rights) {
-  const scheduled = (route.status?.conditions ?? []).find((one) => one.type === "Scheduled");
-  if (!binding) {
-    if (!scheduled || scheduled.status === "True")
-      return empty("No explanation.", "The Route has no RouteBinding that you can read.");
-    const [first, ...reasons] = scheduled.message.split(/: |; /);
-    return [
-      h("p", null, h("strong", null, scheduled.reason), ": ", first),
-      h(
-        "ul",
-        null,
-        reasons.map((reason) => h("li", { "data-key": reason }, reason, forShard(reason, route, rights))),
-      ),
-    ];
-  }
+  if (!binding) return whyPending(route, rights);
   const { explanation, strategy } = binding.spec;
   if (!explanation) return empty("No explanation.", `The strategy ${strategy} placed the Route.`);
   const scores = explanation.routers.map((one) => one.score).filter((score) => score !== undefined);
@@ -427,40 +470,7 @@ function why(route, binding, rights) {
         h(
           "tbody",
           null,
-          explanation.routers.map((one) =>
-            h(
-              "tr",
-              { "data-key": one.name, class: one.name === chosen ? "chosen" : null },
-              h("td", { "data-label": "Shard" }, h("a", { href: link.router(one.name) }, one.name)),
-              h(
-                "td",
-                { "data-label": "Result" },
-                one.name === chosen
-                  ? badge("good", "chosen")
-                  : one.eligible
-                    ? badge("note", one.reason ?? "eligible")
-                    : badge("off", one.reason ?? "filtered out"),
-              ),
-              h(
-                "td",
-                { "data-label": "Score" },
-                one.score === undefined
-                  ? h("span.dim", null, "–")
-                  : h(
-                      "span.score",
-                      null,
-                      h(
-                        "svg.bar",
-                        { viewBox: "0 0 100 6", preserveAspectRatio: "none", "aria-hidden": "true" },
-                        h("rect", { class: "fill-scheduled", width: share(one.score), height: 6 }),
-                      ),
-                      figure(count(one.score), "spec.explanation of the RouteBinding"),
-                    ),
-              ),
-              h("td.number", { "data-label": "Routes at the time" }, count(one.routes)),
-              h("td.why", { "data-label": one.message && "Reason" }, one.message ?? ""),
-            ),
-          ),
+          explanation.routers.map((one) => result(one, chosen, share)),
         ),
       ),
     ),

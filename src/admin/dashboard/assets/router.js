@@ -41,13 +41,8 @@ export async function load({ name }, { rights }, signal) {
 export function render({ router, overview, zone }, { name }, { samples, rights }) {
   const { spec } = router;
   const [kind, word] = routerState(router);
-  const counted = overview.routers.find((one) => one.name === name);
-  const routes = counted?.routes ?? 0;
+  const routes = overview.routers.find((one) => one.name === name)?.routes ?? 0;
   const series = samples?.columns.get(`signpost_dns_zone_requests_total{zone="${spec.dns}."}`);
-  const tenants = overview.links
-    .filter(([, router]) => router === name)
-    .map(([at, , routes]) => [overview.namespaces[at].name, routes])
-    .sort((a, b) => b[1] - a[1]);
   return [
     h("div.title", null, h("div", null, h("p.kind", null, "Shard"), h("h1", null, name)), badge(kind, word)),
     spec.description && h("p", null, spec.description),
@@ -57,32 +52,7 @@ export function render({ router, overview, zone }, { name }, { samples, rights }
       h(
         "div",
         null,
-        section(
-          "Configuration",
-          facts([
-            ["Zone", h("span.row", null, code(spec.dns), rights.zones && h("a", { href: link.zone(spec.dns) }, "records"))],
-            ["Mode", spec.mode],
-            [
-              "New routes",
-              {
-                active: "accepted",
-                cordoned: "not accepted: cordoned",
-                draining: "not accepted: draining",
-              }[spec.state ?? "active"],
-            ],
-            ["Route selector", selector(spec.routeSelector)],
-            ["Namespace selector", selector(spec.namespaceSelector)],
-            ["Weight", figure(count(spec.weight), "spec.weight of the Router")],
-            ["TTL", figure(`${spec.ttl} s`, "spec.ttl of the Router")],
-            ["Capacity", h("span.row", null, fullness(routes, spec.capacity))],
-            ["Former names", formerNames(router.status)],
-            ["Age", age(router.metadata.creationTimestamp)],
-            [
-              "Additional records",
-              spec.records?.length > 0 && spec.records.map((record) => h("div.mono", { "data-key": record }, record)),
-            ],
-          ]),
-        ),
+        section("Configuration", configuration(router, routes, rights)),
         section(plural(addressStates(router).length, "address", "addresses"), addresses(router)),
         instances(router),
       ),
@@ -91,35 +61,7 @@ export function render({ router, overview, zone }, { name }, { samples, rights }
         null,
         section(
           rights.all ? plural(routes, "route") : `${plural(routes, "route")} that you can read`,
-          counted
-            ? routeStates(
-                counted.states,
-                (state) => link.routes({ router: name, state }),
-                () => (rights.all ? `signpost_router_routes{router="${name}"}, by state` : "your Routes, counted from the API"),
-              )
-            : empty("No Routes on this shard.", "An active shard accepts new Routes that match its selectors."),
-          tenants.length > 0 &&
-            h(
-              "ul.tenants",
-              null,
-              tenants
-                .slice(0, 12)
-                .map(([namespace, routes]) =>
-                  h(
-                    "li",
-                    { "data-key": namespace },
-                    h("a", { href: link.namespace(namespace) }, namespace),
-                    h("span.dim", null, plural(routes, "route")),
-                  ),
-                ),
-            ),
-          tenants.length > 12 && h("p.dim", null, `and ${plural(tenants.length - 12, "more namespace")}`),
-          h(
-            "p.row",
-            null,
-            h("a", { href: link.routes({ router: name }) }, "Show in the list"),
-            h("a", { href: link.topology({ router: name }) }, "Show in the topology"),
-          ),
+          routesOf(name, overview, rights),
         ),
         router.status?.conditions?.length > 0 && section("Conditions", conditions(router.status.conditions)),
         rights.numbers &&
@@ -143,6 +85,73 @@ export function render({ router, overview, zone }, { name }, { samples, rights }
       null,
       origin(path.router(name), `kubectl describe router ${name}`),
       zone && origin(path.zone(spec.dns), `kubectl get zone ${spec.dns} -o yaml`),
+    ),
+  ];
+}
+
+function configuration(router, routes, rights) {
+  const { spec } = router;
+  return facts([
+    ["Zone", h("span.row", null, code(spec.dns), rights.zones && h("a", { href: link.zone(spec.dns) }, "records"))],
+    ["Mode", spec.mode],
+    [
+      "New routes",
+      {
+        active: "accepted",
+        cordoned: "not accepted: cordoned",
+        draining: "not accepted: draining",
+      }[spec.state ?? "active"],
+    ],
+    ["Route selector", selector(spec.routeSelector)],
+    ["Namespace selector", selector(spec.namespaceSelector)],
+    ["Weight", figure(count(spec.weight), "spec.weight of the Router")],
+    ["TTL", figure(`${spec.ttl} s`, "spec.ttl of the Router")],
+    ["Capacity", h("span.row", null, fullness(routes, spec.capacity))],
+    ["Former names", formerNames(router.status)],
+    ["Age", age(router.metadata.creationTimestamp)],
+    [
+      "Additional records",
+      spec.records?.length > 0 && spec.records.map((record) => h("div.mono", { "data-key": record }, record)),
+    ],
+  ]);
+}
+
+/** The Routes of a shard, by state and by namespace. */
+function routesOf(name, overview, rights) {
+  const counted = overview.routers.find((one) => one.name === name);
+  const tenants = overview.links
+    .filter(([, router]) => router === name)
+    .map(([at, , routes]) => [overview.namespaces[at].name, routes])
+    .sort((a, b) => b[1] - a[1]);
+  return [
+    counted
+      ? routeStates(
+          counted.states,
+          (state) => link.routes({ router: name, state }),
+          () => (rights.all ? `signpost_router_routes{router="${name}"}, by state` : "your Routes, counted from the API"),
+        )
+      : empty("No Routes on this shard.", "An active shard accepts new Routes that match its selectors."),
+    tenants.length > 0 &&
+      h(
+        "ul.tenants",
+        null,
+        tenants
+          .slice(0, 12)
+          .map(([namespace, routes]) =>
+            h(
+              "li",
+              { "data-key": namespace },
+              h("a", { href: link.namespace(namespace) }, namespace),
+              h("span.dim", null, plural(routes, "route")),
+            ),
+          ),
+      ),
+    tenants.length > 12 && h("p.dim", null, `and ${plural(tenants.length - 12, "more namespace")}`),
+    h(
+      "p.row",
+      null,
+      h("a", { href: link.routes({ router: name }) }, "Show in the list"),
+      h("a", { href: link.topology({ router: name }) }, "Show in the topology"),
     ),
   ];
 }
