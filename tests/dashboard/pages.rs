@@ -226,7 +226,7 @@ fn a_waiting_route_and_a_custom_host_show_the_next_step() {
     browser.go("#/namespaces/foo-bar/routes/vault");
     browser.sees("shard2 selects other Routes by their labels");
     browser.comes_true("return document.querySelectorAll('.card .advice').length >= 3");
-    browser.sees("kubectl -n foo-bar label route vault");
+    browser.sees("kubectl -n foo-bar label --overwrite route vault tier=edge");
     browser.go("#/routes?state=pending");
     browser.sees("each shard has a reason");
 

@@ -6,6 +6,17 @@ import { FIRST_ROUTER, code, commands, link } from "./words.js";
 /** The missing term of a selector in a message, such as `tier=gold`; null if the term has another form. */
 const term = (message) => /not match ([\w./-]+=[\w.-]+) \(/.exec(message)?.[1] ?? null;
 
+/** The label that a selector excludes in a message, such as `!tier`; null if the term has another form. */
+const excluded = (message) => /not match !([\w./-]+) \(/.exec(message)?.[1] ?? null;
+
+/** The change of labels that makes a selector match: a text and, for simple terms, the command. */
+function relabel(object, field, message, command) {
+  const [wanted, unwanted] = [term(message), excluded(message)];
+  if (wanted) return [`Add the label to the ${object}:`, `${command} ${wanted}`];
+  if (unwanted) return [`Remove the label from the ${object}:`, `${command} ${unwanted}-`];
+  return [`Change the labels of the ${object}, so that they match ${field}.`];
+}
+
 const patch = (router, spec) => `kubectl patch router ${router} --type=merge -p '${JSON.stringify({ spec })}'`;
 
 /**
@@ -19,17 +30,13 @@ const OF_SHARD = [
   [
     /selects other Routes/,
     (_, message, { namespace, name }) =>
-      term(message)
-        ? ["Add the label to the Route:", `kubectl -n ${namespace} label route ${name} ${term(message)}`]
-        : ["Change the labels of the Route, so that they match spec.routeSelector."],
+      relabel("Route", "spec.routeSelector", message, `kubectl -n ${namespace} label --overwrite route ${name}`),
     "own",
   ],
   [
     /selects other namespaces/,
     (_, message, { namespace }) =>
-      term(message)
-        ? ["Add the label to the namespace:", `kubectl label namespace ${namespace} ${term(message)}`]
-        : ["Change the labels of the namespace, so that they match spec.namespaceSelector."],
+      relabel("namespace", "spec.namespaceSelector", message, `kubectl label --overwrite namespace ${namespace}`),
   ],
   [/hard capacity/, (router) => ["Delete Routes of the shard, or raise spec.capacity.hard:", `kubectl edit router ${router}`]],
   [/no active address/, (router) => ["Add an address, or set the state of one to active:", `kubectl edit router ${router}`]],

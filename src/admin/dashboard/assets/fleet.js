@@ -25,8 +25,12 @@ export async function load(_, { rights }, signal) {
     rights.leases ? items(path.leases(AGENTS), signal).catch(() => []) : [],
     itemsIfThere(path.deletionHolds, signal),
   ]);
-  const serials = parent ? await serialsOf(parent.metadata.name, parent, signal) : [];
-  return { process, parent, routers, lease, leases, deletionHolds, serials };
+  const name = parent?.metadata.name;
+  const [serials, served] = parent
+    ? await Promise.all([serialsOf(name, parent, signal), model("zones", { q: name, limit: 500 }, signal)])
+    : [[], { items: [] }];
+  const own = served.items.find(({ zone }) => zone.toLowerCase() === `${name}.`)?.serial ?? null;
+  return { process, parent, routers, lease, leases, deletionHolds, serials, own };
 }
 
 /** The roles in the lines of /readyz, such as `[+] dns/zones`. */
@@ -37,7 +41,7 @@ export function rolesOf(checks) {
 
 const ageOf = (text) => (text ? (Date.now() - Date.parse(text)) / 1000 : null);
 
-function thisProcess({ process, lease }, samples) {
+function thisProcess({ process, lease, parent, own }, samples) {
   const leads = now(samples, "signpost_scheduler_leading") > 0;
   const failed = process.checks.filter((line) => !line.startsWith("[+]"));
   return {
@@ -48,6 +52,8 @@ function thisProcess({ process, lease }, samples) {
     version: process.version,
     state: !process.ready ? ["bad", "not ready"] : failed.length ? ["warn", "ready"] : ["good", "ready"],
     details: failed,
+    serial: own,
+    serialWord: stateOf(own, parent?.spec.versions?.[0]?.serial)[1],
     zones: now(samples, "signpost_dns_zones"),
     queries: now(samples, "signpost_dns_requests_total"),
     lag: now(samples, "signpost_informer_age_seconds"),
@@ -163,7 +169,7 @@ const COLUMNS = [
     title: "Serial of the parent zone",
     value: (row) => row.serial,
     cell: (row) =>
-      isUnknown(row.serial) ? unknown() : [figure(String(row.serial), "the SOA record of the parent zone"), ` ${row.serialWord}`],
+      isUnknown(row.serial) ? unknown() : [figure(String(row.serial), "the serial of the parent zone"), ` ${row.serialWord}`],
   },
   {
     key: "queries",

@@ -105,7 +105,7 @@ const columns = (rights) => [
     value: (row) => row.queries,
     cell: (row) => figure(measured(row.queries), zoneRequests(row.dns)),
   },
-  { key: "age", label: "Age", value: (row) => -row.created, cell: (row) => age(row.creationTimestamp) },
+  { key: "age", label: "Age", time: true, value: (row) => -row.created, cell: (row) => age(row.creationTimestamp) },
 ];
 
 export function render({ overview, routers }, { query }, { samples, rights }) {

@@ -70,8 +70,8 @@ export function table(rows, columns, { sort, fallback, keyOf }) {
           h(
             "tr",
             { "data-key": keyOf(row) },
-            shown.map(({ number, mono, label, cell }) =>
-              h(number ? "td.number" : mono ? "td.mono" : "td", { "data-label": label }, cell(row)),
+            shown.map(({ number, mono, time, label, cell }) =>
+              h(number ? "td.number" : mono ? "td.mono" : time ? "td.time" : "td", { "data-label": label }, cell(row)),
             ),
           ),
         ),

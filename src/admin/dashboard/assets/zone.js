@@ -155,7 +155,7 @@ function nameServers(serials, newest, parent) {
           { "data-key": server },
           h("td", null, names.get(host(server)) ?? h("span.dim", null, "–")),
           h("td.mono", null, server),
-          h("td.mono", null, figure(serial === null ? "–" : String(serial), "the SOA record that the name server returned")),
+          h("td.serial", null, figure(serial === null ? "–" : String(serial), "the SOA record that the name server returned")),
           h("td", null, badge(...stateOf(serial, newest, error))),
           h("td", null, figure(error ? "–" : seconds(took), "measured by this process")),
         ),

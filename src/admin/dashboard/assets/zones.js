@@ -134,8 +134,8 @@ const COLUMNS = [
     value: (row) => row.octets,
     cell: (row) => figure(size(row.octets), "data/zones of this process: octets"),
   },
-  { key: "changed", label: "Changed", value: (row) => since(row.changed), cell: (row) => age(row.changed) },
-  { key: "age", label: "Age", value: (row) => since(row.created), cell: (row) => age(row.created) },
+  { key: "changed", label: "Changed", time: true, value: (row) => since(row.changed), cell: (row) => age(row.changed) },
+  { key: "age", label: "Age", time: true, value: (row) => since(row.created), cell: (row) => age(row.created) },
   {
     key: "servers",
     label: "Name servers",
