@@ -35,8 +35,8 @@ const PAGE: usize = 100;
 const OWNERS_MAX: usize = 250_000;
 /// The maximum number of name servers that are queried at once.
 const QUERIES_MAX: usize = 32;
-/// The timeout of one try of a query.
-const QUERY_TIMEOUT: Duration = Duration::from_secs(2);
+/// The timeout of one try of a query; there are two. The page waits for the slowest name server.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The zones of the process's name server, once it runs.
 #[derive(Default)]

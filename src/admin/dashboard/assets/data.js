@@ -109,7 +109,7 @@ export async function platform(signal) {
 const SERIALS_KEPT = 5000;
 const serials = new Map();
 
-/** The serial of a zone on each name server of the platform: `[{server, serial, error, seconds}]`. */
+/** The serial of a zone on each name server of the platform: `[{server, serial, error, seconds}]`; null if the query failed. */
 export async function serialsOf(zone, parent, signal) {
   if (!parent?.spec.platform?.asked?.length) return [];
   const known = serials.get(zone);
@@ -121,7 +121,7 @@ export async function serialsOf(zone, parent, signal) {
     return items;
   } catch (failure) {
     if (!(failure instanceof Failure) || failure.signedOut) throw failure;
-    return [];
+    return null;
   }
 }
 

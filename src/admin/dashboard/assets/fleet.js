@@ -6,7 +6,7 @@ import { items, itemsIfThere, model, objectIfThere, path, platform, serialsOf } 
 import { now } from "./plot.js";
 import { table } from "./table.js";
 import { badge, count, empty, figure, link, measured, origin, plural, seconds, section, time } from "./words.js";
-import { stateOf } from "./zone.js";
+import { serverNames, stateOf } from "./zone.js";
 
 export const title = () => "Fleet";
 export const moves = true;
@@ -84,14 +84,12 @@ function leader({ lease }, samples) {
 /** The name servers that the platform queries to verify names. */
 function nameServers({ parent, serials }) {
   const newest = parent?.spec.versions?.[0]?.serial;
-  const names = new Map(
-    (parent?.spec.platform?.nameServers ?? []).flatMap(({ name, addresses }) => (addresses ?? []).map((address) => [address, name])),
-  );
-  return serials.map(({ server, serial, error, seconds: took }) => {
+  const names = serverNames(parent, serials);
+  return (serials ?? []).map(({ server, serial, error, seconds: took }) => {
     const [kind, word] = stateOf(serial, newest, error);
     return {
       key: `name server ${server}`,
-      name: names.get(server.replace(/:\d+$/, "").replace(/^\[|\]$/g, "")) ?? "name server",
+      name: names.get(server) ?? "name server",
       more: server,
       roles: ["dns"],
       state: serial === null ? ["bad", "no answer"] : [kind, kind === "bad" ? word : "answers"],
@@ -229,7 +227,7 @@ export function render(data, { query }, { samples }) {
           )
         : empty("No scheduler leads.", "New Routes stay pending until a process with the role scheduler leads."),
     ),
-    !serials.length &&
+    serials?.length === 0 &&
       h("p.dim", null, "No name servers are listed for verification; set ", h("code", null, "verify.server"), "."),
     h(
       "p.dim",

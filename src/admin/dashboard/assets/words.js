@@ -43,7 +43,7 @@ export function age(text) {
   const at = new Date(text ?? "");
   if (Number.isNaN(at.getTime())) return "–";
   const passed = Math.max(0, Math.floor((Date.now() - at.getTime()) / 1000));
-  return h("time", { datetime: text, title: at.toISOString() }, seconds(passed));
+  return h("time", { datetime: text, title: at.toISOString() }, passed < 1 ? "0 s" : seconds(passed));
 }
 
 /** A size in octets in the unit that reads best. */

@@ -131,6 +131,7 @@ function aboutZone({ zone, own, records, router }, serial) {
 
 /** The name servers that the platform queries, with the serial of each. */
 function nameServers(serials, newest, parent) {
+  if (!serials) return empty("The name servers could not be queried.", "The page tries again after some seconds.");
   if (!serials.length)
     return empty(
       "No name servers are listed.",
@@ -140,10 +141,7 @@ function nameServers(serials, newest, parent) {
       h("code", null, "nameserver"),
       ".",
     );
-  const names = new Map(
-    (parent?.spec.platform?.nameServers ?? []).flatMap(({ name, addresses }) => (addresses ?? []).map((address) => [address, name])),
-  );
-  const host = (server) => server.replace(/:\d+$/, "").replace(/^\[|\]$/g, "");
+  const names = serverNames(parent, serials);
   const [kind, text] = serverState(newest, serials);
   return [
     h("p", null, badge(kind, text), " name servers serve the serial, or a later one"),
@@ -153,7 +151,7 @@ function nameServers(serials, newest, parent) {
         h(
           "tr",
           { "data-key": server },
-          h("td", null, names.get(host(server)) ?? h("span.dim", null, "–")),
+          h("td", null, names.get(server) ?? h("span.dim", null, "–")),
           h("td.mono", null, server),
           h("td.serial", null, figure(serial === null ? "–" : String(serial), "the SOA record that the name server returned")),
           h("td", null, badge(...stateOf(serial, newest, error))),
@@ -162,6 +160,17 @@ function nameServers(serials, newest, parent) {
       ),
     ),
   ];
+}
+
+/** The names of name servers by their address and port. Servers that share an address with another one have none. */
+export function serverNames(parent, serials) {
+  const host = (server) => server.replace(/:\d+$/, "").replace(/^\[|\]$/g, "");
+  const known = new Map(
+    (parent?.spec.platform?.nameServers ?? []).flatMap(({ name, addresses }) => (addresses ?? []).map((address) => [address, name])),
+  );
+  const servers = (serials ?? []).map(({ server }) => server);
+  const isAlone = (server) => servers.filter((other) => host(other) === host(server)).length === 1;
+  return new Map(servers.filter(isAlone).map((server) => [server, known.get(host(server))]));
 }
 
 /** The state of a serial on a name server: a kind of badge and a word. */

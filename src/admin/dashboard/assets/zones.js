@@ -176,10 +176,11 @@ export function render(data, { query }) {
       ? table(rows, COLUMNS, { sort: query.sort, fallback: "zone", keyOf: (row) => row.apex })
       : query.q
         ? empty("No matching zones.", "Shorten the search.")
-        : [
-            empty("No zones yet.", "Each shard has a zone. To create a shard, apply a Router:"),
-            commands(FIRST_ROUTER, "the first Router"),
-          ],
+        : empty("No zones yet."),
+    !query.q && !rows.some((row) => row.type === "shard") && [
+      empty("No shard has a zone yet.", "Each shard has a zone. To create a shard, apply a Router:"),
+      commands(FIRST_ROUTER, "the first Router"),
+    ],
     left > 0 && h("p.dim", null, `and ${plural(left, "more zone")} of this process; shorten the list with the search`),
     !served.served &&
       h("p.dim", null, "This process serves no zones, so owners and sizes are unknown here. See the dashboard of a name server."),
