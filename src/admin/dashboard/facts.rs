@@ -268,7 +268,7 @@ mod tests {
     #[test]
     fn the_youngest_is_first_by_age() {
         let at = |name: &str, second: i64| {
-            let (key, summary) = route("shop", name, json!({}));
+            let (key, summary) = route("shop", name, json!({"phase": "new"}));
             let created = Some(Timestamp::from_second(second).expect("a time"));
             (key, Arc::new(RouteSummary { created, ..RouteSummary::clone(&summary) }))
         };
