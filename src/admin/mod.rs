@@ -22,6 +22,7 @@ use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 
 use dashboard::Dashboard;
+use dashboard::zones::ServedZones;
 use exposition::Format;
 use health::Health;
 use liveness::Liveness;
@@ -40,6 +41,8 @@ pub struct Admin {
     pub metrics: Arc<Metrics>,
     /// The queried names without a Route.
     pub unrouted: Arc<Unrouted>,
+    /// The zones of the process's name server.
+    pub served: Arc<ServedZones>,
 }
 
 /// Returns the endpoints, those of the dashboard among them.
@@ -132,7 +135,7 @@ mod tests {
     use super::*;
 
     fn endpoints(admin: &Admin) -> Router {
-        router(admin.clone(), Dashboard::new(admin.health.clone(), admin.metrics.clone()))
+        router(admin.clone(), Dashboard::new(admin.health.clone(), admin.metrics.clone(), admin.served.clone()))
     }
 
     async fn get(admin: &Admin, path: &str) -> (StatusCode, String) {

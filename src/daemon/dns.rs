@@ -205,6 +205,7 @@ impl Dns {
             admin.unrouted.open(move || reported.report());
             unrouted
         });
+        admin.served.open(db.clone());
         let (counts, query_log_counts) = (Arc::downgrade(&running), query_log.counts().clone());
         let metrics = DnsMetrics { running: counts, db, query_log: query_log_counts, files, status, unrouted };
         // Reported last, so that a client that sees it gets no "not ready" answers.

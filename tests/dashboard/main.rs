@@ -5,6 +5,7 @@
 mod browser;
 mod large;
 mod numbers;
+mod pages;
 mod secure_dns;
 mod states;
 
@@ -104,13 +105,25 @@ fn signing_in_and_what_is_refused() {
     }
     let (_, _, page) = ask(admin, "GET /dashboard/ HTTP/1.1", "");
     assert!(!page.contains("style=") && !page.contains("http://") && !page.contains("https://"), "{page}");
-    assert!(page.matches("<script").count() == 1 && page.contains("src=\"assets/app.js\""), "{page}");
+    assert!(page.matches("<script").count() == 2 && page.contains("src=\"assets/app.js\""), "{page}");
+    // The theme is applied before the first paint: the script blocks the parser, unlike a module.
+    assert!(page.contains("<script src=\"assets/theme.js\"></script>\n<link rel=\"stylesheet\""), "{page}");
     let (status, headers, _) = ask(admin, "GET / HTTP/1.1\r\nAccept: text/html", "");
     assert!(status == 303 && headers.contains("location: /dashboard/"), "{headers}");
 
     // Without a session, there is no user.
-    for path in ["data/overview", "data/routes", "data/samples", "data/live", "api/apis/signpost.dev/v1alpha1/routers"]
-    {
+    for path in [
+        "data/overview",
+        "data/routes",
+        "data/samples",
+        "data/events",
+        "data/zones",
+        "data/records?zone=v3.rhcloud.com",
+        "data/servers?zone=v3.rhcloud.com&platform=v3.rhcloud.com",
+        "data/process",
+        "data/live",
+        "api/apis/signpost.dev/v1alpha1/routers",
+    ] {
         assert_eq!(get(admin, &format!("/dashboard/{path}"), "signpost_session=made-up").0, 401, "{path}");
     }
     assert_eq!(sign_in(admin, "wrong").0, 401);
@@ -265,9 +278,10 @@ fn an_operator_sees_the_platform_live() {
     let admin = example.server.admin;
     browser.sign_in(admin, &example.token());
     browser.sees("3 shards");
-    for shown in ["shard1", "10.245.2.2", "Zones served", "signpost_dns_requests_total", "1 route without a shard"] {
+    for shown in ["shard1", "10.245.2.2", "Zones served", "1 route without a shard"] {
         browser.sees(shown);
     }
+    browser.comes_true("return document.querySelector('.value [title=signpost_dns_requests_total]') !== null");
     assert_eq!(browser.script("return document.cookie"), "", "scripts cannot read the session");
     let session = browser.cookies().into_iter().find(|cookie| cookie["name"] == "signpost_session").expect("is set");
     assert_eq!((&session["httpOnly"], &session["sameSite"]), (&Value::from(true), &Value::from("Strict")));
@@ -342,21 +356,31 @@ fn a_tenant_sees_its_own_and_a_keyboard_is_enough() {
     browser.sees("Routes of this namespace");
     assert!(browser.script("return location.hash") == "#/namespaces/myapp");
     assert!(!browser.text().contains("signpost_dns"), "numbers of the platform are not for tenants");
+    assert_eq!(browser.script("return document.querySelectorAll('#main [title^=signpost_dns]').length"), 0);
 
     // From the top: the way past the head of the page, then its links in order.
     browser.open(&format!("http://{admin}/dashboard/#/namespaces/myapp"));
     browser.script("location.reload()");
     browser.sees("Routes of this namespace");
-    let walked: Vec<String> = (0..6)
+    let walked: Vec<String> = (0..10)
         .map(|_| {
             browser.press(TAB);
             browser.focus()
         })
         .collect();
-    assert_eq!(
-        walked,
-        ["button Skip to content", "a Signpost", "a Topology", "a Routes", "a myapp", "button Sign out"]
-    );
+    let expected = [
+        "button Skip to content",
+        "a Signpost",
+        "a Topology",
+        "a Routes",
+        "a Shards",
+        "a Events",
+        "a myapp",
+        "select Theme",
+        "button Keyboard help",
+        "button Sign out",
+    ];
+    assert_eq!(walked, expected);
     let ring = browser.script("return getComputedStyle(document.activeElement).outlineStyle");
     assert_eq!(ring, "solid", "the focus is seen");
 

@@ -28,7 +28,9 @@ const INDEX: Asset = asset!("index.html", HTML);
 const ASSETS: &[Asset] = &[
     asset!("style.css", CSS),
     asset!("icon.svg", SVG),
+    asset!("theme.js", JS),
     asset!("app.js", JS),
+    asset!("help.js", JS),
     asset!("dom.js", JS),
     asset!("data.js", JS),
     asset!("plot.js", JS),
@@ -38,6 +40,13 @@ const ASSETS: &[Asset] = &[
     asset!("routes.js", JS),
     asset!("route.js", JS),
     asset!("router.js", JS),
+    asset!("table.js", JS),
+    asset!("advice.js", JS),
+    asset!("shards.js", JS),
+    asset!("zones.js", JS),
+    asset!("zone.js", JS),
+    asset!("events.js", JS),
+    asset!("fleet.js", JS),
 ];
 
 /// Returns the page itself.

@@ -1,8 +1,10 @@
 //! The data of Routes for lists, counts, and the topology; pure.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -26,6 +28,8 @@ pub struct RouteSummary {
     state: RouteState,
     /// The reason of the condition that decided the state.
     reason: Option<Box<str>>,
+    /// The time of the creation.
+    created: Option<Timestamp>,
 }
 
 impl From<&Route> for RouteSummary {
@@ -40,7 +44,15 @@ impl From<&Route> for RouteSummary {
             host: short(route.spec.host.as_deref()),
             state,
             reason: short(decided.map(|condition| condition.reason.as_str())),
+            created: route.metadata.creation_timestamp.as_ref().map(|time| time.0),
         }
+    }
+}
+
+impl RouteSummary {
+    /// Returns the name that lists show first: the host, the stable alias, or the name on the shard.
+    fn shown_name(&self) -> Option<&str> {
+        self.host.as_deref().or(self.alias.as_deref()).or(self.dns.as_deref())
     }
 }
 
@@ -119,20 +131,46 @@ pub struct Wanted {
     namespace: Option<String>,
     router: Option<String>,
     state: Option<RouteState>,
+    /// The column to sort by: `namespace`, `name`, `dns`, `router`, `state`, or `age`; with `-`, in descending order.
+    sort: String,
     /// The number of Routes to skip.
     offset: usize,
     /// The number of Routes to return, at most [`PAGE_MAX`].
     limit: usize,
 }
 
-/// Returns a page of the routes that are wanted, in order of namespace and name.
+/// Returns a page of the routes that are wanted, in the requested order; otherwise in that of namespace and name.
 pub fn page(routes: &[Keyed], wanted: &Wanted) -> Value {
     let words: Vec<String> = wanted.q.split_whitespace().take(8).map(str::to_ascii_lowercase).collect();
     let mut found: Vec<&Keyed> = routes.iter().filter(|route| is_wanted(route, wanted, &words)).collect();
-    found.sort_by(|one, other| one.0.cmp(&other.0));
+    sort(&mut found, &wanted.sort);
     let limit = if wanted.limit == 0 { 100 } else { wanted.limit.min(PAGE_MAX) };
     let items: Vec<Value> = found.iter().skip(wanted.offset).take(limit).map(|route| item(route)).collect();
     json!({"total": found.len(), "offset": wanted.offset, "items": items})
+}
+
+/// Sorts routes by a column; routes with the same value by namespace and name.
+fn sort(routes: &mut [&Keyed], column: &str) {
+    routes.sort_by(|one, other| one.0.cmp(&other.0));
+    let (column, is_descending) = match column.strip_prefix('-') {
+        Some(column) => (column, true),
+        None => (column, false),
+    };
+    // The youngest Route has the smallest age. A missing value is the last one in ascending order.
+    let order = |(one_key, one): &Keyed, (other_key, other): &Keyed| match column {
+        "name" => one_key.name.cmp(&other_key.name),
+        "dns" => last_if_missing(one.shown_name(), other.shown_name()),
+        "router" => last_if_missing(one.router.as_deref(), other.router.as_deref()),
+        "state" => (one.state as usize).cmp(&(other.state as usize)),
+        "age" => other.created.cmp(&one.created),
+        _ => one_key.cmp(other_key),
+    };
+    // The sort is stable.
+    routes.sort_by(|one, other| if is_descending { order(other, one) } else { order(one, other) });
+}
+
+fn last_if_missing(one: Option<&str>, other: Option<&str>) -> Ordering {
+    one.is_none().cmp(&other.is_none()).then_with(|| one.cmp(&other))
 }
 
 fn is_wanted((key, summary): &Keyed, wanted: &Wanted, words: &[String]) -> bool {
@@ -161,6 +199,7 @@ fn item((key, summary): &Keyed) -> Value {
         "router": summary.router,
         "state": summary.state,
         "reason": summary.reason,
+        "created": summary.created.map(|time| time.to_string()),
     })
 }
 
@@ -218,5 +257,28 @@ mod tests {
         assert_eq!(names(Wanted { state: Some(RouteState::Pending), ..Wanted::default() }), ["news/vault"]);
         assert_eq!(names(Wanted { offset: 1, limit: 2, ..Wanted::default() }), ["news/vault", "shop/back"]);
         assert_eq!(page(&platform(), &query("front"))["total"], 2);
+        let sorted = |sort: &str| Wanted { sort: sort.to_owned(), ..Wanted::default() };
+        assert_eq!(names(sorted("name")), ["shop/back", "news/front", "shop/front", "news/vault"]);
+        assert_eq!(names(sorted("-name")), ["news/vault", "news/front", "shop/front", "shop/back"]);
+        assert_eq!(names(sorted("router")), ["news/front", "shop/front", "shop/back", "news/vault"]);
+        assert_eq!(names(sorted("-namespace")), ["shop/front", "shop/back", "news/vault", "news/front"]);
+        assert_eq!(names(sorted("unknown")), names(Wanted::default()));
+    }
+
+    #[test]
+    fn the_youngest_is_first_by_age() {
+        let at = |name: &str, second: i64| {
+            let (key, summary) = route("shop", name, json!({"phase": "new"}));
+            let created = Some(Timestamp::from_second(second).expect("a time"));
+            (key, Arc::new(RouteSummary { created, ..RouteSummary::clone(&summary) }))
+        };
+        let routes = [at("a", 10), at("b", 30), at("c", 20)];
+        let names = |sort: &str| -> Vec<String> {
+            let answer = page(&routes, &Wanted { sort: sort.to_owned(), ..Wanted::default() });
+            let items = answer["items"].as_array().expect("a list").iter();
+            items.map(|item| item["name"].as_str().expect("text").to_owned()).collect()
+        };
+        assert_eq!(names("age"), ["b", "c", "a"]);
+        assert_eq!(names("-age"), ["a", "c", "b"]);
     }
 }

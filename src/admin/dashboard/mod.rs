@@ -14,6 +14,9 @@
 //! | `session/link` | `POST` returns a code for a token ([`links`]) |
 //! | `data/overview`, `data/routes` | counts, and pages of routes ([`facts`]) |
 //! | `data/samples` | numbers ([`samples`]) |
+//! | `data/events` | pages of Events ([`events`]) |
+//! | `data/zones`, `data/records`, `data/servers` | pages of zones and records, and the serials on name servers ([`zones`]) |
+//! | `data/process` | this process: its version, start time, and readiness checks |
 //! | `data/live` | what changes, as server-sent events ([`live`]) |
 //! | `api/…` | an object or list of the API itself, as this user may see it |
 //!
@@ -22,6 +25,7 @@
 
 pub mod ask;
 pub mod assets;
+pub mod events;
 pub mod facts;
 pub mod feed;
 pub mod links;
@@ -29,6 +33,7 @@ pub mod live;
 pub mod places;
 pub mod samples;
 pub mod session;
+pub mod zones;
 
 use std::convert::Infallible;
 use std::sync::{Arc, OnceLock};
@@ -47,12 +52,14 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use self::ask::Failure;
+use self::events::EventFeeds;
 use self::facts::{Keyed, Wanted};
 use self::feed::Feeds;
 use self::links::Links;
 use self::places::StreamLimiter;
 use self::samples::Samples;
 use self::session::{Session, Sessions};
+use self::zones::ServedZones;
 use super::exposition::Format;
 use super::health::Health;
 use super::metrics::Metrics;
@@ -82,28 +89,37 @@ pub struct Shared {
     sessions: Sessions,
     links: Links,
     feeds: Feeds,
+    events: EventFeeds,
     samples: Samples,
+    served: Arc<ServedZones>,
+    /// The permit to read zones: one request at a time.
+    zone_reads: Arc<Semaphore>,
     streams: Arc<StreamLimiter>,
     /// The permits for API responses to browsers, which may read them slowly.
     answers: Arc<Semaphore>,
     health: Arc<Health>,
     metrics: Arc<Metrics>,
+    started: SystemTime,
     stop: OnceLock<CancellationToken>,
 }
 
 impl Dashboard {
     /// Returns the dashboard of a process that is starting. Until [`Self::open`], users cannot sign in.
-    pub fn new(health: Arc<Health>, metrics: Arc<Metrics>) -> Self {
+    pub fn new(health: Arc<Health>, metrics: Arc<Metrics>, served: Arc<ServedZones>) -> Self {
         Dashboard(Arc::new(Shared {
             door: OnceLock::new(),
             sessions: Sessions::default(),
             links: Links::default(),
             feeds: Feeds::default(),
+            events: EventFeeds::default(),
             samples: Samples::default(),
+            served,
+            zone_reads: Arc::new(Semaphore::new(1)),
             streams: StreamLimiter::new(live::STREAMS_MAX, live::STREAMS_OF_USER_MAX),
             answers: Arc::new(Semaphore::new(ANSWERS_MAX)),
             health,
             metrics,
+            started: SystemTime::now(),
             stop: OnceLock::new(),
         }))
     }
@@ -127,6 +143,7 @@ impl Dashboard {
             }
             shared.sessions.sweep();
             shared.feeds.sweep();
+            shared.events.sweep();
         }
     }
 
@@ -145,6 +162,11 @@ impl Dashboard {
             .route("/dashboard/data/overview", get(overview))
             .route("/dashboard/data/routes", get(routes))
             .route("/dashboard/data/samples", get(all_samples))
+            .route("/dashboard/data/events", get(events::events))
+            .route("/dashboard/data/zones", get(zones::zones))
+            .route("/dashboard/data/records", get(zones::records))
+            .route("/dashboard/data/servers", get(zones::servers))
+            .route("/dashboard/data/process", get(process))
             .route("/dashboard/data/live", get(live))
             .route("/dashboard/api/{*path}", get(object))
             .layer(DefaultBodyLimit::max(BODY_OCTETS_MAX))
@@ -323,6 +345,24 @@ async fn all_samples(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> A
         true => Ok(json_of(&shared.samples.all())),
         false => Err(Failure::new(StatusCode::FORBIDDEN, "Forbidden", "metrics require the permission to list Zones")),
     }
+}
+
+/// Returns the state of this process, for users that may see its metrics.
+async fn process(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Answer {
+    let session = shared.sessions.of(&headers)?;
+    let rights = shared.settle(&session, session.rights().await)?;
+    if !rights.numbers {
+        let message = "the state of processes requires the permission to list Zones";
+        return Err(Failure::new(StatusCode::FORBIDDEN, "Forbidden", message));
+    }
+    let started = shared.started.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let report = shared.health.report();
+    Ok(json_of(&json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "startedMs": u64::try_from(started.as_millis()).unwrap_or(u64::MAX),
+        "ready": report.is_ready(),
+        "checks": report.to_string().lines().filter(|line| line.starts_with('[')).collect::<Vec<_>>(),
+    })))
 }
 
 async fn live(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Answer {

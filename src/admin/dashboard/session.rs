@@ -43,6 +43,8 @@ const RIGHTS_LAST: Duration = Duration::from_secs(5);
 const TOKEN_OCTETS_MAX: usize = 4_096;
 /// The maximum number of a user's namespaces to review.
 const NAMESPACES_MAX: usize = 32;
+/// The API group of Events.
+const EVENTS_GROUP: &str = "events.k8s.io";
 /// The cookie's name.
 const COOKIE: &str = "signpost_session";
 /// The path to which the cookie is sent.
@@ -76,6 +78,10 @@ pub struct Rights {
     pub routers: bool,
     pub zones: bool,
     pub leases: bool,
+    /// Whether the user may list the Events of all namespaces.
+    pub events: bool,
+    /// Otherwise, those of `namespaces` whose Events the user may list.
+    pub event_namespaces: Vec<String>,
     /// Access to this process's metrics: for users that may list all Zones, because the metrics cover all of them.
     pub numbers: bool,
 }
@@ -180,14 +186,15 @@ impl Session {
         {
             return Ok(rights.clone());
         }
-        let (all, routers, zones, leases) = tokio::join!(
+        let (all, routers, zones, leases, events) = tokio::join!(
             self.may("list", GROUP, "routes", None),
             self.may("list", GROUP, "routers", None),
             self.may("list", GROUP, "zones", None),
             self.may("get", "coordination.k8s.io", "leases", Some(SCHEDULER_LEASE_NAMESPACE)),
+            self.may("list", EVENTS_GROUP, "events", None),
         );
-        let (all, zones) = (all?, zones?);
-        let mut namespaces = Vec::new();
+        let (all, zones, events) = (all?, zones?, events?);
+        let (mut namespaces, mut event_namespaces) = (Vec::new(), Vec::new());
         if !all {
             let asked = self.namespaces.iter().map(|namespace| self.may("list", GROUP, "routes", Some(namespace)));
             for (namespace, may) in self.namespaces.iter().zip(join_all(asked).await) {
@@ -196,7 +203,16 @@ impl Session {
                 }
             }
         }
-        let rights = Rights { all, namespaces, routers: routers?, zones, leases: leases?, numbers: zones };
+        if !events {
+            let asked = namespaces.iter().map(|namespace| self.may("list", EVENTS_GROUP, "events", Some(namespace)));
+            for (namespace, may) in namespaces.iter().zip(join_all(asked).await) {
+                if may? {
+                    event_namespaces.push(namespace.clone());
+                }
+            }
+        }
+        let (routers, leases) = (routers?, leases?);
+        let rights = Rights { all, namespaces, routers, zones, leases, events, event_namespaces, numbers: zones };
         *known = Some((Instant::now(), rights.clone()));
         Ok(rights)
     }

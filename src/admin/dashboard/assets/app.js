@@ -3,12 +3,18 @@
 
 import { h, show } from "./dom.js";
 import { Failure, Live, forgetKinds, model, session, signIn, signInByLink, signOut } from "./data.js";
+import * as help from "./help.js";
 import { asOf, empty, link, queried } from "./words.js";
 import * as overview from "./overview.js";
 import * as topology from "./topology.js";
 import * as routes from "./routes.js";
 import * as route from "./route.js";
+import * as shards from "./shards.js";
 import * as router from "./router.js";
+import * as zones from "./zones.js";
+import * as zone from "./zone.js";
+import * as events from "./events.js";
+import * as fleet from "./fleet.js";
 
 const top = document.getElementById("top");
 const main = document.getElementById("main");
@@ -21,11 +27,14 @@ const PACE = 1000;
 const AGES = 5000;
 /** The maximum age of the data of a view, in milliseconds: ages grow, and new events are not announced. */
 const IDLE = 30_000;
+/** The interval at which views with their own maximum age (`every`) are checked, in milliseconds. */
+const CHECKS = 500;
 
 /** The context of all views. */
 const context = { user: null, rights: null, samples: null, state: null, stale: null };
 let current = { view: null, place: null, data: null, at: 0 };
 let request = null;
+let loading = false;
 let pending = 0;
 let offline = null;
 let walked = false;
@@ -37,7 +46,12 @@ const VIEWS = [
   [/^\/routes$/, routes.all],
   [/^\/namespaces\/([^/]+)$/, routes.one, "namespace"],
   [/^\/namespaces\/([^/]+)\/routes\/([^/]+)$/, route, "namespace", "name"],
+  [/^\/routers$/, shards],
   [/^\/routers\/([^/]+)$/, router, "name"],
+  [/^\/zones$/, zones],
+  [/^\/zones\/([^/]+)$/, zone, "apex"],
+  [/^\/events$/, events],
+  [/^\/fleet$/, fleet],
 ];
 
 function place() {
@@ -79,6 +93,7 @@ async function go({ moved }) {
   request?.abort();
   const mine = new AbortController();
   request = mine;
+  loading = true;
   try {
     const data = await view.load(next, context, mine.signal);
     if (request !== mine) return;
@@ -96,6 +111,8 @@ async function go({ moved }) {
   } catch (failure) {
     if (failure.name === "AbortError" || request !== mine) return;
     failed(failure);
+  } finally {
+    if (request === mine) loading = false;
   }
 }
 
@@ -168,7 +185,7 @@ function mark() {
   show(
     banner,
     why &&
-      h("div.banner.is-bad", null, h("span", { "aria-hidden": "true" }, "✕ "), `${why}${shown} Reconnecting…`),
+      h("div.banner.is-bad", null, h("span", { "aria-hidden": "true" }, "✕ "), `${why} Reconnecting…${shown}`),
   );
   if (Boolean(was) !== Boolean(context.stale)) draw();
 }
@@ -177,6 +194,14 @@ setInterval(() => {
   mark();
   draw();
 }, AGES);
+
+// Not all changes are announced: such views have a maximum age of their data.
+setInterval(() => {
+  const { view, at } = current;
+  const isDue = view?.every && at && Date.now() - at > view.every;
+  // A load that takes long is not started again.
+  if (isDue && context.user && !loading && !offline && !document.hidden) soon();
+}, CHECKS);
 
 // --- live updates ---
 const live = new Live({
@@ -375,9 +400,10 @@ function navigation(path) {
     h("img", { src: "assets/icon.svg", alt: "", width: 24, height: 24 }),
     "Signpost",
   );
-  if (!context.user) return show(top, h("div.inner", null, brand));
+  if (!context.user) return show(top, h("div.inner", null, brand, h("div.settings", null, themes())));
   const { all, namespaces } = context.rights;
   const item = (href, text, here) => h("a", { href, "aria-current": here ? "page" : null }, text);
+  const isBelow = (part) => path === part || path?.startsWith(`${part}/`);
   show(
     top,
     h(
@@ -388,27 +414,32 @@ function navigation(path) {
       h(
         "nav",
         { "aria-label": "Pages" },
-        all && item("#/", "Platform", path === "/" || path?.startsWith("/routers/")),
-        item("#/topology", "Topology", path === "/topology"),
-        item("#/routes", "Routes", path === "/routes" || (all && path?.startsWith("/namespaces/"))),
+        help
+          .pages(context.rights)
+          .map(([, href, title]) =>
+            item(href, title, isBelow(href.slice(1)) || (href === "#/routes" && all && isBelow("/namespaces"))),
+          ),
         !all &&
-          namespaces
-            .slice(0, 6)
-            .map((name) =>
-              item(
-                link.namespace(name),
-                name,
-                path === `/namespaces/${name}` || path?.startsWith(`/namespaces/${name}/`),
-              ),
-            ),
+          namespaces.slice(0, 6).map((name) => item(link.namespace(name), name, isBelow(link.namespace(name).slice(1)))),
       ),
       h(
         "div.who",
         null,
+        themes(),
+        h("button", { type: "button", "data-action": "help", "aria-label": "Keyboard help", title: "Keyboard (?)" }, "?"),
         h("span.dim", { title: "Read-only" }, context.user),
         h("button", { type: "button", "data-action": "sign-out" }, "Sign out"),
       ),
     ),
+  );
+}
+
+function themes() {
+  const option = (value) => h("option", { value, selected: window.signpostTheme.get() === value }, value);
+  return h(
+    "select.theme",
+    { "data-action": "theme", "aria-label": "Theme", title: "Theme", autocomplete: "off" },
+    ["system", "light", "dark"].map(option),
   );
 }
 
@@ -424,6 +455,12 @@ document.addEventListener("click", async (event) => {
   switch (button?.dataset.action) {
     case "skip":
       return main.focus();
+    case "help":
+      return help.open(context.rights);
+    case "close-help":
+      return help.close();
+    case "sort":
+      return narrow({ sort: button.dataset.sort });
     case "sign-out":
       await signOut().catch(() => null);
       return welcome("");
@@ -439,24 +476,29 @@ document.addEventListener("click", async (event) => {
   }
 });
 
+/** Changes the query of the address, and loads the first page of the list. */
+function narrow(change) {
+  const { path } = place();
+  const search = queried({ ...current.place.query, ...change, offset: "" });
+  history.replaceState(null, "", `#${path}${search.size ? `?${search}` : ""}`);
+  go({ moved: true });
+}
+
 let typing = 0;
 document.addEventListener("input", (event) => {
-  if (event.target.dataset.action !== "filter") return;
+  const { action, name } = event.target.dataset;
+  if (action === "theme") window.signpostTheme.set(event.target.value);
+  if (action !== "filter") return;
   clearTimeout(typing);
-  typing = setTimeout(() => {
-    const { path } = place();
-    const query = { ...current.place.query, [event.target.dataset.name]: event.target.value, offset: "" };
-    const search = queried(query);
-    history.replaceState(null, "", `#${path}${search.size ? `?${search}` : ""}`);
-    go({ moved: true });
-  }, 150);
+  typing = setTimeout(() => narrow({ [name]: event.target.value }), 150);
 });
 
 document.addEventListener("keydown", (event) => {
   const typingText = event.target.matches?.("input, textarea, select");
+  if (!typingText && help.pressed(event, context.rights)) return event.preventDefault();
   if (event.key === "/" && !typingText && !event.ctrlKey && !event.metaKey) {
     const filter = document.getElementById("filter");
-    if (filter) {
+    if (filter && !document.querySelector("dialog[open]")) {
       event.preventDefault();
       filter.focus();
     }

@@ -72,7 +72,11 @@ const CROWDED = 15_000;
 
 let kinds = null;
 /** Discards the known kinds of Signpost that the API serves; the next use queries them again. */
-export const forgetKinds = () => (kinds = null);
+export function forgetKinds() {
+  kinds = null;
+  platformName = null;
+  serials.clear();
+}
 
 /** The items of a kind of Signpost; none if it is not served or not visible. */
 export async function itemsIfThere(path, signal) {
@@ -84,6 +88,40 @@ export async function itemsIfThere(path, signal) {
     if (failure.missing || failure.forbidden) return [];
     kinds = null;
     throw failure;
+  }
+}
+
+let platformName = null;
+
+/** The Zone object with the settings of the platform; null if there is none, or the user cannot read it. */
+export async function platform(signal) {
+  if (platformName === null) {
+    const parent = (await itemsIfThere(path.zones, signal)).find((zone) => zone.spec.platform);
+    platformName = parent?.metadata.name ?? null;
+    return parent ?? null;
+  }
+  const zone = await objectIfThere(path.zone(platformName), signal);
+  if (!zone) platformName = null;
+  return zone;
+}
+
+/** The time for which the serials on name servers are kept, in milliseconds: each request queries all name servers. */
+const SERIALS_KEPT = 5000;
+const serials = new Map();
+
+/** The serial of a zone on each name server of the platform: `[{server, serial, error, seconds}]`; null if the query failed. */
+export async function serialsOf(zone, parent, signal) {
+  if (!parent?.spec.platform?.asked?.length) return [];
+  const known = serials.get(zone);
+  if (known && Date.now() - known.at < SERIALS_KEPT) return known.items;
+  try {
+    const { items } = await model("servers", { zone, platform: parent.metadata.name }, signal);
+    if (serials.size > 64) serials.clear();
+    serials.set(zone, { at: Date.now(), items });
+    return items;
+  } catch (failure) {
+    if (!(failure instanceof Failure) || failure.signedOut) throw failure;
+    return null;
   }
 }
 
@@ -128,6 +166,7 @@ export const path = {
     part(`regarding.kind=${kind},regarding.name=${name}`),
   deletionHolds: `${OURS}/deletionholds`,
   deletionHold: (name) => `${OURS}/deletionholds/${part(name)}`,
+  leases: (namespace) => `/apis/coordination.k8s.io/v1/namespaces/${part(namespace)}/leases`,
   lease: "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/signpost-scheduler",
 };
 

@@ -11,11 +11,11 @@ import {
   commands,
   count,
   empty,
+  figure,
   firstRoute,
   instancesWord,
   link,
   measured,
-  metric,
   origin,
   panics,
   plural,
@@ -63,7 +63,7 @@ export function render({ overview, routers, zones, lease, deletionHolds }, _, { 
         "div.title",
         null,
         h("h2", null, plural(routers.length, "shard")),
-        h("a", { href: link.topology({}) }, "Topology"),
+        h("span.row", null, h("a", { href: "#/routers" }, "List"), h("a", { href: link.topology({}) }, "Topology")),
       ),
       routers.length
         ? h("div.shards", null, routers.slice(0, CARDS_MAX).map(shard))
@@ -74,7 +74,9 @@ export function render({ overview, routers, zones, lease, deletionHolds }, _, { 
           null,
           `The first ${CARDS_MAX} of ${count(routers.length)} shards are shown. The `,
           h("a", { href: link.topology({}) }, "topology"),
-          " shows more.",
+          " shows more, and the ",
+          h("a", { href: "#/routers" }, "list"),
+          " all.",
         ),
     ),
     h("footer", null, origin(path.routers, "kubectl get routers")),
@@ -144,75 +146,14 @@ function attention(overview, routers, lease, deletionHolds, samples, state, righ
     ]);
   for (const missing of state?.missing ?? []) found.push(["bad", "not ready: ", missing]);
   for (const warning of state?.warnings ?? []) found.push(["bad", warning]);
-  // For users that can read them, the DeletionHolds have more details.
-  for (const [kind, values] of deletionHolds.length ? [] : columns(samples, "signpost_deletion_hold_objects")) {
-    if (values.at(-1) > 0)
-      found.push([
-        "bad",
-        `Deletion hold: ${count(values.at(-1))} ${kind} missing from the API, and still served. `,
-        metric("signpost_deletion_hold_objects"),
-      ]);
-  }
-  for (const {
-    metadata: { name },
-    spec,
-    status,
-  } of deletionHolds) {
-    const held = status?.objects === undefined ? spec : status;
-    found.push([
-      spec.decision ? "warn" : "bad",
-      "DeletionHold ",
-      h("a", { href: shownAt(path.deletionHold(name)) }, name),
-      `: ${plural(held.objects, spec.type)} of ${count(held.known)} missing, still served`,
-      spec.decision
-        ? `; decision: ${spec.decision}`
-        : [
-            "; to decide, run ",
-            h("code", null, `signpost hold approve ${name}`),
-            " or ",
-            h("code", null, "reject"),
-          ],
-    ]);
-  }
-  for (const router of routers) {
-    const [kind, word] = routerState(router);
-    const name = router.metadata.name;
-    const hard = router.spec.capacity?.hard;
-    const routes = overview.routers.find((one) => one.name === name)?.routes ?? 0;
-    const down = addressStates(router).filter((address) => address.down).length;
-    if (kind === "bad")
-      found.push([
-        "bad",
-        h("a", { href: link.router(name) }, name),
-        `: ${word}`,
-        routes > 0 && `, with ${plural(routes, "route")}`,
-      ]);
-    else if (panics(router)) {
-      found.push([
-        "bad",
-        h("a", { href: link.router(name) }, name),
-        ": too few healthy addresses, so answers contain all of them. ",
-        metric("signpost_panic"),
-      ]);
-    } else if (down)
-      found.push(["warn", h("a", { href: link.router(name) }, name), `: ${plural(down, "address", "addresses")} down`]);
-    const instances = instancesWord(router);
-    if (instances && instances[0] !== "good" && kind !== "bad")
-      found.push(["warn", h("a", { href: link.router(name) }, name), `: ${instances[1]}`]);
-    if (hard && routes >= hard)
-      found.push([
-        "warn",
-        h("a", { href: link.router(name) }, name),
-        ` is full: ${count(routes)} of ${count(hard)} routes`,
-      ]);
-  }
+  found.push(...heldDeletions(deletionHolds, samples), ...shardProblems(overview, routers));
   if (rights.leases && !lease?.spec?.holderIdentity) found.push(["warn", "No scheduler is the leader: new Routes stay pending."]);
   const faults = now(samples, "signpost_zone_input_errors");
   if (faults > 0)
     found.push([
       "warn",
-      `${plural(faults, "error")} in the objects from which zones are built; see the log. `,
-      metric("signpost_zone_input_errors"),
+      figure(plural(faults, "error"), "signpost_zone_input_errors"),
+      " in the objects from which zones are built; see the log",
     ]);
   for (const [state, text] of [
     ["refused", "refused"],
@@ -221,7 +162,11 @@ function attention(overview, routers, lease, deletionHolds, samples, state, righ
     ["answered", "with a custom host that is not verified to point here"],
   ]) {
     const number = overview.states[state];
-    if (number) found.push(["warn", h("a", { href: link.routes({ state }) }, `${plural(number, "route")} ${text}`)]);
+    if (number)
+      found.push([
+        "warn",
+        h("a", { href: link.routes({ state }), title: stateMetric(state) }, `${plural(number, "route")} ${text}`),
+      ]);
   }
   if (found.length === 0)
     return h("section.attention", { "data-key": "attention" }, h("p", null, badge("good", "Nothing needs attention.")));
@@ -245,14 +190,93 @@ function attention(overview, routers, lease, deletionHolds, samples, state, righ
   );
 }
 
+/** The entries of deletion holds. */
+function heldDeletions(deletionHolds, samples) {
+  const found = [];
+  // For users that can read them, the DeletionHolds have more details.
+  for (const [kind, values] of deletionHolds.length ? [] : columns(samples, "signpost_deletion_hold_objects")) {
+    if (values.at(-1) > 0)
+      found.push([
+        "bad",
+        "Deletion hold: ",
+        figure(count(values.at(-1)), `signpost_deletion_hold_objects{kind="${kind}"}`),
+        ` ${kind} missing from the API, and still served`,
+      ]);
+  }
+  for (const {
+    metadata: { name },
+    spec,
+    status,
+  } of deletionHolds) {
+    const held = status?.objects === undefined ? spec : status;
+    found.push([
+      spec.decision ? "warn" : "bad",
+      "DeletionHold ",
+      h("a", { href: shownAt(path.deletionHold(name)) }, name),
+      `: ${plural(held.objects, spec.type)} of ${count(held.known)} missing, still served`,
+      spec.decision
+        ? `; decision: ${spec.decision}`
+        : [
+            "; to decide, run ",
+            h("code", null, `signpost hold approve ${name}`),
+            " or ",
+            h("code", null, "reject"),
+          ],
+    ]);
+  }
+  return found;
+}
+
+/** The entries of shards: outages, addresses and instances that are down, and exhausted capacities. */
+function shardProblems(overview, routers) {
+  const found = [];
+  for (const router of routers) {
+    const [kind, word] = routerState(router);
+    const name = router.metadata.name;
+    const hard = router.spec.capacity?.hard;
+    const routes = overview.routers.find((one) => one.name === name)?.routes ?? 0;
+    const down = addressStates(router).filter((address) => address.down).length;
+    if (kind === "bad")
+      found.push([
+        "bad",
+        h("a", { href: link.router(name) }, name),
+        `: ${word}`,
+        routes > 0 && `, with ${plural(routes, "route")}`,
+      ]);
+    else if (panics(router)) {
+      found.push([
+        "bad",
+        h("a", { href: link.router(name) }, name),
+        ": ",
+        figure("too few healthy addresses", `signpost_panic{router="${name}"}`),
+        ", so answers contain all of them",
+      ]);
+    } else if (down)
+      found.push(["warn", h("a", { href: link.router(name) }, name), `: ${plural(down, "address", "addresses")} down`]);
+    const instances = instancesWord(router);
+    if (instances && instances[0] !== "good" && kind !== "bad")
+      found.push(["warn", h("a", { href: link.router(name) }, name), `: ${instances[1]}`]);
+    if (hard && routes >= hard)
+      found.push([
+        "warn",
+        h("a", { href: link.router(name) }, name),
+        ` is full: ${count(routes)} of ${count(hard)} routes`,
+      ]);
+  }
+  return found;
+}
+
+/** The metric of the Routes in a state. */
+const stateMetric = (state) => `signpost_routes{state="${state}"}`;
+
 function vitals(overview, zones, lease, samples, stale) {
   const age = () => stale && h("div.more.as-of", null, `as of ${asOf(stale.at)}`);
-  const vital = (name, value, ...more) =>
+  const vital = (name, source, value, ...more) =>
     h(
       "div.vital",
       { "data-key": name },
       h("h3", null, name),
-      h("div.value", null, value),
+      h("div.value", null, typeof value === "string" ? figure(value, source) : value),
       h("div.more", null, more),
       age(),
     );
@@ -266,57 +290,61 @@ function vitals(overview, zones, lease, samples, stale) {
       "div.vital.wide",
       { "data-key": "routes" },
       h("h3", null, "Routes"),
-      h("div.value", null, h("a.quiet", { href: "#/routes" }, count(overview.routes))),
-      routeStates(overview.states, (state) => link.routes({ state })),
-      h("div.more", null, metric("signpost_routes")),
+      h("div.value", null, h("a.quiet", { href: "#/routes", title: "signpost_routes" }, count(overview.routes))),
+      routeStates(overview.states, (state) => link.routes({ state }), stateMetric),
       age(),
     ),
     vital(
       "Namespaces",
-      h("a.quiet", { href: link.topology({}) }, count(overview.namespaceCount)),
-      "with routes ",
-      metric("signpost_route_namespaces"),
+      "signpost_route_namespaces",
+      h(
+        "a.quiet",
+        { href: link.topology({}), title: "signpost_route_namespaces" },
+        count(overview.namespaceCount),
+      ),
+      "with routes",
     ),
     answers &&
       vital(
         "Queries",
+        "signpost_dns_requests_total",
         measured(now(samples, "signpost_dns_requests_total")),
-        "per second ",
-        metric("signpost_dns_requests_total"),
+        "per second",
       ),
     answers &&
       vital(
         "Response time (p99)",
+        "signpost_dns_request_duration_seconds",
         seconds(now(samples, 'signpost_dns_request_duration_seconds{quantile="0.99"}')),
-        "99 % of responses are faster ",
-        metric("signpost_dns_request_duration_seconds"),
+        "99 % of responses are faster",
       ),
     answers &&
       vital(
         "Zones served",
+        "signpost_dns_zones",
         count(now(samples, "signpost_dns_zones")),
-        ready === 0 ? badge("bad", "not ready") : badge("good", "ready"),
-        " ",
-        metric("signpost_dns_zones"),
+        ready === 0 ? badge("bad", "not ready", "signpost_dns_ready") : badge("good", "ready", "signpost_dns_ready"),
       ),
     vital(
       "Last API message",
+      "signpost_informer_age_seconds",
       seconds(now(samples, "signpost_informer_age_seconds")),
-      "ago, at most a minute when idle ",
-      metric("signpost_informer_age_seconds"),
+      "ago, at most a minute when idle",
     ),
     vital(
       "Leader",
-      lease?.spec?.holderIdentity ? h("span.small", null, lease.spec.holderIdentity) : "none",
-      lease?.spec?.acquireTime ? ["since ", time(lease.spec.acquireTime), " "] : "",
-      metric("signpost_scheduler_leading"),
+      "signpost_scheduler_leading",
+      lease?.spec?.holderIdentity
+        ? h("span.small", { title: "signpost_scheduler_leading" }, lease.spec.holderIdentity)
+        : "none",
+      lease?.spec?.acquireTime ? ["since ", time(lease.spec.acquireTime)] : "",
     ),
     held !== null &&
       vital(
         "Held deletions",
+        "signpost_deletion_hold_objects",
         count(held),
-        held > 0 ? badge("bad", "still served") : "none ",
-        metric("signpost_deletion_hold_objects"),
+        held > 0 ? badge("bad", "still served") : "none",
       ),
   );
 }
@@ -346,20 +374,24 @@ function plots(samples, routers, rights) {
     h(
       "div.card",
       { "data-key": "by zone" },
-      plot(at, few(zones, "zones"), { title: "Queries per second, by zone" }),
-      metric("signpost_dns_zone_requests_total"),
+      plot(at, few(zones, "zones"), {
+        title: "Queries per second, by zone",
+        source: "signpost_dns_zone_requests_total",
+      }),
     ),
     h(
       "div.card",
       { "data-key": "by code" },
-      plot(at, few(asked), { title: "Responses per second, by code" }),
-      metric("signpost_dns_responses_total"),
+      plot(at, few(asked), { title: "Responses per second, by code", source: "signpost_dns_responses_total" }),
     ),
     h(
       "div.card",
       { "data-key": "times" },
-      plot(at, times, { title: "Response time, p50 and p99", unit: seconds }),
-      metric("signpost_dns_request_duration_seconds"),
+      plot(at, times, {
+        title: "Response time, p50 and p99",
+        unit: seconds,
+        source: "signpost_dns_request_duration_seconds",
+      }),
     ),
   );
 }
@@ -378,7 +410,7 @@ export function fullness(routes, capacity) {
       h("rect", { width: Math.min(100, (routes / most) * 100), height: 6, class: over }),
       soft && h("line.mark", { x1: (soft / most) * 100, x2: (soft / most) * 100, y1: 0, y2: 6 }),
     ),
-    h("span.dim", null, [soft && `soft ${count(soft)}`, hard && `hard ${count(hard)}`].filter(Boolean).join(", ")),
+    h("span.dim", { title: "spec.capacity of the Router" }, [soft && `soft ${count(soft)}`, hard && `hard ${count(hard)}`].filter(Boolean).join(", ")),
   ];
 }
 
@@ -396,7 +428,11 @@ function card(router, bound, version, samples) {
     h(
       "div.row.spread",
       null,
-      h("a", { href: link.routes({ router: name }) }, plural(routes, "route")),
+      h(
+        "a",
+        { href: link.routes({ router: name }), title: `signpost_router_routes{router="${name}"}` },
+        plural(routes, "route"),
+      ),
       fullness(routes, router.spec.capacity),
     ),
     h(
@@ -426,8 +462,17 @@ function card(router, bound, version, samples) {
         "div.row.spread",
         null,
         spark(series, `queries per second in the zone ${router.spec.dns}, last 15 minutes`),
-        h("span", null, measured(series.at(-1)), h("span.dim", null, " queries/s")),
+        h(
+          "span",
+          { title: `signpost_dns_zone_requests_total{zone="${router.spec.dns}."}` },
+          measured(series.at(-1)),
+          h("span.dim", null, " queries/s"),
+        ),
       ),
-    h("div.dim", null, version ? `zone serial ${version.serial}` : "zone serial unknown"),
+    h(
+      "div.dim",
+      { title: `signpost_dns_zone_serial{zone="${router.spec.dns}."}` },
+      version ? ["zone serial ", h("a.quiet", { href: link.zone(router.spec.dns) }, version.serial)] : "zone serial unknown",
+    ),
   );
 }

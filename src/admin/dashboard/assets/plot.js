@@ -55,8 +55,8 @@ function ceiling(value) {
   return [1, 2, 2.5, 5, 10].map((step) => step * power).find((step) => step >= value * 0.999);
 }
 
-/** Lines of `series` (`[[label, values], …]`) over the times `at`, in milliseconds. */
-export function plot(at, series, { title, unit = (value) => measured(value) }) {
+/** Lines of `series` (`[[label, values], …]`) over the times `at`, in milliseconds. `source` is the name in /metrics. */
+export function plot(at, series, { title, source, unit = (value) => measured(value) }) {
   const end = at.at(-1) ?? Date.now();
   // The available time, rounded up to a step, so that the plot is not mostly empty in the first minutes.
   const known = end - (at[0] ?? end);
@@ -99,7 +99,7 @@ export function plot(at, series, { title, unit = (value) => measured(value) }) {
   const said = series.map(([label, values]) => `${label || title}: ${unit(values.at(-1))}`).join(", ");
   return h(
     "figure.plot",
-    { "data-key": title },
+    { "data-key": title, title: source },
     h("figcaption", null, title),
     h(
       "svg",

@@ -2,16 +2,19 @@
 // DNS, and its history.
 
 import { h } from "./dom.js";
+import { forRoute, forShard } from "./advice.js";
 import { object, objectIfThere, path } from "./data.js";
 import { entry, timeline } from "./routes.js";
 import {
   addressStates,
+  age,
   badge,
   code,
   conditions,
   count,
   empty,
   facts,
+  figure,
   link,
   origin,
   plural,
@@ -71,7 +74,7 @@ export function stateOf(route) {
   return ["resolvable", find("Resolvable")];
 }
 
-export function render({ route, binding, router, events }, { namespace, name }) {
+export function render({ route, binding, router, events }, { namespace, name }, { rights }) {
   const [stands, decided] = stateOf(route);
   const status = route.status ?? {};
   return [
@@ -86,7 +89,7 @@ export function render({ route, binding, router, events }, { namespace, name }) 
       ),
       h("div.row", null, routeState(stands), decided && h("span.dim", null, "since ", time(decided.lastTransitionTime))),
     ),
-    h("section.card.answer", { "data-key": "answer" }, answer(stands, decided, status)),
+    h("section.card.answer", { "data-key": "answer" }, answer(stands, decided, status), help(stands, decided, route, rights)),
     h(
       "div.columns",
       null,
@@ -101,10 +104,14 @@ export function render({ route, binding, router, events }, { namespace, name }) 
         "div",
         null,
         section("Conditions", conditions(status.conditions, stepsOf(route))),
-        section("History", timeline(story(route, binding, events))),
+        section(
+          "History",
+          h("p", null, h("a", { href: link.events({ namespace, kind: "Route", name }) }, "Events of this Route")),
+          timeline(story(route, binding, events)),
+        ),
       ),
     ),
-    section(status.router ? `Why ${status.router}` : "Why no shard", why(route, binding)),
+    section(status.router ? `Why ${status.router}` : "Why no shard", why(route, binding, rights)),
     h(
       "footer",
       null,
@@ -162,6 +169,14 @@ function answer(stands, decided, status) {
   }
 }
 
+/** The action that helps a Route without a shard, or without its host. */
+function help(stands, decided, route, rights) {
+  if (!["pending", "refused"].includes(stands)) return null;
+  const refused = (route.status?.conditions ?? []).find((one) => one.type === "Admitted" && one.status === "False");
+  const reasons = [decided?.reason, refused?.reason].filter(Boolean);
+  return [...new Set(reasons)].map((reason) => forRoute(reason, route, rights));
+}
+
 function asked({ spec, metadata }) {
   const { host, subdomain, path: prefix, to, port, tls } = spec;
   return facts([
@@ -192,7 +207,7 @@ function asked({ spec, metadata }) {
       metadata.labels &&
         Object.entries(metadata.labels).map(([key, value]) => h("span.chip", { "data-key": key }, `${key}=${value}`)),
     ],
-    ["Created", time(metadata.creationTimestamp)],
+    ["Age", age(metadata.creationTimestamp)],
   ]);
 }
 
@@ -256,12 +271,63 @@ const ranked = (names) => {
 const untilTime = (text) =>
   h("time", { datetime: text }, new Date(text).toLocaleString([], { dateStyle: "medium", timeStyle: "short" }));
 
+/** Whether a record exists, by a condition of the Route; and how to check again. */
+function recordState(route, type, words) {
+  const { namespace, name } = route.metadata;
+  const found = (route.status?.conditions ?? []).find((one) => one.type === type);
+  const [kind, word] = !found
+    ? ["note", "not checked yet"]
+    : found.status === "True"
+      ? found.reason === "RecordMissing"
+        ? ["warn", "missing now"]
+        : ["good", words.exists]
+      : found.status === "Unknown"
+        ? ["note", "not checked"]
+        : ["bad", words.missing[found.reason] ?? "missing"];
+  return [
+    h(
+      "p.row",
+      { "data-key": `${type} state` },
+      badge(kind, word, found?.reason),
+      found && h("span.dim", null, "since ", time(found.lastTransitionTime)),
+    ),
+    found && found.status !== "True" && h("p.dim", null, sentence(found.message)),
+    // Without resolvers, the condition never becomes True.
+    kind !== "good" && found?.reason !== "NotChecked" && [
+      h("p.dim", null, words.again, " To wait for the result, run:"),
+      code(`kubectl -n ${namespace} wait route/${name} --for=condition=${type} --timeout=10m`, "the command"),
+    ],
+  ];
+}
+
+/** The state of the record for the custom host. */
+function hostState(route) {
+  const { host } = route.spec;
+  if (!host) return null;
+  return [
+    recordState(route, "HostPointsHere", {
+      exists: "the record exists",
+      missing: { NoRecord: "the record does not exist yet", PointsElsewhere: "the host leads elsewhere" },
+      again:
+        "Signpost checks again after some seconds, then less frequently, at least every 5 minutes. A resolver can cache the " +
+        "previous answer until its TTL ends.",
+    }),
+    h("p", null, "Check it yourself: ", code(`dig +noall +answer ${host.replace(/^\*/, "any")}`, "the command")),
+  ];
+}
+
 function own(route, status) {
   const { challenge } = status;
   if (!challenge) return target(route, status);
   const proof = [
     h("p", null, "To verify the ownership of the host, create this record in its zone, and keep it:"),
     h("p", null, code(challenge.record, "the record")),
+    recordState(route, "HostVerified", {
+      exists: "the record exists",
+      missing: { OwnershipNotVerified: "the record does not exist yet" },
+      again: "Signpost checks again after some seconds, then at longer intervals, at most 5 minutes.",
+    }),
+    h("p", null, "Check it yourself: ", code(`dig +short TXT ${challenge.record.split(" ")[0]}`, "the command")),
     challenge.verifiedUntil &&
       h("p.dim", null, "If the record is removed, the host stays verified until ", untilTime(challenge.verifiedUntil), "."),
   ];
@@ -280,6 +346,7 @@ function target(route, status) {
         "The target does not change when the Route moves to another shard.",
       ),
       records.map((record) => h("p", { "data-key": record }, code(record, "the record"))),
+      hostState(route),
     ];
   }
   if (!status.canonicalName)
@@ -288,6 +355,7 @@ function target(route, status) {
     return [
       h("p", null, "Point your host at this name; it does not change when the Route moves:"),
       code(`${route.spec.host}. CNAME ${status.canonicalName}.`, "the record"),
+      isCustom(route) && hostState(route),
     ];
   return [
     h(
@@ -302,27 +370,70 @@ function target(route, status) {
   ];
 }
 
+/** The reason of each shard, with the action that helps. */
+function whyPending(route, rights) {
+  const scheduled = (route.status?.conditions ?? []).find((one) => one.type === "Scheduled");
+  if (!scheduled || scheduled.status === "True")
+    return empty("No explanation.", "The Route has no RouteBinding that you can read.");
+  const [first, ...reasons] = scheduled.message.split(/: |; /);
+  return [
+    h("p", null, h("strong", null, scheduled.reason), ": ", first),
+    h(
+      "ul",
+      null,
+      reasons.map((reason) => h("li", { "data-key": reason }, reason, forShard(reason, route, rights))),
+    ),
+  ];
+}
+
+/** The result of one shard, as a row. */
+function result(one, chosen, share) {
+  return h(
+    "tr",
+    { "data-key": one.name, class: one.name === chosen ? "chosen" : null },
+    h("td", { "data-label": "Shard" }, h("a", { href: link.router(one.name) }, one.name)),
+    h(
+      "td",
+      { "data-label": "Result" },
+      one.name === chosen
+        ? badge("good", "chosen")
+        : one.eligible
+          ? badge("note", one.reason ?? "eligible")
+          : badge("off", one.reason ?? "filtered out"),
+    ),
+    h(
+      "td",
+      { "data-label": "Score" },
+      one.score === undefined
+        ? h("span.dim", null, "–")
+        : h(
+            "span.score",
+            null,
+            h(
+              "svg.bar",
+              { viewBox: "0 0 100 6", preserveAspectRatio: "none", "aria-hidden": "true" },
+              h("rect", { class: "fill-scheduled", width: share(one.score), height: 6 }),
+            ),
+            figure(count(one.score), "spec.explanation of the RouteBinding"),
+          ),
+    ),
+    h(
+      "td.number",
+      { "data-label": "Routes at the time" },
+      figure(count(one.routes), "spec.explanation of the RouteBinding"),
+    ),
+    h("td.why", { "data-label": one.message && "Reason" }, one.message ?? ""),
+  );
+}
+
 /** Since when the route is on its Router: since it was moved there, or since its binding was made. */
 function placedAt({ metadata, spec }) {
   const left = (spec.formerNames ?? []).map((one) => one.since).sort();
   return spec.explanation?.movedAt ?? left.at(-1) ?? metadata.creationTimestamp;
 }
 
-function why(route, binding) {
-  const scheduled = (route.status?.conditions ?? []).find((one) => one.type === "Scheduled");
-  if (!binding) {
-    if (!scheduled || scheduled.status === "True")
-      return empty("No explanation.", "The Route has no RouteBinding that you can read.");
-    const [first, ...reasons] = scheduled.message.split(/: |; /);
-    return [
-      h("p", null, h("strong", null, scheduled.reason), ": ", first),
-      h(
-        "ul",
-        null,
-        reasons.map((reason) => h("li", { "data-key": reason }, reason)),
-      ),
-    ];
-  }
+function why(route, binding, rights) {
+  if (!binding) return whyPending(route, rights);
   const { explanation, strategy } = binding.spec;
   if (!explanation) return empty("No explanation.", `The strategy ${strategy} placed the Route.`);
   const scores = explanation.routers.map((one) => one.score).filter((score) => score !== undefined);
@@ -359,40 +470,7 @@ function why(route, binding) {
         h(
           "tbody",
           null,
-          explanation.routers.map((one) =>
-            h(
-              "tr",
-              { "data-key": one.name, class: one.name === chosen ? "chosen" : null },
-              h("td", { "data-label": "Shard" }, h("a", { href: link.router(one.name) }, one.name)),
-              h(
-                "td",
-                { "data-label": "Result" },
-                one.name === chosen
-                  ? badge("good", "chosen")
-                  : one.eligible
-                    ? badge("note", one.reason ?? "eligible")
-                    : badge("off", one.reason ?? "filtered out"),
-              ),
-              h(
-                "td",
-                { "data-label": "Score" },
-                one.score === undefined
-                  ? h("span.dim", null, "–")
-                  : h(
-                      "span.score",
-                      null,
-                      h(
-                        "svg.bar",
-                        { viewBox: "0 0 100 6", preserveAspectRatio: "none", "aria-hidden": "true" },
-                        h("rect", { class: "fill-scheduled", width: share(one.score), height: 6 }),
-                      ),
-                      count(one.score),
-                    ),
-              ),
-              h("td.number", { "data-label": "Routes at the time" }, count(one.routes)),
-              h("td.why", { "data-label": one.message && "Reason" }, one.message ?? ""),
-            ),
-          ),
+          explanation.routers.map((one) => result(one, chosen, share)),
         ),
       ),
     ),

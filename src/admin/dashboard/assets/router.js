@@ -6,16 +6,17 @@ import { fullness } from "./overview.js";
 import { plot } from "./plot.js";
 import {
   addressStates,
+  age,
   badge,
   code,
   conditions,
   count,
   empty,
   facts,
+  figure,
   instancesWord,
   link,
   measured,
-  metric,
   origin,
   plural,
   routerState,
@@ -40,13 +41,8 @@ export async function load({ name }, { rights }, signal) {
 export function render({ router, overview, zone }, { name }, { samples, rights }) {
   const { spec } = router;
   const [kind, word] = routerState(router);
-  const counted = overview.routers.find((one) => one.name === name);
-  const routes = counted?.routes ?? 0;
+  const routes = overview.routers.find((one) => one.name === name)?.routes ?? 0;
   const series = samples?.columns.get(`signpost_dns_zone_requests_total{zone="${spec.dns}."}`);
-  const tenants = overview.links
-    .filter(([, router]) => router === name)
-    .map(([at, , routes]) => [overview.namespaces[at].name, routes])
-    .sort((a, b) => b[1] - a[1]);
   return [
     h("div.title", null, h("div", null, h("p.kind", null, "Shard"), h("h1", null, name)), badge(kind, word)),
     spec.description && h("p", null, spec.description),
@@ -56,31 +52,7 @@ export function render({ router, overview, zone }, { name }, { samples, rights }
       h(
         "div",
         null,
-        section(
-          "Configuration",
-          facts([
-            ["Zone", code(spec.dns)],
-            ["Mode", spec.mode],
-            [
-              "New routes",
-              {
-                active: "accepted",
-                cordoned: "not accepted: cordoned",
-                draining: "not accepted: draining",
-              }[spec.state ?? "active"],
-            ],
-            ["Route selector", selector(spec.routeSelector)],
-            ["Namespace selector", selector(spec.namespaceSelector)],
-            ["Weight", count(spec.weight)],
-            ["TTL", `${spec.ttl} s`],
-            ["Capacity", h("span.row", null, fullness(routes, spec.capacity))],
-            ["Former names", formerNames(router.status)],
-            [
-              "Additional records",
-              spec.records?.length > 0 && spec.records.map((record) => h("div.mono", { "data-key": record }, record)),
-            ],
-          ]),
-        ),
+        section("Configuration", configuration(router, routes, rights)),
         section(plural(addressStates(router).length, "address", "addresses"), addresses(router)),
         instances(router),
       ),
@@ -89,42 +61,17 @@ export function render({ router, overview, zone }, { name }, { samples, rights }
         null,
         section(
           rights.all ? plural(routes, "route") : `${plural(routes, "route")} that you can read`,
-          counted
-            ? routeStates(counted.states, (state) => link.routes({ router: name, state }))
-            : empty("No Routes on this shard.", "An active shard accepts new Routes that match its selectors."),
-          tenants.length > 0 &&
-            h(
-              "ul.tenants",
-              null,
-              tenants
-                .slice(0, 12)
-                .map(([namespace, routes]) =>
-                  h(
-                    "li",
-                    { "data-key": namespace },
-                    h("a", { href: link.namespace(namespace) }, namespace),
-                    h("span.dim", null, plural(routes, "route")),
-                  ),
-                ),
-            ),
-          rights.numbers && metric(`signpost_router_routes{router="${name}"}`),
-          tenants.length > 12 && h("p.dim", null, `and ${plural(tenants.length - 12, "more namespace")}`),
-          h(
-            "p.row",
-            null,
-            h("a", { href: link.routes({ router: name }) }, "Show in the list"),
-            h("a", { href: link.topology({ router: name }) }, "Show in the topology"),
-          ),
+          routesOf(name, overview, rights),
         ),
         router.status?.conditions?.length > 0 && section("Conditions", conditions(router.status.conditions)),
         rights.numbers &&
           section(
             "Queries",
             series
-              ? [
-                  plot(samples.at, [["", series]], { title: "Queries per second", unit: (value) => measured(value) }),
-                  metric(`signpost_dns_zone_requests_total{zone="${spec.dns}."}`),
-                ]
+              ? plot(samples.at, [["", series]], {
+                  title: "Queries per second",
+                  source: `signpost_dns_zone_requests_total{zone="${spec.dns}."}`,
+                })
               : empty(
                   "No metrics.",
                   "This process does not serve the zone, or has no separate counter for it (--metrics-zones).",
@@ -132,23 +79,7 @@ export function render({ router, overview, zone }, { name }, { samples, rights }
           ),
       ),
     ),
-    zone &&
-      section(
-        "Zone versions",
-        table(
-          ["Serial", "Allocated", "Digest of the contents"],
-          (zone.spec.versions ?? []).map((version) =>
-            h(
-              "tr",
-              { "data-key": version.serial },
-              h("td.mono", null, String(version.serial)),
-              h("td", null, time(version.at)),
-              h("td.mono.dim", null, version.digest.slice(0, 16)),
-            ),
-          ),
-        ),
-        metric(`signpost_dns_zone_serial{zone="${spec.dns}."}`),
-      ),
+    zone && zoneVersions(zone),
     h(
       "footer",
       null,
@@ -156,6 +87,99 @@ export function render({ router, overview, zone }, { name }, { samples, rights }
       zone && origin(path.zone(spec.dns), `kubectl get zone ${spec.dns} -o yaml`),
     ),
   ];
+}
+
+function configuration(router, routes, rights) {
+  const { spec } = router;
+  return facts([
+    ["Zone", h("span.row", null, code(spec.dns), rights.zones && h("a", { href: link.zone(spec.dns) }, "records"))],
+    ["Mode", spec.mode],
+    [
+      "New routes",
+      {
+        active: "accepted",
+        cordoned: "not accepted: cordoned",
+        draining: "not accepted: draining",
+      }[spec.state ?? "active"],
+    ],
+    ["Route selector", selector(spec.routeSelector)],
+    ["Namespace selector", selector(spec.namespaceSelector)],
+    ["Weight", figure(count(spec.weight), "spec.weight of the Router")],
+    ["TTL", figure(`${spec.ttl} s`, "spec.ttl of the Router")],
+    ["Capacity", h("span.row", null, fullness(routes, spec.capacity))],
+    ["Former names", formerNames(router.status)],
+    ["Age", age(router.metadata.creationTimestamp)],
+    [
+      "Additional records",
+      spec.records?.length > 0 && spec.records.map((record) => h("div.mono", { "data-key": record }, record)),
+    ],
+  ]);
+}
+
+/** The Routes of a shard, by state and by namespace. */
+function routesOf(name, overview, rights) {
+  const counted = overview.routers.find((one) => one.name === name);
+  const tenants = overview.links
+    .filter(([, router]) => router === name)
+    .map(([at, , routes]) => [overview.namespaces[at].name, routes])
+    .sort((a, b) => b[1] - a[1]);
+  return [
+    counted
+      ? routeStates(
+          counted.states,
+          (state) => link.routes({ router: name, state }),
+          () => (rights.all ? `signpost_router_routes{router="${name}"}, by state` : "your Routes, counted from the API"),
+        )
+      : empty("No Routes on this shard.", "An active shard accepts new Routes that match its selectors."),
+    tenants.length > 0 &&
+      h(
+        "ul.tenants",
+        null,
+        tenants
+          .slice(0, 12)
+          .map(([namespace, routes]) =>
+            h(
+              "li",
+              { "data-key": namespace },
+              h("a", { href: link.namespace(namespace) }, namespace),
+              h("span.dim", null, plural(routes, "route")),
+            ),
+          ),
+      ),
+    tenants.length > 12 && h("p.dim", null, `and ${plural(tenants.length - 12, "more namespace")}`),
+    h(
+      "p.row",
+      null,
+      h("a", { href: link.routes({ router: name }) }, "Show in the list"),
+      h("a", { href: link.topology({ router: name }) }, "Show in the topology"),
+    ),
+  ];
+}
+
+/** The versions of a zone, the newest first. */
+export function zoneVersions(zone) {
+  return section(
+    "Zone versions",
+    plainTable(
+      ["Serial", "Allocated", "Digest of the contents"],
+      (zone.spec.versions ?? []).map((version, at) =>
+        h(
+          "tr",
+          { "data-key": version.serial },
+          h(
+            "td.mono",
+            null,
+            figure(
+              String(version.serial),
+              at === 0 ? `signpost_dns_zone_serial{zone="${zone.metadata.name}."}` : "spec.versions of the Zone",
+            ),
+          ),
+          h("td", null, time(version.at)),
+          h("td.mono.dim", null, version.digest.slice(0, 16)),
+        ),
+      ),
+    ),
+  );
 }
 
 /** How many routes have moved away and still have names here. */
@@ -176,7 +200,7 @@ function selector(selector) {
 }
 
 /** A table of rows below the names of its columns. */
-function table(columns, rows) {
+export function plainTable(columns, rows) {
   const names = columns.map((name) => h("th", { "data-key": name }, name));
   return h(
     "div.scroll",
@@ -200,9 +224,13 @@ function instances(router) {
       h("td", null, `${one.httpPort}, ${one.httpsPort}`),
       h("td", null, one.proxy),
       h("td", null, one.version),
-      h("td", null, one.faults > 0 ? badge("warn", String(one.faults)) : "none"),
+      h(
+        "td",
+        { title: `signpost_router_instance_faults{router="${router.metadata.name}"}` },
+        one.faults > 0 ? badge("warn", String(one.faults)) : "none",
+      ),
     );
-  return section(word[1], table(["Instance", "State", "Ports", "Proxy", "Version", "Faults"], all.map(row)));
+  return section(word[1], plainTable(["Instance", "State", "Ports", "Proxy", "Version", "Faults"], all.map(row)));
 }
 
 function addresses(router) {
@@ -237,7 +265,11 @@ function addresses(router) {
             "tr",
             { "data-key": address.ip },
             h("td.mono", null, address.ip),
-            h("td", null, badge(address.kind, address.word)),
+            h(
+              "td",
+              { title: `signpost_address_up{address="${address.ip}",router="${router.metadata.name}"}` },
+              badge(address.kind, address.word),
+            ),
             weights && h("td.number", null, count(address.weight ?? 1)),
             priorities && h("td.number", null, count(address.priority ?? 0)),
             h("td.dim", null, address.message),

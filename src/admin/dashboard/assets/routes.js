@@ -1,9 +1,12 @@
 // Lists of routes: everywhere, and of one namespace.
 
 import { h } from "./dom.js";
+import { short } from "./advice.js";
 import { items, model, objectIfThere, path } from "./data.js";
+import { heads, pager } from "./table.js";
 import {
   STATES,
+  age,
   badge,
   commands,
   count,
@@ -27,11 +30,18 @@ const EVENTS = 30;
 export const concerns = (changed, { namespace }) =>
   changed.more || changed.routes.some((name) => !namespace || name.startsWith(`${namespace}/`));
 
-/** The table of a page of routes, and the way to the others. */
-function table(page, here, withNamespace) {
+/** The table of a page of routes, and links to the other pages. The server sorts: it has all pages. */
+function table(page, here, sort, withNamespace) {
   if (page.items.length === 0)
     return empty("No matching Routes.", "Shorten the search, or select another state.");
-  const last = Math.min(page.offset + page.items.length, page.total);
+  const columns = [
+    withNamespace && { key: "namespace", label: "Namespace" },
+    { key: "name", label: "Route" },
+    { key: "dns", label: "Name in DNS" },
+    { key: "router", label: "Shard" },
+    { key: "state", label: "State" },
+    { key: "age", label: "Age" },
+  ];
   return [
     h(
       "div.scroll",
@@ -39,19 +49,7 @@ function table(page, here, withNamespace) {
       h(
         "table.list",
         null,
-        h(
-          "thead",
-          null,
-          h(
-            "tr",
-            null,
-            withNamespace && h("th", null, "Namespace"),
-            h("th", null, "Route"),
-            h("th", null, "Name in DNS"),
-            h("th", null, "Shard"),
-            h("th", null, "State"),
-          ),
-        ),
+        h("thead", null, heads(columns, sort, withNamespace ? "namespace" : "name")),
         h(
           "tbody",
           null,
@@ -67,24 +65,21 @@ function table(page, here, withNamespace) {
                 null,
                 one.router ? h("a.quiet", { href: link.router(one.router) }, one.router) : h("span.dim", null, "none"),
               ),
-              h("td", null, routeState(one.state, one.reason)),
+              h("td", null, routeState(one.state, one.reason), help(one)),
+              h("td.dim", null, age(one.created)),
             ),
           ),
         ),
       ),
     ),
-    h(
-      "nav.row.spread",
-      { "aria-label": "Pages" },
-      h("span.dim", null, `${count(page.offset + 1)}–${count(last)} of ${plural(page.total, "route")}`),
-      h(
-        "span.row",
-        null,
-        page.offset > 0 && h("a", { href: here({ offset: Math.max(0, page.offset - PAGE) || "" }) }, "← Previous"),
-        last < page.total && h("a", { href: here({ offset: page.offset + PAGE }) }, "Next →"),
-      ),
-    ),
+    pager(page, PAGE, here, (first, last) => `${count(first)}–${count(last)} of ${plural(page.total, "route")}`),
   ];
+}
+
+/** The action that helps a waiting Route, with a link to the details. */
+function help({ namespace, name, state, reason }) {
+  const action = ["pending", "refused"].includes(state) && short(reason);
+  return action && h("div.advice", null, h("a.quiet", { href: link.route(namespace, name) }, action));
 }
 
 /** The name that stays first: a host of its own, or the stable alias; then that on the shard, which changes with it. */
@@ -160,7 +155,7 @@ export const all = {
     return [
       h("div.title", null, h("h1", null, "Routes")),
       !none && search(query, here),
-      none ? noRoute(all || namespaces.length > 0, namespaces[0] ?? "default") : table(page, here, true),
+      none ? noRoute(all || namespaces.length > 0, namespaces[0] ?? "default") : table(page, here, query.sort, true),
       h(
         "footer",
         null,
@@ -210,7 +205,11 @@ export const one = {
       section(
         "Routes of this namespace",
         counted
-          ? routeStates(counted.states, (state) => here({ state }))
+          ? routeStates(
+              counted.states,
+              (state) => here({ state }),
+              () => "Routes of the namespace, counted from the API",
+            )
           : [
               empty("No Routes in this namespace yet.", "Request a name:"),
               commands(firstRoute(namespace), "the first Route"),
@@ -229,12 +228,14 @@ export const one = {
                 )
               : null,
           ],
+          ["Age", object && age(object.metadata.creationTimestamp)],
           ["Quota", quota && `at most ${quota} Routes with a shard`],
         ]),
       ),
-      counted && h("section.card", { "data-key": "list" }, search(query, here), table(page, here, false)),
+      counted && h("section.card", { "data-key": "list" }, search(query, here), table(page, here, query.sort, false)),
       section(
         "Recent events",
+        h("p", null, h("a", { href: link.events({ namespace }) }, "All events of this namespace")),
         timeline(
           events
             .slice()

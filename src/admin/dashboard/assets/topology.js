@@ -4,7 +4,7 @@
 
 import { h } from "./dom.js";
 import { items, model, path } from "./data.js";
-import { STATES, addressStates, badge, count, empty, link, plural, routerState, routeStates } from "./words.js";
+import { STATES, addressStates, badge, count, empty, figure, link, plural, routerState, routeStates } from "./words.js";
 
 const NAMESPACES = 40;
 const ROUTES = 60;
@@ -115,21 +115,6 @@ export function render(data, { query }, { rights }) {
   const here = (change) => link.topology({ ...query, ...change });
   const chip = (name) =>
     query[name] && h("a.chip", { href: here({ [name]: "" }), "aria-current": "true" }, `${name} ${query[name]} ✕`);
-  const node = (key, href, label, more, kind) =>
-    h(
-      "li",
-      { "data-key": key },
-      h(
-        "a.node",
-        { href, "data-node": key, class: kind, title: label, "aria-current": kind === "chosen" ? "true" : null },
-        h("span.name", null, label),
-        more,
-      ),
-    );
-  const left = (number, what, href) =>
-    number > 0 &&
-    h("li.dim", null, href ? h("a", { href }, `and ${plural(number, what)} more`) : `and ${plural(number, what)} more`);
-  const column = (name, ...list) => h("div.column", { "data-key": name }, h("h2", null, name), h("ol", null, list));
   return [
     h(
       "div.title",
@@ -138,11 +123,11 @@ export function render(data, { query }, { rights }) {
       h(
         "p.dim",
         null,
-        [
-          plural(data.overview.namespaceCount, "namespace"),
-          plural(data.overview.routes, "route"),
-          plural(data.routers.length, "shard"),
-        ].join(", "),
+        figure(plural(data.overview.namespaceCount, "namespace"), rights.all && "signpost_route_namespaces"),
+        ", ",
+        figure(plural(data.overview.routes, "route"), rights.all && "signpost_routes"),
+        ", ",
+        figure(plural(data.routers.length, "shard"), "Routers of the API"),
       ),
     ),
     h(
@@ -171,81 +156,118 @@ export function render(data, { query }, { rights }) {
     ),
     seen.namespaces.length === 0 && seen.shards.length === 0
       ? nothing(query, rights)
-      : h(
-          "div.topology",
-          { id: "topology" },
-          h("svg", { id: "lines", "aria-hidden": "true" }),
-          column(
-            "Namespaces",
-            seen.namespaces.map((one) =>
-              node(
-                `n:${one.name}`,
-                here({ namespace: query.namespace === one.name ? "" : one.name }),
-                one.name,
-                h("span.count", null, count(one.routes)),
-                query.namespace === one.name ? "chosen" : null,
-              ),
+      : drawing(seen, query),
+  ];
+}
+
+const node = (key, href, label, more, kind) =>
+  h(
+    "li",
+    { "data-key": key },
+    h(
+      "a.node",
+      { href, "data-node": key, class: kind, title: label, "aria-current": kind === "chosen" ? "true" : null },
+      h("span.name", null, label),
+      more,
+    ),
+  );
+const left = (number, what, href) =>
+  number > 0 &&
+  h("li.dim", null, href ? h("a", { href }, `and ${plural(number, what)} more`) : `and ${plural(number, what)} more`);
+const column = (name, ...list) => h("div.column", { "data-key": name }, h("h2", null, name), h("ol", null, list));
+
+/** The columns of the picture; the lines between them are drawn later. */
+function drawing(seen, query) {
+  const here = (change) => link.topology({ ...query, ...change });
+  return h(
+    "div.topology",
+    { id: "topology" },
+    h("svg", { id: "lines", "aria-hidden": "true" }),
+    namespaceColumn(seen, query, here),
+    routeColumn(seen, query, here),
+    shardColumn(seen, query, here),
+    column(
+      "Addresses",
+      seen.waiting > 0 && h("li", { "data-key": "a:" }, h("span.node.ghost", null, "none")),
+      seen.shards.map((one) => h("li", { "data-key": `a:${one.name}` }, addressRow(one))),
+    ),
+  );
+}
+
+/** The namespaces, with their number of Routes. */
+function namespaceColumn(seen, query, here) {
+  return column(
+    "Namespaces",
+    seen.namespaces.map((one) =>
+      node(
+        `n:${one.name}`,
+        here({ namespace: query.namespace === one.name ? "" : one.name }),
+        one.name,
+        h("span.count", { title: "Routes of the namespace, counted from the API" }, count(one.routes)),
+        query.namespace === one.name ? "chosen" : null,
+      ),
+    ),
+    left(seen.namespacesLeft, "namespace"),
+  );
+}
+
+/** The Routes, one by one or by namespace. */
+function routeColumn(seen, query, here) {
+  return column(
+    "Routes",
+    seen.single
+      ? seen.routes.map((one) =>
+          node(
+            `r:${one.namespace}/${one.name}`,
+            link.route(one.namespace, one.name),
+            query.namespace ? one.name : `${one.namespace}/${one.name}`,
+            h(
+              "span",
+              { class: `mark is-${one.state}`, title: STATES[one.state]?.word },
+              STATES[one.state]?.mark,
             ),
-            left(seen.namespacesLeft, "namespace"),
           ),
-          column(
-            "Routes",
-            seen.single
-              ? seen.routes.map((one) =>
-                  node(
-                    `r:${one.namespace}/${one.name}`,
-                    link.route(one.namespace, one.name),
-                    query.namespace ? one.name : `${one.namespace}/${one.name}`,
-                    h(
-                      "span",
-                      { class: `mark is-${one.state}`, title: STATES[one.state]?.word },
-                      STATES[one.state]?.mark,
-                    ),
-                  ),
-                )
-              : seen.namespaces.map((one) =>
-                  node(
-                    `g:${one.name}`,
-                    here({ namespace: one.name }),
-                    plural(one.routes, "route"),
-                    group(one.states),
-                  ),
-                ),
-            left(
-              seen.routesLeft,
-              "route",
-              link.routes({ q: query.q, router: query.router, namespace: query.namespace }),
-            ),
-            !seen.single && left(seen.namespacesLeft, "group"),
-          ),
-          column(
-            "Shards",
-            seen.waiting > 0 &&
-              node(
-                "s:",
-                link.routes({ state: "pending" }),
-                "no shard yet",
-                h("span.count", null, count(seen.waiting)),
-                "is-pending",
-              ),
-            seen.shards.map((one) =>
-              node(
-                `s:${one.name}`,
-                here({ router: query.router === one.name ? "" : one.name }),
-                one.name,
-                [one.router && state(one.router), h("span.count", null, count(one.routes))],
-                query.router === one.name ? "chosen" : null,
-              ),
-            ),
-            left(seen.shardsLeft, "shard"),
-          ),
-          column(
-            "Addresses",
-            seen.waiting > 0 && h("li", { "data-key": "a:" }, h("span.node.ghost", null, "none")),
-            seen.shards.map((one) => h("li", { "data-key": `a:${one.name}` }, addressRow(one))),
+        )
+      : seen.namespaces.map((one) =>
+          node(
+            `g:${one.name}`,
+            here({ namespace: one.name }),
+            plural(one.routes, "route"),
+            group(one.states),
           ),
         ),
-  ];
+    left(
+      seen.routesLeft,
+      "route",
+      link.routes({ q: query.q, router: query.router, namespace: query.namespace }),
+    ),
+    !seen.single && left(seen.namespacesLeft, "group"),
+  );
+}
+
+/** The shards, and the Routes without one. */
+function shardColumn(seen, query, here) {
+  return column(
+    "Shards",
+    seen.waiting > 0 &&
+      node(
+        "s:",
+        link.routes({ state: "pending" }),
+        "no shard yet",
+        h("span.count", null, count(seen.waiting)),
+        "is-pending",
+      ),
+    seen.shards.map((one) =>
+      node(
+        `s:${one.name}`,
+        here({ router: query.router === one.name ? "" : one.name }),
+        one.name,
+        [one.router && state(one.router), h("span.count", { title: "Routes on the shard" }, count(one.routes))],
+        query.router === one.name ? "chosen" : null,
+      ),
+    ),
+    left(seen.shardsLeft, "shard"),
+  );
 }
 
 const group = (counts) => h("span.tiny", null, routeStates(counts, () => null).firstChild);

@@ -38,6 +38,27 @@ export function time(text) {
   return h("time", { datetime: text, title: at.toISOString() }, said);
 }
 
+/** The age of something that was created at this time, with the exact time as its title. */
+export function age(text) {
+  const at = new Date(text ?? "");
+  if (Number.isNaN(at.getTime())) return "–";
+  const passed = Math.max(0, Math.floor((Date.now() - at.getTime()) / 1000));
+  return h("time", { datetime: text, title: at.toISOString() }, passed < 1 ? "0 s" : seconds(passed));
+}
+
+/** A size in octets in the unit that reads best. */
+export function size(octets) {
+  if (octets === null || octets === undefined) return "–";
+  const units = ["B", "KiB", "MiB", "GiB"];
+  let unit = 0;
+  let value = octets;
+  while (value >= 1024 && unit < units.length - 1) {
+    value /= 1024;
+    unit += 1;
+  }
+  return `${Number(value.toPrecision(3))} ${units[unit]}`;
+}
+
 /** A time as text that sorts by its time, including all fractions of a second. */
 export function stamp(text) {
   const [, whole, part = ""] = /^([^.Z]*)(?:\.(\d+))?/.exec(text ?? "") ?? [];
@@ -88,8 +109,8 @@ export const badge = (kind, text, title) =>
     ` ${text}`,
   );
 
-/** A bar of counts by state, with its legend as text. */
-export function routeStates(counts, link) {
+/** A bar of counts by state, with its legend as text; `source` returns the source of the count of a state, for its title. */
+export function routeStates(counts, link, source = () => null) {
   const all = Object.values(counts).reduce((sum, one) => sum + one, 0);
   const known = Object.keys(STATES).filter((name) => counts[name]);
   let x = 0;
@@ -98,7 +119,9 @@ export function routeStates(counts, link) {
     x += width;
     return h("rect", { x: x - width, width: Math.max(width - 0.3, 0.3), height: 6, class: `fill-${name}` });
   });
-  const words = known.map((name) => h("a.quiet", { href: link(name) }, routeState(name), ` ${count(counts[name])}`));
+  const words = known.map((name) =>
+    h("a.quiet", { href: link(name) }, routeState(name), " ", h("span", { title: source(name) }, count(counts[name]))),
+  );
   return h(
     "div.states",
     null,
@@ -107,13 +130,11 @@ export function routeStates(counts, link) {
   );
 }
 
-/** The name of a number in /metrics; it may break after each part. */
-export const metric = (name) =>
-  h(
-    "a.metric",
-    { href: "/metrics", title: "the name in /metrics" },
-    name.split(/(?<=[_{])/).flatMap((part) => [part, h("wbr")]),
-  );
+/** A number with its source as the title: its name in /metrics, or the field of the API. */
+export const figure = (value, source) =>
+  source && source.startsWith("signpost")
+    ? h("a.quiet.figure", { href: "/metrics", title: source }, value)
+    : h("span.figure", { title: source || "counted from the API" }, value);
 
 const copyable = (text, label) =>
   h("button.copy", { type: "button", "data-action": "copy", "data-text": text, "aria-label": `Copy ${label}` }, "copy");
@@ -149,6 +170,11 @@ export const link = {
   route: (namespace, name) => `#/namespaces/${encodeURIComponent(namespace)}/routes/${encodeURIComponent(name)}`,
   namespace: (name) => `#/namespaces/${encodeURIComponent(name)}`,
   router: (name) => `#/routers/${encodeURIComponent(name)}`,
+  zone: (apex, wanted = {}) => {
+    const query = queried(wanted);
+    return `#/zones/${encodeURIComponent(apex)}${query.size ? `?${query}` : ""}`;
+  },
+  events: (wanted) => `#/events?${queried(wanted)}`,
   routes: (wanted) => `#/routes?${queried(wanted)}`,
   topology: (wanted) => `#/topology?${queried(wanted)}`,
 };

@@ -1,0 +1,239 @@
+// All processes of the platform, as far as this process and the API know them: this process, the leading scheduler, the name
+// servers that the platform queries, those that hold deletions, and the instances of Routers.
+
+import { h } from "./dom.js";
+import { items, itemsIfThere, model, objectIfThere, path, platform, serialsOf } from "./data.js";
+import { now } from "./plot.js";
+import { table } from "./table.js";
+import { badge, count, empty, figure, link, measured, origin, plural, seconds, section, time } from "./words.js";
+import { serverNames, stateOf } from "./zone.js";
+
+export const title = () => "Fleet";
+export const moves = true;
+export const every = 5000;
+export const concerns = (changed) => changed.routers || changed.zones;
+
+/** The namespace of the Leases of instances. */
+const AGENTS = "default";
+
+export async function load(_, { rights }, signal) {
+  const [process, parent, routers, lease, leases, deletionHolds] = await Promise.all([
+    model("process", {}, signal),
+    platform(signal),
+    items(path.routers, signal),
+    rights.leases ? objectIfThere(path.lease, signal) : null,
+    rights.leases ? items(path.leases(AGENTS), signal).catch(() => []) : [],
+    itemsIfThere(path.deletionHolds, signal),
+  ]);
+  const name = parent?.metadata.name;
+  const [serials, served] = parent
+    ? await Promise.all([serialsOf(name, parent, signal), model("zones", { q: name, limit: 500 }, signal)])
+    : [[], { items: [] }];
+  const own = served.items.find(({ zone }) => zone.toLowerCase() === `${name}.`)?.serial ?? null;
+  return { process, parent, routers, lease, leases, deletionHolds, serials, own };
+}
+
+/** The roles in the lines of /readyz, such as `[+] dns/zones`. */
+export function rolesOf(checks) {
+  const roles = checks.map((line) => line.slice(4).split("/")[0]).filter((role) => role !== "process");
+  return [...new Set(roles)];
+}
+
+const ageOf = (text) => (text ? (Date.now() - Date.parse(text)) / 1000 : null);
+
+function thisProcess({ process, lease, parent, own }, samples) {
+  const leads = now(samples, "signpost_scheduler_leading") > 0;
+  const failed = process.checks.filter((line) => !line.startsWith("[+]"));
+  return {
+    key: "this process",
+    name: "this process",
+    more: leads ? lease?.spec?.holderIdentity : null,
+    roles: rolesOf(process.checks).map((role) => (role === "scheduler" && leads ? "scheduler (leader)" : role)),
+    version: process.version,
+    state: !process.ready ? ["bad", "not ready"] : failed.length ? ["warn", "ready"] : ["good", "ready"],
+    details: failed,
+    serial: own,
+    serialWord: stateOf(own, parent?.spec.versions?.[0]?.serial)[1],
+    zones: now(samples, "signpost_dns_zones"),
+    queries: now(samples, "signpost_dns_requests_total"),
+    lag: now(samples, "signpost_informer_age_seconds"),
+    lagSource: "signpost_informer_age_seconds",
+    up: (Date.now() - process.startedMs) / 1000,
+  };
+}
+
+/** The leader, unless it is this process. */
+function leader({ lease }, samples) {
+  const { holderIdentity, renewTime, leaseDurationSeconds, leaseTransitions } = lease?.spec ?? {};
+  if (!holderIdentity || now(samples, "signpost_scheduler_leading") > 0) return [];
+  const lag = ageOf(renewTime);
+  const isExpired = lag > 2 * (leaseDurationSeconds ?? 15);
+  return [
+    {
+      key: `leader ${holderIdentity}`,
+      name: holderIdentity,
+      roles: ["scheduler (leader)"],
+      state: isExpired ? ["bad", "Lease expired"] : ["good", "leads"],
+      details: [`fencing number ${leaseTransitions ?? 0}`],
+      lag,
+      lagSource: "spec.renewTime of the Lease signpost-scheduler",
+    },
+  ];
+}
+
+/** The name servers that the platform queries to verify names. */
+function nameServers({ parent, serials }) {
+  const newest = parent?.spec.versions?.[0]?.serial;
+  const names = serverNames(parent, serials);
+  return (serials ?? []).map(({ server, serial, error, seconds: took }) => {
+    const [kind, word] = stateOf(serial, newest, error);
+    return {
+      key: `name server ${server}`,
+      name: names.get(server) ?? "name server",
+      more: server,
+      roles: ["dns"],
+      state: serial === null ? ["bad", "no answer"] : [kind, kind === "bad" ? word : "answers"],
+      details: error ? [error] : [`response after ${seconds(took)}`],
+      serial,
+      serialWord: word,
+    };
+  });
+}
+
+/** The name servers that keep deleted objects, by their reports in DeletionHolds. */
+function holders({ deletionHolds }) {
+  const found = new Map();
+  for (const { metadata, status } of deletionHolds)
+    for (const { server, host, lastHeartbeatTime } of status?.holders ?? [])
+      found.set(server, {
+        key: `holder ${server}`,
+        name: server,
+        more: host,
+        roles: ["dns"],
+        state: ["warn", "holds deletions"],
+        details: [`DeletionHold ${metadata.name}`],
+        lag: ageOf(lastHeartbeatTime),
+        lagSource: "status.holders of the DeletionHold",
+      });
+  return [...found.values()];
+}
+
+/** The instances of Routers, as their Leases report them. */
+function instances({ routers, leases }) {
+  const renewed = new Map(leases.map((lease) => [lease.metadata.name, lease.spec?.renewTime]));
+  const kinds = { serving: "good", leaving: "note", expired: "bad" };
+  return routers.flatMap(({ metadata, status }) =>
+    (status?.instances ?? []).map((one) => ({
+      key: `instance ${one.name}`,
+      name: `${one.ip}:${one.httpPort}`,
+      more: one.name,
+      router: metadata.name,
+      roles: [`agent (${one.proxy})`],
+      version: one.version,
+      state: [one.faults > 0 && one.state === "serving" ? "warn" : (kinds[one.state] ?? "note"), one.state],
+      details: one.faults > 0 ? [plural(one.faults, "fault")] : [],
+      lag: ageOf(renewed.get(one.name)),
+      lagSource: "spec.renewTime of the Lease",
+    })),
+  );
+}
+
+const UNKNOWN = "not in the API; see the admin endpoint of the process";
+const unknown = () => h("span.dim", { title: UNKNOWN }, "–");
+const isUnknown = (value) => value === null || value === undefined;
+const STATE_ORDER = { bad: 0, warn: 1, note: 2, good: 3 };
+
+const COLUMNS = [
+  {
+    key: "process",
+    label: "Process",
+    value: (row) => row.name,
+    cell: (row) => [
+      h("div", null, row.name, row.router && [" of ", h("a", { href: link.router(row.router) }, row.router)]),
+      row.more && h("div.dim.mono", null, row.more),
+    ],
+  },
+  { key: "roles", label: "Roles", value: (row) => row.roles.join(), cell: (row) => row.roles.join(", ") },
+  { key: "version", label: "Version", value: (row) => row.version, cell: (row) => row.version ?? unknown() },
+  {
+    key: "state",
+    label: "State",
+    value: (row) => `${STATE_ORDER[row.state[0]]} ${row.state[1]}`,
+    cell: (row) => [badge(...row.state), row.details?.map((text) => h("div.dim", { "data-key": text }, text))],
+  },
+  {
+    key: "serial",
+    label: "Serial",
+    title: "Serial of the parent zone",
+    value: (row) => row.serial,
+    cell: (row) =>
+      isUnknown(row.serial) ? unknown() : [figure(String(row.serial), "the serial of the parent zone"), ` ${row.serialWord}`],
+  },
+  {
+    key: "queries",
+    label: "Queries/s",
+    number: true,
+    value: (row) => row.queries,
+    cell: (row) => (isUnknown(row.queries) ? unknown() : figure(measured(row.queries), "signpost_dns_requests_total")),
+  },
+  {
+    key: "zones",
+    label: "Zones",
+    number: true,
+    value: (row) => row.zones,
+    cell: (row) => (isUnknown(row.zones) ? unknown() : figure(count(row.zones), "signpost_dns_zones")),
+  },
+  {
+    key: "lag",
+    label: "Lag",
+    title: "Time since the last message",
+    number: true,
+    value: (row) => row.lag,
+    cell: (row) => (isUnknown(row.lag) ? unknown() : figure(seconds(Math.max(0, row.lag)), row.lagSource)),
+  },
+  {
+    key: "up",
+    label: "Up",
+    number: true,
+    value: (row) => row.up,
+    cell: (row) => (isUnknown(row.up) ? unknown() : figure(seconds(row.up), "signpost_start_time_seconds")),
+  },
+];
+
+export function render(data, { query }, { samples }) {
+  const rows = [
+    thisProcess(data, samples),
+    ...leader(data, samples),
+    ...nameServers(data),
+    ...holders(data),
+    ...instances(data),
+  ];
+  const { lease, serials } = data;
+  return [
+    h("div.title", null, h("h1", null, "Fleet"), h("span.dim", null, plural(rows.length, "process", "processes"))),
+    table(rows, COLUMNS, { sort: query.sort, fallback: "", keyOf: (row) => row.key }),
+    section(
+      "Scheduler",
+      lease?.spec?.holderIdentity
+        ? h(
+            "p",
+            null,
+            lease.spec.holderIdentity,
+            " leads since ",
+            time(lease.spec.acquireTime),
+            ", and renewed its Lease ",
+            time(lease.spec.renewTime),
+            ".",
+          )
+        : empty("No scheduler leads.", "New Routes stay pending until a process with the role scheduler leads."),
+    ),
+    serials?.length === 0 &&
+      h("p.dim", null, "No name servers are listed for verification; set ", h("code", null, "verify.server"), "."),
+    h(
+      "p.dim",
+      null,
+      "The API has no list of all processes. A “–” is a value that only the admin endpoint of that process has. For several processes, run:",
+    ),
+    h("footer", null, origin(path.lease, "signpost status --admin URL --admin URL")),
+  ];
+}
