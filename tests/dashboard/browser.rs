@@ -47,9 +47,10 @@ impl Browser {
             Browser { _driver: driver, address: (Ipv4Addr::LOCALHOST, port).into(), session: String::new() };
         let arguments =
             ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1280,900"];
+        let arguments = [&arguments[..], more].concat();
         let wanted = json!({"capabilities": {"alwaysMatch": {
             "browserName": "chrome",
-            "goog:chromeOptions": {"args": [&arguments[..], more].concat(), "localState": local_state},
+            "goog:chromeOptions": {"args": arguments, "localState": local_state},
             "goog:loggingPrefs": {"browser": "ALL"},
         }}});
         let started = browser.command("POST", "/session", &wanted);

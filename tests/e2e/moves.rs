@@ -220,10 +220,8 @@ fn a_former_name_stays_while_it_is_asked_for() {
     kubectl.ok(&["wait", "routes.signpost.dev", "--all", "-n", "shop", "--for=condition=Scheduled", "--timeout=180s"]);
     kubectl.ok_with(&["apply", "-f", "-"], &router("shard2", "192.0.2.2", ""));
     kubectl.ok(&["wait", "router.signpost.dev/shard2", "--for=condition=Ready", "--timeout=180s"]);
-    let plan = ok(
-        &data,
-        &["drain", "router", "shard1", "--former-name-idle-timeout", "8s", "--former-name-retention", "1s"],
-    );
+    let plan =
+        ok(&data, &["drain", "router", "shard1", "--former-name-idle-timeout", "8s", "--former-name-retention", "1s"]);
     assert!(plan.contains("and until no query for them arrives for 8s"), "{plan}");
     let (asked, quiet) = ("shop-web.shard1.v3.rhcloud.com", "shop-api.shard1.v3.rhcloud.com");
     let ask = |name: &str, rtype: &str| dig(name_server.dns, name, rtype, &[]);

@@ -100,13 +100,15 @@ fn dnstap_has_both_messages() {
     ask(&server, "Www.a.example", "A", &["+nocookie"]);
     ask(&server, "www.a.example", "AAAA", &["+tcp"]);
     assert!(server.terminate().success());
-    let read = Command::new("dnstap-read").args(["-y", file]).output().expect("dnstap-read is installed (bind9-dnsutils)");
+    let read =
+        Command::new("dnstap-read").args(["-y", file]).output().expect("dnstap-read is installed (bind9-dnsutils)");
     let text = String::from_utf8_lossy(&read.stdout);
     assert!(read.status.success(), "{}", String::from_utf8_lossy(&read.stderr));
     let count = |part: &str| text.matches(part).count();
     assert_eq!((count("type: AUTH_QUERY"), count("type: AUTH_RESPONSE")), (2, 2), "{text}");
     assert_eq!((count("socket_protocol: UDP"), count("socket_protocol: TCP")), (2, 2), "{text}");
-    for part in ["identity: ns1", "query_address: \"127.0.0.1\"", "Www.a.example. IN A", "status: NOERROR", "192.0.2.2"] {
+    for part in ["identity: ns1", "query_address: \"127.0.0.1\"", "Www.a.example. IN A", "status: NOERROR", "192.0.2.2"]
+    {
         assert!(text.contains(part), "{part}: {text}");
     }
 }

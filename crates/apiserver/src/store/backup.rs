@@ -35,6 +35,10 @@ const FORMAT: u64 = 3;
 
 const MAGIC: &[u8] = b"signpost store backup\n";
 
+/// The cache of the file during a restore, in octets. Revisions are in no order, so a large backup would read and write the same pages
+/// many times without it.
+const CACHE_OCTETS: usize = 512 * 1024 * 1024;
+
 /// The maximum number of values in memory.
 const PAGE_VALUES: usize = 1_000;
 
@@ -297,7 +301,7 @@ fn fill(
 ) -> Result<Revision, RestoreError> {
     // Input that is not a backup creates no file.
     let mut from = Contents::begin(from)?;
-    let database = open_plain(path)?;
+    let database = open_plain(path, CACHE_OCTETS)?;
     prepare::prepare(&database).map_err(|error| error.at(path))?;
     let transaction = database.begin_write().map_err(redb::Error::from)?;
     let mut tables = WriteTables::open(&transaction)?;

@@ -38,7 +38,7 @@ impl Offline {
         }
         let lock = lock(data_dir)?;
         guarded(&path, || {
-            let database = open_plain(&path)?;
+            let database = open_plain(&path, 0)?;
             match prepare::written(&database).map_err(|error| error.at(&path))? {
                 None => Err(empty()),
                 Some(_) => Ok(Offline { database, path: path.clone(), _lock: lock }),

@@ -63,6 +63,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Buffered<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::pin::pin;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 
     #[tokio::test]
@@ -72,8 +73,7 @@ mod tests {
         buffered.write_all(b"one").await.expect("it is collected");
         buffered.write_all(b" and two, more than the pipe holds").await.expect("it is collected");
         let mut octets = [0; 37];
-        let nothing = futures::poll!(far.read(&mut octets));
-        assert!(nothing.is_pending());
+        assert!(futures::poll!(pin!(far.read(&mut octets))).is_pending());
         let (flushed, read) = tokio::join!(buffered.flush(), far.read_exact(&mut octets));
         flushed.expect("all octets are written");
         read.expect("all octets arrive");
@@ -87,6 +87,6 @@ mod tests {
         let mut buffered = Buffered::new(near);
         let large = vec![0; OCTETS_MAX];
         buffered.write_all(&large).await.expect("it is collected");
-        assert!(futures::poll!(std::pin::pin!(buffered.write_all(b"more"))).is_pending());
+        assert!(futures::poll!(pin!(buffered.write_all(b"more"))).is_pending());
     }
 }

@@ -485,7 +485,7 @@ fn open_prepared(
         let io = |source| OpenError::Io { path: unfinished.clone(), source };
         // The remains of an interrupted first start, or an empty file without evidence of an earlier store.
         File::create(&unfinished).map_err(io)?;
-        let database = open_plain(&unfinished)?;
+        let database = open_plain(&unfinished, 0)?;
         prepare::prepare(&database).map_err(|error| origin::reported(&unfinished, error))?;
         drop(database);
         std::fs::rename(&unfinished, &path).map_err(io)?;
@@ -528,8 +528,8 @@ pub(super) fn lock(data_dir: &Path) -> std::result::Result<File, OpenError> {
 }
 
 /// Opens a database file that only this call uses.
-pub(super) fn open_plain(path: &Path) -> std::result::Result<Database, OpenError> {
-    open_database(path, 0, || disk::open(path, || Ok(()), SyncError::default()))
+pub(super) fn open_plain(path: &Path, cache_octets: usize) -> std::result::Result<Database, OpenError> {
+    open_database(path, cache_octets, || disk::open(path, || Ok(()), SyncError::default()))
 }
 
 /// Opens the file, checks it if it was not closed, and gives free space back to the system if that is most of it.

@@ -319,8 +319,10 @@ async fn a_namespace_has_no_more_routes_placed_than_its_quota() {
         let in_namespace = |binding: &&Value| binding["metadata"]["namespace"] == namespace;
         api.all("routebindings").iter().filter(in_namespace).count()
     };
-    until("ten are placed and twenty are rejected", || placed("ns") == 10 && blocked("QuotaExceeded", "allows 10") == 20)
-        .await;
+    until("ten are placed and twenty are rejected", || {
+        placed("ns") == 10 && blocked("QuotaExceeded", "allows 10") == 20
+    })
+    .await;
     until("the other namespace has no quota", || placed("free") == 1).await;
     // One deletion makes room for one route.
     let gone = api.all("routebindings").into_iter().find(|binding| binding["metadata"]["namespace"] == "ns");
