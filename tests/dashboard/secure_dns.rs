@@ -21,7 +21,7 @@ fn page() -> u16 {
             let Ok(mut stream) = stream else { return };
             let mut lines = BufReader::new(stream.try_clone().expect("a second handle")).lines();
             while lines.next().and_then(Result::ok).is_some_and(|line| !line.is_empty()) {}
-            let body = "<title>page</title>a page of the shard";
+            let body = "<main id=main>a page of the shard</main>";
             let head = format!("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {}", body.len());
             let _ = write!(stream, "{head}\r\nConnection: close\r\n\r\n{body}");
         }
