@@ -146,7 +146,7 @@ fn an_empty_platform_has_a_next_step() {
     };
     let inputs = StatusInputs { kubeconfig: "k".into(), platform: Ok(platform), processes: Vec::new() };
     let text = Report::new(inputs, now()).text(Painter::PLAIN);
-    assert!(text.contains("next step  create a Router; \"kubectl explain router.spec\""), "{text}");
+    assert!(text.contains("next step   create a Router; \"kubectl explain router.spec\""), "{text}");
     assert!(text.ends_with("\n\nhealthy, 0 warnings\n"), "{text}");
 }
 
