@@ -207,7 +207,7 @@ impl Connection {
     /// Sends `window` queries at once over TLS, and waits for all responses.
     async fn round(&mut self, window: usize) -> Option<()> {
         let Connection::Tls { read, write } = self else { return None };
-        // Each query in a record of its own: Knot 3.4 answers only the first one of a record.
+        // Each query in a record of its own, as clients send them.
         for _ in 0..window {
             write.write_all(QUERY).await.ok()?;
         }
