@@ -39,7 +39,7 @@ use signpost_api::v1alpha1::router::{Instance, InstanceState};
 
 /// Probes at a time.
 const PROBES_MAX: usize = 64;
-/// The time limit for one probe, including reading the Route.
+/// The time limit for reading the Route, and for the request to the instance.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 /// The pause after a failed probe: the first and the longest.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(10));
@@ -95,7 +95,8 @@ pub async fn run(client: kube::Client, world: World, metrics: Metrics, stop: Can
     let http = http.pool_max_idle_per_host(0).tls_certs_only([]).build();
     let Ok(http) = http else { return tracing::error!("failed to create an HTTP client: Routes are not probed") };
     let stores = Stores { routes: objects.routes, bindings: objects.bindings, routers: objects.routers, reports };
-    let mut watch = Watch { metrics, waiting: HashMap::new(), checks: BTreeSet::new(), lags: BTreeMap::new() };
+    let (waiting, observations) = (HashMap::new(), Arc::clone(&world.observations));
+    let mut watch = Watch { metrics, waiting, checks: BTreeSet::new(), lags: BTreeMap::new(), observations };
     let mut shown = Instant::now();
     let mut probes = FuturesUnordered::new();
     loop {
@@ -105,16 +106,11 @@ pub async fn run(client: kube::Client, world: World, metrics: Metrics, stop: Can
             && stores.is_synced()
             && let Some(key) = watch.pop_due(now)
         {
-            if let Some(place) = watch.check(&key, &stores, &world.observations, now) {
+            if let Some(place) = watch.check(&key, &stores, now) {
                 let (client, http) = (client.clone(), http.clone());
                 probes.push(async move {
-                    let result = timeout(PROBE_TIMEOUT, probe(client, http, &key, place)).await;
-                    (
-                        key,
-                        result.unwrap_or_else(|_| {
-                            Err(format!("{place} did not respond within {} s", PROBE_TIMEOUT.as_secs()))
-                        }),
-                    )
+                    let result = probe(client, http, &key, place).await;
+                    (key, result)
                 });
             }
         }
@@ -128,10 +124,10 @@ pub async fn run(client: kube::Client, world: World, metrics: Metrics, stop: Can
         tokio::select! {
             () = stop.cancelled() => break,
             Some((key, result)) = probes.next(), if !probes.is_empty() => {
-                watch.take_result(&key, result, &stores, &world.observations);
+                watch.take_result(&key, result, &stores);
             }
             change = changes.bindings.next() => watch.take_bindings(change),
-            change = changes.routes.next() => watch.take_routes(change, &stores, &world.observations),
+            change = changes.routes.next() => watch.take_routes(change, &stores),
             change = changes.routers.next() => watch.take_routers(change, &stores),
             change = report_changes.next() => {
                 drop(change);
@@ -147,19 +143,23 @@ pub async fn run(client: kube::Client, world: World, metrics: Metrics, stop: Can
 
 /// Sends a request for a Route to an instance, as any client can; the error is the reason why it is not served.
 async fn probe(client: kube::Client, http: reqwest::Client, key: &ObjectKey, place: SocketAddr) -> Result<(), String> {
-    let route = Api::<Route>::namespaced(client, key.namespace()).get(&key.name).await;
+    let routes = Api::<Route>::namespaced(client, key.namespace());
+    let route = timeout(PROBE_TIMEOUT, routes.get(&key.name)).await;
+    let route = route.map_err(|_| format!("the API did not return the Route within {} s", PROBE_TIMEOUT.as_secs()))?;
     let route = route.map_err(|error| format!("failed to read the Route: {error}"))?;
     let host = route.status.as_ref().and_then(|status| status.names.first()).map(|name| name.name.clone());
     let path = route.spec.path.as_deref().filter(|path| path.starts_with('/')).unwrap_or("/");
     let host = host.unwrap_or_default();
-    let answer = match simulated(place, &host) {
-        Some(answer) => answer.await,
-        None => {
-            let request = http.get(format!("http://{place}{path}")).header(PROBE_HEADER, "1");
-            let sent = request.header(reqwest::header::HOST, host).send().await;
-            sent.map(|response| http::Response::from(response).map(drop)).map_err(|error| cause_text(error, "the host"))
+    let answer = async {
+        if let Some(answer) = simulated(place, &host) {
+            return answer.await;
         }
+        let request = http.get(format!("http://{place}{path}")).header(PROBE_HEADER, "1");
+        let sent = request.header(reqwest::header::HOST, &host).send().await;
+        sent.map(|response| http::Response::from(response).map(drop)).map_err(|error| cause_text(error, "the host"))
     };
+    let answer = timeout(PROBE_TIMEOUT, answer).await;
+    let answer = answer.map_err(|_| format!("{place} did not respond within {} s", PROBE_TIMEOUT.as_secs()))?;
     let response = answer.map_err(|error| format!("{place}: {error}"))?;
     let served = response.headers().get(ROUTE_HEADER).and_then(|id| id.to_str().ok());
     match served {
@@ -198,6 +198,7 @@ struct Watch {
     checks: BTreeSet<(Instant, ObjectKey)>,
     /// The Routers whose instances lag according to the metrics, with the number of Routes.
     lags: BTreeMap<Arc<str>, i64>,
+    observations: Arc<Observations>,
 }
 
 /// A Route that waits.
@@ -251,16 +252,17 @@ impl Watch {
     /// Schedules a check of a Route; `is_known`: its status was `Programmed`, and its binding has not changed.
     fn add(&mut self, key: ObjectKey, is_known: bool) {
         let now = Instant::now();
-        if let Some(turn) = self.waiting.remove(&key).and_then(|waiting| waiting.turn) {
-            self.checks.remove(&(turn, key.clone()));
-        }
+        self.forget(&key);
         let (turn, pause) = (Some(now), PAUSE.0);
         let waiting = Waiting { since: now, turn, pause, is_known, is_probed: false, lags_at: None, error: None };
         self.checks.insert((now, key.clone()));
         self.waiting.insert(key, waiting);
     }
 
+    /// Removes a Route, and the finding about it that is not written yet: after a move and a move back, it would be about the
+    /// present Router again.
     fn forget(&mut self, key: &ObjectKey) {
+        self.observations.set_route(key, Part::Programmed, None);
         if let Some(turn) = self.waiting.remove(key).and_then(|waiting| waiting.turn) {
             self.checks.remove(&(turn, key.clone()));
         }
@@ -277,10 +279,10 @@ impl Watch {
 
     /// Checks a bound Route without `Programmed` in its status, regardless of earlier results: a status may have been written
     /// from an outdated state, and a store can be restored.
-    fn take_routes(&mut self, change: Change<RouteInfo>, stores: &Stores, observations: &Observations) {
+    fn take_routes(&mut self, change: Change<RouteInfo>, stores: &Stores) {
         for Applied { key, now: route, .. } in change.into_parts().0 {
             let is_true = route.conditions.names.programmed.is_some_and(Mark::is_true);
-            let is_reported = || observations.route(&key)[Part::Programmed as usize].is_some();
+            let is_reported = || self.observations.route(&key)[Part::Programmed as usize].is_some();
             let router = || stores.bindings.get(&key).and_then(|binding| stores.router_of(&binding));
             if route.bound && !is_true && !self.waiting.contains_key(&key) && router().is_some() && !is_reported() {
                 self.add(key, false);
@@ -326,13 +328,7 @@ impl Watch {
     }
 
     /// Checks a Route, and returns the instance to probe, if that is necessary.
-    fn check(
-        &mut self,
-        key: &ObjectKey,
-        stores: &Stores,
-        observations: &Observations,
-        now: Instant,
-    ) -> Option<SocketAddr> {
+    fn check(&mut self, key: &ObjectKey, stores: &Stores, now: Instant) -> Option<SocketAddr> {
         let waiting = self.waiting.get_mut(key)?;
         let (route, binding) = (stores.routes.get(key), stores.bindings.get(key));
         let (Some(route), Some(binding)) = (route.filter(|route| route.bound), binding) else {
@@ -372,7 +368,7 @@ impl Watch {
                 self.metrics.times.observe(now.duration_since(waiting.since).as_secs_f64());
                 let (count, router) = (serving.len(), &binding.router);
                 let message = format!("{count} of {count} live instances of Router {router} serve the Route");
-                report(observations, key, &route, Status::True, "Programmed", message);
+                report(&self.observations, key, &route, Status::True, "Programmed", message);
             }
             return None;
         } else {
@@ -383,18 +379,18 @@ impl Watch {
                 return Some(place);
             }
         }
-        self.wait(key, &route, observations, now);
+        self.wait(key, &route, now);
         None
     }
 
     /// Schedules another check of a Route, and reports the reason if it has waited for long.
-    fn wait(&mut self, key: &ObjectKey, route: &RouteInfo, observations: &Observations, now: Instant) {
+    fn wait(&mut self, key: &ObjectKey, route: &RouteInfo, now: Instant) {
         let Some(waiting) = self.waiting.get_mut(key) else { return };
         let late = waiting.since + GRACE;
         if let Some((reason, message)) = waiting.error.clone().filter(|_| now >= late)
             && route.conditions.names.programmed != Some(Mark::of("False", reason, &message))
         {
-            report(observations, key, route, Status::False, reason, message);
+            report(&self.observations, key, route, Status::False, reason, message);
         }
         let wanted = now + waiting.pause.mul_f64(1.0 + (random() % 256) as f64 / 1024.0);
         let turn = if now < late { wanted.min(late) } else { wanted };
@@ -403,13 +399,7 @@ impl Watch {
         self.checks.insert((turn, key.clone()));
     }
 
-    fn take_result(
-        &mut self,
-        key: &ObjectKey,
-        result: Result<(), String>,
-        stores: &Stores,
-        observations: &Observations,
-    ) {
+    fn take_result(&mut self, key: &ObjectKey, result: Result<(), String>, stores: &Stores) {
         let (outcome, now) = (if result.is_ok() { "good" } else { "bad" }, Instant::now());
         self.metrics.probes.get_or_create(&[("outcome", outcome)]).inc();
         // Another binding arrived meanwhile, and is checked anyway.
@@ -422,7 +412,7 @@ impl Watch {
             }
             (Err(error), Some(route)) => {
                 waiting.error = Some(("ProbeFailed", error));
-                self.wait(key, &route, observations, now);
+                self.wait(key, &route, now);
             }
             (Err(_), None) => self.forget(key),
         }
