@@ -63,7 +63,7 @@ settings! {
         /// `etcd.endpoints`, for any number of them. See docs/three-machines.md.
         store: Engine = words("ENGINE", value::ENGINES), "file";
         /// The domain of the platform: the parent zone of all shards. It is required, except for a process that only
-        /// serves zone files.
+        /// serves zone files, and with `serve --demo`.
         domain: String = by("NAME", value::optional_zone), value::NO_DOMAIN, common;
         /// The former domain of the platform. Set it for one start on all processes when you change `domain` on
         /// purpose: every name changes, and Signpost deletes what belongs to the former domain. Without it, a process
