@@ -26,6 +26,7 @@ fn load(file: &str, variables: &[(&str, &str)], flags: &[(&'static str, &str)]) 
         config: Some(path),
         flags: flags.iter().map(flag).collect(),
         environment: variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+        ..ConfigSources::default()
     };
     let prefix = format!("{}/", folder.path().display());
     config::load(&places).map_err(|errors| errors.to_string().replace(&prefix, ""))

@@ -7,7 +7,7 @@ nothing, so it may run several times behind one address, and be restarted whenev
 
     openssl rand -hex 32 >placer.token
     python3 placer.py --listen 127.0.0.1:8181 --token-file placer.token
-    signpost serve --scheduler-strategy webhook --webhook-url http://127.0.0.1:8181/ --webhook-token-file placer.token
+    signpost serve --demo --scheduler-strategy webhook --webhook-url http://127.0.0.1:8181/ --webhook-token-file placer.token
 
 Only Python's standard library is used. The format of questions and answers: docs/scheduling.md.
 """

@@ -112,7 +112,7 @@ fn check(key: &'static str, values: Vec<String>) -> Result<Vec<String>, Error> {
     if !values.is_empty() {
         flags.insert(key.path.as_str(), layers::from_flag(key, values.iter()));
     }
-    config::read(&ConfigSources { config: None, flags, environment: Vec::new() })?;
+    config::read(&ConfigSources { flags, ..ConfigSources::default() })?;
     Ok(values)
 }
 

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 
-use super::{Error, Exit, Outcome, file, option};
+use super::{Error, Exit, Outcome, file, option, switch};
 use crate::config::key::Key;
 use crate::config::layers;
 use crate::config::reader::Layer;
 use crate::config::rule::Form;
 use crate::config::{ConfigSources, KEYS};
-use crate::daemon::{self, configuration};
+use crate::daemon::{self, configuration, demo};
 
 pub(super) fn command() -> Command {
     Command::new("serve")
@@ -19,6 +19,7 @@ pub(super) fn command() -> Command {
             "SIGTERM and SIGINT stop the process, SIGHUP reloads configuration and zone files. docs/configuration.md describes \
              each setting. Exit codes: 0 stopped on request, 1 startup or runtime failure, 2 invalid configuration.",
         )
+        .arg(switch("demo").help(format!("Start the example platform, whose domain is {}", demo::DOMAIN)))
         .args(arguments())
 }
 
@@ -86,11 +87,11 @@ pub(super) fn places(matches: &ArgMatches) -> ConfigSources {
             flags.insert(key.path.as_str(), layers::from_flag(key, given));
         }
     }
-    ConfigSources { config, flags, environment }
+    ConfigSources { config, flags, environment, is_demo: false }
 }
 
 pub(super) fn run(matches: &ArgMatches) -> Outcome {
-    let places = places(matches);
+    let places = ConfigSources { is_demo: matches.get_flag("demo"), ..places(matches) };
     let settings = configuration::load(&places)?;
     match daemon::run(places, settings) {
         Ok(()) => Ok(Exit::Success),

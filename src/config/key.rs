@@ -244,7 +244,7 @@ mod tests {
             assert!(key.help.ends_with('.') && !key.help.contains("  "), "{}: {}", key.path, key.help);
         }
         let common = KEYS.iter().filter(|key| key.is_common).count();
-        assert!((10..=18).contains(&common), "{common}");
+        assert!((12..=16).contains(&common), "{common}");
     }
 
     #[test]

@@ -79,6 +79,8 @@ pub struct ConfigSources {
     pub flags: Layer,
     /// The environment variables.
     pub environment: Vec<(String, String)>,
+    /// `--demo` of `serve`.
+    pub is_demo: bool,
 }
 
 /// Reads the settings of a server, whose roles and settings fit together.

@@ -10,9 +10,10 @@ use super::settings::KEYS;
 pub fn page() -> String {
     let mut page = String::from(HEAD);
     let mut heading = "";
-    for key in KEYS.iter() {
+    let (common, others): (Vec<&Key>, Vec<&Key>) = KEYS.iter().partition(|key| key.is_common);
+    for key in common.into_iter().chain(others) {
         // Writing to a String cannot fail.
-        if key.heading != heading {
+        if !key.is_common && key.heading != heading {
             heading = key.heading;
             let table = match key.table {
                 "" => "At the top level of the file.".to_owned(),

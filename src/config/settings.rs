@@ -63,7 +63,7 @@ settings! {
         /// `etcd.endpoints`, for any number of them. See docs/three-machines.md.
         store: Engine = words("ENGINE", value::ENGINES), "file";
         /// The domain of the platform: the parent zone of all shards. It is required, except for a process that only
-        /// serves zone files.
+        /// serves zone files, and with `serve --demo`.
         domain: String = by("NAME", value::optional_zone), value::NO_DOMAIN, common;
         /// The former domain of the platform. Set it for one start on all processes when you change `domain` on
         /// purpose: every name changes, and Signpost deletes what belongs to the former domain. Without it, a process
@@ -84,7 +84,7 @@ settings! {
         zones: Option<PathBuf> = path("DIR"), unset("none"), common;
         /// A YAML or JSON file of objects, or a directory of such files, to apply to the API at every start. Requires
         /// the role `api`.
-        manifests: Vec<PathBuf> = path("PATH").list(), unset("none"), common;
+        manifests: Vec<PathBuf> = path("PATH").list(), unset("none");
         /// The kubeconfig of the API, for a process without the role `api`; for example `name-server.kubeconfig` from
         /// the data directory of the API server. When it changes, or a file that it names, the next request uses it.
         kubeconfig: Option<PathBuf> = path("FILE"), unset("none"), common;
@@ -93,7 +93,7 @@ settings! {
         /// answers, and then to another one. All of them need the same store. Agents that this process starts get the
         /// same list; in a process with the role `api`, it is only for them.
         api_server: Vec<Uri> = by("URL", value::api_server).list().at_most(API_SERVERS_MAX).unless(|a, b| a == b),
-            unset("the one in `kubeconfig`"), common;
+            unset("the one in `kubeconfig`");
         /// The Secret of the Kubernetes cluster that this process, in a pod with the role `api`, keeps equal to
         /// `name-server.kubeconfig`, under the key `kubeconfig`, for the pods of name servers. The service account of
         /// the pod needs the verbs `create` and `patch` on it.
@@ -172,7 +172,7 @@ settings! {
     dns_tls: DnsTls "dns.tls" "DNS over TLS" {
         /// The addresses that answer queries over TLS, usually at port 853. Port 0 selects a free port. The limits of
         /// `tcp` apply to it, too, with places of its own. See docs/encrypted-dns.md.
-        listen: Vec<SocketAddr> = value::listen(), unset("none"), common;
+        listen: Vec<SocketAddr> = value::listen(), unset("none");
     }
     dns_https: DnsHttps "dns.https" "DNS over HTTPS" {
         /// The addresses that answer queries over HTTPS, usually at port 443: HTTP/2 and HTTP/1.1 over TCP, and HTTP/3

@@ -182,8 +182,7 @@ pub(super) fn listen() -> Rule<SocketAddr> {
 }
 
 /// No domain by default: names below a domain of others would be useless.
-pub(super) const NO_DOMAIN: Default =
-    Default { value: Some(""), shown: "none; with `manifests`, the zone above the `dns` of their Routers" };
+pub(super) const NO_DOMAIN: Default = Default { value: Some(""), shown: "none" };
 
 /// A domain, or nothing.
 pub(super) fn optional_zone(text: &str) -> Result<String, String> {

@@ -3,14 +3,17 @@
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use super::api::Api;
+use super::demo;
 use super::manifests::Report;
 use super::scheduling::reachable;
 use crate::config::{Role, Settings};
 
 pub struct Banner<'a> {
     pub settings: &'a Settings,
+    pub is_demo: bool,
     pub dns: &'a [SocketAddr],
     /// The addresses of the encrypted transports, by their short names.
     pub encrypted: Vec<(&'static str, Vec<SocketAddr>)>,
@@ -28,7 +31,7 @@ pub fn print(banner: &Banner<'_>) {
 }
 
 fn text(banner: &Banner<'_>) -> String {
-    let Banner { settings, dns, encrypted, api, admin, admin_scheme, applied } = banner;
+    let Banner { settings, is_demo, dns, encrypted, api, admin, admin_scheme, applied } = banner;
     let mut text = String::new();
     // Writing to a String cannot fail.
     let mut line = |what: &str, value: String| {
@@ -48,7 +51,11 @@ fn text(banner: &Banner<'_>) -> String {
         line("admin", format!("{admin_scheme}://{}/ (dashboard, livez, readyz, metrics)", list(admin)));
     }
     if settings.has(Role::Scheduler) || settings.dns_follows_api() {
-        line("domain", settings.domain.clone());
+        let demo = " (a demo: cannot be delegated; to set your own domain, run \"signpost init\")";
+        line("domain", format!("{}{}", settings.domain, if *is_demo { demo } else { "" }));
+    }
+    if *is_demo && !demo::has_local() {
+        line("HAProxy", "not found: the shard \"local\" is missing; install HAProxy, and start again".to_owned());
     }
     if let Some(folder) = &settings.zones {
         line("zone files", folder.display().to_string());
@@ -85,10 +92,15 @@ fn tries(banner: &Banner<'_>) -> Vec<String> {
     }
     if let (Some(address), true) = (banner.dns.first(), banner.settings.dns_follows_api()) {
         let ip = reachable(address.ip());
-        lines.push(format!("dig @{ip} -p {} {} SOA", address.port(), banner.settings.domain));
-        if banner.applied.is_some() {
-            lines.push(format!("dig @{ip} -p {} myapp-test.routes.{}", address.port(), banner.settings.domain));
-        }
+        let domain = &banner.settings.domain;
+        let query = if banner.is_demo { format!("myapp-test.routes.{domain}") } else { format!("{domain} SOA") };
+        lines.push(format!("dig @{ip} -p {} {query}", address.port()));
+    }
+    if let (Some(address), Some(_), "http") = (banner.admin.first(), banner.api, banner.admin_scheme) {
+        // A path such as target/release/signpost works in this directory.
+        let program = std::env::args_os().next().map_or_else(|| PathBuf::from("signpost"), PathBuf::from);
+        let data_dir = banner.settings.data_dir.display();
+        lines.push(format!("{} dashboard --data-dir {data_dir} --admin-listen {address}", program.display()));
     }
     lines
 }

@@ -24,6 +24,7 @@ use super::dns::{self, Dns, Follow};
 #[cfg(feature = "etcd")]
 use super::etcd;
 use super::http;
+use super::manifests::Document;
 use super::runtime_settings::RuntimeSettings;
 use super::scheduling::{self, Started};
 use super::store::Engine;
@@ -64,14 +65,15 @@ const FILES_MAX_ASSUMED: u64 = 1_024;
 /// The maximum number of damaged keys in the warning.
 const DAMAGED_TOLD_MAX: usize = 5;
 
-/// Builds all roles, or none, on inherited sockets where available.
+/// Builds all roles, or none, on inherited sockets where available. `example`: objects to apply before the manifests.
 pub async fn process(
     settings: &Settings,
+    example: Vec<Document>,
     given: InheritedSockets,
     admin: Admin,
     admin_runtime: Handle,
 ) -> Result<Process, Error> {
-    let documents = manifests::read(&settings.manifests).map_err(Error::Manifests)?;
+    let documents = [example, manifests::read(&settings.manifests).map_err(Error::Manifests)?].concat();
     let sockets = Sockets::bind(settings, given)?;
     let applied = (!documents.is_empty()).then(|| admin.health.add("api", "manifests", "not applied yet"));
     let mut build = Build::new(settings, admin, sockets.files_max, sockets.listened());

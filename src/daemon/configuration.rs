@@ -1,20 +1,21 @@
 //! The configuration in the form that `serve` uses: the settings that [`config::load`] reads, and the platform that they define.
 //!
 //! A process that follows the API's objects needs a domain. There is no default, because names under another party's domain are
-//! useless. The one exception is a process with manifests whose Routers name their zones, like those of `examples/rhcloud`: then
-//! the domain is the zone above them, unless the configuration sets another one.
+//! useless. Only [`demo`] has one.
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use super::{dns, manifests};
+use super::{demo, dns};
 use crate::config::{self, ConfigSources, Error, Errors, Role, Settings};
-use signpost_api::names::{check_zone, is_at_or_below};
+use signpost_api::names::is_at_or_below;
 
 /// Domains of examples: of Signpost's own pages, and those that RFC 2606 and RFC 6761 reserve.
-const EXAMPLES: [&str; 7] =
-    ["v3.rhcloud.com", "example.com", "example.org", "example.net", "example", "test", "invalid"];
+const EXAMPLES: [&str; 7] = [demo::DOMAIN, "example.com", "example.org", "example.net", "example", "test", "invalid"];
+
+/// The error without a domain. Beginners see it first.
+const NO_DOMAIN: &str = "\"domain\" is not set: set --domain NAME, run \"signpost init\" to write a configuration file, or run \
+                         \"signpost serve --demo\" to try the example platform";
 
 /// Reads the settings and completes them, so that a process which starts with them has a platform.
 ///
@@ -23,35 +24,28 @@ const EXAMPLES: [&str; 7] =
 /// All faults of the configuration.
 pub fn load(places: &ConfigSources) -> Result<Settings, Errors> {
     let mut settings = config::load(places)?;
+    let fault = |text: String| Err(Errors(vec![Error::new(text)]));
+    if places.is_demo {
+        if !settings.has(Role::Api) {
+            return fault("--demo requires the role api: add it to \"roles\", or remove --demo".to_owned());
+        }
+        if settings.domain.is_empty() {
+            settings.domain = demo::DOMAIN.to_owned();
+        } else if settings.domain != demo::DOMAIN {
+            let (domain, own) = (&settings.domain, demo::DOMAIN);
+            return fault(format!("\"domain\" is \"{domain}\", but --demo has the domain {own}: remove one of them"));
+        }
+    }
     if !settings.needs_data_dir() {
         return Ok(settings);
     }
     if settings.domain.is_empty() {
-        settings.domain = domain_of_manifests(&settings)?;
+        return fault(NO_DOMAIN.to_owned());
     }
     let listened: &[SocketAddr] = &settings.dns.listen;
     match dns::platform_settings(&settings, listened) {
         Ok(_) => Ok(settings),
-        Err(error) => Err(Errors(vec![Error::new(error.to_string())])),
-    }
-}
-
-/// Returns the zone above those that the Routers in the manifests name.
-fn domain_of_manifests(settings: &Settings) -> Result<String, Errors> {
-    let fault = |text: String| Errors(vec![Error::new(text)]);
-    let documents = manifests::read(&settings.manifests)
-        .map_err(|errors| Errors(errors.iter().map(|error| Error::new(error.to_string())).collect()))?;
-    let routers = documents.iter().map(|document| &document.object).filter(|object| object["kind"] == "Router");
-    let above = |dns: &str| Some(dns.split_once('.')?.1.trim_end_matches('.').to_ascii_lowercase());
-    let domains: BTreeSet<String> = routers.filter_map(|router| above(router["spec"]["dns"].as_str()?)).collect();
-    let mut domains = domains.into_iter().filter(|domain| check_zone(domain).is_ok());
-    match (domains.next(), domains.next()) {
-        (Some(domain), None) => Ok(domain),
-        _ => Err(fault(
-            "\"domain\" is not set: set the platform's domain, such as apps.example.com (\"domain\" in the file, \
-             --domain NAME)"
-                .to_owned(),
-        )),
+        Err(error) => fault(error.to_string()),
     }
 }
 
@@ -120,22 +114,30 @@ mod tests {
     use crate::config::reader::Layer;
 
     fn load_with(flags: &[(&'static str, &str)]) -> Result<Settings, String> {
+        load_as(false, flags)
+    }
+
+    fn load_as(is_demo: bool, flags: &[(&'static str, &str)]) -> Result<Settings, String> {
         let given = |(flag, value): &(&'static str, &str)| {
             let key = KEYS.iter().find(|key| key.flag == *flag).expect("a flag");
             (key.path.as_str(), from_flag(key, [(*value).to_owned()].iter()))
         };
         let flags: Layer = flags.iter().map(given).collect();
-        load(&ConfigSources { flags, ..ConfigSources::default() }).map_err(|errors| errors.to_string())
+        load(&ConfigSources { flags, is_demo, ..ConfigSources::default() }).map_err(|errors| errors.to_string())
     }
 
     #[test]
-    fn only_the_manifests_of_an_example_stand_in_for_a_domain() {
+    fn only_the_demo_has_a_domain_of_its_own() {
         let example = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/rhcloud");
-        let error = load_with(&[]).expect_err("there is no default");
-        assert!(error.contains("\"domain\" is not set") && error.contains("--domain"), "{error}");
-        assert_eq!(load_with(&[("manifests", example)]).expect("it is the example's").domain, "v3.rhcloud.com");
-        let other = load_with(&[("manifests", example), ("domain", "apps.signpost.dev")]).expect("it is given");
-        assert_eq!(other.domain, "apps.signpost.dev");
+        for flags in [&[][..], &[("manifests", example)]] {
+            assert_eq!(load_with(flags).expect_err("there is no default"), NO_DOMAIN);
+        }
+        for flags in [&[][..], &[("domain", "v3.rhcloud.com")], &[("manifests", example)]] {
+            assert_eq!(load_as(true, flags).expect("it is the example's").domain, "v3.rhcloud.com");
+        }
+        for flags in [&[("domain", "apps.signpost.dev")][..], &[("roles", "dns"), ("zones", "zones")]] {
+            assert!(load_as(true, flags).expect_err("it contradicts --demo").contains("--demo"), "{flags:?}");
+        }
         // Zone files alone need none.
         let files = load_with(&[("roles", "dns"), ("zones", "zones")]).expect("it needs none");
         assert_eq!(files.domain, "");

@@ -132,7 +132,7 @@ fn files(path: &Path) -> Result<Vec<PathBuf>, ManifestError> {
 }
 
 /// Splits one file into documents, at lines that begin with `---`.
-fn split(path: &Path, text: &str, documents: &mut Vec<Document>, errors: &mut Vec<ManifestError>) {
+pub(super) fn split(path: &Path, text: &str, documents: &mut Vec<Document>, errors: &mut Vec<ManifestError>) {
     let mut parts: Vec<(usize, String)> = vec![(1, String::new())];
     for (at, line) in text.lines().enumerate() {
         match line.strip_prefix("---") {

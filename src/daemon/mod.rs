@@ -11,6 +11,7 @@ mod certificate_metrics;
 mod certificates;
 pub mod configuration;
 pub mod data_dir;
+pub mod demo;
 pub mod dns;
 pub mod dns_metrics;
 pub mod engine;
@@ -161,12 +162,13 @@ pub fn run(places: ConfigSources, mut settings: Settings) -> Result<(), Error> {
     let alive = supervisor::keep_alive(admin.liveness.clone()).map_err(Error::Workers)?;
     let outcome = runtime.block_on(async {
         let mut signals = Signals::new().map_err(Error::Workers)?;
+        let example = if places.is_demo { demo::documents() } else { Vec::new() };
         let beating = AbortOnDropHandle::new(tokio::spawn(beat(admin.liveness.clone())));
         let mut process = tokio::select! {
-            built = build::process(&settings, given, admin, health.handle().clone()) => built?,
+            built = build::process(&settings, example, given, admin, health.handle().clone()) => built?,
             () = signals.end() => return Ok(()),
         };
-        process.announce(&settings);
+        process.announce(&settings, &places);
         supervisor::ready(&roles(&settings));
         let outcome = process.serve(&mut signals, places, &mut settings, log).await;
         supervisor::stopping("stopping", settings.lame_duck + STOP_LONGEST);
@@ -228,9 +230,10 @@ struct Process {
 
 impl Process {
     /// Prints the listeners and the next steps for the operator.
-    fn announce(&self, settings: &Settings) {
+    fn announce(&self, settings: &Settings, places: &ConfigSources) {
         banner::print(&banner::Banner {
             settings,
+            is_demo: places.is_demo,
             dns: self.dns.as_ref().map(Dns::addresses).unwrap_or_default(),
             encrypted: self.dns.as_ref().map(Dns::encrypted).unwrap_or_default(),
             api: self.api.as_ref(),

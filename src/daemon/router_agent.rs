@@ -69,8 +69,16 @@ impl ProxyKind {
         }
     }
 
+    /// Returns the path of the program. Debian has it in a directory that is in the `PATH` of root only.
+    pub fn program(self) -> Option<PathBuf> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let directories = std::env::split_paths(&path).chain(["/usr/local/sbin", "/usr/sbin"].map(PathBuf::from));
+        let mut programs = directories.filter(|directory| directory.is_absolute()).map(|path| path.join(self.word()));
+        programs.find(|program| program.is_file())
+    }
+
     fn create(self, directory: &std::path::Path, rendering: render::Settings) -> Result<Box<dyn Proxy>, ProxyError> {
-        let program = PathBuf::from(self.word());
+        let program = self.program().unwrap_or_else(|| PathBuf::from(self.word()));
         Ok(match self {
             ProxyKind::Haproxy => Box::new(Haproxy::new(program, directory, rendering)?),
             ProxyKind::Nginx => Box::new(Nginx::new(program, directory, rendering)?),

@@ -138,29 +138,43 @@ fn an_empty_platform_takes_another_domain() {
 
 /// There is no default domain, so that a process never starts with a foreign one.
 #[test]
-fn a_domain_is_needed_but_for_the_example() {
+fn a_domain_is_required() {
     let data = DataDir::new();
     let run = |arguments: &[&str]| {
         let mut command = Command::new(program());
         command.args(arguments).args(["--data-dir", data.path()]).env_remove("SIGNPOST_DOMAIN");
         command.output().expect("the program runs")
     };
-    for arguments in [&["serve"][..], &["check", "config"], &["serve", "--roles", "api"]] {
+    let example = root().join("examples/rhcloud");
+    let with_manifests = ["serve", "--manifests", example.to_str().expect("UTF-8")];
+    for arguments in [&["serve"][..], &["check", "config"], &["serve", "--roles", "api"], &with_manifests] {
         let output = run(arguments);
         let complaint = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{complaint}");
-        assert!(complaint.contains("\"domain\" is not set") && complaint.contains("--domain"), "{complaint}");
+        for part in ["\"domain\" is not set", "--domain", "signpost init", "signpost serve --demo"] {
+            assert!(complaint.contains(part), "{part}: {complaint}");
+        }
     }
     assert!(!data.join("store.redb").exists());
-    let example = root().join("examples/rhcloud");
-    let output = run(&["check", "config", "--manifests", example.to_str().expect("UTF-8")]);
-    let printed = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && printed.contains("a domain reserved for examples"), "{printed}");
-    // The README's first command.
+}
+
+/// The README's first command, in a directory without any files.
+#[test]
+fn the_demo_needs_no_files_and_no_domain() {
+    let directory = DataDir::new();
     let ports = Ports::free();
     let mut command = Command::new(program());
-    command.args(["serve", "--manifests"]).arg(example).args(["--data-dir", data.path()]).args(ports.arguments());
-    let mut server = Server::spawn_as(ports, command);
+    // Instances of Routers would stay at fixed addresses of this machine.
+    command.args(["serve", "--demo", "--routers-runtime", "off"]).args(ports.arguments());
+    command.current_dir(directory.path());
+    let mut server = Server::logged(ports, command);
     server.wait_ready();
-    assert_eq!(dig(server.dns, "anything.shard1.v3.rhcloud.com", "A", &[]).status, "NOERROR");
+    eventually("a Route's name has an address", || {
+        (!dig(server.dns, "myapp-test.routes.v3.rhcloud.com", "A", &[]).data("A").is_empty()).then_some(())
+    });
+    server.logs("cannot be delegated");
+    server.logs("dashboard --data-dir signpost-data");
+    let kubectl = Kubectl::new(directory.join("signpost-data/kubeconfig"));
+    assert_eq!(kubectl.json(&["routes.signpost.dev", "-A"])["items"].as_array().map(Vec::len), Some(12));
+    assert!(server.terminate().success());
 }

@@ -11,7 +11,7 @@ use crate::routers::{addresses_of, application};
 use signpost_testing::dns::Asker;
 use signpost_testing::namespace::{KillOthers, inside_namespace};
 use signpost_testing::net::exchange;
-use signpost_testing::{DataDir, Kubectl, Ports, Server, program, root, until};
+use signpost_testing::{DataDir, Kubectl, Ports, Server, program, until};
 
 const NAME: &str = "myapp-hello.local.v3.rhcloud.com";
 const ROUTE: &str = "apiVersion: signpost.dev/v1alpha1\nkind: Route\n\
@@ -26,9 +26,7 @@ fn the_platform_keeps_instances_running() {
     }
     let _others = KillOthers;
     let (data, ports) = (DataDir::new(), Ports::free());
-    let manifests = [root().join("examples/rhcloud"), root().join("examples/rhcloud/local")];
-    let manifests = manifests.iter().flat_map(|path| ["--manifests", path.to_str().expect("UTF-8")]);
-    let arguments: Vec<&str> = ["--data-dir", data.path()].into_iter().chain(manifests).collect();
+    let arguments = ["--demo", "--data-dir", data.path()];
     let server = Server::start(ports, &arguments);
     let kubectl = Kubectl::new(data.join("kubeconfig"));
     let router = |patch: &str| kubectl.ok(&["patch", "router", "local", "--type=merge", "-p", patch]);
