@@ -497,3 +497,22 @@ pub(super) fn unix_now() -> u64 {
 pub fn ledger_name(apex: &Name) -> String {
     text_of(apex)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn provisional_serials_cause_lists_at_growing_intervals() {
+        let mut relist = LedgerRelist::new();
+        let mut now = relist.due;
+        assert!(!relist.is_due(0, now), "there is no provisional serial");
+        for (provisional, seconds) in (1..).zip([5, 10, 20, 40, 80, 160, 320, 600, 600]) {
+            assert!(relist.is_due(provisional, now));
+            let next = now + Duration::from_secs(seconds);
+            assert!(!relist.is_due(provisional + 1, next - Duration::from_millis(1)), "{seconds} s");
+            now = next;
+            assert!(!relist.is_due(provisional, now), "no further serial is provisional");
+        }
+    }
+}
