@@ -17,7 +17,7 @@ use prometheus_client::metrics::counter::Counter;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::recorder::{Recorder, name_of};
+use super::recorder::{self, name_of};
 use super::reflector::ObjectKey;
 use signpost_api::text::cut;
 use signpost_api::v1alpha1::{GROUP, VERSION};
@@ -88,13 +88,12 @@ impl Events {
 async fn record_all(client: kube::Client, reporter: Reporter, dropped: Counter, mut waiting: mpsc::Receiver<Notice>) {
     // The time at which the rate limit has no debt.
     let mut paid = Instant::now();
-    let recorder = Recorder::new(client);
     while let Some(notice) = waiting.recv().await {
         sleep_until(paid.checked_sub(Duration::from_secs(1) * BURST / PER_SECOND).unwrap_or(paid)).await;
         paid = paid.max(Instant::now()) + Duration::from_secs(1) / PER_SECOND;
         let event = event(notice, &reporter, Timestamp::now());
         // Statuses and logs contain the same facts, so an event is not worth a second try.
-        if !matches!(timeout(RECORD_TIMEOUT, recorder.record(&event)).await, Ok(Ok(()))) {
+        if !matches!(timeout(RECORD_TIMEOUT, recorder::record(&client, &event)).await, Ok(Ok(()))) {
             dropped.inc();
         }
     }

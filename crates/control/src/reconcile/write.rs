@@ -1,8 +1,6 @@
 //! Execution of the reconciler's actions. Each one reads again the objects that the decision depends on, and repeats the
 //! decision.
 
-use std::sync::Arc;
-
 use jiff::Timestamp;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
@@ -13,7 +11,7 @@ use super::state::Action;
 use super::{Settings, claim};
 use crate::client::events::{Notice, Reporter, event};
 use crate::client::lease::Term;
-use crate::client::recorder::Recorder;
+use crate::client::recorder;
 use crate::client::reflector::ObjectKey;
 use crate::client::write::update_status;
 use crate::status::health;
@@ -45,21 +43,19 @@ impl Done {
     }
 }
 
-/// Executes actions; clones share the record of events.
+/// Executes actions.
 #[derive(Clone)]
 pub(super) struct Writer {
     pub client: kube::Client,
     settings: Settings,
     world: world::Settings,
-    events: Arc<Recorder>,
     /// The writer of former names, if there is a scheduler whose identity it uses.
     pub names: Option<NameWriter>,
 }
 
 impl Writer {
     pub(super) fn new(client: kube::Client, settings: &Settings) -> Self {
-        let events = Arc::new(Recorder::new(client.clone()));
-        Writer { client, settings: settings.clone(), world: settings.world(), events, names: None }
+        Writer { client, settings: settings.clone(), world: settings.world(), names: None }
     }
 
     /// Does what was planned.
@@ -156,7 +152,7 @@ impl Writer {
         for health::Notice { is_warning, reason, note } in notices {
             let (object, uid) = (ObjectKey::cluster(name), router.metadata.uid.clone().unwrap_or_default());
             let notice = Notice { kind: "Router", object, uid, is_warning, reason, note };
-            if let Err(error) = self.events.record(&event(notice, &reporter, Timestamp::now())).await {
+            if let Err(error) = recorder::record(&self.client, &event(notice, &reporter, Timestamp::now())).await {
                 tracing::warn!(router = name, %error, "failed to record an event");
             }
         }
