@@ -163,12 +163,12 @@ async fn serve(this: RouterAgent) -> Result<(), Error> {
     let announcing = wait_until_announced(client.clone(), instance.router.clone(), instance.address, announced);
     let _announcing = AbortOnDropHandle::new(tokio::spawn(announcing));
     tracing::info!(router = instance.router, address = %instance.address, proxy = instance.proxy, "agent started");
-    let ended = tokio::select! {
-        ended = agent.run(client.clone(), first.notified(), left) => ended,
+    tokio::select! {
+        () = agent.run(client.clone(), first.notified(), left) => {}
         () = heed => unreachable!("it never returns"),
-    };
+    }
     stop.cancel();
-    Ok(ended?)
+    Ok(())
 }
 
 /// Returns a client by the kubeconfig, or in a pod without one by its service account.
