@@ -9,7 +9,6 @@ pub mod health;
 pub mod host;
 pub mod liveness;
 pub mod metrics;
-pub mod page;
 pub mod unrouted;
 
 use std::sync::Arc;

@@ -8,7 +8,6 @@ use prometheus_client::registry::Unit;
 
 use super::query_log;
 use super::unrouted::Unrouted;
-use crate::admin::page::{Histogram, Page, Rows};
 use signpost_api::v1alpha1::deletion_hold::DeletionHoldKind;
 use signpost_control::client::reflector::{Health, HealthProbe, Restart};
 use signpost_control::controller::static_zones;
@@ -18,6 +17,7 @@ use signpost_dns::nameserver::{Transport, sizes, stats};
 use signpost_dns::transport::{Running, Totals, durations};
 use signpost_dns::wire::Name;
 use signpost_dns::zone::{Serial, ZoneDb};
+use signpost_runtime::telemetry::page::{Histogram, Page, Rows};
 
 /// Reads the counters of a running name server.
 pub struct DnsMetrics {
@@ -265,7 +265,7 @@ fn synced(page: &mut Page<'_>, status: &Status) -> fmt::Result {
     )
 }
 
-/// Returns the informers that the loop keeps, for [`signpost_control::client::metrics::InformerMetrics`]. Until the loop runs
+/// Returns the informers that the loop keeps, for [`signpost_control::client::metrics`]. Until the loop runs
 /// they are unheard of.
 pub fn informers(status: &Arc<Status>) -> Vec<(&'static str, HealthProbe)> {
     let probe = |(at, kind): (usize, &'static str)| -> (&'static str, HealthProbe) {
