@@ -6,6 +6,8 @@
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
 use parking_lot::Mutex;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::info::Info;
@@ -51,6 +53,15 @@ impl Metrics {
     /// Adds the output of `write` at each scrape.
     pub fn write_with(&self, write: impl Fn(&mut Page<'_>) -> fmt::Result + Send + Sync + 'static) {
         self.register(|registry| registry.register_collector(collector(write)));
+    }
+
+    /// Answers a scrape, in the format that its headers request.
+    pub fn respond(&self, headers: &HeaderMap) -> Response {
+        let format = Format::of(headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()));
+        match self.encode(format) {
+            Ok(text) => ([(header::CONTENT_TYPE, format.content_type())], text).into_response(),
+            Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+        }
     }
 
     /// Returns the text of a scrape.

@@ -8,8 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router as Endpoints;
-use axum::http::{HeaderMap, StatusCode, header};
-use axum::response::IntoResponse;
+use axum::http::{HeaderMap, StatusCode};
 use axum::routing::get;
 use kube::Api;
 use tokio::sync::{Notify, watch};
@@ -20,7 +19,6 @@ use tokio_util::task::AbortOnDropHandle;
 use super::data_dir::{DataDir, DataDirError};
 use super::signals::Signals;
 use super::sockets;
-use crate::admin::exposition::Format;
 use crate::admin::metrics::Metrics;
 use crate::config::Settings;
 use crate::config::value::system_resolvers;
@@ -311,13 +309,7 @@ fn endpoints(agent: AgentMetrics) -> Endpoints {
             _ => (StatusCode::OK, "ok\n"),
         }
     };
-    let scrape = move |headers: HeaderMap| async move {
-        let format = Format::of(headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()));
-        match metrics.encode(format) {
-            Ok(text) => ([(header::CONTENT_TYPE, format.content_type())], text).into_response(),
-            Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
-        }
-    };
+    let scrape = move |headers: HeaderMap| async move { metrics.respond(&headers) };
     Endpoints::new().route("/livez", get("ok\n")).route("/readyz", get(ready)).route("/metrics", get(scrape))
 }
 
