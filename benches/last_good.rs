@@ -5,9 +5,9 @@
 //! thousand questions in a row, one each for another shard, are answered rightly. `SIGNPOST_BIN` names another program
 //! than this build's. The bar of DESIGN.md §10 is one second for 100,000 zones.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use signpost_api::v1alpha1::router::Mode;
@@ -20,6 +20,7 @@ use signpost_control::controller::zone::record;
 use signpost_control::controller::zone::version_history::Published;
 use signpost_dns::wire::Name;
 use signpost_dns::zone::{Serial, Ttl};
+use signpost_testing::{Process, free_address};
 
 const DOMAIN: &str = "bench.example";
 const ASKED: usize = 1_000;
@@ -96,15 +97,15 @@ fn router(number: usize) -> RouterInput {
 
 /// Starts the program, waits for its answers, and ends it.
 fn start(data: &Path, kubeconfig: &Path, shards: usize) -> (Duration, u64) {
-    let [dns, admin] = [free(), free()];
+    let [dns, admin] = [free_address(), free_address()];
     let program = std::env::var_os("SIGNPOST_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_signpost").into());
     let mut command = Command::new(program);
     command.args(["serve", "--roles", "dns,admin", "--domain", DOMAIN, "--data-dir"]).arg(data);
     command.arg("--kubeconfig").arg(kubeconfig);
     command.args(["--dns-listen", &dns.to_string(), "--admin-listen", &admin.to_string()]);
     let began = Instant::now();
-    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-    let mut server = Server(child.expect("the program starts"));
+    let server = Process::start(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()));
+    let server = server.expect("the program starts");
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     socket.set_read_timeout(Some(Duration::from_millis(20))).expect("a duration");
     let mut right = 0;
@@ -121,21 +122,10 @@ fn start(data: &Path, kubeconfig: &Path, shards: usize) -> (Duration, u64) {
         }
     }
     let took = began.elapsed();
-    let resident = resident_mib(server.0.id());
+    let resident_mib = server.resident_kib() / 1024;
     // A graceful stop, so that the state contains the publications.
-    let ended = Command::new("kill").arg(server.0.id().to_string()).status();
-    ended.expect("kill is there");
-    server.0.wait().expect("it ends");
-    (took, resident)
-}
-
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+    server.terminate();
+    (took, resident_mib)
 }
 
 /// Returns whether a name of the shard is answered with its two addresses.
@@ -150,16 +140,4 @@ fn is_answered(socket: &UdpSocket, server: SocketAddr, number: usize) -> bool {
         Ok(length) => asked && length > 12 && answer[3] & 15 == 0 && answer[7] == 2,
         Err(_) => false,
     }
-}
-
-/// Returns an address that was free a moment ago.
-fn free() -> SocketAddr {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-    listener.local_addr().expect("is bound")
-}
-
-fn resident_mib(process: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or(0) / 1024
 }

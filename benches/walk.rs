@@ -16,31 +16,22 @@
 //!
 //! The baseline is the same machine's fsync: each Route needs at least two durable commits.
 
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::io::Write;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt, stream};
 use kube::api::{Api, PostParams};
 use signpost_api::v1alpha1::route::Route;
 use signpost_api::v1alpha1::router::Router;
+use signpost_testing::dns::{Asker, RecordType};
+use signpost_testing::{DataDir, Ports, Scrape, Server};
 
 const DOMAIN: &str = "bench.example";
 const CLIENTS: usize = 64;
 const IDLE_SAMPLES: usize = 300;
 /// The pause between two samples: longer than the minimum time between two versions of a zone, so that each sample finds it idle.
 const IDLE_PAUSE: Duration = Duration::from_millis(50);
-
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 fn main() {
     let runtime =
@@ -57,37 +48,31 @@ fn main() {
 }
 
 async fn run(store: &[&str]) {
-    let data = tempfile::tempdir().expect("a temporary directory");
-    let [dns, api, admin] = [free(), free(), free()];
-    let listen = [("--dns-listen", dns), ("--api-listen", api), ("--admin-listen", admin)];
-    let mut command = Command::new(env!("CARGO_BIN_EXE_signpost"));
-    command.args(["serve", "--domain", DOMAIN, "--data-dir"]).arg(data.path());
-    command.args(["--namespace-routes", "1000000", "--namespace-route-bytes", "16Gi"]).args(store);
-    command.args(listen.iter().flat_map(|(flag, address)| [(*flag).to_owned(), address.to_string()]));
-    let child =
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program starts");
-    let server = Server(child);
-    let client = connect(&data.path().join("kubeconfig")).await;
+    let (data, ports) = (DataDir::new(), Ports::free());
+    let limits = ["--namespace-routes", "1000000", "--namespace-route-bytes", "16Gi"];
+    let own = ["--domain", DOMAIN, "--data-dir", data.path()];
+    let server = Server::start(ports, &[&own[..], &limits, store].concat());
+    let servers = signpost_control::client::failover::Servers::default();
+    let kubeconfig = data.join("kubeconfig");
+    let client = signpost_control::client::from_kubeconfig(&kubeconfig, Duration::from_secs(60), &servers).await;
+    let client = client.expect("a kubeconfig of the API server");
     let routers: Api<Router> = Api::all(client.clone());
     for shard in 1..=4 {
-        create_until_ready(&routers, &router(shard, "NotIn")).await;
+        routers.create(&PostParams::default(), &router(shard, "NotIn")).await.expect("created");
     }
     let routes: Api<Route> = Api::namespaced(client.clone(), "default");
-    let resolver = Resolver::new(dns);
+    let (mut asker, admin) = (Asker::new(ports.dns), ports.admin);
     let number = |variable| std::env::var(variable).ok().and_then(|text: String| text.parse::<usize>().ok());
     if let Some(waiting) = number("SIGNPOST_BENCH_WAITING") {
-        return added_router(waiting, &routes, &routers, &resolver, admin).await;
+        return added_router(waiting, &routes, &routers, &mut asker, admin).await;
     }
 
-    println!(
-        "fsync floor: {:.2} ms a durable write of 4 KiB (median of 50)",
-        fsync_floor(data.path()).as_secs_f64() * 1e3
-    );
+    println!("fsync floor: {:.2} ms a durable write of 4 KiB (median of 50)", fsync_floor(&data).as_secs_f64() * 1e3);
     let mut samples = Vec::with_capacity(IDLE_SAMPLES);
     for number in 0..IDLE_SAMPLES {
         routes.create(&PostParams::default(), &route("idle", number)).await.expect("created");
         let acknowledged = Instant::now();
-        resolver.wait_for(&alias("idle", number));
+        wait_for(&mut asker, &alias("idle", number));
         samples.push(acknowledged.elapsed());
         tokio::time::sleep(IDLE_PAUSE).await;
     }
@@ -109,7 +94,7 @@ async fn run(store: &[&str]) {
     let began = Instant::now();
     create_many(&routes, "more", count, &serde_json::Value::Null).await;
     for number in (0..count).step_by(97).chain([count - 1]) {
-        resolver.wait_for(&alias("more", number));
+        wait_for(&mut asker, &alias("more", number));
     }
     let published = began.elapsed();
     all_verified(admin, IDLE_SAMPLES + already + count).await;
@@ -121,14 +106,14 @@ async fn run(store: &[&str]) {
     println!(
         "resident memory with {} routes: {} MiB (bar 700 at 100,000)",
         already + count + IDLE_SAMPLES,
-        resident_mib(server.0.id())
+        server.resident_kib() / 1024
     );
 }
 
 /// Waits until `count` Routes were reported as resolvable since the start; up to a thousandth can be missing.
 async fn all_verified(admin: SocketAddr, count: usize) {
     let deadline = Instant::now() + Duration::from_secs(1800);
-    let verified = || Metrics::fetch(admin).value("signpost_route_create_to_resolvable_seconds_count");
+    let verified = || Scrape::of(admin).sum("signpost_route_create_to_resolvable_seconds_count", &[]);
     while verified() < count as f64 * 0.999 {
         assert!(Instant::now() < deadline, "{} of {count} Routes are verified", verified());
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -140,32 +125,29 @@ async fn added_router(
     waiting: usize,
     routes: &Api<Route>,
     routers: &Api<Router>,
-    resolver: &Resolver,
+    asker: &mut Asker,
     admin: SocketAddr,
 ) {
-    let rest = async |all_rest: &dyn Fn(&Metrics) -> bool| {
-        let deadline = Instant::now() + Duration::from_secs(1800);
-        while !all_rest(&Metrics::fetch(admin)) {
-            assert!(Instant::now() < deadline, "the Routes do not come to rest");
-            tokio::time::sleep(Duration::from_millis(500)).await;
-        }
-    };
-    let place = |place| format!("signpost_scheduler_pending_routes{{queue=\"{place}\"}}");
+    let pending = |metrics: &Scrape, queue| metrics.sum("signpost_scheduler_pending_routes", &[("queue", queue)]);
     create_many(routes, "gold", waiting, &serde_json::json!({"tier": "gold"})).await;
     // All Routes have their reason for waiting, and the writes of these are complete.
-    rest(&|metrics| {
-        metrics.value(&place("unschedulable")) >= waiting as f64
-            && metrics.value("signpost_scheduler_status_writes_total") >= waiting as f64
-    })
-    .await;
+    let deadline = Instant::now() + Duration::from_secs(1800);
+    let is_at_rest = |metrics: &Scrape| {
+        let of_routes = [("action", "status_written"), ("kind", "route")];
+        let written = metrics.sum("signpost_placement_actions_total", &of_routes);
+        pending(metrics, "unschedulable").min(written) >= waiting as f64
+    };
+    while !is_at_rest(&Scrape::of(admin)) {
+        assert!(Instant::now() < deadline, "the Routes do not come to rest");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
     tokio::time::sleep(Duration::from_secs(2)).await;
-    let before = others("before", routes, resolver, &|samples, _| samples < 200, admin).await;
+    let before = others("before", routes, asker, &|samples, _| samples < 200, admin).await;
     println!("{waiting} Routes wait, others before: {before}");
     routers.create(&PostParams::default(), &router(5, "In")).await.expect("created");
     let added = Instant::now();
-    let still_wait =
-        |_, metrics: &Metrics| metrics.value(&place("unschedulable")) + metrics.value(&place("active")) > 0.0;
-    let during = others("during", routes, resolver, &still_wait, admin).await;
+    let still_wait = |_, metrics: &Scrape| pending(metrics, "unschedulable") + pending(metrics, "active") > 0.0;
+    let during = others("during", routes, asker, &still_wait, admin).await;
     let rate = waiting as f64 / added.elapsed().as_secs_f64();
     println!("{waiting} Routes placed at {rate:.0} a second, others meanwhile: {during}");
 }
@@ -174,19 +156,19 @@ async fn added_router(
 async fn others(
     prefix: &str,
     routes: &Api<Route>,
-    resolver: &Resolver,
-    more: &dyn Fn(usize, &Metrics) -> bool,
+    asker: &mut Asker,
+    more: &dyn Fn(usize, &Scrape) -> bool,
     admin: SocketAddr,
 ) -> String {
     let (mut creates, mut answers, mut reads) = (Vec::new(), Vec::new(), Vec::new());
-    while more(creates.len(), &Metrics::fetch(admin)) {
+    while more(creates.len(), &Scrape::of(admin)) {
         for _ in 0..10 {
             let number = creates.len();
             let begun = Instant::now();
             routes.create(&PostParams::default(), &route(prefix, number)).await.expect("created");
             creates.push(begun.elapsed());
             let acknowledged = Instant::now();
-            resolver.wait_for(&alias(prefix, number));
+            wait_for(asker, &alias(prefix, number));
             answers.push(acknowledged.elapsed());
             for _ in 0..5 {
                 let begun = Instant::now();
@@ -208,25 +190,6 @@ async fn others(
         percentiles(&mut creates),
         percentiles(&mut reads)
     )
-}
-
-/// The numbers that the server shows.
-struct Metrics(String);
-
-impl Metrics {
-    fn fetch(admin: SocketAddr) -> Self {
-        let mut answer = String::new();
-        let mut stream = std::net::TcpStream::connect(admin).expect("the server runs");
-        write!(stream, "GET /metrics HTTP/1.0\r\nHost: {admin}\r\n\r\n").expect("the server reads");
-        stream.read_to_string(&mut answer).expect("the server answers");
-        assert!(answer.starts_with("HTTP/1.0 200"), "{answer}");
-        Metrics(answer)
-    }
-
-    fn value(&self, name: &str) -> f64 {
-        let line = self.0.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        line.and_then(|value| value.trim().parse().ok()).unwrap_or(0.0)
-    }
 }
 
 /// Returns a Router that takes Routes whose tier is gold (`In`), or all others (`NotIn`).
@@ -255,32 +218,6 @@ fn alias(prefix: &str, number: usize) -> String {
     format!("default-{prefix}-{number}.routes.{DOMAIN}")
 }
 
-async fn connect(kubeconfig: &Path) -> kube::Client {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    loop {
-        if let Ok(client) = signpost_control::client::from_kubeconfig(
-            kubeconfig,
-            Duration::from_secs(60),
-            &signpost_control::client::failover::Servers::default(),
-        )
-        .await
-            && client.apiserver_version().await.is_ok()
-        {
-            return client;
-        }
-        assert!(Instant::now() < deadline, "the API does not come up");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-}
-
-async fn create_until_ready(routers: &Api<Router>, router: &Router) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while let Err(error) = routers.create(&PostParams::default(), router).await {
-        assert!(Instant::now() < deadline, "{error}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-}
-
 async fn create_many(routes: &Api<Route>, prefix: &str, count: usize, labels: &serde_json::Value) -> Duration {
     let begin = Instant::now();
     stream::iter(0..count)
@@ -293,47 +230,16 @@ async fn create_many(routes: &Api<Route>, prefix: &str, count: usize, labels: &s
     begin.elapsed()
 }
 
-/// A client that queries one server for one name until it exists.
-struct Resolver(UdpSocket);
-
-impl Resolver {
-    fn new(server: SocketAddr) -> Self {
-        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback");
-        socket.connect(server).expect("loopback");
-        socket.set_read_timeout(Some(Duration::from_millis(200))).expect("a timeout");
-        Resolver(socket)
-    }
-
-    fn wait_for(&self, name: &str) {
-        let mut query = vec![0x12, 0x34, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0];
-        for label in name.split('.') {
-            query.push(label.len() as u8);
-            query.extend_from_slice(label.as_bytes());
-        }
-        query.extend_from_slice(&[0, 0, 5, 0, 1]);
-        let deadline = Instant::now() + Duration::from_secs(60);
-        let mut answer = [0; 1232];
-        loop {
-            self.0.send(&query).expect("loopback");
-            if let Ok(length) = self.0.recv(&mut answer)
-                && length > 12
-                && answer[3] & 0x0f == 0
-                && answer[7] > 0
-            {
-                return;
-            }
-            assert!(Instant::now() < deadline, "{name} is never answered");
-            std::thread::sleep(Duration::from_micros(100));
-        }
+fn wait_for(asker: &mut Asker, name: &str) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !asker.ask(name, RecordType::CNAME, Duration::from_millis(200)).is_some_and(|answer| answer.is_live()) {
+        assert!(Instant::now() < deadline, "{name} is never answered");
+        std::thread::sleep(Duration::from_micros(100));
     }
 }
 
-fn free() -> SocketAddr {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr()).expect("a free port")
-}
-
-fn fsync_floor(folder: &Path) -> Duration {
-    let mut file = std::fs::File::create(folder.join("floor")).expect("a file");
+fn fsync_floor(directory: &DataDir) -> Duration {
+    let mut file = std::fs::File::create(directory.join("floor")).expect("a file");
     let mut samples: Vec<Duration> = (0..50)
         .map(|_| {
             let begin = Instant::now();
@@ -343,10 +249,4 @@ fn fsync_floor(folder: &Path) -> Duration {
         .collect();
     samples.sort();
     samples[25]
-}
-
-fn resident_mib(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the server runs");
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("Linux reports VmRSS");
-    line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).expect("in KiB") / 1024
 }

@@ -1,20 +1,20 @@
 //! The registry behind `/metrics`.
 //!
-//! Every name begins with `signpost_`. Parts that count for themselves (the DNS workers) are read at a scrape through a
-//! [`Collector`]; nothing is counted twice.
+//! Every name begins with `signpost_`. Parts that count for themselves (the DNS workers) are read at a scrape, and write a
+//! [`Page`]; nothing is counted twice.
 
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
 use parking_lot::Mutex;
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
 use super::exposition::Format;
-use super::page::Page;
+use signpost_runtime::telemetry::page::{Page, collector};
 
 /// The metrics of a process.
 pub struct Metrics {
@@ -52,12 +52,16 @@ impl Metrics {
 
     /// Adds the output of `write` at each scrape.
     pub fn write_with(&self, write: impl Fn(&mut Page<'_>) -> fmt::Result + Send + Sync + 'static) {
-        self.collect(Writing(write));
+        self.register(|registry| registry.register_collector(collector(write)));
     }
 
-    /// Adds metrics that are read at each scrape.
-    pub fn collect(&self, collector: impl Collector) {
-        self.register(|registry| registry.register_collector(Box::new(collector)));
+    /// Answers a scrape, in the format that its headers request.
+    pub fn respond(&self, headers: &HeaderMap) -> Response {
+        let format = Format::of(headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()));
+        match self.encode(format) {
+            Ok(text) => ([(header::CONTENT_TYPE, format.content_type())], text).into_response(),
+            Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+        }
     }
 
     /// Returns the text of a scrape.
@@ -67,20 +71,6 @@ impl Metrics {
         prometheus_client::encoding::text::encode(&mut text, &registry)?;
         drop(registry);
         Ok(format.text(text))
-    }
-}
-
-struct Writing<F>(F);
-
-impl<F> fmt::Debug for Writing<F> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Writing")
-    }
-}
-
-impl<F: Fn(&mut Page<'_>) -> fmt::Result + Send + Sync + 'static> Collector for Writing<F> {
-    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        (self.0)(&mut Page::new(encoder))
     }
 }
 

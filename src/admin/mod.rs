@@ -9,7 +9,6 @@ pub mod health;
 pub mod host;
 pub mod liveness;
 pub mod metrics;
-pub mod page;
 pub mod unrouted;
 
 use std::sync::Arc;
@@ -23,7 +22,6 @@ use axum::routing::get;
 
 use dashboard::Dashboard;
 use dashboard::zones::ServedZones;
-use exposition::Format;
 use health::Health;
 use liveness::Liveness;
 use metrics::Metrics;
@@ -89,11 +87,7 @@ async fn readyz(State(admin): State<Admin>) -> Response {
 }
 
 async fn scrape(State(admin): State<Admin>, headers: HeaderMap) -> Response {
-    let format = Format::of(headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()));
-    match admin.metrics.encode(format) {
-        Ok(text) => ([(header::CONTENT_TYPE, format.content_type())], text).into_response(),
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
-    }
+    admin.metrics.respond(&headers)
 }
 
 /// Returns the queried names without a Route. Some are names of former Routes, so access is restricted: to clients on this

@@ -22,6 +22,7 @@ use crate::config::{self, Settings};
 use signpost_control::client;
 use signpost_control::client::failover::{self, Servers};
 use signpost_control::client::reflector::ObjectKey;
+use signpost_runtime::causes::{causes, chain};
 
 /// The URL of the API of this command, for the error after a timeout.
 static ASKED: OnceLock<String> = OnceLock::new();
@@ -322,33 +323,16 @@ where
 
 /// The cause of a failed request; replaces unclear messages of the system.
 pub(super) fn cause(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut at = Some(error);
-    while let Some(error) = at {
-        let io = error.downcast_ref::<std::io::Error>();
-        match io.map(std::io::Error::kind) {
-            Some(ErrorKind::ConnectionRefused) => {
+    for error in causes(error).filter_map(|error| error.downcast_ref::<std::io::Error>()) {
+        match error.kind() {
+            ErrorKind::ConnectionRefused => {
                 return "connection refused; check the address, and that the server is running".to_owned();
             }
-            Some(ErrorKind::TimedOut) => return "timed out".to_owned(),
+            ErrorKind::TimedOut => return "timed out".to_owned(),
             _ => {}
         }
-        at = io.and_then(|io| io.get_ref()).map(|held| held as &(dyn std::error::Error + 'static)).or(error.source());
     }
     chain(error)
-}
-
-/// An error with its sources, without repetitions.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut at = error.source();
-    while let Some(source) = at {
-        let more = source.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        at = source.source();
-    }
-    text
 }
 
 /// Runs what a command does, for at most `limit`.

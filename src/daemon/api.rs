@@ -19,7 +19,6 @@ use super::store::Engine;
 use super::tasks::Tasks;
 use crate::admin::Admin;
 use crate::admin::health::Check;
-use crate::admin::page::Page;
 use crate::config::Settings;
 use signpost_api::identity::Identity;
 use signpost_api::kinds::{PlatformConfig, server_settings};
@@ -34,6 +33,7 @@ use signpost_control::compiler::inputs::RouterInput;
 use signpost_control::controller::zone::zones;
 use signpost_control::world::examination::taken_labels;
 use signpost_runtime::httpd::{self, ConnectionSlots};
+use signpost_runtime::telemetry::page::Page;
 
 /// The maximum time for the API to fill its cache from the store at the start. With one million Routes, the verification of the store
 /// alone took 42 s.

@@ -44,7 +44,6 @@ use signpost_api::identity::{
 use signpost_apiserver::store;
 use signpost_control::client;
 use signpost_control::client::failover::Servers;
-use signpost_control::client::metrics::InformerMetrics;
 use signpost_control::client::reflector::HealthProbe;
 use signpost_control::controller::domain;
 use signpost_control::controller::ledger::BaseSerial;
@@ -104,7 +103,7 @@ pub async fn process(
     }
     let Build { admin, starting, data_dir, runtime_settings, informers, control, serving, edge, .. } = build;
     if !informers.is_empty() {
-        admin.metrics.collect(InformerMetrics::new(informers));
+        admin.metrics.write_with(move |page| client::metrics::write(&informers, page));
     }
     let (switch, published) = started.map(|Started { switch, published, .. }| (switch, published)).unzip();
     let mut process = Process {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::access::Access;
 use super::certificates::Certificates;
-use crate::admin::page::{Page, Rows};
 use signpost_control::client;
+use signpost_runtime::telemetry::page::{Page, Rows};
 use signpost_runtime::tls;
 
 /// The validity period of each certificate that the process presents to clients, or to the API as a client.

@@ -8,7 +8,6 @@ use prometheus_client::registry::Unit;
 
 use super::query_log;
 use super::unrouted::Unrouted;
-use crate::admin::page::{Histogram, Page, Rows};
 use signpost_api::v1alpha1::deletion_hold::DeletionHoldKind;
 use signpost_control::client::reflector::{Health, HealthProbe, Restart};
 use signpost_control::controller::static_zones;
@@ -18,6 +17,7 @@ use signpost_dns::nameserver::{Transport, sizes, stats};
 use signpost_dns::transport::{Running, Totals, durations};
 use signpost_dns::wire::Name;
 use signpost_dns::zone::{Serial, ZoneDb};
+use signpost_runtime::telemetry::page::{Histogram, Page, Rows};
 
 /// Reads the counters of a running name server.
 pub struct DnsMetrics {
@@ -59,8 +59,6 @@ impl DnsMetrics {
         if let Some(files) = &self.files {
             page.level("zone_files", "Zones loaded from files", files.zones() as i64)?;
             page.level("zone_files_broken", "Zone files that are not served because of errors", files.broken() as i64)?;
-            let help = "Reloads of the zone directory, without checks that found no change";
-            page.count("zone_file_reads", help, files.reloads() as u64)?;
         }
         self.status.as_ref().map_or(Ok(()), |status| synced(page, status))
     }
@@ -99,23 +97,17 @@ fn queries(page: &mut Page<'_>, running: &Running) -> fmt::Result {
     for (name, help, label, values, counts) in [
         ("dns_dropped_requests", "Requests without a response", "reason", &stats::DROPS[..], &sum.drops[..]),
         ("dns_answers", "Answers from zones, by kind", "kind", &stats::KINDS, &sum.kinds),
-        ("dns_opcode_requests", "Requests that are not queries, by opcode", "opcode", &stats::OPCODES, &sum.opcodes),
         ("dns_cookies", "Requests with a cookie", "kind", &stats::COOKIES, &sum.cookies),
         ("dns_rate_limited", "Responses over the rate limit, by action", "action", &stats::LIMITED, &sum.limited),
     ] {
         page.counts(name, help, label, values.iter().copied().zip(counts.iter().copied()))?;
     }
     let bounds = sizes::BOUNDS.map(f64::from);
-    let histograms = |sizes: fn(&stats::Traffic<u64>) -> &stats::Sizes<u64>| -> Vec<Histogram<'_>> {
-        let histogram = |(transport, traffic): &(&'static str, &stats::Traffic<u64>)| {
-            let stats::Sizes { messages, octets } = sizes(traffic);
-            Histogram { labels: vec![("transport", *transport)], buckets: messages.to_vec(), sum: *octets as f64 }
-        };
-        traffic.iter().map(histogram).collect()
+    let histogram = |(transport, traffic): &(&'static str, &stats::Traffic<u64>)| {
+        let stats::Sizes { messages, octets } = &traffic.response_sizes;
+        Histogram { labels: vec![("transport", *transport)], buckets: messages.to_vec(), sum: *octets as f64 }
     };
-    let requests = histograms(|traffic| &traffic.request_sizes);
-    page.histogram("dns_request_size", "Size of requests", Unit::Bytes, &bounds, &requests)?;
-    let responses = histograms(|traffic| &traffic.response_sizes);
+    let responses: Vec<Histogram<'_>> = traffic.iter().map(histogram).collect();
     page.histogram("dns_response_size", "Size of responses", Unit::Bytes, &bounds, &responses)
 }
 
@@ -243,10 +235,8 @@ fn encrypted(page: &mut Page<'_>, all: &[(Transport, Totals)]) -> fmt::Result {
 /// Writes the status of the loop that follows the API.
 fn synced(page: &mut Page<'_>, status: &Status) -> fmt::Result {
     let counters = status.counters();
-    page.level("platform_zones", "Zones built from the API's objects", status.zones() as i64)?;
     page.count("zones_published", "Zone publications", counters.published)?;
     page.count("zones_provisional", "Zone publications under a provisional serial", counters.provisional)?;
-    page.count("zones_removed", "Zones removed", counters.removed)?;
     let help = "Whether answers are marked as stale (1), because no message from the API arrived for a long time";
     page.level("dns_stale", help, i64::from(status.is_stale()))?;
     let help = "Whether the last-known-good state cannot be written";
@@ -275,7 +265,7 @@ fn synced(page: &mut Page<'_>, status: &Status) -> fmt::Result {
     )
 }
 
-/// Returns the informers that the loop keeps, for [`signpost_control::client::metrics::InformerMetrics`]. Until the loop runs
+/// Returns the informers that the loop keeps, for [`signpost_control::client::metrics`]. Until the loop runs
 /// they are unheard of.
 pub fn informers(status: &Arc<Status>) -> Vec<(&'static str, HealthProbe)> {
     let probe = |(at, kind): (usize, &'static str)| -> (&'static str, HealthProbe) {

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::admin::page::Page;
 use crate::config::Settings;
 use signpost_runtime::httpd::{ConnectionSlots, Limits, Totals};
+use signpost_runtime::telemetry::page::Page;
 
 /// The divisor of the open files for one server's connections; the name server takes three quarters.
 const FILES_PART: u64 = 8;

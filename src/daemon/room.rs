@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin::health::Check;
 use signpost_apiserver::store::Store;
+use signpost_runtime::causes::causes;
 
 /// The interval of checks for free space.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -40,15 +41,9 @@ pub async fn when_there_is_room<T, E: Error + 'static>(
 
 /// Returns whether a full file system is the cause of an error.
 fn is_full(error: &(dyn Error + 'static)) -> bool {
-    let mut cause = Some(error);
-    while let Some(error) = cause {
-        let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
-        if matches!(kind, Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)) {
-            return true;
-        }
-        cause = error.source();
-    }
-    false
+    causes(error)
+        .filter_map(|cause| cause.downcast_ref::<io::Error>())
+        .any(|error| matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
 }
 
 /// Returns the message for a store whose disk is full.

@@ -8,12 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router as Endpoints;
-use axum::http::{HeaderMap, StatusCode, header};
-use axum::response::IntoResponse;
+use axum::http::{HeaderMap, StatusCode};
 use axum::routing::get;
 use kube::Api;
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::DescriptorEncoder;
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -22,9 +19,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::data_dir::{DataDir, DataDirError};
 use super::signals::Signals;
 use super::sockets;
-use crate::admin::exposition::Format;
 use crate::admin::metrics::Metrics;
-use crate::admin::page::Page;
 use crate::config::Settings;
 use crate::config::value::system_resolvers;
 use signpost_agent::lease::Report;
@@ -41,6 +36,7 @@ use signpost_dns::transport::inherited_sockets::InheritedSockets;
 use signpost_dns::wire::{Name, RecordType};
 use signpost_runtime::httpd::{self, ConnectionSlots, Limits};
 use signpost_runtime::telemetry;
+use signpost_runtime::telemetry::page::Page;
 
 /// The time for one DNS query.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
@@ -171,12 +167,12 @@ async fn serve(this: RouterAgent) -> Result<(), Error> {
     let announcing = wait_until_announced(client.clone(), instance.router.clone(), instance.address, announced);
     let _announcing = AbortOnDropHandle::new(tokio::spawn(announcing));
     tracing::info!(router = instance.router, address = %instance.address, proxy = instance.proxy, "agent started");
-    let ended = tokio::select! {
-        ended = agent.run(client.clone(), first.notified(), left) => ended,
+    tokio::select! {
+        () = agent.run(client.clone(), first.notified(), left) => {}
         () = heed => unreachable!("it never returns"),
-    };
+    }
     stop.cancel();
-    Ok(ended?)
+    Ok(())
 }
 
 /// Returns a client by the kubeconfig, or in a pod without one by its service account.
@@ -305,7 +301,8 @@ struct AgentMetrics {
 /// `/livez`, `/readyz` and `/metrics`.
 fn endpoints(agent: AgentMetrics) -> Endpoints {
     let metrics = Arc::new(Metrics::new());
-    metrics.collect(agent.clone());
+    let counted = agent.clone();
+    metrics.write_with(move |page| counted.write(page));
     let ready = move || async move {
         let report = agent.report.borrow();
         match &*report {
@@ -320,26 +317,13 @@ fn endpoints(agent: AgentMetrics) -> Endpoints {
             _ => (StatusCode::OK, "ok\n"),
         }
     };
-    let scrape = move |headers: HeaderMap| async move {
-        let format = Format::of(headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()));
-        match metrics.encode(format) {
-            Ok(text) => ([(header::CONTENT_TYPE, format.content_type())], text).into_response(),
-            Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
-        }
-    };
+    let scrape = move |headers: HeaderMap| async move { metrics.respond(&headers) };
     Endpoints::new().route("/livez", get("ok\n")).route("/readyz", get(ready)).route("/metrics", get(scrape))
 }
 
-impl fmt::Debug for AgentMetrics {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("AgentMetrics")
-    }
-}
-
-impl Collector for AgentMetrics {
-    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+impl AgentMetrics {
+    fn write(&self, page: &mut Page<'_>) -> fmt::Result {
         let report = self.report.borrow().clone();
-        let mut page = Page::new(encoder);
         for (name, help, value) in [
             (
                 "agent_applied_revision",
@@ -360,9 +344,9 @@ impl Collector for AgentMetrics {
                 (*self.renewed.borrow()).into(),
             ),
         ] {
-            page.gauge(name, help, &[(vec![], value as i64)])?;
+            page.level(name, help, value as i64)?;
         }
-        page.counter("agent_changes", "Changes applied to the proxy", &[(vec![], report.changes)])?;
-        page.counter("agent_reloads", "Starts and reloads of the proxy", &[(vec![], report.reloads)])
+        page.count("agent_changes", "Changes applied to the proxy", report.changes)?;
+        page.count("agent_reloads", "Starts and reloads of the proxy", report.reloads)
     }
 }

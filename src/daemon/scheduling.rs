@@ -156,8 +156,9 @@ impl Role<'_> {
             ..reconcile::Settings::default()
         };
         let reconciler = Reconciler::new(self.clients.controller.clone(), self.clients.world, settings, counters);
-        self.admin.metrics.collect(reconciler.router_metrics());
-        self.admin.metrics.collect(reconciler.route_states());
+        let (routers, routes) = (reconciler.router_metrics(), reconciler.route_states());
+        self.admin.metrics.write_with(move |page| routers.write(page));
+        self.admin.metrics.write_with(move |page| routes.write(page));
         reconciler.with_scheduler(scheduler)
     }
 

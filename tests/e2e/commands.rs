@@ -100,7 +100,7 @@ fn an_operator_looks_at_the_example() {
     let steps = answer["why"]["steps"].as_array().expect("a list");
     assert_eq!((&steps[0]["routes"][0]["route"], &steps[0]["zone"]["kind"]), (&"myapp/test".into(), &"alias".into()));
     assert_eq!((&steps[1]["wildcard"], &steps[1]["zone"]["kind"]), (&Value::Bool(true), &"shard".into()));
-    let page = ok(&["dig", &format!("@{dns}"), "nothing.v3.rhcloud.com", "TXT", "--tcp", "--data-dir", data.path()]);
+    let page = ok(&["dig", &format!("@{dns}"), "nothing.v3.rhcloud.com", "TXT", "+tcp", "--data-dir", data.path()]);
     assert!(
         page.contains("NXDOMAIN") && page.contains("(tcp, ") && page.contains("no Router, setting, or zone file"),
         "{page}"

@@ -274,6 +274,6 @@ fn an_agent_has_the_leases_of_its_router() {
     }
     assert_eq!(agent.send("GET", place, None).0, 403);
     assert_eq!(agent.send("DELETE", place, None).0, 403);
-    let elsewhere = place.replace("default", "kube-system");
+    let elsewhere = place.replace("default", "signpost-system");
     assert_eq!(agent.send("GET", &format!("{elsewhere}/router-shard1.192-0-2-1-80"), None).0, 403);
 }

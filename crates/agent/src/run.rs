@@ -28,7 +28,7 @@ use crate::certificates::Directory;
 use crate::follow::Followed;
 use crate::last_site::{LastSite, LastSiteFile};
 use crate::lease::{Instance, Report};
-use crate::proxy::{Proxy, ProxyError};
+use crate::proxy::Proxy;
 use crate::resolve::{Objects, Resolver, RouteFault, is_served};
 use crate::site::{Changes, Site};
 
@@ -128,17 +128,8 @@ impl Agent {
     }
 
     /// Runs until the instance has left. After `stopping`, it reports that it leaves, and continues to serve; after `left`, the proxy
-    /// closes its listeners and lets connections finish.
-    ///
-    /// # Errors
-    ///
-    /// If the proxy cannot be stopped. Other errors are logged, and the agent tries again.
-    pub async fn run(
-        mut self,
-        client: Client,
-        stopping: impl Future<Output = ()>,
-        left: impl Future<Output = ()>,
-    ) -> Result<(), ProxyError> {
+    /// closes its listeners and lets connections finish. Errors are logged, and the agent tries again.
+    pub async fn run(mut self, client: Client, stopping: impl Future<Output = ()>, left: impl Future<Output = ()>) {
         self.reload_certificates();
         self.restore().await;
         let changed = Arc::new(Notify::new());
@@ -178,12 +169,11 @@ impl Agent {
                 _ = ticks.tick() => self.tick().await,
             }
         }
-        let stopped = self.proxy.stop(self.settings.drain).await;
+        self.proxy.stop(self.settings.drain).await;
         lease_stop.cancel();
         // Its requests have time limits, and it has no panic of its own.
         let _ = lease.await;
         self.file.finish(|| last_site(&self.report, &self.resolver)).await;
-        stopped
     }
 
     /// Applies what the API has, if that is known.

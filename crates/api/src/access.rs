@@ -351,7 +351,7 @@ mod tests {
                 "update",
                 "coordination.k8s.io",
                 "leases",
-                Some("kube-system"),
+                Some("signpost-system"),
                 Some("l"),
                 false,
             ),

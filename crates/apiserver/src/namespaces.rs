@@ -22,8 +22,6 @@ use super::kind::Kind;
 use super::registry::metadata::whole_seconds;
 use super::registry::namespace::NAMESPACE;
 
-/// The namespaces that always exist.
-const ALWAYS: [&str; 2] = ["default", "kube-system"];
 /// The time to collect further changes before terminating namespaces are checked again.
 const GATHER: Duration = Duration::from_millis(50);
 /// The time until a retry after a failure, or while a finalizer holds objects.
@@ -37,7 +35,7 @@ const FAILURES_TOLD_MAX: usize = 8;
 /// Returns whether the namespaces that are always there are.
 pub(crate) fn are_there(server: &Shared) -> bool {
     let kind_cache = server.cache.kind_cache(&NAMESPACE);
-    ALWAYS.iter().all(|name| kind_cache.exists(name))
+    server.kinds.namespaces().iter().all(|name| kind_cache.exists(name))
 }
 
 /// Keeps the permanent namespaces and deletes the terminating ones, until `cancel` fires.
@@ -85,7 +83,7 @@ pub(crate) async fn run(server: &Arc<Shared>, cancel: &CancellationToken) {
 async fn make(server: &Arc<Shared>) -> Result<(), ApiError> {
     let identity = Identity::server();
     let writer = Writer::internal(server, &NAMESPACE, None, &identity);
-    for name in ALWAYS {
+    for name in server.kinds.namespaces() {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         match create_object(&writer, namespace, false).await {
             // A damaged Namespace exists, too, and must not stop the server.

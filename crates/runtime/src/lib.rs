@@ -8,5 +8,6 @@ pub mod trust;
 
 pub mod telemetry;
 
+pub mod causes;
 pub mod clock;
 pub mod ending;

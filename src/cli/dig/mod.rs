@@ -42,7 +42,6 @@ pub(super) fn command() -> Command {
          the transport: +tcp, +tls, +https[=/PATH], or +quic [default: UDP, and TCP after a truncated response]",
     );
     let dnssec = switch("dnssec").help("Request DNSSEC records (the DO bit)");
-    let tcp = switch("tcp").help("Query over TCP, like +tcp");
     let host = option("tls-host", "NAME")
         .help("The name that the certificate must have [default: HOST of @HOST, or the address]");
     let authority = file(option("tls-ca", "FILE"))
@@ -59,7 +58,7 @@ pub(super) fn command() -> Command {
              usage.",
         )
         .arg(words)
-        .args([dnssec, tcp, host, authority, only])
+        .args([dnssec, host, authority, only])
         .arg(output::argument())
         .args(serve::arguments_of(zones::KEYS))
         .args(serve::flags_of(args::KEYS))
@@ -68,14 +67,7 @@ pub(super) fn command() -> Command {
 
 pub(super) fn run(matches: &ArgMatches) -> Outcome {
     let place = ApiLocation::of(matches)?;
-    let mut words = DigArgs::read(matches.get_many::<String>("words").unwrap_or_default()).map_err(Error::Usage)?;
-    match (words.transport, matches.get_flag("tcp")) {
-        (Transport::Udp, true) => words.transport = Transport::Tcp,
-        (Transport::Tls | Transport::Https | Transport::Quic, true) => {
-            return Err(Error::Usage("--tcp conflicts with an encrypted transport; give one of them".to_owned()));
-        }
-        _ => {}
-    }
+    let words = DigArgs::read(matches.get_many::<String>("words").unwrap_or_default()).map_err(Error::Usage)?;
     let question = &words.question;
     let dnssec_ok = matches.get_flag("dnssec");
     let explained = !matches.get_flag("answer-only");

@@ -205,12 +205,11 @@ impl Proxy for Haproxy {
         Ok(Applied { reloaded, faults: self.rejected.faults() })
     }
 
-    async fn stop(&mut self, drain: Duration) -> Result<(), ProxyError> {
+    async fn stop(&mut self, drain: Duration) {
         self.layout = None;
         if let Some(running) = self.running.take() {
             running.stop(Signal::USR1, drain).await;
         }
-        Ok(())
     }
 }
 

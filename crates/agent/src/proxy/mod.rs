@@ -41,7 +41,7 @@ pub trait Proxy: Send {
     async fn apply(&mut self, site: &Site, changes: Option<&Changes>) -> Result<Applied, ProxyError>;
 
     /// Stops the proxy: it closes its listeners at once, and ends when its connections have ended or after `drain`.
-    async fn stop(&mut self, drain: Duration) -> Result<(), ProxyError>;
+    async fn stop(&mut self, drain: Duration);
 }
 
 /// A proxy's own check of a configuration.

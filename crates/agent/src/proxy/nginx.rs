@@ -164,11 +164,10 @@ impl Proxy for Nginx {
         Ok(Applied { reloaded, faults: self.rejected.faults() })
     }
 
-    async fn stop(&mut self, drain: Duration) -> Result<(), ProxyError> {
+    async fn stop(&mut self, drain: Duration) {
         self.served = None;
         if let Some(running) = self.running.take() {
             running.stop(Signal::QUIT, drain).await;
         }
-        Ok(())
     }
 }

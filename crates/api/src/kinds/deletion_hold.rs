@@ -186,7 +186,8 @@ fn may_change(context: &Context<'_>, entry: &Value) -> bool {
 }
 
 fn has_lapsed(entry: &Value, now: Timestamp) -> bool {
-    serde_json::from_value::<DeletionHoldHolder>(entry.clone()).is_ok_and(|holder| holder.silence(now) >= SILENCE_MAX)
+    let holder = serde_json::from_value::<DeletionHoldHolder>(entry.clone());
+    holder.is_ok_and(|holder| now.duration_since(holder.last_contact()) >= SILENCE_MAX)
 }
 
 fn not_yours(entry: &Value) -> String {

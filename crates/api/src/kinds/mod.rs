@@ -34,7 +34,7 @@ use self::quotas::Limits;
 use crate::access::AccessRules;
 use crate::names::LabelRules;
 use crate::v1alpha1::router::Router;
-use crate::v1alpha1::{DAMAGED_ANNOTATION, DAMAGED_HEADER};
+use crate::v1alpha1::{DAMAGED_ANNOTATION, DAMAGED_HEADER, SCHEDULER_LEASE_NAMESPACE};
 
 /// Returns the faults of a Router that make a part of it unusable, a sentence for each.
 pub type DiagnoseRouter = Box<dyn Fn(&Router) -> Vec<String> + Send + Sync>;
@@ -90,6 +90,7 @@ pub fn kinds(config: PlatformConfig) -> Kinds {
     let damage_marks = DamageMarks { annotation: DAMAGED_ANNOTATION, header: DAMAGED_HEADER };
     Kinds::new(own)
         .with_damage_marks(damage_marks)
+        .with_namespaces(&["default", "kube-system", SCHEDULER_LEASE_NAMESPACE])
         .with_quota(&route::ROUTE, routes)
         .with_quota(&EVENT, events)
         .with_quota(&service::SERVICE, quotas::services())

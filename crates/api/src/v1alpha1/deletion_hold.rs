@@ -183,13 +183,6 @@ impl DeletionHoldHolder {
         let reported = [&self.last_heartbeat_time, &self.changed_at].into_iter().flatten().map(|time| time.0);
         reported.fold(self.since.0, Timestamp::max)
     }
-
-    /// Returns the time since the last report. A report in the far future counts as the longest possible silence: the API server
-    /// accepts no such time, but on the API of a cluster it would create an entry that no name server can remove.
-    pub fn silence(&self, now: Timestamp) -> SignedDuration {
-        let silence = now.duration_since(self.last_contact());
-        if silence < -(SILENCE_MAX * 2) { SILENCE_MAX } else { silence.max(SignedDuration::ZERO) }
-    }
 }
 
 impl DeletionHold {

@@ -25,5 +25,5 @@ pub const DAMAGED_HEADER: &str = "signpost-damaged-objects";
 pub const DAMAGED_PLACEHOLDERS: &str = signpost_apiserver::damaged::PLACEHOLDERS;
 /// The Lease that the schedulers of a platform compete for. Its `leaseTransitions` is the leader's fencing number.
 pub const SCHEDULER_LEASE: &str = "signpost-scheduler";
-/// The namespace of the schedulers' Lease.
-pub const SCHEDULER_LEASE_NAMESPACE: &str = "kube-system";
+/// The namespace of the schedulers' Lease, the platform's own.
+pub const SCHEDULER_LEASE_NAMESPACE: &str = "signpost-system";

@@ -13,6 +13,7 @@ use crate::limits::Quota;
 pub struct Kinds {
     entries: Arc<Vec<Entry>>,
     damage_marks: DamageMarks,
+    namespaces: &'static [&'static str],
 }
 
 #[derive(Clone)]
@@ -41,7 +42,7 @@ impl Kinds {
         let every_server = every_server.into_iter().map(|(kind, hooks)| (&**kind, hooks));
         let entries = own.into_iter().chain(every_server);
         let entries = entries.map(|(kind, hooks)| Entry { kind, hooks, quota: None }).collect();
-        Kinds { entries: Arc::new(entries), damage_marks: DamageMarks::default() }
+        Kinds { entries: Arc::new(entries), damage_marks: DamageMarks::default(), namespaces: &namespace::ALWAYS }
     }
 
     /// Adds a quota of a kind for each namespace.
@@ -56,6 +57,16 @@ impl Kinds {
     /// Sets the names for damaged objects.
     pub fn with_damage_marks(self, damage_marks: DamageMarks) -> Kinds {
         Kinds { damage_marks, ..self }
+    }
+
+    /// Sets the namespaces that always exist, instead of `default` and `kube-system` alone.
+    pub fn with_namespaces(self, namespaces: &'static [&'static str]) -> Kinds {
+        Kinds { namespaces, ..self }
+    }
+
+    /// Returns the namespaces that always exist.
+    pub fn namespaces(&self) -> &'static [&'static str] {
+        self.namespaces
     }
 
     /// Returns the names for what is damaged.

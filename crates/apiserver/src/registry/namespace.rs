@@ -12,8 +12,8 @@ use crate::kind::columns::{BUILT_IN_AGE, Column};
 use crate::kind::{Aliases, HookReads, Kind};
 use crate::limits;
 
-/// The namespaces that always exist.
-const KEPT: [&str; 2] = ["default", "kube-system"];
+/// The namespaces that always exist on every server.
+pub(super) const ALWAYS: [&str; 2] = ["default", "kube-system"];
 /// The label with which a namespace selector selects one namespace by its name.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
@@ -87,13 +87,14 @@ impl Hooks for Namespaces {
 
     fn before_commit<'a>(
         &'a self,
-        _context: &'a Context<'a>,
+        context: &'a Context<'a>,
         operation: Operation<'a>,
         _reader: &'a dyn Reader,
     ) -> BoxFuture<'a, Result<Vec<RelatedWrite>, ApiError>> {
         Box::pin(async move {
             if let Operation::Delete { old, .. } = operation
-                && let Some(name) = old["metadata"]["name"].as_str().filter(|name| KEPT.contains(name))
+                && let Some(name) = old["metadata"]["name"].as_str()
+                && context.kinds.namespaces().contains(&name)
             {
                 return Err(ApiError::forbidden(&NAMESPACE, name, "this namespace may not be deleted"));
             }

@@ -83,13 +83,13 @@ impl Store for Memory {
 
     async fn get(&self, key: &Key, at: Option<Revision>) -> Result<(Revision, Option<KeyValue>)> {
         let state = self.shared.lock();
-        let at = state.readable(at)?;
+        let at = readable(at, state.revision, state.compacted)?;
         Ok((Revision(at), state.get(key, at)))
     }
 
     async fn list(&self, prefix: &Key, from: Option<&Key>, at: Option<Revision>, limit: Option<usize>) -> Result<Page> {
         let state = self.shared.lock();
-        let at = state.readable(at)?;
+        let at = readable(at, state.revision, state.compacted)?;
         let start = from.unwrap_or(prefix).max(prefix);
         let limit = limit.unwrap_or(usize::MAX);
         let mut items = Vec::new();
@@ -206,18 +206,6 @@ enum Applied {
 }
 
 impl State {
-    /// Returns the revision to read at, if it can be.
-    fn readable(&self, at: Option<Revision>) -> Result<u64> {
-        let at = at.map_or(self.revision, |at| at.0);
-        if at > self.revision {
-            return Err(Error::Future { newest: Revision(self.revision) });
-        }
-        if at < self.compacted {
-            return Err(Error::Compacted { oldest: Revision(self.compacted) });
-        }
-        Ok(at)
-    }
-
     fn get(&self, key: &Key, at: u64) -> Option<KeyValue> {
         value_at(key, self.keys.get(key)?, at)
     }
@@ -331,6 +319,15 @@ fn value_at(key: &Key, versions: &[Version], at: u64) -> Option<KeyValue> {
         created: Revision(version.created),
         modified: Revision(version.modified),
     })
+}
+
+/// Returns the revision to read at, if it can be.
+pub(super) fn readable(at: Option<Revision>, newest: u64, compacted: u64) -> Result<u64> {
+    match at.map_or(newest, |at| at.0) {
+        at if at > newest => Err(Error::Future { newest: Revision(newest) }),
+        at if at < compacted => Err(Error::Compacted { oldest: Revision(compacted) }),
+        at => Ok(at),
+    }
 }
 
 /// Returns the value of a deletion event: the last value, with the revision that deleted it.

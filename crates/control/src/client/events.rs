@@ -17,7 +17,7 @@ use prometheus_client::metrics::counter::Counter;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::recorder::{Recorder, name_of};
+use super::recorder::{self, name_of};
 use super::reflector::ObjectKey;
 use signpost_api::text::cut;
 use signpost_api::v1alpha1::{GROUP, VERSION};
@@ -45,20 +45,11 @@ pub struct Reporter {
     pub instance: String,
 }
 
-/// Counters of recorded and dropped events; clones share them.
-#[derive(Debug, Clone, Default)]
-pub struct Counters {
-    /// The events recorded.
-    pub recorded: Counter,
-    /// The events not recorded, because the queue was full or the API rejected them.
-    pub dropped: Counter,
-}
-
 /// The sender of the event queue.
 #[derive(Debug, Clone)]
 pub struct Events {
     line: mpsc::Sender<Notice>,
-    counters: Counters,
+    dropped: Counter,
 }
 
 /// An event to record about an object.
@@ -79,37 +70,32 @@ pub struct Notice {
 }
 
 impl Events {
-    /// Returns the queue, and the task that records its events for `reporter` until every clone of the queue is dropped.
-    pub fn new(
-        client: kube::Client,
-        reporter: Reporter,
-        counters: Counters,
-    ) -> (Self, impl Future<Output = ()> + Send) {
+    /// Returns the queue, and the task that records its events for `reporter` until every clone of the queue is dropped. `dropped`
+    /// counts the events that are not recorded, because the queue was full or the API rejected them.
+    pub fn new(client: kube::Client, reporter: Reporter, dropped: Counter) -> (Self, impl Future<Output = ()> + Send) {
         let (line, waiting) = mpsc::channel(WAITING_MAX);
-        (Events { line, counters: counters.clone() }, record_all(client, reporter, counters, waiting))
+        (Events { line, dropped: dropped.clone() }, record_all(client, reporter, dropped, waiting))
     }
 
     /// Queues an event, or counts it as dropped.
     pub fn record(&self, notice: Notice) {
         if self.line.try_send(notice).is_err() {
-            self.counters.dropped.inc();
+            self.dropped.inc();
         }
     }
 }
 
-async fn record_all(client: kube::Client, reporter: Reporter, counters: Counters, mut waiting: mpsc::Receiver<Notice>) {
+async fn record_all(client: kube::Client, reporter: Reporter, dropped: Counter, mut waiting: mpsc::Receiver<Notice>) {
     // The time at which the rate limit has no debt.
     let mut paid = Instant::now();
-    let recorder = Recorder::new(client);
     while let Some(notice) = waiting.recv().await {
         sleep_until(paid.checked_sub(Duration::from_secs(1) * BURST / PER_SECOND).unwrap_or(paid)).await;
         paid = paid.max(Instant::now()) + Duration::from_secs(1) / PER_SECOND;
         let event = event(notice, &reporter, Timestamp::now());
-        match timeout(RECORD_TIMEOUT, recorder.record(&event)).await {
-            Ok(Ok(())) => counters.recorded.inc(),
-            // Statuses and logs contain the same facts, so an event is not worth a second try.
-            Ok(Err(_)) | Err(_) => counters.dropped.inc(),
-        };
+        // Statuses and logs contain the same facts, so an event is not worth a second try.
+        if !matches!(timeout(RECORD_TIMEOUT, recorder::record(&client, &event)).await, Ok(Ok(()))) {
+            dropped.inc();
+        }
     }
 }
 

@@ -35,6 +35,7 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::backoff::{Backoff, random};
+use signpost_runtime::causes::causes;
 
 /// The time in which a server must begin its response before a safe request goes to the next server. The last server has no such
 /// limit: when all are slow, the request still succeeds. With a longer time, a leader with the default Lease could not change the
@@ -289,12 +290,6 @@ fn connection_fault(error: &kube::Error) -> Option<&legacy::Error> {
 
 fn innermost(error: &legacy::Error) -> String {
     causes(error).last().expect("it begins with the error itself").to_string()
-}
-
-fn causes<'a>(
-    error: &'a (dyn std::error::Error + 'static),
-) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
-    std::iter::successors(Some(error), |error| error.source())
 }
 
 #[cfg(test)]

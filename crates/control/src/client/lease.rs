@@ -44,11 +44,9 @@ const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The shortest time limit of a renewal, and the shortest wait before another try: an API needs some time for two requests.
 const RETRY_SHORTEST: Duration = Duration::from_millis(250);
 
-/// The location and the timing of the Lease.
+/// The timing of the Lease.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The namespace of the Lease object.
-    pub namespace: String,
     /// The time after a renewal at which other candidates may take the Lease, in whole seconds, at least one. A dead leader is
     /// replaced after this time; an API server that pauses for two thirds of it costs the leader its term.
     pub duration: Duration,
@@ -59,17 +57,7 @@ pub struct Settings {
 impl Settings {
     /// Returns the settings for a Lease that lasts for `duration`: the leader renews it five times in that time.
     pub fn lasting(duration: Duration) -> Self {
-        Settings { duration, renew: duration / 5, ..Settings::default() }
-    }
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Settings {
-            namespace: SCHEDULER_LEASE_NAMESPACE.to_owned(),
-            duration: Duration::from_secs(15),
-            renew: Duration::from_secs(3),
-        }
+        Settings { duration, renew: duration / 5 }
     }
 }
 
@@ -179,7 +167,7 @@ impl Lease {
     ) -> watch::Receiver<Leadership> {
         let (leadership, receiver) = watch::channel(Leadership::Follower { holder: None });
         let candidate = Lease {
-            api: Api::namespaced(client.clone(), &settings.namespace),
+            api: Api::namespaced(client.clone(), SCHEDULER_LEASE_NAMESPACE),
             name: name.to_owned(),
             holder: holder.to_owned(),
             settings,
@@ -197,7 +185,7 @@ impl Lease {
         // read as soon as the Lease is deleted or has another holder, because until it reads, two processes lead. The watch ends
         // with this value.
         let one = reflector::Settings {
-            namespace: Some(self.settings.namespace.clone()),
+            namespace: Some(SCHEDULER_LEASE_NAMESPACE.to_owned()),
             field_selector: Some(format!("metadata.name={}", self.name)),
             ..reflector::Settings::default()
         };

@@ -2,82 +2,34 @@
 
 use std::fmt;
 
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _, MetricEncoder};
-use prometheus_client::metrics::MetricType;
-
 use super::reflector::{Health, HealthProbe};
+use signpost_runtime::telemetry::page::{Labels, Page, Rows};
 
-/// Exposes the health of informers, each with the labels `owner` (the component that runs it) and `kind` (of its objects).
-pub struct InformerMetrics {
-    informers: Vec<(&'static str, HealthProbe)>,
-}
-
-impl InformerMetrics {
-    /// Returns the metrics of these informers, each with the name of its owner. Register them with
-    /// [`Registry::register_collector`].
-    ///
-    /// [`Registry::register_collector`]: prometheus_client::registry::Registry::register_collector
-    pub fn new(informers: Vec<(&'static str, HealthProbe)>) -> Self {
-        InformerMetrics { informers }
+/// Writes the health of informers, each with the labels `owner` (the component that runs it) and `kind` (of its objects).
+pub fn write(informers: &[(&'static str, HealthProbe)], page: &mut Page<'_>) -> fmt::Result {
+    let all: Vec<(&'static str, Health)> = informers.iter().map(|(owner, probe)| (*owner, probe())).collect();
+    let flag = |is_set: fn(&Health) -> bool| -> Rows<'_, i64> {
+        all.iter().map(|one| (labels(one), i64::from(is_set(&one.1)))).collect()
+    };
+    page.gauge("informer_synced", "Whether the informer has synced (1) or not (0)", &flag(|health| health.synced))?;
+    page.gauge("informer_connected", "Whether a watch is open (1) or not (0)", &flag(|health| health.connected))?;
+    let objects: Rows<'_, i64> = all.iter().map(|one| (labels(one), one.1.objects as i64)).collect();
+    page.gauge("informer_objects", "Objects in the informer", &objects)?;
+    let ages: Rows<'_, f64> = all.iter().filter_map(|one| Some((labels(one), one.1.age?.as_secs_f64()))).collect();
+    let help = "Seconds since the last message from the API; up to about 60 on an idle watch";
+    page.gauge("informer_age_seconds", help, &ages)?;
+    let undecodable: Rows<'_, u64> = all.iter().map(|one| (labels(one), one.1.undecodable)).collect();
+    page.counter("informer_undecodable", "Objects and events that failed to decode", &undecodable)?;
+    let mut restarts: Rows<'_, u64> = Vec::new();
+    for one in &all {
+        let reason = |reason: &'static str| [labels(one), vec![("reason", reason)]].concat();
+        restarts.extend(one.1.restarts.iter().map(|(restart, count)| (reason(restart.label()), *count)));
     }
+    page.counter("informer_restarts", "Reconnects and relists of the informer, by reason", &restarts)
 }
 
-impl fmt::Debug for InformerMetrics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InformerMetrics").field("informers", &self.informers.len()).finish()
-    }
-}
-
-impl Collector for InformerMetrics {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let all: Vec<(&'static str, Health)> = self.informers.iter().map(|(owner, probe)| (*owner, probe())).collect();
-        gauge(&mut encoder, &all, "informer_synced", "Whether the informer has synced (1) or not (0).", |health| {
-            Some(f64::from(u8::from(health.synced)))
-        })?;
-        gauge(&mut encoder, &all, "informer_connected", "Whether a watch is open (1) or not (0).", |health| {
-            Some(f64::from(u8::from(health.connected)))
-        })?;
-        gauge(&mut encoder, &all, "informer_objects", "Objects in the informer.", |health| {
-            Some(health.objects as f64)
-        })?;
-        let help = "Seconds since the last message from the API; up to about 60 on an idle watch.";
-        gauge(&mut encoder, &all, "informer_age_seconds", help, |health| health.age.map(|age| age.as_secs_f64()))?;
-        let help = "Objects and events that failed to decode.";
-        let mut metric = encoder.encode_descriptor("informer_undecodable", help, None, MetricType::Counter)?;
-        for (owner, health) in &all {
-            count(&mut metric, &[("owner", owner), ("kind", &health.kind)], health.undecodable)?;
-        }
-        let help = "Reconnects and relists of the informer, by reason.";
-        let mut metric = encoder.encode_descriptor("informer_restarts", help, None, MetricType::Counter)?;
-        for (owner, health) in &all {
-            for (reason, restarts) in health.restarts {
-                count(&mut metric, &[("owner", owner), ("kind", &health.kind), ("reason", reason.label())], restarts)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-fn gauge(
-    encoder: &mut DescriptorEncoder<'_>,
-    all: &[(&'static str, Health)],
-    name: &str,
-    help: &str,
-    value: impl Fn(&Health) -> Option<f64>,
-) -> fmt::Result {
-    let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-    for (owner, health) in all {
-        if let Some(value) = value(health) {
-            let labels = [("owner", *owner), ("kind", health.kind.as_str())];
-            prometheus_client::metrics::gauge::ConstGauge::new(value).encode(metric.encode_family(&labels)?)?;
-        }
-    }
-    Ok(())
-}
-
-fn count(metric: &mut MetricEncoder<'_>, labels: &[(&str, &str)], value: u64) -> fmt::Result {
-    prometheus_client::metrics::counter::ConstCounter::new(value).encode(metric.encode_family(&labels)?)
+fn labels((owner, health): &(&'static str, Health)) -> Labels<'_> {
+    vec![("owner", *owner), ("kind", health.kind.as_str())]
 }
 
 #[cfg(test)]
@@ -86,13 +38,15 @@ mod tests {
     use crate::client::reflector::{Settings, reflect};
     use prometheus_client::registry::Registry;
     use signpost_api::v1alpha1::router::Router;
+    use signpost_runtime::telemetry::page::collector;
 
     #[tokio::test]
     async fn they_are_exposed() {
         let client = crate::client::in_process(axum::Router::new(), signpost_api::identity::Identity::user("test"));
         let (store, _changes) = reflect(client, Settings::default(), |router: Router| router);
         let mut registry = Registry::with_prefix("signpost");
-        registry.register_collector(Box::new(InformerMetrics::new(vec![("scheduler", store.probe())])));
+        let informers = [("scheduler", store.probe())];
+        registry.register_collector(collector(move |page| write(&informers, page)));
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).expect("it is text");
         for line in [

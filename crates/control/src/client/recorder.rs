@@ -17,31 +17,19 @@ use serde_json::json;
 
 use super::write;
 
-/// Records events. A failure is not retried.
-pub struct Recorder {
-    client: kube::Client,
-}
-
-impl Recorder {
-    /// Returns a recorder that uses `client`.
-    pub fn new(client: kube::Client) -> Self {
-        Recorder { client }
+/// Records an event that happened now: a new one, or a repetition in its series. A failure is not retried.
+pub async fn record(client: &kube::Client, event: &Event) -> kube::Result<()> {
+    let namespace = event.metadata.namespace.as_deref();
+    match write::create(client, namespace, event).await {
+        Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {}
+        done => return done,
     }
-
-    /// Records an event that happened now: a new one, or a repetition in its series.
-    pub async fn record(&self, event: &Event) -> kube::Result<()> {
-        let namespace = event.metadata.namespace.as_deref();
-        match write::create(&self.client, namespace, event).await {
-            Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {}
-            done => return done,
-        }
-        let name = event.metadata.name.as_deref().unwrap_or_default();
-        let known: Api<Event> = Api::namespaced(self.client.clone(), namespace.unwrap_or_default());
-        let count = known.get(name).await?.series.map_or(1, |series| series.count);
-        let last_observed_time = MicroTime(Timestamp::now());
-        let series = EventSeries { count: count.saturating_add(1), last_observed_time };
-        write::merge::<Event>(&self.client, namespace, name, &json!({"series": series})).await
-    }
+    let name = event.metadata.name.as_deref().unwrap_or_default();
+    let known: Api<Event> = Api::namespaced(client.clone(), namespace.unwrap_or_default());
+    let count = known.get(name).await?.series.map_or(1, |series| series.count);
+    let last_observed_time = MicroTime(Timestamp::now());
+    let series = EventSeries { count: count.saturating_add(1), last_observed_time };
+    write::merge::<Event>(client, namespace, name, &json!({"series": series})).await
 }
 
 /// Returns the name of an event about the object `name`: the same for equal events, and a different one for all others.

@@ -2,24 +2,15 @@
 
 use tokio_rustls::rustls;
 
+use signpost_runtime::causes::causes;
 use signpost_runtime::trust::is_authority_itself;
 
 /// Returns the innermost cause in readable form, including causes in TLS. `wanted` names the expected subject of the certificate,
 /// as in "for another name than …". The text omits the URL, which can contain a password.
 pub fn cause_text(error: reqwest::Error, wanted: &str) -> String {
     let error = error.without_url();
-    let mut cause: &dyn std::error::Error = &error;
-    loop {
-        if let Some(cause_text) = tls_cause_text(cause, wanted) {
-            return cause_text;
-        }
-        // An I/O error contains another error that is not its source.
-        let held = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-        match held.map(|held| held as &dyn std::error::Error).or(cause.source()) {
-            Some(source) => cause = source,
-            None => return cause.to_string(),
-        }
-    }
+    let of_tls = causes(&error).find_map(|cause| tls_cause_text(cause, wanted));
+    of_tls.or_else(|| causes(&error).last().map(ToString::to_string)).unwrap_or_default()
 }
 
 /// Returns the problem of the server's certificate, or of TLS.

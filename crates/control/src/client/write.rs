@@ -57,21 +57,3 @@ where
     let request = Request::new(K::url_path(&(), namespace)).patch(name, &PatchParams::default(), &Patch::Merge(patch));
     client.request_text(request.map_err(kube::Error::BuildRequest)?).await.map(drop)
 }
-
-/// Patches the status of the object `name` of kind `K` with `operations`, the text of a JSON patch (RFC 6902).
-pub async fn patch_status<K>(
-    client: &kube::Client,
-    namespace: Option<&str>,
-    name: &str,
-    operations: Vec<u8>,
-) -> kube::Result<()>
-where
-    K: Resource<DynamicType = ()>,
-{
-    let request = http::Request::patch(format!("{}/{name}/status", K::url_path(&(), namespace)))
-        .header(http::header::ACCEPT, "application/json")
-        .header(http::header::CONTENT_TYPE, "application/json-patch+json")
-        .body(operations);
-    let request = request.map_err(kube::Error::HttpError)?;
-    client.request_text(request).await.map(drop)
-}

@@ -17,6 +17,7 @@ use tokio_rustls::rustls::{self, ClientConfig};
 
 use super::{Match, Query, QueryError, QueryMessage, Response, Transport, exchange};
 use signpost_dns::wire::edns::option;
+use signpost_runtime::causes::causes;
 
 /// The media type of messages (RFC 8484 §6).
 const MEDIA_TYPE: &str = "application/dns-message";
@@ -184,21 +185,14 @@ async fn over_quic(_: SocketAddr, _: &QueryMessage, _: &Encrypted) -> Result<Opt
 
 /// The error of a connection: whether the certificate is refused, and why, or that the server is not reachable.
 fn fault(error: &(dyn std::error::Error + 'static)) -> QueryError {
-    let mut cause = Some(error);
     let mut kind = io::ErrorKind::Other;
     let mut last = String::new();
-    while let Some(error) = cause {
-        if let Some(rustls::Error::InvalidCertificate(error)) = error.downcast_ref::<rustls::Error>() {
+    for cause in causes(error) {
+        if let Some(rustls::Error::InvalidCertificate(error)) = cause.downcast_ref::<rustls::Error>() {
             return QueryError::Certificate(error.to_string());
         }
-        let inner = error.downcast_ref::<io::Error>();
-        if let Some(error) = inner {
-            kind = error.kind();
-        }
-        last = error.to_string();
-        // The source of an error that wraps another one is that one's source.
-        let wrapped = inner.and_then(io::Error::get_ref).map(|error| error as &(dyn std::error::Error + 'static));
-        cause = wrapped.or_else(|| error.source());
+        kind = cause.downcast_ref::<io::Error>().map_or(kind, io::Error::kind);
+        last = cause.to_string();
     }
     if kind == io::ErrorKind::Other { QueryError::Broken(last) } else { QueryError::Unreachable(kind) }
 }

@@ -5,14 +5,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::gauge::ConstGauge;
 
 use crate::client::reflector::ObjectKey;
 use crate::world::RouteInfo;
 use signpost_api::route_state::RouteState;
+use signpost_runtime::telemetry::page::{Page, Rows};
 
 /// The most distinct reasons. The scheduler has a handful; any other text in a condition is `other`.
 const REASONS_MAX: usize = 32;
@@ -43,6 +40,20 @@ impl RouteStateCounts {
         self.counts().count(key, route, -1);
     }
 
+    /// Writes the metrics.
+    pub fn write(&self, page: &mut Page<'_>) -> fmt::Result {
+        let counts = self.counts();
+        let states = RouteState::ALL.iter().zip(counts.route_states);
+        let states: Rows<'_, i64> = states.map(|(state, count)| (vec![("state", state.word())], count)).collect();
+        page.gauge("routes", "Routes by state", &states)?;
+        let namespaces = i64::try_from(counts.namespaces.len()).unwrap_or(i64::MAX);
+        page.level("route_namespaces", "Namespaces with Routes", namespaces)?;
+        let waiting = counts.waiting.iter();
+        let waiting: Rows<'_, i64> = waiting.map(|(reason, count)| (vec![("reason", &**reason)], *count)).collect();
+        let help = "Routes without a Router, by the reason of their condition Scheduled; Pending: no condition yet";
+        page.gauge("routes_unscheduled", help, &waiting)
+    }
+
     fn counts(&self) -> MutexGuard<'_, Counts> {
         self.0.lock()
     }
@@ -69,33 +80,13 @@ impl Counts {
     }
 }
 
-impl Collector for RouteStateCounts {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let counts = self.counts();
-        let help = "Routes by state.";
-        let mut metric = encoder.encode_descriptor("routes", help, None, MetricType::Gauge)?;
-        for (state, count) in RouteState::ALL.iter().zip(counts.route_states) {
-            ConstGauge::new(count).encode(metric.encode_family(&[("state", state.word())])?)?;
-        }
-        let help = "Namespaces with Routes.";
-        let namespaces = i64::try_from(counts.namespaces.len()).unwrap_or(i64::MAX);
-        let metric = encoder.encode_descriptor("route_namespaces", help, None, MetricType::Gauge)?;
-        ConstGauge::new(namespaces).encode(metric)?;
-        let help = "Routes without a Router, by the reason of their condition Scheduled; Pending: no condition yet.";
-        let mut metric = encoder.encode_descriptor("routes_unscheduled", help, None, MetricType::Gauge)?;
-        for (reason, count) in &counts.waiting {
-            ConstGauge::new(*count).encode(metric.encode_family(&[("reason", &**reason)])?)?;
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use prometheus_client::registry::Registry;
 
     use super::*;
     use crate::world::route::Conditions;
+    use signpost_runtime::telemetry::page::collector;
 
     #[test]
     fn what_comes_and_goes_is_counted() {
@@ -112,7 +103,8 @@ mod tests {
             route_states.add(&ObjectKey::namespaced("many", &reason.to_string()), &waits(&format!("Reason{reason}")));
         }
         let mut registry = Registry::with_prefix("signpost");
-        registry.register_collector(Box::new(route_states.clone()));
+        let counted = route_states.clone();
+        registry.register_collector(collector(move |page| counted.write(page)));
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).expect("it is text");
         for line in [

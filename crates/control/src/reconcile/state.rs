@@ -88,8 +88,8 @@ pub(super) enum Action {
     SettleNames(ObjectKey),
     /// Deletes a binding that has no Route.
     ClearBinding(ObjectKey),
-    /// Changes the status of a Route. `fresh` is the version that was seen, if the status had no conditions about its names.
-    WriteRoute { key: ObjectKey, change: Change, fresh: Option<Box<str>> },
+    /// Changes the status of a Route.
+    WriteRoute { key: ObjectKey, change: Change },
     /// Updates the status of a Router.
     WriteRouter { name: String, load: Load, findings: RouterFindings },
 }
@@ -157,7 +157,7 @@ impl Planner {
 
     fn plan_route(&self, key: &ObjectKey, has_settled: bool, settings: &Settings, now: Timestamp) -> Plan {
         let findings = self.observations.route(key);
-        let Some((route, version)) = self.objects.routes.get_versioned(key) else {
+        let Some(route) = self.objects.routes.get(key) else {
             // The Route was deleted, and its findings are obsolete.
             self.observations.settle_route(key, &findings);
             return Plan::Done;
@@ -186,8 +186,7 @@ impl Planner {
         let inputs = Inputs { key, placement, findings: &findings, verifies_hosts: settings.verify_hosts, ready };
         let change = route::route(&route, inputs);
         if !change.is_empty() {
-            let fresh = route.conditions.names.is_nothing().then_some(version);
-            return Plan::act(Action::WriteRoute { key: key.clone(), change, fresh });
+            return Plan::act(Action::WriteRoute { key: key.clone(), change });
         }
         match route.bound && hold == Hold::Free {
             true => Plan::act(Action::Reclaim(key.clone(), route.uid.to_string())),

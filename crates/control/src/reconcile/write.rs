@@ -1,10 +1,5 @@
 //! Execution of the reconciler's actions. Each one reads again the objects that the decision depends on, and repeats the
 //! decision.
-//!
-//! The exception is a new Route whose names were verified: one patch appends its conditions, and applies only if the Route is
-//! unchanged. That is one request without a previous read.
-
-use std::sync::Arc;
 
 use jiff::Timestamp;
 use kube::Api;
@@ -16,17 +11,16 @@ use super::state::Action;
 use super::{Settings, claim};
 use crate::client::events::{Notice, Reporter, event};
 use crate::client::lease::Term;
-use crate::client::recorder::Recorder;
+use crate::client::recorder;
 use crate::client::reflector::ObjectKey;
-use crate::client::write::{patch_status, update_status};
+use crate::client::write::update_status;
 use crate::status::health;
-use crate::status::ready;
 use crate::status::route::{Change, apply, assigned};
 use crate::status::router::{self, Load};
 use crate::world::condition::ConditionUpdate;
-use crate::world::observations::{About, Part, RouteFindings, RouterFindings};
+use crate::world::observations::{RouteFindings, RouterFindings};
 use crate::world::{self, BindingInfo, RouteInfo, RouterInfo};
-use signpost_api::v1alpha1::route::{NameKind, ROUTER_GONE, Route};
+use signpost_api::v1alpha1::route::{ROUTER_GONE, Route};
 use signpost_api::v1alpha1::route_binding::RouteBinding;
 use signpost_api::v1alpha1::router::Router;
 
@@ -49,21 +43,19 @@ impl Done {
     }
 }
 
-/// Executes actions; clones share the record of events.
+/// Executes actions.
 #[derive(Clone)]
 pub(super) struct Writer {
     pub client: kube::Client,
     settings: Settings,
     world: world::Settings,
-    events: Arc<Recorder>,
     /// The writer of former names, if there is a scheduler whose identity it uses.
     pub names: Option<NameWriter>,
 }
 
 impl Writer {
     pub(super) fn new(client: kube::Client, settings: &Settings) -> Self {
-        let events = Arc::new(Recorder::new(client.clone()));
-        Writer { client, settings: settings.clone(), world: settings.world(), events, names: None }
+        Writer { client, settings: settings.clone(), world: settings.world(), names: None }
     }
 
     /// Does what was planned.
@@ -76,33 +68,22 @@ impl Writer {
             Action::SettleClaim(name) => claim::settle(&self.client, &name, &self.settings).await.map(Done::only),
             Action::Reclaim(key, uid) => claim::reclaim(&self.client, &key, &uid).await.map(Done::only),
             Action::ClearBinding(key) => self.clear_binding(&key).await.map(Done::only),
-            Action::WriteRoute { key, change, fresh } => self.write_route(&key, change, fresh.as_deref()).await,
+            Action::WriteRoute { key, change } => self.write_route(&key, change).await,
             Action::WriteRouter { name, load, findings } => {
                 self.write_router(&name, &load, &findings).await.map(Done::only)
             }
         }
     }
 
-    async fn write_route(&self, key: &ObjectKey, change: Change, fresh: Option<&str>) -> kube::Result<Done> {
+    async fn write_route(&self, key: &ObjectKey, change: Change) -> kube::Result<Done> {
         let routes: Api<Route> = Api::namespaced(self.client.clone(), key.namespace());
         if change.is_unassigned {
             return self.assign(&routes, key).await.map(Done::only);
         }
-        let done = |written: Option<Vec<ConditionUpdate>>| Done {
-            action: written.is_some().then_some("status_written"),
-            uid: change.uid.to_string(),
-            turned: written.unwrap_or_default(),
-            findings: change.findings.clone(),
-        };
         if change.statements.iter().any(|statement| statement.reason == ROUTER_GONE)
             && !self.is_router_gone(key).await?
         {
             return Ok(Done::default());
-        }
-        if let Some(version) = fresh
-            && let Some(statements) = self.append(key, &change, version).await?
-        {
-            return Ok(done(Some(statements)));
         }
         let mut written = None;
         let update = |route: &Route| {
@@ -114,7 +95,12 @@ impl Writer {
             })
         };
         update_status(&routes, &key.name, update).await?;
-        Ok(done(written))
+        Ok(Done {
+            action: written.is_some().then_some("status_written"),
+            uid: change.uid.to_string(),
+            turned: written.unwrap_or_default(),
+            findings: change.findings,
+        })
     }
 
     /// Writes the contents of its binding to the Route at `key`, if the server has not.
@@ -143,44 +129,6 @@ impl Writer {
         Ok(router.is_none_or(|router| !router.spec.dns.as_deref().is_none_or(is_same)))
     }
 
-    /// Appends the findings about the names of a Route without such conditions, if it is unchanged; `None`: it has changed, or
-    /// there is more to write.
-    async fn append(
-        &self,
-        key: &ObjectKey,
-        change: &Change,
-        version: &str,
-    ) -> kube::Result<Option<Vec<ConditionUpdate>>> {
-        let of_names = change.findings[Part::Names as usize].as_deref();
-        let is_alone = change.statements.is_empty()
-            && change.withdrawn.is_empty()
-            && change.findings.iter().flatten().count() == 1;
-        let Some(finding) = of_names.filter(|finding| is_alone && finding.uid == change.uid) else { return Ok(None) };
-        // The Route may have moved, which removes its conditions, before its binding was seen to have moved: then the findings
-        // are about its former name. The system name is first; otherwise, the normal path is taken.
-        let About::Name(NameKind::System, system_name) = &finding.about else { return Ok(None) };
-        // A JSON patch (RFC 6902).
-        let mut operations = vec![
-            json!({"op": "test", "path": "/metadata/resourceVersion", "value": version}),
-            json!({"op": "test", "path": "/status/names/0/name", "value": system_name}),
-        ];
-        let (generation, now) = (change.generation, Timestamp::now());
-        let mut conditions: Vec<_> =
-            finding.statements.iter().map(|statement| statement.condition(generation, now)).collect();
-        let ready = ready::statement(&conditions, change.ready);
-        conditions.extend(ready.map(|statement| statement.condition(generation, now)));
-        operations.extend(
-            conditions.iter().map(|condition| json!({"op": "add", "path": "/status/conditions/-", "value": condition})),
-        );
-        let body = serde_json::to_vec(&operations).map_err(kube::Error::SerdeError)?;
-        match patch_status::<Route>(&self.client, key.namespace.as_deref(), &key.name, body).await {
-            Ok(()) => Ok(Some(finding.statements.clone())),
-            // The Route was deleted, has changed, or has no conditions yet.
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409 | 422) => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
     async fn write_router(
         &self,
         name: &str,
@@ -204,7 +152,7 @@ impl Writer {
         for health::Notice { is_warning, reason, note } in notices {
             let (object, uid) = (ObjectKey::cluster(name), router.metadata.uid.clone().unwrap_or_default());
             let notice = Notice { kind: "Router", object, uid, is_warning, reason, note };
-            if let Err(error) = self.events.record(&event(notice, &reporter, Timestamp::now())).await {
+            if let Err(error) = recorder::record(&self.client, &event(notice, &reporter, Timestamp::now())).await {
                 tracing::warn!(router = name, %error, "failed to record an event");
             }
         }

@@ -283,11 +283,6 @@ impl ReportedNames {
             ready: Mark::find(conditions, READY),
         }
     }
-
-    /// Returns whether these conditions are all missing.
-    pub fn is_nothing(&self) -> bool {
-        *self == ReportedNames::default()
-    }
 }
 
 /// A condition, small enough to compare.

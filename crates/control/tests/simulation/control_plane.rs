@@ -38,11 +38,7 @@ pub fn loops(
     let (platform, stop) = (settings(), CancellationToken::new());
     let world = World::new(&controller, world::Settings::of(platform.clone()));
     // Renewed as rarely as possible: renewals are most of the events in calm.
-    let lease = lease::Settings {
-        duration: Duration::from_secs(120),
-        renew: Duration::from_secs(55),
-        ..lease::Settings::default()
-    };
+    let lease = lease::Settings { duration: Duration::from_secs(120), renew: Duration::from_secs(55) };
     let leadership = Lease::run(scheduler.clone(), SCHEDULER_LEASE, name, lease, stop.clone());
     let mut scheduling = Settings::new(DOMAIN);
     scheduling.instance = name.to_owned();

@@ -33,7 +33,7 @@ use published::Published;
 const SHOWN: usize = 300;
 
 /// The schedulers' Lease.
-pub const LEASE: &str = "/coordination.k8s.io/leases/kube-system/signpost-scheduler";
+pub const LEASE: &str = "/coordination.k8s.io/leases/signpost-system/signpost-scheduler";
 /// The minimum time for which the former name of a moved Route must be answered: less than [`super::FORMER_NAME`], because clocks
 /// have errors.
 const FORMER: Duration = Duration::from_secs(600);

@@ -6,7 +6,7 @@
 //! Choices: aliases are followed within the zone only, as Knot does, at most [`CNAME_CHAIN_MAX`] of them; a loop ends with the
 //! chain as far as it goes. An alias to a name below one of the zone's cuts ends with that cut's referral.
 
-use super::names::{Names, after, expand};
+use super::names::{Names, after};
 use super::proof;
 use super::section::{Message, Owner, Section, Written, question};
 use super::stats::Kind;
@@ -14,7 +14,7 @@ use super::zone_query::{CNAME_CHAIN_MAX, Current, ZoneQuery};
 use crate::wire::RecordType;
 use crate::wire::build::Full;
 use crate::wire::header::Rcode;
-use crate::wire::name::{NAME_OCTETS_MAX, is_label_start, wire_end};
+use crate::wire::name::{NAME_OCTETS_MAX, expand, is_label_start, wire_end};
 use crate::wire::question::QUESTION_AT;
 use crate::zone::Zone;
 use crate::zone::compression::RECORD_HEAD;

@@ -5,7 +5,7 @@
 //! room is therefore written a second time with a table of all names in it, before a client is sent to a stream.
 
 use crate::wire::build::{Full, Writer};
-use crate::wire::name::NAME_OCTETS_MAX;
+use crate::wire::name::{NAME_OCTETS_MAX, expand};
 use crate::zone::qname::Qname;
 
 /// The first offset that a pointer cannot express (RFC 1035 §4.1.4: 14 bits).
@@ -89,26 +89,6 @@ impl Names {
     fn probes(hash: u64) -> [usize; PROBES] {
         std::array::from_fn(|probe| (hash as usize).wrapping_add(probe) % SLOTS)
     }
-}
-
-/// Returns the name at `at` in a message of this server with its pointers resolved; `None` if it is too long.
-pub(super) fn expand<'o>(message: &[u8], mut at: usize, octets: &'o mut [u8; NAME_OCTETS_MAX]) -> Option<&'o [u8]> {
-    let mut length = 0;
-    // What we wrote points backwards only; the bound is for the reader of this line.
-    for _ in 0..2 * NAME_OCTETS_MAX {
-        let label = usize::from(*message.get(at)?);
-        if label >= 0xc0 {
-            at = (label & 0x3f) << 8 | usize::from(*message.get(at + 1)?);
-            continue;
-        }
-        octets.get_mut(length..length + label + 1)?.copy_from_slice(message.get(at..at + label + 1)?);
-        length += label + 1;
-        if label == 0 {
-            return Some(&octets[..length]);
-        }
-        at += label + 1;
-    }
-    None
 }
 
 /// Returns the position after the name at `at` in a message of this server.

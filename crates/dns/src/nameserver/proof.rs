@@ -1,12 +1,11 @@
 //! Proofs of absence from a zone that another signer signed: the NSEC (RFC 4035 §3.1.3) or NSEC3 records (RFC 5155 §7.2) of an
 //! answer. This server does not sign.
 
-use super::names::expand;
 use super::section::{Message, Owner};
 use super::zone_query::{CNAME_CHAIN_MAX, Current, ZoneQuery};
 use crate::wire::RecordType;
 use crate::wire::build::Full;
-use crate::wire::name::NAME_OCTETS_MAX;
+use crate::wire::name::{NAME_OCTETS_MAX, expand};
 use crate::zone::denial::{Denial, Nsec3};
 use crate::zone::lookup::{Ancestor, Found};
 use crate::zone::node::Node;

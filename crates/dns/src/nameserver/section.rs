@@ -4,10 +4,10 @@
 //! not the question's name. An RRset is written whole or not at all. A pointer reaches 16 KiB (RFC 1035 §4.1.4): beyond that,
 //! names are written in full.
 
-use super::names::{Names, POINTER, POINTER_END, expand};
+use super::names::{Names, POINTER, POINTER_END};
 use super::zone_query::CNAME_CHAIN_MAX;
 use crate::wire::build::{Full, Writer};
-use crate::wire::name::{NAME_OCTETS_MAX, is_label_start};
+use crate::wire::name::{NAME_OCTETS_MAX, expand, is_label_start};
 use crate::wire::question::{QUESTION_AT, Question};
 use crate::zone::Zone;
 use crate::zone::compression::{APEX_END, NameOffsets, RECORD_HEAD, Tail, follow, stored_names};

@@ -1,24 +1,20 @@
 //! Which processors a thread may run on.
 //!
 //! Pinning is an option of the operator, off by default: a name server benefits from it on a dedicated machine; on a shared one,
-//! the kernel's scheduler decides better. The standard library offers neither call.
+//! the kernel's scheduler decides better.
 
 use std::io;
 
-/// The processors this process may use, in ascending order.
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// Returns the processors that this thread may use, in ascending order.
 ///
 /// # Errors
 ///
-/// Returns the result of `sched_getaffinity`; on a machine with more than 1,024 processors `EINVAL`.
+/// The error of `sched_getaffinity`; on a machine with more than 1,024 processors `EINVAL`.
 pub fn allowed() -> io::Result<Vec<usize>> {
-    // SAFETY: `cpu_set_t` is a plain array of bits; all zero is the empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the pointer is to a whole `cpu_set_t`, and the size given is its size.
-    if unsafe { libc::sched_getaffinity(0, size_of_val(&set), &mut set) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: CPU_ISSET reads bit `cpu` of the set, and CPU_SETSIZE is how many bits it has.
-    Ok((0..libc::CPU_SETSIZE as usize).filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, &set) }).collect())
+    let set = sched_getaffinity(None)?;
+    Ok((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect())
 }
 
 /// Lets the calling thread run on `cpu` only.
@@ -27,20 +23,12 @@ pub fn allowed() -> io::Result<Vec<usize>> {
 ///
 /// `EINVAL` if there is no such processor or this process may not use it.
 pub fn pin(cpu: usize) -> io::Result<()> {
-    if cpu >= libc::CPU_SETSIZE as usize {
+    if cpu >= CpuSet::MAX_CPU {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    // SAFETY: as in `allowed`; CPU_SET writes bit `cpu`, which lies within the set by the check above.
-    let set = unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(cpu, &mut set);
-        set
-    };
-    // SAFETY: the pointer is to a whole `cpu_set_t`, and the size given is its size; 0 is the calling thread.
-    match unsafe { libc::sched_setaffinity(0, size_of_val(&set), &set) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    Ok(sched_setaffinity(None, &set)?)
 }
 
 #[cfg(test)]

@@ -12,6 +12,8 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 
+use super::header::HEADER_OCTETS;
+
 /// Longest name in octets, length octets and root label included (RFC 1035 §2.3.4).
 pub const NAME_OCTETS_MAX: usize = 255;
 /// Longest label in octets (RFC 1035 §2.3.4).
@@ -191,6 +193,34 @@ impl<'a> Iterator for Labels<'a> {
         let label = &self.0[1..=length];
         self.0 = &self.0[length + 1..];
         Some(label)
+    }
+}
+
+/// Returns the name at `at` in a message with its pointers followed; `None` if it is too long, or if a pointer does not lead to
+/// before the previous one.
+pub fn expand<'o>(message: &[u8], mut at: usize, octets: &'o mut [u8; NAME_OCTETS_MAX]) -> Option<&'o [u8]> {
+    let mut length = 0;
+    let mut bound = at;
+    loop {
+        let label = usize::from(*message.get(at)?);
+        match label {
+            0..=LABEL_OCTETS_MAX => {
+                octets.get_mut(length..length + label + 1)?.copy_from_slice(message.get(at..at + label + 1)?);
+                length += label + 1;
+                at += label + 1;
+                if label == 0 {
+                    return Some(&octets[..length]);
+                }
+            }
+            0xc0.. => {
+                at = (label & 0x3f) << 8 | usize::from(*message.get(at + 1)?);
+                if at >= bound || at < HEADER_OCTETS {
+                    return None;
+                }
+                bound = at;
+            }
+            _ => return None,
+        }
     }
 }
 

@@ -2,8 +2,7 @@
 //! that is not signed itself (§5.3.2).
 
 use super::build::{Full, Writer};
-use super::header::HEADER_OCTETS;
-use super::name::{LABEL_OCTETS_MAX, NAME_OCTETS_MAX, wire_end};
+use super::name::{NAME_OCTETS_MAX, expand, wire_end};
 use super::rtype::{Class, RecordType};
 
 /// The positions of the parts of a query's TSIG record.
@@ -47,7 +46,7 @@ impl Tsig {
         // Times and MAC; identifier, error and other data.
         let after_mac = sized(&rdata[algorithm..], TIMES)?;
         let after_other = sized(&rdata[rdata.len() - after_mac..], 4)?;
-        key_name(message, key_at, &mut [0; NAME_OCTETS_MAX])?;
+        expand(message, key_at, &mut [0; NAME_OCTETS_MAX])?;
         (after_other == 0 && class == Class::ANY).then_some(Tsig {
             key_at: key_at as u16,
             algorithm_at: start as u16,
@@ -57,7 +56,7 @@ impl Tsig {
 
     /// Octets of what [`Self::put_error`] writes; none if it writes nothing.
     pub fn error_octets(&self, query: &[u8]) -> usize {
-        let key = key_name(query, usize::from(self.key_at), &mut [0; NAME_OCTETS_MAX]).map(<[u8]>::len);
+        let key = expand(query, usize::from(self.key_at), &mut [0; NAME_OCTETS_MAX]).map(<[u8]>::len);
         key.map_or(0, |key| key + RECORD_HEAD + usize::from(self.algorithm_octets) + TIMES + ERROR_TAIL)
     }
 
@@ -65,7 +64,7 @@ impl Tsig {
     /// empty MAC. All or nothing.
     pub fn put_error(&self, query: &[u8], error: TsigError, writer: &mut Writer<'_>) -> Result<(), Full> {
         let mut octets = [0; NAME_OCTETS_MAX];
-        let key = key_name(query, usize::from(self.key_at), &mut octets).ok_or(Full)?;
+        let key = expand(query, usize::from(self.key_at), &mut octets).ok_or(Full)?;
         // The names and the times that follow the algorithm.
         let kept = usize::from(self.algorithm_octets) + TIMES;
         let kept = &query[usize::from(self.algorithm_at)..][..kept];
@@ -80,32 +79,5 @@ impl Tsig {
             return Err(Full);
         }
         [key, &head, kept, &tail].into_iter().try_for_each(|part| writer.put(part))
-    }
-}
-
-/// Returns the name at `at` with its pointers followed; each must point to before the previous one.
-fn key_name<'o>(message: &[u8], mut at: usize, octets: &'o mut [u8; NAME_OCTETS_MAX]) -> Option<&'o [u8]> {
-    let mut length = 0;
-    let mut bound = at;
-    loop {
-        let label = usize::from(*message.get(at)?);
-        match label {
-            0..=LABEL_OCTETS_MAX => {
-                octets.get_mut(length..length + label + 1)?.copy_from_slice(message.get(at..at + label + 1)?);
-                length += label + 1;
-                at += label + 1;
-                if label == 0 {
-                    return Some(&octets[..length]);
-                }
-            }
-            0xc0.. => {
-                at = (label & 0x3f) << 8 | usize::from(*message.get(at + 1)?);
-                if at >= bound || at < HEADER_OCTETS {
-                    return None;
-                }
-                bound = at;
-            }
-            _ => return None,
-        }
     }
 }

@@ -167,7 +167,7 @@ export const path = {
   deletionHolds: `${OURS}/deletionholds`,
   deletionHold: (name) => `${OURS}/deletionholds/${part(name)}`,
   leases: (namespace) => `/apis/coordination.k8s.io/v1/namespaces/${part(namespace)}/leases`,
-  lease: "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/signpost-scheduler",
+  lease: "/apis/coordination.k8s.io/v1/namespaces/signpost-system/leases/signpost-scheduler",
 };
 
 /** The stream of live updates. It is closed while the page is hidden: browsers allow few connections to one server. */

@@ -130,7 +130,7 @@ fn put(write: &RelatedWrite) -> &Value {
 #[tokio::test]
 async fn a_deposed_leader_binds_nothing() {
     let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": {"leaseTransitions": 4},
-        "metadata": {"name": "signpost-scheduler", "namespace": "kube-system", "resourceVersion": "9"}});
+        "metadata": {"name": "signpost-scheduler", "namespace": "signpost-system", "resourceVersion": "9"}});
     for (number, with_lease, expected) in [
         (Some("4"), true, Ok(5)),
         (Some("3"), true, Err(409)),

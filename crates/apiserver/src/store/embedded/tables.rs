@@ -29,7 +29,7 @@ use super::listing::{Listing, Order};
 use super::retention;
 use super::seal::{self, Version as Stored};
 use crate::store::feed::{Committed, TAKE_REVISIONS_MAX};
-use crate::store::memory::deleted;
+use crate::store::memory::{deleted, readable};
 use crate::store::{Error, Event, EventKind, Key, KeyValue, Page, Precondition, Result, Revision, Txn, Write};
 
 pub(super) type Versions = TableDefinition<'static, (&'static str, u64), &'static [u8]>;
@@ -104,20 +104,8 @@ impl Reader {
         Revision(self.compacted)
     }
 
-    /// Returns the revision to read at, if it can be.
-    fn readable(&self, at: Option<Revision>) -> Result<u64> {
-        let at = at.map_or(self.newest, |at| at.0);
-        if at > self.newest {
-            return Err(Error::Future { newest: Revision(self.newest) });
-        }
-        if at < self.compacted {
-            return Err(Error::Compacted { oldest: Revision(self.compacted) });
-        }
-        Ok(at)
-    }
-
     pub(in crate::store) fn get(&self, key: &Key, at: Option<Revision>) -> Result<(Revision, Option<KeyValue>)> {
-        let at = self.readable(at)?;
+        let at = readable(at, self.newest, self.compacted)?;
         let found = version_at(&self.versions, &key.0, at).map_err(unavailable)?;
         let damaged = |modified| Error::Damaged { key: key.clone(), modified: Revision(modified) };
         let head = self.heads.get(&*key.0).map_err(|error| unavailable(error.into()))?.map(|head| head.value().1);
@@ -139,7 +127,7 @@ impl Reader {
         at: Option<Revision>,
         limit: Option<usize>,
     ) -> Result<Page> {
-        let at = self.readable(at)?;
+        let at = readable(at, self.newest, self.compacted)?;
         let start = from.unwrap_or(prefix).max(prefix);
         let page = Page { at: Revision(at), items: Vec::new(), damaged: Vec::new(), more: false, remaining: None };
         let fault = |error: redb::StorageError| unavailable(error.into());

@@ -26,6 +26,7 @@ use super::outage_log::InformerLog;
 use super::{Applied, Change, ObjectKey, Relist, Restart, Settings, Shared};
 use crate::client::backoff::Backoff;
 use signpost_api::v1alpha1::{DAMAGED_ANNOTATION, DAMAGED_HEADER, DAMAGED_PLACEHOLDERS};
+use signpost_runtime::causes::chain;
 
 /// The age from which a watch that the server ended is reopened immediately, and one that broke is reopened soon.
 const LIVED_LONG: Duration = Duration::from_secs(1);
@@ -525,21 +526,6 @@ impl Failure {
         let error = format!("{} ({} {})", status.message, status.code, status.reason);
         Failure { reason, error: Some(error), relist: true }
     }
-}
-
-/// Returns an error with its causes, which contain the fault of a connection.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        next = cause.source();
-    }
-    text
 }
 
 /// Requests placeholders of objects that the server cannot read. Without a placeholder, such an object would fail the whole list,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use signpost_api::identity::USER_SCHEDULER;
+use signpost_api::v1alpha1::SCHEDULER_LEASE_NAMESPACE;
 use signpost_control::client::lease::{Leadership, Lease, Settings, Term};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -15,7 +16,7 @@ use crate::connection::Weather;
 /// Returns short settings, for fast tests, which are longer than a busy machine delays a renewal, so that the leader keeps its
 /// term.
 fn settings() -> Settings {
-    Settings { duration: Duration::from_secs(4), renew: Duration::from_millis(50), ..Settings::default() }
+    Settings { duration: Duration::from_secs(4), renew: Duration::from_millis(50) }
 }
 
 fn candidate(api: &Scene, holder: &str) -> (watch::Receiver<Leadership>, CancellationToken) {
@@ -53,7 +54,7 @@ async fn a_leader_without_api_steps_down_before_another_may_lead() {
     let (first, stop_first) = candidate(&api, "first");
     until("the first leads", || term(&first).is_some()).await;
     let old = term(&first).expect("it leads");
-    let lease = || api.get("leases", "kube-system", "signpost").expect("it exists");
+    let lease = || api.get("leases", SCHEDULER_LEASE_NAMESPACE, "signpost").expect("it exists");
     let renewed = lease()["spec"]["renewTime"].clone();
     until("it renews", || lease()["spec"]["renewTime"] != renewed).await;
     api.set_down(true).await;
@@ -93,7 +94,7 @@ async fn a_number_that_was_changed_costs_a_term_and_never_comes_again() {
     let api = Scene::start(Behaviour::Ours).await;
     let (first, stop) = candidate(&api, "first");
     until("it leads", || term(&first).is_some()).await;
-    let lease = || api.get("leases", "kube-system", "signpost").expect("it exists");
+    let lease = || api.get("leases", SCHEDULER_LEASE_NAMESPACE, "signpost").expect("it exists");
     let mut greatest = term(&first).expect("it leads").fencing();
     // A change by hand, another store in place of this one, a deletion.
     for change in [Some(7), Some(2), None, Some(0), None] {
@@ -101,18 +102,18 @@ async fn a_number_that_was_changed_costs_a_term_and_never_comes_again() {
         match change {
             Some(number) => {
                 let mut changed = lease();
-                changed["metadata"]["namespace"] = json!("kube-system");
+                changed["metadata"]["namespace"] = json!(SCHEDULER_LEASE_NAMESPACE);
                 changed["spec"]["leaseTransitions"] = json!(number);
                 api.put("leases", changed);
             }
-            None => api.delete("leases", "kube-system", "signpost"),
+            None => api.delete("leases", SCHEDULER_LEASE_NAMESPACE, "signpost"),
         }
         until("it leads in a new term", || term(&first).is_some_and(|term| term.fencing() > before.fencing())).await;
         assert!(!before.is_current(), "{change:?}: the former term is over");
         let now = term(&first).expect("it leads");
         assert!(now.fencing() > greatest.max(change.unwrap_or(0)), "{change:?}: {}", now.fencing());
         until("the Lease has the holder", || {
-            let lease = api.get("leases", "kube-system", "signpost");
+            let lease = api.get("leases", SCHEDULER_LEASE_NAMESPACE, "signpost");
             lease.is_some_and(|lease| lease["spec"]["leaseTransitions"] == now.fencing())
         })
         .await;
@@ -124,7 +125,7 @@ async fn a_number_that_was_changed_costs_a_term_and_never_comes_again() {
     api.set_down(true).await;
     until("the first steps down", || term(&first).is_none()).await;
     stop.cancel();
-    api.delete("leases", "kube-system", "signpost");
+    api.delete("leases", SCHEDULER_LEASE_NAMESPACE, "signpost");
     api.set_down(false).await;
     until("the second leads", || term(&second).is_some()).await;
     assert!(term(&second).expect("it leads").fencing() > greatest);
@@ -136,7 +137,7 @@ async fn one_that_follows_takes_over_as_soon_as_the_leader_lets_go() {
     let api = Scene::start(Behaviour::Ours).await;
     let stop_first = CancellationToken::new();
     // No candidate reads again within the test: only the watch can report the change.
-    let patient = Settings { duration: Duration::from_secs(7200), renew: Duration::from_secs(3600), ..settings() };
+    let patient = Settings { duration: Duration::from_secs(7200), renew: Duration::from_secs(3600) };
     let first =
         Lease::run(api.connection.client(USER_SCHEDULER), "signpost", "first", patient.clone(), stop_first.clone());
     until("the first leads", || term(&first).is_some()).await;

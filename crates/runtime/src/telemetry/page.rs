@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
@@ -13,21 +14,37 @@ pub type Rows<'a, T> = Vec<(Labels<'a>, T)>;
 
 /// A histogram to be written.
 pub struct Histogram<'a> {
+    /// The labels of the histogram.
     pub labels: Labels<'a>,
     /// One more than there are bounds; not cumulated.
     pub buckets: Vec<u64>,
+    /// The sum of all values.
     pub sum: f64,
+}
+
+/// Returns a collector that calls `write` at each scrape.
+pub fn collector(write: impl Fn(&mut Page<'_>) -> fmt::Result + Send + Sync + 'static) -> Box<dyn Collector> {
+    Box::new(Writing(write))
+}
+
+struct Writing<F>(F);
+
+impl<F> fmt::Debug for Writing<F> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Writing")
+    }
+}
+
+impl<F: Fn(&mut Page<'_>) -> fmt::Result + Send + Sync + 'static> Collector for Writing<F> {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        (self.0)(&mut Page(encoder))
+    }
 }
 
 /// The page being written.
 pub struct Page<'a>(DescriptorEncoder<'a>);
 
-impl<'a> Page<'a> {
-    /// Returns a page that a collector writes to.
-    pub fn new(encoder: DescriptorEncoder<'a>) -> Self {
-        Page(encoder)
-    }
-
+impl Page<'_> {
     /// Writes a counter, a row for each set of labels.
     pub fn counter(&mut self, name: &str, help: &str, rows: &[(Labels<'_>, u64)]) -> fmt::Result {
         let mut metric = self.0.encode_descriptor(name, &format!("{help}."), None, MetricType::Counter)?;
@@ -63,7 +80,7 @@ impl<'a> Page<'a> {
     }
 
     /// Writes a gauge, a row for each set of labels.
-    pub fn gauge(&mut self, name: &str, help: &str, rows: &[(Labels<'_>, i64)]) -> fmt::Result {
+    pub fn gauge<V: EncodeGaugeValue>(&mut self, name: &str, help: &str, rows: &[(Labels<'_>, V)]) -> fmt::Result {
         let mut metric = self.0.encode_descriptor(name, &format!("{help}."), None, MetricType::Gauge)?;
         for (labels, value) in rows {
             match labels.is_empty() {
