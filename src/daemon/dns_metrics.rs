@@ -59,6 +59,8 @@ impl DnsMetrics {
         if let Some(files) = &self.files {
             page.level("zone_files", "Zones loaded from files", files.zones() as i64)?;
             page.level("zone_files_broken", "Zone files that are not served because of errors", files.broken() as i64)?;
+            let help = "Reloads of the zone directory, without checks that found no change";
+            page.count("zone_file_reads", help, files.reloads() as u64)?;
         }
         self.status.as_ref().map_or(Ok(()), |status| synced(page, status))
     }
@@ -235,8 +237,10 @@ fn encrypted(page: &mut Page<'_>, all: &[(Transport, Totals)]) -> fmt::Result {
 /// Writes the status of the loop that follows the API.
 fn synced(page: &mut Page<'_>, status: &Status) -> fmt::Result {
     let counters = status.counters();
+    page.level("platform_zones", "Zones built from the API's objects", status.zones() as i64)?;
     page.count("zones_published", "Zone publications", counters.published)?;
     page.count("zones_provisional", "Zone publications under a provisional serial", counters.provisional)?;
+    page.count("zones_removed", "Zones removed", counters.removed)?;
     let help = "Whether answers are marked as stale (1), because no message from the API arrived for a long time";
     page.level("dns_stale", help, i64::from(status.is_stale()))?;
     let help = "Whether the last-known-good state cannot be written";

@@ -45,11 +45,20 @@ pub struct Reporter {
     pub instance: String,
 }
 
+/// Counters of recorded and dropped events; clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct Counters {
+    /// The events recorded.
+    pub recorded: Counter,
+    /// The events not recorded, because the queue was full or the API rejected them.
+    pub dropped: Counter,
+}
+
 /// The sender of the event queue.
 #[derive(Debug, Clone)]
 pub struct Events {
     line: mpsc::Sender<Notice>,
-    dropped: Counter,
+    counters: Counters,
 }
 
 /// An event to record about an object.
@@ -70,32 +79,36 @@ pub struct Notice {
 }
 
 impl Events {
-    /// Returns the queue, and the task that records its events for `reporter` until every clone of the queue is dropped. `dropped`
-    /// counts the events that are not recorded, because the queue was full or the API rejected them.
-    pub fn new(client: kube::Client, reporter: Reporter, dropped: Counter) -> (Self, impl Future<Output = ()> + Send) {
+    /// Returns the queue, and the task that records its events for `reporter` until every clone of the queue is dropped.
+    pub fn new(
+        client: kube::Client,
+        reporter: Reporter,
+        counters: Counters,
+    ) -> (Self, impl Future<Output = ()> + Send) {
         let (line, waiting) = mpsc::channel(WAITING_MAX);
-        (Events { line, dropped: dropped.clone() }, record_all(client, reporter, dropped, waiting))
+        (Events { line, counters: counters.clone() }, record_all(client, reporter, counters, waiting))
     }
 
     /// Queues an event, or counts it as dropped.
     pub fn record(&self, notice: Notice) {
         if self.line.try_send(notice).is_err() {
-            self.dropped.inc();
+            self.counters.dropped.inc();
         }
     }
 }
 
-async fn record_all(client: kube::Client, reporter: Reporter, dropped: Counter, mut waiting: mpsc::Receiver<Notice>) {
+async fn record_all(client: kube::Client, reporter: Reporter, counters: Counters, mut waiting: mpsc::Receiver<Notice>) {
     // The time at which the rate limit has no debt.
     let mut paid = Instant::now();
     while let Some(notice) = waiting.recv().await {
         sleep_until(paid.checked_sub(Duration::from_secs(1) * BURST / PER_SECOND).unwrap_or(paid)).await;
         paid = paid.max(Instant::now()) + Duration::from_secs(1) / PER_SECOND;
         let event = event(notice, &reporter, Timestamp::now());
-        // Statuses and logs contain the same facts, so an event is not worth a second try.
-        if !matches!(timeout(RECORD_TIMEOUT, recorder::record(&client, &event)).await, Ok(Ok(()))) {
-            dropped.inc();
-        }
+        match timeout(RECORD_TIMEOUT, recorder::record(&client, &event)).await {
+            Ok(Ok(())) => counters.recorded.inc(),
+            // Statuses and logs contain the same facts, so an event is not worth a second try.
+            Ok(Err(_)) | Err(_) => counters.dropped.inc(),
+        };
     }
 }
 

@@ -96,6 +96,7 @@ pub struct StaticZones {
 pub struct Status {
     zones: AtomicUsize,
     broken: AtomicUsize,
+    reloads: AtomicUsize,
 }
 
 impl Status {
@@ -107,6 +108,11 @@ impl Status {
     /// Returns the number of zone files that have errors and provide no zone.
     pub fn broken(&self) -> usize {
         self.broken.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of readings because of a change or a request.
+    pub fn reloads(&self) -> usize {
+        self.reloads.load(Ordering::Relaxed)
     }
 
     fn see(&self, folder: &Folder) {
@@ -255,7 +261,7 @@ async fn follow(
     let mut next_look = Instant::now() + LOOK;
     loop {
         // The files that the kernel reported, unless all files can have changed; and the requester that waits for the results.
-        let (mut changed_names, mut request) = (None, None);
+        let (mut changed_names, mut request, mut is_look) = (None, None, false);
         tokio::select! {
             () = stop.cancelled() => return,
             Some(()) = changes.recv() => {
@@ -266,7 +272,7 @@ async fn follow(
             }
             Some(answer) = requests.recv() => request = Some(answer),
             // A change can be unreported.
-            () = tokio::time::sleep_until(next_look) => {}
+            () = tokio::time::sleep_until(next_look) => is_look = true,
         }
         if watch.renew() {
             changed_names = None;
@@ -301,6 +307,9 @@ async fn follow(
         }
         error_logged = error;
         status.see(&read.folder);
+        if !is_look || loaded.as_ref().is_ok_and(Loaded::is_change) {
+            status.reloads.fetch_add(1, Ordering::Relaxed);
+        }
         zones = Some(read);
         if let Some(answer) = request {
             // The requester can have gone.

@@ -70,12 +70,17 @@ pub struct Settings {
 /// The metrics; clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
+    starts: Counter,
+    adoptions: Counter,
     failures: Counter,
 }
 
 impl Metrics {
     /// Adds them to `registry`, under the registry's own prefix.
     pub fn register(&self, registry: &mut Registry) {
+        registry.register("instance_starts", "Instance processes started", self.starts.clone());
+        let help = "Running instance processes adopted after a restart";
+        registry.register("instance_adoptions", help, self.adoptions.clone());
         registry.register("instance_failures", "Instance processes that exited on their own", self.failures.clone());
     }
 }
@@ -129,6 +134,7 @@ impl Processes {
                 let Record { router, address, process, .. } = &instance.record;
                 let process_id = process.map(|(id, _)| id);
                 tracing::info!(router, %address, process_id, "adopted an instance");
+                this.metrics.adoptions.inc();
             }
             this.instances.insert(id, instance);
         }
@@ -176,6 +182,7 @@ impl Processes {
         let now = Instant::now();
         match spawn(&self.settings, &instance.record, &directory) {
             Ok(child) => {
+                self.metrics.starts.inc();
                 let pid = i32::try_from(child.id()).unwrap_or(i32::MAX);
                 instance.record.process = Some((pid, start_time(pid).unwrap_or(0)));
                 (instance.child, instance.started) = (Some(child), now);

@@ -14,6 +14,7 @@ use futures::FutureExt as _;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::api::{DeleteParams, Preconditions};
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
@@ -38,6 +39,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Metrics {
     instances: Family<[(&'static str, String); 2], Gauge>,
     faults: Family<[(&'static str, String); 1], Gauge>,
+    expired: Counter,
 }
 
 impl Metrics {
@@ -47,6 +49,7 @@ impl Metrics {
         let help = "Routes and certificates that an instance does not serve or serves only in part; the maximum over \
                     the Router's instances";
         registry.register("router_instance_faults", help, self.faults.clone());
+        registry.register("router_instance_expirations", "Leases of instances that expired", self.expired.clone());
     }
 
     fn show(&self, router: &str, instances: &[Instance]) {
@@ -228,6 +231,7 @@ impl Watch {
                 self.dead.push(key.clone());
             } else {
                 known.is_expired = true;
+                self.metrics.expired.inc();
                 self.dirty.insert(router.clone());
                 tracing::warn!(router, lease = key.name, "an instance did not renew its Lease: it counts as dead");
             }

@@ -16,6 +16,7 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use kube::Api;
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
@@ -54,14 +55,19 @@ const SHOW_INTERVAL: Duration = Duration::from_secs(1);
 pub struct Metrics {
     waiting: Gauge,
     unapplied: Family<[(&'static str, String); 1], Gauge>,
+    probes: Family<[(&'static str, &'static str); 1], Counter>,
     times: Histogram,
 }
 
 impl Default for Metrics {
     fn default() -> Self {
+        let probes: Family<_, Counter> = Family::default();
+        for outcome in ["good", "bad"] {
+            let _ = probes.get_or_create(&[("outcome", outcome)]);
+        }
         // 1 ms to 131 s.
         let times = Histogram::new(exponential_buckets(0.001, 2.0, 18));
-        Metrics { waiting: Gauge::default(), unapplied: Family::default(), times }
+        Metrics { waiting: Gauge::default(), unapplied: Family::default(), probes, times }
     }
 }
 
@@ -72,6 +78,7 @@ impl Metrics {
         registry.register("routes_not_programmed", help, self.waiting.clone());
         let help = "Routes whose bindings a serving instance of the Router has not applied";
         registry.register("router_unapplied_routes", help, self.unapplied.clone());
+        registry.register("route_probes", "Probes of Routes at instances, by outcome", self.probes.clone());
         let help =
             "Time from the first observation of a RouteBinding until every instance of its Router served the Route";
         registry.register("route_programmed_seconds", help, self.times.clone());

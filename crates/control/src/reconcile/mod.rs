@@ -53,7 +53,7 @@ use self::router_metrics::RouterMetrics;
 use self::state::{Action, Plan, Planner};
 use self::write::{Done, Writer};
 use crate::client::backoff::random;
-use crate::client::events::{self, Events, Notice};
+use crate::client::events::{self, Counters, Events, Notice};
 use crate::client::lease::{Leadership, Term};
 use crate::client::reflector::{Changes, HealthProbe, ObjectKey};
 use crate::compiler;
@@ -129,7 +129,7 @@ impl Settings {
 pub struct Metrics {
     actions: Family<[(&'static str, &'static str); 2], Counter>,
     depth: Gauge,
-    events_dropped: Counter,
+    events: Counters,
     create_to_resolvable: Arc<Histogram>,
 }
 
@@ -138,7 +138,7 @@ impl Default for Metrics {
         Metrics {
             actions: Family::default(),
             depth: Gauge::default(),
-            events_dropped: Counter::default(),
+            events: Counters::default(),
             // 1 ms to 131 s.
             create_to_resolvable: Arc::new(Histogram::new(exponential_buckets(0.001, 2.0, 18))),
         }
@@ -165,10 +165,11 @@ impl Metrics {
             "Objects in the work queue of the placement controller",
             self.depth.clone(),
         );
+        registry.register("events", "Events recorded", self.events.recorded.clone());
         registry.register(
             "events_dropped",
             "Events not recorded because too many were waiting",
-            self.events_dropped.clone(),
+            self.events.dropped.clone(),
         );
     }
 }
@@ -279,8 +280,7 @@ impl Reconciler {
             action: "Keeping",
             instance: self.settings.instance.clone(),
         };
-        let dropped = self.metrics.events_dropped.clone();
-        let (events, recording) = Events::new(self.writer.client.clone(), reporter, dropped);
+        let (events, recording) = Events::new(self.writer.client.clone(), reporter, self.metrics.events.clone());
         // The recorder ends with this loop: events only repeat the status.
         let mut beside = JoinSet::new();
         beside.spawn(recording);

@@ -113,7 +113,7 @@ impl Scheduler {
                 let name: String = answer.router.chars().take(NAME_CHARACTERS_MAX).collect();
                 (UNKNOWN_ROUTER, format!("the webhook returned {name:?}, which is not one of the feasible Routers"))
             }
-            Ok(answer) => match decide_as_answered(&queued.request(), &self.snapshot, &answer) {
+            Ok(answer) => match self.timed(|all| decide_as_answered(&queued.request(), &all.snapshot, &answer)) {
                 Ok(placement) => return self.carry_out(queued, Ok(placement)),
                 Err(InvalidAnswer::FitError(error)) => return self.carry_out(queued, Err(error)),
                 Err(InvalidAnswer::Router(_)) if times < TIMES_MAX => return self.call(queued, webhook, times + 1),

@@ -179,7 +179,7 @@ impl Scheduler {
         }
         self.reserve_host(&queued);
         if let Some(to) = queued.requested() {
-            let decided = decide_requested(&queued.request(), &self.snapshot, to);
+            let decided = self.timed(|all| decide_requested(&queued.request(), &all.snapshot, to));
             return self.carry_out(queued, decided);
         }
         match self.choice.in_use.clone() {
@@ -197,7 +197,14 @@ impl Scheduler {
         name: StrategyName,
         instead_of: Option<&str>,
     ) -> Result<Placement, FitError> {
-        decide(&queued.request(), &self.snapshot, name.strategy(), instead_of)
+        self.timed(|all| decide(&queued.request(), &all.snapshot, name.strategy(), instead_of))
+    }
+
+    pub(super) fn timed<T>(&self, decide: impl FnOnce(&Self) -> T) -> T {
+        let begun = Instant::now();
+        let decided = decide(self);
+        self.metrics.decision(begun.elapsed().as_secs_f64());
+        decided
     }
 
     /// Starts to bind a route to the chosen Router, or reports why there is none.

@@ -9,6 +9,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 use super::queue::Depths;
+use crate::client::events::Counters;
 
 type Label = [(&'static str, &'static str); 1];
 
@@ -17,11 +18,12 @@ type Label = [(&'static str, &'static str); 1];
 pub struct Metrics {
     attempts: Family<Label, Counter>,
     attempt_seconds: Histogram,
+    decision_seconds: Histogram,
     routes: Family<Label, Gauge>,
     draining: Family<Label, Gauge>,
     pub(super) woken: Counter,
     pub(crate) missed: Counter,
-    pub(super) events_dropped: Counter,
+    pub(super) events: Counters,
     leading: Gauge<i64, AtomicI64>,
     webhook_calls: Family<Label, Counter>,
     webhook_seconds: Histogram,
@@ -53,11 +55,13 @@ impl Default for Metrics {
             attempts: Family::default(),
             // 0.5 ms to 16 s.
             attempt_seconds: Histogram::new(exponential_buckets(0.0005, 2.0, 16)),
+            // 1 µs to 4 ms.
+            decision_seconds: Histogram::new(exponential_buckets(0.000_001, 2.0, 13)),
             routes: Family::default(),
             draining: Family::default(),
             woken: Counter::default(),
             missed: Counter::default(),
-            events_dropped: Counter::default(),
+            events: Counters::default(),
             leading: Gauge::default(),
             webhook_calls: from_zero("result", &WEBHOOK_RESULTS),
             // 0.5 ms to 16 s.
@@ -86,6 +90,11 @@ impl Metrics {
             self.attempt_seconds.clone(),
         );
         registry.register(
+            "decision_seconds",
+            "Time to filter, score, and select Routers, without API calls",
+            self.decision_seconds.clone(),
+        );
+        registry.register(
             "pending_routes",
             "Routes without a Router, by queue; router_gone: bound to a Router that does not exist",
             self.routes.clone(),
@@ -101,10 +110,11 @@ impl Metrics {
             self.woken.clone(),
         );
         registry.register("missed_routes", "Routes found only by the periodic search", self.missed.clone());
+        registry.register("events", "Events recorded", self.events.recorded.clone());
         registry.register(
             "events_dropped",
             "Events not recorded because too many were waiting",
-            self.events_dropped.clone(),
+            self.events.dropped.clone(),
         );
         registry.register("leading", "Whether this process leads (1) or not (0)", self.leading.clone());
         registry.register("webhook_calls", "Requests to the webhook, by result", self.webhook_calls.clone());
@@ -123,6 +133,10 @@ impl Metrics {
     pub(super) fn attempt(&self, result: &'static str, seconds: f64) {
         self.attempts.get_or_create(&[("result", result)]).inc();
         self.attempt_seconds.observe(seconds);
+    }
+
+    pub(super) fn decision(&self, seconds: f64) {
+        self.decision_seconds.observe(seconds);
     }
 
     pub(super) fn webhook_call(&self, result: &'static str, seconds: Option<f64>) {

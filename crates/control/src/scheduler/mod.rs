@@ -178,7 +178,7 @@ impl Scheduler {
         let (objects, watched) = world.objects();
         let instance = settings.instance.clone();
         let reporter = events::Reporter { controller: "signpost.dev/scheduler", action: "Scheduling", instance };
-        let (events, recorder) = Events::new(client.clone(), reporter, metrics.events_dropped.clone());
+        let (events, recorder) = Events::new(client.clone(), reporter, metrics.events.clone());
         // A call limits itself.
         let (attempts, calls) = (Executor::new(ATTEMPT_TIMEOUT), Executor::new(Duration::MAX));
         let in_flight = InFlight { attempts, calls, events, recorder: Some(Box::pin(recorder)) };

@@ -127,7 +127,7 @@ impl Publisher {
             None if changes.is_empty() => {}
             None => self.publish(changes),
         }
-        self.status.set_counters(zones.counters);
+        self.status.set_counters(zones.counters, zones.count());
         let Some(state) = &self.state else { return self.journal.clear() };
         let serials = serials.iter();
         let records = serials.map(|(apex, published, zone)| record::zone(apex, published.as_ref(), zone.as_deref()));

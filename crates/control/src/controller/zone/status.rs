@@ -32,6 +32,7 @@ pub struct Status {
 #[derive(Default)]
 struct StatusSnapshot {
     counters: Counters,
+    zones: usize,
     diagnostics: Vec<Diagnostic>,
 }
 
@@ -86,6 +87,11 @@ impl Status {
     /// Counts since the start.
     pub fn counters(&self) -> Counters {
         self.snapshot().counters
+    }
+
+    /// Returns the number of zones built from objects, including the parent and the alias zone.
+    pub fn zones(&self) -> usize {
+        self.snapshot().zones
     }
 
     /// Returns the held losses.
@@ -149,8 +155,9 @@ impl Status {
         self.synced.store(synced, Ordering::Release);
     }
 
-    pub(super) fn set_counters(&self, counters: Counters) {
-        self.snapshot().counters = counters;
+    pub(super) fn set_counters(&self, counters: Counters, zones: usize) {
+        let mut snapshot = self.snapshot();
+        (snapshot.counters, snapshot.zones) = (counters, zones);
     }
 
     pub(super) fn set_held(&self, held: Vec<Held>) {

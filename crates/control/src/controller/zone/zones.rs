@@ -62,6 +62,8 @@ pub struct Counters {
     pub provisional: u64,
     /// The shard zones that were rebuilt as a whole, not by their changes.
     pub made_anew: u64,
+    /// The removed zones.
+    pub removed: u64,
 }
 
 /// The actions to take.
@@ -255,6 +257,11 @@ impl Zones {
         parent::hidden_base_names(self.platform.delegations(), &self.settings)
     }
 
+    /// Returns the number of zones.
+    pub fn count(&self) -> usize {
+        self.shards.len() + 2
+    }
+
     /// Returns the time for the next call of [`Self::publish_due`], if nothing happens before.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.waiting.first().map(|(at, _)| *at)
@@ -296,6 +303,7 @@ impl Zones {
                 }
             } else if self.gone.remove(&apex) {
                 self.forget(&apex, unix_now, &mut output);
+                self.counters.removed += 1;
                 output.changes.push(db::ZoneUpdate::Remove(apex));
             }
         }

@@ -17,6 +17,7 @@ pub const OUTCOMES: [&str; 6] =
 #[derive(Debug, Clone)]
 pub struct Metrics {
     checks: Family<Label, Counter>,
+    pub(super) queries: Counter,
     not_resolvable: Family<Label, Gauge>,
 }
 
@@ -26,7 +27,7 @@ impl Default for Metrics {
         for outcome in OUTCOMES {
             drop(checks.get_or_create(&[("outcome", outcome)]));
         }
-        Metrics { checks, not_resolvable: Family::default() }
+        Metrics { checks, queries: Counter::default(), not_resolvable: Family::default() }
     }
 }
 
@@ -40,6 +41,7 @@ impl Metrics {
         );
         let registry = registry.sub_registry_with_prefix("verify");
         registry.register("checks", "Checks of a zone on a name server, by outcome", self.checks.clone());
+        registry.register("questions", "Verification queries sent to name servers", self.queries.clone());
     }
 
     pub(super) fn count_check(&self, outcome: &'static str) {

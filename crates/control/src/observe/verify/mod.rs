@@ -278,7 +278,9 @@ impl Verifier {
         let now = Instant::now();
         while self.checks.len() < IN_FLIGHT_MAX && self.queries.opens_at(now) <= now {
             let Some(job) = self.state.next_job(now, random()) else { return };
-            self.queries.take(job.check.queries(), now);
+            let queries = job.check.queries();
+            self.queries.take(queries, now);
+            self.metrics.queries.inc_by(queries as u64);
             let (address, timeout) = (self.state.config.servers[job.server].address, self.timeout);
             self.checks.spawn(async move {
                 let result = job.check.run(address, timeout).await;
