@@ -99,17 +99,23 @@ fn queries(page: &mut Page<'_>, running: &Running) -> fmt::Result {
     for (name, help, label, values, counts) in [
         ("dns_dropped_requests", "Requests without a response", "reason", &stats::DROPS[..], &sum.drops[..]),
         ("dns_answers", "Answers from zones, by kind", "kind", &stats::KINDS, &sum.kinds),
+        ("dns_opcode_requests", "Requests that are not queries, by opcode", "opcode", &stats::OPCODES, &sum.opcodes),
         ("dns_cookies", "Requests with a cookie", "kind", &stats::COOKIES, &sum.cookies),
         ("dns_rate_limited", "Responses over the rate limit, by action", "action", &stats::LIMITED, &sum.limited),
     ] {
         page.counts(name, help, label, values.iter().copied().zip(counts.iter().copied()))?;
     }
     let bounds = sizes::BOUNDS.map(f64::from);
-    let histogram = |(transport, traffic): &(&'static str, &stats::Traffic<u64>)| {
-        let stats::Sizes { messages, octets } = &traffic.response_sizes;
-        Histogram { labels: vec![("transport", *transport)], buckets: messages.to_vec(), sum: *octets as f64 }
+    let histograms = |sizes: fn(&stats::Traffic<u64>) -> &stats::Sizes<u64>| -> Vec<Histogram<'_>> {
+        let histogram = |(transport, traffic): &(&'static str, &stats::Traffic<u64>)| {
+            let stats::Sizes { messages, octets } = sizes(traffic);
+            Histogram { labels: vec![("transport", *transport)], buckets: messages.to_vec(), sum: *octets as f64 }
+        };
+        traffic.iter().map(histogram).collect()
     };
-    let responses: Vec<Histogram<'_>> = traffic.iter().map(histogram).collect();
+    let requests = histograms(|traffic| &traffic.request_sizes);
+    page.histogram("dns_request_size", "Size of requests", Unit::Bytes, &bounds, &requests)?;
+    let responses = histograms(|traffic| &traffic.response_sizes);
     page.histogram("dns_response_size", "Size of responses", Unit::Bytes, &bounds, &responses)
 }
 

@@ -60,6 +60,7 @@ fn known_queries_are_counted_where_they_belong() {
         ("dns_zone_requests_total", &[("zone", "b.example.")], 1.0),
         ("dns_zone_requests_total", &[("zone", "broken.example."), ("kind", "failed")], 1.0),
         ("dns_zone_requests_total", &[], 6.0),
+        ("dns_request_size_bytes_count", &[("transport", "udp")], 5.0),
         ("dns_response_size_bytes_count", &[("transport", "tcp")], 2.0),
         ("dns_truncated_responses_total", &[], 0.0),
         ("dns_query_log_records_total", &[], 0.0),

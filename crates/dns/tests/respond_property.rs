@@ -78,13 +78,14 @@ fn holds(stage: &Stage, message: &[u8]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Each request is counted once by type, and once as a response or as dropped.
+/// Each request is counted once by type and size, and once as a response or as dropped.
 fn counted(stage: &Stage) -> Result<(), TestCaseError> {
     let counts = stage.stats.counts();
     let (mut requests, mut responses) = (0, 0);
     for traffic in &counts.traffic {
         requests += traffic.request_count();
         responses += traffic.responses.iter().sum::<u64>();
+        prop_assert_eq!(traffic.request_sizes.messages.iter().sum::<u64>(), traffic.request_count());
         prop_assert_eq!(traffic.response_sizes.messages.iter().sum::<u64>(), traffic.responses.iter().sum::<u64>());
     }
     prop_assert_eq!(requests, responses + counts.drops.iter().sum::<u64>());

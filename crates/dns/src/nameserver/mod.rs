@@ -255,7 +255,7 @@ pub fn respond_batch(context: &Context<'_>, scratch: &mut Scratch, exchanges: &m
 fn read(context: &Context<'_>, query: &[u8], peer: &Peer, state: &mut QueryState) {
     let is_long_enough = state.query.read_again(query);
     let qtype = state.query.question.filter(|_| is_long_enough).map(|question| question.qtype);
-    context.stats.count_request(peer, qtype);
+    context.stats.count_request(peer, qtype, query.len());
     if !is_long_enough {
         state.disposition = Disposition::Drop(DropReason::Short);
         return;
@@ -263,6 +263,9 @@ fn read(context: &Context<'_>, query: &[u8], peer: &Peer, state: &mut QueryState
     let cookies = context.settings.cookies.as_ref();
     state.cookie = cookie::verify(cookies, &state.query, query, peer.address, peer.now);
     state.disposition = query::classify(&state.query, peer, cookies, state.cookie.status);
+    if state.query.header.opcode() != Opcode::QUERY {
+        context.stats.count_opcode(state.query.header.opcode());
+    }
     if let (Disposition::Lookup, Some(question)) = (state.disposition, state.query.question) {
         state.qname.read(question.name(query));
     }

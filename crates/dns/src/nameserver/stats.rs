@@ -11,7 +11,7 @@ use super::Peer;
 use super::cookie::CookieStatus;
 use super::sizes::{self, BUCKETS};
 use crate::wire::RecordType;
-use crate::wire::header::Rcode;
+use crate::wire::header::{Opcode, Rcode};
 
 /// Counters of one worker. Aligned so that two workers' never share a cache line, or the neighbour that is fetched with it.
 #[repr(align(128))]
@@ -19,6 +19,7 @@ pub struct Stats {
     traffic: [Traffic<AtomicU64>; TRANSPORTS.len()],
     drops: [AtomicU64; DROPS.len()],
     cookies: [AtomicU64; COOKIES.len()],
+    opcodes: [AtomicU64; OPCODES.len()],
     limited: [AtomicU64; LIMITED.len()],
     /// Answers of each zone that has a place here, and in the last row of all others.
     zones: Box<[ZoneRow]>,
@@ -39,6 +40,8 @@ pub struct Traffic<T> {
     pub responses: [T; RCODES.len()],
     /// Responses with TC set.
     pub truncated: T,
+    /// The sizes of requests.
+    pub request_sizes: Sizes<T>,
     /// The sizes of responses.
     pub response_sizes: Sizes<T>,
 }
@@ -63,6 +66,8 @@ pub struct Counts {
     pub kinds: [u64; KINDS.len()],
     /// Queries with a cookie by [`COOKIES`].
     pub cookies: [u64; COOKIES.len()],
+    /// Requests that are not queries, by [`OPCODES`].
+    pub opcodes: [u64; OPCODES.len()],
     /// Responses over the rate limit by [`LIMITED`].
     pub limited: [u64; LIMITED.len()],
 }
@@ -129,6 +134,8 @@ pub const RCODES: [&str; 11] = [
     "NOTAUTH",
     "other",
 ];
+/// The labels of requests that are not queries.
+pub const OPCODES: [&str; 5] = ["STATUS", "NOTIFY", "UPDATE", "DSO", "other"];
 /// Labels of reasons to send nothing.
 pub const DROPS: [&str; 5] = ["short", "response", "source", "room", "rate_limit"];
 /// Labels of cookies, in the order of `CookieStatus` after that of none: `client` came without a server cookie, `bad` with
@@ -198,6 +205,7 @@ impl Stats {
             traffic: Default::default(),
             drops: Default::default(),
             cookies: Default::default(),
+            opcodes: Default::default(),
             limited: Default::default(),
             zones,
         }
@@ -214,6 +222,7 @@ impl Stats {
             drops: self.drops.each_ref().map(value),
             kinds,
             cookies: self.cookies.each_ref().map(value),
+            opcodes: self.opcodes.each_ref().map(value),
             limited: self.limited.each_ref().map(value),
         }
     }
@@ -227,7 +236,7 @@ impl Stats {
     }
 
     #[inline]
-    pub(super) fn count_request(&self, peer: &Peer, qtype: Option<RecordType>) {
+    pub(super) fn count_request(&self, peer: &Peer, qtype: Option<RecordType>, octets: usize) {
         let family = match peer.address.ip() {
             IpAddr::V4(_) => 0,
             IpAddr::V6(_) => 1,
@@ -237,7 +246,9 @@ impl Stats {
             None => NO_QTYPE,
         };
         let qtype = usize::from(qtype);
-        add(&self.traffic[peer.transport as usize].requests[family][qtype], 1);
+        let traffic = &self.traffic[peer.transport as usize];
+        add(&traffic.requests[family][qtype], 1);
+        traffic.request_sizes.count(octets);
     }
 
     #[inline]
@@ -269,6 +280,19 @@ impl Stats {
         if status != CookieStatus::None {
             add(&self.cookies[status as usize - 1], 1);
         }
+    }
+
+    /// Counts a request that is not a query.
+    #[cold]
+    pub(super) fn count_opcode(&self, opcode: Opcode) {
+        let index = match opcode.0 {
+            2 => 0,
+            4 => 1,
+            5 => 2,
+            6 => 3,
+            _ => 4,
+        };
+        add(&self.opcodes[index], 1);
     }
 
     pub(super) fn count_limited(&self, what: Limited) {
@@ -307,6 +331,7 @@ impl Traffic<AtomicU64> {
             requests: self.requests.each_ref().map(|family| family.each_ref().map(value)),
             responses: self.responses.each_ref().map(value),
             truncated: value(&self.truncated),
+            request_sizes: self.request_sizes.values(),
             response_sizes: self.response_sizes.values(),
         }
     }
@@ -324,6 +349,7 @@ impl AddAssign for Traffic<u64> {
         add_each(self.requests.as_flattened_mut(), other.requests.as_flattened());
         add_each(&mut self.responses, &other.responses);
         self.truncated += other.truncated;
+        self.request_sizes += other.request_sizes;
         self.response_sizes += other.response_sizes;
     }
 }
@@ -355,6 +381,7 @@ impl AddAssign for Counts {
         add_each(&mut self.drops, &other.drops);
         add_each(&mut self.kinds, &other.kinds);
         add_each(&mut self.cookies, &other.cookies);
+        add_each(&mut self.opcodes, &other.opcodes);
         add_each(&mut self.limited, &other.limited);
     }
 }
@@ -378,8 +405,8 @@ mod tests {
     fn workers_are_summed() {
         let (a, b) = (Stats::with_zones(2), Stats::with_zones(2));
         let peer = peer(Transport::Tcp);
-        a.count_request(&peer, Some(RecordType(65400)));
-        b.count_request(&peer, None);
+        a.count_request(&peer, Some(RecordType(65400)), 40);
+        b.count_request(&peer, None, 2);
         b.count_response(&peer, Rcode::BADVERS, true, 23);
         a.count_drop(DropReason::Room);
         a.count_answer(0, Kind::Referral);
@@ -390,6 +417,7 @@ mod tests {
         total += b.counts();
         let tcp = &total.traffic[1];
         assert_eq!((tcp.requests[1][16], tcp.requests[1][17], tcp.request_count()), (1, 1, 2));
+        assert_eq!((tcp.request_sizes.octets, &tcp.request_sizes.messages[..3]), (42, &[1, 1, 0][..]));
         assert_eq!((tcp.responses[7], tcp.truncated), (1, 1));
         assert_eq!((tcp.response_sizes.octets, tcp.response_sizes.messages[0]), (23, 1));
         assert_eq!((total.drops[3], total.kinds), (1, [2, 0, 0, 1, 1]));

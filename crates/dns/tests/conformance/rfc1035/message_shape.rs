@@ -148,6 +148,8 @@ fn trap_26_opcodes() {
         let rcode = if opcode == 4 { "FORMERR" } else { rcode };
         assert_eq!((response.len(), &lines(&response)[0][..]), (12, rcode), "opcode {opcode} without a question");
     }
+    // STATUS, NOTIFY, UPDATE, DSO and the others, each twice.
+    assert_eq!(stage.stats.counts().opcodes, [2, 2, 2, 2, 6]);
 }
 
 #[test]
@@ -203,12 +205,16 @@ fn the_counters() {
     stage.ask("a.example. MX");
     stage.respond(b"short");
     let counts = stage.stats.counts();
+    assert_eq!(counts.opcodes, [0; 5], "queries are not counted by opcode");
     let udp = &counts.traffic[0];
     let [ipv4, ipv6] = udp.requests;
     assert_eq!((ipv4[0], ipv4[1], ipv4[7], ipv4[17]), (1, 1, 1, 1));
     assert_eq!((ipv4.iter().sum::<u64>(), ipv6.iter().sum::<u64>()), (4, 0));
     assert_eq!((udp.responses[0], udp.responses[5], counts.drops[0]), (2, 1, 1));
-    assert_eq!(udp.response_sizes.messages.iter().sum::<u64>(), 3);
+    assert_eq!(
+        (udp.request_sizes.messages.iter().sum::<u64>(), udp.response_sizes.messages.iter().sum::<u64>()),
+        (4, 3)
+    );
     assert_eq!((counts.kinds[0], counts.kinds[1]), (1, 1));
     assert!(opt(&stage.ask("a.z.test. A")).is_some());
 }
