@@ -207,7 +207,7 @@ setInterval(() => {
 const live = new Live({
   up() {
     if (offline) go({ moved: false });
-    if (context.rights?.numbers) samples();
+    if (context.rights?.zones) samples();
   },
   down() {
     unreachable("Connection lost.");

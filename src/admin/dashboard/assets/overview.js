@@ -350,7 +350,7 @@ function vitals(overview, zones, lease, samples, stale) {
 }
 
 function plots(samples, routers, rights) {
-  if (!rights.numbers) return null;
+  if (!rights.zones) return null;
   if (now(samples, "signpost_dns_requests_total") === null && !samples?.columns.has("signpost_dns_requests_total")) {
     return section(
       "Queries",

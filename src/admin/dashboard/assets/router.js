@@ -64,7 +64,7 @@ export function render({ router, overview, zone }, { name }, { samples, rights }
           routesOf(name, overview, rights),
         ),
         router.status?.conditions?.length > 0 && section("Conditions", conditions(router.status.conditions)),
-        rights.numbers &&
+        rights.zones &&
           section(
             "Queries",
             series

@@ -98,7 +98,7 @@ const columns = (rights) => [
     cell: (row) =>
       figure(`${count(row.serving)} of ${count(row.addresses)}`, `signpost_address_up{router="${row.name}"}`),
   },
-  rights.numbers && {
+  rights.zones && {
     key: "queries",
     label: "Queries/s",
     number: true,
