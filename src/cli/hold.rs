@@ -11,10 +11,10 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::access::{self, API_TIMEOUT, Access, ApiLocation};
-use super::output::{self, Format};
-use super::style::{Painter, Style};
+use super::output::{self, ListOptions, Listing};
+use super::style::Style;
 use super::table::{Cell, Table};
-use super::{Exit, Outcome, age, confirm, note, switch};
+use super::{Error, Exit, Outcome, age, confirm, note, switch};
 use signpost_api::v1alpha1::deletion_hold::{
     Decision, DeletionHold, DeletionHoldCause, DeletionHoldHolder, DeletionHoldKind, HEARD_EVERY, SILENCE_MAX,
 };
@@ -25,6 +25,8 @@ const QUIET: SignedDuration = SignedDuration::from_secs(5);
 const SILENT: SignedDuration = HEARD_EVERY.saturating_add(HEARD_EVERY).saturating_add(SignedDuration::from_secs(30));
 /// Most names of a hold in a row of the table.
 const NAMES_SHOWN: usize = 3;
+/// The columns of the table. The last one is for wide output.
+const COLUMNS: [&str; 8] = ["id", "missing", "cause", "age", "decision", "name-servers", "names", "decided"];
 /// The text for a DeletionHold without name servers.
 const NOBODY: &str = "none";
 /// The hint that is added to an error of the API.
@@ -35,7 +37,7 @@ pub(super) fn command() -> Command {
     let id = || Arg::new("id").value_name("ID").required(true).help("The ID of the hold, as in \"signpost hold list\"");
     let list = Command::new("list")
         .about("List holds: objects that are missing from the API and still served")
-        .arg(output::argument())
+        .args(output::list_arguments(COLUMNS))
         .args(access::arguments());
     let approve = Command::new("approve")
         .about("Approve a hold: stop serving the missing objects")
@@ -67,28 +69,26 @@ pub(super) fn command() -> Command {
 pub(super) fn run(matches: &ArgMatches) -> Outcome {
     let Some((command, matches)) = matches.subcommand() else { return Ok(Exit::Usage) };
     let place = ApiLocation::of(matches)?;
-    let decision = match command {
-        "list" => None,
-        "approve" => Some(Decision::Approve),
-        _ => Some(Decision::Reject),
-    };
-    let is_approved = decision == Some(Decision::Approve);
+    if command == "list" {
+        return ListOptions::of(matches).show(|| list(&place), |rows| listing(rows, Timestamp::now()));
+    }
+    let decision = if command == "approve" { Decision::Approve } else { Decision::Reject };
+    let is_approved = decision == Decision::Approve;
     let dry_run = is_approved && matches.get_flag("dry-run");
     let (asks, more) = match is_approved {
         true => (confirm::asks(matches), confirm::time(matches)),
         false => (false, Duration::ZERO),
     };
-    let limit = API_TIMEOUT + more;
-    let Some(decision) = decision else {
-        let holds = access::run(limit, async { place.connect().await?.all::<DeletionHold>().await });
-        let holds = holds.map_err(|error| format!("{error}; {WITHOUT_API}"))?;
-        let rows: Vec<Row> = holds.into_iter().map(Row::new).collect();
-        return Format::of(matches).show(&rows, |painter| table(&rows, Timestamp::now(), painter));
-    };
     let id = matches.get_one::<String>("id").expect("clap demands it");
     let deciding = async { decide(&place.connect().await?, id, decision, dry_run, asks).await };
-    note(access::run(limit, deciding)?);
+    note(access::run(API_TIMEOUT + more, deciding)?);
     Ok(Exit::Success)
+}
+
+fn list(place: &ApiLocation) -> Result<Vec<Row>, Error> {
+    let holds = access::run(API_TIMEOUT, async { place.connect().await?.all::<DeletionHold>().await });
+    let holds = holds.map_err(|error| format!("{error}; {WITHOUT_API}"))?;
+    Ok(holds.into_iter().map(Row::new).collect())
 }
 
 /// Returns one line about held objects, for commands that show zones built from the API's objects; `None` without holds.
@@ -172,7 +172,7 @@ impl Row {
         self.holders.iter().filter(is_silent).map(|holder| holder.describe(now)).collect()
     }
 
-    fn cells(&self, now: Timestamp) -> [Cell; 7] {
+    fn cells(&self, now: Timestamp) -> [Cell; COLUMNS.len()] {
         let cause = match self.cause {
             DeletionHoldCause::List => "missing from a list",
             DeletionHoldCause::Burst => "burst of deletions",
@@ -188,7 +188,7 @@ impl Row {
         if self.objects as usize > NAMES_SHOWN {
             names.push_str(" …");
         }
-        let missing = format!("{} of {} {}s", self.objects, self.known, self.kind.word());
+        let missing = Cell::from(format!("{} of {} {}s", self.objects, self.known, self.kind.word()));
         let hosts = self.holders.iter().map(|holder| holder.describe(now));
         let mut holders = hosts.take(NAMES_SHOWN).collect::<Vec<_>>().join(", ");
         if self.holders.is_empty() {
@@ -197,9 +197,13 @@ impl Row {
             holders.push_str(&format!(" and {} more", self.holders.len() - NAMES_SHOWN));
         }
         let began = self.holders.iter().map(|holder| holder.since.0).min();
-        let age = began.map_or_else(|| "-".to_owned(), |began| age::since(began, now));
-        let id = self.id.as_str().into();
-        [id, missing.into(), cause.into(), age.into(), decision, holders.into(), names.into()]
+        let age = match began {
+            Some(began) => Cell::from(age::since(began, now)).ranked(-began.as_second()),
+            None => "-".into(),
+        };
+        let (id, missing) = (self.id.as_str().into(), missing.ranked(self.objects));
+        let decided_at = Cell::or_dash(self.decided_at.as_ref().map(|time| time.0.to_string()));
+        [id, missing, cause.into(), age, decision, holders.into(), names.into(), decided_at]
     }
 }
 
@@ -211,13 +215,10 @@ impl HolderRow {
     }
 }
 
-fn table(rows: &[Row], now: Timestamp, painter: Painter) -> String {
-    if rows.is_empty() {
-        return "no holds\n".to_owned();
-    }
-    let mut table = Table::new(["ID", "MISSING", "CAUSE", "AGE", "DECISION", "NAME SERVERS", "NAMES"]);
+fn listing(rows: &[Row], now: Timestamp) -> Listing {
+    let mut table = Table::new(COLUMNS).hiding_last();
     rows.iter().for_each(|row| table.row(row.cells(now)));
-    table.text(painter)
+    Listing { tables: vec![table], note: rows.is_empty().then(|| "no holds".to_owned()) }
 }
 
 /// Whether the held objects changed too recently for a user to have seen them.
@@ -300,6 +301,7 @@ fn decided(row: &Row, decision: Decision, now: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::style::Painter;
 
     fn row(decision: serde_json::Value, generations: &[i64]) -> Row {
         let holders: Vec<_> = generations
@@ -337,10 +339,10 @@ mod tests {
             line("- - none"),
         ];
         let now: Timestamp = "2026-01-01T01:00:00Z".parse().expect("a time");
-        let text = table(&rows, now, Painter::PLAIN);
+        let text = |rows: &[Row]| ListOptions::default().text(listing(rows, now), Painter::PLAIN);
         let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert_eq!(text.lines().map(words).collect::<Vec<_>>(), lines);
-        assert_eq!(table(&[], now, Painter::PLAIN), "no holds\n");
+        assert_eq!(text(&rows).lines().map(words).collect::<Vec<_>>(), lines);
+        assert_eq!(text(&[]), "no holds\n");
         // The text claims no completed action, and does not count name servers that are down.
         for (decision, minute, expected) in [
             (Decision::Approve, "00:31", "the 1 name server(s) that hold routers-0123456789abcdef will release"),

@@ -52,6 +52,7 @@ mod zone;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::sync::Mutex;
 
 use clap::builder::ValueParser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -253,14 +254,34 @@ fn unwritten(error: &io::Error) -> ! {
 
 /// Prints an error to standard error, as `error: …`.
 fn complain(error: impl std::fmt::Display) {
-    // A failure of this cannot be reported.
-    let _ = writeln!(io::stderr(), "error: {error}");
+    note(format_args!("error: {error}"));
 }
 
 /// Prints additional information on standard error.
 fn note(what: impl std::fmt::Display) {
+    let line = format!("{what}\n");
+    match &mut *NOTES.lock().expect("no thread panics with the lock") {
+        Some(notes) => *notes += &line,
+        None => print_stderr(&line),
+    }
+}
+
+/// Prints to standard error.
+fn print_stderr(text: &str) {
     // A failure of this cannot be reported.
-    let _ = writeln!(io::stderr(), "{what}");
+    let _ = io::stderr().write_all(text.as_bytes());
+}
+
+/// The lines that [`noted`] collects while it runs.
+static NOTES: Mutex<Option<String>> = Mutex::new(None);
+
+/// Runs `work`. Returns its result, and the lines that it would print to standard error: a watched list prints them only
+/// when they change.
+fn noted<T>(work: impl FnOnce() -> T) -> (T, String) {
+    let notes = || NOTES.lock().expect("no thread panics with the lock");
+    *notes() = Some(String::new());
+    let done = work();
+    (done, notes().take().unwrap_or_default())
 }
 
 /// The exit code of a command that reports whether it found everything as it should be.

@@ -11,21 +11,19 @@ const SHORT: u16 = 12;
 /// Rows of a bounded table; the other formats have all.
 const ROWS_MAX: usize = 50;
 
-/// A cell: its text, and its meaning.
+/// A cell: its text, its meaning, and its rank.
 #[derive(Debug, Clone)]
-pub(super) struct Cell(comfy_table::Cell);
+pub(super) struct Cell {
+    text: String,
+    style: Option<Style>,
+    /// The number by which the column is sorted, if the text is not a number.
+    rank: Option<i64>,
+}
 
 impl Cell {
     /// Returns a cell with a meaning.
     pub(super) fn styled(style: Style, text: impl Into<String>) -> Cell {
-        let Cell(cell) = Cell::from(text.into());
-        Cell(match style {
-            Style::Good => cell.fg(Color::DarkGreen),
-            Style::Warning => cell.fg(Color::DarkYellow),
-            Style::Bad => cell.fg(Color::DarkRed),
-            Style::Dim => cell.add_attribute(Attribute::Dim),
-            Style::Strong => cell.add_attribute(Attribute::Bold),
-        })
+        Cell { style: Some(style), ..Cell::from(text.into()) }
     }
 
     /// Returns the text, or a dash.
@@ -33,6 +31,31 @@ impl Cell {
         match text {
             Some(text) => Cell::from(text.into()),
             None => Cell::styled(Style::Dim, "-"),
+        }
+    }
+
+    /// Sets the number by which the column is sorted.
+    pub(super) fn ranked(self, rank: impl TryInto<i64>) -> Cell {
+        Cell { rank: Some(rank.try_into().unwrap_or(i64::MAX)), ..self }
+    }
+
+    /// Returns the key by which the column is sorted: numbers come first.
+    fn key(&self) -> (bool, i64, &str) {
+        match self.rank.or_else(|| self.text.parse().ok()) {
+            Some(number) => (false, number, ""),
+            None => (true, 0, self.text.trim_start()),
+        }
+    }
+
+    fn shown(&self) -> comfy_table::Cell {
+        let cell = comfy_table::Cell::new(&self.text);
+        match self.style {
+            None => cell,
+            Some(Style::Good) => cell.fg(Color::DarkGreen),
+            Some(Style::Warning) => cell.fg(Color::DarkYellow),
+            Some(Style::Bad) => cell.fg(Color::DarkRed),
+            Some(Style::Dim) => cell.add_attribute(Attribute::Dim),
+            Some(Style::Strong) => cell.add_attribute(Attribute::Bold),
         }
     }
 }
@@ -45,53 +68,101 @@ impl From<String> for Cell {
 
 impl From<&str> for Cell {
     fn from(text: &str) -> Self {
-        Cell(comfy_table::Cell::new(harmless(text)))
+        Cell { text: harmless(text), style: None, rank: None }
     }
 }
 
 /// Rows of columns, under a heading. On a terminal that is too narrow, long cells continue below themselves.
 #[derive(Debug)]
 pub(super) struct Table {
-    rows: comfy_table::Table,
+    columns: Vec<&'static str>,
+    rows: Vec<Row>,
     rows_max: usize,
-    left_out: usize,
+    /// The number of columns at the end that only [`Table::widen`] shows.
+    hidden: usize,
+}
+
+#[derive(Debug)]
+struct Row {
+    cells: Vec<Cell>,
+    /// The names that the row represents; `None`: the text of its first cell.
+    names: Option<Vec<String>>,
 }
 
 impl Table {
-    /// Returns an empty table with these columns.
-    pub(super) fn new<const N: usize>(heading: [&str; N]) -> Self {
-        let mut rows = comfy_table::Table::new();
-        rows.set_header(heading.map(|name| Cell::styled(Style::Strong, name).0));
-        Table { rows, rows_max: usize::MAX, left_out: 0 }
+    /// Returns an empty table with these columns. The heading has their names in upper case, with spaces for hyphens.
+    pub(super) fn new<const N: usize>(columns: [&'static str; N]) -> Self {
+        Table { columns: columns.into(), rows: Vec::new(), rows_max: usize::MAX, hidden: 0 }
     }
 
     /// Returns a table for a command that can list very many objects: the text has the first rows and the number of
     /// further ones.
-    pub(super) fn bounded<const N: usize>(heading: [&str; N]) -> Self {
-        Table { rows_max: ROWS_MAX, ..Table::new(heading) }
+    pub(super) fn bounded<const N: usize>(columns: [&'static str; N]) -> Self {
+        Table { rows_max: ROWS_MAX, ..Table::new(columns) }
     }
 
-    /// Adds a row.
+    /// Hides the last column, except in wide output.
+    pub(super) fn hiding_last(self) -> Self {
+        Table { hidden: 1, ..self }
+    }
+
+    /// Shows the hidden columns.
+    pub(super) fn widen(&mut self) {
+        self.hidden = 0;
+    }
+
+    /// Adds a row. Its name is the text of the first cell.
     pub(super) fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
-        if self.rows.row_count() < self.rows_max {
-            self.rows.add_row(cells.into_iter().map(|Cell(cell)| cell));
-        } else {
-            self.left_out += 1;
-        }
+        self.rows.push(Row { cells: cells.into_iter().collect(), names: None });
+    }
+
+    /// Adds a row that represents these names.
+    pub(super) fn row_of(&mut self, names: Vec<String>, cells: impl IntoIterator<Item = Cell>) {
+        self.rows.push(Row { cells: cells.into_iter().collect(), names: Some(names) });
     }
 
     /// Whether there is no row.
     pub(super) fn is_empty(&self) -> bool {
-        self.rows.row_count() == 0
+        self.rows.is_empty()
+    }
+
+    /// Sorts the rows by a column, if the table has it. Rows without a cell in it come first.
+    pub(super) fn sort_by(&mut self, column: &str) {
+        if let Some(at) = self.columns.iter().position(|name| name.eq_ignore_ascii_case(column)) {
+            self.rows.sort_by(|one, other| one.key(at).cmp(&other.key(at)));
+        }
+    }
+
+    /// Returns the names of all rows.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.rows.iter().flat_map(Row::names)
     }
 
     /// Returns all lines, each with its end.
     pub(super) fn text(&self, painter: Painter) -> String {
-        let text = laid_out(self.rows.clone(), painter);
-        match self.left_out {
+        let columns = &self.columns[..self.columns.len() - self.hidden];
+        let heading = |name: &&str| Cell::styled(Style::Strong, name.to_ascii_uppercase().replace('-', " ")).shown();
+        let mut table = comfy_table::Table::new();
+        table.set_header(columns.iter().map(heading));
+        for row in self.rows.iter().take(self.rows_max) {
+            table.add_row(row.cells.iter().take(columns.len()).map(Cell::shown));
+        }
+        let text = laid_out(table, painter);
+        match self.rows.len().saturating_sub(self.rows_max) {
             0 => text,
             more => format!("{text}and {more} more; use --output json to list all\n"),
         }
+    }
+}
+
+impl Row {
+    fn key(&self, column: usize) -> Option<(bool, i64, &str)> {
+        self.cells.get(column).map(Cell::key)
+    }
+
+    fn names(&self) -> impl Iterator<Item = &str> {
+        let first = self.cells.first().filter(|_| self.names.is_none()).map(|cell| cell.text.as_str());
+        self.names.iter().flatten().map(String::as_str).chain(first)
     }
 }
 
@@ -102,7 +173,7 @@ pub(super) struct Properties(comfy_table::Table);
 impl Properties {
     /// Adds a property.
     pub(super) fn add(&mut self, name: &str, fact: impl Into<Cell>) {
-        self.0.add_row([Cell::styled(Style::Strong, name).0, fact.into().0]);
+        self.0.add_row([Cell::styled(Style::Strong, name).shown(), fact.into().shown()]);
     }
 
     /// Returns all lines, each with its end.
@@ -150,6 +221,32 @@ mod tests {
         assert!(coloured.contains("12\x1b[") && coloured.contains("\x1b[1mNAME"), "{coloured:?}");
         let trimmed = |text: &str| text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n");
         assert_eq!(trimmed(&plain), trimmed(&table.text(Painter::PLAIN)));
+    }
+
+    #[test]
+    fn rows_are_sorted_by_any_column() {
+        let mut table = Table::new(["name", "last-queried", "kind"]).hiding_last();
+        table.row(["b".into(), Cell::from("2m").ranked(120), "x".into()]);
+        table.row_of(vec!["a.example".to_owned(), "c.example".to_owned()], ["  a".into(), "7".into(), "z".into()]);
+        table.row_of(Vec::new(), ["c".into()]);
+        table.row(["10".into(), "-".into(), "y".into()]);
+        let all = ["b", "a.example", "c.example", "10"];
+        for (column, lines, names) in [
+            ("none", ["b 2m", "a 7", "c", "10 -"], all),
+            ("name", ["10 -", "a 7", "b 2m", "c"], ["10", "a.example", "c.example", "b"]),
+            ("LAST-queried", ["c", "a 7", "b 2m", "10 -"], ["a.example", "c.example", "b", "10"]),
+            ("kind", ["c", "b 2m", "10 -", "a 7"], ["b", "10", "a.example", "c.example"]),
+        ] {
+            table.sort_by(column);
+            let text = table.text(Painter::PLAIN);
+            let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+            let (heading, rows) = text.split_once('\n').expect("a heading");
+            assert_eq!(words(heading), "NAME LAST QUERIED");
+            assert_eq!(rows.lines().map(words).collect::<Vec<_>>(), lines, "{column}");
+            assert_eq!(table.names().collect::<Vec<_>>(), names, "{column}");
+        }
+        table.widen();
+        assert!(table.text(Painter::PLAIN).starts_with("NAME   LAST QUERIED   KIND\n"));
     }
 
     #[test]

@@ -23,8 +23,6 @@ use super::{Exit, Outcome, access, option, print, serve, switch};
 const INTERVAL_MAX: f64 = 3_600.0;
 /// The time limit of the command, which ends when it is interrupted.
 const EVER: Duration = Duration::from_secs(10 * 365 * 86_400);
-/// The number of lines of a terminal that does not report it.
-const LINES_ASSUMED: usize = 24;
 /// Length of the longest bar.
 const BAR: usize = 30;
 /// The columns next to zone and bar: the rate, and the gaps.
@@ -125,10 +123,7 @@ impl Watch {
     fn show(&self, turn: &Refresh) {
         let painter = Painter::of_stdout();
         if self.screen {
-            let lines = terminal_size::terminal_size().map_or(LINES_ASSUMED, |(_, height)| height.0.into());
-            // A line that wraps does not push the heading off the screen.
-            let page: Vec<String> = turn.page(lines, painter).lines().take(lines - 1).map(str::to_owned).collect();
-            print(&format!("\x1b[H\x1b[2J{}", page.join("\n")));
+            output::redraw(&turn.page(output::screen_lines(), painter));
             return;
         }
         let text = self.format.render(turn, || match self.once {

@@ -9,8 +9,8 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::access::{self, API_TIMEOUT, Access, ApiLocation};
-use super::output::{self, Format};
-use super::style::{Painter, Style};
+use super::output::{self, ListOptions, Listing};
+use super::style::Style;
 use super::table::{Cell, Table};
 use super::{Outcome, note, option, progress};
 use signpost_api::route_state::RouteState;
@@ -19,6 +19,10 @@ use signpost_api::v1alpha1::router::{AddressHealthState, AddressState, Router, R
 
 /// The Routes of a row that have their names in it.
 const NAMES_SHOWN: usize = 5;
+/// The columns of the table of Routes.
+const ROUTE_COLUMNS: [&str; 4] = ["namespace", "shard", "routes", "names"];
+/// The columns of the table of shards. The last one is for wide output.
+const SHARD_COLUMNS: [&str; 6] = ["shard", "state", "routes", "instances", "addresses", "zone"];
 
 pub(super) fn command() -> Command {
     let filter = option("filter", "TEXT")
@@ -28,11 +32,12 @@ pub(super) fn command() -> Command {
         .about("List the Routes of each namespace by shard, and the shards with their addresses")
         .after_help(
             "Without --namespace, the command lists all namespaces. -o json and -o yaml list all Routes with their \
-             hosts. Exit codes: 0 listed, 1 the API is unreachable, 2 invalid usage.",
+             hosts, and -o name lists them as NAMESPACE/NAME. Exit codes: 0 listed, 1 the API is unreachable, 2 invalid \
+             usage.",
         )
         .arg(filter)
         .arg(access::namespace_argument().help("List only the Routes of this namespace"))
-        .arg(output::argument())
+        .args(output::list_arguments(ROUTE_COLUMNS.into_iter().chain(SHARD_COLUMNS)))
         .args(access::arguments())
 }
 
@@ -40,12 +45,14 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     let place = ApiLocation::of(matches)?;
     let namespace = matches.get_one::<String>("namespace");
     let filters: Vec<String> = matches.get_many("filter").unwrap_or_default().cloned().collect();
-    let (routers, routes) = access::run(API_TIMEOUT, async {
-        let access = place.connect().await?;
-        progress::during("listing Routers and Routes", list(&access, namespace.map(String::as_str))).await
-    })?;
-    let topology = Topology::new(&routers, &routes, &filters);
-    Format::of(matches).show(&topology, |painter| topology.text(painter))
+    let read = || {
+        let (routers, routes) = access::run(API_TIMEOUT, async {
+            let access = place.connect().await?;
+            progress::during("listing Routers and Routes", list(&access, namespace.map(String::as_str))).await
+        })?;
+        Ok(Topology::new(&routers, &routes, &filters))
+    };
+    ListOptions::of(matches).show(read, Topology::listing)
 }
 
 /// All there is. Its JSON is an interface: fields are added, and none is renamed.
@@ -88,6 +95,7 @@ struct Leaf {
 #[derive(Debug, Serialize)]
 struct Shard {
     name: String,
+    zone: Option<String>,
     state: RouterState,
     /// The number of listed Routes on it.
     routes: usize,
@@ -176,6 +184,7 @@ impl Topology {
                 Shard {
                     of: has.filter(|has| *has as usize > routes),
                     routes,
+                    zone: router.spec.dns.clone(),
                     state: router.spec.state,
                     addresses: router.addresses().iter().map(address).collect(),
                     instances: instances(router),
@@ -188,9 +197,9 @@ impl Topology {
         Topology { namespaces, shards, routes: count }
     }
 
-    /// Two tables: Routes by namespace and shard, and shards.
-    fn text(&self, painter: Painter) -> String {
-        let mut groups = Table::bounded(["NAMESPACE", "SHARD", "ROUTES", "NAMES"]);
+    /// Two tables: Routes by namespace and shard, and shards. Their names are those of the Routes.
+    fn listing(&self) -> Listing {
+        let mut groups = Table::bounded(ROUTE_COLUMNS);
         for namespace in &self.namespaces {
             for Group { router, routes } in &namespace.groups {
                 let shard = match router {
@@ -204,24 +213,23 @@ impl Topology {
                 let more = routes.len().saturating_sub(NAMES_SHOWN);
                 let more = (more > 0).then(|| format!("and {more} more"));
                 let names: Vec<String> = routes.iter().take(NAMES_SHOWN).map(name).chain(more).collect();
-                groups.row([
-                    namespace.name.as_str().into(),
-                    shard,
-                    routes.len().to_string().into(),
-                    names.join(", ").into(),
-                ]);
+                let count = routes.len().to_string();
+                groups.row_of(
+                    routes.iter().map(|leaf| format!("{}/{}", namespace.name, leaf.name)).collect(),
+                    [namespace.name.as_str().into(), shard, count.into(), names.join(", ").into()],
+                );
             }
         }
-        let mut shards = Table::bounded(["SHARD", "STATE", "ROUTES", "INSTANCES", "ADDRESSES"]);
+        let mut shards = Table::bounded(SHARD_COLUMNS).hiding_last();
         for shard in &self.shards {
             let state = match shard.state {
                 RouterState::Active => Cell::from(shard.state.word()),
                 state => Cell::styled(Style::Warning, state.word()),
             };
-            let routes = match shard.of {
+            let routes = Cell::from(match shard.of {
                 Some(all) => format!("{} of {all}", shard.routes),
                 None => shard.routes.to_string(),
-            };
+            });
             let address = |address: &Address| match address.state {
                 AddressState::Active if address.unhealthy => format!("{} (unhealthy)", address.ip),
                 AddressState::Active => address.ip.clone(),
@@ -235,13 +243,14 @@ impl Topology {
             let instances = match &shard.instances {
                 None => Cell::from("-"),
                 Some(Instances { serving, wanted }) if serving < wanted => {
-                    Cell::styled(Style::Warning, format!("{serving}/{wanted}"))
+                    Cell::styled(Style::Warning, format!("{serving}/{wanted}")).ranked(*serving)
                 }
-                Some(Instances { serving, wanted }) => Cell::from(format!("{serving}/{wanted}")),
+                Some(Instances { serving, wanted }) => Cell::from(format!("{serving}/{wanted}")).ranked(*serving),
             };
-            shards.row([shard.name.as_str().into(), state, routes.into(), instances, addresses]);
+            let (routes, zone) = (routes.ranked(shard.routes), Cell::or_dash(shard.zone.as_deref()));
+            shards.row_of(Vec::new(), [shard.name.as_str().into(), state, routes, instances, addresses, zone]);
         }
-        format!("{}\n{}", groups.text(painter), shards.text(painter))
+        Listing { tables: vec![groups, shards], note: None }
     }
 }
 
@@ -301,6 +310,7 @@ fn routers_of(routes: &[Route]) -> Vec<Router> {
 mod tests {
     use super::*;
     use crate::cli::objects::object;
+    use crate::cli::style::Painter;
     use serde_json::Value;
 
     /// A route on a Router, or waiting.
@@ -344,7 +354,8 @@ SHARD    STATE      ROUTES   INSTANCES   ADDRESSES
 shard1   active     2        -           192.0.2.1, 192.0.2.2 (drained)
 shard2   cordoned   7        1/2         none
 ";
-        assert_eq!(Topology::new(&routers, &routes, &[]).text(Painter::PLAIN), expected);
+        let listing = Topology::new(&routers, &routes, &[]).listing();
+        assert_eq!(ListOptions::default().text(listing, Painter::PLAIN), expected);
         // Filters look everywhere, and all must pass.
         for (filters, left, shards) in [
             (&["FRONT"][..], 1, &["shard1"][..]),

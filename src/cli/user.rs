@@ -15,8 +15,8 @@ use kube::api::PostParams;
 use kube::config::Kubeconfig;
 use serde::Serialize;
 
-use super::output::{self, Format};
-use super::style::{Painter, Style};
+use super::output::{self, ListOptions, Listing};
+use super::style::Style;
 use super::table::{Cell, Table};
 use super::{Error, Exit, Outcome, access, note, option, print, serve, switch};
 use crate::config::{self, rule::parse_duration};
@@ -36,6 +36,8 @@ use signpost_runtime::tls::{self, tokens};
 const CERTIFICATE_TTL: SignedDuration = SignedDuration::from_hours(90 * 24);
 /// Longest life of a credential: that of the authority.
 const TTL_MAX: SignedDuration = SignedDuration::from_hours(3650 * 24);
+/// The columns of the table.
+const COLUMNS: [&str; 6] = ["name", "groups", "credential", "id", "created", "expires"];
 /// The configuration keys for the data directory.
 pub(super) const KEYS: &[&str] = &["data-dir"];
 
@@ -70,7 +72,7 @@ pub(super) fn command() -> Command {
         .args(serve::arguments_of(KEYS));
     let list = Command::new("list")
         .about("List users and their credentials")
-        .arg(output::argument())
+        .args(output::list_arguments(COLUMNS))
         .args(serve::arguments_of(KEYS));
     let credential = option("credential", "ID")
         .help("Revoke only the credential whose ID in \"signpost user list\" starts with this text");
@@ -120,7 +122,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
                 error => Error::Failed(error.to_string()),
             })?;
         }
-        "list" => return list(matches, &folder),
+        "list" => return ListOptions::of(matches).show(|| list(&folder), |rows| listing(rows, Timestamp::now())),
         "revoke" => revoke(matches, &folder)?,
         _ => return Ok(Exit::Usage),
     }
@@ -273,7 +275,7 @@ struct Row {
     expires: Option<Timestamp>,
 }
 
-fn list(matches: &ArgMatches, folder: &std::path::Path) -> Outcome {
+fn list(folder: &Path) -> Result<Vec<Row>, Error> {
     let book = UserStore::load(folder).map_err(|error| error.to_string())?;
     let own = tokens::load(&folder.join("tokens")).map_err(|error| error.to_string())?;
     let mut rows = Vec::new();
@@ -301,11 +303,11 @@ fn list(matches: &ArgMatches, folder: &std::path::Path) -> Outcome {
             rows.push(row(kind, Some(&credential.id), credential.created, credential.expires));
         }
     }
-    Format::of(matches).show(&rows, |painter| table(&rows, Timestamp::now(), painter))
+    Ok(rows)
 }
 
-fn table(rows: &[Row], now: Timestamp, painter: Painter) -> String {
-    let mut table = Table::new(["NAME", "GROUPS", "CREDENTIAL", "ID", "CREATED", "EXPIRES"]);
+fn listing(rows: &[Row], now: Timestamp) -> Listing {
+    let mut table = Table::new(COLUMNS);
     for row in rows {
         let expires = match row.expires {
             Some(time) if time <= now => Cell::styled(Style::Bad, format!("{time} (expired)")),
@@ -322,7 +324,7 @@ fn table(rows: &[Row], now: Timestamp, painter: Painter) -> String {
             expires,
         ]);
     }
-    table.text(painter)
+    Listing { tables: vec![table], note: None }
 }
 
 fn revoke(matches: &ArgMatches, folder: &std::path::Path) -> Result<(), String> {

@@ -42,7 +42,7 @@ pub(super) struct RecordLine {
 impl RecordLine {
     /// Returns the record with this data.
     pub(super) fn new(owner: &Name, ttl: u32, rtype: RecordType, rdata: &[u8]) -> RecordLine {
-        RecordLine { owner: owner.to_string(), ttl, rtype: rtype.to_string(), data: rdata_text(rtype, rdata) }
+        RecordLine { owner: owner.to_string(), ttl, rtype: rtype.to_string(), data: rdata_out::text(rtype, rdata) }
     }
 }
 
@@ -51,13 +51,6 @@ impl fmt::Display for RecordLine {
         let RecordLine { owner, ttl, rtype, data } = self;
         write!(f, "{owner} {ttl} IN {rtype} {data}")
     }
-}
-
-/// Returns the data of a record as zone files have it.
-pub(super) fn rdata_text(rtype: RecordType, rdata: &[u8]) -> String {
-    let mut text = Vec::new();
-    rdata_out::write(rtype, rdata, &mut text);
-    String::from_utf8_lossy(&text).into_owned()
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -118,7 +111,7 @@ impl ZoneSummary {
     pub(super) fn serial_cell(&self) -> Cell {
         match self.serial {
             Some(serial) if self.published => Cell::from(serial.to_string()),
-            Some(serial) => Cell::styled(Style::Warning, format!("({serial})")),
+            Some(serial) => Cell::styled(Style::Warning, format!("({serial})")).ranked(serial),
             None => Cell::or_dash(None::<String>),
         }
     }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::platform::apply_example;
 use signpost_testing::peers::Peer;
 use signpost_testing::program::{Ran, bare, command, json, ok, run};
-use signpost_testing::{DataDir, Kubectl, Ports, Server, dig, eventually, free_address, http_get, program};
+use signpost_testing::{DataDir, Kubectl, Ports, Process, Server, dig, eventually, free_address, http_get, program};
 
 /// A server with the example on it.
 struct Example {
@@ -236,6 +236,27 @@ fn zones_are_listed_shown_compared_and_asked_for() {
     let alone = ok(&["zone", "list", "--zones", folder.path()]);
     assert!(alone.contains("file") && alone.contains(path), "{alone}");
     drop(server);
+}
+
+#[test]
+fn a_list_is_sorted_named_and_watched() {
+    let folder = DataDir::new();
+    let add = |name: &str, more: &str| {
+        let records = format!("$TTL 60\n@ SOA ns h 1 2 3 4 5\n@ NS ns\nns A 192.0.2.1\n{more}");
+        std::fs::write(folder.join(&format!("{name}.zone")), records).expect("written");
+    };
+    add("a.example", "x A 192.0.2.2\n");
+    add("b.example", "");
+    let list = |arguments: &[&str]| ok(&[&["zone", "list", "--zones", folder.path()], arguments].concat());
+    assert_eq!(list(&["-o", "name"]), "a.example.\nb.example.\n");
+    assert_eq!(list(&["-o", "name", "--sort-by", "records"]), "b.example.\na.example.\n");
+    let wide = list(&["-o", "wide"]);
+    assert!(wide.contains("NAME SERVERS") && wide.contains("ns.a.example."), "{wide}");
+
+    let watch = Process::logged(&mut command(&["zone", "list", "--zones", folder.path(), "-o", "name", "--watch"]));
+    watch.logs("b.example.");
+    add("c.example", "");
+    watch.logs("c.example.");
 }
 
 #[test]

@@ -27,6 +27,7 @@ use tokio::time::timeout;
 use signpost_dns::wire::edns::opt_head;
 use signpost_dns::wire::header::{FLAG_RD, HEADER_OCTETS, Header, Rcode};
 use signpost_dns::wire::{Class, Name, RecordType};
+use signpost_dns::zone::Serial;
 
 /// The datagrams that are sent for a query, one after another, before the client reports a timeout.
 const TRIES: u32 = 2;
@@ -76,6 +77,22 @@ impl Question {
     pub async fn ask_resolver(&self, server: SocketAddr, patience: Duration) -> Result<Response, QueryError> {
         let query = Query { flags: FLAG_RD, ..Query::new(&self.name, self.rtype) };
         query.send(server, patience).await
+    }
+}
+
+/// Returns the serial of a zone on a name server. Each try over UDP, and the one over TCP, may take `patience`.
+///
+/// # Errors
+///
+/// A text about the query, or about a response without an authoritative serial.
+pub async fn serial_on(apex: Name, server: SocketAddr, patience: Duration) -> Result<Serial, String> {
+    let answer = Question { name: apex, rtype: RecordType::SOA }.ask(server, patience).await;
+    let response = answer.map_err(|error| error.to_string())?;
+    match response.serial() {
+        Some(serial) if response.is_authoritative() => Ok(serial),
+        Some(_) => Err("the response is not authoritative".to_owned()),
+        None if response.rcode == Rcode::NOERROR => Err("zone not found".to_owned()),
+        None => Err(response.rcode.to_string()),
     }
 }
 

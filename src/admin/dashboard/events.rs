@@ -1,52 +1,28 @@
 //! The Events of the API, for the page of that name.
 //!
-//! Like [`super::feed`], one informer of a scope serves all viewers that may list its Events: all namespaces, or one of them. It
-//! runs only while a page of Events is open, because a large platform has some Events for each Route. An Event here has the
-//! fields that the page displays.
+//! An informer of a [`super::pool`] runs only while a page of Events is open, because a large platform has some Events for each
+//! Route. An Event here has the fields that the page displays.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;
-use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::ask::Failure;
-use super::session::Session;
-use super::{Answer, Shared, json_of};
-use signpost_control::client::reflector::{self, ObjectKey, Store, reflect};
+use super::pool::{Pool, Scope};
+use super::{Answer, Shared, json_of, page_size, search_words};
+use signpost_control::client::reflector::{Changes, ObjectKey, reflect};
 
-/// The time for which an informer is kept after its last use.
-const KEPT_UNUSED: Duration = Duration::from_secs(60);
-/// The maximum number of informers; beyond it, the least recently used one is dropped.
-const FEEDS_MAX: usize = 64;
-/// The maximum wait of a request for the first list.
-const FIRST_LIST: Duration = Duration::from_secs(8);
-/// The time without a connection after which a permitted viewer starts a new informer.
-const DEAD_AFTER: Duration = Duration::from_secs(5);
-/// The maximum number of Events in one response.
-const PAGE_MAX: usize = 500;
-/// The number of Events in one response without `limit`.
-const PAGE: usize = 100;
 /// The maximum number of values of a filter in one response: those with the most Events.
 const CHOICES_MAX: usize = 100;
 
 /// The informers of Events.
-#[derive(Default)]
-pub struct EventFeeds(Mutex<HashMap<Option<String>, Arc<EventFeed>>>);
-
-struct EventFeed {
-    events: Store<EventSummary>,
-    born: Instant,
-    used: Mutex<Instant>,
-    _stop: DropGuard,
-}
+pub type EventFeeds = Pool<EventSummary>;
 
 /// The displayed fields of an Event.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,7 +81,7 @@ pub struct Wanted {
     reason: String,
     /// The number of Events to skip.
     offset: usize,
-    /// The number to return, at most [`PAGE_MAX`].
+    /// The number to return, at most [`super::PAGE_MAX`].
     limit: usize,
 }
 
@@ -115,9 +91,8 @@ pub(super) async fn events(
     headers: HeaderMap,
     Query(wanted): Query<Wanted>,
 ) -> Answer {
-    let session = shared.sessions.of(&headers)?;
-    let rights = shared.settle(&session, session.rights().await)?;
-    let scopes: Vec<Option<String>> = match rights.events {
+    let (session, rights) = shared.signed_in(&headers).await?;
+    let scopes: Vec<Scope> = match rights.events {
         true => vec![None],
         false => rights.event_namespaces.into_iter().map(Some).collect(),
     };
@@ -125,70 +100,25 @@ pub(super) async fn events(
         let message = "the page requires the permission to list Events";
         return Err(Failure::new(StatusCode::FORBIDDEN, "Forbidden", message));
     }
-    let events = shared.events.of(&session, scopes).await?;
+    let start = |settings| {
+        let (events, changes) = reflect(session.client.clone(), settings, EventSummary::of);
+        (events, (), poll(changes))
+    };
+    let feeds = shared.events.of(scopes, start).await?;
+    let events: Vec<Keyed> = feeds.iter().flat_map(|feed| feed.objects.all()).collect();
     Ok(json_of(&page(&events, &wanted)))
 }
 
-impl EventFeeds {
-    /// Returns the Events of these scopes, once each was listed.
-    async fn of(&self, session: &Session, scopes: Vec<Option<String>>) -> Result<Vec<Keyed>, Failure> {
-        let feeds: Vec<Arc<EventFeed>> = scopes.into_iter().map(|scope| self.take(scope, session)).collect();
-        let deadline = tokio::time::Instant::now() + FIRST_LIST;
-        for feed in &feeds {
-            if tokio::time::timeout_at(deadline, feed.events.wait_synced()).await.is_err() {
-                let why = feed.events.health().error.unwrap_or_else(|| "the request is still in progress".to_owned());
-                let message = format!("the Events have not been listed yet: {why}");
-                return Err(Failure::new(StatusCode::SERVICE_UNAVAILABLE, "Starting", message));
-            }
-        }
-        Ok(feeds.iter().flat_map(|feed| feed.events.all()).collect())
-    }
-
-    fn take(&self, scope: Option<String>, session: &Session) -> Arc<EventFeed> {
-        let mut feeds = self.0.lock();
-        if let Some(feed) = feeds.get(&scope).filter(|feed| !feed.is_dead()) {
-            *feed.used.lock() = Instant::now();
-            return feed.clone();
-        }
-        if feeds.len() >= FEEDS_MAX {
-            let oldest = feeds.iter().min_by_key(|(_, feed)| *feed.used.lock()).map(|(scope, _)| scope.clone());
-            oldest.and_then(|scope| feeds.remove(&scope));
-        }
-        let feed = Arc::new(EventFeed::start(session.client.clone(), scope.clone()));
-        feeds.insert(scope, feed.clone());
-        feed
-    }
-
-    /// Drops unused informers.
-    pub fn sweep(&self) {
-        self.0.lock().retain(|_, feed| feed.used.lock().elapsed() < KEPT_UNUSED);
-    }
-}
-
-impl EventFeed {
-    fn start(client: kube::Client, namespace: Option<String>) -> Self {
-        let settings = reflector::Settings { namespace, ..reflector::Settings::default() };
-        let (events, mut changes) = reflect(client, settings, EventSummary::of);
-        let stop = CancellationToken::new();
-        let stopped = stop.clone();
-        tokio::spawn(async move {
-            // The store is up to date as long as its changes are polled.
-            while stopped.run_until_cancelled(changes.next()).await.is_some() {}
-        });
-        let now = Instant::now();
-        EventFeed { events, born: now, used: Mutex::new(now), _stop: stop.drop_guard() }
-    }
-
-    fn is_dead(&self) -> bool {
-        let health = self.events.health();
-        let silent = health.age.map_or_else(|| self.born.elapsed(), |age| age.min(self.born.elapsed()));
-        health.error.is_some() && !health.connected && silent > DEAD_AFTER
+/// Polls the changes, so that the store stays up to date.
+async fn poll(mut changes: Changes<EventSummary>) {
+    loop {
+        changes.next().await;
     }
 }
 
 /// Returns a page of the Events that match, the newest first, and the values of each filter with their number of Events.
 fn page(events: &[Keyed], wanted: &Wanted) -> Value {
-    let words: Vec<String> = wanted.q.split_whitespace().take(8).map(str::to_ascii_lowercase).collect();
+    let words = search_words(&wanted.q);
     let mut namespaces: BTreeMap<&str, usize> = BTreeMap::new();
     let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
     let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
@@ -201,8 +131,8 @@ fn page(events: &[Keyed], wanted: &Wanted) -> Value {
     }
     let mut found: Vec<&Keyed> = events.iter().filter(|(_, event)| is_wanted(event, wanted, &words)).collect();
     found.sort_by(|one, other| other.1.at.cmp(&one.1.at).then_with(|| one.0.cmp(&other.0)));
-    let limit = if wanted.limit == 0 { PAGE } else { wanted.limit.min(PAGE_MAX) };
-    let items: Vec<Value> = found.iter().skip(wanted.offset).take(limit).map(|event| item(event)).collect();
+    let shown = found.iter().skip(wanted.offset).take(page_size(wanted.limit));
+    let items: Vec<Value> = shown.map(|event| item(event)).collect();
     json!({
         "all": events.len(),
         "warnings": warnings,

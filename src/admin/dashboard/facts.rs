@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::{page_size, search_words};
 use signpost_api::route_state::RouteState;
 use signpost_api::v1alpha1::route::Route;
 use signpost_control::client::reflector::ObjectKey;
@@ -16,8 +17,6 @@ use signpost_control::client::reflector::ObjectKey;
 const NAMESPACES_MAX: usize = 2_000;
 /// The maximum number of pairs of a namespace and a Router in the response: those with the most Routes.
 const LINKS_MAX: usize = 8_000;
-/// Routes in one page of a list.
-const PAGE_MAX: usize = 500;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RouteSummary {
@@ -135,17 +134,17 @@ pub struct Wanted {
     sort: String,
     /// The number of Routes to skip.
     offset: usize,
-    /// The number of Routes to return, at most [`PAGE_MAX`].
+    /// The number of Routes to return, at most [`super::PAGE_MAX`].
     limit: usize,
 }
 
 /// Returns a page of the routes that are wanted, in the requested order; otherwise in that of namespace and name.
 pub fn page(routes: &[Keyed], wanted: &Wanted) -> Value {
-    let words: Vec<String> = wanted.q.split_whitespace().take(8).map(str::to_ascii_lowercase).collect();
+    let words = search_words(&wanted.q);
     let mut found: Vec<&Keyed> = routes.iter().filter(|route| is_wanted(route, wanted, &words)).collect();
     sort(&mut found, &wanted.sort);
-    let limit = if wanted.limit == 0 { 100 } else { wanted.limit.min(PAGE_MAX) };
-    let items: Vec<Value> = found.iter().skip(wanted.offset).take(limit).map(|route| item(route)).collect();
+    let shown = found.iter().skip(wanted.offset).take(page_size(wanted.limit));
+    let items: Vec<Value> = shown.map(|route| item(route)).collect();
     json!({"total": found.len(), "offset": wanted.offset, "items": items})
 }
 

@@ -1,59 +1,38 @@
-//! The state that viewers share: one compact informer of the Routes of a scope, kept while it has viewers.
+//! The Routes that viewers share, and their last changes: one informer of a [`super::pool`] for each scope.
 //!
-//! A scope is all namespaces or one of them. A watch with the token of the first viewer feeds its informer, which holds for each
-//! Route the fields that lists and counts show: a quarter of a kilobyte. All other users with the permission to list the same
-//! Routes read the same informer. There is no copy for each viewer, and the API serves one watch. When that token is revoked, the
-//! informer stops, and the next permitted viewer feeds a new one.
+//! An informer holds for each Route the fields that lists and counts show: a quarter of a kilobyte.
 //!
 //! ```text
 //!   API ──watch──► informer of the scope ──► version, and the last changes ──► each viewer's stream: "these changed"
 //!                        └──► counts and pages of the list, on request
 //! ```
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use axum::http::StatusCode;
 use parking_lot::Mutex;
 use serde::Serialize;
-use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::ask::Failure;
 use super::facts::RouteSummary;
+use super::pool::{Informer, Pool, Scope};
 use super::session::{Rights, Session};
 use signpost_api::v1alpha1::route::Route;
 use signpost_api::v1alpha1::router::Router;
 use signpost_api::v1alpha1::zone::Zone;
-use signpost_control::client::reflector::{self, Change, Changes, ObjectKey, Store, reflect};
+use signpost_control::client::reflector::{Change, Changes, ObjectKey, reflect};
 
-/// The time for which an informer is kept after its last use, so that it is still there when a user reloads the page.
-const KEPT_UNUSED: Duration = Duration::from_secs(60);
-/// The maximum number of informers; beyond it, the least recently used one is dropped. One of all namespaces, and those of many
-/// tenants.
-const FEEDS_MAX: usize = 256;
 /// The maximum number of changes kept by name. A viewer that missed more gets a flag instead.
 const RECENT_MAX: usize = 256;
-/// The maximum wait of a request for the first list.
-const FIRST_LIST: Duration = Duration::from_secs(8);
-/// The time without a connection after which a permitted viewer feeds the informer with a new watch.
-const DEAD_AFTER: Duration = Duration::from_secs(5);
 
-/// The informers there are.
+/// The informers of Routes.
+pub type Feeds = Pool<RouteSummary, Arc<Mutex<Recent>>>;
+/// One informer of Routes.
+pub type Feed = Informer<RouteSummary, Arc<Mutex<Recent>>>;
+
+/// The last changes.
 #[derive(Default)]
-pub struct Feeds(Mutex<HashMap<Option<String>, Arc<Feed>>>);
-
-/// One informer.
-pub struct Feed {
-    routes: Store<RouteSummary>,
-    recent: Arc<Mutex<Recent>>,
-    born: Instant,
-    used: Mutex<Instant>,
-    _stop: DropGuard,
-}
-
-#[derive(Default)]
-struct Recent {
+pub struct Recent {
     version: u64,
     /// The changes, each with its version.
     changes: VecDeque<(u64, Changed)>,
@@ -63,7 +42,7 @@ struct Recent {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Changed {
     Route(ObjectKey),
-    Router(String),
+    Router,
     Zone,
     /// All Routes: they were listed again.
     All,
@@ -101,91 +80,31 @@ impl ChangeSummary {
 
 impl Feeds {
     /// Returns the informers that show what `rights` allow, once each was listed: one of all namespaces, or one a namespace.
-    pub async fn of(&self, session: &Session, rights: &Rights) -> Result<Vec<Arc<Feed>>, Failure> {
-        let scopes: Vec<Option<String>> =
+    pub async fn permitted(&self, session: &Session, rights: &Rights) -> Result<Vec<Arc<Feed>>, Failure> {
+        let scopes: Vec<Scope> =
             if rights.all { vec![None] } else { rights.namespaces.iter().cloned().map(Some).collect() };
-        let feeds: Vec<Arc<Feed>> = scopes.into_iter().map(|scope| self.take(scope, session, rights)).collect();
-        let deadline = tokio::time::Instant::now() + FIRST_LIST;
-        for feed in &feeds {
-            if tokio::time::timeout_at(deadline, feed.routes.wait_synced()).await.is_err() {
-                let why = feed.routes.health().error.unwrap_or_else(|| "the request is still in progress".to_owned());
-                let message = format!("the routes have not been listed yet: {why}");
-                return Err(Failure::new(StatusCode::SERVICE_UNAVAILABLE, "Starting", message));
-            }
-        }
-        Ok(feeds)
-    }
-
-    fn take(&self, scope: Option<String>, session: &Session, rights: &Rights) -> Arc<Feed> {
-        let mut feeds = self.0.lock();
-        if let Some(feed) = feeds.get(&scope).filter(|feed| !feed.is_dead()) {
-            feed.touch();
-            return feed.clone();
-        }
-        if feeds.len() >= FEEDS_MAX {
-            let oldest = feeds.iter().min_by_key(|(_, feed)| *feed.used.lock()).map(|(scope, _)| scope.clone());
-            oldest.and_then(|scope| feeds.remove(&scope));
-        }
-        let feed = Arc::new(Feed::start(session.client.clone(), scope.clone(), rights));
-        feeds.insert(scope, feed.clone());
-        feed
-    }
-
-    /// Drops unused informers.
-    pub fn sweep(&self) {
-        self.0.lock().retain(|_, feed| feed.used.lock().elapsed() < KEPT_UNUSED);
+        let start = |settings| {
+            let client = || session.client.clone();
+            let (routes, route_changes) = reflect(client(), settings, |route: Route| RouteSummary::from(&route));
+            // Their contents are not kept: viewers read these few objects from the API.
+            let routers = rights.routers.then(|| reflect(client(), Default::default(), |_: Router| ()).1);
+            let zones = rights.zones.then(|| reflect(client(), Default::default(), |_: Zone| ()).1);
+            let recent = Arc::new(Mutex::new(Recent::default()));
+            (routes, recent.clone(), follow(route_changes, routers, zones, recent))
+        };
+        self.of(scopes, start).await
     }
 }
 
 impl Feed {
-    fn start(client: kube::Client, namespace: Option<String>, rights: &Rights) -> Self {
-        let settings = reflector::Settings { namespace, ..reflector::Settings::default() };
-        let (routes, route_changes) = reflect(client.clone(), settings, |route: Route| RouteSummary::from(&route));
-        // Their contents are not kept: viewers read these few objects from the API.
-        let routers = rights.routers.then(|| reflect(client.clone(), Default::default(), |_: Router| ()).1);
-        let zones = rights.zones.then(|| reflect(client, Default::default(), |_: Zone| ()).1);
-        let recent = Arc::new(Mutex::new(Recent::default()));
-        let stop = CancellationToken::new();
-        let following = follow(route_changes, routers, zones, recent.clone());
-        let stopped = stop.clone();
-        tokio::spawn(async move {
-            tokio::select! {
-                () = stopped.cancelled() => {}
-                () = following => {}
-            }
-        });
-        let now = Instant::now();
-        Feed { routes, recent, born: now, used: Mutex::new(now), _stop: stop.drop_guard() }
-    }
-
-    pub fn routes(&self) -> Vec<(ObjectKey, Arc<RouteSummary>)> {
-        self.routes.all()
-    }
-
-    /// Returns the health of the informer.
-    pub fn health(&self) -> reflector::Health {
-        self.routes.health()
-    }
-
     /// Counts changes.
     pub fn version(&self) -> u64 {
-        self.recent.lock().version
+        self.news.lock().version
     }
 
     /// Returns the changes after `version`.
     pub fn since(&self, version: u64) -> ChangeSummary {
-        self.recent.lock().since(version)
-    }
-
-    /// Extends its life.
-    pub fn touch(&self) {
-        *self.used.lock() = Instant::now();
-    }
-
-    fn is_dead(&self) -> bool {
-        let health = self.routes.health();
-        let silent = health.age.map_or_else(|| self.born.elapsed(), |age| age.min(self.born.elapsed()));
-        health.error.is_some() && !health.connected && silent > DEAD_AFTER
+        self.news.lock().since(version)
     }
 }
 
@@ -216,7 +135,7 @@ impl Recent {
                         }
                     }
                 }
-                Changed::Router(_) => news.routers = true,
+                Changed::Router => news.routers = true,
                 Changed::Zone => news.zones = true,
                 Changed::All => (news.more, news.routers, news.zones) = (true, true, true),
             }
@@ -235,7 +154,7 @@ async fn follow(
     loop {
         let changed = tokio::select! {
             change = routes.next() => name(change).map_or(Changed::All, Changed::Route),
-            change = next(&mut routers) => name(change).map_or(Changed::All, |key| Changed::Router(key.name)),
+            change = next(&mut routers) => name(change).map_or(Changed::All, |_| Changed::Router),
             change = next(&mut zones) => name(change).map_or(Changed::All, |_| Changed::Zone),
         };
         recent.lock().push(changed);
@@ -279,7 +198,7 @@ mod tests {
         let news = recent.since(4);
         assert_eq!((news.routes.len(), news.more, news.routers), (NAMED_MAX, true, false));
         for _ in 0..RECENT_MAX {
-            recent.push(Changed::Router("shard1".to_owned()));
+            recent.push(Changed::Router);
         }
         assert!(recent.since(4).more, "what was forgotten may have been anything");
         assert!(!recent.since(recent.version - 1).more);

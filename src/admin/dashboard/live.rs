@@ -6,7 +6,6 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -35,22 +34,6 @@ pub(super) const STREAMS_MAX: usize = 512;
 /// The maximum number of concurrent streams of a user over all sessions; a hidden browser tab closes its own.
 pub(super) const STREAMS_OF_USER_MAX: usize = 16;
 
-/// An open stream of a session, counted as a use of the session while it lives.
-struct Open(Arc<AtomicUsize>);
-
-impl Open {
-    fn of(session: &Session) -> Open {
-        session.streams.fetch_add(1, Ordering::Relaxed);
-        Open(session.streams.clone())
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 /// One viewer's stream.
 struct Viewer {
     shared: Arc<Shared>,
@@ -58,7 +41,8 @@ struct Viewer {
     feeds: Vec<Arc<Feed>>,
     /// The version of each feed up to which this viewer has received changes.
     sent: Vec<u64>,
-    numbers: bool,
+    /// Whether the user may list Zones, and so see metrics.
+    zones: bool,
     sampled: u64,
     state: Value,
     ticks: tokio::time::Interval,
@@ -67,15 +51,16 @@ struct Viewer {
     over: bool,
     stop: CancellationToken,
     permit: StreamPermit,
-    _open: Open,
+    /// Counts as a use of the session while it lives.
+    _open: Arc<()>,
 }
 
 /// Returns the answer to a viewer.
 pub async fn stream(shared: Arc<Shared>, session: Arc<Session>) -> Result<Response, Failure> {
     let permit = shared.streams.take(&session.user).ok_or_else(too_many)?;
-    let open = Open::of(&session);
+    let open = session.streams.clone();
     let rights = session.rights().await?;
-    let feeds = shared.feeds.of(&session, &rights).await?;
+    let feeds = shared.feeds.permitted(&session, &rights).await?;
     let mut ticks = interval(PACE);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let now = Instant::now();
@@ -85,7 +70,7 @@ pub async fn stream(shared: Arc<Shared>, session: Arc<Session>) -> Result<Respon
         shared,
         session,
         feeds,
-        numbers: rights.numbers,
+        zones: rights.zones,
         sampled: 0,
         state: Value::Null,
         ticks,
@@ -145,10 +130,10 @@ impl Viewer {
         }
         match self.session.rights().await {
             Ok(rights) => {
-                let feeds = self.shared.feeds.of(&self.session, &rights).await?;
+                let feeds = self.shared.feeds.permitted(&self.session, &rights).await?;
                 let same = feeds.len() == self.feeds.len()
                     && feeds.iter().zip(&self.feeds).all(|(one, other)| Arc::ptr_eq(one, other));
-                if !same || rights.numbers != self.numbers {
+                if !same || rights.zones != self.zones {
                     return Err(Failure::new(StatusCode::RESET_CONTENT, "Changed", "your permissions have changed"));
                 }
                 Ok(())
@@ -184,11 +169,11 @@ impl Viewer {
             message.insert("changed".to_owned(), json!(changed));
         }
         let newest = self.shared.samples.newest();
-        if self.numbers && newest != self.sampled {
+        if self.zones && newest != self.sampled {
             self.sampled = newest;
             message.insert("sample".to_owned(), self.shared.samples.last().unwrap_or_default());
         }
-        let state = state(&self.shared, &self.feeds, self.numbers);
+        let state = state(&self.shared, &self.feeds, self.zones);
         if state != self.state || message.is_empty() && self.spoke.elapsed() >= HEARTBEAT {
             self.state = state.clone();
             message.insert("state".to_owned(), state);
@@ -198,11 +183,11 @@ impl Viewer {
 }
 
 /// Returns the health of the informers and, for users that may see metrics, the failed checks of this process.
-fn state(shared: &Shared, feeds: &[Arc<Feed>], numbers: bool) -> Value {
-    let healths: Vec<_> = feeds.iter().map(|feed| feed.health()).collect();
+fn state(shared: &Shared, feeds: &[Arc<Feed>], zones: bool) -> Value {
+    let healths: Vec<_> = feeds.iter().map(|feed| feed.objects.health()).collect();
     let error = healths.iter().filter(|health| !health.connected).find_map(|health| health.error.clone());
     let report = shared.health.report();
-    let (missing, warnings) = if numbers { (report.missing(), report.warnings()) } else { Default::default() };
+    let (missing, warnings) = if zones { (report.missing(), report.warnings()) } else { Default::default() };
     let connected = healths.iter().all(|health| health.connected);
     json!({"connected": connected, "error": error, "missing": missing, "warnings": warnings})
 }

@@ -31,6 +31,7 @@ pub mod feed;
 pub mod links;
 pub mod live;
 pub mod places;
+pub mod pool;
 pub mod samples;
 pub mod session;
 pub mod zones;
@@ -58,7 +59,7 @@ use self::feed::Feeds;
 use self::links::Links;
 use self::places::StreamLimiter;
 use self::samples::Samples;
-use self::session::{Session, Sessions};
+use self::session::{Rights, Session, Sessions};
 use self::zones::ServedZones;
 use super::exposition::Format;
 use super::health::Health;
@@ -70,6 +71,10 @@ const BODY_OCTETS_MAX: usize = 16 << 10;
 /// The maximum number of answers of the API on their way to browsers at once: with their largest size some 256 MiB.
 const ANSWERS_MAX: usize = 32;
 const PIECE_OCTETS: usize = 64 << 10;
+/// The maximum number of items in one page of a list.
+const PAGE_MAX: usize = 500;
+/// The number of items in one page of a list without `limit`.
+const PAGE: usize = 100;
 /// The policy of the page. It loads nothing from other origins and sends nothing to them; the markup contains no scripts and
 /// styles, and text cannot become any (Trusted Types).
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
@@ -199,12 +204,26 @@ impl Shared {
         answer
     }
 
-    /// Returns the routes that this session may see.
-    async fn routes_of(&self, session: &Arc<Session>) -> Result<(u64, Vec<Keyed>), Failure> {
-        let rights = self.settle(session, session.rights().await)?;
-        let feeds = self.feeds.of(session, &rights).await?;
+    /// Returns the session of a request, and the permissions of its user.
+    async fn signed_in(&self, headers: &HeaderMap) -> Result<(Arc<Session>, Rights), Failure> {
+        let session = self.sessions.of(headers)?;
+        let rights = self.settle(&session, session.rights().await)?;
+        Ok((session, rights))
+    }
+
+    /// Returns the session of a request by a user that may list Zones.
+    async fn admitted(&self, headers: &HeaderMap) -> Result<Arc<Session>, Failure> {
+        let (session, rights) = self.signed_in(headers).await?;
+        let message = "the page requires the permission to list Zones";
+        rights.zones.then_some(session).ok_or_else(|| Failure::new(StatusCode::FORBIDDEN, "Forbidden", message))
+    }
+
+    /// Returns the routes that the user of a request may see.
+    async fn routes_of(&self, headers: &HeaderMap) -> Result<(u64, Vec<Keyed>), Failure> {
+        let (session, rights) = self.signed_in(headers).await?;
+        let feeds = self.feeds.permitted(&session, &rights).await?;
         let version = feeds.iter().map(|feed| feed.version()).sum();
-        Ok((version, feeds.iter().flat_map(|feed| feed.routes()).collect()))
+        Ok((version, feeds.iter().flat_map(|feed| feed.objects.all()).collect()))
     }
 }
 
@@ -297,12 +316,8 @@ async fn who(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Answer {
         StatusCode::UNAUTHORIZED => Ok(json_of(&json!({"user": null}))),
         _ => Err(failure),
     };
-    let session = match shared.sessions.of(&headers) {
-        Ok(session) => session,
-        Err(failure) => return nobody(failure),
-    };
-    match shared.settle(&session, session.rights().await) {
-        Ok(rights) => Ok(json_of(&described(&session, &rights))),
+    match shared.signed_in(&headers).await {
+        Ok((session, rights)) => Ok(json_of(&described(&session, &rights))),
         Err(failure) => nobody(failure),
     }
 }
@@ -312,7 +327,7 @@ async fn sign_out(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Resp
     (StatusCode::NO_CONTENT, [(header::SET_COOKIE, session::no_cookie())]).into_response()
 }
 
-fn described(session: &Session, rights: &session::Rights) -> Value {
+fn described(session: &Session, rights: &Rights) -> Value {
     json!({
         "user": session.user,
         "groups": session.groups,
@@ -323,38 +338,27 @@ fn described(session: &Session, rights: &session::Rights) -> Value {
 }
 
 async fn overview(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Answer {
-    let session = shared.sessions.of(&headers)?;
-    let (version, routes) = shared.routes_of(&session).await?;
+    let (version, routes) = shared.routes_of(&headers).await?;
     let mut answer = facts::overview(&routes);
     answer["version"] = json!(version);
     Ok(json_of(&answer))
 }
 
 async fn routes(State(shared): State<Arc<Shared>>, headers: HeaderMap, Query(wanted): Query<Wanted>) -> Answer {
-    let session = shared.sessions.of(&headers)?;
-    let (version, routes) = shared.routes_of(&session).await?;
+    let (version, routes) = shared.routes_of(&headers).await?;
     let mut answer = facts::page(&routes, &wanted);
     answer["version"] = json!(version);
     Ok(json_of(&answer))
 }
 
 async fn all_samples(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Answer {
-    let session = shared.sessions.of(&headers)?;
-    let rights = shared.settle(&session, session.rights().await)?;
-    match rights.numbers {
-        true => Ok(json_of(&shared.samples.all())),
-        false => Err(Failure::new(StatusCode::FORBIDDEN, "Forbidden", "metrics require the permission to list Zones")),
-    }
+    shared.admitted(&headers).await?;
+    Ok(json_of(&shared.samples.all()))
 }
 
 /// Returns the state of this process, for users that may see its metrics.
 async fn process(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Answer {
-    let session = shared.sessions.of(&headers)?;
-    let rights = shared.settle(&session, session.rights().await)?;
-    if !rights.numbers {
-        let message = "the state of processes requires the permission to list Zones";
-        return Err(Failure::new(StatusCode::FORBIDDEN, "Forbidden", message));
-    }
+    shared.admitted(&headers).await?;
     let started = shared.started.duration_since(UNIX_EPOCH).unwrap_or_default();
     let report = shared.health.report();
     Ok(json_of(&json!({
@@ -403,6 +407,16 @@ async fn object(State(shared): State<Arc<Shared>>, request: Request) -> Answer {
 fn too_many() -> Failure {
     let message = "too many responses are in flight; retry later";
     Failure::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message)
+}
+
+/// Returns the number of items in the answer to a request with this `limit`; 0: the request has none.
+fn page_size(limit: usize) -> usize {
+    if limit == 0 { PAGE } else { limit.min(PAGE_MAX) }
+}
+
+/// Returns the words of a search, in lower case. An item matches if it contains each of them.
+fn search_words(text: &str) -> Vec<String> {
+    text.split_whitespace().take(8).map(str::to_ascii_lowercase).collect()
 }
 
 fn is_shown(path: &str) -> bool {

@@ -77,7 +77,7 @@ impl Samples {
         let mut ring = self.0.lock();
         let seconds = ring.at.back().map(|last| at.saturating_sub(*last) as f64 / 1_000.0).filter(|since| *since > 0.0);
         let row = row(&raw, &ring.before, seconds);
-        ring.before = raw.into_iter().map(|(key, sum)| (key, sum.counted)).collect();
+        ring.before = raw;
         ring.push(at, row);
     }
 
@@ -143,65 +143,56 @@ fn number(value: f32) -> Value {
     }
 }
 
-/// The values of one column on a page.
-#[derive(Default, Clone)]
-struct Summed {
-    counted: f64,
-    largest: f64,
-    smallest: f64,
-}
-
-/// Sums by column: `family`, `family{label="value"}`, or `family|bound` for a bucket of a histogram.
-fn read(page: &str) -> BTreeMap<String, Summed> {
-    let mut sums: BTreeMap<String, Summed> = BTreeMap::new();
+/// The values by column: `family`, `family{label="value"}`, or `family|bound` for a bucket of a histogram.
+fn read(page: &str) -> BTreeMap<String, f64> {
+    let mut columns: BTreeMap<String, f64> = BTreeMap::new();
     for MetricSample { name, labels, value } in exposition::samples(page) {
         let bucket_of = name.strip_suffix("_bucket");
         let wanted = FAMILIES.iter().find(|(family, _, reading)| match bucket_of {
             Some(histogram) => *reading == Reading::Quantiles && *family == histogram,
             None => *reading != Reading::Quantiles && *family == name,
         });
-        let Some((family, label, _)) = wanted else { continue };
+        let Some((family, label, reading)) = wanted else { continue };
         let label_of = |label: &str| labels.get(label).map(String::as_str);
         let key = match (bucket_of, label) {
             (Some(_), _) => format!("{family}|{}", label_of("le").unwrap_or("+Inf")),
             (None, Some(label)) => format!("{family}{{{label}={:?}}}", label_of(label).unwrap_or_default()),
             (None, None) => (*family).to_owned(),
         };
-        sums.entry(key)
-            .and_modify(|sum| {
-                sum.counted += value;
-                sum.largest = sum.largest.max(value);
-                sum.smallest = sum.smallest.min(value);
-            })
-            .or_insert(Summed { counted: value, largest: value, smallest: value });
+        let merged = |known: &mut f64| match reading {
+            Reading::Largest => *known = known.max(value),
+            Reading::Smallest => *known = known.min(value),
+            Reading::Rate | Reading::Sum | Reading::Quantiles => *known += value,
+        };
+        columns.entry(key).and_modify(merged).or_insert(value);
     }
-    sums
+    columns
 }
 
 /// Returns the columns of a sample, those that matter most first.
-fn row(raw: &BTreeMap<String, Summed>, before: &BTreeMap<String, f64>, seconds: Option<f64>) -> Vec<(String, f64)> {
+fn row(raw: &BTreeMap<String, f64>, before: &BTreeMap<String, f64>, seconds: Option<f64>) -> Vec<(String, f64)> {
     let mut row = Vec::new();
     for (family, _, reading) in FAMILIES {
-        let of_family = |(key, _): &(&String, &Summed)| {
+        let of_family = |(key, _): &(&String, &f64)| {
             let rest = &key[family.len()..];
             rest.is_empty() || rest.starts_with('{') || rest.starts_with('|')
         };
         let columns =
             raw.range((*family).to_owned()..).take_while(|(key, _)| key.starts_with(family)).filter(of_family);
         match reading {
-            Reading::Rate => row.extend(columns.map(|(key, sum)| {
+            Reading::Rate => row.extend(columns.map(|(key, value)| {
                 // A counter that decreased was reset.
                 let since = before.get(key).zip(seconds);
-                let rate = since.map_or(f64::NAN, |(before, seconds)| (sum.counted - before).max(0.0) / seconds);
+                let rate = since.map_or(f64::NAN, |(before, seconds)| (value - before).max(0.0) / seconds);
                 (key.clone(), rate)
             })),
-            Reading::Sum => row.extend(columns.map(|(key, sum)| (key.clone(), sum.counted))),
-            Reading::Largest => row.extend(columns.map(|(key, sum)| (key.clone(), sum.largest))),
-            Reading::Smallest => row.extend(columns.map(|(key, sum)| (key.clone(), sum.smallest))),
+            Reading::Sum | Reading::Largest | Reading::Smallest => {
+                row.extend(columns.map(|(key, value)| (key.clone(), *value)));
+            }
             Reading::Quantiles => {
                 let bound = |key: &str| key.rsplit('|').next().and_then(|bound| bound.parse::<f64>().ok());
                 let mut buckets: Vec<(f64, f64)> =
-                    columns.filter_map(|(key, sum)| Some((bound(key)?, sum.counted - before.get(key)?))).collect();
+                    columns.filter_map(|(key, value)| Some((bound(key)?, value - before.get(key)?))).collect();
                 buckets.sort_by(|one, other| one.0.total_cmp(&other.0));
                 for share in [0.5, 0.99] {
                     row.push((format!("{family}{{quantile=\"{share}\"}}"), quantile(&buckets, share)));

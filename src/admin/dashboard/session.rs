@@ -9,7 +9,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use aws_lc_rs::digest::{self, SHA256};
@@ -59,7 +58,8 @@ pub struct Session {
     pub client: kube::Client,
     pub user: String,
     pub groups: Vec<String>,
-    pub streams: Arc<AtomicUsize>,
+    /// Cloned by each open stream.
+    pub streams: Arc<()>,
     /// The permits for API responses to the browsers of the user, shared by all their sessions.
     pub answers: Arc<Semaphore>,
     /// The namespaces to review, for users without access to all.
@@ -76,14 +76,13 @@ pub struct Rights {
     pub all: bool,
     pub namespaces: Vec<String>,
     pub routers: bool,
+    /// Whether the user may list all Zones. This includes access to the metrics of this process, which cover all of them.
     pub zones: bool,
     pub leases: bool,
     /// Whether the user may list the Events of all namespaces.
     pub events: bool,
     /// Otherwise, those of `namespaces` whose Events the user may list.
     pub event_namespaces: Vec<String>,
-    /// Access to this process's metrics: for users that may list all Zones, because the metrics cover all of them.
-    pub numbers: bool,
 }
 
 impl Sessions {
@@ -196,23 +195,13 @@ impl Session {
         let (all, zones, events) = (all?, zones?, events?);
         let (mut namespaces, mut event_namespaces) = (Vec::new(), Vec::new());
         if !all {
-            let asked = self.namespaces.iter().map(|namespace| self.may("list", GROUP, "routes", Some(namespace)));
-            for (namespace, may) in self.namespaces.iter().zip(join_all(asked).await) {
-                if may? {
-                    namespaces.push(namespace.clone());
-                }
-            }
+            namespaces = self.listable(&self.namespaces, GROUP, "routes").await?;
         }
         if !events {
-            let asked = namespaces.iter().map(|namespace| self.may("list", EVENTS_GROUP, "events", Some(namespace)));
-            for (namespace, may) in namespaces.iter().zip(join_all(asked).await) {
-                if may? {
-                    event_namespaces.push(namespace.clone());
-                }
-            }
+            event_namespaces = self.listable(&namespaces, EVENTS_GROUP, "events").await?;
         }
         let (routers, leases) = (routers?, leases?);
-        let rights = Rights { all, namespaces, routers, zones, leases, events, event_namespaces, numbers: zones };
+        let rights = Rights { all, namespaces, routers, zones, leases, events, event_namespaces };
         *known = Some((Instant::now(), rights.clone()));
         Ok(rights)
     }
@@ -222,13 +211,20 @@ impl Session {
         AGE_LONGEST.saturating_sub(self.began.elapsed())
     }
 
+    /// Returns those of `namespaces` in which the user may list a resource.
+    async fn listable(&self, namespaces: &[String], group: &str, resource: &str) -> Result<Vec<String>, Failure> {
+        let asked = namespaces.iter().map(|namespace| self.may("list", group, resource, Some(namespace)));
+        let answers: Vec<bool> = join_all(asked).await.into_iter().collect::<Result<_, _>>()?;
+        Ok(namespaces.iter().zip(answers).filter(|(_, may)| *may).map(|(namespace, _)| namespace.clone()).collect())
+    }
+
     async fn may(&self, verb: &str, group: &str, resource: &str, namespace: Option<&str>) -> Result<bool, Failure> {
         may(&self.client, verb, group, resource, namespace).await
     }
 
     fn is_over(&self) -> bool {
         // An open stream counts as a use.
-        let idle = self.used.lock().elapsed() > IDLE_LONGEST && self.streams.load(Ordering::Relaxed) == 0;
+        let idle = self.used.lock().elapsed() > IDLE_LONGEST && Arc::strong_count(&self.streams) == 1;
         idle || self.began.elapsed() > AGE_LONGEST
     }
 }

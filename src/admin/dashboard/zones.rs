@@ -17,19 +17,14 @@ use serde_json::{Value, json};
 
 use super::ask::{self, Failure};
 use super::session::Session;
-use super::{Answer, Shared, json_of, too_many};
+use super::{Answer, Shared, json_of, page_size, too_many};
 use signpost_api::v1alpha1::zone::Zone as ZoneObject;
-use signpost_control::dns_client::Question;
-use signpost_dns::wire::header::Rcode;
-use signpost_dns::wire::{Name, RecordType};
+use signpost_control::dns_client;
+use signpost_dns::wire::Name;
 use signpost_dns::zone::rrset::ttl_of;
 use signpost_dns::zone::{Contents, Zone, ZoneDb};
 use signpost_dns::zonefile::rdata_out;
 
-/// The maximum number of zones or records in one response.
-const PAGE_MAX: usize = 500;
-/// The number of zones or records in one response without `limit`.
-const PAGE: usize = 100;
 /// The maximum number of owners of a zone whose records are listed. A larger zone would take some hundred megabytes for each
 /// request.
 const OWNERS_MAX: usize = 250_000;
@@ -64,15 +59,11 @@ pub struct Wanted {
     rtype: String,
     /// The number of zones or records to skip.
     offset: usize,
-    /// The number to return, at most [`PAGE_MAX`].
+    /// The number to return, at most [`super::PAGE_MAX`].
     limit: usize,
 }
 
 impl Wanted {
-    fn limit(&self) -> usize {
-        if self.limit == 0 { PAGE } else { self.limit.min(PAGE_MAX) }
-    }
-
     fn text(&self) -> String {
         self.q.trim().to_ascii_lowercase()
     }
@@ -89,7 +80,7 @@ pub(super) async fn zones(
     headers: HeaderMap,
     Query(wanted): Query<Wanted>,
 ) -> Answer {
-    let session = admitted(&shared, &headers).await?;
+    let session = shared.admitted(&headers).await?;
     let Some(db) = shared.served.0.get().cloned() else {
         return Ok(json_of(&json!({"served": false, "total": 0, "offset": 0, "items": []})));
     };
@@ -103,7 +94,7 @@ pub(super) async fn records(
     headers: HeaderMap,
     Query(wanted): Query<Wanted>,
 ) -> Answer {
-    let session = admitted(&shared, &headers).await?;
+    let session = shared.admitted(&headers).await?;
     let apex = wanted.apex()?;
     let Some(zone) = shared.served.0.get().and_then(|db| db.get(&apex)) else {
         let message = format!("this process does not serve the zone {apex}");
@@ -129,23 +120,13 @@ pub(super) async fn servers(
     headers: HeaderMap,
     Query(wanted): Query<Wanted>,
 ) -> Answer {
-    let session = admitted(&shared, &headers).await?;
+    let session = shared.admitted(&headers).await?;
     let apex = wanted.apex()?;
     let _permit = session.answers.clone().try_acquire_owned().map_err(|_| too_many())?;
     let addresses = shared.settle(&session, listed(&session, &wanted.platform).await)?;
     let queries: Vec<_> = addresses.into_iter().map(|address| serial(apex.clone(), address)).collect();
     let items: Vec<Value> = futures::stream::iter(queries).buffered(QUERIES_MAX).collect().await;
     Ok(json_of(&json!({"zone": apex.to_string(), "items": items})))
-}
-
-/// Returns the session of a request by a user that may list Zones.
-async fn admitted(shared: &Arc<Shared>, headers: &HeaderMap) -> Result<Arc<Session>, Failure> {
-    let session = shared.sessions.of(headers)?;
-    let rights = shared.settle(&session, session.rights().await)?;
-    match rights.zones {
-        true => Ok(session),
-        false => Err(Failure::new(StatusCode::FORBIDDEN, "Forbidden", "zones require the permission to list Zones")),
-    }
 }
 
 /// Computes an answer from zones while no other request does.
@@ -186,13 +167,13 @@ fn page(mut zones: Vec<Arc<Zone>>, wanted: &Wanted) -> Value {
             "available": zone.why_unavailable().is_none(),
         })
     };
-    let items: Vec<Value> = zones.iter().skip(wanted.offset).take(wanted.limit()).map(item).collect();
+    let items: Vec<Value> = zones.iter().skip(wanted.offset).take(page_size(wanted.limit)).map(item).collect();
     json!({"served": true, "total": zones.len(), "offset": wanted.offset, "items": items})
 }
 
 /// Returns a page of the records of `zone` in canonical order of their owners, and the number of records of each type.
 fn list(zone: &Contents, wanted: &Wanted) -> Value {
-    let (text, limit) = (wanted.text(), wanted.limit());
+    let (text, limit) = (wanted.text(), page_size(wanted.limit));
     let mut types: BTreeMap<String, usize> = BTreeMap::new();
     let (mut total, mut items) = (0, Vec::new());
     for (owner, rrsets) in zone.owners() {
@@ -205,11 +186,11 @@ fn list(zone: &Contents, wanted: &Wanted) -> Value {
                 continue;
             }
             for rdata in &rrset.rdata {
-                if !is_owner && !rdata_text(rrset.rtype, rdata).to_ascii_lowercase().contains(&text) {
+                if !is_owner && !rdata_out::text(rrset.rtype, rdata).to_ascii_lowercase().contains(&text) {
                     continue;
                 }
                 if total >= wanted.offset && items.len() < limit {
-                    let (ttl, data) = (ttl_of(rrset, rdata, rrsets).seconds(), rdata_text(rrset.rtype, rdata));
+                    let (ttl, data) = (ttl_of(rrset, rdata, rrsets).seconds(), rdata_out::text(rrset.rtype, rdata));
                     items.push(json!({"owner": owner_text, "ttl": ttl, "type": rtype, "data": data}));
                 }
                 total += 1;
@@ -227,13 +208,6 @@ fn list(zone: &Contents, wanted: &Wanted) -> Value {
     })
 }
 
-/// Returns the data of a record as zone files have it.
-fn rdata_text(rtype: RecordType, rdata: &[u8]) -> String {
-    let mut text = Vec::new();
-    rdata_out::write(rtype, rdata, &mut text);
-    String::from_utf8_lossy(&text).into_owned()
-}
-
 /// Returns the name servers in a Zone object, as the API gives it to this user.
 async fn listed(session: &Session, object: &str) -> Result<Vec<SocketAddr>, Failure> {
     let is_name = |character: char| character.is_ascii_alphanumeric() || matches!(character, '-' | '.' | '_');
@@ -249,23 +223,16 @@ async fn listed(session: &Session, object: &str) -> Result<Vec<SocketAddr>, Fail
 /// Queries one name server for the serial of a zone.
 async fn serial(name: Name, server: SocketAddr) -> Value {
     let started = Instant::now();
-    let answer = Question { name, rtype: RecordType::SOA }.ask(server, QUERY_TIMEOUT).await;
+    let found = dns_client::serial_on(name, server, QUERY_TIMEOUT).await;
     let seconds = started.elapsed().as_secs_f64();
-    let (serial, error) = match answer {
-        Err(error) => (None, Some(error.to_string())),
-        Ok(response) => match response.serial() {
-            Some(serial) if response.is_authoritative() => (Some(serial.0), None),
-            Some(_) => (None, Some("the response is not authoritative".to_owned())),
-            None if response.rcode == Rcode::NOERROR => (None, Some("zone not found".to_owned())),
-            None => (None, Some(response.rcode.to_string())),
-        },
-    };
-    json!({"server": server.to_string(), "serial": serial, "error": error, "seconds": seconds})
+    let serial = found.as_ref().ok().map(|serial| serial.0);
+    json!({"server": server.to_string(), "serial": serial, "error": found.err(), "seconds": seconds})
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use signpost_dns::wire::RecordType;
     use signpost_dns::zone::Ttl;
 
     fn contents() -> Contents {

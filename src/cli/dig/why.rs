@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::cli::zones::{Source, ZoneEntry, Zones, rdata_text};
+use crate::cli::zones::{Source, ZoneEntry, Zones};
 use signpost_api::v1alpha1::route::NameKind;
 use signpost_api::v1alpha1::route_binding::{RouteBinding, RouteBindingSpec};
 use signpost_api::v1alpha1::router::Router;
@@ -19,6 +19,7 @@ use signpost_dns::zone::lookup::{Lookup, lookup};
 use signpost_dns::zone::qname::Qname;
 use signpost_dns::zone::rrset::Rdata;
 use signpost_dns::zone::{Rrset, Zone};
+use signpost_dns::zonefile::rdata_out;
 
 /// Aliases that are followed, as the server does at most.
 pub(super) const ALIASES_MAX: usize = 8;
@@ -143,7 +144,7 @@ impl Why {
             self.differences.push(format!("answer: expected {many} {} records, got none", rrset.rtype));
         }
         for rdata in answered.into_iter().filter(|rdata| !rrset.rdata.contains(rdata)) {
-            let text = rdata_text(rrset.rtype, rdata);
+            let text = rdata_out::text(rrset.rtype, rdata);
             self.differences.push(format!("answer: unexpected record {} {text}", rrset.rtype));
         }
     }

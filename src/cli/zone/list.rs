@@ -4,10 +4,14 @@ use clap::{ArgMatches, Command};
 use serde::Serialize;
 
 use crate::cli::Outcome;
-use crate::cli::output::{self, Format};
-use crate::cli::style::Painter;
+use crate::cli::output::{self, ListOptions, Listing};
 use crate::cli::table::{Cell, Table};
 use crate::cli::zones::{Source, ZoneEntry, ZoneSummary};
+use signpost_dns::wire::RecordType;
+use signpost_dns::zonefile::rdata_out;
+
+/// The columns of the table. The last one is for wide output.
+const COLUMNS: [&str; 7] = ["zone", "kind", "serial", "owners", "records", "source", "name-servers"];
 
 pub(super) fn command() -> Command {
     Command::new("list")
@@ -16,14 +20,16 @@ pub(super) fn command() -> Command {
             "A serial in parentheses is not allocated yet. Exit codes: 0 listed, 1 the API is unreachable, or a zone \
              file has errors, 2 invalid usage.",
         )
-        .arg(output::argument())
+        .args(output::list_arguments(COLUMNS))
         .args(super::arguments())
 }
 
 pub(super) fn run(matches: &ArgMatches) -> Outcome {
-    let (_, zones) = super::gather(matches)?;
-    let rows: Vec<Row> = zones.zones.iter().map(Row::new).collect();
-    Format::of(matches).show(&rows, |painter| table(&rows, painter))
+    let read = || {
+        let (_, zones) = super::gather(matches)?;
+        Ok(zones.zones.iter().map(Row::new).collect::<Vec<_>>())
+    };
+    ListOptions::of(matches).show(read, |rows| listing(rows))
 }
 
 /// A zone. Its JSON is an interface: fields are added, and none is renamed.
@@ -35,6 +41,9 @@ struct Row {
     file: Option<String>,
     owners: usize,
     records: usize,
+    /// The name servers in the NS records of the apex.
+    #[serde(rename = "nameServers")]
+    name_servers: Vec<String>,
 }
 
 impl Row {
@@ -45,15 +54,14 @@ impl Row {
             Source::Parent | Source::Alias => (None, None),
         };
         let (owners, records) = (zone.contents.owner_count(), zone.contents.record_count());
-        Row { summary: zone.summary(), router, file, owners, records }
+        let name_servers = zone.contents.get(zone.contents.apex(), RecordType::NS).map(|rrset| &*rrset.rdata);
+        let name_servers = name_servers.unwrap_or_default().iter().map(|rdata| rdata_out::text(RecordType::NS, rdata));
+        Row { summary: zone.summary(), router, file, owners, records, name_servers: name_servers.collect() }
     }
 }
 
-fn table(rows: &[Row], painter: Painter) -> String {
-    if rows.is_empty() {
-        return "no zones\n".to_owned();
-    }
-    let mut table = Table::new(["ZONE", "KIND", "SERIAL", "OWNERS", "RECORDS", "SOURCE"]);
+fn listing(rows: &[Row]) -> Listing {
+    let mut table = Table::new(COLUMNS).hiding_last();
     for row in rows {
         let made_of = match (&row.router, &row.file) {
             (Some(router), _) => format!("Router {router}"),
@@ -63,7 +71,8 @@ fn table(rows: &[Row], painter: Painter) -> String {
         };
         let (owners, records) = (row.owners.to_string().into(), row.records.to_string().into());
         let zone = Cell::from(row.summary.zone.as_str());
-        table.row([zone, row.summary.kind.into(), row.summary.serial_cell(), owners, records, made_of.into()]);
+        let (serial, name_servers) = (row.summary.serial_cell(), row.name_servers.join(", ").into());
+        table.row([zone, row.summary.kind.into(), serial, owners, records, made_of.into(), name_servers]);
     }
-    table.text(painter)
+    Listing { tables: vec![table], note: rows.is_empty().then(|| "no zones".to_owned()) }
 }

@@ -8,16 +8,15 @@ use futures::StreamExt as _;
 use serde::Serialize;
 
 use crate::cli::access::{self, ApiLocation};
-use crate::cli::output::{self, Format};
-use crate::cli::style::{Painter, Style};
+use crate::cli::output::{self, ListOptions, Listing};
+use crate::cli::style::Style;
 use crate::cli::table::Table;
 use crate::cli::zones::{ZoneSummary, Zones};
 use crate::cli::{Error, Outcome, option, progress, success_if, switch, table::Cell};
 use crate::config::DNS_PORT;
 use crate::config::value::server_address;
-use signpost_control::dns_client::{QueryError, Question, Response};
-use signpost_dns::wire::header::Rcode;
-use signpost_dns::wire::{Name, RecordType};
+use signpost_control::dns_client;
+use signpost_dns::wire::Name;
 use signpost_dns::zone::Serial;
 
 /// The maximum number of queries in flight.
@@ -26,6 +25,8 @@ const ASKED_AT_A_TIME: usize = 32;
 const LIMIT: Duration = Duration::from_secs(600);
 /// The time limit of one try of a query.
 const TIMEOUT: Duration = Duration::from_secs(2);
+/// The columns of the table. The last one is for wide output.
+const COLUMNS: [&str; 5] = ["zone", "serial", "status", "servers", "kind"];
 
 pub(super) fn command() -> Command {
     let server = option("server", "ADDR[:PORT]").action(ArgAction::Append).value_parser(server_address).help(
@@ -45,11 +46,22 @@ pub(super) fn command() -> Command {
         .arg(super::apex_argument().num_args(0..).help("Query only these zones"))
         .args([server, port])
         .arg(switch("all").help("Show the serials of all name servers, not only of those that differ"))
-        .arg(output::argument())
+        .args(output::list_arguments(COLUMNS))
         .args(super::arguments())
 }
 
 pub(super) fn run(matches: &ArgMatches) -> Outcome {
+    let (all, mut is_current) = (matches.get_flag("all"), true);
+    let read = || {
+        let rows = read(matches)?;
+        is_current = rows.iter().all(|row| row.in_step || row.ahead);
+        Ok(rows)
+    };
+    ListOptions::of(matches).show(read, |rows| listing(rows, all))?;
+    Ok(success_if(is_current))
+}
+
+fn read(matches: &ArgMatches) -> Result<Vec<Row>, Error> {
     let (place, zones) = super::gather(matches)?;
     let given: Vec<SocketAddr> = matches.get_many("server").unwrap_or_default().copied().collect();
     let servers = if given.is_empty() { listed(&place, &zones, matches.get_one("port").copied()) } else { given };
@@ -61,12 +73,8 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     if let Some(unknown) = apexes.iter().find(|apex| zones.at(apex).is_none()) {
         return Err(super::not_found(unknown).into());
     }
-    let rows = access::run(LIMIT, async {
-        Ok(progress::during("querying name servers", ask(&zones, &apexes, &servers)).await)
-    })?;
-    let all = matches.get_flag("all");
-    Format::of(matches).show(&rows, |painter| table(&rows, &servers, all, painter))?;
-    Ok(success_if(rows.iter().all(|row| row.in_step || row.ahead)))
+    let asking = async { Ok(progress::during("querying name servers", ask(&zones, &apexes, &servers)).await) };
+    access::run(LIMIT, asking).map_err(Error::from)
 }
 
 /// The servers of the configuration, or those that the platform itself verifies.
@@ -113,9 +121,9 @@ async fn ask(zones: &Zones, apexes: &[&Name], servers: &[SocketAddr]) -> Vec<Row
     let wanted = |apex: &Name| apexes.is_empty() || apexes.iter().any(|wanted| **wanted == *apex);
     let asked: Vec<_> = zones.zones.iter().filter(|zone| wanted(zone.contents.apex())).collect();
     let questions = asked.iter().flat_map(|zone| servers.iter().map(|server| (zone.contents.apex().clone(), *server)));
-    let answers = futures::stream::iter(questions).map(|(name, server)| async move {
-        let question = Question { name, rtype: RecordType::SOA };
-        held(server, question.ask(server, TIMEOUT).await)
+    let answers = futures::stream::iter(questions).map(|(apex, server)| async move {
+        let found = dns_client::serial_on(apex, server, TIMEOUT).await;
+        Held { server: server.to_string(), serial: found.as_ref().ok().map(|serial| serial.0), error: found.err() }
     });
     let mut answers: Vec<Held> = answers.buffered(ASKED_AT_A_TIME).collect().await;
     let mut rows = Vec::with_capacity(asked.len());
@@ -125,19 +133,6 @@ async fn ask(zones: &Zones, apexes: &[&Name], servers: &[SocketAddr]) -> Vec<Row
         answers = rest;
     }
     rows
-}
-
-fn held(server: SocketAddr, answer: Result<Response, QueryError>) -> Held {
-    let (serial, error) = match answer {
-        Err(error) => (None, Some(error.to_string())),
-        Ok(response) => match response.serial() {
-            Some(serial) if response.is_authoritative() => (Some(serial.0), None),
-            Some(_) => (None, Some("the response is not authoritative".to_owned())),
-            None if response.rcode == Rcode::NOERROR => (None, Some("zone not found".to_owned())),
-            None => (None, Some(response.rcode.to_string())),
-        },
-    };
-    Held { server: server.to_string(), serial, error }
 }
 
 impl Row {
@@ -155,11 +150,8 @@ impl Row {
     }
 }
 
-fn table(rows: &[Row], servers: &[SocketAddr], all: bool, painter: Painter) -> String {
-    if rows.is_empty() {
-        return "no zones\n".to_owned();
-    }
-    let mut table = Table::new(["ZONE", "SERIAL", "STATUS", "SERVERS"]);
+fn listing(rows: &[Row], all: bool) -> Listing {
+    let mut table = Table::new(COLUMNS).hiding_last();
     for row in rows {
         let ZoneSummary { zone, serial, published, .. } = &row.summary;
         let status = match (row.in_step, row.ahead) {
@@ -182,15 +174,17 @@ fn table(rows: &[Row], servers: &[SocketAddr], all: bool, painter: Painter) -> S
                 (None, _, error) => format!("{}: {}", held.server, error.as_deref().unwrap_or("no serial")),
             })
             .collect();
-        let others = if others.is_empty() { format!("all {}", servers.len()) } else { others.join("; ") };
-        table.row([Cell::from(zone.as_str()), row.summary.serial_cell(), status, Cell::from(others)]);
+        let others = if others.is_empty() { format!("all {}", row.servers.len()) } else { others.join("; ") };
+        let kind = Cell::from(row.summary.kind);
+        table.row([Cell::from(zone.as_str()), row.summary.serial_cell(), status, Cell::from(others), kind]);
     }
-    table.text(painter)
+    Listing { tables: vec![table], note: rows.is_empty().then(|| "no zones".to_owned()) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::style::Painter;
 
     #[test]
     fn serials_side_by_side() {
@@ -218,12 +212,13 @@ d.example.   (5)      in step   192.0.2.1:53: 4, behind by 1; 192.0.2.2:53: 4, b
 e.example.   5        ahead     192.0.2.2:53: 6, ahead by 1
 f.example.   5        differs   192.0.2.1:53: 6, ahead by 1; 192.0.2.2:53: 4, behind by 1
 ";
-        assert_eq!(table(&rows, &servers, false, Painter::PLAIN), expected);
+        let text = |rows: &[Row], all| ListOptions::default().text(listing(rows, all), Painter::PLAIN);
+        assert_eq!(text(&rows, false), expected);
         let equal = [row("a.example.", true, [Some(5), Some(5)])];
         let expected = "\
 ZONE         SERIAL   STATUS    SERVERS
 a.example.   5        in step   192.0.2.1:53: 5; 192.0.2.2:53: 5
 ";
-        assert_eq!(table(&equal, &servers, true, Painter::PLAIN), expected);
+        assert_eq!(text(&equal, true), expected);
     }
 }

@@ -9,16 +9,18 @@ use clap::{ArgMatches, Command, value_parser};
 use jiff::Timestamp;
 
 use crate::admin::unrouted::{QueriedName, Report, Zone};
-use crate::cli::output::{self, Format};
+use crate::cli::output::{self, ListOptions, Listing};
 use crate::cli::scrape::{self, Admin, Target};
 use crate::cli::serve;
-use crate::cli::style::{Painter, Style};
+use crate::cli::style::Style;
 use crate::cli::table::{Cell, Table};
-use crate::cli::{Exit, Outcome, access, age, complain, file, option, progress};
+use crate::cli::{Error, Outcome, access, age, complain, file, option, progress};
 use signpost_runtime::trust;
 
 /// The time limit for all processes.
 const LIMIT: Duration = Duration::from_secs(30);
+/// The columns of the table. The last one is for wide output.
+const COLUMNS: [&str; 4] = ["name", "requests", "last-queried", "zone"];
 
 pub(super) fn command() -> Command {
     let zone = super::apex_argument().help("List only this zone");
@@ -42,10 +44,14 @@ pub(super) fn command() -> Command {
         .args(serve::arguments_of(&["data-dir"]))
         .arg(token)
         .arg(names)
-        .arg(output::argument())
+        .args(output::list_arguments(COLUMNS))
 }
 
 pub(super) fn run(matches: &ArgMatches) -> Outcome {
+    ListOptions::of(matches).show(|| read(matches), |report| listing(report, Timestamp::now()))
+}
+
+fn read(matches: &ArgMatches) -> Result<Report, Error> {
     let Target { urls, authorities } = scrape::target(matches)?;
     let reports = access::run(LIMIT, async {
         let admin = Admin::new(authorities.as_deref())?;
@@ -63,16 +69,18 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
         Ok(progress::during("querying processes", reports).await)
     })?;
     let (answered, silent): (Vec<_>, Vec<_>) = reports.into_iter().partition(Result::is_ok);
-    silent.into_iter().filter_map(Result::err).for_each(complain);
-    if answered.is_empty() {
-        return Ok(Exit::Failure);
+    let mut errors: Vec<String> = silent.into_iter().filter_map(Result::err).collect();
+    let last = errors.pop_if(|_| answered.is_empty());
+    errors.iter().for_each(complain);
+    if let Some(error) = last {
+        return Err(error.into());
     }
     let names = usize::from(*matches.get_one::<u16>("names").expect("it has a default"));
     let apex = matches.get_one::<signpost_dns::wire::Name>("apex").map(|apex| apex.to_string().to_ascii_lowercase());
     let mut report = merged(answered.into_iter().flatten());
     report.zones.retain(|zone| apex.as_ref().is_none_or(|apex| zone.zone == *apex));
     report.zones.iter_mut().for_each(|zone| zone.names.truncate(names));
-    Format::of(matches).show(&report, |painter| table(&report, Timestamp::now(), painter))
+    Ok(report)
 }
 
 /// Returns the sums of several processes, since the earliest of their times.
@@ -106,29 +114,34 @@ fn merged(reports: impl Iterator<Item = Report>) -> Report {
     Report { since: since.unwrap_or_default(), zones }
 }
 
-fn table(report: &Report, now: Timestamp, painter: Painter) -> String {
+fn listing(report: &Report, now: Timestamp) -> Listing {
     let since = age::since(report.since, now);
-    if report.zones.is_empty() {
-        return format!("no queries for names without a Route in the last {since}\n");
-    }
-    let mut table = Table::new(["NAME", "REQUESTS", "LAST QUERIED"]);
+    let mut table = Table::new(COLUMNS).hiding_last();
     for zone in &report.zones {
-        table.row([Cell::styled(Style::Strong, zone.zone.as_str()), Cell::from(zone.requests.to_string())]);
+        let sum = [Cell::styled(Style::Strong, zone.zone.as_str()), Cell::from(zone.requests.to_string())];
+        table.row_of(Vec::new(), sum);
         for queried in &zone.names {
             let requests = match queried.requests == queried.at_least {
-                true => queried.requests.to_string(),
-                false => format!("{}-{}", queried.at_least, queried.requests),
+                true => Cell::from(queried.requests.to_string()),
+                false => Cell::from(format!("{}-{}", queried.at_least, queried.requests)).ranked(queried.requests),
             };
-            let last = format!("{} ago", age::since(queried.last_queried_time, now));
-            table.row([Cell::from(format!("  {}", queried.name)), Cell::from(requests), Cell::from(last)]);
+            let last = Cell::from(format!("{} ago", age::since(queried.last_queried_time, now)));
+            let last = last.ranked(-queried.last_queried_time.as_second());
+            let name = Cell::from(format!("  {}", queried.name));
+            table.row_of(vec![queried.name.clone()], [name, requests, last, Cell::from(zone.zone.as_str())]);
         }
     }
-    format!("{}\nin the last {since}\n", table.text(painter))
+    let note = match table.is_empty() {
+        true => format!("no queries for names without a Route in the last {since}"),
+        false => format!("in the last {since}"),
+    };
+    Listing { tables: vec![table], note: Some(note) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::style::Painter;
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).expect("in range")
@@ -175,12 +188,9 @@ s2.example.         9
 
 in the last 18m
 ";
-        let shown = table(&report, at(2_000), Painter::PLAIN);
-        assert_eq!(shown, expected.replace("500s", "8m20s"));
+        let shown = |report, now| ListOptions::default().text(listing(report, now), Painter::PLAIN);
+        assert_eq!(shown(&report, at(2_000)), expected.replace("500s", "8m20s"));
         let nothing = merged(std::iter::once(Report { since: at(2_000), zones: Vec::new() }));
-        assert_eq!(
-            table(&nothing, at(2_060), Painter::PLAIN),
-            "no queries for names without a Route in the last 60s\n"
-        );
+        assert_eq!(shown(&nothing, at(2_060)), "no queries for names without a Route in the last 60s\n");
     }
 }

@@ -28,7 +28,7 @@ pub fn write(informers: &[(&'static str, HealthProbe)], page: &mut Page<'_>) -> 
     page.counter("informer_restarts", "Reconnects and relists of the informer, by reason", &restarts)
 }
 
-fn labels((owner, health): &(&'static str, Health)) -> Labels<'_> {
+fn labels<'a>((owner, health): &'a (&'static str, Health)) -> Labels<'a> {
     vec![("owner", *owner), ("kind", health.kind.as_str())]
 }
 

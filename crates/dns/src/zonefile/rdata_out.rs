@@ -13,6 +13,13 @@ use crate::wire::name::push_name_text;
 use crate::wire::rdata::{self, Field, Item};
 use crate::wire::{Name, RecordType};
 
+/// Returns the text of valid `rdata`, names absolute.
+pub fn text(rtype: RecordType, rdata: &[u8]) -> String {
+    let mut text = Vec::new();
+    write(rtype, rdata, &mut text);
+    String::from_utf8_lossy(&text).into_owned()
+}
+
 /// Appends the text of valid `rdata`, names absolute.
 pub fn write(rtype: RecordType, rdata: &[u8], out: &mut Vec<u8>) {
     let start = out.len();

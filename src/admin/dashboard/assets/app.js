@@ -2,7 +2,7 @@
 // `render` (pure, from the loaded data), `concerns` (whether a change affects the displayed data) and `title`.
 
 import { h, show } from "./dom.js";
-import { Failure, Live, forgetKinds, model, session, signIn, signInByLink, signOut } from "./data.js";
+import { Failure, Live, forgetPlatform, model, session, signIn, signOut } from "./data.js";
 import * as help from "./help.js";
 import { asOf, empty, link, queried } from "./words.js";
 import * as overview from "./overview.js";
@@ -140,38 +140,23 @@ function failed(failure) {
     return;
   }
   reachable();
-  if (failure.missing)
-    show(
-      main,
-      empty(
-        "Not found.",
-        sentence(failure.message),
-        " It may have been deleted, or it does not exist yet. This page shows it as soon as it exists.",
-      ),
-    );
-  else
-    show(
-      main,
-      empty(
-        failure.forbidden ? "You do not have permission to view this page." : "This page cannot be displayed.",
-        sentence(failure.message),
-      ),
-    );
+  const missing = " It may have been deleted, or it does not exist yet. This page shows it as soon as it exists.";
+  const forbidden = "You do not have permission to view this page.";
+  const title = failure.missing ? "Not found." : failure.forbidden ? forbidden : "This page cannot be displayed.";
+  show(main, empty(title, sentence(failure.message), failure.missing && missing));
   Object.assign(current, { data: null, at: Date.now() });
 }
 
 const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1).replace(/\.$/, "")}.`;
 
 // --- marks of stale data ---
+/** Marks the data as stale for this reason; without one, as current. */
 function unreachable(what) {
   offline = what;
   mark();
 }
 
-function reachable() {
-  offline = null;
-  mark();
-}
+const reachable = () => unreachable(null);
 
 /** Marks stale data, and shows its age. */
 function mark() {
@@ -207,7 +192,7 @@ setInterval(() => {
 const live = new Live({
   up() {
     if (offline) go({ moved: false });
-    if (context.rights?.numbers) samples();
+    if (context.rights?.zones) samples();
   },
   down() {
     unreachable("Connection lost.");
@@ -281,7 +266,7 @@ async function enter() {
   try {
     const who = await session();
     if (!who.user) return welcome(context.user ? "You were signed out." : "");
-    forgetKinds();
+    forgetPlatform();
     Object.assign(context, { user: who.user, rights: who.rights, samples: null, state: null });
     reachable();
     go({ moved: true });
@@ -300,7 +285,7 @@ async function start() {
   if (!code) return enter();
   history.replaceState(null, "", "#/");
   try {
-    await signInByLink(code);
+    await signIn({ code });
   } catch (failure) {
     if (!(failure instanceof Failure)) throw failure;
     return welcome(sentence(failure.message));
@@ -380,7 +365,7 @@ async function submit(form) {
   button.disabled = true;
   problem.textContent = "";
   try {
-    await signIn(form.elements.token.value, form.elements.namespace.value);
+    await signIn({ token: form.elements.token.value, namespace: form.elements.namespace.value });
     form.elements.token.value = "";
     await enter();
   } catch (failure) {

@@ -70,25 +70,20 @@ export async function items(path, signal, most = 2000) {
 /** The wait of a page that lost its stream to another page, in milliseconds. */
 const CROWDED = 15_000;
 
-let kinds = null;
-/** Discards the known kinds of Signpost that the API serves; the next use queries them again. */
-export function forgetKinds() {
-  kinds = null;
-  platformName = null;
-  serials.clear();
-}
-
-/** The items of a kind of Signpost; none if it is not served or not visible. */
+/** The items of a kind; none if it is not served or not visible. */
 export async function itemsIfThere(path, signal) {
   try {
-    kinds ??= object(OURS).then((list) => new Set(list.resources.map((one) => one.name)));
-    if (!(await kinds).has(path.slice(OURS.length + 1))) return [];
     return await items(path, signal);
   } catch (failure) {
     if (failure.missing || failure.forbidden) return [];
-    kinds = null;
     throw failure;
   }
+}
+
+/** Discards the cached Zone and serials of the platform. */
+export function forgetPlatform() {
+  platformName = null;
+  serials.clear();
 }
 
 let platformName = null;
@@ -134,18 +129,12 @@ export function model(name, wanted = {}, signal) {
 }
 
 export const session = () => request("session");
-export const signIn = (token, namespace) =>
+/** Signs in with `{token, namespace}`, or with the `{code}` of a link that `signpost dashboard` printed. */
+export const signIn = (body) =>
   request("session", {
     method: "POST",
     headers: { "content-type": "application/json" },
-    body: JSON.stringify({ token, namespace }),
-  });
-/** Signs in with the code of a link that `signpost dashboard` printed. */
-export const signInByLink = (code) =>
-  request("session", {
-    method: "POST",
-    headers: { "content-type": "application/json" },
-    body: JSON.stringify({ code }),
+    body: JSON.stringify(body),
   });
 export const signOut = () => request("session", { method: "DELETE" });
 

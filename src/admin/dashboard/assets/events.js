@@ -2,7 +2,7 @@
 
 import { h } from "./dom.js";
 import { model } from "./data.js";
-import { heads, pager } from "./table.js";
+import { chips, pager, removableChip, searchField, table } from "./table.js";
 import { badge, code, count, empty, figure, link, plural, time } from "./words.js";
 
 export const title = () => "Events";
@@ -34,7 +34,7 @@ export function render({ page }, { query }, { rights }) {
     ),
     filters(page, query, here),
     page.items.length
-      ? [list(page), pager(page, PAGE, here, (first, last) => `${count(first)}–${count(last)} of ${plural(page.total, "event")}`)]
+      ? [table(page.items, COLUMNS, { keyOf: (one) => one.key }), pager(page, PAGE, here, "event")]
       : isFiltered(query)
         ? empty("No matching Events.", "Shorten the search, or remove a filter.")
         : empty("No Events.", "Events expire an hour after their last occurrence."),
@@ -52,8 +52,6 @@ function command({ namespace, kind, name, type }, { events, eventNamespaces }) {
 }
 
 function filters(page, query, here) {
-  const chip = (type, text) =>
-    h("a.chip", { href: here({ type, offset: "" }), "aria-current": (query.type ?? "") === type ? "true" : null }, text);
   const select = (name, label, choices) =>
     h(
       "label",
@@ -73,29 +71,12 @@ function filters(page, query, here) {
   return h(
     "div.row.filters",
     null,
-    h("input", {
-      type: "search",
-      id: "filter",
-      "data-action": "filter",
-      "data-name": "q",
-      value: query.q ?? "",
-      placeholder: "Reason, message, or object",
-      "aria-label": "Search events",
-      autocomplete: "off",
-      spellcheck: "false",
-    }),
-    h(
-      "span.row",
-      { role: "group", "aria-label": "Type" },
-      chip("", "all"),
-      chip("Normal", "Normal"),
-      chip("Warning", "Warning"),
-    ),
+    searchField(query, "Reason, message, or object", "Search events"),
+    chips("Type", "type", [["Normal", "Normal"], ["Warning", "Warning"]], query, here),
     select("namespace", "Namespace", page.namespaces),
     select("kind", "Kind", page.kinds),
     select("reason", "Reason", page.reasons),
-    query.name &&
-      h("a.chip", { href: here({ name: "", offset: "" }), "aria-current": "true" }, `object ${query.name} ✕`),
+    removableChip("name", "object", query, here),
   );
 }
 
@@ -107,40 +88,11 @@ function about({ kind, namespace, name }) {
 }
 
 const COLUMNS = [
-  { label: "Last seen" },
-  { label: "Type" },
-  { label: "Reason" },
-  { label: "Object" },
-  { label: "Message" },
-  { label: "Count", number: true },
-  { label: "Reported by" },
+  { label: "Last seen", kind: "dim", cell: (one) => time(one.at) },
+  { label: "Type", cell: (one) => badge(one.type === "Warning" ? "warn" : "good", one.type) },
+  { label: "Reason", cell: (one) => one.reason },
+  { label: "Object", cell: about },
+  { label: "Message", kind: "note", cell: (one) => one.note },
+  { label: "Count", kind: "number", cell: (one) => figure(count(one.count), "series.count of the Event") },
+  { label: "Reported by", kind: "dim", cell: (one) => one.reporter },
 ];
-
-function list(page) {
-  return h(
-    "div.scroll",
-    null,
-    h(
-      "table.list.events",
-      null,
-      h("thead", null, heads(COLUMNS)),
-      h(
-        "tbody",
-        null,
-        page.items.map((one) =>
-          h(
-            "tr",
-            { "data-key": one.key },
-            h("td.dim", null, time(one.at)),
-            h("td", null, badge(one.type === "Warning" ? "warn" : "good", one.type)),
-            h("td", null, one.reason),
-            h("td", null, about(one)),
-            h("td.note", null, one.note),
-            h("td.number", null, figure(count(one.count), "series.count of the Event")),
-            h("td.dim", null, one.reporter),
-          ),
-        ),
-      ),
-    ),
-  );
-}

@@ -5,7 +5,21 @@ import { h } from "./dom.js";
 import { items, itemsIfThere, model, objectIfThere, path, platform, serialsOf } from "./data.js";
 import { now } from "./plot.js";
 import { table } from "./table.js";
-import { badge, count, empty, figure, link, measured, origin, plural, seconds, section, time } from "./words.js";
+import {
+  INSTANCE_KINDS,
+  KINDS,
+  badge,
+  count,
+  empty,
+  figure,
+  link,
+  measured,
+  origin,
+  plural,
+  seconds,
+  section,
+  time,
+} from "./words.js";
 import { serverNames, stateOf } from "./zone.js";
 
 export const title = () => "Fleet";
@@ -34,12 +48,12 @@ export async function load(_, { rights }, signal) {
 }
 
 /** The roles in the lines of /readyz, such as `[+] dns/zones`. */
-export function rolesOf(checks) {
+function rolesOf(checks) {
   const roles = checks.map((line) => line.slice(4).split("/")[0]).filter((role) => role !== "process");
   return [...new Set(roles)];
 }
 
-const ageOf = (text) => (text ? (Date.now() - Date.parse(text)) / 1000 : null);
+const ageOf = (text) => (text ? Math.max(0, Date.now() - Date.parse(text)) / 1000 : null);
 
 function thisProcess({ process, lease, parent, own }, samples) {
   const leads = now(samples, "signpost_scheduler_leading") > 0;
@@ -121,7 +135,6 @@ function holders({ deletionHolds }) {
 /** The instances of Routers, as their Leases report them. */
 function instances({ routers, leases }) {
   const renewed = new Map(leases.map((lease) => [lease.metadata.name, lease.spec?.renewTime]));
-  const kinds = { serving: "good", leaving: "note", expired: "bad" };
   return routers.flatMap(({ metadata, status }) =>
     (status?.instances ?? []).map((one) => ({
       key: `instance ${one.name}`,
@@ -130,7 +143,7 @@ function instances({ routers, leases }) {
       router: metadata.name,
       roles: [`agent (${one.proxy})`],
       version: one.version,
-      state: [one.faults > 0 && one.state === "serving" ? "warn" : (kinds[one.state] ?? "note"), one.state],
+      state: [one.faults > 0 && one.state === "serving" ? "warn" : (INSTANCE_KINDS[one.state] ?? "note"), one.state],
       details: one.faults > 0 ? [plural(one.faults, "fault")] : [],
       lag: ageOf(renewed.get(one.name)),
       lagSource: "spec.renewTime of the Lease",
@@ -141,7 +154,15 @@ function instances({ routers, leases }) {
 const UNKNOWN = "not in the API; see the admin endpoint of the process";
 const unknown = () => h("span.dim", { title: UNKNOWN }, "–");
 const isUnknown = (value) => value === null || value === undefined;
-const STATE_ORDER = { bad: 0, warn: 1, note: 2, good: 3 };
+
+/** A column of a number, with its text and its source. */
+const number = (key, label, text, source) => ({
+  key,
+  label,
+  kind: "number",
+  value: (row) => row[key],
+  cell: (row) => (isUnknown(row[key]) ? unknown() : figure(text(row[key]), source(row))),
+});
 
 const COLUMNS = [
   {
@@ -158,7 +179,7 @@ const COLUMNS = [
   {
     key: "state",
     label: "State",
-    value: (row) => `${STATE_ORDER[row.state[0]]} ${row.state[1]}`,
+    value: (row) => `${KINDS.indexOf(row.state[0])} ${row.state[1]}`,
     cell: (row) => [badge(...row.state), row.details?.map((text) => h("div.dim", { "data-key": text }, text))],
   },
   {
@@ -169,35 +190,10 @@ const COLUMNS = [
     cell: (row) =>
       isUnknown(row.serial) ? unknown() : [figure(String(row.serial), "the serial of the parent zone"), ` ${row.serialWord}`],
   },
-  {
-    key: "queries",
-    label: "Queries/s",
-    number: true,
-    value: (row) => row.queries,
-    cell: (row) => (isUnknown(row.queries) ? unknown() : figure(measured(row.queries), "signpost_dns_requests_total")),
-  },
-  {
-    key: "zones",
-    label: "Zones",
-    number: true,
-    value: (row) => row.zones,
-    cell: (row) => (isUnknown(row.zones) ? unknown() : figure(count(row.zones), "signpost_dns_zones")),
-  },
-  {
-    key: "lag",
-    label: "Lag",
-    title: "Time since the last message",
-    number: true,
-    value: (row) => row.lag,
-    cell: (row) => (isUnknown(row.lag) ? unknown() : figure(seconds(Math.max(0, row.lag)), row.lagSource)),
-  },
-  {
-    key: "up",
-    label: "Up",
-    number: true,
-    value: (row) => row.up,
-    cell: (row) => (isUnknown(row.up) ? unknown() : figure(seconds(row.up), "signpost_start_time_seconds")),
-  },
+  number("queries", "Queries/s", measured, () => "signpost_dns_requests_total"),
+  number("zones", "Zones", count, () => "signpost_dns_zones"),
+  { ...number("lag", "Lag", seconds, (row) => row.lagSource), title: "Time since the last message" },
+  number("up", "Up", seconds, () => "signpost_start_time_seconds"),
 ];
 
 export function render(data, { query }, { samples }) {

@@ -11,7 +11,7 @@ const PAGES = [
   ["s", "#/routers", "Shards", ({ routers }) => routers],
   ["z", "#/zones", "Zones", ({ zones }) => zones],
   ["e", "#/events", "Events", ({ events, eventNamespaces }) => events || eventNamespaces?.length > 0],
-  ["f", "#/fleet", "Fleet", ({ numbers }) => numbers],
+  ["f", "#/fleet", "Fleet", ({ zones }) => zones],
 ];
 /** The time for the second key of a shortcut, in milliseconds. */
 const SECOND_KEY = 1500;

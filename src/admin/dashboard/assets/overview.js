@@ -5,6 +5,8 @@ import { items, itemsIfThere, model, objectIfThere, path, shownAt } from "./data
 import { columns, few, now, plot, spark, total } from "./plot.js";
 import {
   FIRST_ROUTER,
+  KINDS,
+  MARKS,
   addressStates,
   asOf,
   badge,
@@ -135,26 +137,26 @@ function firstSteps(overview, routers) {
 /** Problems for the attention of an operator, the worst first. */
 function attention(overview, routers, lease, deletionHolds, samples, state, rights, stale) {
   const found = [];
-  if (stale)
-    found.push(["bad", `Current problems are unknown: all data is as of ${asOf(stale.at)}.`]);
+  const add = (kind, ...text) => found.push([kind, ...text]);
+  if (stale) add("bad", `Current problems are unknown: all data is as of ${asOf(stale.at)}.`);
   const { down: dead } = overview.states;
   if (dead)
-    found.push([
+    add(
       "bad",
       h("a", { href: link.routes({ state: "down" }) }, `${plural(dead, "route")} down`),
       dead === 1 ? ": its name does not resolve" : ": their names do not resolve",
-    ]);
-  for (const missing of state?.missing ?? []) found.push(["bad", "not ready: ", missing]);
-  for (const warning of state?.warnings ?? []) found.push(["bad", warning]);
+    );
+  for (const missing of state?.missing ?? []) add("bad", "not ready: ", missing);
+  for (const warning of state?.warnings ?? []) add("bad", warning);
   found.push(...heldDeletions(deletionHolds, samples), ...shardProblems(overview, routers));
-  if (rights.leases && !lease?.spec?.holderIdentity) found.push(["warn", "No scheduler is the leader: new Routes stay pending."]);
+  if (rights.leases && !lease?.spec?.holderIdentity) add("warn", "No scheduler is the leader: new Routes stay pending.");
   const faults = now(samples, "signpost_zone_input_errors");
   if (faults > 0)
-    found.push([
+    add(
       "warn",
       figure(plural(faults, "error"), "signpost_zone_input_errors"),
       " in the objects from which zones are built; see the log",
-    ]);
+    );
   for (const [state, text] of [
     ["refused", "refused"],
     ["pending", "without a shard"],
@@ -162,17 +164,13 @@ function attention(overview, routers, lease, deletionHolds, samples, state, righ
     ["answered", "with a custom host that is not verified to point here"],
   ]) {
     const number = overview.states[state];
-    if (number)
-      found.push([
-        "warn",
-        h("a", { href: link.routes({ state }), title: stateMetric(state) }, `${plural(number, "route")} ${text}`),
-      ]);
+    const title = stateMetric(state);
+    if (number) add("warn", h("a", { href: link.routes({ state }), title }, `${plural(number, "route")} ${text}`));
   }
   if (found.length === 0)
     return h("section.attention", { "data-key": "attention" }, h("p", null, badge("good", "Nothing needs attention.")));
-  const order = { bad: 0, warn: 1 };
   // The sort is stable: entries of one kind keep their order.
-  found.sort((one, other) => order[one[0]] - order[other[0]]);
+  found.sort((one, other) => KINDS.indexOf(one[0]) - KINDS.indexOf(other[0]));
   return h(
     "section.attention",
     { "data-key": "attention" },
@@ -231,37 +229,20 @@ function heldDeletions(deletionHolds, samples) {
 function shardProblems(overview, routers) {
   const found = [];
   for (const router of routers) {
-    const [kind, word] = routerState(router);
+    const [state, word] = routerState(router);
     const name = router.metadata.name;
+    const add = (kind, ...text) => found.push([kind, h("a", { href: link.router(name) }, name), ...text]);
     const hard = router.spec.capacity?.hard;
     const routes = overview.routers.find((one) => one.name === name)?.routes ?? 0;
     const down = addressStates(router).filter((address) => address.down).length;
-    if (kind === "bad")
-      found.push([
-        "bad",
-        h("a", { href: link.router(name) }, name),
-        `: ${word}`,
-        routes > 0 && `, with ${plural(routes, "route")}`,
-      ]);
+    if (state === "bad") add("bad", `: ${word}`, routes > 0 && `, with ${plural(routes, "route")}`);
     else if (panics(router)) {
-      found.push([
-        "bad",
-        h("a", { href: link.router(name) }, name),
-        ": ",
-        figure("too few healthy addresses", `signpost_panic{router="${name}"}`),
-        ", so answers contain all of them",
-      ]);
-    } else if (down)
-      found.push(["warn", h("a", { href: link.router(name) }, name), `: ${plural(down, "address", "addresses")} down`]);
+      const reason = figure("too few healthy addresses", `signpost_panic{router="${name}"}`);
+      add("bad", ": ", reason, ", so answers contain all of them");
+    } else if (down) add("warn", `: ${plural(down, "address", "addresses")} down`);
     const instances = instancesWord(router);
-    if (instances && instances[0] !== "good" && kind !== "bad")
-      found.push(["warn", h("a", { href: link.router(name) }, name), `: ${instances[1]}`]);
-    if (hard && routes >= hard)
-      found.push([
-        "warn",
-        h("a", { href: link.router(name) }, name),
-        ` is full: ${count(routes)} of ${count(hard)} routes`,
-      ]);
+    if (instances && instances[0] !== "good" && state !== "bad") add("warn", `: ${instances[1]}`);
+    if (hard && routes >= hard) add("warn", ` is full: ${count(routes)} of ${count(hard)} routes`);
   }
   return found;
 }
@@ -350,7 +331,7 @@ function vitals(overview, zones, lease, samples, stale) {
 }
 
 function plots(samples, routers, rights) {
-  if (!rights.numbers) return null;
+  if (!rights.zones) return null;
   if (now(samples, "signpost_dns_requests_total") === null && !samples?.columns.has("signpost_dns_requests_total")) {
     return section(
       "Queries",
@@ -368,31 +349,20 @@ function plots(samples, routers, rights) {
     samples.columns.get(`signpost_dns_request_duration_seconds{quantile="${share}"}`) ?? [],
   ]);
   const asked = columns(samples, "signpost_dns_responses_total");
+  const card = (key, series, options) => h("div.card", { "data-key": key }, plot(at, series, options));
   return h(
     "section.plots",
     { "data-key": "plots", "aria-label": "The last 15 minutes" },
-    h(
-      "div.card",
-      { "data-key": "by zone" },
-      plot(at, few(zones, "zones"), {
-        title: "Queries per second, by zone",
-        source: "signpost_dns_zone_requests_total",
-      }),
-    ),
-    h(
-      "div.card",
-      { "data-key": "by code" },
-      plot(at, few(asked), { title: "Responses per second, by code", source: "signpost_dns_responses_total" }),
-    ),
-    h(
-      "div.card",
-      { "data-key": "times" },
-      plot(at, times, {
-        title: "Response time, p50 and p99",
-        unit: seconds,
-        source: "signpost_dns_request_duration_seconds",
-      }),
-    ),
+    card("by zone", few(zones, "zones"), {
+      title: "Queries per second, by zone",
+      source: "signpost_dns_zone_requests_total",
+    }),
+    card("by code", few(asked), { title: "Responses per second, by code", source: "signpost_dns_responses_total" }),
+    card("times", times, {
+      title: "Response time, p50 and p99",
+      unit: seconds,
+      source: "signpost_dns_request_duration_seconds",
+    }),
   );
 }
 
@@ -444,11 +414,7 @@ function card(router, bound, version, samples) {
           h(
             "li",
             { "data-key": address.ip, title: address.message },
-            h(
-              "span",
-              { class: `mark is-${address.kind}`, "aria-hidden": "true" },
-              { good: "●", note: "◐", bad: "✕" }[address.kind],
-            ),
+            h("span", { class: `mark is-${address.kind}`, "aria-hidden": "true" }, MARKS[address.kind]),
             h("span.mono", null, address.ip),
             h("span.dim", null, address.word),
           ),

@@ -9,7 +9,7 @@ const HEIGHT = 150;
 const LEFT = 56;
 const BOTTOM = 20;
 const TOP = 8;
-export const COLOURS = 7;
+const COLOURS = 7;
 
 /** The columns of a family: `[[label value, values], …]`, the largest now first. */
 export function columns(samples, family) {
@@ -56,7 +56,7 @@ function ceiling(value) {
 }
 
 /** Lines of `series` (`[[label, values], …]`) over the times `at`, in milliseconds. `source` is the name in /metrics. */
-export function plot(at, series, { title, source, unit = (value) => measured(value) }) {
+export function plot(at, series, { title, source, unit = measured }) {
   const end = at.at(-1) ?? Date.now();
   // The available time, rounded up to a step, so that the plot is not mostly empty in the first minutes.
   const known = end - (at[0] ?? end);

@@ -5,11 +5,13 @@ import { h } from "./dom.js";
 import { forRoute, forShard } from "./advice.js";
 import { object, objectIfThere, path } from "./data.js";
 import { entry, timeline } from "./routes.js";
+import { table } from "./table.js";
 import {
   addressStates,
   age,
   badge,
   code,
+  condition,
   conditions,
   count,
   empty,
@@ -56,8 +58,7 @@ const isCustom = ({ status }) => (status?.names ?? []).some((one) => one.type ==
 
 /** The state of a route; the same as the server returns in lists. */
 export function stateOf(route) {
-  const all = route.status?.conditions ?? [];
-  const find = (type) => all.find((one) => one.type === type);
+  const find = (type) => condition(route, type);
   const refused = find("Admitted");
   if (refused?.status === "False") return ["refused", refused];
   if (route.status?.phase !== "scheduled") return ["pending", find("Scheduled")];
@@ -172,8 +173,8 @@ function answer(stands, decided, status) {
 /** The action that helps a Route without a shard, or without its host. */
 function help(stands, decided, route, rights) {
   if (!["pending", "refused"].includes(stands)) return null;
-  const refused = (route.status?.conditions ?? []).find((one) => one.type === "Admitted" && one.status === "False");
-  const reasons = [decided?.reason, refused?.reason].filter(Boolean);
+  const admitted = condition(route, "Admitted");
+  const reasons = [decided?.reason, admitted?.status === "False" && admitted.reason].filter(Boolean);
   return [...new Set(reasons)].map((reason) => forRoute(reason, route, rights));
 }
 
@@ -274,7 +275,7 @@ const untilTime = (text) =>
 /** Whether a record exists, by a condition of the Route; and how to check again. */
 function recordState(route, type, words) {
   const { namespace, name } = route.metadata;
-  const found = (route.status?.conditions ?? []).find((one) => one.type === type);
+  const found = condition(route, type);
   const [kind, word] = !found
     ? ["note", "not checked yet"]
     : found.status === "True"
@@ -372,7 +373,7 @@ function target(route, status) {
 
 /** The reason of each shard, with the action that helps. */
 function whyPending(route, rights) {
-  const scheduled = (route.status?.conditions ?? []).find((one) => one.type === "Scheduled");
+  const scheduled = condition(route, "Scheduled");
   if (!scheduled || scheduled.status === "True")
     return empty("No explanation.", "The Route has no RouteBinding that you can read.");
   const [first, ...reasons] = scheduled.message.split(/: |; /);
@@ -386,24 +387,21 @@ function whyPending(route, rights) {
   ];
 }
 
-/** The result of one shard, as a row. */
-function result(one, chosen, share) {
-  return h(
-    "tr",
-    { "data-key": one.name, class: one.name === chosen ? "chosen" : null },
-    h("td", { "data-label": "Shard" }, h("a", { href: link.router(one.name) }, one.name)),
-    h(
-      "td",
-      { "data-label": "Result" },
+/** The columns of the results of shards. */
+const verdicts = (chosen, share) => [
+  { label: "Shard", cell: (one) => h("a", { href: link.router(one.name) }, one.name) },
+  {
+    label: "Result",
+    cell: (one) =>
       one.name === chosen
         ? badge("good", "chosen")
         : one.eligible
           ? badge("note", one.reason ?? "eligible")
           : badge("off", one.reason ?? "filtered out"),
-    ),
-    h(
-      "td",
-      { "data-label": "Score" },
+  },
+  {
+    label: "Score",
+    cell: (one) =>
       one.score === undefined
         ? h("span.dim", null, "–")
         : h(
@@ -416,15 +414,14 @@ function result(one, chosen, share) {
             ),
             figure(count(one.score), "spec.explanation of the RouteBinding"),
           ),
-    ),
-    h(
-      "td.number",
-      { "data-label": "Routes at the time" },
-      figure(count(one.routes), "spec.explanation of the RouteBinding"),
-    ),
-    h("td.why", { "data-label": one.message && "Reason" }, one.message ?? ""),
-  );
-}
+  },
+  {
+    label: "Routes at the time",
+    kind: "number",
+    cell: (one) => figure(count(one.routes), "spec.explanation of the RouteBinding"),
+  },
+  { label: "Reason", kind: "why", cell: (one) => one.message },
+];
 
 /** Since when the route is on its Router: since it was moved there, or since its binding was made. */
 function placedAt({ metadata, spec }) {
@@ -449,30 +446,12 @@ function why(route, binding, rights) {
       ["Placed", time(placedAt(binding))],
     ]),
     h(
-      "div.scroll",
+      "div.verdicts",
       null,
-      h(
-        "table.verdicts",
-        null,
-        h(
-          "thead",
-          null,
-          h(
-            "tr",
-            null,
-            h("th", null, "Shard"),
-            h("th", null, "Result"),
-            h("th", null, "Score"),
-            h("th.number", null, "Routes at the time"),
-            h("th", null, "Reason"),
-          ),
-        ),
-        h(
-          "tbody",
-          null,
-          explanation.routers.map((one) => result(one, chosen, share)),
-        ),
-      ),
+      table(explanation.routers, verdicts(chosen, share), {
+        keyOf: (one) => one.name,
+        classOf: (one) => one.name === chosen && "chosen",
+      }),
     ),
     left > 0 && h("p.dim", null, `and ${plural(left, "more shard")}${others && ` (${others})`}`),
     code(`signpost explain route ${route.metadata.namespace}/${route.metadata.name} --why-not ROUTER`),

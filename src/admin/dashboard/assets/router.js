@@ -4,7 +4,9 @@ import { h } from "./dom.js";
 import { model, object, objectIfThere, path } from "./data.js";
 import { fullness } from "./overview.js";
 import { plot } from "./plot.js";
+import { table } from "./table.js";
 import {
+  INSTANCE_KINDS,
   addressStates,
   age,
   badge,
@@ -16,7 +18,6 @@ import {
   figure,
   instancesWord,
   link,
-  measured,
   origin,
   plural,
   routerState,
@@ -64,7 +65,7 @@ export function render({ router, overview, zone }, { name }, { samples, rights }
           routesOf(name, overview, rights),
         ),
         router.status?.conditions?.length > 0 && section("Conditions", conditions(router.status.conditions)),
-        rights.numbers &&
+        rights.zones &&
           section(
             "Queries",
             series
@@ -160,24 +161,24 @@ function routesOf(name, overview, rights) {
 export function zoneVersions(zone) {
   return section(
     "Zone versions",
-    plainTable(
-      ["Serial", "Allocated", "Digest of the contents"],
-      (zone.spec.versions ?? []).map((version, at) =>
-        h(
-          "tr",
-          { "data-key": version.serial },
-          h(
-            "td.mono",
-            null,
+    table(
+      zone.spec.versions ?? [],
+      [
+        {
+          label: "Serial",
+          kind: "mono",
+          cell: (version) =>
             figure(
               String(version.serial),
-              at === 0 ? `signpost_dns_zone_serial{zone="${zone.metadata.name}."}` : "spec.versions of the Zone",
+              version === zone.spec.versions[0]
+                ? `signpost_dns_zone_serial{zone="${zone.metadata.name}."}`
+                : "spec.versions of the Zone",
             ),
-          ),
-          h("td", null, time(version.at)),
-          h("td.mono.dim", null, version.digest.slice(0, 16)),
-        ),
-      ),
+        },
+        { label: "Allocated", cell: (version) => time(version.at) },
+        { label: "Digest of the contents", kind: "mono.dim", cell: (version) => version.digest.slice(0, 16) },
+      ],
+      { keyOf: (version) => version.serial },
     ),
   );
 }
@@ -199,38 +200,25 @@ function selector(selector) {
   return all.length ? all.map((text) => h("span.chip", { "data-key": text }, text)) : "any";
 }
 
-/** A table of rows below the names of its columns. */
-export function plainTable(columns, rows) {
-  const names = columns.map((name) => h("th", { "data-key": name }, name));
-  return h(
-    "div.scroll",
-    null,
-    h("table", null, h("thead", null, h("tr", null, names)), h("tbody", null, rows)),
-  );
-}
-
 /** The instances that have reported, by their Leases. */
 function instances(router) {
   const word = instancesWord(router);
   if (!word) return null;
   const all = router.status.instances ?? [];
-  const kinds = { serving: "good", leaving: "note", expired: "bad" };
-  const row = (one) =>
-    h(
-      "tr",
-      { "data-key": one.name, title: `Lease ${one.name}` },
-      h("td.mono", null, one.ip),
-      h("td", null, badge(kinds[one.state] ?? "note", one.state)),
-      h("td", null, `${one.httpPort}, ${one.httpsPort}`),
-      h("td", null, one.proxy),
-      h("td", null, one.version),
-      h(
-        "td",
-        { title: `signpost_router_instance_faults{router="${router.metadata.name}"}` },
-        one.faults > 0 ? badge("warn", String(one.faults)) : "none",
-      ),
-    );
-  return section(word[1], plainTable(["Instance", "State", "Ports", "Proxy", "Version", "Faults"], all.map(row)));
+  const faults = `signpost_router_instance_faults{router="${router.metadata.name}"}`;
+  const columns = [
+    { label: "Instance", kind: "mono", cell: (one) => h("span", { title: `Lease ${one.name}` }, one.ip) },
+    { label: "State", cell: (one) => badge(INSTANCE_KINDS[one.state] ?? "note", one.state) },
+    { label: "Ports", kind: "labelled", cell: (one) => `${one.httpPort}, ${one.httpsPort}` },
+    { label: "Proxy", cell: (one) => one.proxy },
+    { label: "Version", cell: (one) => one.version },
+    {
+      label: "Faults",
+      kind: "labelled",
+      cell: (one) => h("span", { title: faults }, one.faults > 0 ? badge("warn", String(one.faults)) : "none"),
+    },
+  ];
+  return section(word[1], table(all, columns, { keyOf: (one) => one.name }));
 }
 
 function addresses(router) {
@@ -238,44 +226,13 @@ function addresses(router) {
   if (all.length === 0) return empty("No addresses.", "Queries for its names get NODATA until it has an address.");
   const weights = all.some((address) => (address.weight ?? 1) !== 1);
   const priorities = router.spec.mode === "active-passive";
-  return h(
-    "div.scroll",
-    null,
-    h(
-      "table",
-      null,
-      h(
-        "thead",
-        null,
-        h(
-          "tr",
-          null,
-          h("th", null, "Address"),
-          h("th", null, "State"),
-          weights && h("th.number", null, "Weight"),
-          priorities && h("th.number", null, "Priority"),
-          h("th", null, "Probes"),
-        ),
-      ),
-      h(
-        "tbody",
-        null,
-        all.map((address) =>
-          h(
-            "tr",
-            { "data-key": address.ip },
-            h("td.mono", null, address.ip),
-            h(
-              "td",
-              { title: `signpost_address_up{address="${address.ip}",router="${router.metadata.name}"}` },
-              badge(address.kind, address.word),
-            ),
-            weights && h("td.number", null, count(address.weight ?? 1)),
-            priorities && h("td.number", null, count(address.priority ?? 0)),
-            h("td.dim", null, address.message),
-          ),
-        ),
-      ),
-    ),
-  );
+  const up = (address) => `signpost_address_up{address="${address.ip}",router="${router.metadata.name}"}`;
+  const columns = [
+    { label: "Address", kind: "mono", cell: (address) => address.ip },
+    { label: "State", cell: (address) => h("span", { title: up(address) }, badge(address.kind, address.word)) },
+    weights && { label: "Weight", kind: "number", cell: (address) => count(address.weight ?? 1) },
+    priorities && { label: "Priority", kind: "number", cell: (address) => count(address.priority ?? 0) },
+    { label: "Probes", kind: "dim.labelled", cell: (address) => address.message },
+  ];
+  return table(all, columns, { keyOf: (address) => address.ip });
 }

@@ -3,13 +3,12 @@
 import { h } from "./dom.js";
 import { short } from "./advice.js";
 import { items, model, objectIfThere, path } from "./data.js";
-import { heads, pager } from "./table.js";
+import { chips, pager, removableChip, searchField, table } from "./table.js";
 import {
   STATES,
   age,
   badge,
   commands,
-  count,
   empty,
   facts,
   firstRoute,
@@ -30,50 +29,31 @@ const EVENTS = 30;
 export const concerns = (changed, { namespace }) =>
   changed.more || changed.routes.some((name) => !namespace || name.startsWith(`${namespace}/`));
 
+const columns = (withNamespace) => [
+  withNamespace && {
+    key: "namespace",
+    label: "Namespace",
+    cell: (one) => h("a.quiet", { href: link.namespace(one.namespace) }, one.namespace),
+  },
+  { key: "name", label: "Route", cell: (one) => h("a", { href: link.route(one.namespace, one.name) }, one.name) },
+  { key: "dns", label: "Name in DNS", kind: "mono", cell: names },
+  {
+    key: "router",
+    label: "Shard",
+    cell: (one) =>
+      one.router ? h("a.quiet", { href: link.router(one.router) }, one.router) : h("span.dim", null, "none"),
+  },
+  { key: "state", label: "State", cell: (one) => [routeState(one.state, one.reason), help(one)] },
+  { key: "age", label: "Age", kind: "dim", cell: (one) => age(one.created) },
+];
+
 /** The table of a page of routes, and links to the other pages. The server sorts: it has all pages. */
-function table(page, here, sort, withNamespace) {
+function list(page, here, sort, withNamespace) {
   if (page.items.length === 0)
     return empty("No matching Routes.", "Shorten the search, or select another state.");
-  const columns = [
-    withNamespace && { key: "namespace", label: "Namespace" },
-    { key: "name", label: "Route" },
-    { key: "dns", label: "Name in DNS" },
-    { key: "router", label: "Shard" },
-    { key: "state", label: "State" },
-    { key: "age", label: "Age" },
-  ];
-  return [
-    h(
-      "div.scroll",
-      null,
-      h(
-        "table.list",
-        null,
-        h("thead", null, heads(columns, sort, withNamespace ? "namespace" : "name")),
-        h(
-          "tbody",
-          null,
-          page.items.map((one) =>
-            h(
-              "tr",
-              { "data-key": `${one.namespace}/${one.name}` },
-              withNamespace && h("td", null, h("a.quiet", { href: link.namespace(one.namespace) }, one.namespace)),
-              h("td", null, h("a", { href: link.route(one.namespace, one.name) }, one.name)),
-              h("td.mono", null, names(one)),
-              h(
-                "td",
-                null,
-                one.router ? h("a.quiet", { href: link.router(one.router) }, one.router) : h("span.dim", null, "none"),
-              ),
-              h("td", null, routeState(one.state, one.reason), help(one)),
-              h("td.dim", null, age(one.created)),
-            ),
-          ),
-        ),
-      ),
-    ),
-    pager(page, PAGE, here, (first, last) => `${count(first)}–${count(last)} of ${plural(page.total, "route")}`),
-  ];
+  const fallback = withNamespace ? "namespace" : "name";
+  const keyOf = (one) => `${one.namespace}/${one.name}`;
+  return [table(page.items, columns(withNamespace), { sort, fallback, keyOf }), pager(page, PAGE, here, "route")];
 }
 
 /** The action that helps a waiting Route, with a link to the details. */
@@ -90,36 +70,14 @@ function names({ alias, dns, host }) {
   return [h("div", null, first), second && second !== first && h("div.dim", null, second)];
 }
 
-/** The search, which filters as one types. */
 function search(query, here) {
-  const choice = (value, text) =>
-    h(
-      "a.chip",
-      { href: here({ state: value, offset: "" }), "aria-current": (query.state ?? "") === value ? "true" : null },
-      text,
-    );
+  const states = Object.entries(STATES).map(([name, { word }]) => [name, word]);
   return h(
     "div.row.filters",
     null,
-    h("input", {
-      type: "search",
-      id: "filter",
-      "data-action": "filter",
-      "data-name": "q",
-      value: query.q ?? "",
-      placeholder: "Namespace, name, DNS name, host or shard",
-      "aria-label": "Search routes",
-      autocomplete: "off",
-      spellcheck: "false",
-    }),
-    h(
-      "span.row",
-      { role: "group", "aria-label": "State" },
-      choice("", "all"),
-      Object.entries(STATES).map(([name, { word }]) => choice(name, word)),
-    ),
-    query.router &&
-      h("a.chip", { href: here({ router: "", offset: "" }), "aria-current": "true" }, `on ${query.router} ✕`),
+    searchField(query, "Namespace, name, DNS name, host or shard", "Search routes"),
+    chips("State", "state", states, query, here),
+    removableChip("router", "on", query, here),
   );
 }
 
@@ -155,7 +113,7 @@ export const all = {
     return [
       h("div.title", null, h("h1", null, "Routes")),
       !none && search(query, here),
-      none ? noRoute(all || namespaces.length > 0, namespaces[0] ?? "default") : table(page, here, query.sort, true),
+      none ? noRoute(all || namespaces.length > 0, namespaces[0] ?? "default") : list(page, here, query.sort, true),
       h(
         "footer",
         null,
@@ -232,7 +190,7 @@ export const one = {
           ["Quota", quota && `at most ${quota} Routes with a shard`],
         ]),
       ),
-      counted && h("section.card", { "data-key": "list" }, search(query, here), table(page, here, query.sort, false)),
+      counted && h("section.card", { "data-key": "list" }, search(query, here), list(page, here, query.sort, false)),
       section(
         "Recent events",
         h("p", null, h("a", { href: link.events({ namespace }) }, "All events of this namespace")),

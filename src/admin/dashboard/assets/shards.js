@@ -6,6 +6,7 @@ import { now } from "./plot.js";
 import { table } from "./table.js";
 import {
   FIRST_ROUTER,
+  KINDS,
   addressStates,
   age,
   badge,
@@ -51,27 +52,26 @@ function rowOf(router, routes, samples) {
 }
 
 const zoneRequests = (dns) => `signpost_dns_zone_requests_total{zone="${dns}."}`;
-const STATE_ORDER = { bad: 0, warn: 1, note: 2, good: 3 };
 
 const columns = (rights) => [
   { key: "name", label: "Shard", value: (row) => row.name, cell: (row) => h("a", { href: link.router(row.name) }, row.name) },
   {
     key: "state",
     label: "State",
-    value: (row) => `${STATE_ORDER[row.kind] ?? 9} ${row.word}`,
+    value: (row) => `${KINDS.indexOf(row.kind)} ${row.word}`,
     cell: (row) => badge(row.kind, row.word),
   },
   {
     key: "zone",
     label: "Zone",
-    mono: true,
+    kind: "mono",
     value: (row) => row.dns,
     cell: (row) => (rights.zones ? h("a.quiet", { href: link.zone(row.dns) }, row.dns) : row.dns),
   },
   {
     key: "routes",
     label: rights.all ? "Routes" : "Your Routes",
-    number: true,
+    kind: "number",
     value: (row) => row.routes,
     cell: (row) =>
       h(
@@ -86,26 +86,26 @@ const columns = (rights) => [
   {
     key: "capacity",
     label: "Capacity",
-    number: true,
+    kind: "number",
     value: (row) => row.hard,
     cell: (row) => figure(count(row.hard), "spec.capacity of the Router"),
   },
   {
     key: "addresses",
     label: "Addresses",
-    number: true,
+    kind: "number",
     value: (row) => row.serving,
     cell: (row) =>
       figure(`${count(row.serving)} of ${count(row.addresses)}`, `signpost_address_up{router="${row.name}"}`),
   },
-  rights.numbers && {
+  rights.zones && {
     key: "queries",
     label: "Queries/s",
-    number: true,
+    kind: "number",
     value: (row) => row.queries,
     cell: (row) => figure(measured(row.queries), zoneRequests(row.dns)),
   },
-  { key: "age", label: "Age", time: true, value: (row) => -row.created, cell: (row) => age(row.creationTimestamp) },
+  { key: "age", label: "Age", kind: "labelled", value: (row) => -row.created, cell: (row) => age(row.creationTimestamp) },
 ];
 
 export function render({ overview, routers }, { query }, { samples, rights }) {

@@ -1,46 +1,73 @@
-// Tables with columns by which they can be sorted. The order is in the address of the page: `sort=age`, or `sort=-age` for the
-// descending order.
+// Lists: their search and filters, tables with columns by which they can be sorted, and links to their pages. The order is in the
+// address of the page: `sort=age`, or `sort=-age` for the descending order.
 
 import { h } from "./dom.js";
+import { count, plural } from "./words.js";
 
 const collator = new Intl.Collator("en", { numeric: true });
+
+/** The search of a list, which filters as one types. */
+export const searchField = (query, placeholder, label) =>
+  h("input", {
+    type: "search",
+    id: "filter",
+    "data-action": "filter",
+    "data-name": "q",
+    value: query.q ?? "",
+    placeholder,
+    "aria-label": label,
+    autocomplete: "off",
+    spellcheck: "false",
+  });
+
+/** Links that select the value of a filter: one for all, and one for each `[value, text]` of `choices`. */
+export const chips = (label, name, choices, query, here) =>
+  h(
+    "span.row",
+    { role: "group", "aria-label": label },
+    [["", "all"], ...choices].map(([value, text]) =>
+      h(
+        "a.chip",
+        {
+          href: here({ [name]: value, offset: "" }),
+          "aria-current": (query[name] ?? "") === value ? "true" : null,
+          "data-key": value || "all",
+        },
+        text,
+      ),
+    ),
+  );
+
+/** A link that removes a filter, if the filter is set. */
+export const removableChip = (name, text, query, here) =>
+  query[name] &&
+  h("a.chip", { href: here({ [name]: "", offset: "" }), "aria-current": "true" }, `${text} ${query[name]} ✕`);
 
 /** The direction of a column in this order: `ascending`, `descending`, or null. */
 const direction = (key, sort) => (sort === key ? "ascending" : sort === `-${key}` ? "descending" : null);
 
-/**
- * The header row of `columns`, each `{key, label, number, title}`. A column without a key cannot be sorted. `fallback` is the
- * order without `sort`.
- */
-export function heads(columns, sort, fallback) {
-  const current = sort || fallback;
+/** The header of a column. A column without a key cannot be sorted. */
+function head({ key, label, kind, title }, sort) {
+  const order = key && direction(key, sort);
   return h(
-    "tr",
-    null,
-    columns.filter(Boolean).map(({ key, label, number, title }) => {
-      const sorted = key && direction(key, current);
-      return h(
-        number ? "th.number" : "th",
-        { scope: "col", "data-key": key ?? label, "aria-sort": sorted, title },
-        key
-          ? h(
-              "button.sort",
-              { type: "button", "data-action": "sort", "data-sort": sorted === "ascending" ? `-${key}` : key },
-              label,
-              h("span.mark", { "aria-hidden": "true" }, { ascending: " ▲", descending: " ▼" }[sorted] ?? ""),
-            )
-          : label,
-      );
-    }),
+    kind === "number" ? "th.number" : "th",
+    { scope: "col", "data-key": key ?? label, "aria-sort": order, title },
+    key
+      ? h(
+          "button.sort",
+          { type: "button", "data-action": "sort", "data-sort": order === "ascending" ? `-${key}` : key },
+          label,
+          h("span.mark", { "aria-hidden": "true" }, { ascending: " ▲", descending: " ▼" }[order] ?? ""),
+        )
+      : label,
   );
 }
 
 /** The rows in this order, by the `value` of the column; rows without a value come last. Pure. */
-export function sorted(rows, columns, sort, fallback) {
-  const current = sort || fallback;
-  const column = columns.find((one) => one && one.key && direction(one.key, current));
+function sorted(rows, columns, sort) {
+  const column = columns.find(({ key, value }) => key && value && direction(key, sort));
   if (!column) return rows;
-  const sign = current.startsWith("-") ? -1 : 1;
+  const sign = sort.startsWith("-") ? -1 : 1;
   const isMissing = (value) => value === null || value === undefined || value === "";
   const compare = (one, other) =>
     typeof one === "number" && typeof other === "number" ? one - other : collator.compare(String(one), String(other));
@@ -53,26 +80,29 @@ export function sorted(rows, columns, sort, fallback) {
     .map(([, row]) => row);
 }
 
-/** A sortable table. Each column also has `cell(row)`, and `value(row)` if it has a key; `keyOf(row)` identifies a row. */
-export function table(rows, columns, { sort, fallback, keyOf }) {
+/**
+ * A table of `columns`, each `{key, label, title, kind, cell, value}`: `cell(row)` is the contents, and `kind` a class of the cells.
+ * A column with a key can be sorted, here by `value(row)`, or by the server. `fallback` is the order without `sort`; `keyOf(row)`
+ * identifies a row.
+ */
+export function table(rows, columns, { sort, fallback, keyOf, classOf }) {
   const shown = columns.filter(Boolean);
+  const order = sort || fallback;
   return h(
     "div.scroll",
     null,
     h(
       "table.list",
       null,
-      h("thead", null, heads(shown, sort, fallback)),
+      h("thead", null, h("tr", null, shown.map((column) => head(column, order)))),
       h(
         "tbody",
         null,
-        sorted(rows, shown, sort, fallback).map((row) =>
+        sorted(rows, shown, order).map((row) =>
           h(
             "tr",
-            { "data-key": keyOf(row) },
-            shown.map(({ number, mono, time, label, cell }) =>
-              h(number ? "td.number" : mono ? "td.mono" : time ? "td.time" : "td", { "data-label": label }, cell(row)),
-            ),
+            { "data-key": keyOf(row), class: classOf?.(row) },
+            shown.map(({ kind, label, cell }) => h(kind ? `td.${kind}` : "td", { "data-label": label }, cell(row))),
           ),
         ),
       ),
@@ -80,13 +110,13 @@ export function table(rows, columns, { sort, fallback, keyOf }) {
   );
 }
 
-/** Links to the pages of a list: `page` has `offset`, `items`, and `total`. */
-export function pager(page, size, here, text) {
+/** Links to the pages of a list of `what`: `page` has `offset`, `items`, and `total`. */
+export function pager(page, size, here, what) {
   const last = Math.min(page.offset + page.items.length, page.total);
   return h(
     "nav.row.spread",
     { "aria-label": "Pages" },
-    h("span.dim", null, text(page.offset + 1, last)),
+    h("span.dim", null, `${count(page.offset + 1)}–${count(last)} of ${plural(page.total, what)}`),
     h(
       "span.row",
       null,

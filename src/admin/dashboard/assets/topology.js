@@ -4,7 +4,21 @@
 
 import { h } from "./dom.js";
 import { items, model, path } from "./data.js";
-import { STATES, addressStates, badge, count, empty, figure, link, plural, routerState, routeStates } from "./words.js";
+import { removableChip, searchField } from "./table.js";
+import {
+  KINDS,
+  MARKS,
+  STATES,
+  addressStates,
+  badge,
+  count,
+  empty,
+  figure,
+  link,
+  plural,
+  routerState,
+  routeStates,
+} from "./words.js";
 
 const NAMESPACES = 40;
 const ROUTES = 60;
@@ -33,7 +47,7 @@ export async function load({ query }, { rights }, signal) {
 const byName = new Intl.Collator("en", { numeric: true });
 
 /** Which nodes and lines are in the picture; pure. */
-export function picture({ overview, routers, page }, query) {
+function picture({ overview, routers, page }, query) {
   const { namespace, router, q } = query;
   const known = new Map(routers.map((one) => [one.metadata.name, one]));
   const names = new Set([...known.keys(), ...overview.routers.map((one) => one.name)]);
@@ -113,8 +127,6 @@ function nothing({ q, namespace, router }, { all }) {
 export function render(data, { query }, { rights }) {
   const seen = picture(data, query);
   const here = (change) => link.topology({ ...query, ...change });
-  const chip = (name) =>
-    query[name] && h("a.chip", { href: here({ [name]: "" }), "aria-current": "true" }, `${name} ${query[name]} ✕`);
   return [
     h(
       "div.title",
@@ -133,19 +145,8 @@ export function render(data, { query }, { rights }) {
     h(
       "div.row.filters",
       null,
-      h("input", {
-        type: "search",
-        id: "filter",
-        "data-action": "filter",
-        "data-name": "q",
-        value: query.q ?? "",
-        placeholder: "Find a namespace, route, name or shard",
-        "aria-label": "Search the topology",
-        autocomplete: "off",
-        spellcheck: "false",
-      }),
-      chip("namespace"),
-      chip("router"),
+      searchField(query, "Find a namespace, route, name or shard", "Search the topology"),
+      ["namespace", "router"].map((name) => removableChip(name, name, query, here)),
       h(
         "span.row.dim",
         { "aria-hidden": "true" },
@@ -279,9 +280,7 @@ function state(router) {
 
 function addressRow({ name, router }) {
   if (!router) return h("span.node.ghost", null, "not visible");
-  const marks = { good: "●", note: "◐", bad: "✕" };
-  const worst = Object.keys(marks).reverse();
-  const all = addressStates(router).sort((one, other) => worst.indexOf(one.kind) - worst.indexOf(other.kind));
+  const all = addressStates(router).sort((one, other) => KINDS.indexOf(one.kind) - KINDS.indexOf(other.kind));
   return h(
     "a.node.addresses",
     { href: link.router(name), "aria-label": `${plural(all.length, "address", "addresses")} of ${name}` },
@@ -291,7 +290,7 @@ function addressRow({ name, router }) {
         h(
           "span",
           { "data-key": address.ip, title: `${address.ip}: ${address.word}` },
-          h("span", { class: `mark is-${address.kind}` }, marks[address.kind]),
+          h("span", { class: `mark is-${address.kind}` }, MARKS[address.kind]),
           ` ${address.ip}`,
         ),
       ),

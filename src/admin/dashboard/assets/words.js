@@ -9,10 +9,9 @@ const short = new Intl.NumberFormat("en", { maximumSignificantDigits: 3, notatio
 export const count = (number) => (number === null || number === undefined ? "–" : whole.format(number));
 
 /** A rate or another measured number; `–` where nothing is known. */
-export function measured(number, unit = "") {
+export function measured(number) {
   if (number === null || number === undefined) return "–";
-  const text = Math.abs(number) >= 1000 ? short.format(number) : String(Number(number.toPrecision(3)));
-  return unit ? `${text} ${unit}` : text;
+  return Math.abs(number) >= 1000 ? short.format(number) : String(Number(number.toPrecision(3)));
 }
 
 /** Seconds in the unit that reads best. */
@@ -28,23 +27,19 @@ export function seconds(value) {
 
 export const plural = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;
 
-/** A time relative to now, with the exact time as its title. */
-export function time(text) {
-  if (!text) return "–";
-  const at = new Date(text);
-  if (Number.isNaN(at.getTime())) return text;
-  const ago = (Date.now() - at.getTime()) / 1000;
-  const said = ago < 0 ? "just now" : ago < 5 ? "just now" : `${seconds(Math.floor(ago))} ago`;
-  return h("time", { datetime: text, title: at.toISOString() }, said);
+/** A time as the text that `format` returns for the seconds since then, with the exact time as its title. */
+function moment(text, format) {
+  const at = new Date(text ?? "");
+  if (Number.isNaN(at.getTime())) return text || "–";
+  const passed = Math.max(0, Math.floor((Date.now() - at.getTime()) / 1000));
+  return h("time", { datetime: text, title: at.toISOString() }, format(passed));
 }
 
-/** The age of something that was created at this time, with the exact time as its title. */
-export function age(text) {
-  const at = new Date(text ?? "");
-  if (Number.isNaN(at.getTime())) return "–";
-  const passed = Math.max(0, Math.floor((Date.now() - at.getTime()) / 1000));
-  return h("time", { datetime: text, title: at.toISOString() }, passed < 1 ? "0 s" : seconds(passed));
-}
+/** A time relative to now. */
+export const time = (text) => moment(text, (passed) => (passed < 5 ? "just now" : `${seconds(passed)} ago`));
+
+/** The age of something that was created at this time. */
+export const age = (text) => moment(text, (passed) => (passed < 1 ? "0 s" : seconds(passed)));
 
 /** A size in octets in the unit that reads best. */
 export function size(octets) {
@@ -100,12 +95,19 @@ export function routeState(name, reason) {
   );
 }
 
-/** A badge of some state: good, note, warn or bad. */
+/** The shapes of badges, by their kind. */
+export const MARKS = { bad: "✕", warn: "△", note: "◐", good: "●" };
+/** The kinds of badges, the worst first. */
+export const KINDS = Object.keys(MARKS);
+/** The kinds of the badges of instances, by their state. */
+export const INSTANCE_KINDS = { serving: "good", leaving: "note", expired: "bad" };
+
+/** A badge of a kind. */
 export const badge = (kind, text, title) =>
   h(
     "span.pill",
     { class: `is-${kind}`, title },
-    h("span", { "aria-hidden": "true" }, { good: "●", note: "◐", warn: "△", bad: "✕" }[kind] ?? "○"),
+    h("span", { "aria-hidden": "true" }, MARKS[kind] ?? "○"),
     ` ${text}`,
   );
 
@@ -178,6 +180,9 @@ export const link = {
   routes: (wanted) => `#/routes?${queried(wanted)}`,
   topology: (wanted) => `#/topology?${queried(wanted)}`,
 };
+
+/** The condition of an object with this type; undefined if it has none. */
+export const condition = (object, type) => object?.status?.conditions?.find((one) => one.type === type);
 
 /** Conditions that report a problem when they are true. */
 const UNWANTED = new Set(["MovePending", "SelectorMismatch", "Held"]);
@@ -277,10 +282,10 @@ export function panics(router) {
 /** The state of a Router, as a kind of badge and a word. */
 export function routerState(router) {
   const state = router.spec.state ?? "active";
-  const failing = (router.status?.conditions ?? []).find((one) => one.type === "Ready" && one.status === "False");
+  const ready = condition(router, "Ready");
   const active = addressStates(router).filter((address) => !address.drained);
   if (active.length === 0) return ["bad", "no active address"];
-  if (failing) return ["bad", failing.reason || "not ready"];
+  if (ready?.status === "False") return ["bad", ready.reason || "not ready"];
   if (active.length > 0 && active.every((address) => address.down)) return ["bad", "all down"];
   return state === "active" ? ["good", "active"] : ["warn", state];
 }

@@ -3,8 +3,8 @@
 import { h } from "./dom.js";
 import { Failure, model, objectIfThere, path, platform, serialsOf } from "./data.js";
 import { plot } from "./plot.js";
-import { plainTable, zoneVersions } from "./router.js";
-import { heads, pager } from "./table.js";
+import { zoneVersions } from "./router.js";
+import { chips, pager, searchField, table } from "./table.js";
 import {
   age,
   badge,
@@ -14,9 +14,7 @@ import {
   facts,
   figure,
   link,
-  measured,
   origin,
-  plural,
   seconds,
   section,
   size,
@@ -93,7 +91,6 @@ export function render(data, { apex, query }, { samples }) {
             plot(samples.at, [["", series]], {
               title: "Queries per second",
               source: requests(apex),
-              unit: (value) => measured(value),
             }),
           ),
       ),
@@ -145,19 +142,24 @@ function nameServers(serials, newest, parent) {
   const [kind, text] = serverState(newest, serials);
   return [
     h("p", null, badge(kind, text), " name servers serve the serial, or a later one"),
-    plainTable(
-      ["Name server", "Address", "Serial", "State", "Response time"],
-      serials.map(({ server, serial, error, seconds: took }) =>
-        h(
-          "tr",
-          { "data-key": server },
-          h("td", null, names.get(server) ?? h("span.dim", null, "–")),
-          h("td.mono", null, server),
-          h("td.serial", null, figure(serial === null ? "–" : String(serial), "the SOA record that the name server returned")),
-          h("td", null, badge(...stateOf(serial, newest, error))),
-          h("td", null, figure(error ? "–" : seconds(took), "measured by this process")),
-        ),
-      ),
+    table(
+      serials,
+      [
+        { label: "Name server", cell: ({ server }) => names.get(server) ?? h("span.dim", null, "–") },
+        { label: "Address", kind: "mono", cell: ({ server }) => server },
+        {
+          label: "Serial",
+          kind: "serial",
+          cell: ({ serial }) => figure(serial === null ? "–" : String(serial), "the SOA record that the name server returned"),
+        },
+        { label: "State", cell: ({ serial, error }) => badge(...stateOf(serial, newest, error)) },
+        {
+          label: "Response time",
+          kind: "labelled",
+          cell: ({ error, seconds: took }) => figure(error ? "–" : seconds(took), "measured by this process"),
+        },
+      ],
+      { keyOf: ({ server }) => server },
     ),
   ];
 }
@@ -180,65 +182,29 @@ export function stateOf(serial, newest, error) {
   return isAfter(serial, newest) ? ["note", "ahead"] : ["bad", "behind"];
 }
 
+const RECORD_COLUMNS = [
+  { label: "Owner", kind: "mono", cell: (one) => one.owner },
+  { label: "TTL", kind: "number", cell: (one) => figure(String(one.ttl), "seconds") },
+  { label: "Type", cell: (one) => one.type },
+  { label: "Data", kind: "mono.data", cell: (one) => one.data },
+];
+
 function recordList({ records }, apex, query) {
   if (records.why) return empty("The records are not listed.", `${records.why}.`);
   const here = (change) => link.zone(apex, { ...query, ...change });
-  const chip = (type, text) =>
-    h(
-      "a.chip",
-      { href: here({ type, offset: "" }), "aria-current": (query.type ?? "") === type ? "true" : null, "data-key": type || "all" },
-      text,
-    );
-  const columns = [{ label: "Owner" }, { label: "TTL", number: true }, { label: "Type" }, { label: "Data" }];
+  const types = Object.entries(records.types).map(([type, number]) => [type, `${type} ${count(number)}`]);
   return [
     h(
       "div.row.filters",
       null,
-      h("input", {
-        type: "search",
-        id: "filter",
-        "data-action": "filter",
-        "data-name": "q",
-        value: query.q ?? "",
-        placeholder: "Owner or data",
-        "aria-label": "Search records",
-        autocomplete: "off",
-        spellcheck: "false",
-      }),
-      h(
-        "span.row",
-        { role: "group", "aria-label": "Type" },
-        chip("", "all"),
-        Object.entries(records.types).map(([type, number]) => chip(type, `${type} ${count(number)}`)),
-      ),
+      searchField(query, "Owner or data", "Search records"),
+      chips("Type", "type", types, query, here),
     ),
     records.items.length === 0
       ? empty("No matching records.", "Shorten the search, or select another type.")
       : [
-          h(
-            "div.scroll",
-            null,
-            h(
-              "table.list",
-              null,
-              h("thead", null, heads(columns)),
-              h(
-                "tbody",
-                null,
-                records.items.map((one) =>
-                  h(
-                    "tr",
-                    { "data-key": `${one.owner} ${one.type} ${one.data}` },
-                    h("td.mono", null, one.owner),
-                    h("td.number", null, figure(String(one.ttl), "seconds")),
-                    h("td", null, one.type),
-                    h("td.mono.data", null, one.data),
-                  ),
-                ),
-              ),
-            ),
-          ),
-          pager(records, PAGE, here, (first, last) => `${count(first)}–${count(last)} of ${plural(records.total, "record")}`),
+          table(records.items, RECORD_COLUMNS, { keyOf: (one) => `${one.owner} ${one.type} ${one.data}` }),
+          pager(records, PAGE, here, "record"),
         ],
     h("p.dim", null, `From the zone in the memory of this process, serial ${records.serial ?? "unknown"}.`),
   ];

@@ -2,8 +2,8 @@
 
 import { h } from "./dom.js";
 import { items, itemsIfThere, model, path, serialsOf } from "./data.js";
-import { table } from "./table.js";
-import { FIRST_ROUTER, age, badge, commands, count, empty, figure, link, origin, plural, size } from "./words.js";
+import { searchField, table } from "./table.js";
+import { FIRST_ROUTER, age, badge, commands, condition, count, empty, figure, link, origin, plural, size } from "./words.js";
 
 export const title = () => "Zones";
 export const every = 10_000;
@@ -44,7 +44,7 @@ export function problemsOf({ zone, served, router, serials, isServing }) {
   const problems = [];
   if (zone && !zone.spec.versions?.length) problems.push("no serial is allocated");
   if (zone?.spec.router && !router) problems.push(`Router ${zone.spec.router} does not exist`);
-  const published = router?.status?.conditions?.find((one) => one.type === "ZonePublished");
+  const published = condition(router, "ZonePublished");
   if (published?.status === "False") problems.push(`${published.reason}: ${published.message}`);
   if (served && !served.available) problems.push("this process could not load the zone");
   const newest = zone?.spec.versions?.[0]?.serial;
@@ -66,7 +66,7 @@ function rowsOf({ zones, served, routers, serials }, query) {
     const router = byName.get(zone?.spec.router);
     const newest = zone?.spec.versions?.[0];
     const asked = serials.get(zone?.metadata.name);
-    const published = router?.status?.conditions?.find((one) => one.type === "ZonePublished");
+    const published = condition(router, "ZonePublished");
     return {
       apex,
       type: zone?.spec.type ?? own.type,
@@ -101,7 +101,7 @@ const COLUMNS = [
   {
     key: "zone",
     label: "Zone",
-    mono: true,
+    kind: "mono",
     value: (row) => row.apex.split(".").reverse().join("."),
     cell: (row) => h("a", { href: link.zone(row.apex || ".") }, row.apex || "."),
   },
@@ -114,14 +114,14 @@ const COLUMNS = [
   {
     key: "serial",
     label: "Serial",
-    number: true,
+    kind: "number",
     value: (row) => row.serial,
     cell: (row) => figure(row.serial === null ? "–" : String(row.serial), serialMetric(row.apex)),
   },
   {
     key: "records",
     label: "Owners",
-    number: true,
+    kind: "number",
     title: "Names with records, in the zone that this process serves",
     value: (row) => row.owners,
     cell: (row) => figure(count(row.owners), "data/zones of this process: owners"),
@@ -129,13 +129,13 @@ const COLUMNS = [
   {
     key: "size",
     label: "Size",
-    number: true,
+    kind: "number",
     title: "Memory of the zone in this process",
     value: (row) => row.octets,
     cell: (row) => figure(size(row.octets), "data/zones of this process: octets"),
   },
-  { key: "changed", label: "Changed", time: true, value: (row) => since(row.changed), cell: (row) => age(row.changed) },
-  { key: "age", label: "Age", time: true, value: (row) => since(row.created), cell: (row) => age(row.created) },
+  { key: "changed", label: "Changed", kind: "labelled", value: (row) => since(row.changed), cell: (row) => age(row.changed) },
+  { key: "age", label: "Age", kind: "labelled", value: (row) => since(row.created), cell: (row) => age(row.created) },
   {
     key: "servers",
     label: "Name servers",
@@ -157,21 +157,7 @@ export function render(data, { query }) {
   const left = served.total - served.items.length;
   return [
     h("div.title", null, h("h1", null, "Zones"), h("span.dim", null, plural(rows.length, "zone"))),
-    h(
-      "div.row.filters",
-      null,
-      h("input", {
-        type: "search",
-        id: "filter",
-        "data-action": "filter",
-        "data-name": "q",
-        value: query.q ?? "",
-        placeholder: "Name of the zone",
-        "aria-label": "Search zones",
-        autocomplete: "off",
-        spellcheck: "false",
-      }),
-    ),
+    h("div.row.filters", null, searchField(query, "Name of the zone", "Search zones")),
     rows.length
       ? table(rows, COLUMNS, { sort: query.sort, fallback: "zone", keyOf: (row) => row.apex })
       : query.q
