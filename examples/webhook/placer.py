@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """A custom scheduling strategy, as a service that Signpost calls (strategy = "webhook").
 
-It keeps routes in their region: of the Routers that Signpost offers, it prefers those whose label `region` is that of the
-route, or of the route's namespace; among these it takes that with the fewest routes for its weight. It remembers
-nothing, so it may run several times behind one address, and be restarted whenever you like.
+It keeps Routes in their region: it prefers the feasible Routers whose label `region` equals the label of the Route, or of
+its Namespace. Among these, it selects the Router with the fewest Routes for its weight. It has no state, so several
+processes can serve one address, and each can restart at any time.
 
     openssl rand -hex 32 >placer.token
     python3 placer.py --listen 127.0.0.1:8181 --token-file placer.token
     signpost serve --demo --scheduler-strategy webhook --webhook-url http://127.0.0.1:8181/ --webhook-token-file placer.token
 
-Only Python's standard library is used. The format of questions and answers: docs/scheduling.md.
+The program uses only Python's standard library. docs/scheduling.md describes requests and responses.
 """
 
 import argparse
@@ -19,24 +19,24 @@ import pathlib
 import ssl
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-# A question about 1,000 Routers has some 300 kB.
+# A request with 1,000 Routers has about 300 kB.
 QUESTION_OCTETS_MAX = 4 * 1024 * 1024
 
 
 def choose(question):
-    """The whole strategy: a pure function from question to answer."""
+    """The strategy: a pure function from the request to the response."""
     route, routers = question["route"], question["routers"]
     region = route["labels"].get("region") or route["namespaceLabels"].get("region")
 
     def load(router):
-        # Routes for each unit of weight, the new one included, in thousandths. Scores are whole numbers.
+        # Routes for each unit of weight, including the new one, in thousandths. Scores are integers.
         return (router["routes"] + 1) * 1000 // max(router["weight"], 1)
 
     def score(router):
         at_home = region is not None and router["labels"].get("region") == region
         return (10**12 if at_home else 0) - load(router)
 
-    # The first by name among equals: equal questions get equal answers.
+    # Of equal Routers, the first by name: equal requests get equal responses.
     best = min(routers, key=lambda router: (-score(router), router["name"]))
     if region is None:
         reason = "the route has no region"

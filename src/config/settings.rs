@@ -127,7 +127,7 @@ settings! {
         /// The file with the key that encrypts the secrets that API servers share in etcd: the private key of their
         /// CA, tokens and users. The first API server creates it; copy it to the others before their first start. Each line
         /// is a key, 32 octets in Base64: the first encrypts, all decrypt.
-        encryption_key: Option<PathBuf> = path("FILE"), unset("`<data-dir>/encryption.key`");
+        encryption_key: Option<PathBuf> = path("FILE"), unset("<data-dir>/encryption.key");
         /// The time to keep old revisions, so that watches can resume. API servers compact etcd's history beyond it, as
         /// kube-apiserver does. `0s`: they do not; configure etcd to do it.
         history: Duration = duration(0..), "10m";
@@ -171,7 +171,7 @@ settings! {
     }
     dns_tls: DnsTls "dns.tls" "DNS over TLS" {
         /// The addresses that answer queries over TLS, usually at port 853. Port 0 selects a free port. The limits of
-        /// `tcp` apply to it, too, with places of its own. See docs/encrypted-dns.md.
+        /// `tcp` apply to it separately. See docs/encrypted-dns.md.
         listen: Vec<SocketAddr> = value::listen(), unset("none");
     }
     dns_https: DnsHttps "dns.https" "DNS over HTTPS" {
@@ -184,7 +184,7 @@ settings! {
     }
     dns_quic: DnsQuic "dns.quic" "DNS over QUIC" {
         /// The addresses that answer queries over QUIC, usually at port 853. Port 0 selects a free port. The limits of
-        /// `tcp` apply to it, too, with places of its own. See docs/encrypted-dns.md.
+        /// `tcp` apply to it separately. See docs/encrypted-dns.md.
         listen: Vec<SocketAddr> = value::listen(), unset("none");
     }
     dns_rate_limit: DnsRateLimit "dns.rate-limit" "Response rate limiting" {
@@ -371,7 +371,7 @@ settings! {
         /// The file with the key of the records that prove the ownership of hosts. It is created if it does not exist.
         /// All processes with the role `scheduler` need the same key: copy the file, or records stop being valid when
         /// another scheduler leads.
-        hosts_key: Option<PathBuf> = path("FILE"), unset("`<data-dir>/host-challenge.key`");
+        hosts_key: Option<PathBuf> = path("FILE"), unset("<data-dir>/host-challenge.key");
         /// The approximate time between two queries for the record of a verified host.
         hosts_interval: Duration = duration(1..), "1h";
         /// The time that a host stays verified after its record was last found.

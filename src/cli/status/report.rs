@@ -56,7 +56,7 @@ pub(super) struct Report {
     processes: Vec<Process>,
     routers: Option<Counts>,
     routes: Option<Counts>,
-    /// Zones that the ledger of serials knows.
+    /// The Zone objects, which contain the serials of generated zones.
     ledger_zones: Option<usize>,
     /// The kinds that the user may not read, and that the report leaves out.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -369,7 +369,7 @@ impl Report {
             }
         }
         if let Some(zones) = self.ledger_zones {
-            facts.add("ledger", format!("{zones} zones"));
+            facts.add("serials", format!("{zones} zones"));
         }
         if !self.not_read.is_empty() {
             let text = format!("you are not allowed to read {}", self.not_read.join(", "));

@@ -90,7 +90,7 @@ process     http://127.0.0.1:9453 ready: api, scheduler (leading), dns; version 
   hold      none
 routers     2: 1 active, 1 cordoned
 routes      3: 1 pending, 2 scheduled
-ledger      1 zones
+serials     1 zones
 warnings    3
 
 - deletion hold: 2 of 5 Routers are missing from the API and still served; run \"signpost hold approve b-1\", or reject
