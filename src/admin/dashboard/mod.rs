@@ -9,8 +9,9 @@
 //!
 //! | endpoint below `/dashboard/` | answers |
 //! |---|---|
-//! | ``, `assets/…` | the page ([`assets`]) |
-//! | `session` | `POST` signs in with a token or the code of a link, `GET` returns the user and the user's permissions, `DELETE` signs out |
+//! | ``, `callback`, `assets/…` | the page ([`assets`]) |
+//! | `session` | `POST` signs in with a token, the code of a link, or the redirect of a provider, `GET` returns the user and the user's permissions, `DELETE` signs out |
+//! | `login` | `POST` returns the address at which the user signs in at an identity provider ([`logins`]) |
 //! | `session/link` | `POST` returns a code for a token ([`links`]) |
 //! | `data/overview`, `data/routes` | counts, and pages of routes ([`facts`]) |
 //! | `data/samples` | numbers ([`samples`]) |
@@ -30,6 +31,7 @@ pub mod facts;
 pub mod feed;
 pub mod links;
 pub mod live;
+pub mod logins;
 pub mod places;
 pub mod samples;
 pub mod session;
@@ -37,14 +39,14 @@ pub mod zones;
 
 use std::convert::Infallible;
 use std::sync::{Arc, OnceLock};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, Extension, Query, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
-use axum::response::{IntoResponse, Redirect, Response};
+use axum::response::{AppendHeaders, IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -56,9 +58,10 @@ use self::events::EventFeeds;
 use self::facts::{Keyed, Wanted};
 use self::feed::Feeds;
 use self::links::Links;
+use self::logins::Logins;
 use self::places::StreamLimiter;
 use self::samples::Samples;
-use self::session::{Session, Sessions};
+use self::session::{Renewal, Session, Sessions};
 use self::zones::ServedZones;
 use super::exposition::Format;
 use super::health::Health;
@@ -86,6 +89,7 @@ pub struct Dashboard(Arc<Shared>);
 
 pub struct Shared {
     door: OnceLock<Option<kube::Client>>,
+    logins: OnceLock<Logins>,
     sessions: Sessions,
     links: Links,
     feeds: Feeds,
@@ -108,6 +112,7 @@ impl Dashboard {
     pub fn new(health: Arc<Health>, metrics: Arc<Metrics>, served: Arc<ServedZones>) -> Self {
         Dashboard(Arc::new(Shared {
             door: OnceLock::new(),
+            logins: OnceLock::new(),
             sessions: Sessions::default(),
             links: Links::default(),
             feeds: Feeds::default(),
@@ -124,9 +129,11 @@ impl Dashboard {
         }))
     }
 
-    /// Enables sign-in with a client of the API without credentials; `None` if this process has no API.
-    pub fn open(&self, door: Option<kube::Client>) {
+    /// Enables sign-in with a client of the API without credentials; `None` if this process has no API. `logins` are the
+    /// identity providers.
+    pub fn open(&self, door: Option<kube::Client>, logins: Logins) {
         // Opened once; a second API would be another platform.
+        let _ = self.0.logins.set(logins);
         let _ = self.0.door.set(door);
     }
 
@@ -142,6 +149,7 @@ impl Dashboard {
                 shared.samples.take(&page, u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
             }
             shared.sessions.sweep();
+            shared.sessions.renew();
             shared.feeds.sweep();
             shared.events.sweep();
         }
@@ -156,7 +164,9 @@ impl Dashboard {
         Router::new()
             .route("/dashboard", get(|| async { Redirect::permanent("/dashboard/") }))
             .route("/dashboard/", get(assets::index))
+            .route(logins::CALLBACK, get(assets::index))
             .route("/dashboard/assets/{name}", get(assets::asset))
+            .route("/dashboard/login", post(login))
             .route("/dashboard/session", get(who).post(sign_in).delete(sign_out))
             .route("/dashboard/session/link", post(link))
             .route("/dashboard/data/overview", get(overview))
@@ -185,6 +195,12 @@ impl Shared {
         self.door.get().ok_or_else(starting)?.as_ref().ok_or_else(none)
     }
 
+    /// Returns the identity providers, which are known when the API is.
+    fn logins(&self) -> Result<&Logins, Failure> {
+        self.door()?;
+        Ok(self.logins.get().expect("they are set before the API"))
+    }
+
     fn stopping(&self) -> CancellationToken {
         self.stop.get().cloned().unwrap_or_default()
     }
@@ -210,12 +226,43 @@ impl Shared {
 
 type Answer = Result<Response, Failure>;
 
-/// The body of a sign-in request: a token, or the code of a link.
+/// The body of a sign-in request: a token, the code of a link, or the query of the redirect of an identity provider.
 #[derive(Deserialize)]
 struct SignIn {
     token: Option<String>,
     namespace: Option<String>,
     code: Option<String>,
+    redirect: Option<String>,
+}
+
+/// The body of a request to sign in at an identity provider: its position in the list.
+#[derive(Deserialize)]
+struct Begin {
+    provider: usize,
+}
+
+/// Begins a sign-in at an identity provider, and returns its address.
+async fn login(
+    State(shared): State<Arc<Shared>>,
+    encrypted: Option<Extension<Encrypted>>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Answer {
+    let secure = private(&headers, encrypted.is_some())?;
+    let wanted: Begin = serde_json::from_slice(&body).map_err(|_| {
+        Failure::new(StatusCode::BAD_REQUEST, "BadRequest", "provider is missing; send {\"provider\": 0}")
+    })?;
+    let (address, cookie) = shared.logins()?.begin(wanted.provider, origin(&headers)?).await?;
+    let cookie = session::set_cookie(logins::COOKIE, &cookie, logins::VALID, secure);
+    Ok(([(header::SET_COOKIE, cookie)], json_of(&json!({"address": address}))).into_response())
+}
+
+/// Returns the scheme, host, and port of the page, which the browser states.
+fn origin(headers: &HeaderMap) -> Result<&str, Failure> {
+    let origin = headers.get(header::ORIGIN).and_then(|origin| origin.to_str().ok());
+    let origin = origin.filter(|origin| origin.starts_with("http://") || origin.starts_with("https://"));
+    let missing = "the request has no header Origin; sign in on the dashboard's own page";
+    origin.ok_or_else(|| Failure::new(StatusCode::BAD_REQUEST, "BadRequest", missing))
 }
 
 async fn sign_in(
@@ -226,19 +273,41 @@ async fn sign_in(
 ) -> Answer {
     let secure = private(&headers, encrypted.is_some())?;
     let wanted = SignIn::of(&body)?;
-    let (identifier, session) = match wanted.code {
-        Some(code) => {
-            let identifier = shared.links.redeem(&code)?;
+    let mut cookies = Vec::new();
+    let (identifier, session) = match (&wanted.code, &wanted.redirect) {
+        (Some(code), _) => {
+            let identifier = shared.links.redeem(code)?;
             let session = shared.sessions.with(&identifier)?;
             (identifier, session)
         }
-        None => shared.sessions.open(shared.door()?, wanted.token(), wanted.namespace.as_deref()).await?,
+        (None, Some(query)) => {
+            let (provider, tokens) = shared.logins()?.complete(&headers, origin(&headers)?, query).await?;
+            let opened = shared.sessions.open(shared.door()?, &tokens.id_token, None).await;
+            let (identifier, session) = opened.map_err(rejected_by_api)?;
+            session.renew_with(Renewal::of(provider, tokens));
+            cookies.push(session::set_cookie(logins::COOKIE, "", Duration::ZERO, secure));
+            (identifier, session)
+        }
+        (None, None) => shared.sessions.open(shared.door()?, wanted.token(), wanted.namespace.as_deref()).await?,
     };
     let rights = shared.settle(&session, session.rights().await)?;
     // A new sign-in replaces the former session of the browser.
     shared.sessions.close(&headers);
-    let cookie = session::cookie(&identifier, secure);
-    Ok(([(header::SET_COOKIE, cookie)], json_of(&described(&session, &rights))).into_response())
+    cookies.push(session::cookie(&identifier, secure));
+    let cookies = AppendHeaders(cookies.into_iter().map(|cookie| (header::SET_COOKIE, cookie)));
+    Ok((cookies, json_of(&described(&session, &rights))).into_response())
+}
+
+/// Explains that the API does not accept a token that the identity provider issued.
+fn rejected_by_api(failure: Failure) -> Failure {
+    match failure.status {
+        StatusCode::UNAUTHORIZED => {
+            let message = "the API rejected the token of the identity provider; its setting jwt-issuer must have the issuer \
+                           and the client";
+            Failure::new(StatusCode::FORBIDDEN, "LoginRejected", message)
+        }
+        _ => failure,
+    }
 }
 
 /// Opens a session, and returns the code with which a browser can use it.
@@ -279,7 +348,9 @@ fn private(headers: &HeaderMap, is_encrypted: bool) -> Result<bool, Failure> {
 impl SignIn {
     fn of(body: &[u8]) -> Result<SignIn, Failure> {
         let wanted: Option<SignIn> = serde_json::from_slice(body).ok();
-        wanted.filter(|wanted| wanted.token.is_some() || wanted.code.is_some()).ok_or_else(|| {
+        let is_complete =
+            |wanted: &SignIn| wanted.token.is_some() || wanted.code.is_some() || wanted.redirect.is_some();
+        wanted.filter(is_complete).ok_or_else(|| {
             Failure::new(StatusCode::BAD_REQUEST, "BadRequest", "token is missing; send {\"token\": \"…\"}")
         })
     }
@@ -291,10 +362,10 @@ impl SignIn {
 }
 
 async fn who(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Answer {
-    shared.door()?;
+    let providers = shared.logins()?.names();
     // No session is a valid answer, not a failure.
     let nobody = |failure: Failure| match failure.status {
-        StatusCode::UNAUTHORIZED => Ok(json_of(&json!({"user": null}))),
+        StatusCode::UNAUTHORIZED => Ok(json_of(&json!({"user": null, "providers": providers}))),
         _ => Err(failure),
     };
     let session = match shared.sessions.of(&headers) {
@@ -302,7 +373,11 @@ async fn who(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Answer {
         Err(failure) => return nobody(failure),
     };
     match shared.settle(&session, session.rights().await) {
-        Ok(rights) => Ok(json_of(&described(&session, &rights))),
+        Ok(rights) => {
+            let mut answer = described(&session, &rights);
+            answer["providers"] = json!(providers);
+            Ok(json_of(&answer))
+        }
         Err(failure) => nobody(failure),
     }
 }

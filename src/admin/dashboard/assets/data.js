@@ -133,20 +133,23 @@ export function model(name, wanted = {}, signal) {
   return request(`data/${name}${query.size ? `?${query}` : ""}`, { signal });
 }
 
-export const session = () => request("session");
-export const signIn = (token, namespace) =>
-  request("session", {
-    method: "POST",
-    headers: { "content-type": "application/json" },
-    body: JSON.stringify({ token, namespace }),
-  });
+/** The names of the identity providers at which users can sign in; known after the first `session`. */
+export let providers = [];
+export async function session() {
+  const who = await request("session");
+  providers = who.providers ?? providers;
+  return who;
+}
+
+const post = (path, body) =>
+  request(path, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
+export const signIn = (token, namespace) => post("session", { token, namespace });
 /** Signs in with the code of a link that `signpost dashboard` printed. */
-export const signInByLink = (code) =>
-  request("session", {
-    method: "POST",
-    headers: { "content-type": "application/json" },
-    body: JSON.stringify({ code }),
-  });
+export const signInByLink = (code) => post("session", { code });
+/** The address at which the user signs in at an identity provider, by its position in `providers`. */
+export const signInAddress = async (provider) => (await post("login", { provider })).address;
+/** Signs in with the query with which the identity provider sent the browser back. */
+export const signInByRedirect = (redirect) => post("session", { redirect });
 export const signOut = () => request("session", { method: "DELETE" });
 
 const OURS = "/apis/signpost.dev/v1alpha1";
