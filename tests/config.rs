@@ -498,6 +498,12 @@ fn identity_providers_are_tables_or_texts() {
     let text = "issuer=i,audience=a,jwks=keys.json";
     let settings = load("", &[], &[("jwt-issuer", text)]).expect("loads");
     assert_eq!(settings.jwt_issuer[0].keys, Source::File("keys.json".into()));
+    let table = "[[jwt-issuer]]\nissuer = \"https://idp.example\"\njwks = \"https://idp.example/keys\"\nclient-id = \
+                 \"web\"\nclient-secret-file = \"secret\"\nscope = [\"groups\", \"email\"]\n";
+    let settings = load(table, &[], &[]).expect("loads");
+    let sign_in = settings.jwt_issuer[0].sign_in.as_ref().expect("a client is set");
+    assert!(sign_in.secret_file.as_ref().is_some_and(|path| path.is_absolute()), "{sign_in:?}");
+    assert_eq!(sign_in.scopes, ["groups", "email"]);
 }
 
 #[test]

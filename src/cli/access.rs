@@ -7,21 +7,23 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::io::ErrorKind;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use clap::{Arg, ArgMatches};
 use kube::api::ListParams;
-use kube::config::{Context, Kubeconfig};
+use kube::config::{Context, ExecConfig, Kubeconfig};
 use kube::{Api, Client, Resource};
 use secrecy::ExposeSecret as _;
 use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 
 use super::{Error, option, serve};
 use crate::config::{self, Settings};
-use signpost_control::client;
 use signpost_control::client::failover::{self, Servers};
 use signpost_control::client::reflector::ObjectKey;
+use signpost_control::client::{self, Bearer};
 use signpost_runtime::causes::{causes, chain};
 
 /// The URL of the API of this command, for the error after a timeout.
@@ -178,13 +180,16 @@ impl ApiLocation {
         let Some(context) = context_of(&kubeconfig, self.context.as_deref()) else { return Ok(None) };
         let user = kubeconfig.auth_infos.iter().find(|named| Some(&named.name) == context.user.as_ref());
         let Some(user) = user.and_then(|named| named.auth_info.as_ref()) else { return Ok(None) };
-        match (&user.token, &user.token_file) {
-            (Some(token), _) => Ok(Some(token.expose_secret().to_owned())),
-            (None, Some(path)) => match std::fs::read_to_string(path) {
+        match (&user.token, &user.token_file, &user.exec) {
+            (Some(token), ..) => Ok(Some(token.expose_secret().to_owned())),
+            (None, Some(path), _) => match std::fs::read_to_string(path) {
                 Ok(token) => Ok(Some(token)),
                 Err(error) => Err(format!("{path}: {error} (tokenFile in {})", self.origin())),
             },
-            (None, None) => Ok(None),
+            (None, None, Some(plugin)) => {
+                token_of(plugin).map_err(|error| format!("the credential plugin in {} failed: {error}", self.origin()))
+            }
+            (None, None, None) => Ok(None),
         }
     }
 
@@ -238,7 +243,54 @@ fn server_of(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<String> {
     cluster.cluster.as_ref()?.server.clone()
 }
 
+/// Runs a credential plugin (`client.authentication.k8s.io`), and returns its token.
+fn token_of(plugin: &ExecConfig) -> Result<Option<String>, String> {
+    let program = plugin.command.as_deref().ok_or("it has no command")?;
+    let mut command = Command::new(program);
+    command.args(plugin.args.iter().flatten()).stdin(Stdio::null()).stderr(Stdio::inherit());
+    for variable in plugin.env.iter().flatten() {
+        if let (Some(name), Some(value)) = (variable.get("name"), variable.get("value")) {
+            command.env(name, value);
+        }
+    }
+    let version = &plugin.api_version;
+    let info = json!({"apiVersion": version, "kind": "ExecCredential", "spec": {"interactive": false}});
+    let output = command.env("KUBERNETES_EXEC_INFO", info.to_string()).output();
+    let output = output.map_err(|error| format!("{program}: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("{program}: {}", output.status));
+    }
+    let credential: Value = serde_json::from_slice(&output.stdout).map_err(|error| format!("{program}: {error}"))?;
+    Ok(credential["status"]["token"].as_str().map(str::to_owned))
+}
+
+/// Reads the URL of an API for a kubeconfig: kubectl sends no token over plain HTTP.
+pub(super) fn https_url(text: &str) -> Result<String, &'static str> {
+    let is_good = text.strip_prefix("https://").is_some_and(|rest| !rest.is_empty());
+    if is_good { Ok(text.to_owned()) } else { Err("must be an https URL") }
+}
+
 impl Access {
+    /// A way into the API of a context, without the credentials of the kubeconfig. Nothing is sent yet.
+    pub(super) async fn without_credentials(
+        mut kubeconfig: Kubeconfig,
+        context: &str,
+        origin: String,
+    ) -> Result<Access, String> {
+        kubeconfig.auth_infos.clear();
+        let url = server_of(&kubeconfig, Some(context)).unwrap_or_else(|| origin.clone());
+        ASKED.get_or_init(|| url.clone());
+        let client = client::from_context(kubeconfig, Some(context), &origin, Servers::default()).await;
+        let client = client.map_err(|error| error.to_string())?;
+        Ok(Access { namespace: client.default_namespace().to_owned(), client, origin, url })
+    }
+
+    /// Adds a bearer token to all requests.
+    pub(super) fn with_token(self, token: &str) -> Result<Access, String> {
+        let bearer = Bearer::new(token).map_err(|error| error.to_string())?;
+        Ok(Access { client: client::bearing(self.client, bearer), ..self })
+    }
+
     /// The address of the API, for output.
     pub(super) fn url(&self) -> &str {
         &self.url

@@ -49,7 +49,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
 }
 
 /// Opens an address in the browser of the desktop, if there is one. The link was printed, so failures are ignored.
-fn open(address: &str) {
+pub(super) fn open(address: &str) {
     let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let program = match () {
         () if cfg!(target_os = "macos") => "open",

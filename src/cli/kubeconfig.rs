@@ -13,11 +13,7 @@ pub(super) fn command() -> Command {
     let user = option("user", "NAME").required(true).help("The user, as created by \"signpost user add\"");
     let namespace = access::namespace_argument().help("The default namespace of the kubeconfig");
     let server = option("server", "URL")
-        .value_parser(|url: &str| {
-            let good = url.strip_prefix("https://").is_some_and(|rest| !rest.is_empty());
-            // kubectl sends no token over plain HTTP.
-            if good { Ok(url.to_owned()) } else { Err("must be an https URL") }
-        })
+        .value_parser(access::https_url)
         .help("The URL of the API [default: that of the administrator's kubeconfig]");
     let out = file(option("out", "FILE")).help("Write to a file with mode 0600 instead of standard output");
     Command::new("kubeconfig")

@@ -33,6 +33,7 @@ mod folder;
 mod hold;
 mod init;
 mod kubeconfig;
+mod login;
 mod man;
 mod moves;
 #[cfg(test)]
@@ -130,6 +131,7 @@ const COMMANDS: &[Entry] = &[
     Entry { command: moves::cordon_command, run: moves::run_cordon },
     Entry { command: moves::uncordon_command, run: moves::run_uncordon },
     Entry { command: simulate::command, run: simulate::run },
+    Entry { command: login::command, run: login::run },
     Entry { command: whoami::command, run: whoami::run },
     Entry { command: user::command, run: user::run },
     Entry { command: kubeconfig::command, run: kubeconfig::run },

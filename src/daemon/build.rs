@@ -29,8 +29,11 @@ use super::runtime_settings::RuntimeSettings;
 use super::scheduling::{self, Started};
 use super::store::Engine;
 use super::tasks::Tasks;
-use super::{Error, Process, client_as, domains, inherited, maintenance, manifests, platform, room, sockets, traces};
+use super::{
+    Error, Process, client_as, domains, inherited, maintenance, manifests, platform, room, sign_in, sockets, traces,
+};
 use crate::admin::dashboard::Dashboard;
+use crate::admin::dashboard::logins::Logins;
 use crate::admin::health::{Check, Warning};
 use crate::admin::host::Hosts;
 use crate::admin::{self, Admin};
@@ -366,14 +369,17 @@ impl<'a> Build<'a> {
 
     /// Enables sign-in to the dashboard, through the API of this process or of the kubeconfig.
     async fn open_dashboard(&self, dashboard: &Dashboard, api: Option<&Api>) -> Result<(), Error> {
-        dashboard.open(match (api, &self.settings.kubeconfig) {
+        let door = match (api, &self.settings.kubeconfig) {
             (Some(api), _) => Some(api.unproven_client()),
             (None, Some(path)) => {
                 let read_timeout = self.settings.api.read_timeout;
                 Some(client::unproven_from_kubeconfig(path, read_timeout, &self.api_servers).await?)
             }
             (None, None) => None,
-        });
+        };
+        let providers = sign_in::providers(self.settings)?;
+        let logins = Logins::new(providers).map_err(|error| Error::Failed(format!("dashboard: {error}")))?;
+        dashboard.open(door, logins);
         Ok(())
     }
 

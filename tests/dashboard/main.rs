@@ -4,6 +4,7 @@
 
 mod browser;
 mod large;
+mod login;
 mod numbers;
 mod pages;
 mod secure_dns;
@@ -174,16 +175,12 @@ fn signing_in_and_what_is_refused() {
     assert_eq!(get(admin, "/dashboard/data/overview", &cookie).0, 401);
 }
 
-/// Signs in and returns the cookie. Its case matters, and the function above returns headers in lower case.
+/// Signs in and returns the cookie.
 fn cookie_of(admin: SocketAddr, token: &str) -> String {
-    let mut stream = TcpStream::connect(admin).expect("the admin endpoint listens");
     let body = format!("{{\"token\": \"{token}\"}}");
-    let head = format!("POST /dashboard/session HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\n{JSON}");
-    write!(stream, "{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).expect("it reads");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("it answers");
-    let line = answer.lines().find_map(|line| line.strip_prefix("set-cookie: ")).expect("a cookie is set");
-    line.split(';').next().expect("it has a value").to_owned()
+    let head = format!("POST /dashboard/session HTTP/1.1\r\nHost: {admin}\r\n{JSON}\r\nContent-Length: {}", body.len());
+    let answer = exchange(admin, &head, &body).expect("the admin endpoint responds");
+    answer.cookie("signpost_session").expect("a cookie is set").to_owned()
 }
 
 #[test]

@@ -24,6 +24,7 @@ mod guard;
 mod health;
 mod live;
 mod local_router;
+mod login;
 mod manual;
 mod metrics;
 mod moves;

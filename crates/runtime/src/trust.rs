@@ -41,10 +41,57 @@ pub struct AuthoritiesError {
 /// Returns an HTTP client that goes where it is sent and nowhere else: no redirects, no proxies of the environment. Over TLS it
 /// trusts the certificates of the file `authorities` and no others, or the system's if that is not given.
 pub fn client(authorities: Option<&Path>) -> Result<reqwest::ClientBuilder, AuthoritiesError> {
-    let trusted = authorities.map_or_else(|| Ok(of_system()), only_file)?;
+    Ok(direct(authorities.map_or_else(|| Ok(of_system()), only_file)?))
+}
+
+/// Returns such a client, which trusts the certificates in a PEM text, or the system's.
+///
+/// # Errors
+///
+/// [`PemError`] if the text contains no certificate, or an invalid one.
+pub fn client_of_pem(authorities: Option<&str>) -> Result<reqwest::ClientBuilder, PemError> {
+    Ok(direct(authorities.map_or_else(|| Ok(of_system()), |pem| only(pem.as_bytes()))?))
+}
+
+fn direct(trusted: rustls::ClientConfig) -> reqwest::ClientBuilder {
     let builder = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).no_proxy();
-    let builder = builder.user_agent(concat!("signpost/", env!("CARGO_PKG_VERSION")));
-    Ok(builder.tls_backend_preconfigured(trusted))
+    builder.user_agent(concat!("signpost/", env!("CARGO_PKG_VERSION"))).tls_backend_preconfigured(trusted)
+}
+
+/// The reason why a request got no usable response. It omits the URL.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ResponseError(String);
+
+/// Sends a request, and returns the status and the body of the response.
+///
+/// # Errors
+///
+/// [`ResponseError`] without a response, or if its body has more than `octets_max` octets.
+pub async fn exchange(
+    request: reqwest::RequestBuilder,
+    octets_max: usize,
+) -> Result<(http::StatusCode, Vec<u8>), ResponseError> {
+    // The reason for a failed connection is in the error's sources, and users need it.
+    let reported = |error: reqwest::Error| {
+        let error = error.without_url();
+        let mut text = error.to_string();
+        let mut source = std::error::Error::source(&error);
+        while let Some(cause) = source {
+            text = format!("{text}: {cause}");
+            source = cause.source();
+        }
+        ResponseError(text)
+    };
+    let mut response = request.send().await.map_err(reported)?;
+    let mut octets = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(reported)? {
+        if octets.len() + chunk.len() > octets_max {
+            return Err(ResponseError(format!("the response is larger than {octets_max} bytes")));
+        }
+        octets.extend_from_slice(&chunk);
+    }
+    Ok((response.status(), octets))
 }
 
 /// Returns the settings of a TLS client that trusts the certificates of this PEM file and no others.
@@ -226,6 +273,11 @@ pub fn is_readable_on_its_way(url: &str) -> bool {
     url.scheme() == Some(&http::uri::Scheme::HTTP) && !is_here
 }
 
+/// Returns whether this is a URL for requests that contain credentials: `https`, or `http` on this machine.
+pub fn is_for_credentials(text: &str) -> bool {
+    url(text).is_ok() && !is_readable_on_its_way(text)
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -338,6 +390,8 @@ mod tests {
             ("http://LOCALHOST/", false),
         ] {
             assert_eq!(is_readable_on_its_way(text), expected, "{text}");
+            assert_eq!(is_for_credentials(text), !expected, "{text}");
         }
+        assert!(!is_for_credentials("issuer") && !is_for_credentials("https://user@placer.example"));
     }
 }

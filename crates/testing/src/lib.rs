@@ -18,6 +18,7 @@ pub mod kubectl;
 pub mod scrape;
 
 pub mod hosts;
+pub mod identity_provider;
 pub mod namespace;
 pub mod peers;
 

@@ -33,6 +33,21 @@ pub struct Exchange {
     pub head: String,
     /// The body.
     pub body: String,
+    headers: String,
+}
+
+impl Exchange {
+    /// Returns the value of a header, as the server sent it.
+    pub fn header(&self, wanted: &str) -> Option<&str> {
+        let mut headers = self.headers.lines().filter_map(|line| line.split_once(": "));
+        headers.find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| value)
+    }
+
+    /// Returns a cookie that the response sets, as `name=value`.
+    pub fn cookie(&self, name: &str) -> Option<&str> {
+        let set = self.headers.lines().filter_map(|line| line.strip_prefix("set-cookie: "));
+        set.filter_map(|line| line.split(';').next()).find(|cookie| cookie.split('=').next() == Some(name))
+    }
 }
 
 /// Sends a request line with header lines (without `Connection`) and a body on a new connection; `None` if no response comes.
@@ -44,7 +59,13 @@ pub fn exchange(server: SocketAddr, head: &str, body: &str) -> Option<Exchange> 
     stream.read_to_string(&mut response).ok()?;
     let (head, body) = response.split_once("\r\n\r\n")?;
     let status = head.split(' ').nth(1)?.parse().ok()?;
-    Some(Exchange { status, head: head.to_ascii_lowercase(), body: body.to_owned() })
+    Some(Exchange { status, head: head.to_ascii_lowercase(), body: body.to_owned(), headers: head.to_owned() })
+}
+
+/// Gets an address such as `http://127.0.0.1:1/path?query` as a browser does; `None` if no response comes.
+pub fn visit(address: &str) -> Option<Exchange> {
+    let (host, path) = address.strip_prefix("http://")?.split_once('/')?;
+    exchange(host.parse().ok()?, &format!("GET /{path} HTTP/1.1\r\nHost: {host}"), "")
 }
 
 /// Returns the status and body of a plain HTTP GET; `None` if no response comes.

@@ -9,8 +9,9 @@
 //!
 //! | endpoint below `/dashboard/` | answers |
 //! |---|---|
-//! | ``, `assets/…` | the page ([`assets`]) |
-//! | `session` | `POST` signs in with a token or the code of a link, `GET` returns the user and the user's permissions, `DELETE` signs out |
+//! | ``, `callback`, `assets/…` | the page ([`assets`]) |
+//! | `session` | `POST` signs in with a token, the code of a link, or the redirect of a provider, `GET` returns the user and the user's permissions, `DELETE` signs out |
+//! | `login` | `POST` returns the address at which the user signs in at an identity provider ([`logins`]) |
 //! | `session/link` | `POST` returns a code for a token ([`links`]) |
 //! | `data/overview`, `data/routes` | counts, and pages of routes ([`facts`]) |
 //! | `data/samples` | numbers ([`samples`]) |
@@ -30,6 +31,7 @@ pub mod facts;
 pub mod feed;
 pub mod links;
 pub mod live;
+pub mod logins;
 pub mod places;
 pub mod pool;
 pub mod samples;
@@ -38,14 +40,14 @@ pub mod zones;
 
 use std::convert::Infallible;
 use std::sync::{Arc, OnceLock};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, Extension, Query, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
-use axum::response::{IntoResponse, Redirect, Response};
+use axum::response::{AppendHeaders, IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -57,9 +59,10 @@ use self::events::EventFeeds;
 use self::facts::{Keyed, Wanted};
 use self::feed::Feeds;
 use self::links::Links;
+use self::logins::Logins;
 use self::places::StreamLimiter;
 use self::samples::Samples;
-use self::session::{Rights, Session, Sessions};
+use self::session::{Renewal, Rights, Session, Sessions};
 use self::zones::ServedZones;
 use super::exposition::Format;
 use super::health::Health;
@@ -91,6 +94,7 @@ pub struct Dashboard(Arc<Shared>);
 
 pub struct Shared {
     door: OnceLock<Option<kube::Client>>,
+    logins: OnceLock<Logins>,
     sessions: Sessions,
     links: Links,
     feeds: Feeds,
@@ -113,6 +117,7 @@ impl Dashboard {
     pub fn new(health: Arc<Health>, metrics: Arc<Metrics>, served: Arc<ServedZones>) -> Self {
         Dashboard(Arc::new(Shared {
             door: OnceLock::new(),
+            logins: OnceLock::new(),
             sessions: Sessions::default(),
             links: Links::default(),
             feeds: Feeds::default(),
@@ -129,9 +134,11 @@ impl Dashboard {
         }))
     }
 
-    /// Enables sign-in with a client of the API without credentials; `None` if this process has no API.
-    pub fn open(&self, door: Option<kube::Client>) {
+    /// Enables sign-in with a client of the API without credentials; `None` if this process has no API. `logins` are the
+    /// identity providers.
+    pub fn open(&self, door: Option<kube::Client>, logins: Logins) {
         // Opened once; a second API would be another platform.
+        let _ = self.0.logins.set(logins);
         let _ = self.0.door.set(door);
     }
 
@@ -147,6 +154,7 @@ impl Dashboard {
                 shared.samples.take(&page, u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
             }
             shared.sessions.sweep();
+            shared.sessions.renew();
             shared.feeds.sweep();
             shared.events.sweep();
         }
@@ -161,7 +169,9 @@ impl Dashboard {
         Router::new()
             .route("/dashboard", get(|| async { Redirect::permanent("/dashboard/") }))
             .route("/dashboard/", get(assets::index))
+            .route(logins::CALLBACK, get(assets::index))
             .route("/dashboard/assets/{name}", get(assets::asset))
+            .route("/dashboard/login", post(login))
             .route("/dashboard/session", get(who).post(sign_in).delete(sign_out))
             .route("/dashboard/session/link", post(link))
             .route("/dashboard/data/overview", get(overview))
@@ -188,6 +198,12 @@ impl Shared {
             Failure::new(StatusCode::SERVICE_UNAVAILABLE, "NoApi", message)
         };
         self.door.get().ok_or_else(starting)?.as_ref().ok_or_else(none)
+    }
+
+    /// Returns the identity providers, which are known when the API is.
+    fn logins(&self) -> Result<&Logins, Failure> {
+        self.door()?;
+        Ok(self.logins.get().expect("they are set before the API"))
     }
 
     fn stopping(&self) -> CancellationToken {
@@ -229,12 +245,43 @@ impl Shared {
 
 type Answer = Result<Response, Failure>;
 
-/// The body of a sign-in request: a token, or the code of a link.
+/// The body of a sign-in request: a token, the code of a link, or the query of the redirect of an identity provider.
 #[derive(Deserialize)]
 struct SignIn {
     token: Option<String>,
     namespace: Option<String>,
     code: Option<String>,
+    redirect: Option<String>,
+}
+
+/// The body of a request to sign in at an identity provider: its position in the list.
+#[derive(Deserialize)]
+struct Begin {
+    provider: usize,
+}
+
+/// Begins a sign-in at an identity provider, and returns its address.
+async fn login(
+    State(shared): State<Arc<Shared>>,
+    encrypted: Option<Extension<Encrypted>>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Answer {
+    let secure = private(&headers, encrypted.is_some())?;
+    let wanted: Begin = serde_json::from_slice(&body).map_err(|_| {
+        Failure::new(StatusCode::BAD_REQUEST, "BadRequest", "provider is missing; send {\"provider\": 0}")
+    })?;
+    let (address, cookie) = shared.logins()?.begin(wanted.provider, origin(&headers)?).await?;
+    let cookie = session::set_cookie(logins::COOKIE, &cookie, logins::VALID, secure);
+    Ok(([(header::SET_COOKIE, cookie)], json_of(&json!({"address": address}))).into_response())
+}
+
+/// Returns the scheme, host, and port of the page, which the browser states.
+fn origin(headers: &HeaderMap) -> Result<&str, Failure> {
+    let origin = headers.get(header::ORIGIN).and_then(|origin| origin.to_str().ok());
+    let origin = origin.filter(|origin| origin.starts_with("http://") || origin.starts_with("https://"));
+    let missing = "the request has no header Origin; sign in on the dashboard's own page";
+    origin.ok_or_else(|| Failure::new(StatusCode::BAD_REQUEST, "BadRequest", missing))
 }
 
 async fn sign_in(
@@ -245,19 +292,41 @@ async fn sign_in(
 ) -> Answer {
     let secure = private(&headers, encrypted.is_some())?;
     let wanted = SignIn::of(&body)?;
-    let (identifier, session) = match wanted.code {
-        Some(code) => {
-            let identifier = shared.links.redeem(&code)?;
+    let mut cookies = Vec::new();
+    let (identifier, session) = match (&wanted.code, &wanted.redirect) {
+        (Some(code), _) => {
+            let identifier = shared.links.redeem(code)?;
             let session = shared.sessions.with(&identifier)?;
             (identifier, session)
         }
-        None => shared.sessions.open(shared.door()?, wanted.token(), wanted.namespace.as_deref()).await?,
+        (None, Some(query)) => {
+            let (provider, tokens) = shared.logins()?.complete(&headers, origin(&headers)?, query).await?;
+            let opened = shared.sessions.open(shared.door()?, &tokens.id_token, None).await;
+            let (identifier, session) = opened.map_err(rejected_by_api)?;
+            session.renew_with(Renewal::of(provider, tokens));
+            cookies.push(session::set_cookie(logins::COOKIE, "", Duration::ZERO, secure));
+            (identifier, session)
+        }
+        (None, None) => shared.sessions.open(shared.door()?, wanted.token(), wanted.namespace.as_deref()).await?,
     };
     let rights = shared.settle(&session, session.rights().await)?;
     // A new sign-in replaces the former session of the browser.
     shared.sessions.close(&headers);
-    let cookie = session::cookie(&identifier, secure);
-    Ok(([(header::SET_COOKIE, cookie)], json_of(&described(&session, &rights))).into_response())
+    cookies.push(session::cookie(&identifier, secure));
+    let cookies = AppendHeaders(cookies.into_iter().map(|cookie| (header::SET_COOKIE, cookie)));
+    Ok((cookies, json_of(&described(&session, &rights))).into_response())
+}
+
+/// Explains that the API does not accept a token that the identity provider issued.
+fn rejected_by_api(failure: Failure) -> Failure {
+    match failure.status {
+        StatusCode::UNAUTHORIZED => {
+            let message = "the API rejected the token of the identity provider; its setting jwt-issuer must have the issuer \
+                           and the client";
+            Failure::new(StatusCode::FORBIDDEN, "LoginRejected", message)
+        }
+        _ => failure,
+    }
 }
 
 /// Opens a session, and returns the code with which a browser can use it.
@@ -298,7 +367,9 @@ fn private(headers: &HeaderMap, is_encrypted: bool) -> Result<bool, Failure> {
 impl SignIn {
     fn of(body: &[u8]) -> Result<SignIn, Failure> {
         let wanted: Option<SignIn> = serde_json::from_slice(body).ok();
-        wanted.filter(|wanted| wanted.token.is_some() || wanted.code.is_some()).ok_or_else(|| {
+        let is_complete =
+            |wanted: &SignIn| wanted.token.is_some() || wanted.code.is_some() || wanted.redirect.is_some();
+        wanted.filter(is_complete).ok_or_else(|| {
             Failure::new(StatusCode::BAD_REQUEST, "BadRequest", "token is missing; send {\"token\": \"…\"}")
         })
     }
@@ -310,14 +381,18 @@ impl SignIn {
 }
 
 async fn who(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Answer {
-    shared.door()?;
+    let providers = shared.logins()?.names();
     // No session is a valid answer, not a failure.
     let nobody = |failure: Failure| match failure.status {
-        StatusCode::UNAUTHORIZED => Ok(json_of(&json!({"user": null}))),
+        StatusCode::UNAUTHORIZED => Ok(json_of(&json!({"user": null, "providers": providers}))),
         _ => Err(failure),
     };
     match shared.signed_in(&headers).await {
-        Ok((session, rights)) => Ok(json_of(&described(&session, &rights))),
+        Ok((session, rights)) => {
+            let mut answer = described(&session, &rights);
+            answer["providers"] = json!(providers);
+            Ok(json_of(&answer))
+        }
         Err(failure) => nobody(failure),
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! The browser stores a random identifier in a cookie that scripts cannot read and that other sites cannot cause to be sent. The
 //! token stays here, in memory only. A session ends an hour after its last use, half a day after its start, when its user signs
-//! out, when the API rejects its token, or when the process ends.
+//! out, when the API rejects its token, or when the process ends. A token of an identity provider lasts for minutes only; it is
+//! renewed ([`Sessions::renew`]) as long as the provider issues a new one.
 //!
 //! The permissions of a user are never decided here: [`Session::rights`] queries the API with `SelfSubjectAccessReview` and the
 //! user's own token, and again when the answer is older than `RIGHTS_LAST`.
@@ -22,9 +23,12 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use super::ask::{self, Failure};
+use crate::oidc;
 use signpost_api::identity::GROUP_TENANT_PREFIX;
 use signpost_api::v1alpha1::{GROUP, SCHEDULER_LEASE_NAMESPACE};
-use signpost_control::client;
+use signpost_apiserver::auth::jwt::TOKEN_OCTETS_MAX;
+use signpost_control::client::{self, Bearer};
+use signpost_runtime::clock;
 
 /// The maximum number of sessions; beyond it, the least recently used one ends. Each is a token and a client, some ten kilobytes.
 const SESSIONS_MAX: usize = 1_024;
@@ -38,24 +42,45 @@ const IDLE_LONGEST: Duration = Duration::from_secs(3_600);
 const AGE_LONGEST: Duration = Duration::from_secs(12 * 3_600);
 /// The time for which an access review of the API is cached. A revoked permission takes effect after this time at the latest.
 const RIGHTS_LAST: Duration = Duration::from_secs(5);
-/// The maximum length of a token in octets: that of the API.
-const TOKEN_OCTETS_MAX: usize = 4_096;
+/// The remaining lifetime of a token at which it is renewed; of a shorter one, half its lifetime.
+const RENEW_BEFORE: Duration = Duration::from_secs(60);
+/// The pause after a failed renewal. It does not end the session, because the token can still be valid.
+const RENEW_AGAIN: Duration = Duration::from_secs(10);
 /// The maximum number of a user's namespaces to review.
 const NAMESPACES_MAX: usize = 32;
 /// The API group of Events.
 const EVENTS_GROUP: &str = "events.k8s.io";
 /// The cookie's name.
 const COOKIE: &str = "signpost_session";
-/// The path to which the cookie is sent.
+/// The path to which cookies are sent.
 const COOKIE_PATH: &str = "/dashboard/";
 
 /// The sessions of a process.
 #[derive(Default)]
 pub struct Sessions(Mutex<HashMap<Box<[u8]>, Arc<Session>>>);
 
+/// The renewal of the token of a session.
+pub struct Renewal {
+    provider: Arc<oidc::Client>,
+    refresh_token: String,
+    due: Instant,
+}
+
+impl Renewal {
+    /// Returns the renewal of these tokens; `None` if the provider issued no refresh token.
+    pub fn of(provider: Arc<oidc::Client>, tokens: oidc::Tokens) -> Option<Self> {
+        let left = u64::try_from(tokens.expires).unwrap_or(0).saturating_sub(clock::unix_seconds());
+        let left = Duration::from_secs(left).min(AGE_LONGEST);
+        let due = Instant::now() + left.saturating_sub(RENEW_BEFORE).max(left / 2);
+        tokens.refresh_token.map(|refresh_token| Renewal { provider, refresh_token, due })
+    }
+}
+
 /// A signed-in user.
 pub struct Session {
     pub client: kube::Client,
+    bearer: Bearer,
+    renewal: Mutex<Option<Renewal>>,
     pub user: String,
     pub groups: Vec<String>,
     /// Cloned by each open stream.
@@ -94,7 +119,7 @@ impl Sessions {
         token: &str,
         namespace: Option<&str>,
     ) -> Result<(String, Arc<Session>), Failure> {
-        let client = bearing(door, token)?;
+        let (client, bearer) = bearing(door, token)?;
         let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
         let answer = ask::post(&client, "/apis/authentication.k8s.io/v1/selfsubjectreviews", &review).await?;
         let info = &answer["status"]["userInfo"];
@@ -115,6 +140,8 @@ impl Sessions {
         let now = Instant::now();
         let session = Arc::new(Session {
             client,
+            bearer,
+            renewal: Mutex::default(),
             user,
             groups,
             streams: Arc::default(),
@@ -174,6 +201,17 @@ impl Sessions {
     pub fn sweep(&self) {
         self.0.lock().retain(|_, session| !session.is_over());
     }
+
+    /// Renews the tokens that expire soon, each in a task that ends within the timeout of the provider's requests.
+    pub fn renew(&self) {
+        let now = Instant::now();
+        for session in self.0.lock().values() {
+            if let Some(renewal) = session.renewal.lock().take_if(|renewal| renewal.due <= now) {
+                let session = session.clone();
+                tokio::spawn(async move { session.renew(renewal).await });
+            }
+        }
+    }
 }
 
 impl Session {
@@ -218,6 +256,30 @@ impl Session {
         Ok(namespaces.iter().zip(answers).filter(|(_, may)| *may).map(|(namespace, _)| namespace.clone()).collect())
     }
 
+    /// Lets the token be renewed.
+    pub fn renew_with(&self, renewal: Option<Renewal>) {
+        *self.renewal.lock() = renewal;
+    }
+
+    async fn renew(&self, renewal: Renewal) {
+        let next = match renewal.provider.refresh(&renewal.refresh_token).await {
+            Ok(tokens) => match self.bearer.replace(&tokens.id_token) {
+                Ok(()) => Renewal::of(renewal.provider, tokens),
+                Err(_) => None,
+            },
+            Err(error @ oidc::Error::Provider { .. }) => {
+                tracing::warn!(%error, "failed to renew the token of a session of the dashboard; retrying");
+                Some(Renewal { due: Instant::now() + RENEW_AGAIN, ..renewal })
+            }
+            // The session ends with its token.
+            Err(error) => {
+                tracing::info!(%error, user = %self.user, "the token of a session of the dashboard was not renewed");
+                None
+            }
+        };
+        self.renew_with(next);
+    }
+
     async fn may(&self, verb: &str, group: &str, resource: &str, namespace: Option<&str>) -> Result<bool, Failure> {
         may(&self.client, verb, group, resource, namespace).await
     }
@@ -231,17 +293,18 @@ impl Session {
 
 /// Returns whether the user with this token may list Zones, according to the API.
 pub async fn may_list_zones(door: &kube::Client, token: &str) -> Result<bool, Failure> {
-    let client = bearing(door, token)?;
+    let (client, _) = bearing(door, token)?;
     may(&client, "list", GROUP, "zones", None).await
 }
 
-/// Returns a client that carries `token`.
-fn bearing(door: &kube::Client, token: &str) -> Result<kube::Client, Failure> {
+/// Returns a client that carries `token`, and the token.
+fn bearing(door: &kube::Client, token: &str) -> Result<(kube::Client, Bearer), Failure> {
     let unusable = || Failure::new(StatusCode::UNAUTHORIZED, "Unauthorized", "invalid token");
     if token.is_empty() || token.len() > TOKEN_OCTETS_MAX {
         return Err(unusable());
     }
-    client::bearing(door.clone(), token).map_err(|_| unusable())
+    let bearer = Bearer::new(token).map_err(|_| unusable())?;
+    Ok((client::bearing(door.clone(), bearer.clone()), bearer))
 }
 
 async fn may(
@@ -260,14 +323,19 @@ async fn may(
 
 /// Returns the value of `Set-Cookie` for a session. `secure`: the browser came over HTTPS.
 pub fn cookie(identifier: &str, secure: bool) -> String {
-    let secure = if secure { "; Secure" } else { "" };
-    let age = AGE_LONGEST.as_secs();
-    format!("{COOKIE}={identifier}; Path={COOKIE_PATH}; Max-Age={age}; HttpOnly; SameSite=Strict{secure}")
+    set_cookie(COOKIE, identifier, AGE_LONGEST, secure)
 }
 
 /// Returns the value of `Set-Cookie` that deletes the cookie.
 pub fn no_cookie() -> String {
-    format!("{COOKIE}=; Path={COOKIE_PATH}; Max-Age=0; HttpOnly; SameSite=Strict")
+    set_cookie(COOKIE, "", Duration::ZERO, false)
+}
+
+/// Returns the value of `Set-Cookie` for a cookie that neither scripts nor requests of other sites get.
+pub fn set_cookie(name: &str, value: &str, age: Duration, secure: bool) -> String {
+    let secure = if secure { "; Secure" } else { "" };
+    let age = age.as_secs();
+    format!("{name}={value}; Path={COOKIE_PATH}; Max-Age={age}; HttpOnly; SameSite=Strict{secure}")
 }
 
 fn signed_out() -> Failure {
@@ -284,9 +352,14 @@ pub fn random() -> Result<String, Failure> {
 }
 
 fn identifier(headers: &HeaderMap) -> Option<&str> {
+    cookie_of(headers, COOKIE)
+}
+
+/// Returns the value of the cookie with this name.
+pub fn cookie_of<'a>(headers: &'a HeaderMap, wanted: &str) -> Option<&'a str> {
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs = cookies.flat_map(|cookies| cookies.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    pairs.find(|(name, value)| *name == COOKIE && !value.is_empty()).map(|(_, value)| value)
+    pairs.find(|(name, value)| *name == wanted && !value.is_empty()).map(|(_, value)| value)
 }
 
 /// Sessions are found by a hash, so that the duration of the lookup reveals nothing about existing identifiers.

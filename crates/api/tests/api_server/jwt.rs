@@ -122,6 +122,7 @@ fn settings(keys: Source) -> IssuerSettings {
         groups_claim: "groups".into(),
         groups_prefix: "signpost:".into(),
         leeway: Duration::from_secs(30),
+        sign_in: None,
     }
 }
 

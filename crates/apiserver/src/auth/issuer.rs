@@ -4,13 +4,30 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::jwks::Source;
-use super::jwt::{ALGORITHMS, IssuerSettings, LEEWAY_MAX};
+use super::jwt::{ALGORITHMS, IssuerSettings, LEEWAY_MAX, SignIn};
+use signpost_runtime::trust;
 
-/// The keys of a provider, for messages.
-const KEYS: &str =
-    "issuer, audience, jwks, ca, algorithm, username-claim, username-prefix, groups-claim, groups-prefix, leeway";
+/// The keys of a provider.
+const KEYS: [&str; 14] = [
+    "issuer",
+    "audience",
+    "jwks",
+    "ca",
+    "client-id",
+    "client-secret-file",
+    "cli-client-id",
+    "scope",
+    "algorithm",
+    "username-claim",
+    "username-prefix",
+    "groups-claim",
+    "groups-prefix",
+    "leeway",
+];
+/// The keys that can be given several times.
+const REPEATED: [&str; 3] = ["audience", "scope", "algorithm"];
 /// The keys whose values are paths (`jwks` unless it is a URL).
-pub const PATHS: [&str; 2] = ["jwks", "ca"];
+pub const PATHS: [&str; 3] = ["jwks", "ca", "client-secret-file"];
 /// The default tolerance for a provider's clock.
 const LEEWAY: Duration = Duration::from_secs(30);
 
@@ -29,66 +46,119 @@ pub fn parse(text: &str, duration: impl Fn(&str) -> Option<Duration>) -> Result<
 }
 
 fn issuer(text: &str, duration: impl Fn(&str) -> Option<Duration>) -> Result<IssuerSettings, String> {
-    let (mut issuer, mut jwks, mut ca, mut leeway) = (None, None, None, LEEWAY);
-    let (mut username_claim, mut username_prefix, mut groups_claim, mut groups_prefix) = (None, None, None, None);
-    let (mut audiences, mut algorithms) = (Vec::new(), Vec::new());
-    for pair in text.split(',') {
-        let (key, value) =
-            pair.split_once('=').ok_or_else(|| format!("\"{pair}\" must be KEY=VALUE; keys are {KEYS}"))?;
-        let (key, value) = (key.trim(), value.trim());
-        let once = match key {
-            "audience" => {
-                audiences.push(value.to_owned());
-                continue;
-            }
-            "algorithm" => {
-                let found = ALGORITHMS.into_iter().find(|one| format!("{one:?}") == value);
-                let all = ALGORITHMS.map(|one| format!("{one:?}")).join(", ");
-                algorithms.push(found.ok_or_else(|| format!("algorithm \"{value}\" must be one of {all}"))?);
-                continue;
-            }
-            "leeway" => {
-                leeway = duration(value).ok_or_else(|| format!("leeway \"{value}\" must be a duration such as 30s"))?;
-                continue;
-            }
-            "issuer" => &mut issuer,
-            "jwks" => &mut jwks,
-            "ca" => &mut ca,
-            "username-claim" => &mut username_claim,
-            "username-prefix" => &mut username_prefix,
-            "groups-claim" => &mut groups_claim,
-            "groups-prefix" => &mut groups_prefix,
-            _ => return Err(format!("unknown key \"{key}\"; keys are {KEYS}")),
-        };
-        if once.replace(value.to_owned()).is_some() {
-            return Err(format!("{key} is set twice"));
-        }
-    }
-    let given = |value: Option<String>, key: &str| {
-        value.filter(|value| !value.is_empty()).ok_or_else(|| format!("{key} is missing; set {key}=VALUE"))
+    let pairs = Pairs::read(text)?;
+    let required = |key: &str| pairs.filled(key).ok_or_else(|| format!("{key} is missing; set {key}=VALUE"));
+    let (issuer, jwks) = (required("issuer")?, required("jwks")?);
+    let sign_in = sign_in(&pairs, &issuer)?;
+    // A key set in a file needs no authorities, but the endpoints for the sign-in can.
+    let authorities = pairs.filled("ca").filter(|_| sign_in.is_none() || jwks.contains("://"));
+    let keys = source(jwks, authorities)?;
+    let algorithm = |name: String| {
+        let all = ALGORITHMS.map(|one| format!("{one:?}")).join(", ");
+        let found = ALGORITHMS.into_iter().find(|one| format!("{one:?}") == name);
+        found.ok_or_else(|| format!("algorithm \"{name}\" must be one of {all}"))
     };
-    let issuer = given(issuer, "issuer")?;
-    let keys = source(given(jwks, "jwks")?, ca)?;
-    if audiences.is_empty() || audiences.iter().any(String::is_empty) {
-        return Err("audience is missing; set audience=VALUE, because otherwise tokens for other audiences would be \
-             accepted"
-            .to_owned());
-    }
+    let algorithms = pairs.all("algorithm").map(algorithm).collect::<Result<Vec<_>, _>>()?;
+    let leeway = pairs.one("leeway").map_or(Ok(LEEWAY), |text| {
+        duration(&text).ok_or_else(|| format!("leeway \"{text}\" must be a duration such as 30s"))
+    })?;
     if leeway > LEEWAY_MAX {
         return Err(format!("leeway must be at most {}s", LEEWAY_MAX.as_secs()));
     }
     let default_prefix = format!("{issuer}#");
     Ok(IssuerSettings {
         keys,
-        audiences,
+        audiences: audiences(&pairs, sign_in.as_ref())?,
         algorithms: if algorithms.is_empty() { ALGORITHMS.to_vec() } else { algorithms },
-        username_claim: username_claim.filter(|claim| !claim.is_empty()).unwrap_or_else(|| "sub".to_owned()),
-        username_prefix: username_prefix.unwrap_or_else(|| default_prefix.clone()),
-        groups_claim: groups_claim.filter(|claim| !claim.is_empty()).unwrap_or_else(|| "groups".to_owned()),
-        groups_prefix: groups_prefix.unwrap_or(default_prefix),
+        username_claim: pairs.filled("username-claim").unwrap_or_else(|| "sub".to_owned()),
+        username_prefix: pairs.one("username-prefix").unwrap_or_else(|| default_prefix.clone()),
+        groups_claim: pairs.filled("groups-claim").unwrap_or_else(|| "groups".to_owned()),
+        groups_prefix: pairs.one("groups-prefix").unwrap_or(default_prefix),
         leeway,
+        sign_in,
         issuer,
     })
+}
+
+/// The pairs of a provider. Keys are known, and unique unless they can repeat.
+struct Pairs<'a>(Vec<(&'a str, &'a str)>);
+
+impl<'a> Pairs<'a> {
+    fn read(text: &'a str) -> Result<Self, String> {
+        let mut pairs: Vec<(&str, &str)> = Vec::new();
+        for pair in text.split(',') {
+            let keys = || KEYS.join(", ");
+            let (key, value) =
+                pair.split_once('=').ok_or_else(|| format!("\"{pair}\" must be KEY=VALUE; keys are {}", keys()))?;
+            let (key, value) = (key.trim(), value.trim());
+            if !KEYS.contains(&key) {
+                return Err(format!("unknown key \"{key}\"; keys are {}", keys()));
+            }
+            if !REPEATED.contains(&key) && pairs.iter().any(|(other, _)| *other == key) {
+                return Err(format!("{key} is set twice"));
+            }
+            pairs.push((key, value));
+        }
+        Ok(Pairs(pairs))
+    }
+
+    /// Returns the values of a key.
+    fn all(&self, key: &str) -> impl Iterator<Item = String> {
+        self.0.iter().filter(move |(name, _)| *name == key).map(|(_, value)| (*value).to_owned())
+    }
+
+    /// Returns the value of a key, which can be empty.
+    fn one(&self, key: &str) -> Option<String> {
+        self.all(key).next()
+    }
+
+    fn filled(&self, key: &str) -> Option<String> {
+        self.one(key).filter(|value| !value.is_empty())
+    }
+}
+
+/// Returns the accepted audiences; by default, the clients with which users sign in: an ID token is made for its client.
+fn audiences(pairs: &Pairs<'_>, sign_in: Option<&SignIn>) -> Result<Vec<String>, String> {
+    let mut audiences: Vec<String> = pairs.all("audience").collect();
+    for (key, client) in
+        sign_in.into_iter().flat_map(|one| [("client-id", &one.client_id), ("cli-client-id", &one.cli_client_id)])
+    {
+        match pairs.one("audience") {
+            Some(_) if !audiences.contains(client) => {
+                return Err(format!("{key} \"{client}\" must be among the values of audience, or set no audience"));
+            }
+            None if !audiences.contains(client) => audiences.push(client.clone()),
+            _ => {}
+        }
+    }
+    if audiences.is_empty() || audiences.iter().any(String::is_empty) {
+        return Err("audience is missing; set audience=VALUE, because otherwise tokens for other audiences would be \
+             accepted"
+            .to_owned());
+    }
+    Ok(audiences)
+}
+
+fn sign_in(pairs: &Pairs<'_>, issuer: &str) -> Result<Option<SignIn>, String> {
+    let Some(client_id) = pairs.filled("client-id") else {
+        let mut keys = ["client-secret-file", "cli-client-id", "scope", "client-id"].into_iter();
+        let other = keys.find(|key| pairs.one(key).is_some());
+        return other.map_or(Ok(None), |key| Err(format!("{key} requires client-id=VALUE")));
+    };
+    if !trust::is_for_credentials(issuer) {
+        return Err(format!("issuer \"{issuer}\" must be an https URL for client-id (http only on this machine)"));
+    }
+    let scopes: Vec<String> = pairs.all("scope").collect();
+    if let Some(bad) = scopes.iter().find(|scope| scope.is_empty() || scope.contains(char::is_whitespace)) {
+        return Err(format!("scope \"{bad}\" must be one word; repeat scope for several"));
+    }
+    Ok(Some(SignIn {
+        cli_client_id: pairs.filled("cli-client-id").unwrap_or_else(|| client_id.clone()),
+        client_id,
+        secret_file: pairs.filled("client-secret-file").map(PathBuf::from),
+        scopes,
+        authorities: pairs.filled("ca").map(PathBuf::from),
+    }))
 }
 
 fn source(jwks: String, ca: Option<String>) -> Result<Source, String> {
@@ -146,6 +216,26 @@ mod tests {
     }
 
     #[test]
+    fn clients_for_the_sign_in_are_the_audiences() {
+        let found = read("issuer=https://idp.example,jwks=k,client-id=web,cli-client-id=cli,scope=a,scope=b,ca=c");
+        let found = found.expect("reads");
+        assert_eq!(found.audiences, ["web", "cli"]);
+        let expected = SignIn {
+            client_id: "web".to_owned(),
+            secret_file: None,
+            cli_client_id: "cli".to_owned(),
+            scopes: vec!["a".to_owned(), "b".to_owned()],
+            authorities: Some("c".into()),
+        };
+        assert_eq!(found.sign_in, Some(expected));
+        let found = read("issuer=http://127.0.0.1:1,audience=a,audience=b,jwks=k,client-id=b,client-secret-file=f");
+        let found = found.expect("reads");
+        assert_eq!(found.audiences, ["a", "b"]);
+        let sign_in = found.sign_in.expect("a client is set");
+        assert_eq!((sign_in.cli_client_id.as_str(), sign_in.secret_file), ("b", Some("f".into())));
+    }
+
+    #[test]
     fn faults_say_what_is_wrong() {
         for (text, part) in [
             ("", "must be KEY=VALUE"),
@@ -162,6 +252,14 @@ mod tests {
             ("issuer=i,audience=a,jwks=k,ca=c", "ca requires a jwks that is a URL"),
             ("issuer=i,audience=a,jwks=k,leeway=301s", "at most 300s"),
             ("issuer=i,audience=a,jwks=k,colour=red", "unknown key \"colour\""),
+            ("issuer=i,jwks=k,client-id=c", "must be an https URL for client-id"),
+            ("issuer=http://idp.example,jwks=k,client-id=c", "must be an https URL for client-id"),
+            ("issuer=i,audience=a,jwks=k,client-id=", "client-id requires"),
+            ("issuer=i,audience=a,jwks=k,scope=openid", "scope requires client-id"),
+            ("issuer=i,audience=a,jwks=k,client-secret-file=f", "client-secret-file requires client-id"),
+            ("issuer=https://i,audience=a,jwks=k,client-id=c", "client-id \"c\" must be among"),
+            ("issuer=https://i,audience=c,jwks=k,client-id=c,cli-client-id=d", "cli-client-id \"d\" must be among"),
+            ("issuer=https://i,jwks=k,client-id=c,scope=a b", "must be one word"),
         ] {
             let error = read(text).expect_err(text);
             assert!(error.contains(part), "{text}: {error}");

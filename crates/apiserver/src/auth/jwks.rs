@@ -220,23 +220,9 @@ fn client(authorities: Option<&PathBuf>) -> Result<reqwest::Client, String> {
 }
 
 async fn get(client: &reqwest::Client, url: &str) -> Result<Vec<u8>, String> {
-    // The reason for a failed connection is in the error's source, and users need it.
-    let reported = |error: reqwest::Error| {
-        let source = std::error::Error::source(&error).map(|source| format!(": {source}")).unwrap_or_default();
-        format!("{}{source}", error.without_url())
-    };
-    let mut response = client.get(url).header("accept", "application/json").send().await.map_err(reported)?;
-    if !response.status().is_success() {
-        return Err(format!("it answers {}", response.status()));
-    }
-    let mut octets = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(reported)? {
-        if octets.len() + chunk.len() > SET_OCTETS_MAX {
-            return Err(format!("the key set is larger than {SET_OCTETS_MAX} bytes"));
-        }
-        octets.extend_from_slice(&chunk);
-    }
-    Ok(octets)
+    let request = client.get(url).header("accept", "application/json");
+    let (status, octets) = trust::exchange(request, SET_OCTETS_MAX).await.map_err(|error| error.to_string())?;
+    if status.is_success() { Ok(octets) } else { Err(format!("it answers {status}")) }
 }
 
 /// Returns the keys of a set that signatures can be checked with. Others are left out: sets may hold keys of kinds to come.

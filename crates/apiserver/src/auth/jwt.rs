@@ -7,6 +7,7 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use super::jwks::{KeySet, RefreshPolicy, Source};
 use crate::auth::identity::{GROUP_AUTHENTICATED, Identity};
 
 /// The maximum length of a token in octets. Real tokens have one to four thousand.
-const TOKEN_OCTETS_MAX: usize = 16 * 1024;
+pub const TOKEN_OCTETS_MAX: usize = 16 * 1024;
 /// The maximum number of groups of a token.
 const GROUPS_MAX: usize = 500;
 /// The maximum length of a user or group name in octets, including the prefix.
@@ -62,6 +63,23 @@ pub struct IssuerSettings {
     pub groups_prefix: String,
     /// The permitted clock skew of the provider.
     pub leeway: Duration,
+    /// The clients with which users sign in, if the provider is set up for that.
+    pub sign_in: Option<SignIn>,
+}
+
+/// The clients that are registered at an identity provider for the sign-in of users (OpenID Connect).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SignIn {
+    /// The client of web pages.
+    pub client_id: String,
+    /// The file with the secret of that client; a public client has none.
+    pub secret_file: Option<PathBuf>,
+    /// The client of command lines, which cannot keep a secret.
+    pub cli_client_id: String,
+    /// The scopes to request, instead of the usual ones.
+    pub scopes: Vec<String>,
+    /// The certificate authorities in PEM to trust for the provider instead of the system's.
+    pub authorities: Option<PathBuf>,
 }
 
 /// An identity provider with its keys.
@@ -111,6 +129,12 @@ impl fmt::Display for Refused {
 /// Returns whether a bearer token has the three parts of these tokens.
 pub fn looks_like_one(token: &str) -> bool {
     token.bytes().filter(|octet| *octet == b'.').count() == 2
+}
+
+/// Returns the claims of a token. Nothing is verified: only for its bearer, which got it from the provider.
+pub fn unverified_claims(token: &str) -> Option<Map<String, Value>> {
+    let payload = token.split('.').nth(1).filter(|_| token.len() <= TOKEN_OCTETS_MAX && looks_like_one(token))?;
+    object(payload)
 }
 
 /// Returns the identity of a token, and its expiry in seconds since the epoch.
@@ -218,6 +242,7 @@ mod tests {
             groups_claim: "groups".into(),
             groups_prefix: String::new(),
             leeway: Duration::ZERO,
+            sign_in: None,
         }
     }
 

@@ -29,6 +29,7 @@ use http::{HeaderValue, Request};
 use kube::Config;
 use kube::client::{Body, ClientBuilder};
 use kube::config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use parking_lot::Mutex;
 use tower::ServiceExt as _;
 use tower::util::MapRequestLayer;
 
@@ -118,16 +119,38 @@ pub async fn unproven_from_kubeconfig(
     rotation::Source { path, with_credentials: false, silence, servers }.open().await
 }
 
-/// Returns `client` with this bearer token in all requests, or an error if a header cannot hold the token.
-pub fn bearing(client: kube::Client, token: &str) -> Result<kube::Client, InvalidHeaderValue> {
-    let mut bearer = HeaderValue::from_str(&format!("Bearer {token}"))?;
-    bearer.set_sensitive(true);
+/// A bearer token that can be replaced while clients carry it. Clones share it.
+#[derive(Clone)]
+pub struct Bearer(Arc<Mutex<HeaderValue>>);
+
+impl Bearer {
+    /// Returns the token, or an error if a header cannot hold it.
+    pub fn new(token: &str) -> Result<Self, InvalidHeaderValue> {
+        Ok(Bearer(Arc::new(Mutex::new(authorization(token)?))))
+    }
+
+    /// Replaces the token for all requests from now on.
+    pub fn replace(&self, token: &str) -> Result<(), InvalidHeaderValue> {
+        let new = authorization(token)?;
+        *self.0.lock() = new;
+        Ok(())
+    }
+}
+
+fn authorization(token: &str) -> Result<HeaderValue, InvalidHeaderValue> {
+    let mut value = HeaderValue::from_str(&format!("Bearer {token}"))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// Returns `client` with this bearer token in all requests.
+pub fn bearing(client: kube::Client, bearer: Bearer) -> kube::Client {
     let service = tower::service_fn(move |mut request: Request<Body>| {
-        request.headers_mut().insert(AUTHORIZATION, bearer.clone());
+        request.headers_mut().insert(AUTHORIZATION, bearer.0.lock().clone());
         let client = client.clone();
         async move { client.send(request).await }
     });
-    Ok(kube::Client::new(service, "default"))
+    kube::Client::new(service, "default")
 }
 
 /// Returns a client of the Kubernetes API server of this pod's cluster, with the pod's service account.
@@ -240,13 +263,20 @@ mod tests {
             "/api/v1/namespaces/{name}",
             get(|identity: Option<Extension<Identity>>, headers: HeaderMap| async move {
                 assert!(identity.is_none());
-                assert_eq!(headers[AUTHORIZATION], "Bearer s3cret");
-                r#"{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"x"}}"#
+                let token = headers[AUTHORIZATION].to_str().expect("text").replace("Bearer ", "");
+                format!(r#"{{"apiVersion":"v1","kind":"Namespace","metadata":{{"name":"{token}"}}}}"#)
             }),
         );
-        let client = bearing(in_process_unproven(service.clone()), "s3cret").expect("a header");
-        let _: Namespace = Api::all(client).get("x").await.expect("it is there");
-        assert!(bearing(in_process_unproven(service), "two\nlines").is_err());
+        let bearer = Bearer::new("s3cret").expect("a header");
+        let client = bearing(in_process_unproven(service), bearer.clone());
+        let sent = async || {
+            let namespace: Namespace = Api::all(client.clone()).get("x").await.expect("it is there");
+            namespace.metadata.name.expect("it has a name")
+        };
+        assert_eq!(sent().await, "s3cret");
+        bearer.replace("renewed").expect("a header");
+        assert_eq!(sent().await, "renewed");
+        assert!(bearer.replace("two\nlines").is_err() && Bearer::new("two\nlines").is_err());
     }
 
     #[tokio::test]

@@ -451,10 +451,15 @@ fn seconds(time: SystemTime) -> i64 {
     time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64)
 }
 
-/// Returns the text of a file of authorities in PEM, which clients are to trust.
+/// Returns the text of a file of authorities in PEM, which clients are to trust. Others can read it.
 pub fn authorities(path: &Path) -> Result<String, Error> {
     let bad = |reason: String| Error::BadFile { path: path.to_owned(), reason };
     let text = files::read(path)?.ok_or_else(|| bad("is not there".to_owned()))?;
+    if text.contains("PRIVATE KEY-----") {
+        return Err(bad(
+            "contains a private key; clients get this file, so it must contain only certificates".to_owned()
+        ));
+    }
     let certificates = CertificateDer::pem_slice_iter(text.as_bytes()).collect::<Result<Vec<_>, _>>();
     match certificates {
         Ok(certificates) if !certificates.is_empty() => Ok(text),

@@ -2,7 +2,17 @@
 // `render` (pure, from the loaded data), `concerns` (whether a change affects the displayed data) and `title`.
 
 import { h, show } from "./dom.js";
-import { Failure, Live, forgetPlatform, model, session, signIn, signOut } from "./data.js";
+import {
+  Failure,
+  Live,
+  forgetPlatform,
+  model,
+  providers,
+  session,
+  signIn,
+  signInAddress,
+  signOut,
+} from "./data.js";
 import * as help from "./help.js";
 import { asOf, empty, link, queried } from "./words.js";
 import * as overview from "./overview.js";
@@ -27,6 +37,8 @@ const PACE = 1000;
 const AGES = 5000;
 /** The maximum age of the data of a view, in milliseconds: ages grow, and new events are not announced. */
 const IDLE = 30_000;
+/** Where the session storage keeps the place to return to from an identity provider. */
+const PLACE = "signpost-place";
 /** The interval at which views with their own maximum age (`every`) are checked, in milliseconds. */
 const CHECKS = 500;
 
@@ -279,18 +291,40 @@ async function enter() {
   }
 }
 
-/** Starts the page. A link that `signpost dashboard` printed has the code of a session in its fragment. */
+/**
+ * Starts the page. A link that `signpost dashboard` printed has the code of a session in its fragment. An identity
+ * provider sends the browser to `callback`, with a code in the query.
+ */
 async function start() {
   const code = /^#sign-in=(.+)$/.exec(location.hash)?.[1];
-  if (!code) return enter();
-  history.replaceState(null, "", "#/");
+  const redirect = location.pathname.endsWith("/callback") && location.search.slice(1);
+  if (!code && !redirect) return enter();
+  // The address with a code does not stay in the history.
+  history.replaceState(null, "", redirect ? `./${sessionStorage.getItem(PLACE) || "#/"}` : "#/");
   try {
-    await signIn({ code });
+    await signIn(redirect ? { redirect } : { code });
   } catch (failure) {
     if (!(failure instanceof Failure)) throw failure;
+    await session().catch(() => null);
     return welcome(sentence(failure.message));
   }
   enter();
+}
+
+/** Leaves for the identity provider of a button. */
+async function leave(button) {
+  const problem = document.getElementById("problem");
+  button.disabled = true;
+  problem.textContent = "";
+  try {
+    const address = await signInAddress(Number(button.dataset.provider));
+    sessionStorage.setItem(PLACE, location.hash);
+    location.assign(address);
+  } catch (failure) {
+    if (!(failure instanceof Failure)) throw failure;
+    problem.textContent = sentence(failure.message);
+    button.disabled = false;
+  }
 }
 
 function welcome(why) {
@@ -334,7 +368,7 @@ function welcome(why) {
           h("input", { id: "namespace", name: "namespace", autocomplete: "off", spellcheck: "false" }),
           h("p.dim", null, "For platforms whose API is a Kubernetes cluster with its own roles."),
         ),
-        h("button.primary", { type: "submit" }, "Sign in"),
+        h("button.primary", { type: "submit" }, providers.length ? "Sign in with the token" : "Sign in"),
       )
     : h(
         "p.problem",
@@ -351,12 +385,20 @@ function welcome(why) {
       "div.welcome",
       null,
       h("h1", null, "Signpost"),
-      h("p", null, "Sign in with an API token. The dashboard is read-only and shows the objects that the token can read."),
+      h("p", null, "The dashboard is read-only. It shows the objects that you can read with the API."),
       h("p.problem", { id: "problem", role: "alert" }, why),
+      window.isSecureContext &&
+        providers.map((name, at) =>
+          h(
+            "button.primary.provider",
+            { type: "button", "data-action": "provider", "data-provider": at },
+            `Sign in with ${name}`,
+          ),
+        ),
       form,
     ),
   );
-  document.getElementById("token")?.focus();
+  (main.querySelector("[data-action=provider]") ?? document.getElementById("token"))?.focus();
 }
 
 async function submit(form) {
@@ -444,6 +486,8 @@ document.addEventListener("click", async (event) => {
       return help.open(context.rights);
     case "close-help":
       return help.close();
+    case "provider":
+      return leave(button);
     case "sort":
       return narrow({ sort: button.dataset.sort });
     case "sign-out":

@@ -128,14 +128,23 @@ export function model(name, wanted = {}, signal) {
   return request(`data/${name}${query.size ? `?${query}` : ""}`, { signal });
 }
 
-export const session = () => request("session");
-/** Signs in with `{token, namespace}`, or with the `{code}` of a link that `signpost dashboard` printed. */
-export const signIn = (body) =>
-  request("session", {
-    method: "POST",
-    headers: { "content-type": "application/json" },
-    body: JSON.stringify(body),
-  });
+/** The names of the identity providers at which users can sign in; known after the first `session`. */
+export let providers = [];
+export async function session() {
+  const who = await request("session");
+  providers = who.providers ?? providers;
+  return who;
+}
+
+const post = (path, body) =>
+  request(path, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
+/**
+ * Signs in with `{token, namespace}`, with the `{code}` of a link that `signpost dashboard` printed, or with the
+ * query with which an identity provider sent the browser back, `{redirect}`.
+ */
+export const signIn = (body) => post("session", body);
+/** The address at which the user signs in at an identity provider, by its position in `providers`. */
+export const signInAddress = async (provider) => (await post("login", { provider })).address;
 export const signOut = () => request("session", { method: "DELETE" });
 
 const OURS = "/apis/signpost.dev/v1alpha1";

@@ -1,0 +1,37 @@
+//! The clients with which users sign in at identity providers, according to `jwt-issuer`.
+
+use std::sync::Arc;
+
+use crate::config::Settings;
+use crate::oidc;
+use signpost_apiserver::auth::jwt::{IssuerSettings, SignIn};
+use signpost_apiserver::auth::resource_metadata::PublicClient;
+use signpost_runtime::tls;
+
+/// Returns the clients that the API names to command lines.
+pub fn public_clients(settings: &Settings) -> Result<Vec<PublicClient>, tls::Error> {
+    sign_ins(settings).map(|(issuer, sign_in)| registration(issuer, sign_in, &sign_in.cli_client_id)).collect()
+}
+
+/// Returns the clients of the dashboard.
+pub fn providers(settings: &Settings) -> Result<Vec<Arc<oidc::Client>>, super::Error> {
+    let provider = |(issuer, sign_in): (&IssuerSettings, &SignIn)| {
+        let registration = registration(issuer, sign_in, &sign_in.client_id)?;
+        let client = oidc::Client::new(registration, sign_in.secret_file.clone());
+        client.map(Arc::new).map_err(|error| super::Error::Failed(format!("jwt-issuer: {error}")))
+    };
+    sign_ins(settings).map(provider).collect()
+}
+
+fn sign_ins(settings: &Settings) -> impl Iterator<Item = (&IssuerSettings, &SignIn)> {
+    settings.jwt_issuer.iter().filter_map(|issuer| Some((issuer, issuer.sign_in.as_ref()?)))
+}
+
+fn registration(issuer: &IssuerSettings, sign_in: &SignIn, client_id: &str) -> Result<PublicClient, tls::Error> {
+    Ok(PublicClient {
+        issuer: issuer.issuer.clone(),
+        client_id: client_id.to_owned(),
+        scopes: sign_in.scopes.clone(),
+        ca: sign_in.authorities.as_deref().map(tls::authorities).transpose()?,
+    })
+}
