@@ -23,7 +23,7 @@ use signpost_api::v1alpha1::deletion_hold::{
 const QUIET: SignedDuration = SignedDuration::from_secs(5);
 /// The silence after which a name server no longer counts: two heartbeats are missing.
 const SILENT: SignedDuration = HEARD_EVERY.saturating_add(HEARD_EVERY).saturating_add(SignedDuration::from_secs(30));
-/// Most names of a hold in a row of the table.
+/// The maximum number of names of a hold in a row of the table.
 const NAMES_SHOWN: usize = 3;
 /// The text for a DeletionHold without name servers.
 const NOBODY: &str = "none";
@@ -228,7 +228,7 @@ fn is_changing(hold: &DeletionHold, now: Timestamp) -> bool {
     })
 }
 
-/// Most objects that a question names.
+/// The maximum number of objects that a question names.
 const NAMES_TOLD: usize = 10;
 
 async fn decide(access: &Access, id: &str, decision: Decision, dry_run: bool, asks: bool) -> Result<String, String> {

@@ -18,7 +18,7 @@ use signpost_runtime::trust;
 
 /// The time limit of one response.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Largest answer in octets: a page with a hundred thousand series.
+/// The largest answer in octets: a page with a hundred thousand series.
 const PAGE_OCTETS_MAX: usize = 32 * 1024 * 1024;
 
 /// The keys for the admin endpoint of a process.

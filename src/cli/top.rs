@@ -19,7 +19,7 @@ use super::style::{Painter, Style, harmless};
 use super::table::{Cell, Properties, Table};
 use super::{Exit, Outcome, access, option, print, serve, switch};
 
-/// Longest time between two turns, in seconds.
+/// The longest time between two turns, in seconds.
 const INTERVAL_MAX: f64 = 3_600.0;
 /// The time limit of the command, which ends when it is interrupted.
 const EVER: Duration = Duration::from_secs(10 * 365 * 86_400);

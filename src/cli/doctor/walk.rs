@@ -20,7 +20,7 @@ use signpost_dns::transport::https::request::TemplatePath;
 use signpost_dns::wire::header::{FLAG_RD, Rcode};
 use signpost_dns::wire::{Name, RecordType};
 
-/// Most referrals on the way from the root.
+/// The maximum number of referrals on the way from the root.
 const REFERRALS_MAX: usize = 16;
 /// The servers of a zone that are queried until one responds.
 const TRIED_MAX: usize = 6;

@@ -1,8 +1,8 @@
-//! Names in a response: reading them through pointers, and writing each as short as it goes (RFC 1035 §4.1.4).
+//! Names in a response: reading them through pointers, and writing each as short as possible (RFC 1035 §4.1.4).
 //!
-//! Stored names bring their pointers along (see [`crate::zone::compression`]): answering is a copy, and nothing is searched
-//! for. What a name shares with the question below the cut, or with another RRset, is missed that way. A response that had no
-//! room is therefore written a second time with a table of all names in it, before a client is sent to a stream.
+//! Stored names include their pointers (see [`crate::zone::compression`]), so an answer is a copy without a search. Suffixes
+//! that a name shares with the question below the cut, or with another RRset, are not compressed that way. A response that does
+//! not fit is therefore written a second time with a table of all its names, before TC makes the client retry over a stream.
 
 use crate::wire::build::{Full, Writer};
 use crate::wire::name::NAME_OCTETS_MAX;
@@ -13,15 +13,16 @@ pub(super) const POINTER_END: usize = 0x4000;
 /// The bits that distinguish a pointer from a label.
 pub(super) const POINTER: u16 = 0xc000;
 
-/// Places for suffixes of names: more than a message of 1232 octets has, if each of its records names another host.
+/// The number of slots for suffixes of names: more than a message of 1232 octets needs, even if each record names another host.
 const SLOTS: usize = 256;
-/// Places where one suffix may be, one after another. Whose are all taken is not found again, and written out.
+/// The number of consecutive slots for one suffix. If all of them are in use, the suffix is not stored, and later names contain
+/// it in full.
 const PROBES: usize = 4;
 
-/// The positions of the names of one message, with all their suffixes. Names that differ only in case are equal, like for
-/// every reader (RFC 4343 §3); the case is that of the first one.
+/// The positions of the names of one message, with all their suffixes. Names that differ only in case are equal, as for every
+/// reader (RFC 4343 §3); the first one sets the case.
 pub(super) struct Names {
-    /// Offsets in the message; zero, where no name stands: free.
+    /// Offsets in the message; zero, where there is no name: free.
     slots: [u16; SLOTS],
     /// The name being looked for.
     name: Qname,
@@ -57,7 +58,7 @@ impl Names {
         Ok(())
     }
 
-    /// Forgets names at `position` and after it, which were taken out of the message again.
+    /// Forgets names at `position` and after it, which were removed from the message.
     pub(super) fn forget(&mut self, position: usize) {
         self.slots.iter_mut().filter(|slot| usize::from(**slot) >= position).for_each(|slot| *slot = 0);
     }
@@ -94,7 +95,7 @@ impl Names {
 /// Returns the name at `at` in a message of this server with its pointers resolved; `None` if it is too long.
 pub(super) fn expand<'o>(message: &[u8], mut at: usize, octets: &'o mut [u8; NAME_OCTETS_MAX]) -> Option<&'o [u8]> {
     let mut length = 0;
-    // What we wrote points backwards only; the bound is for the reader of this line.
+    // This server writes only backward pointers; the bound makes that obvious.
     for _ in 0..2 * NAME_OCTETS_MAX {
         let label = usize::from(*message.get(at)?);
         if label >= 0xc0 {

@@ -12,7 +12,7 @@ use crate::zone::lookup::{Ancestor, Found};
 use crate::zone::node::Node;
 use crate::zone::qname::{NameHash, Qname};
 
-/// Most records of one proof: one for each name of a chain that comes from a wildcard, and three for its end.
+/// The maximum number of records of one proof: one for each name of a chain that comes from a wildcard, and three for its end.
 const RECORDS_MAX: usize = CNAME_CHAIN_MAX + 3;
 
 /// Proves that the name does not have the type (RFC 4035 §3.1.3.1 and §3.1.3.4, RFC 5155 §7.2.3 to §7.2.5).
@@ -46,8 +46,8 @@ pub(super) fn no_name(
     proof.wildcard(current.qname, encloser, message)
 }
 
-/// Proves that a delegation has no DS (RFC 4035 §3.1.4, RFC 5155 §7.2.7), and what the wildcards that led to it leave to be
-/// proved.
+/// Proves that a delegation has no DS (RFC 4035 §3.1.4, RFC 5155 §7.2.7), and that no closer name exists than the wildcards that
+/// led to it.
 #[inline]
 pub(super) fn no_ds(
     ask: &ZoneQuery<'_>,
@@ -60,8 +60,8 @@ pub(super) fn no_ds(
     proof.about_existing(current.qname, cut.above, message)
 }
 
-/// Proves of each name of the chain that came from a wildcard that no closer name exists (RFC 4035 §3.1.3.3, RFC 5155
-/// §7.2.6): where the chain ends with nothing else to be proved.
+/// Proves, for each name of the chain that came from a wildcard, that no closer name exists (RFC 4035 §3.1.3.3, RFC 5155
+/// §7.2.6), if the end of the chain needs no other proof.
 #[cold]
 pub(super) fn expansions(ask: &ZoneQuery<'_>, message: &mut Message<'_, '_>) -> Result<(), Full> {
     let Some(mut proof) = Proof::wanted(ask) else { return Ok(()) };
@@ -85,7 +85,7 @@ impl<'a> Proof<'a> {
         Some(Proof { ask, denial: ask.zone.denial()?, written: [0; RECORDS_MAX], count: 0 })
     }
 
-    /// Proves what the answer section's wildcards leave to be proved.
+    /// Proves that no closer names exist than the wildcards of the answer section.
     fn expansions(&mut self, message: &mut Message<'_, '_>) -> Result<(), Full> {
         if !message.has_expansions() {
             return Ok(());
@@ -114,12 +114,12 @@ impl<'a> Proof<'a> {
             return self.nsec(self.relative(qname, above), message);
         }
         let encloser = self.provable_encloser(qname, above, message)?;
-        // Opt-out leaves unsigned delegations out of the chain (RFC 5155 §7.2.4): then the closest name that is in it is
-        // proved, and that the next closer one is not.
+        // With opt-out, unsigned delegations are not in the chain (RFC 5155 §7.2.4): the proof has the closest name that is in
+        // the chain, and shows that the next closer name is not.
         if encloser > above { self.nsec3(qname.suffix(encloser - 1), message) } else { Ok(()) }
     }
 
-    /// Proves which ancestor of `qname`, at least `above` labels up, is the closest encloser (RFC 5155 §7.2.1); how many
+    /// Proves which ancestor of `qname`, at least `above` labels up, is the closest encloser (RFC 5155 §7.2.1); returns how many
     /// labels up it is.
     fn closest_encloser(&mut self, qname: &Qname, above: usize, message: &mut Message<'_, '_>) -> Result<usize, Full> {
         let encloser = match self.denial.is_hashed_chain() {
@@ -130,8 +130,8 @@ impl<'a> Proof<'a> {
         Ok(encloser)
     }
 
-    /// Writes the NSEC3 record of the closest name that has one, from `above` labels above `qname` on; how many labels up
-    /// it is. Empty non-terminals above nothing but unsigned delegations have none where the signer opted out.
+    /// Writes the NSEC3 record of the closest name that has one, from `above` labels above `qname` on; returns how many labels
+    /// up it is. Empty non-terminals above nothing but unsigned delegations have none where the signer opted out.
     fn provable_encloser(&mut self, qname: &Qname, above: usize, message: &mut Message<'_, '_>) -> Result<usize, Full> {
         let apex = qname.labels() - self.ask.zone.apex_labels();
         for encloser in above..=apex {

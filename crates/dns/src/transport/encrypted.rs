@@ -1,7 +1,7 @@
 //! The encrypted transports: their sockets, and their start.
 //!
-//! Each transport has a [`Service`] of its own, so that its clients take no places of others, and all have a runtime of their
-//! own: a flood of handshakes, each of which costs as much as a hundred answers, then takes the time of these threads alone.
+//! Each transport has its own [`Service`], so that its clients do not use the connections of other transports. All share one
+//! runtime, which TCP does not use: a flood of handshakes, each as costly as a hundred answers, then uses only its threads.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};

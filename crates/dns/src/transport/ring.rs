@@ -46,7 +46,7 @@ impl<T> RingReceiver<T> {
         self.lost.read()
     }
 
-    /// The counter of what [`Self::lost`] returns.
+    /// Returns the counter that [`Self::lost`] reads.
     pub(super) fn lost_counter(&self) -> Arc<Count> {
         Arc::clone(&self.lost)
     }

@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-/// Octets of a header.
+/// The length of a header in octets.
 pub const HEADER_OCTETS: usize = 12;
 
 /// QR: the message is a response.
 pub const FLAG_QR: u16 = 0x8000;
 /// AA: the answer is authoritative.
 pub const FLAG_AA: u16 = 0x0400;
-/// TC: the message was cut to fit.
+/// TC: the message is truncated.
 pub const FLAG_TC: u16 = 0x0200;
 /// RD: recursion is desired; copied into the response.
 pub const FLAG_RD: u16 = 0x0100;
@@ -44,7 +44,7 @@ impl Rcode {
     pub const NXDOMAIN: Rcode = Rcode(3);
     /// The kind of query is not implemented.
     pub const NOTIMP: Rcode = Rcode(4);
-    /// The server does not want to answer.
+    /// The server refuses to answer.
     pub const REFUSED: Rcode = Rcode(5);
     /// A name exists that should not: here, a DNAME made a name too long (RFC 6672 §2.2).
     pub const YXDOMAIN: Rcode = Rcode(6);

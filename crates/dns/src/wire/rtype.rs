@@ -35,8 +35,8 @@ record_types! {
 }
 
 impl RecordType {
-    /// Whether this is a type of questions and messages that no zone can hold: QTYPEs and meta-types
-    /// (RFC 6895 §3.1: 128 to 255, and OPT).
+    /// Returns whether this type is only for questions and messages, and never in a zone: QTYPEs and meta-types (RFC 6895 §3.1:
+    /// 128 to 255, and OPT).
     pub const fn is_meta(self) -> bool {
         matches!(self.0, 0 | 41 | 128..=255)
     }

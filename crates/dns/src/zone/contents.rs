@@ -34,12 +34,12 @@ pub enum WeightsError {
     /// Only RRsets of type A or AAAA can have weights.
     #[error("only A and AAAA records can have weights")]
     NotAddresses,
-    /// There is no such RRset, or it has another number of records.
+    /// The RRset does not exist, or has another number of records.
     #[error("the RRset has {records} records, but {weights} weights")]
     Count {
-        /// Records of the RRset.
+        /// The number of records of the RRset.
         records: usize,
-        /// Weights given.
+        /// The number of weights.
         weights: usize,
     },
 }
@@ -67,7 +67,7 @@ impl Contents {
         &self.apex
     }
 
-    /// Adds one record. `rdata` is uncompressed and valid for its type: who made it has checked that.
+    /// Adds one record. `rdata` must be uncompressed and valid for its type.
     pub fn add(&mut self, owner: Name, rtype: RecordType, ttl: Ttl, rdata: Rdata) -> Result<Added, AddError> {
         if !owner.is_at_or_below(&self.apex) {
             return Err(AddError::OutOfZone);
@@ -75,7 +75,7 @@ impl Contents {
         if rtype.is_meta() {
             return Err(AddError::MetaType);
         }
-        // Almost no zone has weights: only then is the owner needed twice.
+        // Few zones have weights: only these need the owner twice.
         let weighted = (!self.weights.is_empty()).then(|| owner.clone());
         let rrsets = self.owners.entry(owner).or_default();
         let Some(rrset) = rrsets.iter_mut().find(|rrset| rrset.rtype == rtype) else {
@@ -96,7 +96,7 @@ impl Contents {
         Ok(if differs { Added::TtlAdjusted } else { Added::New })
     }
 
-    /// Puts `rrset` in the place of what the owner has of its type. `rrset.rdata` is not empty.
+    /// Replaces the owner's RRset of this type with `rrset`, whose `rdata` is not empty.
     pub fn set(&mut self, owner: Name, rrset: Rrset) -> Result<(), AddError> {
         if !owner.is_at_or_below(&self.apex) {
             return Err(AddError::OutOfZone);
@@ -113,7 +113,7 @@ impl Contents {
         Ok(())
     }
 
-    /// Takes all records of `owner` away and returns them.
+    /// Removes all records of `owner` and returns them.
     pub fn remove_owner(&mut self, owner: &Name) -> Option<Vec<Rrset>> {
         for rtype in [RecordType::A, RecordType::AAAA] {
             self.forget_weights(owner, rtype);
@@ -121,7 +121,7 @@ impl Contents {
         self.owners.remove(owner)
     }
 
-    /// Takes one RRset away and returns it.
+    /// Removes one RRset and returns it.
     pub fn remove(&mut self, owner: &Name, rtype: RecordType) -> Option<Rrset> {
         let rrsets = self.owners.get_mut(owner)?;
         let at = rrsets.iter().position(|rrset| rrset.rtype == rtype)?;
@@ -133,9 +133,9 @@ impl Contents {
         Some(removed)
     }
 
-    /// Gives each record of an A or AAAA RRset, in the order of its RDATA, the weight by which it takes part in answers: a
-    /// record is included with probability weight ÷ largest weight, so that at least one always is. Equal weights, as
-    /// none, include all. A later change of the RRset forgets them.
+    /// Sets the weights of the records of an A or AAAA RRset, in the order of its RDATA. An answer includes a record with
+    /// probability weight ÷ largest weight, so that at least one is always included. With equal weights, or none, all records
+    /// are included. A later change of the RRset removes the weights.
     pub fn set_weights(&mut self, owner: &Name, rtype: RecordType, weights: Vec<u16>) -> Result<(), WeightsError> {
         if !matches!(rtype, RecordType::A | RecordType::AAAA) {
             return Err(WeightsError::NotAddresses);
@@ -152,7 +152,7 @@ impl Contents {
         Ok(())
     }
 
-    /// The weights of an RRset's records, in the order of its RDATA; `None` where all take part alike.
+    /// The weights of an RRset's records, in the order of its RDATA; `None` if all are included equally.
     pub fn weights(&self, owner: &Name, rtype: RecordType) -> Option<&[u16]> {
         if self.weights.is_empty() {
             return None;

@@ -1,9 +1,9 @@
 //! Authenticated denial of a signed zone: finding the NSEC or NSEC3 record that matches or covers a name
 //! (RFC 4034 §4, RFC 5155).
 //!
-//! A zone that another signer signed contains its chain. NSEC records are at their owners like other records; here is only their
-//! canonical order. NSEC3 records are at names of hashes, which do not exist as names (RFC 5155 §7.2.8), so they are kept here
-//! and not among the zone's nodes, whether or not they are part of the chain in use.
+//! A zone that another signer signed contains its chain. NSEC records are at their owners like other records; this module has
+//! only their canonical order. NSEC3 records are at names of hashes, which do not exist as names (RFC 5155 §7.2.8). This module
+//! stores them, also those that are not part of the chain in use; they are not among the zone's nodes.
 
 use aws_lc_rs::digest;
 
@@ -18,7 +18,7 @@ use crate::wire::{Name, RecordType};
 /// The chain of proofs of a signed zone, and all of its NSEC3 records.
 pub struct Denial {
     chain: Chain,
-    /// Compiled owners of NSEC3 records that belong to no chain in use: what another chain left behind.
+    /// Compiled owners of NSEC3 records that do not belong to the chain in use.
     leftover: Vec<Vec<u8>>,
 }
 
@@ -42,7 +42,7 @@ struct Nsec3Owner {
     node: Vec<u8>,
 }
 
-/// An NSEC3 hash: SHA-1 is the only algorithm there is (RFC 5155 §11).
+/// An NSEC3 hash: SHA-1 is the only defined algorithm (RFC 5155 §11).
 pub type Nsec3Hash = [u8; 20];
 
 /// The maximum number of iterations of a chain in use: every name of a proof costs that many rounds of SHA-1, and the client
@@ -54,15 +54,16 @@ pub const NSEC3_ITERATIONS_MAX: u16 = 50;
 /// The blocks of SHA-1 in one hash at [`NSEC3_ITERATIONS_MAX`] with a salt of the usual length: the maximum for any salt.
 const HASH_BLOCKS_MAX: u32 = NSEC3_ITERATIONS_MAX as u32 + 1;
 
-/// Whether a hash with these iterations and this salt costs more than is served. All rounds but the first hash 20 octets and
-/// the salt, with at least 9 octets of padding in blocks of 64: with a salt of 255 octets each round takes five blocks, not one.
+/// Returns whether a hash with these iterations and this salt exceeds the limit of the server. All rounds but the first hash 20
+/// octets and the salt, with at least 9 octets of padding in blocks of 64: with a salt of 255 octets each round takes five
+/// blocks, not one.
 pub(super) fn is_too_costly(iterations: u16, salt: &[u8]) -> bool {
     let blocks_per_round = (20 + salt.len() as u32 + 9).div_ceil(64);
     iterations > 0 && (u32::from(iterations) + 1) * blocks_per_round > HASH_BLOCKS_MAX
 }
 
 impl Denial {
-    /// The chain in `contents`, and NSEC3 records of others; `None` if they have neither.
+    /// Returns the chain in `contents`, and NSEC3 records of other chains; `None` if there are neither.
     pub(super) fn build(contents: &Contents) -> Option<Denial> {
         let chain = Chain::of(contents);
         let has_nsec3 = |(_, rrsets): &(&Name, &[Rrset])| is_hashed(rrsets);
@@ -198,8 +199,8 @@ fn compile_nsec3(owner: &Name, apex: &Name, rrsets: &[Rrset]) -> Vec<u8> {
     compile::compile(&NodeSource { owner, apex, rrsets: &only, weights: &|_| None })
 }
 
-/// The data of the apex's NSEC3PARAM records that count: of SHA-1, and without flags, for those with any "MUST be ignored"
-/// (RFC 5155 §4.1.2). What they promise, a whole chain of NSEC3 records, may still be missing.
+/// The data of the apex's NSEC3PARAM records that count: of SHA-1, and without flags, for those with any "MUST be ignored" (RFC
+/// 5155 §4.1.2). The chain of NSEC3 records that they announce can be incomplete.
 pub(super) fn parameters(contents: &Contents) -> impl Iterator<Item = &[u8]> {
     let rrset = contents.get(contents.apex(), RecordType::NSEC3PARAM);
     let data = rrset.into_iter().flat_map(|rrset| &rrset.rdata).map(|data| &data[..]);
@@ -247,9 +248,9 @@ fn nsec3_part(rrset: &Rrset, nsec3: bool) -> Option<Rrset> {
     (!rdata.is_empty()).then_some(Rrset { rtype: rrset.rtype, ttl: rrset.ttl, rdata })
 }
 
-/// A name below the apex as octets whose plain order is the canonical order of names (RFC 4034 §6.1): the labels from the
-/// apex down, each closed by a zero octet; zeros and ones in labels are written as two octets that sort between that and
-/// everything else.
+/// A name below the apex as octets whose plain order is the canonical order of names (RFC 4034 §6.1): the labels from the apex
+/// down, each closed by a zero octet; zeros and ones in labels are written as two octets that sort after the closing zero and
+/// before all other octets.
 struct CanonicalKey {
     octets: [u8; 2 * NAME_OCTETS_MAX + 2],
     length: usize,

@@ -1,6 +1,6 @@
-//! One owner of a zone, compiled: its RRsets as they go into messages, so that most answers are one copy.
+//! One owner of a zone, compiled: its RRsets in the form of messages, so that most answers are one copy.
 //!
-//! Every record is stored whole with the owner `C0 0C`, a pointer to the question's name. Names in RDATA are compressed as
+//! Every record is stored completely, with the owner `C0 0C`, a pointer to the question's name. Names in RDATA are compressed as
 //! described in [`super::compression`]; each pointer there is listed as a *patch*, which the writer resolves for the message.
 //!
 //! ```text
@@ -36,7 +36,7 @@ pub struct Node<'z> {
 #[derive(Clone, Copy)]
 pub struct Records<'z> {
     entry: &'z [u8; ENTRY],
-    /// The RRset's data, and what follows it in the node.
+    /// The RRset's data, and the rest of the node.
     data: &'z [u8],
 }
 
@@ -53,17 +53,17 @@ pub struct Target<'z> {
     pub is_owner: bool,
 }
 
-/// Facts about a node that answering needs before its records.
+/// Properties of a node that an answer needs before its records.
 pub mod flag {
     /// A zone cut: NS records below the apex.
     pub const CUT: u8 = 1;
     /// The name is below a cut or a DNAME: at most glue.
     pub const OCCLUDED: u8 = 2;
-    /// Has a child `*`.
+    /// The name has a child `*`.
     pub const WILDCARD_CHILD: u8 = 4;
-    /// Has a DNAME record.
+    /// The name has a DNAME record.
     pub const DNAME: u8 = 8;
-    /// Has a CNAME record.
+    /// The name has a CNAME record.
     pub const CNAME: u8 = 16;
     /// The name is also stored in its original case.
     pub(super) const CASED: u8 = 32;
@@ -121,7 +121,7 @@ impl<'z> Node<'z> {
         self.flags() & flags == flags
     }
 
-    /// Whether nothing but names below makes this name exist (RFC 4592 §2.2.2).
+    /// Returns whether this name exists only because of names below it (RFC 4592 §2.2.2).
     pub fn is_empty_non_terminal(&self) -> bool {
         self.entry_count() == 0
     }
@@ -255,7 +255,7 @@ impl<'z> Records<'z> {
         octets.get(6..10).map_or(0, |ttl| u32::from_be_bytes([ttl[0], ttl[1], ttl[2], ttl[3]]))
     }
 
-    /// Before which octet of the records all that lies to which pointers in them point.
+    /// Returns the end of the part of the records that contains all targets of their pointers.
     #[inline]
     pub fn reach(&self) -> usize {
         self.records().len().min(REACH)
@@ -282,7 +282,7 @@ impl<'z> Records<'z> {
         self.stored_targets().map(|(_, target)| target)
     }
 
-    /// The targets, each with its place among them.
+    /// Returns the targets, each with its index.
     fn stored_targets(&self) -> impl Iterator<Item = (usize, Target<'z>)> + use<'z> {
         let records = self.records();
         let targets = &self.annotations()[self.patch_octets()..][..self.target_octets()];
@@ -310,7 +310,7 @@ impl<'z> Records<'z> {
         self.entry[3] & WEIGHTED != 0
     }
 
-    /// The weight of each record by which it takes part in answers, if they differ.
+    /// Returns the weight of each record in answers, if weights differ.
     pub fn weights(&self) -> Option<impl Iterator<Item = u16> + use<'z>> {
         if !self.has_weights() {
             return None;

@@ -29,7 +29,7 @@ const JITTER: f64 = 0.1;
 /// The delay between a verdict and its write: simultaneous changes are written together.
 const SETTLE: Duration = Duration::from_millis(50);
 
-/// Longest error that a verdict keeps, in characters.
+/// The longest error that a verdict keeps, in characters.
 const ERROR_LENGTH_MAX: usize = 200;
 
 /// A Router and one of its addresses.

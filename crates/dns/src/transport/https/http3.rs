@@ -23,7 +23,7 @@ use super::bounded::{self, Bounded};
 use super::{Aborted, Body, HEAD_OCTETS_MAX, Site, Unanswered};
 use crate::nameserver::Transport;
 
-/// Unidirectional streams that a client may open: three, and some that mean nothing (RFC 9114 §6.2).
+/// The number of unidirectional streams that a client may open: three, and some without a meaning (RFC 9114 §6.2).
 pub(in super::super) const UNI_STREAMS_MAX: u32 = 8;
 
 /// The time that a closing connection waits for its last answers to arrive.

@@ -23,7 +23,7 @@ pub const TARGET_OCTETS_MAX: usize = 8_192;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TemplatePath(Box<str>);
 
-/// A path that cannot be one of a URI template.
+/// The error for a path that cannot be in a URI template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("must be a path that begins with / and contains only letters, digits, and - . _ ~ /, such as /dns-query")]
 pub struct InvalidPath;
@@ -39,7 +39,7 @@ impl FromStr for TemplatePath {
 }
 
 impl Default for TemplatePath {
-    /// The path that everyone uses.
+    /// Returns the usual path.
     fn default() -> Self {
         TemplatePath("/dns-query".into())
     }
@@ -65,9 +65,9 @@ pub enum Source {
 pub enum Refusal {
     /// No `dns` parameter, two of them, or one that is not base64url without padding; or no query in the octets.
     BadRequest,
-    /// Another path than that of the template.
+    /// A path other than that of the template.
     NotFound,
-    /// A method that means nothing here.
+    /// An unsupported method.
     MethodNotAllowed,
     /// A body larger than a DNS message.
     ContentTooLarge,

@@ -81,7 +81,7 @@ pub fn freshness(message: &[u8]) -> Option<u32> {
         let end = at + 10 + usize::from(u16::from_be_bytes([high, low]));
         let data = message.get(at + 10..end)?;
         at = end;
-        // RFC 2181 §8: one with the highest bit is 0.
+        // RFC 2181 §8: a TTL with the highest bit set is 0.
         let ttl = Some(u32::from_be_bytes([a, b, c, d])).filter(|ttl| ttl >> 31 == 0).unwrap_or(0);
         if number < u32::from(header.answers) {
             lower(&mut least, ttl);

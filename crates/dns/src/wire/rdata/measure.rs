@@ -1,6 +1,6 @@
 //! The length of each kind of field, and the rules for its octets.
 //!
-//! Octets come from messages, transfers and files alike, so nothing is taken on trust: every read is bounded by the data.
+//! Octets come from messages, transfers and files, so none is trusted: every read stays within the data.
 
 use super::{Field, RdataError};
 use crate::wire::name::{NameError, wire_end};
@@ -181,11 +181,11 @@ fn check_location(octets: &[u8]) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// RFC 9460 §2.2 and §7: keys strictly increasing, each value as its key demands, mandatory keys present.
+/// RFC 9460 §2.2 and §7: keys are strictly increasing, each value is valid for its key, and mandatory keys are present.
 fn check_svc_params(rest: &[u8]) -> Result<(), &'static str> {
     let mut key_min = 0u32;
     let mut has_alpn = false;
-    // The keys that "mandatory" lists and that have not come by yet; it is key 0, so it comes before them all.
+    // The keys that "mandatory" lists and that have not appeared yet; it is key 0, so it precedes all others.
     let mut awaited: &[u8] = &[];
     for param in svc_params(rest) {
         let (key, value) = param?;

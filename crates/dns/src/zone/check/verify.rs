@@ -1,7 +1,7 @@
 //! Verification of a zone's signatures by the keys at its apex (RFC 4034 §3.1.8.1, RFC 4035 §5.3), without a chain of trust.
 //!
-//! Signatures of one owner are verified together, owners on several threads: nothing else in a check takes as long, some 0.1 ms
-//! per signature. One with the wrong key, signer, or number of labels is found by [`super::signed`], and skipped here.
+//! Signatures of one owner are verified together, owners on several threads: this is the slowest part of a check, some 0.1 ms
+//! per signature. Those with a wrong key, signer, or number of labels are skipped: [`super::signed`] reports them.
 
 use aws_lc_rs::rsa::PublicKeyComponents;
 use aws_lc_rs::signature::{
@@ -16,7 +16,7 @@ use super::{CheckContext, Code};
 use crate::wire::{Class, Name, RecordType, rdata};
 use crate::zone::rrset::Rrset;
 
-/// Verifies the signatures of `owners`, which are those that the zone is the authority for.
+/// Verifies the signatures of `owners`, for which the zone is authoritative.
 pub(super) fn check(view: &CheckContext<'_>, owners: &[(&Name, &[Rrset])], threads: usize, report: &mut Reporter<'_>) {
     let zone = view.zone;
     let keys: Vec<Key> = zone_keys(zone.get(zone.apex(), RecordType::DNSKEY)).map(Key::read).collect();
@@ -48,7 +48,7 @@ pub(super) fn check(view: &CheckContext<'_>, owners: &[(&Name, &[Rrset])], threa
     }
 }
 
-/// A signature that no key of the zone made over the records that are there.
+/// A signature that no key of the zone made over the present records.
 struct Wrong<'a> {
     owner: &'a Name,
     covered: RecordType,
@@ -73,7 +73,7 @@ fn verify<'a>(
             continue;
         }
         let (covered, tag) = (signature.covered, signature.key_tag);
-        // Several keys may have one tag (RFC 4034 appendix B). A revoked one signs nothing but the keys (RFC 5011 §2.1).
+        // Several keys may have one tag (RFC 4034 appendix B). A revoked key signs only the keys (RFC 5011 §2.1).
         let mut candidates = keys.iter().filter(|key| {
             (key.tag, key.algorithm) == (tag, signature.algorithm) && (!key.revoked || covered == RecordType::DNSKEY)
         });
@@ -98,7 +98,7 @@ fn signed_octets(owner: &Name, rrset: &Rrset, signature: &Signature, data: &[u8]
     out.clear();
     out.extend_from_slice(&data[..RRSIG_FIXED_OCTETS]);
     out.extend_from_slice(signer.to_lowercase().as_wire());
-    // RFC 4035 §5.3.2: a record made from a wildcard was signed under its name. The labels are at most the owner's.
+    // RFC 4035 §5.3.2: a record from a wildcard was signed under the wildcard's name. The labels are at most the owner's.
     let mut head = Vec::new();
     let labels = usize::from(signature.labels);
     let expanded = owner.label_count() - labels;

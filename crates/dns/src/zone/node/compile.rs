@@ -48,7 +48,7 @@ pub(crate) fn compile(source: &NodeSource<'_>) -> Vec<u8> {
         flags |= flag::CASED;
     }
 
-    // Enough for all but patches and targets: a million of these wait side by side while a large zone is built.
+    // Enough for all except patches and targets: the build of a large zone has a million of these at the same time.
     let records: usize =
         source.rrsets.iter().flat_map(|rrset| &rrset.rdata).map(|rdata| RECORD_HEAD + rdata.len()).sum();
     let mut node = Vec::with_capacity(HEAD + ENTRY * groups.len() + 2 * written.len() + records);
@@ -84,7 +84,7 @@ pub(crate) fn set_flags(node: &mut [u8], flags: u8, on: bool) {
     }
 }
 
-/// Makes the hashes in a node of the zone `apex` those of this process, the node having been compiled in another one.
+/// Replaces the hashes in a node of the zone `apex`, which another process compiled, with those of this process.
 pub(crate) fn rehash(node: &mut [u8], apex: &Name) {
     let view = Node::at(node);
     let mut hashes = vec![(0, hash_below(view.relative(), apex))];
@@ -118,7 +118,7 @@ struct Group<'a> {
     signatures: Vec<&'a Rdata>,
 }
 
-/// Takes RRSIGs to the RRsets that they cover (RFC 4034 §3.1.1: the type is their first field).
+/// Assigns RRSIGs to the RRsets that they cover (RFC 4034 §3.1.1: the type is their first field).
 fn group(rrsets: &[Rrset]) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = rrsets
         .iter()
@@ -183,7 +183,7 @@ fn compile_rrset(node: &mut Vec<u8>, group: &Group<'_>, source: &NodeSource<'_>)
     entry
 }
 
-/// The records of an RRset, and where in them the writer of a message has something to do.
+/// The records of an RRset, and the positions that the writer of a message changes.
 struct Compiled {
     records: Vec<u8>,
     patches: Vec<usize>,
