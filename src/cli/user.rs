@@ -34,7 +34,7 @@ use signpost_runtime::tls::{self, tokens};
 
 /// The default lifetime of a client certificate.
 const CERTIFICATE_TTL: SignedDuration = SignedDuration::from_hours(90 * 24);
-/// The longest life of a credential: that of the authority.
+/// The longest lifetime of a credential: the lifetime of the CA.
 const TTL_MAX: SignedDuration = SignedDuration::from_hours(3650 * 24);
 /// The configuration keys for the data directory.
 pub(super) const KEYS: &[&str] = &["data-dir"];

@@ -1,4 +1,4 @@
-//! Values whose text form belongs to the configuration alone.
+//! Values whose text form only the configuration uses.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -280,7 +280,7 @@ pub(super) fn api_server(text: &str) -> Result<Uri, String> {
     url.parse().map_err(|_| UrlError::NotHttp.to_string())
 }
 
-/// The namespace and the name of a Secret.
+/// Returns the namespace and the name of a Secret.
 pub(super) fn secret_name(text: &str) -> Result<SecretName, &'static str> {
     let is_label = |label: &str| {
         let is_plain = |octet: u8| matches!(octet, b'a'..=b'z' | b'0'..=b'9' | b'-');

@@ -18,7 +18,7 @@ const EXTRAS_MAX: usize = 64;
 /// The prefix of headers with extra values.
 const EXTRA_PREFIX: &str = "impersonate-extra-";
 
-/// The identity that a request acts as, and its other attributes. Permissions depend on the identity alone.
+/// The identity that a request acts as, and its other attributes. Permissions depend only on the identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subject {
     /// User and groups.

@@ -15,7 +15,7 @@ use super::embedded::verify::{self, Verified};
 use super::embedded::{FILE_NAME, OpenError, lock, open_plain, prepare};
 use super::{Error, Txn, Write};
 
-/// A store that this process alone has open.
+/// A store that only this process has open.
 pub struct Offline {
     database: Database,
     path: PathBuf,

@@ -27,7 +27,7 @@ use super::{Applied, Change, ObjectKey, Relist, Restart, Settings, Shared};
 use crate::client::backoff::Backoff;
 use signpost_api::v1alpha1::{DAMAGED_ANNOTATION, DAMAGED_HEADER, DAMAGED_PLACEHOLDERS};
 
-/// The age from which a watch that the server ended is reopened immediately, and one that broke is reopened soon.
+/// The age from which a watch is reopened immediately after the server ended it, and soon after it broke.
 const LIVED_LONG: Duration = Duration::from_secs(1);
 
 /// The number of watches in a row without an event or bookmark after which the informer lists.
