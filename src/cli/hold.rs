@@ -204,7 +204,7 @@ impl Row {
 }
 
 impl HolderRow {
-    /// The holder, and the time since its last heartbeat.
+    /// Returns the holder, and the time since its last heartbeat.
     fn describe(&self, now: Timestamp) -> String {
         let host = self.host.as_ref().unwrap_or(&self.server);
         format!("{host} (heartbeat {} ago)", age::since(self.heard.0, now))
@@ -220,7 +220,7 @@ fn table(rows: &[Row], now: Timestamp, painter: Painter) -> String {
     table.text(painter)
 }
 
-/// Whether the held objects changed too recently for a user to have seen them.
+/// Returns whether the held objects changed too recently for a user to have seen them.
 fn is_changing(hold: &DeletionHold, now: Timestamp) -> bool {
     let mut holders = hold.status.iter().flat_map(|status| &status.holders);
     holders.any(|holder| {

@@ -127,7 +127,7 @@ async fn simulate(
     Ok(plan)
 }
 
-/// The Router as it would be if it were applied.
+/// Returns the Router as it would be if it were applied.
 async fn dry_run(platform: &MoveContext, document: manifests::Document) -> Result<Router, String> {
     let manifests::Document { location, object } = document;
     if object["kind"] != "Router" {

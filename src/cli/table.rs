@@ -80,7 +80,7 @@ impl Table {
         }
     }
 
-    /// Whether there is no row.
+    /// Returns whether there is no row.
     pub(super) fn is_empty(&self) -> bool {
         self.rows.row_count() == 0
     }

@@ -203,7 +203,7 @@ impl RouterInstances {
         routers.retain(|_, router| router.states.values().any(|count| *count > 0));
     }
 
-    /// The instances, the states without any left out.
+    /// Returns the number of instances by state, without states that have none.
     fn text(&self) -> String {
         let states = ["serving", "leaving", "expired"].iter().filter_map(|state| {
             let count = self.states.get(*state).filter(|count| **count > 0)?;
@@ -232,7 +232,7 @@ impl Refresh {
         turn
     }
 
-    /// A line for other programs and for logs.
+    /// Returns a line for other programs and for logs.
     fn line(&self) -> String {
         let Rates { queries, unrouted, dropped, rate_limited, rcodes, transports, .. } = &self.rates;
         let mut parts = vec![format!("qps={}", number(*queries))];
@@ -299,7 +299,7 @@ impl Refresh {
         page
     }
 
-    /// The table of instances in at most `lines` lines, with an empty line below it; the largest lag first.
+    /// Returns the table of instances in at most `lines` lines, with an empty line below it; the largest lag first.
     fn instances(&self, lines: usize, painter: Painter) -> String {
         if self.routers.is_empty() || lines < 3 {
             return String::new();

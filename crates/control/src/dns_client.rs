@@ -219,7 +219,7 @@ impl QueryMessage {
         QueryMessage { octets, question_end }
     }
 
-    /// The message after its length, as on a stream (RFC 1035 §4.2.2).
+    /// Returns the message after its length, as on a stream (RFC 1035 §4.2.2).
     fn framed(&self) -> Vec<u8> {
         let length = u16::try_from(self.octets.len()).expect("a name, and options shorter than 32 KiB");
         [&length.to_be_bytes()[..], &self.octets].concat()

@@ -29,8 +29,8 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) fn command() -> Command {
     let server = option("server", "ADDR[:PORT]").action(ArgAction::Append).value_parser(server_address).help(
-        "A name server to query (repeats) [default: those of --nameserver or --dns-listen, or those that the platform \
-         verifies]",
+        "A name server to query (repeats) [default: the servers in --nameserver or --dns-listen, or the servers that the \
+         platform verifies]",
     );
     let port = option("port", "PORT")
         .value_parser(value_parser!(u16))
@@ -69,7 +69,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     Ok(success_if(rows.iter().all(|row| row.in_step || row.ahead)))
 }
 
-/// The servers of the configuration, or those that the platform itself verifies.
+/// Returns the servers of the configuration, or those that the platform itself verifies.
 fn listed(place: &ApiLocation, zones: &Zones, port: Option<u16>) -> Vec<SocketAddr> {
     let servers = &place.settings.nameserver;
     if servers.is_empty() {

@@ -91,7 +91,7 @@ pub fn impersonate(
     Ok(Some(Subject { identity, uid, extra }))
 }
 
-/// Returns a key of extra values: percent-encoded, since a header's name can hold less than a key.
+/// Returns a key of extra values: percent-decoded, because a header name allows fewer characters than a key.
 fn decoded(key: &str) -> String {
     let mut octets = Vec::with_capacity(key.len());
     let mut rest = key.as_bytes();

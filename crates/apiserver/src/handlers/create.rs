@@ -1,4 +1,4 @@
-//! POST to a collection: a new object.
+//! POST to a collection: creates an object.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -257,7 +257,7 @@ fn put_answer(
     Ok(written)
 }
 
-/// The owner of records about the current name.
+/// Returns the owner of records about the current name.
 #[inline]
 fn owner<'a>(current: Current<'a>, message: &Message<'_, '_>) -> Owner<'a> {
     if current.aliases == 0 {
@@ -462,7 +462,7 @@ fn put_glue(
     Ok(())
 }
 
-/// The node with a target's addresses: its own, or that of the wildcard that covers it.
+/// Returns the node with a target's addresses: its own, or that of the wildcard that covers it.
 fn find_target<'z>(zone: &'z Zone, target: &Target<'_>) -> Option<Node<'z>> {
     let mut octets = [0; NAME_OCTETS_MAX];
     let (relative, rest) = octets.split_at_mut(target.relative.len());
@@ -486,7 +486,7 @@ fn is_at_or_below(relative: &[u8], ancestor: &[u8]) -> bool {
     is_label_start(relative, start) && relative[start..].eq_ignore_ascii_case(ancestor)
 }
 
-/// Whether the answer section has a DNAME record of `owner`, which is in lower case, in wire form.
+/// Returns whether the answer section has a DNAME record of `owner`, which is in lower case, in wire form.
 fn has_dname(message: &Message<'_, '_>, owner: &[u8]) -> bool {
     let written = message.writer.written();
     let mut at = message.question_end();

@@ -103,7 +103,7 @@ pub(super) struct ReceivedCookie {
 impl ReceivedCookie {
     pub(super) const NONE: ReceivedCookie = ReceivedCookie { status: CookieStatus::None, octets: [0; FULL_OCTETS] };
 
-    /// The option of the response.
+    /// Returns the option of the response.
     #[inline]
     pub(super) fn answer(&self) -> Option<&[u8; FULL_OCTETS]> {
         (self.status != CookieStatus::None).then_some(&self.octets)

@@ -117,7 +117,7 @@ pub struct Response<'a> {
 }
 
 impl<'a> Response<'a> {
-    /// An empty response that may grow to the size of `octets`: at least 512, 65,535 for a stream.
+    /// Returns an empty response that may grow to the size of `octets`: at least 512, 65,535 for a stream.
     pub fn new(octets: &'a mut [u8]) -> Self {
         Response { octets, length: 0, rcode: Rcode::NOERROR }
     }
@@ -159,7 +159,7 @@ pub struct Exchange<'a> {
 }
 
 impl<'a> Exchange<'a> {
-    /// A query yet to be answered, with the buffer of its response.
+    /// Returns a query yet to be answered, with the buffer of its response.
     pub fn new(query: &'a [u8], peer: Peer, buffer: &'a mut [u8]) -> Self {
         Exchange { query, peer, response: Response::new(buffer), outcome: Outcome::Drop }
     }

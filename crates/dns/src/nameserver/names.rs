@@ -31,7 +31,7 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// The names of a message that has nothing but the question, whose name is at `question_at`.
+    /// Returns the names of a message that has nothing but the question, whose name is at `question_at`.
     pub(super) fn new(message: &[u8], question_at: usize) -> Self {
         let mut names = Names { slots: [0; SLOTS], name: Qname::new(), current: question_at };
         let mut octets = [0; NAME_OCTETS_MAX];

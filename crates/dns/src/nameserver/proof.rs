@@ -153,7 +153,7 @@ impl<'a> Proof<'a> {
         self.nsec(self.relative(qname, 0), message)
     }
 
-    /// The record that matches the wildcard under the name `above` labels up, or covers it.
+    /// Returns the record that matches the wildcard under the name `above` labels up, or covers it.
     fn wildcard(&mut self, qname: &Qname, above: usize, message: &mut Message<'_, '_>) -> Result<(), Full> {
         let hashed = self.denial.is_hashed_chain();
         let encloser = if hashed { qname.suffix(above) } else { self.relative(qname, above) };
@@ -168,7 +168,7 @@ impl<'a> Proof<'a> {
         if hashed { self.nsec3(wildcard, message) } else { self.nsec(wildcard, message) }
     }
 
-    /// The labels above the apex of the name `above` labels up.
+    /// Returns the labels above the apex of the name `above` labels up.
     fn relative<'q>(&self, qname: &'q Qname, above: usize) -> &'q [u8] {
         let apex_at = qname.length() - self.ask.zone.apex_octets().len();
         &qname.octets()[qname.start(above).min(apex_at)..apex_at]

@@ -117,19 +117,19 @@ impl Record {
         record
     }
 
-    /// The question, if there was one to be read.
+    /// Returns the question, if there was one to be read.
     pub fn question(&self) -> Option<(Name, RecordType, Class)> {
         let (qtype, class) = self.question?;
         Some((self.name_from(0)?, qtype, class))
     }
 
-    /// The apex of the zone that encloses the question's name.
+    /// Returns the apex of the zone that encloses the question's name.
     pub fn zone(&self) -> Option<Name> {
         self.name_from(usize::from(self.zone_at?))
     }
 
-    /// The octets of the request, and of the response. `None`: they were not recorded, there was no response, or a message is longer than
-    /// [`MESSAGE_OCTETS_MAX`].
+    /// Returns the octets of the request, and of the response. `None`: they were not recorded, there was no response, or a
+    /// message is longer than [`MESSAGE_OCTETS_MAX`].
     pub fn messages(&self) -> (Option<&[u8]>, Option<&[u8]>) {
         fn part(octets: &[u8], length: u16) -> Option<&[u8]> {
             octets.get(..usize::from(length)).filter(|octets| !octets.is_empty())

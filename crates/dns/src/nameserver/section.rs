@@ -88,7 +88,7 @@ impl<'w, 'b> Message<'w, 'b> {
         Message { writer, counts, question_length, apex_length, name_end, expansions, expansion_count, names }
     }
 
-    /// Whether pointers reach all that the message has room for.
+    /// Returns whether compression pointers reach every octet that the message has room for.
     pub(super) fn is_within_pointers(&self) -> bool {
         self.writer.position() + self.writer.remaining() <= POINTER_END
     }
@@ -550,7 +550,7 @@ fn rotation(records: &Records<'_>, random: u32) -> usize {
     ((u64::from(random) * records.count() as u64) >> 32) as usize
 }
 
-/// The owner of most records: the question's name.
+/// Returns the owner of most records: the question's name.
 pub(super) const fn question() -> Owner<'static> {
     QUESTION
 }

@@ -49,7 +49,7 @@ impl WildcardHit {
         Some(WildcardHit { zone: zone.apex_hash(), weight, is_below: above > 1, label_length, label })
     }
 
-    /// The label next to the apex, in lower case.
+    /// Returns the label next to the apex, in lower case.
     pub fn label(&self) -> &[u8] {
         &self.label[..usize::from(self.label_length)]
     }

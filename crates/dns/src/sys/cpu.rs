@@ -5,7 +5,7 @@
 
 use std::io;
 
-/// The processors this process may use, in ascending order.
+/// Returns the processors this process may use, in ascending order.
 ///
 /// # Errors
 ///

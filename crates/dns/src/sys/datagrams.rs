@@ -408,7 +408,7 @@ impl Batch {
         self.queued_headers.get(reply).msg_hdr.msg_controllen as _
     }
 
-    /// The control memory that a reply uses.
+    /// Returns the control memory that a reply uses.
     fn control(&self, reply: usize) -> &[u8; CONTROL_OCTETS] {
         &self.controls.get(self.queued_slots[reply].into()).0
     }

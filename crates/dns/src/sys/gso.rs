@@ -66,10 +66,10 @@ struct GsoMessage {
 
 /// The properties of replies that the plan depends on.
 pub(super) trait Replies {
-    /// A number that is the same for replies of one peer and length.
+    /// Returns a number that is the same for replies of one peer and length.
     fn hash(&self, reply: usize) -> u32;
 
-    /// Whether both go to one peer, from one address, and are of one length.
+    /// Returns whether both go to one peer, from one address, and are of one length.
     fn alike(&self, one: usize, other: usize) -> bool;
 
     /// Returns its length in octets.
@@ -172,7 +172,7 @@ impl SendPlan {
         usize::from(self.messages[..self.count][message].segments)
     }
 
-    /// The replies of a message, in their order.
+    /// Returns the replies of a message, in their order.
     pub(super) fn replies(&self, message: usize) -> impl Iterator<Item = usize> {
         let first = self.messages[..self.count][message].first;
         std::iter::successors(Some(first), |reply| Some(self.next[usize::from(*reply)]).filter(|next| *next != NONE))

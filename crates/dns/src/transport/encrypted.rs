@@ -126,7 +126,7 @@ fn addresses<S>(sockets: &[S], address: impl Fn(&S) -> io::Result<SocketAddr>) -
     sockets.iter().filter_map(|socket| address(socket).ok()).collect()
 }
 
-/// A socket for QUIC.
+/// Returns a socket for QUIC.
 #[cfg(feature = "quic")]
 fn quic_socket(
     address: SocketAddr,
@@ -164,8 +164,8 @@ impl Running {
         service
     }
 
-    /// The addresses of an encrypted transport, in the order of the configuration, with the ports that the system chose for
-    /// port 0.
+    /// Returns the addresses of an encrypted transport, in the order of the configuration, with the ports that the system chose
+    /// for port 0.
     pub fn encrypted_addresses(&self, transport: Transport) -> &[SocketAddr] {
         let of = self.encrypted.iter().find(|encrypted| encrypted.transport == transport);
         of.map_or(&[], |encrypted| &encrypted.addresses)

@@ -166,7 +166,7 @@ impl BindError {
     }
 }
 
-/// The setting that names the addresses for this protocol.
+/// Returns the setting that names the addresses for this protocol.
 fn setting(protocol: &str) -> &'static str {
     match protocol {
         "TLS" => "--dns-tls-listen",
@@ -258,7 +258,7 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// The addresses, in the order of the configuration, with the ports that the system chose for port 0.
+    /// Returns the addresses, in the order of the configuration, with the ports that the system chose for port 0.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.listeners.iter().map(|listener| listener.address).collect()
     }
@@ -334,7 +334,7 @@ impl Bound {
     }
 }
 
-/// A runtime whose threads have this name.
+/// Returns a runtime whose threads have this name.
 fn runtime(name: &str) -> io::Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread().thread_name(name).enable_all().build()
 }
@@ -393,7 +393,7 @@ impl Running {
         std::mem::take(&mut self.pulses)
     }
 
-    /// The addresses, in the order of the configuration, with the ports that the system chose for port 0.
+    /// Returns the addresses, in the order of the configuration, with the ports that the system chose for port 0.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }

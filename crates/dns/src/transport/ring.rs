@@ -36,7 +36,7 @@ impl<T> RingSender<T> {
 }
 
 impl<T> RingReceiver<T> {
-    /// The oldest record.
+    /// Removes the oldest record and returns it.
     pub fn pop(&mut self) -> Option<T> {
         self.records.pop().ok()
     }

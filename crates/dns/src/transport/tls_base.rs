@@ -33,7 +33,7 @@ impl TlsBase {
     ///
     /// # Errors
     ///
-    /// If the system gives no random numbers.
+    /// If the system provides no random numbers.
     pub fn new(certificate: Arc<dyn ResolvesServerCert>) -> Result<TlsBase, rustls::Error> {
         Ok(TlsBase { certificate, tickets: Ticketer::new()? })
     }

@@ -111,7 +111,7 @@ impl QueryWorker {
         self.batch_at.as_secs()
     }
 
-    /// The counters of this worker.
+    /// Returns the counters of this worker.
     pub(super) fn stats(&self) -> &Arc<Stats> {
         &self.stats
     }

@@ -83,7 +83,7 @@ impl<'a> Writer<'a> {
         self.put(&value.to_be_bytes())
     }
 
-    /// The octets written so far.
+    /// Returns the octets written so far.
     #[inline]
     pub fn written(&self) -> &[u8] {
         &self.octets[..self.position]

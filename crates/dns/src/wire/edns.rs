@@ -115,8 +115,8 @@ impl Edns {
     }
 }
 
-/// The fixed part of a response's OPT record: root owner, type, our payload size, the upper bits of `rcode`, version 0 and
-/// the DO bit, with `options_octets` of options to follow.
+/// Returns the fixed part of a response's OPT record: root owner, type, our payload size, the upper bits of `rcode`, version 0
+/// and the DO bit, with `options_octets` of options to follow.
 #[inline]
 pub fn opt_head(payload_octets_max: u16, rcode: Rcode, dnssec_ok: bool, options_octets: u16) -> [u8; OPT_OCTETS] {
     let [size_high, size_low] = payload_octets_max.to_be_bytes();

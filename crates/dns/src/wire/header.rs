@@ -93,7 +93,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// The header at the start of `message`; `None` if it is shorter than that.
+    /// Returns the header at the start of `message`; `None` if it is shorter than that.
     #[inline]
     pub fn read(message: &[u8]) -> Option<Header> {
         let octets: &[u8; HEADER_OCTETS] = message.first_chunk()?;
@@ -108,7 +108,7 @@ impl Header {
         })
     }
 
-    /// The header's octets.
+    /// Returns the header's octets.
     #[inline]
     pub fn to_octets(self) -> [u8; HEADER_OCTETS] {
         let mut octets = [0; HEADER_OCTETS];
@@ -121,18 +121,18 @@ impl Header {
         octets
     }
 
-    /// The opcode in the flags.
+    /// Returns the opcode in the flags.
     #[inline]
     pub fn opcode(self) -> Opcode {
         Opcode((self.flags >> 11) as u8 & 0x0f)
     }
 
-    /// The lower four bits of the response code.
+    /// Returns the lower four bits of the response code.
     pub fn rcode(self) -> Rcode {
         Rcode(self.flags & 0x0f)
     }
 
-    /// Whether this is a response.
+    /// Returns whether this is a response.
     #[inline]
     pub fn is_response(self) -> bool {
         self.flags & FLAG_QR != 0

@@ -59,7 +59,7 @@ pub enum NameError {
 }
 
 impl Name {
-    /// The root, one octet long.
+    /// Returns the root, one octet long.
     pub fn root() -> Self {
         Name(Box::new([0]))
     }
@@ -118,22 +118,22 @@ impl Name {
         Ok(Name(wire.into_boxed_slice()))
     }
 
-    /// The octets of the name, root label included.
+    /// Returns the octets of the name, root label included.
     pub fn as_wire(&self) -> &[u8] {
         &self.0
     }
 
-    /// Whether this is the root.
+    /// Returns whether this is the root.
     pub fn is_root(&self) -> bool {
         self.0.len() == 1
     }
 
-    /// Whether the leftmost label is the single octet `*` (RFC 4592 §2.1.1).
+    /// Returns whether the leftmost label is the single octet `*` (RFC 4592 §2.1.1).
     pub fn is_wildcard(&self) -> bool {
         self.0.starts_with(b"\x01*")
     }
 
-    /// The labels from the leftmost on, without the root label.
+    /// Returns the labels from the leftmost on, without the root label.
     pub fn labels(&self) -> Labels<'_> {
         Labels(&self.0)
     }
@@ -143,7 +143,7 @@ impl Name {
         self.labels().count()
     }
 
-    /// The name without its leftmost label; `None` for the root.
+    /// Returns the name without its leftmost label; `None` for the root.
     pub fn parent(&self) -> Option<Name> {
         let first = usize::from(self.0[0]);
         (first != 0).then(|| Name(self.0[first + 1..].into()))
@@ -171,7 +171,7 @@ impl Name {
     }
 }
 
-/// The labels in wire form at the start of `octets`, up to their end or to a root label.
+/// Returns the labels in wire form at the start of `octets`, up to their end or to a root label.
 pub fn labels_of(octets: &[u8]) -> Labels<'_> {
     Labels(octets)
 }

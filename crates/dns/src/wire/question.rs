@@ -50,7 +50,7 @@ impl Question {
         QUESTION_AT + usize::from(self.name_length) + 4
     }
 
-    /// The name's octets in the message that it was read from.
+    /// Returns the name's octets in the message that it was read from.
     #[inline]
     pub fn name<'m>(&self, message: &'m [u8]) -> &'m [u8] {
         &message[QUESTION_AT..QUESTION_AT + usize::from(self.name_length)]

@@ -117,7 +117,7 @@ impl FromStr for Class {
     }
 }
 
-/// The number in `TYPE123` or `CLASS123`.
+/// Returns the number in `TYPE123` or `CLASS123`.
 fn generic(text: &str, prefix: &str) -> Result<u16, UnknownMnemonic> {
     let (head, digits) = text.split_at_checked(prefix.len()).ok_or(UnknownMnemonic)?;
     if !head.eq_ignore_ascii_case(prefix) || !digits.bytes().all(|octet| octet.is_ascii_digit()) {

@@ -121,7 +121,7 @@ impl Zone {
     }
 }
 
-/// The nodes of all owners, with empty non-terminals; the apex first.
+/// Returns the nodes of all owners, with empty non-terminals; the apex first.
 fn compile_all(contents: &Contents) -> Result<Vec<Vec<u8>>, BuildError> {
     let apex = contents.apex();
     let no_soa = || BuildError::NoSoa { apex: apex.clone() };
@@ -252,7 +252,7 @@ impl Edit<'_> {
         Ok(())
     }
 
-    /// The node of a suffix of `qname`, ready to be changed.
+    /// Returns the node of a suffix of `qname`, ready to be changed.
     fn get(&mut self, qname: &Qname, skipped: usize) -> Option<&mut Vec<u8>> {
         let relative = self.zone.relative(qname, skipped)?;
         if !self.nodes.contains_key(relative) {

@@ -374,7 +374,7 @@ fn has(rrsets: &[Rrset], rtype: RecordType) -> bool {
     rrsets.iter().any(|rrset| rrset.rtype == rtype)
 }
 
-/// The last name in each record: the target of NS, MX, SRV and CNAME, the signer of RRSIG.
+/// Returns the last name in each record: the target of NS, MX, SRV and CNAME, the signer of RRSIG.
 fn targets(rrset: &Rrset) -> impl Iterator<Item = Name> {
     rrset.rdata.iter().filter_map(|data| Name::from_wire(rdata::names(rrset.rtype, data).last()?.wire).ok())
 }

@@ -162,7 +162,7 @@ impl<'a> Compressor<'a> {
     }
 }
 
-/// Whether names in RDATA of this type may be compressed (RFC 3597 §4).
+/// Returns whether names in RDATA of this type may be compressed (RFC 3597 §4).
 fn is_compressed(rtype: RecordType) -> bool {
     use RecordType as T;
     matches!(rtype, T::NS | T::CNAME | T::PTR | T::SOA | T::MX | T::MD | T::MF | T::MB | T::MG | T::MR | T::MINFO)

@@ -57,12 +57,12 @@ pub enum Added {
 }
 
 impl Contents {
-    /// A zone without records.
+    /// Returns a zone without records.
     pub fn new(apex: Name) -> Self {
         Contents { apex, owners: BTreeMap::new(), weights: BTreeMap::new() }
     }
 
-    /// The name at the zone's top.
+    /// Returns the name at the zone's top.
     pub fn apex(&self) -> &Name {
         &self.apex
     }
@@ -152,7 +152,7 @@ impl Contents {
         Ok(())
     }
 
-    /// The weights of an RRset's records, in the order of its RDATA; `None` if all are included equally.
+    /// Returns the weights of an RRset's records, in the order of its RDATA; `None` if all are included equally.
     pub fn weights(&self, owner: &Name, rtype: RecordType) -> Option<&[u16]> {
         if self.weights.is_empty() {
             return None;
@@ -166,12 +166,12 @@ impl Contents {
         }
     }
 
-    /// The RRset of `owner` and `rtype`.
+    /// Returns the RRset of `owner` and `rtype`.
     pub fn get(&self, owner: &Name, rtype: RecordType) -> Option<&Rrset> {
         self.owner(owner).iter().find(|rrset| rrset.rtype == rtype)
     }
 
-    /// All RRsets of `owner`; none if it has no records.
+    /// Returns all RRsets of `owner`; none if it has no records.
     pub fn owner(&self, owner: &Name) -> &[Rrset] {
         self.owners.get(owner).map_or(&[], Vec::as_slice)
     }
@@ -181,12 +181,12 @@ impl Contents {
         self.owners.get_key_value(owner).map(|(name, rrsets)| (name, rrsets.as_slice()))
     }
 
-    /// Owners with their RRsets, in canonical order: the apex first if it has records.
+    /// Returns the owners with their RRsets, in canonical order: the apex first if it has records.
     pub fn owners(&self) -> impl Iterator<Item = (&Name, &[Rrset])> {
         self.owners.iter().map(|(name, rrsets)| (name, rrsets.as_slice()))
     }
 
-    /// Whether records exist strictly below `name`.
+    /// Returns whether records exist strictly below `name`.
     pub fn has_below(&self, name: &Name) -> bool {
         use std::ops::Bound::{Excluded, Unbounded};
         self.owners.range::<Name, _>((Excluded(name), Unbounded)).next().is_some_and(|(next, _)| next.is_below(name))

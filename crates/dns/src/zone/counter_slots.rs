@@ -32,7 +32,7 @@ impl CounterSlots {
         self.most
     }
 
-    /// The apexes that have numbers, by number.
+    /// Returns the apexes that have numbers, by number.
     pub(super) fn apexes(&self) -> &[Name] {
         &self.apexes
     }

@@ -149,7 +149,7 @@ impl Step {
         }
     }
 
-    /// The apex in lower case, in wire form.
+    /// Returns the apex in lower case, in wire form.
     fn apex(&self) -> &[u8] {
         match &self.change {
             ZoneUpdate::Publish(zone) => zone.apex_octets(),
@@ -195,7 +195,7 @@ impl Snapshot {
         self.zone_count
     }
 
-    /// The zone whose apex is the closest at or above `qname`, not counting its first `skipped` labels.
+    /// Returns the zone whose apex is the closest at or above `qname`, not counting its first `skipped` labels.
     #[inline]
     pub fn enclosing(&self, qname: &Qname, skipped: usize) -> Option<&Zone> {
         self.probes(qname, skipped).find_map(|skipped| self.at(qname, skipped)).map(|zone| &**zone)
@@ -220,7 +220,7 @@ impl Snapshot {
         }
     }
 
-    /// The zone that encloses `qname`, given what [`Self::candidate`] found.
+    /// Returns the zone that encloses `qname`, given what [`Self::candidate`] found.
     #[inline]
     pub fn confirm<'a>(&'a self, qname: &Qname, candidate: Option<&'a Zone>) -> Option<&'a Zone> {
         let zone = candidate?;
@@ -257,7 +257,7 @@ impl Snapshot {
         })
     }
 
-    /// The first of [`Self::probes`].
+    /// Returns the first of [`Self::probes`].
     #[inline]
     fn probe(&self, qname: &Qname, skipped: usize) -> Option<usize> {
         let most = qname.labels().checked_sub(skipped)?;
@@ -275,7 +275,7 @@ impl Snapshot {
         (self.depths & (u128::MAX >> (LABELS_MAX - most))).checked_ilog2()
     }
 
-    /// The zone whose apex is the suffix of `qname` that is left after `skipped` labels.
+    /// Returns the zone whose apex is the suffix of `qname` that is left after `skipped` labels.
     #[inline]
     fn at(&self, qname: &Qname, skipped: usize) -> Option<&Arc<Zone>> {
         let hash = qname.hash(skipped);
@@ -291,12 +291,12 @@ impl Snapshot {
         bucket.iter().find(|entry| entry.hash == hash).map(|entry| &entry.zone)
     }
 
-    /// All zones, in no order.
+    /// Returns all zones, in no order.
     pub fn zones(&self) -> impl Iterator<Item = &Arc<Zone>> {
         self.rows.iter().flat_map(|row| &row.0).flat_map(|part| part.entries()).map(|entry| &entry.zone)
     }
 
-    /// The part in which a zone of this hash is.
+    /// Returns the part in which a zone of this hash is.
     #[inline]
     fn part(&self, hash: NameHash) -> &Part {
         let index = part_index(hash);
@@ -315,7 +315,7 @@ impl Part {
         self.groups.get(index / GROUP_BUCKETS)?.0[index % GROUP_BUCKETS].as_ref()
     }
 
-    /// The bucket for a zone of this hash, to be changed; `None` if there are no buckets.
+    /// Returns the bucket for a zone of this hash, to be changed; `None` if there are no buckets.
     fn bucket_mut(&mut self, hash: NameHash) -> Option<&mut Option<Bucket>> {
         let index = bucket_index(hash, self.bucket_count);
         let group = Arc::make_mut(self.groups.get_mut(index / GROUP_BUCKETS)?);
@@ -326,7 +326,7 @@ impl Part {
         self.groups.iter().flat_map(|group| group.0.iter().flatten()).flat_map(|bucket| bucket.iter())
     }
 
-    /// The same zones over as many buckets as `zone_count` zones need.
+    /// Returns the same zones over as many buckets as `zone_count` zones need.
     fn laid_out_for(&self, zone_count: usize) -> Part {
         let bucket_count = zone_count.div_ceil(BUCKET_ZONES).next_power_of_two().min(PART_BUCKETS_MAX);
         let mut buckets: Vec<Vec<Entry>> = vec![Vec::new(); bucket_count];
@@ -374,7 +374,7 @@ impl ZoneDb {
         }
     }
 
-    /// A view for one worker.
+    /// Returns a view for one worker.
     pub fn reader(&self) -> Reader {
         Reader { cache: Cache::new(Arc::clone(&self.current)) }
     }
@@ -433,12 +433,12 @@ impl ZoneDb {
         self.apply([ZoneUpdate::Remove(apex.clone())]).removed > 0
     }
 
-    /// The zone at `apex`.
+    /// Returns the zone at `apex`.
     pub fn get(&self, apex: &Name) -> Option<Arc<Zone>> {
         self.current.load().at(&Qname::of(apex.as_wire()), 0).map(Arc::clone)
     }
 
-    /// All zones, in canonical order of their apexes.
+    /// Returns all zones, in canonical order of their apexes.
     pub fn zones(&self) -> Vec<Arc<Zone>> {
         let mut zones: Vec<Arc<Zone>> = self.current.load().zones().cloned().collect();
         zones.sort_by(|a, b| a.apex().cmp(b.apex()));
@@ -461,7 +461,7 @@ impl ZoneDb {
         self.lock().numbers.most()
     }
 
-    /// The apexes of zones that have or had numbers, by number.
+    /// Returns the apexes of zones that have or had numbers, by number.
     pub fn numbered(&self) -> Vec<Name> {
         self.lock().numbers.apexes().to_vec()
     }
@@ -481,7 +481,7 @@ impl ZoneDb {
         }
     }
 
-    /// Whether [`Self::set_ready`] was called.
+    /// Returns whether [`Self::set_ready`] was called.
     pub fn is_ready(&self) -> bool {
         self.current.load().is_ready()
     }

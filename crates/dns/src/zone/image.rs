@@ -55,7 +55,7 @@ pub enum Unavailable {
 }
 
 impl Zone {
-    /// A zone that is known and cannot be served: its names are answered SERVFAIL.
+    /// Returns a zone that is known and cannot be served: the server answers SERVFAIL for its names.
     pub fn unavailable(apex: Name, why: Unavailable) -> Zone {
         let qname = Qname::of(apex.as_wire());
         let head = Leaf::build::<&[u8]>(&[], qname.octets(), qname.hash(0)).expect("no nodes take no room");
@@ -99,7 +99,7 @@ impl Zone {
         self.shard.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the zone is a shard's.
+    /// Returns whether the zone is a shard's.
     #[inline]
     pub fn is_shard(&self) -> bool {
         self.shard.load(Ordering::Relaxed)
@@ -117,12 +117,12 @@ impl Zone {
         self.partial.load(Ordering::Relaxed)
     }
 
-    /// The name at the zone's top.
+    /// Returns the name at the zone's top.
     pub fn apex(&self) -> &Name {
         &self.apex
     }
 
-    /// The SOA's serial; `None` for an unavailable zone.
+    /// Returns the SOA's serial; `None` for an unavailable zone.
     pub fn serial(&self) -> Option<Serial> {
         self.unavailable.is_none().then_some(self.serial)
     }
@@ -150,7 +150,7 @@ impl Zone {
         usize::from(self.number.get())
     }
 
-    /// The hash of the apex.
+    /// Returns the hash of the apex.
     #[inline]
     pub fn apex_hash(&self) -> NameHash {
         self.apex_hash
@@ -162,7 +162,7 @@ impl Zone {
         usize::from(self.apex_labels)
     }
 
-    /// The apex in lower case, in wire form.
+    /// Returns the apex in lower case, in wire form.
     #[inline]
     pub fn apex_octets(&self) -> &[u8] {
         self.head.apex()
@@ -174,24 +174,24 @@ impl Zone {
         self.head.apex_length()
     }
 
-    /// The TTL of negative answers in seconds: the lower of the SOA's own and its MINIMUM field (RFC 2308 §3).
+    /// Returns the TTL of negative answers in seconds: the lower of the SOA's own and its MINIMUM field (RFC 2308 §3).
     #[inline]
     pub fn negative_ttl(&self) -> u32 {
         self.negative_ttl
     }
 
-    /// The proofs of a signed zone.
+    /// Returns the proofs of a signed zone.
     pub fn denial(&self) -> Option<&Denial> {
         self.denial.as_deref()
     }
 
-    /// The apex's node; `None` for an unavailable zone.
+    /// Returns the apex's node; `None` for an unavailable zone.
     #[inline]
     pub fn apex_node(&self) -> Option<Node<'_>> {
         self.head.apex_node()
     }
 
-    /// The node with this hash whose labels above the apex, in lower case, are `relative`.
+    /// Returns the node with this hash whose labels above the apex, in lower case, are `relative`.
     #[inline]
     pub fn find(&self, hash: NameHash, relative: &[u8]) -> Option<Node<'_>> {
         if relative.is_empty() {
@@ -209,7 +209,7 @@ impl Zone {
         }
     }
 
-    /// The node of the wildcard directly under the apex.
+    /// Returns the node of the wildcard directly under the apex.
     #[inline]
     pub(super) fn apex_wildcard(&self) -> Option<Node<'_>> {
         match &self.directory {

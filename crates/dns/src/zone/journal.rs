@@ -180,7 +180,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// The beginning of a new file.
+    /// Returns the beginning of a new file.
     pub fn with_header() -> Self {
         let octets = [&MAGIC[..], &VERSION.to_le_bytes(), &[0; 4]].concat();
         Writer { octets, frame: Vec::new() }

@@ -2,8 +2,8 @@
 //!
 //! A table of fixed size, addressed by the hashes that answers need anyway. A name gets its slot before a query can be recorded,
 //! and keeps it for the lifetime of the table; for more slots, the owner creates a larger table, and reads both until the first
-//! has no users. To record a query is to find its slot and, once per second, one store: no lock, and no order, because entries
-//! are independent.
+//! has no users. Recording a query takes a lookup of its slot and, once per second, one store: no lock, and no memory order,
+//! because entries are independent.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};

@@ -104,13 +104,13 @@ impl Leaf {
         }
     }
 
-    /// The apex's node.
+    /// Returns the apex's node.
     #[inline]
     pub(super) fn apex_node(&self) -> Option<Node<'_>> {
         self.node(self.apex_node)
     }
 
-    /// The node of the wildcard directly under the apex.
+    /// Returns the node of the wildcard directly under the apex.
     #[inline]
     pub(super) fn apex_wildcard(&self) -> Option<Node<'_>> {
         self.node(self.apex_wildcard)
@@ -125,7 +125,7 @@ impl Leaf {
         Some(Node::at(self.block().get(at as usize..)?))
     }
 
-    /// The apex's name in lower case.
+    /// Returns the apex's name in lower case.
     #[inline]
     pub(super) fn apex(&self) -> &[u8] {
         let at = self.start as usize + self.slot_octets();
@@ -138,7 +138,7 @@ impl Leaf {
         usize::from(self.apex_length)
     }
 
-    /// All nodes.
+    /// Returns all nodes.
     pub(super) fn nodes(&self) -> impl Iterator<Item = Node<'_>> {
         let block = self.block();
         // After the apex's name.

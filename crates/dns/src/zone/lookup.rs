@@ -57,7 +57,7 @@ pub enum NameMatch<'z> {
 }
 
 impl<'z> Found<'z> {
-    /// The RRset of this type that answers.
+    /// Returns the RRset of this type that answers.
     #[inline]
     pub fn answer(&self, qtype: RecordType) -> Option<Records<'z>> {
         self.node.get(qtype).filter(|records| records.count() > 0 && !self.is_across_cut(qtype))

@@ -34,7 +34,7 @@ impl Default for Qname {
 }
 
 impl Qname {
-    /// The root.
+    /// Returns the root.
     pub fn new() -> Self {
         Qname {
             octets: [0; ROOM],
@@ -88,7 +88,7 @@ impl Qname {
         self.length
     }
 
-    /// The folded octets.
+    /// Returns the folded octets.
     pub fn octets(&self) -> &[u8] {
         &self.octets[..self.length]
     }
@@ -99,26 +99,26 @@ impl Qname {
         usize::from(self.starts[skipped])
     }
 
-    /// The octets of that suffix.
+    /// Returns the octets of that suffix.
     #[inline]
     pub fn suffix(&self, skipped: usize) -> &[u8] {
         &self.octets[self.start(skipped)..self.length]
     }
 
-    /// The hash of that suffix.
+    /// Returns the hash of that suffix.
     #[inline]
     pub fn hash(&self, skipped: usize) -> NameHash {
         self.hashes[skipped]
     }
 }
 
-/// The hash of `*` directly under the name of `parent`.
+/// Returns the hash of `*` directly under the name of `parent`.
 #[inline]
 pub fn wildcard_hash(parent: NameHash) -> NameHash {
     mix(parent ^ u64::from_le_bytes(*b"\x01*\0\0\0\0\0\0"), SEED.multiplier)
 }
 
-/// The hash of the root.
+/// Returns the hash of the root.
 pub fn root_hash() -> NameHash {
     SEED.root
 }

@@ -10,12 +10,12 @@ impl Ttl {
     /// The largest TTL, some 68 years.
     pub const MAX: Ttl = Ttl(i32::MAX as u32);
 
-    /// A TTL of `seconds`; `None` beyond the bound of RFC 2181 §8.
+    /// Returns a TTL of `seconds`; `None` beyond the bound of RFC 2181 §8.
     pub const fn new(seconds: u32) -> Option<Ttl> {
         if seconds <= Self::MAX.0 { Some(Ttl(seconds)) } else { None }
     }
 
-    /// A TTL from a message, where a set top bit means zero (RFC 2181 §8).
+    /// Returns a TTL from a message, where a set top bit means zero (RFC 2181 §8).
     pub const fn from_wire(seconds: u32) -> Ttl {
         if seconds <= Self::MAX.0 { Ttl(seconds) } else { Ttl(0) }
     }

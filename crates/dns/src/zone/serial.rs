@@ -17,7 +17,7 @@ impl Serial {
         if now.is_after(successor) { now } else { successor }
     }
 
-    /// Whether this serial is newer than `other` (RFC 1982 §3.2).
+    /// Returns whether this serial is newer than `other` (RFC 1982 §3.2).
     pub fn is_after(self, other: Serial) -> bool {
         self.partial_cmp(&other) == Some(Ordering::Greater)
     }

@@ -194,7 +194,7 @@ fn hash_of(hasher: &foldhash::fast::FixedState, owner: &Name) -> u64 {
     state.finish()
 }
 
-/// The last field of a SOA's data.
+/// Returns the last field of a SOA's data.
 fn minimum_of(rdata: &[u8]) -> Ttl {
     rdata.last_chunk().map_or(Ttl::default(), |octets| Ttl::from_wire(u32::from_be_bytes(*octets)))
 }

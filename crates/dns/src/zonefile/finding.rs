@@ -113,12 +113,12 @@ impl FindingList {
         self.omitted += more;
     }
 
-    /// Whether there is an error among them.
+    /// Returns whether there is an error among them.
     pub fn has_errors(&self) -> bool {
         self.errors > 0
     }
 
-    /// Whether no further error would be kept.
+    /// Returns whether it drops further errors.
     pub fn is_full(&self) -> bool {
         self.errors >= self.bounds.errors_max
     }

@@ -53,7 +53,7 @@ impl Range {
         u64::from((self.stop - self.start) / self.step) + 1
     }
 
-    /// The numbers.
+    /// Returns the numbers.
     pub fn numbers(self) -> impl Iterator<Item = u32> {
         (self.start..=self.stop).step_by(self.step as usize)
     }

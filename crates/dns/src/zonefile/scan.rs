@@ -21,7 +21,7 @@ pub(super) struct Word<'a> {
 }
 
 impl Word<'_> {
-    /// The word for a message: shortened, printable.
+    /// Returns the word for a message: shortened, printable.
     pub fn shown(&self) -> String {
         const SHOWN_OCTETS_MAX: usize = 40;
         let cut = &self.raw[..self.raw.len().min(SHOWN_OCTETS_MAX)];
@@ -288,7 +288,7 @@ impl<'a> Scanner<'a> {
         self.line_start = self.at;
     }
 
-    /// Whether the carriage return here belongs to the end of a line or of the file.
+    /// Returns whether the carriage return here belongs to the end of a line or of the file.
     fn is_line_end(&self) -> bool {
         matches!(self.text.get(self.at + 1), None | Some(b'\n'))
     }

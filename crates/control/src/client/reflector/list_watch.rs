@@ -59,7 +59,7 @@ enum Phase<K> {
     Watching { events: Events<K>, version: String, since: Instant },
 }
 
-/// The token of the next page, if the metadata is before the items, where servers write it.
+/// Returns the token of the next page, if the metadata is before the items, where servers write it.
 fn continuation(text: &str) -> Option<String> {
     const ITEMS: &str = "\"items\":[";
     let (head, _) = text.split_once(ITEMS)?;

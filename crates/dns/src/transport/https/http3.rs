@@ -80,7 +80,7 @@ pub(in super::super) async fn serve(opened: Opened, site: Arc<Site>) {
     service.count_end(ended);
 }
 
-/// The code with which a connection closes (RFC 9114 §8.1).
+/// Returns the code with which a connection closes (RFC 9114 §8.1).
 fn code(ended: CloseReason) -> VarInt {
     let code = match ended {
         CloseReason::ByClient | CloseReason::Idle | CloseReason::Old | CloseReason::Stopped => Code::H3_NO_ERROR,

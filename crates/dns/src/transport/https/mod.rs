@@ -49,7 +49,7 @@ pub(super) struct Site {
 
 /// The body of a request.
 pub(super) trait Body {
-    /// The next octets; `None` at the end. An error is the end of the request.
+    /// Returns the next octets; `None` at the end. An error is the end of the request.
     fn chunk(&mut self) -> impl Future<Output = Option<Result<Bytes, Aborted>>> + Send;
 }
 

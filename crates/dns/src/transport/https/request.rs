@@ -111,7 +111,7 @@ pub fn read(template: &TemplatePath, method: &Method, uri: &Uri, headers: &Heade
     }
 }
 
-/// The value of the one `dns` parameter; others are ignored.
+/// Returns the value of the one `dns` parameter; others are ignored.
 fn of_parameter(query: &str) -> Result<Vec<u8>, Refusal> {
     let mut values = query.split('&').filter_map(|parameter| parameter.strip_prefix("dns="));
     let (Some(value), None) = (values.next(), values.next()) else { return Err(Refusal::BadRequest) };

@@ -25,7 +25,7 @@ impl Common {
         Common { alt_svc: alt_svc.and_then(|value| value.try_into().ok()) }
     }
 
-    /// The head of the response with this DNS message.
+    /// Returns the head of the response with this DNS message.
     pub fn answer<T>(&self, message: &[u8], body: T) -> Response<T> {
         let mut response = Response::new(body);
         let headers = response.headers_mut();
@@ -36,7 +36,7 @@ impl Common {
         response
     }
 
-    /// The response to a request that cannot be answered. It has no body.
+    /// Returns the response to a request that cannot be answered. It has no body.
     pub fn refusal<T>(&self, refusal: Refusal, empty: T) -> Response<T> {
         let mut response = Response::new(empty);
         *response.status_mut() = refusal.status();

@@ -133,7 +133,7 @@ fn of_error(error: &ConnectionError) -> CloseReason {
     }
 }
 
-/// The code with which a connection closes.
+/// Returns the code with which a connection closes.
 fn code(ended: CloseReason) -> Code {
     match ended {
         CloseReason::ByClient | CloseReason::Idle | CloseReason::Old | CloseReason::Stopped => Code::NoError,
@@ -225,7 +225,7 @@ impl Doq {
         }
     }
 
-    /// Whether the octets so far can be a query's.
+    /// Returns whether the octets so far can be a query's.
     fn check(&self, octets: &[u8]) -> Result<(), Unanswered> {
         framing::expected_octets(octets).map(drop).map_err(|_| Unanswered::Closes(CloseReason::Malformed))
     }

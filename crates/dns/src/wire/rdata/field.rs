@@ -102,7 +102,7 @@ const NAME: Field = Name(NameForm::Compressible);
 const FOLDED: Field = Name(NameForm::Folded);
 const EXACT: Field = Name(NameForm::Exact);
 
-/// The fields of a record's data, in order. A type that is not in the table has one [`Field::Opaque`].
+/// Returns the fields of a record's data, in order. A type that is not in the table has one [`Field::Opaque`].
 pub const fn fields(rtype: RecordType) -> &'static [Field] {
     use RecordType as T;
     match rtype {

@@ -5,7 +5,7 @@
 use super::{Field, RdataError};
 use crate::wire::name::{NameError, wire_end};
 
-/// The end of `field`, which starts at octet `start` of `rdata`.
+/// Returns the end of `field`, which starts at octet `start` of `rdata`.
 pub(super) fn end_of(field: Field, rdata: &[u8], start: usize) -> Result<usize, RdataError> {
     let rest = &rdata[start..];
     let malformed = |reason| RdataError::Malformed(field, reason);
@@ -84,7 +84,7 @@ pub(super) fn end_of(field: Field, rdata: &[u8], start: usize) -> Result<usize, 
     }
 }
 
-/// The end of the uncompressed names that fill `octets` from octet `start` on.
+/// Returns the end of the uncompressed names that fill `octets` from octet `start` on.
 fn end_of_names(octets: &[u8], mut start: usize) -> Result<usize, NameError> {
     while start < octets.len() {
         start = end_of_name(octets, start)?;
@@ -115,7 +115,7 @@ fn check_zone_digest(scheme: u8, hash: u8, octets: usize) -> Result<(), &'static
     }
 }
 
-/// The end of the uncompressed name that starts at octet `start` of `octets`.
+/// Returns the end of the uncompressed name that starts at octet `start` of `octets`.
 pub(super) fn end_of_name(octets: &[u8], start: usize) -> Result<usize, NameError> {
     wire_end(&octets[start..]).map(|length| start + length)
 }
@@ -238,7 +238,7 @@ fn check_svc_params(rest: &[u8]) -> Result<(), &'static str> {
     if awaited.is_empty() { Ok(()) } else { Err("a mandatory key is missing") }
 }
 
-/// The keys and values of service parameters ([`Field::SvcParams`]), in order; ends after an error.
+/// Returns the keys and values of service parameters ([`Field::SvcParams`]), in order; ends after an error.
 pub fn svc_params(mut rest: &[u8]) -> impl Iterator<Item = Result<(u16, &[u8]), &'static str>> {
     std::iter::from_fn(move || {
         if rest.is_empty() {

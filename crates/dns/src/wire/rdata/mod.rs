@@ -51,7 +51,7 @@ pub struct Item<'a> {
     pub octets: &'a [u8],
 }
 
-/// The fields of `rdata` in order. The walk ends after the first error.
+/// Returns the fields of `rdata` in order. The walk ends after the first error.
 pub fn walk(rtype: RecordType, rdata: &[u8]) -> Walk<'_> {
     Walk { rdata, at: 0, fields: fields(rtype) }
 }
@@ -109,7 +109,7 @@ pub struct EmbeddedName<'a> {
     pub form: NameForm,
 }
 
-/// The domain names in valid `rdata`, in order: an NS's server, an MX's host, both names of a SOA.
+/// Returns the domain names in valid `rdata`, in order: an NS's server, an MX's host, both names of a SOA.
 pub fn names(rtype: RecordType, rdata: &[u8]) -> impl Iterator<Item = EmbeddedName<'_>> {
     walk(rtype, rdata).filter_map(Result::ok).flat_map(move |item| {
         let (form, mut start) = match item.field {
@@ -134,7 +134,7 @@ pub fn names(rtype: RecordType, rdata: &[u8]) -> impl Iterator<Item = EmbeddedNa
     })
 }
 
-/// The types in a type bitmap (RFC 4034 §4.1.2), in order.
+/// Returns the types in a type bitmap (RFC 4034 §4.1.2), in order.
 pub fn types_in(mut windows: &[u8]) -> impl Iterator<Item = RecordType> {
     std::iter::from_fn(move || {
         let [window, length, tail @ ..] = windows else { return None };
@@ -149,7 +149,7 @@ pub fn types_in(mut windows: &[u8]) -> impl Iterator<Item = RecordType> {
     })
 }
 
-/// The canonical form of valid `rdata`: names of the types that RFC 4034 §6.2 lists are in lower case.
+/// Returns the canonical form of valid `rdata`: names of the types that RFC 4034 §6.2 lists are in lower case.
 pub fn canonical(rtype: RecordType, rdata: &[u8]) -> Cow<'_, [u8]> {
     let mut folded = Cow::Borrowed(rdata);
     for name in names(rtype, rdata) {

@@ -36,7 +36,7 @@ macro_rules! codes {
         pub enum Code { $(#[doc = $doc] $variant),+ }
 
         impl Code {
-            /// The code as scripts see it.
+            /// Returns the code as scripts see it.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Code::$variant => $text),+ }
             }

@@ -116,7 +116,7 @@ pub(super) fn check_loopback(owner: &Name, rrsets: &[Rrset], report: &mut Report
     }
 }
 
-/// The first loopback address among the records of an A or AAAA RRset.
+/// Returns the first loopback address among the records of an A or AAAA RRset.
 fn loopback_address(rrset: &Rrset) -> Option<String> {
     rrset.rdata.iter().find_map(|data| match rrset.rtype {
         RecordType::A => {

@@ -1,4 +1,4 @@
-//! Checks of a signed zone for problems of validators (RFC 4034, RFC 4035 §2, RFC 5155 §7.1).
+//! Checks of a signed zone, for problems that validators would report (RFC 4034, RFC 4035 §2, RFC 5155 §7.1).
 //!
 //! These checks need no cryptography, which is in [`super::verify`]. They find the problems of a signed file that is edited,
 //! truncated, or not re-signed: RRsets without a signature; signatures that are expired, have no key in the zone, or cover
@@ -21,7 +21,7 @@ use crate::zone::serial::Serial;
 /// The length in octets of an RRSIG's data in front of the signer's name.
 pub(super) const RRSIG_FIXED_OCTETS: usize = 18;
 
-/// Key tags and algorithms of the zone's keys.
+/// Returns the key tags and the algorithms of the zone's keys.
 pub(super) fn keys(dnskeys: Option<&Rrset>) -> Vec<(u16, u8)> {
     zone_keys(dnskeys).map(|data| (key_tag(data), data[3])).collect()
 }
@@ -175,8 +175,8 @@ pub(super) fn check_iterations(view: &CheckContext<'_>, report: &mut Reporter<'_
     }
 }
 
-/// The fewest iterations of the zone's chains of NSEC3 records, and the length of the salt, if all are too costly and there is
-/// no NSEC. One usable chain is sufficient, because a zone can have two during a change.
+/// Returns the fewest iterations of the zone's chains of NSEC3 records, and the length of the salt, if all are too costly and
+/// there is no NSEC. One usable chain is sufficient, because a zone can have two during a change.
 fn too_many_iterations(zone: &Contents) -> Option<(u16, usize)> {
     if zone.get(zone.apex(), RecordType::NSEC).is_some() {
         return None;
@@ -294,7 +294,7 @@ fn check_nsec3(view: &CheckContext<'_>, names: &[Authority<'_>], parameters: &[u
 /// The owner of an NSEC3 record, its data after the parameters, and whether it opts out.
 type Nsec3Data<'z> = (&'z Name, &'z [u8], bool);
 
-/// The NSEC3 records of these parameters by their hashes.
+/// Returns the NSEC3 records of these parameters by their hashes.
 fn nsec3_chain<'z>(zone: &'z Contents, parameters: &[u8]) -> BTreeMap<Nsec3Hash, Nsec3Data<'z>> {
     let mut chain = BTreeMap::new();
     for (owner, rrsets) in zone.owners() {
@@ -307,7 +307,7 @@ fn nsec3_chain<'z>(zone: &'z Contents, parameters: &[u8]) -> BTreeMap<Nsec3Hash,
     chain
 }
 
-/// The names that a chain must prove, with their types, and whether opt-out must not omit them.
+/// Returns the names that a chain must prove, with their types, and whether opt-out must not omit them.
 fn nsec3_names(zone: &Contents, names: &[Authority<'_>]) -> impl Iterator<Item = (Name, BTreeSet<RecordType>, bool)> {
     let must = |name: &Authority<'_>| !name.cut || has(name.rrsets, RecordType::DS);
     // An empty non-terminal must exist if a name with a proof is below it.

@@ -121,7 +121,7 @@ fn signed_octets(owner: &Name, rrset: &Rrset, signature: &Signature, data: &[u8]
     }
 }
 
-/// The data of an RRset in canonical form, in canonical order, each once (RFC 4034 §6.2, §6.3).
+/// Returns the data of an RRset in canonical form, in canonical order, each once (RFC 4034 §6.2, §6.3).
 pub(super) fn canonical_order(rrset: &Rrset) -> Vec<std::borrow::Cow<'_, [u8]>> {
     let mut data: Vec<_> = rrset.rdata.iter().map(|data| rdata::canonical(rrset.rtype, data)).collect();
     data.sort_unstable();
@@ -168,7 +168,7 @@ fn parsed(algorithm: &'static dyn VerificationAlgorithm, public: &[u8]) -> Verif
     ParsedPublicKey::new(algorithm, public).map_or(Verifier::Broken, Verifier::Key)
 }
 
-/// A key in the form of RFC 3110 §2: the exponent, its length before it in one octet or three, and the modulus.
+/// Returns a key in the form of RFC 3110 §2: the exponent, its length before it in one octet or three, and the modulus.
 fn rsa(public: &[u8], parameters: &'static aws_lc_rs::signature::RsaParameters) -> Verifier {
     let (length, rest) = match public {
         [0, high, low, rest @ ..] => (usize::from(u16::from_be_bytes([*high, *low])), rest),

@@ -101,7 +101,7 @@ pub(crate) fn rehash(node: &mut [u8], apex: &Name) {
     }
 }
 
-/// The hash of the name of these labels below `apex`.
+/// Returns the hash of the name of these labels below `apex`.
 fn hash_below(relative: &[u8], apex: &Name) -> NameHash {
     let mut name = [0; NAME_OCTETS_MAX];
     let length = relative.len() + apex.as_wire().len();
@@ -234,7 +234,7 @@ fn put_head(records: &mut Vec<u8>, rtype: RecordType, ttl: Ttl, length: u16) {
     records.extend_from_slice(&length.to_be_bytes());
 }
 
-/// The target entry of a name in RDATA, if its addresses are worth adding to an answer and in this zone.
+/// Returns the target entry of a name in RDATA, if its addresses are worth adding to an answer and in this zone.
 fn target(rtype: RecordType, rdata: &[u8], name: &[u8], name_at: usize, apex: &Name) -> Option<[u8; TARGET]> {
     let mut entry = [0; TARGET];
     entry[8..10].copy_from_slice(&(name_at as u16).to_le_bytes());
