@@ -462,8 +462,8 @@ settings! {
         tls_key: Option<PathBuf> = path("FILE"), unset("none");
     }
     metrics: Metrics "metrics" "Metrics" {
-        /// The number of zones with request counters of their own in /metrics: the first zones that are served, and of
-        /// zones that load together those with the shortest names. All others are counted as `other`.
+        /// The number of zones with separate request counters in /metrics: the first zones that are served, and of zones
+        /// that load together those with the shortest names. All others are counted as `other`.
         zones: usize = number("N", 0..=NUMBERS_MAX), "200";
         /// The number of names per shard to report that the wildcard of the shard answers but no Route has: those with
         /// the most queries. 0: do not count them.

@@ -123,7 +123,7 @@ impl<T: Item> WorkQueue<T> {
         Some(it)
     }
 
-    /// Returns the item's permit.
+    /// Releases the item's permit.
     pub fn end(&mut self, it: &T) {
         let Some(again) = self.in_progress.remove(it) else { return };
         self.change(it.owner(), |share| share.held -= 1);

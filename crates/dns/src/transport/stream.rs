@@ -153,7 +153,7 @@ impl Service {
         self.stopping.get().map(|since| *since + self.limits.write)
     }
 
-    /// Returns when [`Self::stop`] was called.
+    /// Waits until [`Self::stop`] is called.
     pub(super) async fn stopped(&self) {
         self.stop.cancelled().await;
     }

@@ -106,7 +106,7 @@ pub enum Extent<'a> {
     Names(&'a BTreeSet<OsString>),
 }
 
-/// Returns whether a new or changed zone file or included file is complete, by its path, its former stamp, and its new one.
+/// A function that returns whether a new or changed file is complete, by its path, its former stamp, and its new one.
 pub type IsWhole<'a> = &'a (dyn Fn(&Path, Option<&FileStamp>, &FileStamp) -> bool + Sync);
 
 /// A directory of zone files, and the state of the last scan.

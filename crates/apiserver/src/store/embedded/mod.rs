@@ -89,7 +89,7 @@ pub struct Options {
     pub before_sync: fn() -> io::Result<()>,
     /// The maximum size of a file to verify before the store is used; a larger file is verified in the background.
     pub verified_first_bytes_max: u64,
-    /// Returns the replacements of values when the file is older than the store that was here before (`origin`).
+    /// Converts a value when the file is older than the store that was here before (`origin`).
     pub moved_on: fn(&KeyValue) -> Option<Bytes>,
 }
 

@@ -92,8 +92,8 @@ fn verify<'a>(
     }
 }
 
-/// Returns the signed octets (RFC 4034 §3.1.8.1): the signature's fields except the signature itself, then the records in
-/// canonical form and order.
+/// Writes the signed octets to `out` (RFC 4034 §3.1.8.1): the signature's fields except the signature itself, then the records
+/// in canonical form and order.
 fn signed_octets(owner: &Name, rrset: &Rrset, signature: &Signature, data: &[u8], signer: &Name, out: &mut Vec<u8>) {
     out.clear();
     out.extend_from_slice(&data[..RRSIG_FIXED_OCTETS]);
