@@ -81,7 +81,7 @@ pub(super) struct RouteName {
 }
 
 impl RouteName {
-    /// The key of the Route.
+    /// Returns the key of the Route.
     pub(super) fn key(&self, access: &Access) -> ObjectKey {
         ObjectKey::namespaced(self.namespace.as_ref().unwrap_or(&access.namespace), &self.name)
     }
@@ -138,7 +138,7 @@ impl ApiLocation {
         Ok(ApiLocation { settings, given, source, context: text("context"), namespace: text("namespace") })
     }
 
-    /// The kubeconfig, as a message names it.
+    /// Returns the kubeconfig, as a message names it.
     pub(super) fn origin(&self) -> String {
         match &self.source {
             Source::File(path) => path.display().to_string(),
@@ -146,17 +146,17 @@ impl ApiLocation {
         }
     }
 
-    /// Whether a key is set, instead of having its default.
+    /// Returns whether a key is set, instead of having its default.
     pub(super) fn is_given(&self, key: &str) -> bool {
         self.given.contains(key)
     }
 
-    /// Whether the arguments or settings name an API.
+    /// Returns whether the arguments or settings name an API.
     pub(super) fn is_explicit(&self) -> bool {
         self.settings.kubeconfig.is_some() || !self.settings.api_server.is_empty() || self.context.is_some()
     }
 
-    /// Whether there is a kubeconfig.
+    /// Returns whether there is a kubeconfig.
     pub(super) fn is_there(&self) -> bool {
         match &self.source {
             Source::File(path) => path.is_file(),
@@ -174,7 +174,7 @@ impl ApiLocation {
         kubeconfig.ok_or_else(|| format!("no kubeconfig found in {origin}; set --kubeconfig"))
     }
 
-    /// The token of the kubeconfig's user; `None` if the user has another credential.
+    /// Returns the token of the kubeconfig's user; `None` if the user has another credential.
     pub(super) fn token(&self) -> Result<Option<String>, String> {
         let kubeconfig = self.kubeconfig()?;
         let Some(context) = context_of(&kubeconfig, self.context.as_deref()) else { return Ok(None) };
@@ -193,7 +193,7 @@ impl ApiLocation {
         }
     }
 
-    /// A client of the API. Nothing is sent yet.
+    /// Returns a client of the API. Nothing is sent yet.
     pub(super) async fn connect(&self) -> Result<Access, String> {
         let (origin, kubeconfig) = (self.origin(), self.kubeconfig()?);
         let url = match self.settings.api_server.as_slice() {
@@ -230,13 +230,13 @@ pub(super) struct Access {
     url: String,
 }
 
-/// The context with this name, or the current one.
+/// Returns the context with this name, or the current one.
 fn context_of<'a>(kubeconfig: &'a Kubeconfig, name: Option<&str>) -> Option<&'a Context> {
     let name = name.or(kubeconfig.current_context.as_deref())?;
     kubeconfig.contexts.iter().find(|named| named.name == name)?.context.as_ref()
 }
 
-/// The address of the API that a context of the kubeconfig names.
+/// Returns the address of the API that a context of the kubeconfig names.
 fn server_of(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<String> {
     let context = context_of(kubeconfig, context)?;
     let cluster = kubeconfig.clusters.iter().find(|named| named.name == context.cluster)?;
@@ -271,7 +271,7 @@ pub(super) fn https_url(text: &str) -> Result<String, &'static str> {
 }
 
 impl Access {
-    /// A way into the API of a context, without the credentials of the kubeconfig. Nothing is sent yet.
+    /// Returns access to the API of a context, without the credentials of the kubeconfig. Nothing is sent yet.
     pub(super) async fn without_credentials(
         mut kubeconfig: Kubeconfig,
         context: &str,
@@ -291,12 +291,12 @@ impl Access {
         Ok(Access { client: client::bearing(self.client, bearer), ..self })
     }
 
-    /// The address of the API, for output.
+    /// Returns the address of the API, for output.
     pub(super) fn url(&self) -> &str {
         &self.url
     }
 
-    /// The message for a failed request: the API's address, and the cause.
+    /// Returns the message for a failed request: the API's address, and the cause.
     pub(super) fn unanswered(&self, error: kube::Error) -> String {
         match error {
             kube::Error::Api(status) => self.refused(status.code, &status.message),
@@ -306,7 +306,7 @@ impl Access {
         }
     }
 
-    /// The message for a response with this HTTP status.
+    /// Returns the message for a response with this HTTP status.
     pub(super) fn refused(&self, code: u16, why: &str) -> String {
         let Access { url, origin, .. } = self;
         match code {
@@ -316,7 +316,7 @@ impl Access {
         }
     }
 
-    /// All objects of `api` that `parameters` select.
+    /// Returns all objects of `api` that `parameters` select.
     pub(super) async fn list<K>(&self, api: &Api<K>, parameters: ListParams) -> Result<Vec<K>, String>
     where
         K: Clone + DeserializeOwned + Debug,
@@ -324,7 +324,7 @@ impl Access {
         pages(api, parameters).await.map_err(|error| self.unanswered(error))
     }
 
-    /// All objects of a kind, of all namespaces.
+    /// Returns all objects of a kind, of all namespaces.
     pub(super) async fn all<K>(&self) -> Result<Vec<K>, String>
     where
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
@@ -332,7 +332,7 @@ impl Access {
         self.list(&Api::all(self.client.clone()), ListParams::default()).await
     }
 
-    /// The same; `None` if the user may not list them.
+    /// Returns the same, or `None` if the user may not list them.
     pub(super) async fn all_permitted<K>(&self) -> Result<Option<Vec<K>>, String>
     where
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
@@ -373,7 +373,7 @@ where
     }
 }
 
-/// The cause of a failed request; replaces unclear messages of the system.
+/// Returns the cause of a failed request; replaces unclear messages of the system.
 pub(super) fn cause(error: &(dyn std::error::Error + 'static)) -> String {
     for error in causes(error).filter_map(|error| error.downcast_ref::<std::io::Error>()) {
         match error.kind() {

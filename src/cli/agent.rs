@@ -35,8 +35,8 @@ pub(super) fn command() -> Command {
         )
         .arg(option("router", "NAME").required(true).help("The Router"))
         .arg(option("proxy", "PROGRAM").value_parser(["haproxy", "nginx"]).default_value("haproxy").help("The proxy"))
-        .arg(address("address").help("The address at which clients reach the proxy [default: that of the default route]"))
-        .arg(address("listen").help("The address on which the proxy listens [default: that of --address]"))
+        .arg(address("address").help("The address at which clients reach the proxy [default: the address of the default route]"))
+        .arg(address("listen").help("The address on which the proxy listens [default: the address in --address]"))
         .arg(port("http-port", "80").help("The port for HTTP"))
         .arg(port("https-port", "443").help("The port for HTTPS"))
         .arg(directory(option("certificates", "DIR")).help(
@@ -52,7 +52,7 @@ pub(super) fn command() -> Command {
             option("name-server", "ADDR")
                 .value_parser(value_parser!(SocketAddr))
                 .action(ArgAction::Append)
-                .help("A name server of the Router's zone, as IP:PORT (repeats) [default: those that /etc/resolv.conf leads to]"),
+                .help("A name server of the Router's zone, as IP:PORT (repeats) [default: found through /etc/resolv.conf]"),
         )
         .arg(seconds("leave-timeout", "300").help("The longest wait for DNS after SIGTERM"))
         .arg(seconds("drain-timeout", "60").help("The longest wait for connections to finish"))
@@ -102,7 +102,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     Ok(Exit::Success)
 }
 
-/// The address from which this machine sends to others. Nothing is sent.
+/// Returns the address from which this machine sends to others. Nothing is sent.
 fn default_address() -> Result<IpAddr, Error> {
     let address = || {
         let socket = UdpSocket::bind("0.0.0.0:0")?;

@@ -86,13 +86,13 @@ impl Backends {
         })
     }
 
-    /// A line for each reason why the Route is not, or not wholly, served.
+    /// Returns a line for each reason why the Route is not, or not wholly, served.
     pub(super) fn fault_lines(&self) -> impl Iterator<Item = String> {
         self.faults.iter().map(|BackendFault { reason, message }| format!("{reason}: {message}"))
     }
 }
 
-/// The Services of a Route's targets, and their EndpointSlices.
+/// Returns the Services of a Route's targets, and their EndpointSlices.
 async fn objects(access: &Access, route: &Route) -> Result<(Vec<Arc<Service>>, Vec<Arc<EndpointSlice>>), kube::Error> {
     let namespace = route.metadata.namespace.as_deref().unwrap_or_default();
     let services: Api<Service> = Api::namespaced(access.client.clone(), namespace);
@@ -110,7 +110,7 @@ async fn objects(access: &Access, route: &Route) -> Result<(Vec<Arc<Service>>, V
     Ok((found, of_services))
 }
 
-/// Whether a Service can have this name. A Route can name any text.
+/// Returns whether a Service can have this name. A Route can name any text.
 fn is_service_name(name: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     name.len() <= SERVICE_NAME_BYTES_MAX && name.bytes().all(allowed)

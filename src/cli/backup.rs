@@ -143,7 +143,7 @@ pub(super) fn restore(settings: &Settings, to: Engine, file: &Path, summary: &Su
     }
 }
 
-/// Does something with the etcd of these settings.
+/// Runs a task with the etcd of these settings.
 #[cfg(feature = "etcd")]
 pub(super) fn with_etcd<T>(
     settings: &Settings,
@@ -158,7 +158,7 @@ pub(super) fn with_etcd<T>(
     access::run(LIMIT, progress::during(what, connected))
 }
 
-/// The configuration does not accept etcd without the feature.
+/// Returns an error. Without the feature, the configuration accepts no etcd.
 #[cfg(not(feature = "etcd"))]
 pub(super) fn with_etcd<T>(
     _: &Settings,
@@ -219,13 +219,13 @@ fn write(place: &ApiLocation, beside: &Path, online: bool) -> Result<String, Str
     Ok(source)
 }
 
-/// A new file for a backup. Its contents are everyone's objects.
+/// Creates the file of a backup. Only its owner may read it, because it contains the objects of all users.
 pub(super) fn create(path: &Path) -> Result<File, String> {
     let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(path);
     file.map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// The store in a data directory, if there is one and no process uses it.
+/// Returns the store in a data directory, if there is one and no process uses it.
 pub(super) fn stopped(data_dir: &Path) -> Result<Option<Embedded>, String> {
     if !data_dir.join(FILE_NAME).is_file() {
         return Ok(None);

@@ -124,7 +124,7 @@ fn zone(matches: &ArgMatches) -> Outcome {
     Ok(success_if(faults == 0))
 }
 
-/// The text output for a file.
+/// Returns the text output for a file.
 fn text(found: &File) -> String {
     let mut text: String = found.findings.iter().map(|finding| format!("{}\n", finding.text)).collect();
     if let Some(Zone { apex, owners, records }) = &found.zone {

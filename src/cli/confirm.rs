@@ -15,13 +15,13 @@ pub(super) fn argument() -> Arg {
     switch("yes").short('y').help("Do not prompt for confirmation on a terminal")
 }
 
-/// Whether the command prompts the user.
+/// Returns whether the command prompts the user.
 pub(super) fn asks(matches: &ArgMatches) -> bool {
     let is_dry = matches.try_get_one::<bool>("dry-run").ok().flatten().copied().unwrap_or(false);
     !is_dry && !matches.get_flag("yes") && stdin().is_terminal() && stderr().is_terminal()
 }
 
-/// The additional time of a command that prompts the user.
+/// Returns the additional time of a command that prompts the user.
 pub(super) fn time(matches: &ArgMatches) -> Duration {
     if asks(matches) { TO_THINK } else { Duration::ZERO }
 }

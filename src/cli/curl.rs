@@ -116,7 +116,7 @@ enum Target {
     Route(Option<String>, String),
 }
 
-/// The name server and the target.
+/// Returns the name server and the target.
 fn arguments<'a>(
     words: impl Iterator<Item = &'a String>,
     namespace: Option<&str>,
@@ -196,7 +196,7 @@ impl Found {
         Ok(())
     }
 
-    /// The ports at which the Router of the name accepts requests; the error is the reason why they are not known.
+    /// Returns the ports at which the Router of the name accepts requests; the error is the reason why they are not known.
     async fn ports(&self, https: bool) -> Result<InstancePorts, String> {
         let router = self.routes.iter().find_map(|route| route.status.as_ref()?.router.as_deref());
         let (Some(access), Some(router)) = (&self.access, router) else { return Ok(InstancePorts::default()) };
@@ -294,7 +294,7 @@ struct Request {
 }
 
 impl Request {
-    /// The port of an instance, with the Router's port as the default.
+    /// Returns the port of an instance, with the Router's port as the default.
     fn port(&self, of_router: Option<u16>) -> u16 {
         self.port.or(of_router).unwrap_or(if self.https { 443 } else { 80 })
     }
@@ -334,7 +334,7 @@ impl Request {
         answer
     }
 
-    /// A client that connects to one address only, and records when.
+    /// Returns a client that connects to one address only, and records when.
     fn client(&self, url: &Url, address: SocketAddr, connected: &Arc<OnceLock<Instant>>) -> Result<Client, String> {
         let builder = trust::client(None).map_err(|error| error.to_string())?;
         let builder = match self.insecure {
@@ -361,7 +361,7 @@ async fn recorded<C, E>(
     Ok(connection)
 }
 
-/// A time, rounded to hundredths.
+/// Returns a time, rounded to hundredths.
 fn milliseconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 100_000.0).round() / 100.0
 }
@@ -416,7 +416,7 @@ impl Answer {
 }
 
 impl Report {
-    /// The addresses that did not answer as they should, a line each.
+    /// Returns the addresses that did not answer as they should, a line each.
     fn faults(&self) -> impl Iterator<Item = String> {
         self.answers.iter().filter_map(|Answer { address, status, error, .. }| match (error, status) {
             (Some(error), _) => Some(format!("{address}: {} {}: {error}", self.method, self.url)),

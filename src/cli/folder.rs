@@ -58,7 +58,7 @@ impl StaticZones {
         Ok(all)
     }
 
-    /// The errors among the findings.
+    /// Returns the errors among the findings.
     pub(super) fn errors(&self) -> impl Iterator<Item = &ZoneFinding> {
         self.findings.iter().filter(|finding| finding.severity == Severity::Error)
     }
@@ -70,7 +70,7 @@ impl StaticZones {
         Some(self.zones.remove(at).1)
     }
 
-    /// The zones, each with its file.
+    /// Returns the zones, each with its file.
     pub(super) fn into_zones(self) -> Vec<(PathBuf, Contents)> {
         self.zones
     }

@@ -23,7 +23,7 @@ use signpost_api::v1alpha1::deletion_hold::{
 const QUIET: SignedDuration = SignedDuration::from_secs(5);
 /// The silence after which a name server no longer counts: two heartbeats are missing.
 const SILENT: SignedDuration = HEARD_EVERY.saturating_add(HEARD_EVERY).saturating_add(SignedDuration::from_secs(30));
-/// Most names of a hold in a row of the table.
+/// The maximum number of names of a hold in a row of the table.
 const NAMES_SHOWN: usize = 3;
 /// The columns of the table. The last one is for wide output.
 const COLUMNS: [&str; 8] = ["id", "missing", "cause", "age", "decision", "name-servers", "names", "decided"];
@@ -208,7 +208,7 @@ impl Row {
 }
 
 impl HolderRow {
-    /// The holder, and the time since its last heartbeat.
+    /// Returns the holder, and the time since its last heartbeat.
     fn describe(&self, now: Timestamp) -> String {
         let host = self.host.as_ref().unwrap_or(&self.server);
         format!("{host} (heartbeat {} ago)", age::since(self.heard.0, now))
@@ -221,7 +221,7 @@ fn listing(rows: &[Row], now: Timestamp) -> Listing {
     Listing { tables: vec![table], note: rows.is_empty().then(|| "no holds".to_owned()) }
 }
 
-/// Whether the held objects changed too recently for a user to have seen them.
+/// Returns whether the held objects changed too recently for a user to have seen them.
 fn is_changing(hold: &DeletionHold, now: Timestamp) -> bool {
     let mut holders = hold.status.iter().flat_map(|status| &status.holders);
     holders.any(|holder| {
@@ -229,7 +229,7 @@ fn is_changing(hold: &DeletionHold, now: Timestamp) -> bool {
     })
 }
 
-/// Most objects that a question names.
+/// The maximum number of objects that a question names.
 const NAMES_TOLD: usize = 10;
 
 async fn decide(access: &Access, id: &str, decision: Decision, dry_run: bool, asks: bool) -> Result<String, String> {

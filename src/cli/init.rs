@@ -97,7 +97,7 @@ fn answer(question: &Question) -> Result<Vec<String>, Error> {
     Err(Error::Failed("no valid answer; nothing was written".to_owned()))
 }
 
-/// The values of a key in one line: one, or several of a list.
+/// Returns the values of a key in one line: one, or several of a list.
 fn words(key: &str, line: &str) -> Vec<String> {
     match config::find(key).is_some_and(|key| key.is_list()) {
         true => line.split_whitespace().map(str::to_owned).collect(),

@@ -65,7 +65,7 @@ impl PlatformSettings {
         PlatformSettings::of(place, parents.as_deref()).map_err(|error| format!("{}: {error}", place.origin()))
     }
 
-    /// The platform by `place`, and by the Zones of the API; `None`: they may not be read.
+    /// Returns the platform by `place`, and by the Zones of the API; `None`: they may not be read.
     fn of(place: &ApiLocation, zones: Option<&[Zone]>) -> Result<PlatformSettings, String> {
         let settings = &place.settings;
         let zone = parent(zones.unwrap_or_default());
@@ -142,12 +142,12 @@ impl PlatformSettings {
     }
 }
 
-/// A setting, if the flags or the configuration set it.
+/// Returns a setting, if the flags or the configuration set it.
 fn own<T: Clone>(place: &ApiLocation, key: &str, value: &T) -> Option<T> {
     place.is_given(key).then(|| value.clone())
 }
 
-/// The parent's Zone: of several, for example after a change of the domain, the last written one.
+/// Returns the parent's Zone: of several, for example after a change of the domain, the last written one.
 fn parent(zones: &[Zone]) -> Option<&Zone> {
     let written = |zone: &&Zone| zone.spec.versions.first().map(|version| version.at.0);
     zones.iter().filter(|zone| zone.spec.kind == ZoneKind::Parent).max_by_key(written)

@@ -1,4 +1,4 @@
-//! Progress of what takes longer than a second, on a terminal: one line on standard error, which goes when it is done.
+//! Progress of operations longer than a second: one line on standard error, if that is a terminal, until the end.
 
 use std::io::{IsTerminal as _, Write as _, stderr};
 use std::time::Duration;
@@ -38,7 +38,7 @@ pub(super) async fn during<T>(what: &str, work: impl Future<Output = T>) -> T {
     }
 }
 
-/// Takes the line away.
+/// Erases the line.
 fn wipe() {
     let _ = write!(stderr(), "\r\x1b[K");
     let _ = stderr().flush();

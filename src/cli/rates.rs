@@ -75,7 +75,7 @@ impl Rates {
     }
 }
 
-/// The parts, the largest first, and by name where they are equal.
+/// Returns the parts, the largest first, and by name where they are equal.
 pub(super) fn largest(parts: &BTreeMap<String, f64>) -> Vec<(&str, f64)> {
     let mut parts: Vec<(&str, f64)> = parts.iter().map(|(name, rate)| (name.as_str(), *rate)).collect();
     parts.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(b.0)));

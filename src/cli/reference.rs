@@ -40,7 +40,7 @@ const WIDTH: usize = 100;
 /// The arguments of every command that uses the API, which the head describes.
 const OF_THE_API: [&str; 5] = ["config", "data-dir", "kubeconfig", "api-server", "context"];
 
-/// The page: the help of every command, without what the head or the page of the configuration describes.
+/// Returns the page: the help of every command, without what the head or the page of the configuration describes.
 pub(super) fn page() -> String {
     let mut all = super::command().term_width(WIDTH).disable_help_flag(true).disable_version_flag(true);
     all.build();

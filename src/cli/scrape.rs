@@ -18,7 +18,7 @@ use signpost_runtime::trust;
 
 /// The time limit of one response.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Largest answer in octets: a page with a hundred thousand series.
+/// The largest answer in octets: a page with a hundred thousand series.
 const PAGE_OCTETS_MAX: usize = 32 * 1024 * 1024;
 
 /// The keys for the admin endpoint of a process.
@@ -28,7 +28,7 @@ const KEYS: &[&str] = &["admin.listen", "admin.tls"];
 /// `--data-dir`.
 pub(super) fn arguments() -> impl Iterator<Item = Arg> {
     let authorities = file(option("admin-ca", "FILE"))
-        .help("The CA certificates in PEM to trust for an --admin URL over HTTPS [default: those of the system]");
+        .help("The CA certificates in PEM to trust for an --admin URL over HTTPS [default: the system's certificates]");
     let admin = option("admin", "URL")
         .action(ArgAction::Append)
         .value_parser(ValueParser::new(|text: &str| {
@@ -44,7 +44,7 @@ pub(super) fn arguments() -> impl Iterator<Item = Arg> {
 
 pub(super) struct Target {
     pub(super) urls: Vec<String>,
-    /// The file of authorities to trust; `None`: those of the system.
+    /// The file of authorities to trust, or `None` for the system's authorities.
     pub(super) authorities: Option<PathBuf>,
 }
 
@@ -72,13 +72,13 @@ pub(super) fn target(matches: &ArgMatches) -> Result<Target, Error> {
 pub(super) struct Admin(reqwest::Client);
 
 impl Admin {
-    /// A client, which over HTTPS trusts the `authorities` of a file, or those of the system. Nothing is sent yet.
+    /// Returns a client, which over HTTPS trusts the `authorities` of a file, or the system's. It sends nothing yet.
     pub(super) fn new(authorities: Option<&Path>) -> Result<Admin, String> {
         let client = trust::client(authorities).map_err(|error| format!("{error} (--admin-ca)"))?;
         client.timeout(TIMEOUT).build().map(Admin).map_err(|error| error.to_string())
     }
 
-    /// The metrics of the process at `url`, with the time of the request.
+    /// Returns the metrics of the process at `url`, with the time of the request.
     pub(super) async fn scrape(&self, url: &str) -> Result<Scrape, String> {
         let asked = Instant::now();
         let (status, text) = self.get(url, "/metrics").await?;
@@ -88,7 +88,7 @@ impl Admin {
         Ok(Scrape { at: asked, samples: samples(&text).collect() })
     }
 
-    /// Whether the process at `url` is ready, and the line of each thing that it needs.
+    /// Returns whether the process at `url` is ready, and the line of each thing that it needs.
     pub(super) async fn ready(&self, url: &str) -> Result<(bool, Vec<String>), String> {
         let (status, text) = self.get(url, "/readyz").await?;
         if status != 200 && status != 503 {
@@ -97,7 +97,7 @@ impl Admin {
         Ok((status == 200, text.lines().filter(|line| line.starts_with('[')).map(str::to_owned).collect()))
     }
 
-    /// The names without a Route that the process at `url` has counted. A process on another machine returns them to
+    /// Returns the names without a Route that the process at `url` has counted. A process on another machine returns them to
     /// users who may list Zones, by their `token`.
     pub(super) async fn unrouted(&self, url: &str, token: Option<&str>) -> Result<Report, String> {
         let (status, text) = self.get_as(url, "/unrouted-names", token).await?;
@@ -110,7 +110,7 @@ impl Admin {
         }
     }
 
-    /// A one-time link to the dashboard of the process at `url` for the user with this token, and the user's name.
+    /// Returns a one-time link to the dashboard of the process at `url` for the user with this token, and the user's name.
     pub(super) async fn sign_in_link(&self, url: &str, token: &str) -> Result<SignInLink, String> {
         let body = serde_json::json!({"token": token}).to_string();
         let request = self.0.post(format!("{url}/dashboard/session/link")).header("content-type", "application/json");
@@ -182,19 +182,19 @@ impl Scrape {
         Scrape { at, samples: samples(text).collect() }
     }
 
-    /// The samples of this name.
+    /// Returns the samples of this name.
     pub(super) fn of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a MetricSample> {
         self.samples.iter().filter(move |sample| sample.name == name)
     }
 
-    /// The sum of the samples of this name; `None` if there is none.
+    /// Returns the sum of the samples of this name; `None` if there is none.
     pub(super) fn sum(&self, name: &str) -> Option<f64> {
         let mut samples = self.of(name).peekable();
         samples.peek()?;
         Some(samples.map(|sample| sample.value).sum())
     }
 
-    /// The sums of the samples of this name, by one label.
+    /// Returns the sums of the samples of this name, by one label.
     pub(super) fn by(&self, name: &str, label: &str) -> BTreeMap<String, f64> {
         let mut sums = BTreeMap::new();
         for sample in self.of(name) {

@@ -41,7 +41,7 @@ pub(super) fn arguments_of(paths: &'static [&'static str]) -> impl Iterator<Item
     std::iter::once(config()).chain(flags_of(paths))
 }
 
-/// The flags of these keys.
+/// Returns the flags of these keys.
 pub(super) fn flags_of(paths: &'static [&'static str]) -> impl Iterator<Item = Arg> {
     KEYS.iter().filter(|key| paths.contains(&key.path.as_str())).map(flag)
 }
@@ -73,7 +73,7 @@ fn flag(key: &'static Key) -> Arg {
         })
 }
 
-/// The sources of settings: the flags in `matches` and this process's environment.
+/// Returns the sources of settings: the flags in `matches` and this process's environment.
 pub(super) fn places(matches: &ArgMatches) -> ConfigSources {
     let environment: Vec<(String, String)> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))

@@ -22,7 +22,7 @@ use signpost_api::v1alpha1::router::{Router, RouterState};
 
 /// The field manager of the dry runs.
 const MANAGER: &str = "signpost-simulate";
-/// Largest weight of a Router, as in its schema.
+/// The largest weight of a Router, as in its schema.
 const WEIGHT_MAX: i64 = 1000;
 
 pub(super) fn command() -> Command {
@@ -127,7 +127,7 @@ async fn simulate(
     Ok(plan)
 }
 
-/// The Router as it would be if it were applied.
+/// Returns the Router as it would be if it were applied.
 async fn dry_run(platform: &MoveContext, document: manifests::Document) -> Result<Router, String> {
     let manifests::Document { location, object } = document;
     if object["kind"] != "Router" {

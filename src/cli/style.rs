@@ -51,12 +51,12 @@ impl Painter {
         Painter { colours, width: size.map(|(terminal_size::Width(width), _)| width.into()) }
     }
 
-    /// Whether text has colors.
+    /// Returns whether text has colors.
     pub(super) fn colours(self) -> bool {
         self.colours
     }
 
-    /// The maximum number of columns of a line; `None`: unlimited.
+    /// Returns the maximum number of columns of a line; `None`: unlimited.
     pub(super) fn width(self) -> Option<usize> {
         self.width
     }
@@ -67,7 +67,7 @@ impl Painter {
         Painter { colours: false, width: Some(width) }
     }
 
-    /// The text in the colour of its meaning.
+    /// Returns the text in the color of its meaning.
     pub(super) fn paint(self, style: Style, text: &str) -> String {
         let style = style.rendered();
         if self.colours && !text.is_empty() { format!("{style}{text}{style:#}") } else { text.to_owned() }

@@ -121,7 +121,7 @@ impl Table {
         self.rows.push(Row { cells: cells.into_iter().collect(), names: Some(names) });
     }
 
-    /// Whether there is no row.
+    /// Returns whether there is no row.
     pub(super) fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }

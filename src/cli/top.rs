@@ -19,7 +19,7 @@ use super::style::{Painter, Style, harmless};
 use super::table::{Cell, Properties, Table};
 use super::{Exit, Outcome, access, option, print, serve, switch};
 
-/// Longest time between two turns, in seconds.
+/// The longest time between two turns, in seconds.
 const INTERVAL_MAX: f64 = 3_600.0;
 /// The time limit of the command, which ends when it is interrupted.
 const EVER: Duration = Duration::from_secs(10 * 365 * 86_400);
@@ -198,7 +198,7 @@ impl RouterInstances {
         routers.retain(|_, router| router.states.values().any(|count| *count > 0));
     }
 
-    /// The instances, the states without any left out.
+    /// Returns the number of instances by state, without states that have none.
     fn text(&self) -> String {
         let states = ["serving", "leaving", "expired"].iter().filter_map(|state| {
             let count = self.states.get(*state).filter(|count| **count > 0)?;
@@ -227,7 +227,7 @@ impl Refresh {
         turn
     }
 
-    /// A line for other programs and for logs.
+    /// Returns a line for other programs and for logs.
     fn line(&self) -> String {
         let Rates { queries, unrouted, dropped, rate_limited, rcodes, transports, .. } = &self.rates;
         let mut parts = vec![format!("qps={}", number(*queries))];
@@ -294,7 +294,7 @@ impl Refresh {
         page
     }
 
-    /// The table of instances in at most `lines` lines, with an empty line below it; the largest lag first.
+    /// Returns the table of instances in at most `lines` lines, with an empty line below it; the largest lag first.
     fn instances(&self, lines: usize, painter: Painter) -> String {
         if self.routers.is_empty() || lines < 3 {
             return String::new();

@@ -197,7 +197,7 @@ impl Topology {
         Topology { namespaces, shards, routes: count }
     }
 
-    /// Two tables: Routes by namespace and shard, and shards. Their names are those of the Routes.
+    /// Returns two tables: Routes by namespace and shard, and shards. Their names are those of the Routes.
     fn listing(&self) -> Listing {
         let mut groups = Table::bounded(ROUTE_COLUMNS);
         for namespace in &self.namespaces {
@@ -254,14 +254,14 @@ impl Topology {
     }
 }
 
-/// The instances of a Router, if some report.
+/// Returns the instances of a Router, if some report.
 fn instances(router: &Router) -> Option<Instances> {
     let status = router.status.as_ref()?;
     let reported = || u32::try_from(status.instances.len()).unwrap_or(u32::MAX);
     Some(Instances { serving: status.ready_instances?, wanted: router.instances_wanted().unwrap_or_else(reported) })
 }
 
-/// The Routers and Routes that the user may read. A tenant gets the Routes of its namespace, and of Routers only the
+/// Returns the Routers and Routes that the user may read. A tenant gets the Routes of its namespace, and of Routers only the
 /// contents of these Routes.
 async fn list(access: &Access, namespace: Option<&str>) -> Result<(Vec<Router>, Vec<Route>), String> {
     let of = |namespace: &str| Api::<Route>::namespaced(access.client.clone(), namespace);
@@ -291,7 +291,7 @@ async fn list(access: &Access, namespace: Option<&str>) -> Result<(Vec<Router>, 
     Ok((routers, routes))
 }
 
-/// The Routers that routes are on, with the zones that their names are in.
+/// Returns the Routers that routes are on, with the zones that their names are in.
 fn routers_of(routes: &[Route]) -> Vec<Router> {
     let on = routes.iter().filter_map(|route| {
         let status = route.status.as_ref()?;

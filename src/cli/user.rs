@@ -1,8 +1,8 @@
 //! `signpost user`: manages the API users, other than the platform's own processes.
 //!
-//! It works on the data directory, therefore on the machine and with the permissions of the server's own user, whether
-//! the server runs or not; a running server applies changes within a second. A command that creates a token ends when
-//! the running server's API accepts it. Secrets go to standard output, once, and everything else to standard error.
+//! It writes to the data directory, so it needs the machine and the permissions of the server's user. The server may be stopped;
+//! a running server applies changes within a second. A command that creates a token ends when the running server's API accepts
+//! it. Secrets go to standard output, once, and everything else to standard error.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -34,7 +34,7 @@ use signpost_runtime::tls::{self, tokens};
 
 /// The default lifetime of a client certificate.
 const CERTIFICATE_TTL: SignedDuration = SignedDuration::from_hours(90 * 24);
-/// Longest life of a credential: that of the authority.
+/// The longest lifetime of a credential: the lifetime of the CA.
 const TTL_MAX: SignedDuration = SignedDuration::from_hours(3650 * 24);
 /// The columns of the table.
 const COLUMNS: [&str; 6] = ["name", "groups", "credential", "id", "created", "expires"];
@@ -96,7 +96,7 @@ pub(super) fn command() -> Command {
         .subcommands([add, list, revoke])
 }
 
-/// Which credential is wanted, for how long.
+/// Returns the arguments for the kind of the credential and its lifetime.
 pub(super) fn credential_arguments() -> [Arg; 2] {
     let certificate = switch("certificate").help("Create a client certificate instead of a token");
     let ttl = option("ttl", "DURATION").value_parser(duration).help(
@@ -236,7 +236,7 @@ fn add(matches: &ArgMatches, folder: &std::path::Path, groups: &[String]) -> Res
     Ok(())
 }
 
-/// The groups that roles, namespaces and further groups come to.
+/// Returns the groups for these roles, namespaces, and additional groups.
 fn groups(matches: &ArgMatches) -> Result<Vec<String>, String> {
     let many = |id: &str| matches.get_many::<String>(id).into_iter().flatten().cloned().collect::<Vec<_>>();
     let (roles, namespaces, routers) = (many("role"), many("namespace"), many("router"));

@@ -107,7 +107,7 @@ impl ZoneEntry {
 }
 
 impl ZoneSummary {
-    /// The serial, in parentheses if it is not allocated.
+    /// Returns the serial, in parentheses if it is not allocated.
     pub(super) fn serial_cell(&self) -> Cell {
         match self.serial {
             Some(serial) if self.published => Cell::from(serial.to_string()),
@@ -179,7 +179,7 @@ impl ZoneInputs {
         Ok(ZoneInputs { files: files.into_zones(), api, asked })
     }
 
-    /// The zones, with those that the API's objects come to.
+    /// Returns the zones, including the zones compiled from the API's objects.
     pub(super) fn zones(&self, exported: Option<Export>) -> Result<Zones, String> {
         let mut zones = Zones { asked: self.asked.clone(), ..Zones::default() };
         if let Some(exported) = exported {
@@ -226,13 +226,13 @@ impl Zones {
         ground.zones(exported)
     }
 
-    /// The zone of a name: the longest apex at or above it.
+    /// Returns the zone of a name: the longest apex at or above it.
     pub(super) fn of(&self, name: &Name) -> Option<&ZoneEntry> {
         let holds = |zone: &&ZoneEntry| name.is_at_or_below(zone.contents.apex());
         self.zones.iter().filter(holds).max_by_key(|zone| zone.contents.apex().label_count())
     }
 
-    /// The zone with this apex.
+    /// Returns the zone with this apex.
     pub(super) fn at(&self, apex: &Name) -> Option<&ZoneEntry> {
         self.zones.iter().find(|zone| zone.contents.apex() == apex)
     }

@@ -45,7 +45,7 @@ macro_rules! settings {
                 }
             }
 
-            /// The keys whose values differ.
+            /// Returns the keys whose values differ.
             pub(super) fn differing(&self, other: &Self) -> Vec<&'static $crate::config::key::Key> {
                 let same = [
                     $( self.$top == other.$top, )+
@@ -172,17 +172,17 @@ impl Key {
         Key { former: Some(former), ..self }
     }
 
-    /// Whether the setting takes several values.
+    /// Returns whether the setting takes several values.
     pub fn is_list(&self) -> bool {
         self.shape.arity != Arity::One
     }
 
-    /// The environment variable, such as `SIGNPOST_DNS_LISTEN`.
+    /// Returns the environment variable, such as `SIGNPOST_DNS_LISTEN`.
     pub fn variable(&self) -> String {
         variable(&self.flag)
     }
 
-    /// The line of the file that sets the value: `listen = ["127.0.0.1:5300"]`.
+    /// Returns the line of the file that sets the value: `listen = ["127.0.0.1:5300"]`.
     pub fn assignment(&self, value: &str) -> String {
         let value = match self.shape.form {
             Form::Boolean | Form::Integer => value.to_owned(),
@@ -192,7 +192,7 @@ impl Key {
         if self.is_list() { format!("{} = [{value}]", self.name) } else { format!("{} = {value}", self.name) }
     }
 
-    /// A valid value.
+    /// Returns a valid value.
     pub fn example(&self) -> &'static str {
         match (self.default.value, self.shape.form, self.shape.value_name) {
             (Some(value), ..) if !value.is_empty() && !value.contains(',') => value,
@@ -213,12 +213,12 @@ impl Key {
     }
 }
 
-/// The variable of a flag.
+/// Returns the variable of a flag.
 pub(super) fn variable(flag: &str) -> String {
     format!("{VARIABLE_PREFIX}{}", flag.to_ascii_uppercase().replace('-', "_"))
 }
 
-/// The name that is most similar to `unknown`, if at most a third of its letters differ.
+/// Returns the name that is most similar to `unknown`, if at most a third of its letters differ.
 pub fn nearest<'a>(unknown: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // People confuse these characters.
     let plain = |name: &str| name.replace(['_', '.'], "-").to_ascii_lowercase();

@@ -85,7 +85,7 @@ impl File<'_> {
     }
 }
 
-/// The value that was probably meant by one of another type.
+/// Returns the value that was probably meant by one of another type.
 fn likely_value(key: &Key, found: &DeValue<'_>) -> String {
     match (key.shape.form, found) {
         (Form::Duration, DeValue::Integer(number)) => format!("{}s", number.as_str()),
@@ -96,7 +96,7 @@ fn likely_value(key: &Key, found: &DeValue<'_>) -> String {
     }
 }
 
-/// The error of a name in the file that is not the name of a key.
+/// Returns the error of a name in the file that is not the name of a key.
 fn unknown(above: &str, name: &str, value: &DeValue<'_>, is_table: bool) -> String {
     let path = if above.is_empty() { name.to_owned() } else { format!("{above}.{name}") };
     let new_key = renamed(name).or_else(|| KEYS.iter().find(|key| key.flag == name && key.flag != key.name));
@@ -124,7 +124,7 @@ fn wrong(value: &Spanned<DeValue<'_>>, expected: &'static str) -> Wrong {
     (value.span(), expected, found)
 }
 
-/// The texts of a value in the file.
+/// Returns the texts of a value in the file.
 fn texts(key: &Key, value: &Spanned<DeValue<'_>>, directory: &Path) -> Result<Vec<String>, Wrong> {
     let expected = match key.shape.form {
         Form::Tables { .. } => "an array of tables, or of strings such as \"key=value,key=value\"",
@@ -150,7 +150,7 @@ fn texts(key: &Key, value: &Spanned<DeValue<'_>>, directory: &Path) -> Result<Ve
     }
 }
 
-/// A table as `key=value` pairs. Commas separate them, so no value may contain one.
+/// Returns a table as `key=value` pairs. Commas separate them, so no value may contain one.
 fn pairs(paths: &[&str], table: &DeTable<'_>, directory: &Path) -> Result<String, Wrong> {
     let mut pairs = Vec::new();
     for (name, value) in table {
@@ -195,7 +195,7 @@ pub fn from_environment(variables: &[(String, String)]) -> Result<Layer, Errors>
     Ok(KEYS.iter().filter_map(given).collect())
 }
 
-/// The values of a flag, which may have been given several times.
+/// Returns the values of a flag, which may have been given several times.
 pub fn from_flag<'a>(key: &'static Key, given: impl Iterator<Item = &'a String>) -> SetValues {
     let separators = if let Arity::List { flag, .. } = key.shape.arity { flag } else { &[] };
     let values = given.flat_map(|value| split(value, separators)).collect();
@@ -217,7 +217,7 @@ pub fn unknown_variables(variables: &[(String, String)]) -> Vec<(String, Option<
         .collect()
 }
 
-/// The line and the column in characters, both from 1 on, of an octet of `text`.
+/// Returns the line and the column in characters, both from 1 on, of an octet of `text`.
 pub fn position(text: &str, offset: usize) -> (usize, usize) {
     let before = text.get(..offset.min(text.len())).unwrap_or(text);
     let line_start = before.rfind('\n').map_or(0, |at| at + 1);

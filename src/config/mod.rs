@@ -38,7 +38,7 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error without a location.
+    /// Returns an error without a location.
     pub fn new(message: impl Into<String>) -> Error {
         Error { at: None, message: message.into() }
     }
@@ -124,17 +124,17 @@ pub fn read_given(places: &ConfigSources) -> Result<(Settings, BTreeSet<&'static
     Errors::unless_empty(errors).map(|()| (settings, merged.into_keys().collect()))
 }
 
-/// The key with this path.
+/// Returns the key with this path.
 pub fn find(path: &str) -> Option<&'static Key> {
     KEYS.iter().find(|key| key.path == path)
 }
 
-/// The key whose flag had this name in an earlier version.
+/// Returns the key whose flag had this name in an earlier version.
 pub fn renamed(flag: &str) -> Option<&'static Key> {
     KEYS.iter().find(|key| key.former == Some(flag))
 }
 
-/// The paths of the keys whose values differ: first those that a reload applies, then those that need a restart.
+/// Returns the paths of the keys whose values differ: first those that a reload applies, then those that need a restart.
 pub fn changed(old: &Settings, new: &Settings) -> (Vec<&'static str>, Vec<&'static str>) {
     let (now, restart): (Vec<&Key>, Vec<&Key>) = old.differing(new).into_iter().partition(|key| key.reloads);
     let paths = |keys: Vec<&'static Key>| keys.into_iter().map(|key| key.path.as_str()).collect();

@@ -32,33 +32,33 @@ pub enum AdminTls {
 }
 
 impl Settings {
-    /// Whether this process has the role.
+    /// Returns whether this process has the role.
     pub fn has(&self, role: Role) -> bool {
         self.roles.contains(&role)
     }
 
-    /// Whether the DNS server follows the API's objects, not only zone files.
+    /// Returns whether the DNS server follows the API's objects, not only zone files.
     pub fn dns_follows_api(&self) -> bool {
         self.has(Role::Dns) && (self.has(Role::Api) || self.kubeconfig.is_some())
     }
 
-    /// Whether the process stores anything on disk. A process that only serves zone files does not.
+    /// Returns whether the process stores anything on disk. A process that only serves zone files does not.
     pub fn needs_data_dir(&self) -> bool {
         self.has(Role::Api) || self.has(Role::Scheduler) || self.dns_follows_api()
     }
 
-    /// Whether the DNS server listens for an encrypted transport, and needs a certificate.
+    /// Returns whether the DNS server listens for an encrypted transport, and needs a certificate.
     pub fn has_encrypted_dns(&self) -> bool {
         self.has(Role::Dns) && self.encrypted_dns_addresses().next().is_some()
     }
 
-    /// The addresses of all encrypted transports.
+    /// Returns the addresses of all encrypted transports.
     pub fn encrypted_dns_addresses(&self) -> impl Iterator<Item = SocketAddr> {
         let transports = [&self.dns_tls.listen, &self.dns_https.listen, &self.dns_quic.listen];
         transports.into_iter().flatten().copied()
     }
 
-    /// The pods of Routers, for the runtime `kubernetes`.
+    /// Returns the pods of Routers, for the runtime `kubernetes`.
     pub fn pods(&self, name_servers: Vec<SocketAddr>) -> objects::Settings {
         let routers = self.routers.clone();
         objects::Settings {
@@ -77,7 +77,7 @@ impl Settings {
         }
     }
 
-    /// The strategy or the webhook that chooses Routers.
+    /// Returns the strategy or the webhook that chooses Routers.
     pub fn chooser(&self) -> StrategyConfig {
         match (self.scheduler.strategy, &self.webhook.url) {
             (Strategy::Webhook, Some(url)) => StrategyConfig::Webhook(webhook::Settings {
@@ -93,7 +93,7 @@ impl Settings {
         }
     }
 
-    /// The transport of the admin endpoints. A certificate turns TLS on.
+    /// Returns the transport of the admin endpoints. A certificate turns TLS on.
     pub fn admin_tls(&self) -> AdminTls {
         match (self.admin.tls, &self.admin.tls_certificate, &self.admin.tls_key) {
             (None | Some(true), Some(certificate), Some(key)) => {
@@ -104,7 +104,7 @@ impl Settings {
         }
     }
 
-    /// The limits of the API server.
+    /// Returns the limits of the API server.
     pub fn limits(&self) -> Limits {
         let namespace = &self.namespace;
         Limits {
@@ -114,22 +114,22 @@ impl Settings {
         }
     }
 
-    /// The rules on the labels of Routes.
+    /// Returns the rules on the labels of Routes.
     pub fn label_rules(&self) -> LabelRules {
         LabelRules { reserved: self.name.reserved_labels.clone(), tenant_subdomains: self.name.tenant_subdomains }
     }
 
-    /// The time that a former name must be without queries before it ends; `None`: queries do not matter.
+    /// Returns the time that a former name must be without queries before it ends; `None`: queries do not matter.
     pub fn former_name_idle_timeout(&self) -> Option<Duration> {
         Some(self.former_name.idle_timeout).filter(|timeout| !timeout.is_zero())
     }
 
-    /// The size and the number of the audit log files.
+    /// Returns the size and the number of the audit log files.
     pub fn audit_bounds(&self) -> audit::log::Bounds {
         audit::log::Bounds { octets: self.audit.log_size, files: self.audit.log_files }
     }
 
-    /// The response rate limit; 0 responses per second mean none.
+    /// Returns the response rate limit; 0 responses per second mean none.
     pub fn rate_limit(&self) -> RateLimit {
         let limit = &self.dns_rate_limit;
         RateLimit {

@@ -6,7 +6,7 @@ use super::key::Key;
 use super::rule::Form;
 use super::settings::KEYS;
 
-/// The page, as Markdown.
+/// Returns the page, as Markdown.
 pub fn page() -> String {
     let mut page = String::from(HEAD);
     let mut heading = "";
@@ -44,7 +44,7 @@ fn table_of(key: &Key) -> String {
     if key.table.is_empty() { String::new() } else { format!(" in `[{}]`", key.table) }
 }
 
-/// The type of a value in the file.
+/// Returns the type of a value in the file.
 fn values(key: &Key) -> String {
     let words = key.shape.words.iter().map(|word| format!("`\"{word}\"`")).collect::<Vec<_>>().join(", ");
     match key.shape.form {

@@ -124,17 +124,17 @@ impl<T: 'static> Rule<T> {
     }
 }
 
-/// A value that `parse` reads.
+/// Returns the rule of a value that `parse` reads.
 pub fn by<T: 'static, E: Display + 'static>(value_name: &'static str, parse: fn(&str) -> Result<T, E>) -> Rule<T> {
     Rule::new(Form::Text, value_name, move |text| parse(text).map_err(|error| error.to_string()))
 }
 
-/// A value of a type with a text form of its own.
+/// Returns the rule of a value whose type has a text form.
 pub fn parsed<T: FromStr<Err: Display + 'static> + 'static>(value_name: &'static str) -> Rule<T> {
     by(value_name, str::parse)
 }
 
-/// A table that `parse` reads from its `key=value` pairs.
+/// Returns the rule of a table that `parse` reads from its `key=value` pairs.
 pub(super) fn table<T: 'static>(
     paths: &'static [&'static str],
     parse: impl Fn(&str) -> Result<T, String> + 'static,
@@ -142,7 +142,7 @@ pub(super) fn table<T: 'static>(
     Rule::new(Form::Tables { paths }, "KEY=VALUE,...", parse)
 }
 
-/// One of several words.
+/// Returns the rule of one of several words.
 pub fn words<T: Clone + 'static, const N: usize>(value_name: &'static str, all: [(&'static str, T); N]) -> Rule<T> {
     let names = all.each_ref().map(|(word, _)| *word).to_vec();
     let expected = format!("must be {}", one_of(&names));
@@ -161,7 +161,7 @@ fn one_of(words: &[&str]) -> String {
     }
 }
 
-/// A text with a length in octets within `octets`.
+/// Returns the rule of a text whose length in octets is within `octets`.
 pub fn text(value_name: &'static str, octets: RangeInclusive<usize>) -> Rule<String> {
     let range = format!("{} to {} octets", octets.start(), octets.end());
     let expected = format!("must be {range}");
@@ -170,13 +170,13 @@ pub fn text(value_name: &'static str, octets: RangeInclusive<usize>) -> Rule<Str
     Rule::new(Form::Text, value_name, parse).ranging(range)
 }
 
-/// A path.
+/// Returns the rule of a path.
 pub fn path(value_name: &'static str) -> Rule<PathBuf> {
     let parse = |text: &str| if text.is_empty() { Err("must not be empty".to_owned()) } else { Ok(text.into()) };
     Rule::new(Form::Path, value_name, parse)
 }
 
-/// `true` or `false`.
+/// Returns the rule of `true` or `false`.
 pub fn boolean() -> Rule<bool> {
     let parse = |text: &str| match text {
         "true" => Ok(true),
@@ -188,7 +188,7 @@ pub fn boolean() -> Rule<bool> {
     Rule::new(Form::Boolean, "BOOL", parse).with_words(vec!["true", "false"])
 }
 
-/// A whole number.
+/// Returns the rule of a whole number.
 pub fn number<T>(value_name: &'static str, bounds: RangeInclusive<T>) -> Rule<T>
 where
     T: FromStr + PartialOrd + Display + 'static,
@@ -202,7 +202,7 @@ where
     Rule::new(Form::Integer, value_name, parse).ranging(range)
 }
 
-/// A duration within bounds in seconds.
+/// Returns the rule of a duration within bounds in seconds.
 pub fn duration(bounds: impl RangeBounds<u64> + 'static) -> Rule<Duration> {
     let (least, most) = (bounds.start_bound().cloned(), bounds.end_bound().cloned());
     let range = match (least, most) {
@@ -243,7 +243,7 @@ fn duration_text(seconds: u64) -> String {
     format!("{}{name}", seconds / unit)
 }
 
-/// A size within bounds in bytes.
+/// Returns the rule of a size within bounds in bytes.
 pub fn size(bounds: RangeInclusive<u64>) -> Rule<u64> {
     let text = |size: u64| {
         let unit = [("Gi", 30), ("Mi", 20), ("Ki", 10)]
@@ -267,7 +267,7 @@ pub fn split(text: &str, separators: &[char]) -> Vec<String> {
 
 /// A field of the settings, made from the values of its setting.
 pub trait Field<T>: Sized {
-    /// The field, or `None` if it lacks a value.
+    /// Returns the field, or `None` if it lacks a value.
     fn collect(values: Vec<T>) -> Option<Self>;
 }
 

@@ -79,8 +79,8 @@ settings! {
         /// See docs/encrypted-dns.md.
         nameserver_transport: Vec<OfferedTransport> =
             parsed::<OfferedTransport>("ALPN[:PORT]").list().unless(|a, b| a == b), unset("none: no SVCB records");
-        /// The directory of zone files (`*.zone`) to serve. Changed files are reloaded automatically; SIGHUP reloads at
-        /// once.
+        /// The directory of zone files (`*.zone`) to serve. Changed files are reloaded automatically; SIGHUP reloads them
+        /// immediately.
         zones: Option<PathBuf> = path("DIR"), unset("none"), common;
         /// A YAML or JSON file of objects, or a directory of such files, to apply to the API at every start. Requires
         /// the role `api`.
@@ -118,7 +118,7 @@ settings! {
         endpoints: Vec<String> = by("URL", value::etcd_url).list(), unset("none");
         /// The prefix of all keys, such as `/signpost`. Platforms that share a cluster need different prefixes.
         prefix: String = by("PREFIX", value::etcd_prefix), "/signpost";
-        /// The CA certificates in PEM to trust for `endpoints` instead of those of the system.
+        /// The CA certificates in PEM to trust for `endpoints` instead of the system's certificates.
         ca: Option<PathBuf> = path("FILE"), unset("none");
         /// The client certificate in PEM. Requires `etcd.key`.
         certificate: Option<PathBuf> = path("FILE"), unset("none");
@@ -197,7 +197,7 @@ settings! {
         per_second: u32 = number("N", 0..=1_000_000), "0", reload, was("dns-rate-limit");
         /// `enforce` the rate limit, or only `watch`: count the responses over it.
         mode: bool = words("MODE", [("enforce", true), ("watch", false)]), "enforce", reload;
-        /// The burst of a client network that was idle, as a time: at once, it gets the responses for this time.
+        /// The burst for a client network that was idle: it gets the responses of this time at once.
         window: Duration = duration(1..=3600), "5s", reload;
         /// Replace every N-th response over the limit with a truncated one, so that a real client retries over TCP, or
         /// with a bare error if it was an error; drop the others. 1: replace all; 0: drop all.
@@ -307,8 +307,8 @@ settings! {
         url: Option<String> = by("URL", trust::url), unset("none"), reload;
         /// The maximum time for a response of the webhook. Signpost calls it at most twice.
         timeout: Duration = duration(1..), "2s", reload;
-        /// The CA certificates in PEM to trust for `url` instead of those of the system, or the certificate of the
-        /// server itself. SIGHUP reloads it.
+        /// The CA certificates in PEM to trust for `url` instead of the system's certificates, or the certificate
+        /// of the server itself. SIGHUP reloads it.
         ca: Option<PathBuf> = path("FILE"), unset("none"), reload;
         /// A file with a token that each request to `url` carries, as `Authorization: Bearer TOKEN`. The file is read
         /// for each request, so that a new token needs no reload.
@@ -337,8 +337,8 @@ settings! {
         tenant_subdomains: bool = boolean(), "true", was("tenant-subdomains");
     }
     former_name: FormerName "former-name" "Former names of moved Routes" {
-        /// The time that the former name of a moved Route leads to its new name, such as `30d` or `12h`; longer if caches
-        /// can hold the former addresses for longer. Until then, the former Router is not deleted.
+        /// The time that the former name of a moved Route leads to its new name, such as `30d` or `12h`; it is longer
+        /// if caches can hold the former addresses for longer. Until then, the former Router is not deleted.
         retention: Duration = duration(0..), "7d", was("trail-minimum");
         /// The time that a former name must be without queries before it ends, such as `12h`; it ends after `retention-max`
         /// in any case. `0s`: queries do not matter. Schedulers and name servers need the same value.
@@ -466,8 +466,8 @@ settings! {
         tls_key: Option<PathBuf> = path("FILE"), unset("none");
     }
     metrics: Metrics "metrics" "Metrics" {
-        /// The number of zones with request counters of their own in /metrics: the first zones that are served, and of
-        /// zones that load together those with the shortest names. All others are counted as `other`.
+        /// The number of zones with separate request counters in /metrics: the first zones that are served, and of zones
+        /// that load together those with the shortest names. All others are counted as `other`.
         zones: usize = number("N", 0..=NUMBERS_MAX), "200";
         /// The number of names per shard to report that the wildcard of the shard answers but no Route has: those with
         /// the most queries. 0: do not count them.
@@ -479,7 +479,7 @@ settings! {
         endpoint: Option<String> = by("URL", otlp::endpoint), unset("none: there are no spans");
         /// A file of headers for `endpoint`, one `Name: value` per line, such as a token of the collector.
         headers: Option<PathBuf> = path("FILE"), unset("none");
-        /// The CA certificates in PEM to trust for `endpoint` instead of those of the system.
+        /// The CA certificates in PEM to trust for `endpoint` instead of the system's certificates.
         ca: Option<PathBuf> = path("FILE"), unset("none");
         /// The percentage of Routes to trace. The UID of a Route decides, so that all processes with the same share
         /// trace the same Routes.

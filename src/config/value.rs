@@ -1,4 +1,4 @@
-//! Values whose text form belongs to the configuration alone.
+//! Values whose text form only the configuration uses.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -35,7 +35,7 @@ impl Role {
     pub(super) const WORDS: [(&str, Role); 4] =
         [("api", Role::Api), ("scheduler", Role::Scheduler), ("dns", Role::Dns), ("admin", Role::Admin)];
 
-    /// The name in the configuration.
+    /// Returns the name in the configuration.
     pub fn word(self) -> &'static str {
         Role::WORDS[self as usize].0
     }
@@ -103,12 +103,12 @@ pub enum Engine {
 
 pub(super) const ENGINES: [(&str, Engine); 2] = [("file", Engine::File), ("etcd", Engine::Etcd)];
 
-/// The URL of a member of etcd.
+/// Reads the URL of a member of etcd.
 pub(super) fn etcd_url(text: &str) -> Result<String, UrlError> {
     trust::url(text.trim_end_matches('/'))
 }
 
-/// The prefix of the keys in etcd.
+/// Reads the prefix of the keys in etcd.
 pub(super) fn etcd_prefix(text: &str) -> Result<String, &'static str> {
     let is_plain = |part: &str| {
         !part.is_empty() && part.bytes().all(|octet| octet.is_ascii_alphanumeric() || b"-_.".contains(&octet))
@@ -172,7 +172,7 @@ pub(super) fn strategies([a, b, c, d]: [(&'static str, StrategyName); 4]) -> [(&
     [own(a), own(b), own(c), own(d), (webhook::NAME, Strategy::Webhook)]
 }
 
-/// Addresses to listen on, at least one.
+/// Returns the rule of a list of listening addresses: at least one.
 pub(super) fn listen() -> Rule<SocketAddr> {
     let address = |text: &str| {
         let expected = "must be ADDR:PORT with an IP address, such as 127.0.0.1:5300 or [::1]:5300";
@@ -184,7 +184,7 @@ pub(super) fn listen() -> Rule<SocketAddr> {
 /// No domain by default: names below a domain of others would be useless.
 pub(super) const NO_DOMAIN: Default = Default { value: Some(""), shown: "none" };
 
-/// A domain, or nothing.
+/// Reads a domain, or nothing.
 pub(super) fn optional_zone(text: &str) -> Result<String, String> {
     if text.is_empty() { Ok(String::new()) } else { zone(text) }
 }
@@ -201,7 +201,7 @@ fn domain_name(text: &str) -> Result<String, String> {
     Ok(plain.to_ascii_lowercase())
 }
 
-/// A domain name or an IP address.
+/// Reads a domain name or an IP address.
 pub(super) fn host(text: &str) -> Result<String, String> {
     if text.parse::<IpAddr>().is_ok() { Ok(text.to_owned()) } else { domain_name(text) }
 }
@@ -211,7 +211,7 @@ pub(super) fn label(text: &str) -> Result<String, &'static str> {
     names::is_host_label(text).then(|| text.to_ascii_lowercase()).ok_or(expected)
 }
 
-/// `NAME=ADDR[,ADDR]`; the addresses may be missing.
+/// Reads `NAME=ADDR[,ADDR]`; the addresses may be missing.
 pub(super) fn name_server(text: &str) -> Result<NameServer, String> {
     let (name, list) = text.split_once('=').unwrap_or((text, ""));
     let address = |text: &String| match text.parse::<IpAddr>() {
@@ -223,7 +223,7 @@ pub(super) fn name_server(text: &str) -> Result<NameServer, String> {
     Ok(NameServer { name: domain_name(name)?, addresses })
 }
 
-/// `[NAME=]ADDR[:PORT]`.
+/// Reads `[NAME=]ADDR[:PORT]`.
 pub(super) fn verify_server(text: &str) -> Result<Server, String> {
     let (name, address) = match text.split_once('=') {
         Some((name, address)) => (domain_name(name)?, address),
@@ -249,7 +249,7 @@ pub fn server_address(text: &str) -> Result<SocketAddr, &'static str> {
     }
 }
 
-/// The resolvers that /etc/resolv.conf names.
+/// Returns the resolvers that /etc/resolv.conf names.
 pub fn system_resolvers() -> Vec<SocketAddr> {
     resolvers_of(&std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default())
 }
@@ -262,7 +262,7 @@ fn resolvers_of(text: &str) -> Vec<SocketAddr> {
     servers.filter_map(|word| word.parse::<IpAddr>().ok()).map(|address| (address, DNS_PORT).into()).collect()
 }
 
-/// `system`, or `ADDR[:PORT]` of a resolver.
+/// Reads `system`, or `ADDR[:PORT]` of a resolver.
 pub(super) fn resolver(text: &str) -> Result<Resolver, String> {
     match text {
         "system" => Ok(Resolver::System),
@@ -270,7 +270,7 @@ pub(super) fn resolver(text: &str) -> Result<Resolver, String> {
     }
 }
 
-/// The URL of an API server.
+/// Reads the URL of an API server.
 pub(super) fn api_server(text: &str) -> Result<Uri, String> {
     let url = trust::url(text).map_err(|error| error.to_string())?;
     if trust::is_readable_on_its_way(&url) {
@@ -279,7 +279,7 @@ pub(super) fn api_server(text: &str) -> Result<Uri, String> {
     url.parse().map_err(|_| UrlError::NotHttp.to_string())
 }
 
-/// The namespace and the name of a Secret.
+/// Returns the namespace and the name of a Secret.
 pub(super) fn secret_name(text: &str) -> Result<SecretName, &'static str> {
     let is_label = |label: &str| {
         let is_plain = |octet: u8| matches!(octet, b'a'..=b'z' | b'0'..=b'9' | b'-');
@@ -294,7 +294,7 @@ pub(super) fn secret_name(text: &str) -> Result<SecretName, &'static str> {
     }
 }
 
-/// An identity provider.
+/// Reads the settings of an identity provider.
 pub(super) fn issuer(text: &str) -> Result<IssuerSettings, String> {
     issuer::parse(text, |text| parse_duration(text).ok()).map_err(|error| error.to_string())
 }

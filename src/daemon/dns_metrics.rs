@@ -66,7 +66,7 @@ impl DnsMetrics {
     }
 }
 
-/// The transports with listeners. Others have no series, so that a page is not mostly zeros.
+/// Returns the transports with listeners. Others have no series, so that a page is not mostly zeros.
 fn listened(running: &Running) -> Vec<&'static str> {
     let encrypted = running.encrypted_stats().into_iter().map(|(transport, _)| transport);
     let all = [Transport::Udp, Transport::Tcp].into_iter().chain(encrypted);

@@ -42,7 +42,7 @@ impl LastSiteFile {
         LastSiteFile { path: directory.join(NAME), is_saved: true, writing: None, next: Instant::now() }
     }
 
-    /// Reads what an earlier run has written.
+    /// Reads the Site that an earlier run has written.
     pub(crate) fn read(&self) -> Option<LastSite> {
         let text = files::read(&self.path).map_err(|error| error.to_string());
         let last = text.and_then(|text| {

@@ -1,6 +1,6 @@
 //! Limits requests in flight and open watches, in total and for each user.
 //!
-//! A request can block on its body or on a revision, and a watch stays open indefinitely. With a global limit alone, one client
+//! A request can block on its body or on a revision, and a watch stays open indefinitely. With only a global limit, one client
 //! could use all capacity. Each user is therefore limited, too, and a part is reserved for some users
 //! ([`Authorizer::is_reserved_for`]). Control loops of this process bypass the limiter, because their number is fixed.
 //!

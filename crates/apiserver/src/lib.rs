@@ -99,7 +99,7 @@ use self::watch_cache::WatchCache;
 use crate::store::Store;
 use signpost_runtime::httpd;
 
-/// The maximum size of a request body in octets: that of kube-apiserver.
+/// The maximum size of a request body in octets, as in kube-apiserver.
 pub const BODY_OCTETS_MAX: usize = 3 * 1024 * 1024;
 /// The maximum time to receive a body.
 const BODY_TIME_MAX: Duration = Duration::from_secs(30);
@@ -378,7 +378,7 @@ impl Shared {
     }
 
     /// Returns `response`, which keeps its permit until the client has consumed it. A watch can outlast its credentials, so it
-    /// ends with them. A list does not: a truncated list would be taken for complete.
+    /// ends with them. A list does not: clients would treat a truncated list as complete.
     fn held(&self, response: Response, share: Option<InFlightPermit>, proof: AuthMethod, is_watch: bool) -> Response {
         let Some(share) = share else { return response };
         let is_stream = response.body().size_hint().exact().is_none();

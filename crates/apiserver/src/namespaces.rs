@@ -150,7 +150,7 @@ impl Remaining {
         }
     }
 
-    /// The type, status, reason, and message of each condition, with the values of Kubernetes, which tools search for.
+    /// Returns the type, status, reason, and message of each condition, with the values of Kubernetes, which tools search for.
     fn conditions(&self, failed: &[ApiError]) -> [(&'static str, bool, &'static str, String); 5] {
         let list = |counts: &BTreeMap<String, usize>, verb: &str| {
             let reported: Vec<String> =

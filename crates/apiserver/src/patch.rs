@@ -84,7 +84,7 @@ pub fn merge_patch(target: &mut Value, patch: &Value) {
     json_patch::merge(target, patch);
 }
 
-/// Returns the number of items behind the one at `path`, if that is in a list.
+/// Returns the number of items after the item at `path`, if it is in a list.
 fn items_behind(tree: &Value, path: &Pointer) -> usize {
     let Some((parent, last)) = path.split_back() else { return 0 };
     let items = parent.resolve(tree).ok().and_then(Value::as_array).map_or(0, Vec::len);

@@ -21,7 +21,7 @@ pub enum Target {
     Resource(Resource),
     /// A review, which is answered and not stored.
     Review {
-        /// Which one.
+        /// The kind of review.
         review: &'static Review,
         /// The namespace, if the path has one.
         namespace: Option<String>,

@@ -47,7 +47,7 @@ pub fn stream(lines: impl Stream<Item = Bytes> + Send + 'static) -> Response {
     json(StatusCode::OK, Body::from_stream(lines.map(Ok::<_, std::convert::Infallible>)))
 }
 
-/// One object, as the client takes it.
+/// Returns one object in the format that the client accepts.
 pub fn object(
     status: StatusCode,
     kind: &'static Kind,

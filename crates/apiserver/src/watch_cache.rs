@@ -244,7 +244,7 @@ impl WatchCache {
 
     /// Returns the objects of a kind whose keys start with `prefix` (empty, or a namespace and `/`).
     pub fn snapshot(&self, kind: &Kind, prefix: &str) -> Snapshot {
-        // Read before the kind cache: all up to it is shown there, so the later of the two is what the objects show.
+        // Read before the kind cache, which contains all revisions up to it; the later of the two applies.
         let applied = self.applied();
         self.kind_cache(kind).state.read().snapshot(prefix, applied)
     }
@@ -344,7 +344,7 @@ impl KindCache {
         self.len() == 0
     }
 
-    /// Returns whether there is an object with that key, be it one that cannot be read.
+    /// Returns whether there is an object with that key, even if it cannot be read.
     pub fn exists(&self, key: &str) -> bool {
         let state = self.state.read();
         state.objects.contains(key) || state.damaged.contains_key(key)
@@ -377,7 +377,7 @@ impl KindCache {
         self.last.send_modify(|_| ());
     }
 
-    /// Shows what one revision did to this kind, all of it at once: readers see the revision whole or not at all.
+    /// Applies all changes of one revision to this kind in one step: readers see all of them or none.
     fn apply<'a>(&self, events: impl Iterator<Item = &'a Event>) {
         let understood: Vec<_> = events
             .filter_map(|event| {

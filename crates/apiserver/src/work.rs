@@ -46,7 +46,7 @@ pub(crate) async fn wait_beside<T>(is_large: bool, work: impl Future<Output = T>
     }
 }
 
-/// A runtime of one thread has none to give up.
+/// Returns whether this thread may block: a runtime with only one thread needs it.
 fn may_block() -> bool {
     Handle::try_current().is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread)
 }

@@ -1,8 +1,8 @@
 //! A DNS client: sends one query to one server over UDP, and over TCP when the response does not fit (RFC 1035 §4.2, RFC 7766
 //! §5), or over an encrypted transport.
 //!
-//! Each datagram leaves from a socket of its own, so that the kernel chooses a random port, under a random identifier. The client
-//! accepts only a response from the server's address, with that identifier and the same question (RFC 5452 §9.1), and discards
+//! Each datagram uses a separate socket, so that the kernel chooses a random port, under a random identifier. The client accepts
+//! only a response from the server's address, with that identifier and the same question (RFC 5452 §9.1), and discards
 //! everything else. A datagram may get lost, so the client sends a query twice before it reports a timeout.
 //!
 //! `hickory-proto` parses responses. [`Response`] is the only model of a response: verification, ownership checks, host checks,
@@ -236,7 +236,7 @@ impl QueryMessage {
         QueryMessage { octets, question_end }
     }
 
-    /// The message after its length, as on a stream (RFC 1035 §4.2.2).
+    /// Returns the message after its length, as on a stream (RFC 1035 §4.2.2).
     fn framed(&self) -> Vec<u8> {
         let length = u16::try_from(self.octets.len()).expect("a name, and options shorter than 32 KiB");
         [&length.to_be_bytes()[..], &self.octets].concat()

@@ -3,7 +3,7 @@
 //! A query takes this path: [`transport`] (`udp` or `stream`) → [`nameserver::respond`] → [`zone::lookup`] →
 //! `nameserver::answer` → back out. [`zone::db`] publishes zones to it without a lock.
 //!
-//! Layers, lowest first: [`wire`] and [`sys`]; [`zone`]; [`zonefile`]; [`nameserver`]; [`transport`]. `unsafe` is in [`sys`] alone.
+//! Layers, lowest first: [`wire`] and [`sys`]; [`zone`]; [`zonefile`]; [`nameserver`]; [`transport`]. `unsafe` is only in [`sys`].
 
 pub mod transport;
 

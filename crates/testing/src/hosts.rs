@@ -1,4 +1,4 @@
-//! Hosts on one machine: each is a network namespace with an address of its own, and its processes.
+//! Hosts on one machine: each is a network namespace with its own address and processes.
 //!
 //! ```text
 //!   host 1: eth0 10.18.1.2 ──── h1 10.18.1.1 ┐
@@ -94,8 +94,8 @@ impl Host {
         SocketAddr::from((self.address, port))
     }
 
-    /// Returns the command of a program that will run on it, with no settings of the developer's own. A process that is started
-    /// from it is the program's.
+    /// Returns the command of a program on this host, without the developer's own settings. A process that is started from it is
+    /// the program's.
     pub fn command(&self, program: &str) -> Command {
         bare("nsenter", &[&format!("--net=/proc/{}/ns/net", self.holder.id()), "--", program])
     }

@@ -1,4 +1,4 @@
-//! `kubectl` as a user runs it.
+//! Runs `kubectl` as a user does.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -61,7 +61,7 @@ impl Kubectl {
         success(&format!("kubectl {}", arguments.join(" ")), self.run_with(arguments, input))
     }
 
-    /// Returns the condition of this type of the object that `kubectl get` gets with `arguments`, if it has one.
+    /// Returns the condition of this type of the object that `kubectl get` returns for `arguments`, if it has one.
     pub fn condition(&self, arguments: &[&str], kind: &str) -> Option<Condition> {
         let object = self.json(arguments);
         let found = object["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == kind)?;

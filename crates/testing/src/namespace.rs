@@ -5,14 +5,15 @@ use std::process::Command;
 /// The variable of the process that runs inside the namespace.
 const INSIDE: &str = "E2E_INSIDE_NAMESPACE";
 
-/// The arguments of `unshare`. Who is not root keeps the user and gets the rights in a user namespace: nginx, when it runs as root,
-/// changes its groups, which no user namespace allows.
+/// Returns the arguments of `unshare`. Users other than root keep their ID, because nginx as root would change its groups, which
+/// no user namespace allows.
 fn isolation() -> &'static [&'static str] {
     let net = Command::new("unshare").args(["--net", "true"]).output().expect("util-linux is installed");
     if net.status.success() { &["--net"] } else { &["--map-current-user", "--keep-caps", "--net"] }
 }
 
-/// The arguments of `unshare` for process identifiers of their own. When the first process ends, the kernel kills all others.
+/// The arguments of `unshare` for a separate namespace of process identifiers. When the first process ends, the kernel kills all
+/// others.
 const PROCESSES: [&str; 4] = ["--pid", "--fork", "--kill-child", "--mount-proc"];
 
 /// Runs the named test of this program again inside a network namespace with its loopback up; returns true there, and false

@@ -1,4 +1,4 @@
-//! The page: markup, style, scripts, and a picture, inside the program. There is no build step: these are the files in this
+//! The page, embedded in the program: markup, style, scripts, and a picture. There is no build step: these are the files in this
 //! directory, and the browser loads the scripts as ES modules.
 
 use std::sync::OnceLock;

@@ -374,7 +374,7 @@ impl SignIn {
         })
     }
 
-    /// The token, which users copy from a kubeconfig with its quotes.
+    /// Returns the token, which users copy from a kubeconfig with its quotes.
     fn token(&self) -> &str {
         self.token.as_deref().unwrap_or_default().trim().trim_matches('"')
     }

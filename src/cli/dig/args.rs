@@ -101,7 +101,7 @@ fn first(listened: &[SocketAddr], setting: &str) -> Result<SocketAddr, String> {
     listened.first().copied().ok_or_else(|| format!("{setting} has no address; give a server as @ADDRESS"))
 }
 
-/// A transport as `dig` and `kdig` name it, with the path of HTTPS.
+/// Returns a transport as `dig` and `kdig` name it, with the path of HTTPS.
 fn transport(word: &str) -> Result<(Transport, TemplatePath), String> {
     let (name, path) = word.split_once('=').map_or((word, None), |(name, path)| (name, Some(path)));
     let transport = match name {

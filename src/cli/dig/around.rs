@@ -86,7 +86,7 @@ pub(super) async fn explain_to_tenant(place: &ApiLocation, name: &Name) -> Resul
     Ok(Some(format!("{found}; you are not allowed to read other objects of the platform")))
 }
 
-/// The claims that speak of a name.
+/// Returns the claims for a name.
 fn claims(zones: &Zones, name: &Name) -> Vec<String> {
     let mut claims = vec![host_claim_name(&text_of(name))];
     let made = |source: &Source| matches!(source, Source::Alias | Source::Shard(_));
@@ -101,7 +101,7 @@ fn claims(zones: &Zones, name: &Name) -> Vec<String> {
     claims
 }
 
-/// The namespace and name of the Route that holds a claim, or held it last.
+/// Returns the namespace and name of the Route that holds a claim, or held it last.
 async fn holder(access: &Access, claim: &str) -> Result<Option<(String, String)>, kube::Error> {
     let claims: Api<NameClaim> = Api::all(access.client.clone());
     let claim = claims.get_opt(claim).await?;

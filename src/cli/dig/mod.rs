@@ -45,7 +45,7 @@ pub(super) fn command() -> Command {
     let host = option("tls-host", "NAME")
         .help("The name that the certificate must have [default: HOST of @HOST, or the address]");
     let authority = file(option("tls-ca", "FILE"))
-        .help("The CA certificates in PEM to trust for an encrypted transport [default: those of the system]");
+        .help("The CA certificates in PEM to trust for an encrypted transport [default: the system's certificates]");
     let only = switch("answer-only").help("Query only the server, and not the API for the reason");
     Command::new("dig")
         .about("Query a name server and explain the response: the zone, the wildcard, and the objects")
@@ -129,7 +129,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     error.map_or(Ok(Exit::Success), |error| Err(format!("failed to explain the response: {error}").into()))
 }
 
-/// Whether the command uses the API: with zone files alone, there may be none.
+/// Returns whether the command uses the API: with zone files alone, there may be none.
 fn asks(place: &ApiLocation) -> bool {
     place.settings.zones.is_none() || place.is_there()
 }
@@ -154,7 +154,7 @@ async fn explain(
     why
 }
 
-/// The Routes that have a name, or to whose names it is an alias, as `namespace/name`. The user may read the platform's zones.
+/// Returns the Routes with this name or alias, as `namespace/name`. The user may read the platform's zones.
 pub(super) async fn routes_of(place: &ApiLocation, name: &Name) -> Result<BTreeSet<String>, String> {
     let zones = around::around(place, true, name, RecordType::A).await?;
     let steps = Why::explain(&zones, name, RecordType::A).steps;

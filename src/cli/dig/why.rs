@@ -196,7 +196,7 @@ fn step(zones: &Zones, name: &Name, rtype: RecordType) -> Step {
     step
 }
 
-/// The owner that speaks for `name`: the name itself, or the wildcard below its closest encloser.
+/// Returns the owner whose records answer for `name`: the name itself, or the wildcard below its closest encloser.
 fn owner(name: &Name, synthesised: usize) -> Name {
     if synthesised == 0 {
         return name.clone();
@@ -205,7 +205,7 @@ fn owner(name: &Name, synthesised: usize) -> Name {
     encloser.wildcard().unwrap_or(encloser)
 }
 
-/// The name that many labels above.
+/// Returns the name `above` labels above `name`.
 fn ancestor(name: &Name, above: usize) -> Name {
     let mut at = name.clone();
     for _ in 0..above {
@@ -226,7 +226,7 @@ fn made_of(source: &Source, zones: &Zones) -> String {
     }
 }
 
-/// The routes whose RouteBinding assigns them this name.
+/// Returns the routes whose RouteBinding assigns them this name.
 fn routes(zones: &Zones, name: &Name) -> Vec<RouteFact> {
     let text = text_of(name);
     let has = |assigned: &str| assigned.eq_ignore_ascii_case(&text);
@@ -277,7 +277,7 @@ fn bindings_of_alias(zones: &Zones, owner: &Name) -> Vec<String> {
     zones.bindings.iter().filter(has).map(named).collect()
 }
 
-/// The bindings of routes that had this name on a Router that they have left; or the names below it, for a wildcard.
+/// Returns the bindings of routes that had this name on a Router that they have left; or the names below it, for a wildcard.
 fn former_names(zones: &Zones, owner: &Name) -> Vec<String> {
     let former = if owner.is_wildcard() { owner.parent() } else { Some(owner.clone()) };
     let Some(former) = former.as_ref().map(text_of) else { return Vec::new() };

@@ -41,13 +41,13 @@ pub struct Diagnosis {
 }
 
 impl Diagnosis {
-    /// A finding without records.
+    /// Returns a finding without records.
     pub fn new(severity: Severity, code: &'static str, subject: impl ToString, message: impl Into<String>) -> Self {
         let (subjects, add, remove) = (Vec::new(), Vec::new(), Vec::new());
         Diagnosis { severity, code, subject: subject.to_string(), subjects, message: message.into(), add, remove }
     }
 
-    /// Whether the other finding differs only in its subject.
+    /// Returns whether the other finding differs only in its subject.
     pub fn matches(&self, other: &Diagnosis) -> bool {
         let Diagnosis { severity, code, message, add, remove, .. } = self;
         (severity, code, message, add, remove)
@@ -94,7 +94,7 @@ impl Report {
         Report { domain: domain.to_string(), errors, warnings, findings }
     }
 
-    /// The text output: one line for each finding, and its records below.
+    /// Returns the text output: one line for each finding, and its records below.
     pub fn table(&self, painter: Painter) -> String {
         let mut text = String::new();
         for finding in &self.findings {

@@ -19,7 +19,7 @@ const PAYLOAD_MAX: u16 = 1_452;
 /// TTL of a custom host's alias.
 const ALIAS_TTL: u32 = 300;
 
-/// All findings, in the order of the walk.
+/// Returns all findings, in the order of the walk.
 pub fn diagnose(survey: &Observations) -> Vec<Diagnosis> {
     let mut findings = Vec::new();
     let intended = intended(survey);
@@ -41,7 +41,7 @@ pub fn diagnose(survey: &Observations) -> Vec<Diagnosis> {
     grouped(findings)
 }
 
-/// Equal findings of several servers as one, in the place of the first.
+/// Returns equal findings of several servers as one, in the place of the first.
 fn grouped(findings: Vec<Diagnosis>) -> Vec<Diagnosis> {
     let mut groups: Vec<Diagnosis> = Vec::new();
     for finding in findings {
@@ -67,7 +67,7 @@ impl<'a> Wanted<'a> {
         Wanted { all, public: all.iter().map(|(name, addresses)| (name.clone(), of(addresses))).collect() }
     }
 
-    /// Whether addresses of this name are known, and the parent can be given none of them.
+    /// Returns whether addresses of this name are known, and the parent can be given none of them.
     fn has_no_public(&self, name: &Name) -> bool {
         let is_empty = |of: &NameServers| of.get(name).is_none_or(BTreeSet::is_empty);
         !is_empty(self.all) && is_empty(&self.public)
@@ -77,7 +77,7 @@ impl<'a> Wanted<'a> {
 /// The advice if the records to add are unknown.
 const NO_PUBLIC: &str = "no public address is known; add one to \"nameserver\", or set --private to accept the others";
 
-/// The intended name servers: those of the configuration, or those that the platform's own servers list.
+/// Returns the intended name servers: those of the configuration, or those that the platform's own servers list.
 fn intended(survey: &Observations) -> NameServers {
     if !survey.expected.is_empty() {
         return survey.expected.clone();
@@ -102,7 +102,7 @@ fn glue(name: &Name, address: &IpAddr) -> String {
     format!("{name} {DELEGATION_TTL} IN {rtype} {address}")
 }
 
-/// The records with which a parent delegates to these servers.
+/// Returns the records with which a parent delegates to these servers.
 fn whole_delegation(domain: &Name, wanted: &Wanted<'_>) -> Vec<String> {
     let is_inside = |name: &Name| name.is_at_or_below(domain);
     let servers = || wanted.public.iter().filter(|(name, _)| !is_inside(name) || !wanted.has_no_public(name));
@@ -443,7 +443,7 @@ fn list<'a>(names: impl Iterator<Item = &'a Name>) -> String {
     if names.is_empty() { "no name server".to_owned() } else { names.join(", ") }
 }
 
-/// Whether all servers have each zone under one serial.
+/// Checks that all servers have the same serial of each zone.
 fn serials(survey: &Observations, findings: &mut Vec<Diagnosis>) {
     let mut zones: BTreeMap<&Name, BTreeMap<u32, Vec<String>>> = BTreeMap::new();
     for server in &survey.servers {

@@ -82,7 +82,7 @@ pub(super) fn command() -> Command {
         .value_parser(host)
         .help("The zone of a shard, to check its wildcard (repeats) [default: the zones of all Routers]");
     let authority = file(option("tls-ca", "FILE"))
-        .help("The CA certificates in PEM to trust for the encrypted transports that SVCB records offer [default: those of the system]");
+        .help("The CA certificates in PEM to trust for the encrypted transports that SVCB records offer [default: the system's certificates]");
     let timeout = option("timeout", "SECONDS")
         .value_parser(value_parser!(u64).range(1..=60))
         .default_value("2")
@@ -127,7 +127,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     Ok(success_if(faults == 0))
 }
 
-/// The subjects of the checks, from flags, configuration, and API.
+/// Returns the subjects of the checks, from flags, configuration, and API.
 fn target(matches: &ArgMatches, place: &ApiLocation) -> Result<DoctorTarget, String> {
     let settings = &place.settings;
     let seconds = *matches.get_one::<u64>("timeout").expect("it has a default");
@@ -234,7 +234,7 @@ fn host(text: &str) -> Result<Name, String> {
     name(&plain)
 }
 
-/// The addresses in a file of root hints: those of all its A and AAAA records.
+/// Returns the addresses in a file of root hints: those of all its A and AAAA records.
 fn hints(file: &Path, port: u16) -> Result<Vec<SocketAddr>, String> {
     let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error} (--root)", file.display()))?;
     let addresses = addresses_of_hints(&text);

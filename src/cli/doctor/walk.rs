@@ -20,7 +20,7 @@ use signpost_dns::transport::https::request::TemplatePath;
 use signpost_dns::wire::header::{FLAG_RD, Rcode};
 use signpost_dns::wire::{Name, RecordType};
 
-/// Most referrals on the way from the root.
+/// The maximum number of referrals on the way from the root.
 const REFERRALS_MAX: usize = 16;
 /// The servers of a zone that are queried until one responds.
 const TRIED_MAX: usize = 6;
@@ -144,7 +144,7 @@ impl DoctorTarget {
         Err(last)
     }
 
-    /// The addresses of these servers, from their glue or found by the way from the root.
+    /// Returns the addresses of these servers, from their glue or found by the way from the root.
     async fn addresses_of(&self, names: &NameServers, depth: usize) -> Vec<SocketAddr> {
         let mut found: BTreeSet<IpAddr> = names.values().flatten().copied().collect();
         for name in names.keys() {
@@ -156,7 +156,7 @@ impl DoctorTarget {
         found.into_iter().map(|address| SocketAddr::new(address, self.port)).collect()
     }
 
-    /// The addresses of a name server outside the domain, by the way from the root.
+    /// Returns the addresses of a name server outside the domain, by the way from the root.
     fn resolve<'a>(&'a self, name: &'a Name, depth: usize) -> BoxFuture<'a, Vec<IpAddr>> {
         async move {
             let mut found = Vec::new();
@@ -303,7 +303,7 @@ impl DoctorTarget {
         Zone { apex: apex.clone(), start, wildcard }
     }
 
-    /// The addresses of a name that only a wildcard gives.
+    /// Returns the addresses of a name that only a wildcard gives.
     async fn wildcard(&self, server: SocketAddr, ghost: &Name) -> Result<BTreeSet<IpAddr>, String> {
         let mut found = BTreeSet::new();
         for rtype in ADDRESSES {
@@ -316,7 +316,7 @@ impl DoctorTarget {
         Ok(found)
     }
 
-    /// Whether the resolver finds this text.
+    /// Returns whether the resolver finds this text.
     async fn has_text(&self, owner: &Name, wanted: &str, resolver: SocketAddr) -> Result<bool, String> {
         let reply = self.ask_resolver(resolver, owner, RecordType::TXT).await?;
         let wanted = Data::Text(wanted.as_bytes().to_vec());
@@ -360,7 +360,7 @@ fn alias(records: &[Record], owner: &Name) -> Option<Name> {
     })
 }
 
-/// The addresses of `owner` in the answer and additional sections.
+/// Returns the addresses of `owner` in the answer and additional sections.
 fn addresses(reply: &Response, owner: &Name) -> Vec<IpAddr> {
     let records = reply.answers.iter().chain(&reply.additionals);
     let address = |record: &Record| match record.data {
@@ -380,7 +380,7 @@ fn start(reply: &Response) -> Start {
     }
 }
 
-/// The cut that a reply refers to on the way to `name`, and the servers below it with their glue.
+/// Returns the cut that a reply refers to on the way to `name`, and the servers below it with their glue.
 fn referral(reply: &Response, name: &Name) -> Option<(Name, NameServers)> {
     if reply.is_authoritative() || reply.rcode != Rcode::NOERROR {
         return None;
@@ -391,7 +391,7 @@ fn referral(reply: &Response, name: &Name) -> Option<(Name, NameServers)> {
     Some((cut, servers))
 }
 
-/// The name servers of `zone` in any section, with what addresses the reply has of them.
+/// Returns the name servers of `zone` in any section, with their addresses in the reply.
 fn name_servers(reply: &Response, zone: &Name) -> NameServers {
     let records = reply.answers.iter().chain(&reply.authorities).filter(|record| record.owner == *zone);
     let server = |record: &Record| match &record.data {

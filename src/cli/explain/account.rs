@@ -83,12 +83,12 @@ impl RouteExplanation {
         }
     }
 
-    /// The Router that the route is on, and the strategy that chose it.
+    /// Returns the Router that the route is on, and the strategy that chose it.
     pub(super) fn placed(&self) -> Option<(&str, &str)> {
         self.placement.as_ref().map(|placement| (placement.router.as_str(), placement.strategy.as_str()))
     }
 
-    /// Whether the explanation that was kept speaks of the Router.
+    /// Returns whether the stored explanation mentions the Router.
     pub(super) fn mentions(&self, router: &str) -> bool {
         self.verdict(router).is_some() || self.placement.as_ref().is_some_and(|placement| placement.router == router)
     }
@@ -148,7 +148,7 @@ impl RouteExplanation {
         }
     }
 
-    /// The text output.
+    /// Returns the text output.
     pub(super) fn text(&self, painter: Painter) -> String {
         let mut facts = Properties::default();
         let mut fact = |name: &str, text: String| facts.add(name, text);
@@ -206,7 +206,7 @@ impl RouteExplanation {
     }
 }
 
-/// Since when the route is on its Router: since it was moved there, or since the binding was made.
+/// Returns the time at which the Route was moved to its Router, or at which its binding was created.
 fn placed_at(binding: &RouteBinding) -> Option<Time> {
     let moved = binding.spec.explanation.as_ref().and_then(|explanation| explanation.moved_at.clone());
     // A binding of a version without that field has former names, each with the time of a move.
@@ -214,7 +214,7 @@ fn placed_at(binding: &RouteBinding) -> Option<Time> {
     moved.or(left).or_else(|| binding.metadata.creation_timestamp.clone())
 }
 
-/// The Routers with their verdicts, as columns.
+/// Returns the Routers with their verdicts, as columns.
 fn table(explanation: &Explanation, painter: Painter) -> String {
     let mut table = Table::new(["ROUTER", "VERDICT", "SCORE", "ROUTES", "WHY"]);
     for (at, verdict) in explanation.routers.iter().enumerate() {

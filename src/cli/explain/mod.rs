@@ -155,7 +155,7 @@ struct Placement<'a> {
     strategy: Option<StrategyName>,
 }
 
-/// The platform's domain, derived from a Router that has the name of its zone; otherwise the Router's zone, whose names
+/// Returns the platform's domain, derived from a Router that has the name of its zone; otherwise the Router's zone, whose names
 /// matter.
 fn domain_by(router: &Router) -> String {
     let dns = router.spec.dns.as_deref().unwrap_or_default();

@@ -23,9 +23,9 @@ pub(crate) struct MovePlan {
     pub(crate) action: &'static str,
     /// Whether nothing is written.
     pub(crate) dry_run: bool,
-    /// The routes whose Router, and so whose name, will be another one, and those that will have their first.
+    /// The routes that get another Router, and so another name, and the routes that get their first Router.
     pub(crate) moves: Vec<Move>,
-    /// The routes that would have to go and have nowhere to.
+    /// The routes that must leave their Router, although no other Router can take them.
     pub(crate) stays: Vec<Stay>,
     pub(crate) users: Vec<Users>,
     pub(crate) hosts: Vec<Host>,
@@ -58,7 +58,7 @@ pub(crate) struct Move {
     pub(crate) alias: Option<String>,
 }
 
-/// A route with nowhere to go.
+/// A route that must leave its Router, although no other Router can take it.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Stay {
@@ -94,7 +94,7 @@ pub(crate) struct Host {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Capacity {
     pub(crate) router: String,
-    /// `active`, `cordoned` or `draining`, as it will be; `None`: it will be gone.
+    /// `active`, `cordoned` or `draining`, after the change; `None`: the Router is deleted.
     pub(crate) state: Option<RouterState>,
     /// Whether it takes new routes.
     #[serde(skip)]

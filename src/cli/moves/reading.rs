@@ -100,7 +100,7 @@ impl MoveContext {
     }
 }
 
-/// The record of a Route's custom host, if it has one and its status contains the record.
+/// Returns the record of a Route's custom host, if it has one and its status contains the record.
 fn record(route: &Route) -> Option<(ObjectKey, String)> {
     let names = &route.status.as_ref()?.names;
     let record = names.iter().find(|name| name.kind == NameKind::Custom)?.record.clone()?;

@@ -78,7 +78,7 @@ async fn platform(place: &ApiLocation) -> Result<ApiSnapshot, String> {
     Ok(ApiSnapshot { version, took, lease, objects: Objects { routers, routes, zones, holds } })
 }
 
-/// The Lease of the schedulers. `None`: there was never a leader, or the user may not read it.
+/// Returns the Lease of the schedulers. `None`: there was never a leader, or the user may not read it.
 async fn lease(access: &Access) -> Result<Option<Lease>, String> {
     let leases: Api<Lease> = Api::namespaced(access.client.clone(), SCHEDULER_LEASE_NAMESPACE);
     match leases.get_opt(SCHEDULER_LEASE).await {

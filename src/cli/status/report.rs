@@ -151,12 +151,12 @@ struct ProcessCounts {
 }
 
 impl Process {
-    /// One that does not answer.
+    /// Returns a process that does not respond.
     pub(super) fn silent(url: &str, error: String) -> Process {
         Process { url: url.to_owned(), error: Some(error), ..Process::default() }
     }
 
-    /// One that answers, with the lines of its readiness and its numbers.
+    /// Returns a process that responds, with the lines of its readiness and its metrics.
     pub(super) fn answered(
         url: &str,
         ready: bool,
@@ -331,7 +331,7 @@ impl Report {
         }
     }
 
-    /// The screen.
+    /// Returns the screen.
     pub(super) fn text(&self, painter: Painter) -> String {
         let mut facts = Properties::default();
         facts.add(
@@ -402,7 +402,7 @@ impl Report {
         text + &painter.paint(style, &self.verdict()) + "\n"
     }
 
-    /// The first step on an empty platform.
+    /// Returns the first step on an empty platform.
     fn next_step(&self) -> Option<&'static str> {
         match (self.routers.as_ref()?.total, self.routes.as_ref()?.total) {
             (0, _) => Some("create a Router; \"kubectl explain router.spec\" describes its fields"),
@@ -411,7 +411,7 @@ impl Report {
         }
     }
 
-    /// One line that agrees with the exit code.
+    /// Returns one line that agrees with the exit code.
     fn verdict(&self) -> String {
         let warnings = counted(self.warnings.len(), "warning");
         if self.healthy {
@@ -432,7 +432,7 @@ impl Report {
     }
 }
 
-/// A number with its noun, in the plural unless it is 1.
+/// Returns a number with its noun, in the plural unless it is 1.
 fn counted(number: usize, noun: &str) -> String {
     let plural = match (number, noun.ends_with('s')) {
         (1, _) => "",

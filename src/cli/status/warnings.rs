@@ -112,7 +112,7 @@ pub(super) fn of_routes(routes: &[Route], routers: Option<&BTreeSet<&str>>) -> O
     found
 }
 
-/// Routes with the same trouble, in one line.
+/// Returns one line for all Routes with the same problem.
 fn summed(trouble: &str, mut names: Vec<String>) -> String {
     names.sort_unstable();
     let count = names.len();

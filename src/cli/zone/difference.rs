@@ -64,7 +64,7 @@ fn compare(matches: &ArgMatches) -> Outcome {
     Ok(success_if(changes.removed.is_empty() && changes.added.is_empty()))
 }
 
-/// Reads a zone file; every error of it in one text.
+/// Reads a zone file. The error text lists every error in the file.
 fn read(file: &Path, origin: Option<Name>) -> Result<Contents, String> {
     let read = folder::read(file, origin, |now, _| CheckLevel::of_server(now));
     let read = read.map_err(|error| format!("{}: {error}", file.display()))?;

@@ -46,12 +46,12 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     }
 }
 
-/// The arguments that select the zones.
+/// Returns the arguments that select the zones.
 fn arguments() -> impl Iterator<Item = Arg> {
     serve::arguments_of(zones::KEYS).chain([access::context_argument()])
 }
 
-/// All zones that the arguments speak of, and where they were looked for.
+/// Returns all zones that the arguments select, and the location of their API.
 fn gather(matches: &ArgMatches) -> Result<(ApiLocation, Zones), Error> {
     let place = ApiLocation::of(matches)?;
     let ask = place.settings.zones.is_none() || place.settings.kubeconfig.is_some();
@@ -63,7 +63,7 @@ fn not_found(apex: &Name) -> String {
     format!("NotFound: zone {apex} not found; run \"signpost zone list\" to list zones")
 }
 
-/// An apex on the command line.
+/// Returns an apex on the command line.
 fn apex_argument() -> Arg {
     Arg::new("apex")
         .value_name("ZONE")

@@ -30,8 +30,8 @@ const COLUMNS: [&str; 5] = ["zone", "serial", "status", "servers", "kind"];
 
 pub(super) fn command() -> Command {
     let server = option("server", "ADDR[:PORT]").action(ArgAction::Append).value_parser(server_address).help(
-        "A name server to query (repeats) [default: those of --nameserver or --dns-listen, or those that the platform \
-         verifies]",
+        "A name server to query (repeats) [default: the servers in --nameserver or --dns-listen, or the servers that the \
+         platform verifies]",
     );
     let port = option("port", "PORT")
         .value_parser(value_parser!(u16))
@@ -77,7 +77,7 @@ fn read(matches: &ArgMatches) -> Result<Vec<Row>, Error> {
     access::run(LIMIT, asking).map_err(Error::from)
 }
 
-/// The servers of the configuration, or those that the platform itself verifies.
+/// Returns the servers of the configuration, or those that the platform itself verifies.
 fn listed(place: &ApiLocation, zones: &Zones, port: Option<u16>) -> Vec<SocketAddr> {
     let servers = &place.settings.nameserver;
     if servers.is_empty() {

@@ -77,7 +77,7 @@ fn common(message: &mut Vec<u8>, kind: u64, record: &Record, clients: LogClients
     fixed32(message, 9, record.since_epoch.subsec_nanos());
 }
 
-/// The `SocketProtocol` of a transport.
+/// Returns the `SocketProtocol` of a transport.
 fn protocol(transport: Transport) -> u64 {
     match transport {
         Transport::Udp => 1,

@@ -139,7 +139,7 @@ fn expect(stream: &mut UnixStream, kind: u32) -> io::Result<()> {
     stream.read_exact(&mut rest)
 }
 
-/// A control frame: an escape of four zeros, its length, its type, and, except at the end, the content type.
+/// Returns a control frame: an escape of four zeros, its length, its type, and, except at the end, the content type.
 fn control(kind: u32) -> Vec<u8> {
     let mut content = kind.to_be_bytes().to_vec();
     if kind != STOP && kind != FINISH {

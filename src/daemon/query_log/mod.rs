@@ -54,12 +54,12 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// The number of written records.
+    /// Returns the number of written records.
     pub fn written(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
     }
 
-    /// The number of records that the file or standard output did not accept.
+    /// Returns the number of records that the file or standard output did not accept.
     pub fn unwritten(&self) -> u64 {
         self.unwritten.load(Ordering::Relaxed)
     }

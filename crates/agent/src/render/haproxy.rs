@@ -373,7 +373,7 @@ fn virtual_host_rules(rule: &str, scope: &str, host: &str) -> String {
     text
 }
 
-/// Text for a quoted argument of the configuration.
+/// Returns text for a quoted argument of the configuration.
 fn quoted(text: &str) -> String {
     text.replace('\n', "\\n")
 }

@@ -36,7 +36,7 @@ use crate::names::LabelRules;
 use crate::v1alpha1::router::Router;
 use crate::v1alpha1::{DAMAGED_ANNOTATION, DAMAGED_HEADER, SCHEDULER_LEASE_NAMESPACE};
 
-/// Returns the faults of a Router that make a part of it unusable, a sentence for each.
+/// A function that returns the faults of a Router that make a part of it unusable, one sentence for each.
 pub type DiagnoseRouter = Box<dyn Fn(&Router) -> Vec<String> + Send + Sync>;
 
 /// The function that returns the labels in a Router's zone that are occupied by other names, each with the reason as text that

@@ -1,7 +1,7 @@
 //! Service of Kubernetes (v1): the ports of an application, and the name that Routes refer to. Plain data: the server allocates
 //! nothing for it, and its EndpointSlices contain the endpoints.
 //!
-//! Defaults and faults are those of kube-apiserver, as far as clients that read a Service depend on them.
+//! Defaults and validation match kube-apiserver where clients that read a Service depend on them.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -217,8 +217,8 @@ fn faults(spec: &Value) -> Vec<Cause> {
     causes
 }
 
-/// Returns the fault of the number or the name of a port. Names are labels in lower case, also of digits: `kubectl create
-/// service` names ports `80-8080`.
+/// Returns the fault of the number or the name of a port. Names are labels in lower case, and can start with digits: `kubectl
+/// create service` names ports `80-8080`.
 fn target_port_fault(path: &str, port: &Value) -> Option<Cause> {
     let what = match port {
         Value::Number(number) if !number.as_u64().is_some_and(|port| (1..=65535).contains(&port)) => {

@@ -22,7 +22,7 @@ pub(super) fn compare(schema: &Node, old: &Value, new: &Value) -> Changes {
     walk(Some(schema), Some(old), Some(new), PathState::Root).below
 }
 
-/// The position of a walk, as far as it affects the result.
+/// The part of a walk's position that affects the result.
 #[derive(Clone, Copy, PartialEq)]
 enum PathState {
     Root,

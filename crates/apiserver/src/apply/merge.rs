@@ -28,7 +28,7 @@ pub(super) fn merge(schema: Option<&Node>, live: &Value, config: &Value) -> Valu
 }
 
 /// Merges the items of both lists. Those of `config` keep their relative order, so that the result has the applied order; items
-/// of `live` alone stay between the same neighbors where possible.
+/// that only `live` has stay between the same neighbors where possible.
 fn merge_lists(schema: Option<&Node>, live: &[Value], config: &[Value]) -> Vec<Value> {
     // Items without an identity lack a key field. They are kept unchanged, and validation reports them.
     let elements =
@@ -55,9 +55,9 @@ fn merge_lists(schema: Option<&Node>, live: &[Value], config: &[Value]) -> Vec<V
                         left += 1;
                         continue;
                     }
-                    // It is next, but items of the right side alone come first.
+                    // It is next, but items that only the right side has come first.
                 }
-                // An item of the left side alone.
+                // An item that only the left side has.
                 _ => {
                     merged.push(live[left].clone());
                     left += 1;

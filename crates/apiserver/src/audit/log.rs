@@ -54,7 +54,7 @@ impl Default for Bounds {
 pub struct Counts {
     /// Handed to the system.
     pub written: u64,
-    /// Lost, since the queue was full or the file could not be written.
+    /// Lost, because the queue was full or the file could not be written.
     pub lost: u64,
     /// The number of omitted lines: clients without credentials sent too many.
     pub suppressed: u64,

@@ -18,7 +18,7 @@ const EXTRAS_MAX: usize = 64;
 /// The prefix of headers with extra values.
 const EXTRA_PREFIX: &str = "impersonate-extra-";
 
-/// The identity that a request acts as, and its other attributes. Permissions depend on the identity alone.
+/// The identity that a request acts as, and its other attributes. Permissions depend only on the identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subject {
     /// User and groups.
@@ -91,7 +91,7 @@ pub fn impersonate(
     Ok(Some(Subject { identity, uid, extra }))
 }
 
-/// Returns a key of extra values: percent-encoded, since a header's name can hold less than a key.
+/// Returns a key of extra values: percent-decoded, because a header name allows fewer characters than a key.
 fn decoded(key: &str) -> String {
     let mut octets = Vec::with_capacity(key.len());
     let mut rest = key.as_bytes();

@@ -2,7 +2,7 @@
 //!
 //! A [`Role`] is a list of [`Rule`]s. Every server grants three: everything to `system:masters`, discovery and self-reviews to
 //! authenticated users, health, version, and the metadata for the sign-in to all. An [`Authorizer`] grants more, over the whole
-//! server or in one namespace. What no rule allows is denied. The same tables answer requests and `kubectl auth can-i`.
+//! server or in one namespace. Access without a matching rule is denied. The same tables answer requests and `kubectl auth can-i`.
 
 use serde_json::{Value, json};
 
@@ -63,7 +63,7 @@ const AUTHENTICATED: Role = Role {
 /// A role, everywhere (`None`) or in one namespace.
 pub type Grant<'a> = (&'static Role, Option<&'a str>);
 
-/// The access rules of a server in addition to those of every server. Each method has a default that adds nothing.
+/// The additional access rules of a server. Each method has a default that adds nothing.
 pub trait Authorizer: Send + Sync + 'static {
     /// Adds the roles of an identity.
     fn grant<'a>(&self, _identity: &'a Identity, _grants: &mut Vec<Grant<'a>>) {}
@@ -84,7 +84,7 @@ pub trait Authorizer: Send + Sync + 'static {
     }
 }
 
-/// No rules in addition to those of every server.
+/// No additional rules.
 pub struct MastersOnly;
 
 impl Authorizer for MastersOnly {}

@@ -17,7 +17,7 @@ use crate::auth::identity::{GROUP_AUTHENTICATED, Identity};
 
 /// The maximum number of tokens in a file: each request compares all of them, at about 20 ns each.
 pub const TOKENS_MAX: usize = 10_000;
-/// Longest token in octets.
+/// The longest token in octets.
 const TOKEN_OCTETS_MAX: usize = 4_096;
 
 /// The accepted tokens, hashed.

@@ -1,4 +1,4 @@
-//! POST to a collection: a new object.
+//! POST to a collection: creates an object.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -106,7 +106,7 @@ async fn create_generated(writer: &Writer<'_>, base: &str, object: &Value, manag
     result
 }
 
-/// Returns the root span of an object's trace: from the request that creates it until the object is on the disk.
+/// Sends the root span of an object's trace: from the request that creates it until the object is on the disk.
 fn trace(writer: &Writer<'_>, written: &Written, began: Instant) {
     let Some([key, revision]) = writer.hooks().trace_attributes().filter(|_| !writer.options.dry_run) else { return };
     let Some(trace) = Trace::of(written.object.uid()) else { return };

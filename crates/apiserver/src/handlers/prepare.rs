@@ -47,7 +47,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Validates the result of a patch. `patched` is that result: 422 contains it, because the patch alone may lack the field.
+    /// Validates the result of a patch. `patched` is that result: 422 contains it, because the patch may lack the field.
     fn strict(&self, patched: Option<Value>, faults: &[String]) -> ApiError {
         let reported = format!("strict decoding error: {}", faults.join(", "));
         let Kind { kind, version, .. } = self.kind;
@@ -160,7 +160,7 @@ impl Writer<'_> {
         })
     }
 
-    /// Returns the faults of a changed object against its schema. What an earlier version stored beyond a maximum may stay.
+    /// Returns the faults of a changed object against its schema. Stored values above a later maximum may stay.
     fn schema_faults(&self, old: &Value, new: &Value) -> Vec<Cause> {
         let mut causes = schema::validate(&self.kind.schema, new);
         let exceeds = |cause: &Cause| matches!(cause.reason, Cause::TOO_LONG | Cause::TOO_MANY);

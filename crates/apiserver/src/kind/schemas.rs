@@ -14,7 +14,7 @@ pub(super) fn of_custom<T: CustomResourceExt>() -> Value {
     complete(declared_schema(&T::crd()))
 }
 
-/// Returns the schema of a whole object of a built-in kind: that of its Rust type, the metadata being that of all kinds.
+/// Returns the schema of a complete object of a built-in kind: the schema of its Rust type, with the metadata of all kinds.
 pub(crate) fn of_built_in<T: schemars::JsonSchema>() -> Value {
     let mut schema = of_type::<T>();
     if let Some(properties) = schema["properties"].as_object_mut() {

@@ -50,7 +50,7 @@ impl IndexedFields {
     }
 }
 
-/// Returns the text; none is an empty one.
+/// Returns the text; a missing text is empty.
 fn text(value: Json<'_>) -> Box<str> {
     value.text().unwrap_or_default().into()
 }

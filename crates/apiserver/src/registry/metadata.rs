@@ -13,7 +13,7 @@ use crate::kind::Kind;
 const ANNOTATIONS_OCTETS_MAX: usize = 256 * 1024;
 /// The maximum length of a text in an owner reference, in octets: a DNS subdomain is the longest possible name.
 const OWNER_TEXT_OCTETS_MAX: usize = 253;
-/// The maximum length of a generated name's base, in octets: that of a name.
+/// The maximum length of the base of a generated name in octets: the length of a name.
 const GENERATE_NAME_OCTETS_MAX: usize = 253;
 
 /// Returns a time as metadata hold it: whole seconds, `Z`.

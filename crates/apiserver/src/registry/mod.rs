@@ -153,7 +153,7 @@ impl RelatedWrite {
     }
 }
 
-/// Returns a new object that a hook of another kind makes, judged as one that a client sends.
+/// Returns a new object that a hook of another kind makes, validated like an object that a client sends.
 pub fn made(context: &Context<'_>, kind: &'static Kind, mut object: Value) -> Result<Value, ApiError> {
     let causes = complete(context, kind, &mut object, false);
     match causes.is_empty() {

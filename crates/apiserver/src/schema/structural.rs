@@ -175,7 +175,7 @@ fn unbounded_here(schema: &Map<String, Value>) -> Option<(&'static str, u64)> {
     }
 }
 
-/// The paths of what a schema leaves unbounded, for a test.
+/// Adds the paths of the unbounded values of a schema to `found`, for a test.
 pub fn without_bound(schema: &Value, path: &str, found: &mut Vec<String>) {
     let Value::Object(object) = schema else { return };
     found.extend(unbounded_here(object).map(|(key, _)| format!("{path}: {key}")));

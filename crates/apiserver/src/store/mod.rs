@@ -244,7 +244,7 @@ pub enum Error {
         newest: Revision,
     },
     /// A value or a transaction exceeds the engine's limit.
-    #[error("larger than {limit} bytes or {TXN_OPERATIONS_MAX} operations")]
+    #[error("the key or the transaction exceeds {limit} bytes or {TXN_OPERATIONS_MAX} operations")]
     TooLarge {
         /// The bound in octets.
         limit: usize,

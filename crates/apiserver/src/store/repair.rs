@@ -1,7 +1,7 @@
 //! Check and repair of an embedded store that is not in use: the implementation of `signpost check store`.
 //!
-//! A check changes nothing: an older file is not treated as a history that went back. A repair is written as a further revision,
-//! so that clients that reconnect see it.
+//! A check writes nothing, and does not compare the file with the last known revision. A repair is written as a further
+//! revision, so that clients that reconnect see it.
 
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,7 +15,7 @@ use super::embedded::verify::{self, Verified};
 use super::embedded::{FILE_NAME, OpenError, lock, open_plain, prepare};
 use super::{Error, Txn, Write};
 
-/// A store that this process alone has open.
+/// A store that only this process has open.
 pub struct Offline {
     database: Database,
     path: PathBuf,

@@ -1,8 +1,8 @@
 //! The retained changes of one kind, bounded in bytes and fair between namespaces.
 //!
-//! The changes are ordered by revision. Each is charged to its namespace. When the charges exceed
-//! [`HISTORY_BYTES_MAX`], a namespace with more than a quarter of that loses its oldest change; if there is none, the
-//! oldest change of all goes. So one tenant's churn shortens the window of its own namespace, not that of others.
+//! The changes are ordered by revision. Each is charged to its namespace. When the charges exceed [`HISTORY_BYTES_MAX`], a
+//! namespace with more than a quarter of that loses its oldest change; if there is none, the oldest change of all goes. So the
+//! churn of one tenant shortens only the window of its own namespace.
 //!
 //! Each namespace has a floor: the last revision of which it lost a change. A watch of one namespace can start at or
 //! after the floor of that namespace, a watch of all namespaces at or after the greatest floor.

@@ -92,7 +92,7 @@ impl Usage {
     }
 }
 
-/// Which of the two bounds `adds` exceeds, on top of what is `used`: of objects, and of bytes.
+/// Returns the limit that `adds` exceeds in addition to `used`: of objects, or of bytes.
 pub fn exceeds(used: Amount, adds: Amount, limit: Amount) -> (bool, bool) {
     let after = used.plus(adds);
     (adds.objects > 0 && after.objects > limit.objects, adds.bytes > 0 && after.bytes > limit.bytes)
@@ -166,17 +166,17 @@ mod tests {
         let (a, b) = (reserve("a", 0, adding(1, 10)), reserve("b", 0, adding(1, 10)));
         assert_eq!(reserve("c", 0, adding(1, 10)).err(), Some(adding(2, 20)));
         assert!(usage.reserve(("other", "other/c"), 0, adding(1, 10), limit).is_ok());
-        // One that fails makes room.
+        // A failed write releases its reservation.
         drop(b);
         let c = reserve("c", 0, adding(1, 10));
         assert!(c.is_ok());
-        // One that is shown counts once, whether its reservation is still there or not.
+        // A visible object counts once, with or without its reservation.
         let shown = lease("a", 7, 100);
         usage.show(&shown, None, false);
         let used = adding(1, shown.stored_len() as u64);
         assert_eq!(reserve("d", 0, adding(1, 10)).err(), Some(used.plus(adding(1, 10))));
         drop((a, c));
-        // A change that only grows is held to the bytes alone; one that does not grow to nothing.
+        // A change that grows an object is checked only for bytes; a change that does not grow it, for nothing.
         assert!(reserve("d", 0, adding(1, 10)).is_ok());
         let grown = 1_000 - used.bytes;
         assert_eq!(reserve("a", 7, adding(0, grown + 1)).err(), Some(used));

@@ -23,7 +23,7 @@ pub fn dress(contents: &mut Contents, settings: &Settings, serial: u32) {
     }
 }
 
-/// The SVCB records that the settings give a name.
+/// Returns the SVCB records that the settings give a name.
 pub fn service_rrset(owner: &Name, settings: &Settings) -> Option<Rrset> {
     let (_, rdata) = settings.services().iter().find(|(name, _)| name == owner)?;
     Some(Rrset { rtype: RecordType::SVCB, ttl: settings.infrastructure_ttl, rdata: rdata.clone() })

@@ -43,7 +43,7 @@ pub enum Alpn {
 impl Alpn {
     const ALL: [Alpn; 4] = [Alpn::Dot, Alpn::Doq, Alpn::H2, Alpn::H3];
 
-    /// The identifier.
+    /// Returns the identifier.
     pub fn as_str(self) -> &'static str {
         match self {
             Alpn::Dot => "dot",
@@ -53,7 +53,7 @@ impl Alpn {
         }
     }
 
-    /// The port where clients find it without further information.
+    /// Returns the port where clients find it without further information.
     pub fn default_port(self) -> u16 {
         match self {
             Alpn::Dot | Alpn::Doq => 853,

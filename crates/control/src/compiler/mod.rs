@@ -59,7 +59,7 @@ pub struct CompiledZone {
     pub kind: ZoneKind,
     /// The Router, for a shard.
     pub router: Option<Box<str>>,
-    /// Digest of what the objects contribute.
+    /// The digest of the objects' contribution.
     pub digest: Digest,
     /// The records. The SOA's serial is 0: the ledger sets it.
     pub contents: Contents,

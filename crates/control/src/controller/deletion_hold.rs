@@ -71,7 +71,7 @@ struct Writer {
     host: Option<String>,
 }
 
-/// One thing to be done.
+/// A pending action.
 #[derive(Debug, PartialEq)]
 enum HoldAction {
     /// There is no such DeletionHold yet.

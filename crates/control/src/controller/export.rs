@@ -48,7 +48,7 @@ pub struct ExportedZone {
     pub in_ledger: bool,
 }
 
-/// Which RouteBindings the zones are made from.
+/// The RouteBindings from which zones are built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
     /// All.
@@ -66,7 +66,7 @@ pub struct Objects {
     extent: Extent,
 }
 
-/// Lists the objects once and builds their zones. Errors are those of the API.
+/// Lists the objects once and builds their zones. Returns the errors of the API.
 pub async fn export(client: Client, settings: &Settings) -> Result<Export, kube::Error> {
     let (mut objects, bindings) =
         tokio::try_join!(Objects::without_bindings(client.clone()), list::<RouteBinding>(client))?;
@@ -75,7 +75,7 @@ pub async fn export(client: Client, settings: &Settings) -> Result<Export, kube:
 }
 
 impl Objects {
-    /// Lists Routers and Zones, of which there are few, and no RouteBindings. Errors are those of the API.
+    /// Lists Routers and Zones, of which there are few, and no RouteBindings. Returns the errors of the API.
     pub async fn without_bindings(client: Client) -> Result<Objects, kube::Error> {
         let (routers, ledger) = tokio::try_join!(list::<Router>(client.clone()), list::<Zone>(client))?;
         Ok(Objects { routers, bindings: Vec::new(), ledger, extent: Extent::Part })

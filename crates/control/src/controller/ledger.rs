@@ -8,8 +8,9 @@
 //! [`Ledger`] is pure: it plans the writes that are due for a zone, and the work queue defines when to check it again. The
 //! executor does the writes ([`crate::reconcile`]).
 //!
-//! The first serial of a zone comes from the clock; that of the parent zone is also newer than the serial in its zone file. The
-//! file's zone was served under that serial before the platform existed, and secondaries may have copied it ([`serials`]).
+//! The first serial of a zone comes from the clock; the first serial of the parent zone is also newer than that in its zone
+//! file. The file's zone was served under that serial before the platform existed, and secondaries may have copied it
+//! ([`serials`]).
 //!
 //! A wrong version does no harm: a name server publishes under it only a state with the same digest. So the ledger needs no
 //! fencing against a deposed leader that still writes: it writes a state that was correct a moment ago, and the next leader

@@ -137,7 +137,7 @@ impl StaticZones {
         StaticZones { folder: Folder::new(folder, threads), db, apexes }
     }
 
-    /// Reads the changes since the last call, at first everything. It blocks: on a large directory for as long as the disk needs.
+    /// Reads the changes since the last call, at first everything. It blocks, for long if the directory is large.
     pub fn load(&mut self) -> Result<Loaded, FolderError> {
         self.load_whole(Extent::All, None)
     }

@@ -224,7 +224,7 @@ struct Sources {
     decisions: watch::Receiver<Arc<Decisions>>,
 }
 
-/// One thing that happened.
+/// An event of the loop.
 enum Event {
     Object(objects::Event),
     Settings,

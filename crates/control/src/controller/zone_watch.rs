@@ -42,7 +42,7 @@ pub(super) struct Watch {
     watcher: Option<RecommendedWatcher>,
 }
 
-/// Which files of the folder are being written.
+/// The files of the directory that are being written.
 pub(super) struct Writes {
     folder: PathBuf,
     /// The folder as the system calls it.
@@ -60,7 +60,7 @@ struct WatchState {
     changes: FolderChanges,
 }
 
-/// The changes since they were last taken up.
+/// The changes since the last read.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct FolderChanges {
     /// The files that changed.

@@ -73,7 +73,7 @@ impl Query<'_> {
 }
 
 impl QueryMessage {
-    /// An encoded query with the padding option, whose length is a multiple of [`BLOCK_OCTETS`].
+    /// Returns an encoded query with the padding option, whose length is a multiple of [`BLOCK_OCTETS`].
     fn padded(query: &Query<'_>) -> QueryMessage {
         let unpadded = QueryMessage::new(query).octets.len() + OPTION_HEAD_OCTETS;
         let padding = unpadded.next_multiple_of(BLOCK_OCTETS) - unpadded;
@@ -183,7 +183,7 @@ async fn over_quic(_: SocketAddr, _: &QueryMessage, _: &Encrypted) -> Result<Opt
     Err(QueryError::NotBuilt)
 }
 
-/// The error of a connection: whether the certificate is refused, and why, or that the server is not reachable.
+/// Returns the error of a connection: whether the certificate is refused, and why, or that the server is not reachable.
 fn fault(error: &(dyn std::error::Error + 'static)) -> QueryError {
     let mut kind = io::ErrorKind::Other;
     let mut last = String::new();

@@ -1,6 +1,6 @@
 //! The selection of a Router's instances to start and to stop. Pure.
 //!
-//! A changed proxy or port requires a new instance. With an address of its own, it starts in parallel with the instances that it
+//! A changed proxy or port requires a new instance. With a separate address, it starts in parallel with the instances that it
 //! replaces, and they stop once it serves. With an address that the Router names, it starts when its predecessor has ended, one
 //! after another.
 
@@ -138,7 +138,7 @@ mod tests {
             (2, "1ns 2ns 3hs 4h", "-1"),
             (2, "1nsx 2ns 3hs 4h", ""),
             (2, "1ns 2ns 3hs 4hs", "-1 -2"),
-            // What does not serve is not missed.
+            // An instance that does not serve can be replaced without loss.
             (2, "1ns 2n 3hs 4h", "-2"),
             (1, "1ns 2ns", "+ -1"),
         ] {

@@ -1,4 +1,4 @@
-//! Instances as child processes of this one: `signpost agent`, each with a directory of its own.
+//! Instances as child processes of this one: `signpost agent`, each with its own directory.
 //!
 //! | file | contents |
 //! |---|---|
@@ -85,7 +85,7 @@ impl Metrics {
     }
 }
 
-/// The file with what an instance is.
+/// The file that describes an instance.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Record {

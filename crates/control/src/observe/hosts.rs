@@ -50,7 +50,7 @@ pub fn metrics() -> Metrics {
     Metrics::new("host_checks", help, &["here", "elsewhere", "unknown", "failed"])
 }
 
-/// A Route with a host of its own.
+/// A Route with a custom host.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HostTarget {
     uid: Uid,

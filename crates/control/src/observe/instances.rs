@@ -260,7 +260,7 @@ impl Watch {
         }
     }
 
-    /// Returns the Leases to delete: those of instances that have been dead for long, if enough others serve.
+    /// Returns the Leases to delete: the Leases of instances that have been dead for long, if enough others serve.
     fn take_dead(&mut self) -> Vec<ObjectKey> {
         let mut dead = std::mem::take(&mut self.dead);
         dead.retain(|key| {

@@ -45,7 +45,7 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(10));
 /// The time after which a Route that is not programmed is reported: usually it takes milliseconds.
 const GRACE: Duration = Duration::from_secs(5);
-/// Most instances that a condition names.
+/// The maximum number of instances that a condition names.
 const NAMED_MAX: usize = 3;
 /// The time between two updates of the metrics, which scan every waiting Route.
 const SHOW_INTERVAL: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! The addresses of Routers with `addressesFrom.serviceSelector`: those of the selected Services and EndpointSlices.
+//! The addresses of Routers with `addressesFrom.serviceSelector`, from the selected Services and EndpointSlices.
 //!
 //! Only the namespaces in such a Router are watched, not the cluster, which has many other EndpointSlices. The reconciler writes
 //! the result into `status.currentAddresses`.
@@ -33,7 +33,7 @@ struct ServiceInfo {
     labels: Labels,
     /// The Service's addresses outside the cluster.
     external: BTreeSet<IpAddr>,
-    /// Whether the Service has its endpoints' addresses when it has none of its own. A load balancer will get some.
+    /// Whether the Service uses the addresses of its endpoints if it has no address. A load balancer will get one.
     has_endpoints: bool,
 }
 

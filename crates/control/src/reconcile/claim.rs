@@ -1,4 +1,4 @@
-//! The name ledger: claims are released after their Route, kept in quarantine, and purged.
+//! NameClaims: the controller releases them after their Route, keeps them in quarantine, and deletes them.
 //!
 //! ```text
 //!            Route deleted, or its name changed                            quarantine over

@@ -65,8 +65,8 @@ use crate::world::{self, World};
 use signpost_api::v1alpha1::deletion_hold::DeletionHold;
 use signpost_api::v1alpha1::route::{ADMITTED, FORMER_NAME_BLOCKED, PUBLISHED, RESOLVABLE, SCHEDULED};
 
-/// The actions in flight; those of one kind get at most half of them. New Routes are scheduled concurrently, and must not wait
-/// for it.
+/// The maximum number of actions in flight; one kind gets at most half of them. New Routes are scheduled concurrently, and must
+/// not wait for it.
 const ACTIONS_AT_A_TIME: usize = 32;
 /// The keys checked in a row before events are processed again.
 const LOOKS_IN_A_ROW: usize = 1024;

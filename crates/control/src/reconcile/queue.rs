@@ -4,11 +4,11 @@
 //! An item waits once, for one due time. While it is in progress, it can be added again, and then waits when that ends. A failed item
 //! returns after an exponential backoff with jitter, which its next success resets.
 //!
-//! A permit goes to the owner with the fewest permits, and among equals to the owner that has been due longest. An owner can take
-//! another permit only while it holds fewer than are free: alone it can hold half of the permits, two owners can hold a third
-//! each, and so on. So an owner that holds permits for long delays only its own items, and a new owner gets a permit immediately,
-//! for any number of others. Only if there are as many owners as permits, and all of them are slow, all permits are taken, one
-//! each.
+//! A permit goes to the owner with the fewest permits, and among equals to the owner that has been due longest. An owner can
+//! take another permit only while it holds fewer than are free: a single owner can hold half of the permits, two owners a third
+//! each, and so on. So an owner that holds permits for long delays only its own items, and a new owner gets a permit
+//! immediately, for any number of others. Only if there are as many owners as permits, and all of them are slow, all permits are
+//! taken, one each.
 //!
 //! Pure: time and randomness are arguments.
 
@@ -123,7 +123,7 @@ impl<T: Item> WorkQueue<T> {
         Some(it)
     }
 
-    /// Returns the item's permit.
+    /// Releases the item's permit.
     pub fn end(&mut self, it: &T) {
         let Some(again) = self.in_progress.remove(it) else { return };
         self.change(it.owner(), |share| share.held -= 1);

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! While a call about a Route is in flight, the scheduler assumes only that the Route gets its custom host: the order of
-//! scheduling decides which Route gets a host, not that of the answers. The binding is assumed when the answer fits the snapshot
-//! of that moment, so that no Router and no namespace ever exceeds its limit.
+//! scheduling, not the order of answers, decides which Route gets a host. The scheduler assumes the binding when the answer fits
+//! the current snapshot, so that no Router and no namespace ever exceeds its limit.
 
 use std::io;
 use std::sync::Arc;
@@ -132,7 +132,7 @@ impl Scheduler {
     }
 }
 
-/// Reads the whole Route, of which the scheduler stores only the deciding fields; `None`: these fields have changed.
+/// Reads the whole Route, because the scheduler stores only the fields that decide; `None` if these have changed.
 async fn read(client: &kube::Client, key: &ObjectKey, decided: &RouteInfo) -> kube::Result<Option<Route>> {
     let routes: Api<Route> = Api::namespaced(client.clone(), key.namespace());
     let late = |_| kube::Error::ReadEvents(io::Error::new(io::ErrorKind::TimedOut, "the API did not answer in time"));

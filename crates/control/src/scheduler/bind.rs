@@ -107,7 +107,7 @@ pub enum Outcome {
     Overlaps,
     /// The route needs a new label or host, but its namespace has reached the maximum of names in quarantine, or reserved.
     NamesKept {
-        /// Which of the two.
+        /// The kind: a label or a host.
         kind: ClaimKind,
         /// The maximum.
         most: u32,

@@ -2,12 +2,12 @@
 //!
 //! | change | the snapshot | the queue |
 //! |---|---|---|
-//! | Router new or different | contains it | requeues the routes that it can take |
-//! | Router deleted | removes it | requeues the routes whose host it may have blocked, and those to be moved to it |
+//! | Router created or changed | contains it | requeues the routes that it can take |
+//! | Router deleted | removes it | requeues the routes whose host it may have blocked, and the routes to be moved to it |
 //! | Namespace | | requeues its routes, also for a changed quota |
-//! | Route new or different, or lost a condition | | schedules it |
+//! | Route created or changed, or a condition removed | | schedules it |
 //! | Route bound, or deleted | | removes it |
-//! | Route requested to move, or no longer | | schedules it, or removes it |
+//! | move of a Route requested, or withdrawn | | schedules it, or removes it |
 //! | RouteBinding | counts it | |
 //! | RouteBinding deleted | stops counting it | requeues routes, if its Router or its namespace's quota was full |
 //! | claim on a host released | | schedules the Route that has waited longest for it, and those that it blocked (`admission`) |

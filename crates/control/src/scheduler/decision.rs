@@ -82,7 +82,7 @@ pub enum InvalidAnswer {
     Router(String),
 }
 
-/// Takes the Router that the webhook chose, if it can take the route now.
+/// Selects the Router that the webhook chose, if it can take the route now.
 pub fn decide_as_answered(
     request: &PlacementRequest<'_>,
     snapshot: &Snapshot,

@@ -133,7 +133,7 @@ impl Hosts {
                 return Some(conflict(above, message));
             }
         }
-        // What a wildcard itself covers.
+        // The hosts that a wildcard covers.
         let below = own.strip_suffix("*.")?;
         let from = (Excluded(below.to_owned()), Unbounded);
         let held = self.held.range(from.clone()).map(|(path, _)| path).take_while(|path| path.starts_with(below));

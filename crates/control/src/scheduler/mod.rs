@@ -19,7 +19,7 @@
 //! A bound route stays on its Router, except if it is requested to leave (`requests`).
 //!
 //! A custom host of another Route is not admitted, and the requesting Route **is not bound until it holds the host**. With a
-//! binding by its system name alone, its `status.dns`, which allocation never changes, would name a host of another application,
+//! binding only by its system name, its `status.dns`, which allocation never changes, would name a host of another application,
 //! and `Scheduled=True` would be wrong.
 
 use std::pin::Pin;
@@ -104,7 +104,7 @@ pub struct Settings {
     pub former_name_retention: Duration,
     /// The most labels in quarantine for a namespace that still gets new ones.
     pub quarantined_max: u32,
-    /// Which labels Routes may have.
+    /// The labels that Routes may have.
     pub label_rules: LabelRules,
 }
 
@@ -279,7 +279,7 @@ impl Scheduler {
         let _ = timeout(Duration::from_secs(1), async { while beside.join_next().await.is_some() {} }).await;
     }
 
-    /// Searches all Routes for one that is in no queue. There should be none.
+    /// Searches all Routes for one that is not in a queue. There should be none.
     fn search_missed(&mut self) {
         if !self.objects.is_synced() {
             return;

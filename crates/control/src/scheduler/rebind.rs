@@ -19,8 +19,9 @@
 //! to the name that the route has left: that former name also has a time `from` at which it begins, after the instances' report.
 //!
 //! The route keeps its label, its claims, its alias, and its custom host: only its system name changes. Each write carries the
-//! resourceVersion of the binding that was read, so that concurrent changes are not reverted, and that of the Route, so that a
-//! route with a changed request is not moved. Repeating a completed move is not an error: the binding names the Router already.
+//! resourceVersion of the binding that was read, so that concurrent changes are not reverted, and the resourceVersion of the
+//! Route, so that a route with a changed request is not moved. Repeating a completed move is not an error: the binding names the
+//! Router already.
 
 use std::time::Duration;
 

@@ -12,9 +12,9 @@ use signpost_api::v1alpha1::router::{ADDRESSES_HEALTHY, AddressHealthState, Rout
 
 /// The reason of the condition while too few addresses are healthy.
 const PANIC: &str = "Panic";
-/// Most addresses that a condition names.
+/// The maximum number of addresses that a condition names.
 const NAMED_MAX: usize = 5;
-/// Most events of one write.
+/// The maximum number of events of one write.
 const EVENTS_MAX: usize = 8;
 
 /// An event about a Router.

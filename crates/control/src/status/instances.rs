@@ -8,9 +8,9 @@ use signpost_api::v1alpha1::router::{Address, INSTANCES_READY, Instance, Instanc
 
 /// The most instances that a status lists.
 const INSTANCES_MAX: usize = 128;
-/// Most addresses in use.
+/// The maximum number of addresses in use.
 const ADDRESSES_MAX: usize = 128;
-/// Most instances that a condition names.
+/// The maximum number of instances that a condition names.
 const NAMED_MAX: usize = 5;
 
 /// Returns whether enough of `all` instances serve to omit the dead ones from answers; `panic_percent` is the panic threshold.

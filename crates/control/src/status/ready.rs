@@ -10,7 +10,7 @@ use signpost_api::v1alpha1::route::{PROGRAMMED, PUBLISHED, READY, RESOLVABLE};
 /// The conditions from which `Ready` follows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// Whether instances of the Router report what they serve, so that `Programmed` counts.
+    /// Whether instances of the Router report their Routes, so that `Programmed` counts.
     pub instances: bool,
     /// Whether name servers are queried, so that `Resolvable` counts; otherwise `Published` does.
     pub answers: bool,
@@ -47,7 +47,7 @@ pub fn statement(conditions: &[Condition], needs: Needs) -> Option<ConditionUpda
         (true, has_instances, _) => {
             let mut message = match needs.answers {
                 true => "all names resolve".to_owned(),
-                // What a name server answers may differ.
+                // A name server can have another answer.
                 false => {
                     "all names are published; name servers are not queried, because verify.names is false".to_owned()
                 }

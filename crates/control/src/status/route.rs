@@ -11,7 +11,7 @@
 //! - A Route whose Router was deleted, which requires an administrator who accepts the loss of its routes, stays bound, so that
 //!   nothing has changed if the Router is re-created; `Scheduled` is false meanwhile. A Router re-created with another zone does
 //!   not count.
-//! - If the Router that a Route has left has a record of its own at the Route's former name, that record is served instead:
+//! - If the Router that a Route has left has a record in its spec at the Route's former name, that record is served instead:
 //!   `FormerNameBlocked` reports this. It also reports a former Router that was deleted or has another zone, which removes the
 //!   name; the former name stays for its time, in case that the Router is re-created.
 //! - `Scheduled` and `Admitted` are restored if a client removed or changed them.

@@ -90,7 +90,7 @@ pub fn router(
     // A serial that was known stays.
     let serial = findings.zone.as_ref().and_then(|(_, serial)| *serial);
     after.serial = serial.map(|serial| serial.0).or(after.serial);
-    // In the format of the API: its times have no fractions of a second, but those of findings do.
+    // In the format of the API, whose times have no fractions of a second, unlike the times of findings.
     let after = patch(&after);
     (patch(&before) != after).then_some(Change { patch: after, notices })
 }

@@ -38,7 +38,7 @@ pub enum NameConflict {
     Delegated,
     /// The Router's records make it an alias of this name.
     Alias(Name),
-    /// The Router's records give it addresses of its own.
+    /// The Router's records give it other addresses.
     Addresses,
     /// The name belongs to a name server.
     NameServer,

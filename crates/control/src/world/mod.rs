@@ -1,8 +1,8 @@
 //! The cached objects of the API: one informer and one compact type for each kind.
 //!
 //! The daemon creates one [`World`]. Every loop reads from it, so a process has at most one list-watch of a kind, and one value
-//! of each object. A kind is listed when its first reader polls, and no longer watched after its last reader is dropped: a name
-//! server alone never lists Routes.
+//! of each object. A kind is listed when its first reader polls, and no longer watched after its last reader is dropped: a
+//! process with only a name server never lists Routes.
 
 use std::sync::Arc;
 use std::time::Duration;

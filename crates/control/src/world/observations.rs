@@ -72,7 +72,7 @@ pub enum About {
     BoundTo(Arc<str>),
     /// A Route with this name, without a trailing dot.
     Name(NameKind, String),
-    /// A Route with this host of its own.
+    /// A Route with this custom host.
     Host(String),
     /// A host for which the status has no challenge yet.
     Unchallenged(String),

@@ -78,7 +78,7 @@ impl NamesDigest {
     }
 }
 
-/// The conditions of a Route and what depends on them.
+/// The conditions of a Route, and the values that depend on them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Conditions {
     /// `Scheduled`.

@@ -68,13 +68,13 @@ impl RouterInfo {
         taken.map(|(label, why)| (&**label, &**why))
     }
 
-    /// Returns the labels, in lower case, at which it has records of its own directly below its zone's apex: no former name can
-    /// be there.
+    /// Returns the labels, in lower case, at which its spec has records directly below its zone's apex: no former name can be
+    /// there.
     pub fn record_labels(&self) -> Option<&BTreeSet<Box<str>>> {
         self.examination.as_ref().map(|examination| &examination.record_labels).filter(|labels| !labels.is_empty())
     }
 
-    /// Returns whether it has records of its own at this label.
+    /// Returns whether its spec has records at this label.
     pub fn has_records_at(&self, label: &str) -> bool {
         // Nearly no Router has any.
         self.record_labels().is_some_and(|labels| labels.contains(label.to_ascii_lowercase().as_str()))
@@ -140,7 +140,7 @@ pub struct ActiveAddresses {
     pub ipv4: bool,
     /// Whether one is an IPv6 address.
     pub ipv6: bool,
-    /// Whether the instances there report what they serve.
+    /// Whether the instances there report their Routes.
     pub has_instances: bool,
 }
 

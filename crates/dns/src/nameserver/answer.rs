@@ -1,10 +1,10 @@
-//! Answering from a zone: RFC 1034 §4.3.2, with the sections in the order in which they stand.
+//! Answering from a zone: RFC 1034 §4.3.2, with the sections in the order of the message.
 //!
 //! Responses are minimal: no NS records next to an answer, and additional data only if a client would query it next. If required
 //! data does not fit, TC is set; optional data is omitted without TC (RFC 2181 §9).
 //!
-//! Choices: aliases are followed within the zone only, as Knot does, at most [`CNAME_CHAIN_MAX`] of them; a loop ends with the
-//! chain as far as it goes. An alias to a name below one of the zone's cuts ends with that cut's referral.
+//! Choices: CNAMEs are followed only within the zone, as in Knot, and at most [`CNAME_CHAIN_MAX`] of them. A loop ends the
+//! chain. A CNAME to a name below one of the zone's cuts ends with the referral of that cut.
 
 use super::names::{Names, after};
 use super::proof;
@@ -22,7 +22,7 @@ use crate::zone::lookup::{Ancestor, Found, Lookup, NameMatch, lookup_any, lookup
 use crate::zone::node::{Node, Records, Target, flag};
 use crate::zone::qname::{NameHash, Qname};
 
-/// Most names whose addresses go into the additional section of an answer; a referral's in-domain glue has no such bound.
+/// The maximum number of names whose addresses are added to an answer; the in-domain glue of a referral has no such limit.
 const ADDITIONAL_NAMES_MAX: usize = 16;
 
 /// The outcome of an answer, apart from its records.
@@ -32,20 +32,20 @@ pub(super) struct AnswerOutcome {
     pub(super) authoritative: bool,
     pub(super) truncated: bool,
     pub(super) kind: Kind,
-    /// The name that the answer comes from: the owner of the records or of the first alias, a wildcard or not; the cut; the
-    /// apex for what does not exist. Rate limiting counts by it.
+    /// The name that provides the answer: the owner of the records or of the first CNAME, also a wildcard; the cut; or the apex
+    /// for a name that does not exist. Rate limiting counts by this name.
     pub(super) source: NameHash,
 }
 
 impl AnswerOutcome {
-    /// A whole authoritative answer.
+    /// Returns the outcome of a complete authoritative answer.
     #[inline(always)]
     fn of(rcode: Rcode, kind: Kind, source: NameHash) -> Self {
         AnswerOutcome { rcode, authoritative: true, truncated: false, kind, source }
     }
 
-    /// The outcome for a message without room for its records: a part of them would be taken for all (RFC 2181 §9). The response
-    /// code is that of the complete message: with TC, too, it refers to the last name of a chain (RFC 2308 §2.1).
+    /// Returns the outcome for a message without room for its records: clients would treat a part as complete (RFC 2181 §9). The
+    /// response code is that of the complete message: with TC, it also refers to the last name of a chain (RFC 2308 §2.1).
     #[cold]
     fn cut(self, message: &mut Message<'_, '_>) -> Self {
         message.clear();
@@ -56,10 +56,10 @@ impl AnswerOutcome {
 /// The end of the lookup of one name of a chain.
 enum ChainStep {
     Done(AnswerOutcome),
-    /// The name is an alias; the position of its target in the message.
+    /// The name has a CNAME; this is the position of its target in the message.
     Cname {
         target_at: usize,
-        /// The node of the alias, or of the DNAME.
+        /// The node of the CNAME or DNAME.
         source: NameHash,
     },
 }
@@ -94,7 +94,7 @@ fn attempt(ask: &ZoneQuery<'_>, qname: &Qname, message: &mut Message<'_, '_>) ->
     }
 }
 
-/// Follows aliases from the first one's target on.
+/// Follows CNAMEs, starting at the target of the first one.
 #[cold]
 fn follow(
     ask: &ZoneQuery<'_>,
@@ -121,7 +121,7 @@ fn follow(
         seen[aliases] = qname.hash(0);
         message.set_name(target_at, qname.length());
         match step(ask, Current { qname: &qname, at: target_at, aliases }, message)? {
-            // The first name's owner decides AA (RFC 1035 §4.1.1), and that was ours.
+            // The owner of the first name decides AA (RFC 1035 §4.1.1), and this server is authoritative for it.
             ChainStep::Done(verdict) => return Ok(AnswerOutcome { authoritative: true, source, ..verdict }),
             ChainStep::Cname { target_at: next, source } => {
                 ask.mark(source);
@@ -129,7 +129,7 @@ fn follow(
             }
         }
     }
-    // The chain leaves the zone, goes in a circle, or is too long: it ends here.
+    // The chain leaves the zone, is a loop, or is too long: it ends here.
     proof::expansions(ask, message)?;
     Ok(left)
 }
@@ -159,7 +159,7 @@ fn step(ask: &ZoneQuery<'_>, current: Current<'_>, message: &mut Message<'_, '_>
             let verdict = AnswerOutcome::of(Rcode::NOERROR, Kind::NoData, apex);
             Ok(ChainStep::Done(proved.map_or_else(|Full| verdict.cut(message), |()| verdict)))
         }
-        // The name may exist: an object that it would come from cannot be read.
+        // The name may exist: the object that would provide it cannot be read.
         Some(Lookup::NxDomain(_)) if ask.zone.is_partial() => Ok(ChainStep::Done(AnswerOutcome {
             authoritative: false,
             ..AnswerOutcome::of(Rcode::SERVFAIL, Kind::NoData, apex)
@@ -198,7 +198,7 @@ fn put_rare_data(
     put_data(ask, current, found, records, message)
 }
 
-/// Writes an alias that was found in place of the queried data.
+/// Writes a CNAME that was found instead of the queried data.
 #[inline(never)]
 fn put_alias(
     ask: &ZoneQuery<'_>,
@@ -257,7 +257,7 @@ fn put_answer(
     Ok(written)
 }
 
-/// The owner of records about the current name.
+/// Returns the owner of records about the current name.
 #[inline]
 fn owner<'a>(current: Current<'a>, message: &Message<'_, '_>) -> Owner<'a> {
     if current.aliases == 0 {
@@ -266,7 +266,7 @@ fn owner<'a>(current: Current<'a>, message: &Message<'_, '_>) -> Owner<'a> {
     ancestor_owner(current, 0, message)
 }
 
-/// The owner that is the current name without its first `above` labels: at or below the apex.
+/// Returns the owner of the current name without its first `above` labels, at or below the apex.
 pub(super) fn ancestor_owner<'a>(current: Current<'a>, above: usize, message: &Message<'_, '_>) -> Owner<'a> {
     let Owner::At(apex_at) = message.apex() else { return question() };
     let start = current.qname.start(above);
@@ -285,7 +285,7 @@ fn put_soa(ask: &ZoneQuery<'_>, message: &mut Message<'_, '_>) -> Result<(), Ful
     message.put_negative(message.apex(), &soa, ask.zone.negative_ttl(), ask.dnssec)
 }
 
-/// Writes the DNAME and the CNAME that it makes of the current name (RFC 6672 §3.2), in this order.
+/// Writes the DNAME, then the CNAME that it synthesizes for the current name (RFC 6672 §3.2).
 #[cold]
 fn put_dname(
     ask: &ZoneQuery<'_>,
@@ -338,7 +338,7 @@ fn put_referral(
 ) -> Result<AnswerOutcome, Full> {
     let owner = ancestor_owner(current, cut.above, message);
     let written = message.put(Section::Authority, owner, records)?;
-    // Without a signature the DS proves nothing; RFC 4035 §3.1.4.1 speaks of signed zones alone.
+    // Without a signature the DS proves nothing; RFC 4035 §3.1.4.1 applies only to signed zones.
     match cut.node.get(RecordType::DS).filter(|ds| ask.dnssec && ds.signature_count() > 0) {
         Some(ds) => {
             message.put(Section::Authority, owner, &ds)?;
@@ -348,7 +348,7 @@ fn put_referral(
         None => proof::no_ds(ask, current, cut, message)?,
     }
     let mut truncated = false;
-    // RFC 9471 §3: all glue of name servers in the delegated domain, or TC. Others in this zone as far as there is room.
+    // RFC 9471 §3: all glue of name servers in the delegated domain, or TC. Other glue in this zone if there is room.
     for in_domain in [true, false] {
         for target in records.targets() {
             if is_at_or_below(target.relative, cut.node.relative()) != in_domain {
@@ -367,7 +367,7 @@ fn put_referral(
     Ok(AnswerOutcome { authoritative: false, truncated, ..referral })
 }
 
-/// Writes addresses of names in the answer's RDATA, as far as there is room.
+/// Writes addresses of names in the answer's RDATA, while there is room.
 #[cold]
 fn put_additional(
     ask: &ZoneQuery<'_>,
@@ -410,7 +410,7 @@ fn put_additional(
         // RFC 9460 §4.1: also the SVCB records of targets, but not those that are the answer.
         let service = (is_service && hash != asked).then_some(records.rtype());
         for rtype in [RecordType::A, RecordType::AAAA].into_iter().chain(service) {
-            // Optional: what does not fit is left out.
+            // Optional: addresses that do not fit are omitted.
             let _ = put_address(ask, owner, &node, rtype, message);
         }
     }
@@ -439,7 +439,7 @@ fn put_address(
         && records.count() > 0
         && records.signature_count() > 0
     {
-        // RFC 4035 §3.1.1: where there is no room, the RRset may stay without its signatures.
+        // RFC 4035 §3.1.1: if the signatures do not fit, the RRset may be sent without them.
         let _ = message.put_signatures(Section::Additional, message.same_owner(owner, start), &records);
     }
     Ok(())
@@ -462,7 +462,7 @@ fn put_glue(
     Ok(())
 }
 
-/// The node with a target's addresses: its own, or that of the wildcard that covers it.
+/// Returns the node with a target's addresses: its own, or that of the wildcard that covers it.
 fn find_target<'z>(zone: &'z Zone, target: &Target<'_>) -> Option<Node<'z>> {
     let mut octets = [0; NAME_OCTETS_MAX];
     let (relative, rest) = octets.split_at_mut(target.relative.len());
@@ -486,7 +486,7 @@ fn is_at_or_below(relative: &[u8], ancestor: &[u8]) -> bool {
     is_label_start(relative, start) && relative[start..].eq_ignore_ascii_case(ancestor)
 }
 
-/// Whether the answer section has a DNAME record of `owner`, which is in lower case, in wire form.
+/// Returns whether the answer section has a DNAME record of `owner`, which is in lower case, in wire form.
 fn has_dname(message: &Message<'_, '_>, owner: &[u8]) -> bool {
     let written = message.writer.written();
     let mut at = message.question_end();
@@ -528,6 +528,6 @@ fn signatures_alone(
             return Ok(ChainStep::Done(AnswerOutcome::of(Rcode::NOERROR, Kind::Data, found.node.hash())));
         }
     }
-    // As for a type that no name has.
+    // The answer is the same as for a type that no name has.
     step(&ZoneQuery { qtype: RecordType::OPT, ..*ask }, current, message)
 }

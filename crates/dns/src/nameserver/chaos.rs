@@ -6,7 +6,7 @@ use crate::wire::message::Query;
 use crate::wire::{Class, RecordType};
 use crate::zone::node::QUESTION_POINTER;
 
-/// The text for a question of class CH; `None`: refuse it.
+/// Returns the text that answers a question of class CH, or `None` to refuse the query.
 pub(super) fn text<'s>(query: &Query, message: &[u8], settings: &'s Settings) -> Option<&'s str> {
     let question = query.question?;
     if !matches!(question.qtype, RecordType::TXT | RecordType::ANY) {

@@ -1,4 +1,4 @@
-//! DNS cookies (RFC 7873), made and checked in the way that servers of all makers share (RFC 9018).
+//! DNS cookies (RFC 7873) in the interoperable format of RFC 9018.
 //!
 //! A server cookie binds a client's address and its own cookie to a time, under a secret of the servers. The server keeps no
 //! state per client: a client that returns a valid cookie has received an earlier response, so its address is not forged, and
@@ -9,10 +9,10 @@
 //!  | client | version | reserved | timestamp | hash   |     hash = SipHash-2-4(the first 16 octets, client's address)
 //! ```
 //!
-//! Decisions where the standards leave a choice: a good cookie is sent back as it came until it is half an hour old (RFC 9018
-//! §4.3), whichever of our secrets made it. A bad one is treated as none, and answered with a fresh one (RFC 7873 §5.2.4);
-//! BADCOOKIE comes only if the operator requires cookies, or if the query was about the cookie alone (§5.4). Over a stream
-//! the source address is proved already, so nothing is required there.
+//! Decisions where the standards leave a choice: a valid cookie under any of the secrets is returned unchanged until it is half
+//! an hour old (RFC 9018 §4.3). An invalid cookie is treated as absent, and the response has a new one (RFC 7873 §5.2.4).
+//! BADCOOKIE is sent only if the operator requires cookies, or if the query contains only a cookie (§5.4). A stream already
+//! proves the source address, so cookies are never required there.
 
 use std::fmt;
 use std::hash::Hasher as _;
@@ -23,15 +23,15 @@ use siphasher::sip::SipHasher24;
 
 use crate::wire::message::Query;
 
-/// Octets of the option when server and client cookie are in it: 8 and 16.
+/// The length of the option with a client cookie (8 octets) and a server cookie (16 octets).
 pub(super) const FULL_OCTETS: usize = 24;
 const CLIENT_OCTETS: usize = 8;
-/// The one version there is (RFC 9018 §4.1).
+/// The only defined version (RFC 9018 §4.1).
 const VERSION: u8 = 1;
 
 /// The maximum age of a cookie, in seconds (RFC 9018 §4.3).
 const AGE_MAX: i32 = 3600;
-/// The age from which a new cookie is sent in its place.
+/// The age from which the server sends a new cookie instead.
 const RENEWAL_AGE: i32 = 1800;
 /// The maximum time that a cookie can be in the future, from another server whose clock is ahead.
 const AHEAD_MAX: i32 = 300;
@@ -41,7 +41,7 @@ const AHEAD_MAX: i32 = 300;
 pub struct Secret([u64; 2]);
 
 impl Secret {
-    /// The secret of these octets.
+    /// Returns the secret with these octets.
     pub const fn new(octets: [u8; 16]) -> Self {
         let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = octets;
         Secret([u64::from_le_bytes([a, b, c, d, e, f, g, h]), u64::from_le_bytes([i, j, k, l, m, n, o, p])])
@@ -72,9 +72,9 @@ impl FromStr for Secret {
 /// The settings of DNS cookies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cookies {
-    /// Makes cookies, and verifies them.
+    /// The secret that creates and verifies cookies.
     pub first: Secret,
-    /// These verify, too: the secrets before and after this one, while a change of it goes round.
+    /// Secrets that only verify cookies: the former and the next one, during a rotation.
     pub others: Box<[Secret]>,
     /// Whether a datagram with a client cookie must have a valid server cookie; otherwise, it gets BADCOOKIE and a new one.
     pub required: bool,
@@ -83,13 +83,13 @@ pub struct Cookies {
 /// The result of the check of a query's cookie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CookieStatus {
-    /// There was none, or cookies are off.
+    /// The query has no cookie, or cookies are off.
     None,
-    /// A client cookie alone.
+    /// Only a client cookie.
     ClientOnly,
     /// A valid, current server cookie: the client's address is not forged.
     Valid,
-    /// A server cookie that is not.
+    /// An invalid or outdated server cookie.
     Invalid,
 }
 
@@ -103,7 +103,7 @@ pub(super) struct ReceivedCookie {
 impl ReceivedCookie {
     pub(super) const NONE: ReceivedCookie = ReceivedCookie { status: CookieStatus::None, octets: [0; FULL_OCTETS] };
 
-    /// The option of the response.
+    /// Returns the option of the response.
     #[inline]
     pub(super) fn answer(&self) -> Option<&[u8; FULL_OCTETS]> {
         (self.status != CookieStatus::None).then_some(&self.octets)
@@ -140,7 +140,7 @@ impl Cookies {
         ReceivedCookie { status, octets: self.make(cookie, client, now) }
     }
 
-    /// The age in seconds of a cookie that is good, negative if a fellow's clock is ahead.
+    /// Returns the age in seconds of a valid cookie; negative if the clock of the server that created it is ahead.
     fn age(&self, full: &[u8; FULL_OCTETS], client: IpAddr, now: u32) -> Option<i32> {
         let (head, hash) = full.split_first_chunk::<16>()?;
         let timestamp = u32::from_be_bytes([head[12], head[13], head[14], head[15]]);
@@ -151,7 +151,7 @@ impl Cookies {
         }
         // One comparison of words, so that its duration does not reveal the position of a difference.
         let hash = u64::from_le_bytes(hash.try_into().expect("eight octets are left of 24"));
-        // The reserved octets are hashed as they came (RFC 9018 §4.2).
+        // The reserved octets are hashed as received (RFC 9018 §4.2).
         let is_made_with = |secret: &Secret| hash_of(secret, head, client) == hash;
         (is_made_with(&self.first) || self.others.iter().any(is_made_with)).then_some(age)
     }
@@ -169,7 +169,7 @@ impl Cookies {
     }
 }
 
-/// RFC 9018 §4.4, of the sixteen octets in front of the hash.
+/// Returns the hash (RFC 9018 §4.4) of the sixteen octets in front of it.
 #[inline]
 fn hash_of(secret: &Secret, head: &[u8; 16], client: IpAddr) -> u64 {
     // Word by word; the octets are hashed in the order in which they are in memory.

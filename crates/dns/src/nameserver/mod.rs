@@ -4,7 +4,7 @@
 //! answer. [`respond_batch`] takes the same steps for many queries in parallel, so that while one waits for memory the next one
 //! proceeds. There is no other path: rare answers are assembled from the same precompiled records by the same code.
 //!
-//! Everything here is pure: no lock, no allocation, no clock; time and chance come with the [`Peer`].
+//! Everything here is pure: no lock, no allocation, no clock; the time and a random number come with the [`Peer`].
 
 pub mod query_log;
 pub mod settings;
@@ -76,8 +76,8 @@ impl Transport {
         matches!(self, Transport::Tls | Transport::Https | Transport::Quic)
     }
 
-    /// Whether edns-tcp-keepalive means something here (RFC 7828): not over UDP, and not over HTTPS and QUIC, which have
-    /// their own ways. RFC 9250 §5.5.2: a server "MUST NOT send" it over QUIC.
+    /// Returns whether edns-tcp-keepalive has a meaning on this transport (RFC 7828): not over UDP, and not over HTTPS and QUIC,
+    /// which have other means. RFC 9250 §5.5.2: a server "MUST NOT send" it over QUIC.
     #[inline]
     pub fn has_keepalive(self) -> bool {
         matches!(self, Transport::Tcp | Transport::Tls)
@@ -91,9 +91,9 @@ pub struct Peer {
     pub address: SocketAddr,
     /// The transport of the query.
     pub transport: Transport,
-    /// Seconds since the epoch, learned once a batch.
+    /// Seconds since the epoch, read once per batch.
     pub now: u64,
-    /// A random number of this query's own; it decides the rotation.
+    /// A random number for this query; it selects the rotation of the records.
     pub random: u32,
     /// The current idle timeout of the connection, in units of 100 ms, for stream clients that request it (RFC 7828); `None`: not
     /// sent.
@@ -117,7 +117,7 @@ pub struct Response<'a> {
 }
 
 impl<'a> Response<'a> {
-    /// An empty response that may grow to the size of `octets`: at least 512, 65,535 for a stream.
+    /// Returns an empty response that may grow to the size of `octets`: at least 512, 65,535 for a stream.
     pub fn new(octets: &'a mut [u8]) -> Self {
         Response { octets, length: 0, rcode: Rcode::NOERROR }
     }
@@ -136,17 +136,17 @@ impl<'a> Response<'a> {
 /// The data for answers, the same for a whole batch.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
-    /// The zones of this moment.
+    /// The current zones.
     pub snapshot: &'a Snapshot,
     /// The operator's settings.
     pub settings: &'a Settings,
     /// The counters of the worker; only that worker writes them.
     pub stats: &'a Stats,
-    /// The worker's table of rate limiting; without one nothing is limited.
+    /// The worker's rate-limiting table; `None`: no limit.
     pub limiter: Option<&'a Limiter>,
 }
 
-/// One query of a batch and where its response goes.
+/// One query of a batch, and the buffer of its response.
 pub struct Exchange<'a> {
     /// The octets of the query.
     pub query: &'a [u8],
@@ -159,7 +159,7 @@ pub struct Exchange<'a> {
 }
 
 impl<'a> Exchange<'a> {
-    /// A query yet to be answered, with the buffer of its response.
+    /// Returns a query yet to be answered, with the buffer of its response.
     pub fn new(query: &'a [u8], peer: Peer, buffer: &'a mut [u8]) -> Self {
         Exchange { query, peer, response: Response::new(buffer), outcome: Outcome::Drop }
     }
@@ -217,8 +217,8 @@ pub fn respond(context: &Context<'_>, query: &[u8], peer: &Peer, response: &mut 
 
 /// Answers batches of any length, in parts of [`BATCH_MAX`] that overlap their waits for memory.
 ///
-/// Between the steps stand loads that depend on nothing but the step before, one right after the other: the processor waits
-/// for many of them at once, where a query alone waits for one after another.
+/// Between the steps, the loads of all queries follow each other, and each depends only on the step before. The processor
+/// therefore waits for many loads in parallel, where a single query waits for one after another.
 pub fn respond_batch(context: &Context<'_>, scratch: &mut Scratch, exchanges: &mut [Exchange<'_>]) {
     for exchanges in exchanges.chunks_mut(BATCH_MAX) {
         let states = &mut scratch.states[..exchanges.len()];
@@ -327,7 +327,7 @@ fn write(
     let mut opt = state.query.edns.as_ref().map(|edns| Opt::new(edns, peer, context.settings, state.cookie.answer()));
     let opt_octets = opt.as_ref().map_or(0, Opt::octets);
     let mut spare_octets = opt.as_ref().map_or(0, Opt::spare_octets);
-    // The header's place, and the question octet by octet: resolvers check the case of its letters.
+    // The space for the header, and the question octet by octet: resolvers check the case of its letters.
     let start = &query[..HEADER_OCTETS + question_octets];
     if writer.put(start).is_err() || writer.reserve(opt_octets).is_err() {
         context.stats.count_drop(DropReason::Room);
@@ -358,7 +358,7 @@ fn write(
     if let Some(error) = unverified {
         match put_tsig(query, state, error, &mut writer) {
             Ok(()) => closing += 1,
-            // RFC 8945 §5.3: without room for it the client is sent to a stream.
+            // RFC 8945 §5.3: if it does not fit, the response has TC, and the client retries over a stream.
             Err(_) => reply.truncated = true,
         }
     }
@@ -455,14 +455,13 @@ struct Reply {
 }
 
 impl Reply {
-    /// No records, nothing from a zone.
+    /// Returns a response without records and without data from a zone.
     fn of(rcode: Rcode, ede: Option<ExtendedError>) -> Self {
         Reply { rcode, ede, authoritative: false, truncated: false, counts: [0; 3], source: Source::ERROR }
     }
 }
 
-/// Writes the sections after the question. Where they have no room otherwise, they take the `spare` octets that were reserved, of
-/// which none is left then.
+/// Writes the sections after the question. If they do not fit otherwise, they use all of the reserved `spare` octets.
 #[inline]
 fn reply(
     context: &Context<'_>,
@@ -507,7 +506,8 @@ fn reply(
             Reply { rcode: verdict.rcode, ede, authoritative, truncated, counts, source }
         }
         Err(_) => {
-            // Part of an answer would be taken for all of it (RFC 2181 §9): none, and TC, sends the client to a stream.
+            // Clients would treat a part of an answer as complete (RFC 2181 §9): with no records and TC, they retry over a
+            // stream.
             writer.rewind(start);
             context.stats.count_answer(zone.number(), Kind::Data);
             let source = Source { kind: Some(Kind::Data), owner: zone.apex_hash() };
@@ -516,7 +516,7 @@ fn reply(
     }
 }
 
-/// Builds an answer from the message alone.
+/// Builds an answer that needs only the message.
 #[cold]
 fn reply_without_lookup(context: &Context<'_>, query: &[u8], state: &QueryState, writer: &mut Writer<'_>) -> Reply {
     match state.disposition {
@@ -553,13 +553,13 @@ fn answer_again(
     (answered, message.counts)
 }
 
-/// Writes the TSIG record of a response that is not signed itself (RFC 8945 §5.3.2): the last of the message.
+/// Writes the TSIG record of a response that is not signed itself (RFC 8945 §5.3.2): the last record of the message.
 #[cold]
 fn put_tsig(query: &[u8], state: &QueryState, error: TsigError, writer: &mut Writer<'_>) -> Result<(), Full> {
     state.query.tsig.ok_or(Full)?.put_error(query, error, writer)
 }
 
-/// Octets of that record.
+/// Returns the length of that record.
 #[cold]
 fn tsig_octets(query: &[u8], state: &QueryState) -> usize {
     state.query.tsig.map_or(0, |tsig| tsig.error_octets(query))

@@ -1,8 +1,8 @@
-//! Names in a response: reading them through pointers, and writing each as short as it goes (RFC 1035 §4.1.4).
+//! Names in a response: reading them through pointers, and writing each as short as possible (RFC 1035 §4.1.4).
 //!
-//! Stored names bring their pointers along (see [`crate::zone::compression`]): answering is a copy, and nothing is searched
-//! for. What a name shares with the question below the cut, or with another RRset, is missed that way. A response that had no
-//! room is therefore written a second time with a table of all names in it, before a client is sent to a stream.
+//! Stored names include their pointers (see [`crate::zone::compression`]), so an answer is a copy without a search. Suffixes
+//! that a name shares with the question below the cut, or with another RRset, are not compressed that way. A response that does
+//! not fit is therefore written a second time with a table of all its names, before TC makes the client retry over a stream.
 
 use crate::wire::build::{Full, Writer};
 use crate::wire::name::{NAME_OCTETS_MAX, expand};
@@ -13,15 +13,16 @@ pub(super) const POINTER_END: usize = 0x4000;
 /// The bits that distinguish a pointer from a label.
 pub(super) const POINTER: u16 = 0xc000;
 
-/// Places for suffixes of names: more than a message of 1232 octets has, if each of its records names another host.
+/// The number of slots for suffixes of names: more than a message of 1232 octets needs, even if each record names another host.
 const SLOTS: usize = 256;
-/// Places where one suffix may be, one after another. Whose are all taken is not found again, and written out.
+/// The number of consecutive slots for one suffix. If all of them are in use, the suffix is not stored, and later names contain
+/// it in full.
 const PROBES: usize = 4;
 
-/// The positions of the names of one message, with all their suffixes. Names that differ only in case are equal, like for
-/// every reader (RFC 4343 §3); the case is that of the first one.
+/// The positions of the names of one message, with all their suffixes. Names that differ only in case are equal, as for every
+/// reader (RFC 4343 §3); the first one sets the case.
 pub(super) struct Names {
-    /// Offsets in the message; zero, where no name stands: free.
+    /// Offsets in the message; zero, where there is no name: free.
     slots: [u16; SLOTS],
     /// The name being looked for.
     name: Qname,
@@ -30,7 +31,7 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// The names of a message that has nothing but the question, whose name is at `question_at`.
+    /// Returns the names of a message that has nothing but the question, whose name is at `question_at`.
     pub(super) fn new(message: &[u8], question_at: usize) -> Self {
         let mut names = Names { slots: [0; SLOTS], name: Qname::new(), current: question_at };
         let mut octets = [0; NAME_OCTETS_MAX];
@@ -57,7 +58,7 @@ impl Names {
         Ok(())
     }
 
-    /// Forgets names at `position` and after it, which were taken out of the message again.
+    /// Forgets names at `position` and after it, which were removed from the message.
     pub(super) fn forget(&mut self, position: usize) {
         self.slots.iter_mut().filter(|slot| usize::from(**slot) >= position).for_each(|slot| *slot = 0);
     }

@@ -1,7 +1,7 @@
 //! The OPT record of a response (RFC 6891 §6): present if the query had one, and then always, regardless of the other sections.
 //!
-//! What it will take is reserved before the first section is written. Of that, the server's identifier and the idle time of a stream
-//! give way to records that an answer must have; an extended error and padding are added where room is left for them.
+//! Its size is reserved before the first section is written. Records that an answer must have displace the server's identifier
+//! and the idle time of a stream. An extended error and padding are added if there is room.
 
 use super::Peer;
 use super::cookie::FULL_OCTETS;
@@ -12,7 +12,7 @@ use crate::wire::header::Rcode;
 
 /// Responses are padded to a multiple of this (RFC 8467 §4.1).
 const PADDING_BLOCK: usize = 468;
-/// Octets of an option's code and length.
+/// The size of an option's head: its code and length.
 const OPTION_HEAD: usize = 4;
 
 /// The contents of the OPT record of one response.
@@ -27,7 +27,7 @@ pub(super) struct Opt<'s> {
 }
 
 impl<'s> Opt<'s> {
-    /// Returns the response to `edns`.
+    /// Returns the OPT record for the response to `edns`.
     #[inline]
     pub(super) fn new(
         edns: &'s Edns,
@@ -61,13 +61,13 @@ impl<'s> Opt<'s> {
         self.edns.nsid | self.edns.keepalive | self.edns.padding
     }
 
-    /// Octets of what is always there: the record and the cookie.
+    /// Returns the length of the mandatory part: the record and the cookie.
     #[inline]
     pub(super) fn octets(&self) -> usize {
         OPT_OCTETS + self.cookie.map_or(0, |cookie| OPTION_HEAD + cookie.len())
     }
 
-    /// Octets of what gives way to records that an answer must have.
+    /// Returns the length of the options that mandatory records of an answer displace.
     #[inline]
     pub(super) fn spare_octets(&self) -> usize {
         if !self.asks_for_more() {
@@ -141,7 +141,8 @@ impl<'s> Opt<'s> {
         Ok(())
     }
 
-    /// Octets of padding for a message of `octets` without it, with room for `room` more: up to the next multiple of the block.
+    /// Returns the number of padding octets for a message of `octets` octets with room for `room` more: up to the next multiple
+    /// of the block.
     fn padding(&self, octets: usize, room: usize) -> Option<usize> {
         if !(self.edns.padding && self.peer.transport.is_encrypted()) || room < OPTION_HEAD {
             return None;

@@ -23,7 +23,7 @@ pub enum PrefixError {
 }
 
 impl Prefix {
-    /// Whether `address` is in the range.
+    /// Returns whether `address` is in the range.
     pub fn contains(&self, address: IpAddr) -> bool {
         self.address.is_ipv4() == address.is_ipv4() && first_bits(address, self.length) == first_bits(self.address, 128)
     }

@@ -11,7 +11,7 @@ use crate::zone::lookup::{Ancestor, Found};
 use crate::zone::node::Node;
 use crate::zone::qname::{NameHash, Qname};
 
-/// Most records of one proof: one for each name of a chain that comes from a wildcard, and three for its end.
+/// The maximum number of records of one proof: one for each name of a chain that comes from a wildcard, and three for its end.
 const RECORDS_MAX: usize = CNAME_CHAIN_MAX + 3;
 
 /// Proves that the name does not have the type (RFC 4035 §3.1.3.1 and §3.1.3.4, RFC 5155 §7.2.3 to §7.2.5).
@@ -45,8 +45,8 @@ pub(super) fn no_name(
     proof.wildcard(current.qname, encloser, message)
 }
 
-/// Proves that a delegation has no DS (RFC 4035 §3.1.4, RFC 5155 §7.2.7), and what the wildcards that led to it leave to be
-/// proved.
+/// Proves that a delegation has no DS (RFC 4035 §3.1.4, RFC 5155 §7.2.7), and that no closer name exists than the wildcards that
+/// led to it.
 #[inline]
 pub(super) fn no_ds(
     ask: &ZoneQuery<'_>,
@@ -59,8 +59,8 @@ pub(super) fn no_ds(
     proof.about_existing(current.qname, cut.above, message)
 }
 
-/// Proves of each name of the chain that came from a wildcard that no closer name exists (RFC 4035 §3.1.3.3, RFC 5155
-/// §7.2.6): where the chain ends with nothing else to be proved.
+/// Proves, for each name of the chain that came from a wildcard, that no closer name exists (RFC 4035 §3.1.3.3, RFC 5155
+/// §7.2.6), if the end of the chain needs no other proof.
 #[cold]
 pub(super) fn expansions(ask: &ZoneQuery<'_>, message: &mut Message<'_, '_>) -> Result<(), Full> {
     let Some(mut proof) = Proof::wanted(ask) else { return Ok(()) };
@@ -84,7 +84,7 @@ impl<'a> Proof<'a> {
         Some(Proof { ask, denial: ask.zone.denial()?, written: [0; RECORDS_MAX], count: 0 })
     }
 
-    /// Proves what the answer section's wildcards leave to be proved.
+    /// Proves that no closer names exist than the wildcards of the answer section.
     fn expansions(&mut self, message: &mut Message<'_, '_>) -> Result<(), Full> {
         if !message.has_expansions() {
             return Ok(());
@@ -113,12 +113,12 @@ impl<'a> Proof<'a> {
             return self.nsec(self.relative(qname, above), message);
         }
         let encloser = self.provable_encloser(qname, above, message)?;
-        // Opt-out leaves unsigned delegations out of the chain (RFC 5155 §7.2.4): then the closest name that is in it is
-        // proved, and that the next closer one is not.
+        // With opt-out, unsigned delegations are not in the chain (RFC 5155 §7.2.4): the proof has the closest name that is in
+        // the chain, and shows that the next closer name is not.
         if encloser > above { self.nsec3(qname.suffix(encloser - 1), message) } else { Ok(()) }
     }
 
-    /// Proves which ancestor of `qname`, at least `above` labels up, is the closest encloser (RFC 5155 §7.2.1); how many
+    /// Proves which ancestor of `qname`, at least `above` labels up, is the closest encloser (RFC 5155 §7.2.1); returns how many
     /// labels up it is.
     fn closest_encloser(&mut self, qname: &Qname, above: usize, message: &mut Message<'_, '_>) -> Result<usize, Full> {
         let encloser = match self.denial.is_hashed_chain() {
@@ -129,8 +129,8 @@ impl<'a> Proof<'a> {
         Ok(encloser)
     }
 
-    /// Writes the NSEC3 record of the closest name that has one, from `above` labels above `qname` on; how many labels up
-    /// it is. Empty non-terminals above nothing but unsigned delegations have none where the signer opted out.
+    /// Writes the NSEC3 record of the closest name that has one, from `above` labels above `qname` on; returns how many labels
+    /// up it is. Empty non-terminals above nothing but unsigned delegations have none where the signer opted out.
     fn provable_encloser(&mut self, qname: &Qname, above: usize, message: &mut Message<'_, '_>) -> Result<usize, Full> {
         let apex = qname.labels() - self.ask.zone.apex_labels();
         for encloser in above..=apex {
@@ -152,7 +152,7 @@ impl<'a> Proof<'a> {
         self.nsec(self.relative(qname, 0), message)
     }
 
-    /// The record that matches the wildcard under the name `above` labels up, or covers it.
+    /// Returns the record that matches the wildcard under the name `above` labels up, or covers it.
     fn wildcard(&mut self, qname: &Qname, above: usize, message: &mut Message<'_, '_>) -> Result<(), Full> {
         let hashed = self.denial.is_hashed_chain();
         let encloser = if hashed { qname.suffix(above) } else { self.relative(qname, above) };
@@ -167,7 +167,7 @@ impl<'a> Proof<'a> {
         if hashed { self.nsec3(wildcard, message) } else { self.nsec(wildcard, message) }
     }
 
-    /// The labels above the apex of the name `above` labels up.
+    /// Returns the labels above the apex of the name `above` labels up.
     fn relative<'q>(&self, qname: &'q Qname, above: usize) -> &'q [u8] {
         let apex_at = qname.length() - self.ask.zone.apex_octets().len();
         &qname.octets()[qname.start(above).min(apex_at)..apex_at]

@@ -1,4 +1,4 @@
-//! The classification of a query before a zone is searched: dropped queries, and answers from the message alone.
+//! The classification of a query before a zone is searched: dropped queries, and answers that need only the message.
 //!
 //! Decisions where the standards leave a choice, or are silent:
 //! - UPDATE and unknown opcodes are NOTIMP (RFC 2136 §2.2 lets a server not implement it). NOTIFY is REFUSED: this server
@@ -9,7 +9,7 @@
 //! - AXFR and IXFR are REFUSED on every transport: transfers are denied by default.
 //! - MAILA and MAILB are types like any other: no name has them.
 //! - A malformed option is FORMERR only where the option is known: cookies if they are on, keepalive over TCP and TLS.
-//! - No question at all is FORMERR, unless a cookie is with it (RFC 7873 §5.4) and cookies are on.
+//! - A query without a question is FORMERR, unless it has a cookie (RFC 7873 §5.4) and cookies are on.
 
 use std::net::IpAddr;
 
@@ -37,7 +37,7 @@ pub(super) enum Disposition {
     Lookup,
 }
 
-/// Judges a query that has a header, and a cookie of this status.
+/// Classifies a query that has a header and this cookie status.
 #[inline]
 pub(super) fn classify(query: &Query, peer: &Peer, cookies: Option<&Cookies>, status: CookieStatus) -> Disposition {
     if query.header.is_response() {
@@ -113,16 +113,16 @@ fn unverified(query: &Query) -> Option<TsigError> {
     query.tsig.map(|_| TsigError::BADKEY)
 }
 
-/// Whether an option has a length that its RFC forbids, where the RFC holds. RFC 7828 §3.3.1 of a query over UDP: the server
-/// "MUST ignore the option". RFC 7873 §5.2.2 speaks of servers that implement cookies; one that has them turned off treats
-/// them like any option that it does not know (RFC 6891 §6.1.2).
+/// Returns whether an option has a length that its RFC forbids, where that RFC applies. RFC 7828 §3.3.1, for a query over UDP:
+/// the server "MUST ignore the option". RFC 7873 §5.2.2 applies to servers that implement cookies; with cookies off, they are an
+/// unknown option (RFC 6891 §6.1.2).
 #[inline]
 fn has_malformed_option(edns: &Edns, peer: &Peer, cookies: Option<&Cookies>) -> bool {
     edns.malformed_keepalive && peer.transport.has_keepalive() || edns.malformed_cookie && cookies.is_some()
 }
 
-/// Whether a datagram's source can be a client's. From port 53 come reflected responses of servers, from port 0 nothing that
-/// could take an answer; multicast and broadcast addresses would multiply it.
+/// Returns whether the source of a datagram can be a client. Port 53 sends reflected responses of servers, port 0 cannot receive
+/// an answer, and multicast and broadcast addresses would multiply it.
 #[inline]
 fn can_be_client(peer: &Peer) -> bool {
     if matches!(peer.address.port(), 0 | 53) {

@@ -12,8 +12,8 @@ use crate::wire::{Class, Name, RecordType};
 use crate::zone::db::Snapshot;
 use crate::zone::qname::Qname;
 
-/// The maximum length of a request, and of a response, whose octets a record has: that of a query, and of a response in one datagram
-/// at the recommended size (DNS flag day 2020).
+/// The maximum lengths of a request and of a response whose octets a record contains: a query in 512 octets, and a response in
+/// one datagram of the recommended size (DNS flag day 2020).
 pub const MESSAGE_OCTETS_MAX: (usize, usize) = (512, 1_232);
 
 /// One request, read, and its response.
@@ -23,13 +23,13 @@ pub struct Record {
     pub since_epoch: Duration,
     /// The client's address.
     pub client: SocketAddr,
-    /// How.
+    /// The transport.
     pub transport: Transport,
     /// The header's sixteen bits of flags, zero where there is no header.
     pub flags: u16,
     /// The contents of the OPT record, if there is one.
     pub edns: Option<Edns>,
-    /// Octets of the request.
+    /// The length of the request in octets.
     pub octets: u16,
     /// The response; `None` if there was none.
     pub reply: Option<Reply>,
@@ -55,9 +55,9 @@ struct Messages {
 pub struct Edns {
     /// Version.
     pub version: u8,
-    /// Largest UDP payload that the client takes.
+    /// The largest UDP payload that the client accepts.
     pub payload_octets_max: u16,
-    /// DO: DNSSEC records are wanted.
+    /// DO: the client requests DNSSEC records.
     pub dnssec_ok: bool,
 }
 
@@ -75,8 +75,8 @@ pub struct Reply {
 }
 
 impl Record {
-    /// The record of an answered request, with the octets of both messages if `with_messages`. It reads the request again, which only a
-    /// logged one has to pay for.
+    /// Returns the record of an answered request, with the octets of both messages if `with_messages`. It parses the request
+    /// again, which costs time only for logged requests.
     pub fn of(
         query: &[u8],
         peer: &Peer,
@@ -117,19 +117,19 @@ impl Record {
         record
     }
 
-    /// The question, if there was one to be read.
+    /// Returns the question, if there was one to be read.
     pub fn question(&self) -> Option<(Name, RecordType, Class)> {
         let (qtype, class) = self.question?;
         Some((self.name_from(0)?, qtype, class))
     }
 
-    /// The apex of the zone that encloses the question's name.
+    /// Returns the apex of the zone that encloses the question's name.
     pub fn zone(&self) -> Option<Name> {
         self.name_from(usize::from(self.zone_at?))
     }
 
-    /// The octets of the request, and of the response. `None`: they were not recorded, there was no response, or a message is longer than
-    /// [`MESSAGE_OCTETS_MAX`].
+    /// Returns the octets of the request, and of the response. `None`: they were not recorded, there was no response, or a
+    /// message is longer than [`MESSAGE_OCTETS_MAX`].
     pub fn messages(&self) -> (Option<&[u8]>, Option<&[u8]>) {
         fn part(octets: &[u8], length: u16) -> Option<&[u8]> {
             octets.get(..usize::from(length)).filter(|octets| !octets.is_empty())

@@ -28,12 +28,12 @@ use crate::zone::qname::NameHash;
 /// The settings of the rate limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RateLimit {
-    /// Answers of one kind that a network of clients gets in a second, from each worker; 0 where there is no limit, which
-    /// the engine then is not given (`Settings::rate_limit`).
+    /// Answers of one kind that a network of clients gets in a second, from each worker; 0: no limit; the engine then has no
+    /// `Settings::rate_limit`.
     pub per_second: u32,
     /// The burst, in seconds' worth; at least 1. Resolvers send bursts when an entry of their cache expires.
     pub window: u16,
-    /// Every how many-th answer over the limit a small one goes out: 1 for each, 0 for none.
+    /// Every `slip`-th answer over the limit is replaced by a small one, and the others are dropped; 0: all are dropped.
     pub slip: u16,
     /// The number of bits of an IPv4 address that distinguish networks, at most 32.
     pub ipv4_prefix: u8,
@@ -75,7 +75,7 @@ impl Default for RateLimit {
 pub(super) struct Source {
     /// The kind of the result; `None` for an error.
     pub(super) kind: Option<Kind>,
-    /// The name that it came from: see the head of this file.
+    /// The name that provided the answer, as the module documentation describes.
     pub(super) owner: NameHash,
 }
 
@@ -115,16 +115,16 @@ struct Bucket {
     /// The time of the last refill, in seconds modulo 2¹⁶: a bucket that was unused for 18 hours may appear to be recent, which
     /// costs its owner a second.
     second: Cell<u16>,
-    /// Answers over the limit since the last within it.
+    /// The number of answers over the limit since the last answer within it.
     excess: Cell<u16>,
 }
 
-/// Sets of a worker's table: 1 MiB of 65,536 buckets. An attack on few victims needs few of them; one in the name of the
-/// whole world makes buckets give way to each other, but then no victim gets much.
+/// Sets of a worker's table: 1 MiB of 65,536 buckets. An attack on few victims needs few of them. An attack with random sources
+/// replaces buckets constantly, but then no victim gets much traffic.
 const SETS: usize = 1 << 14;
 
 impl Limiter {
-    /// An empty table of 1 MiB, whose places are chosen by a secret `key`.
+    /// Returns an empty table of 1 MiB; the secret `key` selects the buckets.
     pub fn new(key: [u64; 2]) -> Self {
         Self::with_sets(key, SETS)
     }
@@ -150,7 +150,7 @@ impl Limiter {
         if limit.slip > 0 && excess.is_multiple_of(limit.slip) { RrlAction::Slip } else { RrlAction::Drop }
     }
 
-    /// The bucket of `key`, filled up.
+    /// Returns the bucket of `key`, with the tokens that it gained since its last use.
     #[inline]
     fn bucket(&self, key: u64, second: u16, per_second: u32, capacity: u32) -> &Bucket {
         let Set(buckets) = &self.sets[key as usize & (self.sets.len() - 1)];
@@ -177,7 +177,7 @@ impl Limiter {
         let kind = source.kind.map_or(u8::MAX, |kind| kind as u8);
         let mut hasher = SipHasher13::new_with_keys(self.key[0], self.key[1]);
         hasher.write_u64(source.owner);
-        // Of two lengths, so that no network of one family is one of the other.
+        // IPv4 and IPv6 have different lengths here, so that their networks never collide.
         match client {
             IpAddr::V4(address) => {
                 let beyond = u32::MAX.checked_shr(limit.ipv4_prefix.into()).unwrap_or(0);

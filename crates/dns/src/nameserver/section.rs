@@ -26,9 +26,9 @@ pub(super) struct Message<'w, 'b> {
     pub(super) writer: &'w mut Writer<'b>,
     /// Records in each [`Section`].
     pub(super) counts: [u16; 3],
-    /// Octets of the question's name.
+    /// The length of the question's name in octets.
     question_length: u16,
-    /// Octets of the apex of the zone that answers.
+    /// The length in octets of the apex of the zone that answers.
     apex_length: u16,
     /// The position at which the looked-up name would end if it were whole.
     name_end: usize,
@@ -88,7 +88,7 @@ impl<'w, 'b> Message<'w, 'b> {
         Message { writer, counts, question_length, apex_length, name_end, expansions, expansion_count, names }
     }
 
-    /// Whether pointers reach all that the message has room for.
+    /// Returns whether compression pointers reach every octet that the message has room for.
     pub(super) fn is_within_pointers(&self) -> bool {
         self.writer.position() + self.writer.remaining() <= POINTER_END
     }
@@ -98,7 +98,7 @@ impl<'w, 'b> Message<'w, 'b> {
         Owner::At(QUESTION_AT + usize::from(self.question_length - self.apex_length))
     }
 
-    /// Octets of the zone's apex.
+    /// Returns the length of the zone's apex in octets.
     pub(super) fn apex_octets(&self) -> usize {
         usize::from(self.apex_length)
     }
@@ -127,7 +127,7 @@ impl<'w, 'b> Message<'w, 'b> {
         }
     }
 
-    /// Whether any were remembered.
+    /// Returns whether there are expansions.
     #[inline]
     pub(super) fn has_expansions(&self) -> bool {
         self.expansion_count > 0
@@ -138,7 +138,7 @@ impl<'w, 'b> Message<'w, 'b> {
         &self.expansions[..usize::from(self.expansion_count)]
     }
 
-    /// Takes all records out again.
+    /// Removes all records.
     pub(super) fn clear(&mut self) {
         self.rewind(self.question_end());
         self.counts = [0; 3];
@@ -179,8 +179,8 @@ impl<'w, 'b> Message<'w, 'b> {
         Ok(Written { start, as_stored })
     }
 
-    /// Writes records of equal length beginning with another than the first, chosen by `random`; if they have weights, only
-    /// those that `random` includes.
+    /// Writes records of equal length, starting with the record that `random` selects; if they have weights, only the records
+    /// that `random` includes.
     ///
     /// Always inlined, unlike [`Self::put`]: it is on the path of most answers, and a call costs more than its work.
     #[inline(always)]
@@ -223,7 +223,7 @@ impl<'w, 'b> Message<'w, 'b> {
             let mut draw = (chance ^ (chance >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
             draw = (draw ^ (draw >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
             draw ^= draw >> 31;
-            // Below `heaviest`, so that the heaviest are always in.
+            // Below `heaviest`, so that the heaviest are always included.
             if ((u128::from(draw) * u128::from(heaviest)) >> 64) as u64 >= u64::from(weight) {
                 continue;
             }
@@ -272,8 +272,8 @@ impl<'w, 'b> Message<'w, 'b> {
         self.counted(Section::Authority, start, count)
     }
 
-    /// Writes what DNAME makes of a name (RFC 6672 §3.1): a CNAME record to `target`, which is in wire form; where the target
-    /// stands.
+    /// Writes the CNAME record that a DNAME synthesizes (RFC 6672 §3.1), to `target` in wire form; returns the position of the
+    /// target.
     pub(super) fn put_cname(&mut self, owner: Owner<'_>, ttl: u32, target: &[u8]) -> Result<usize, Full> {
         let start = self.writer.position();
         let [a, b, c, d] = ttl.to_be_bytes();
@@ -291,7 +291,7 @@ impl<'w, 'b> Message<'w, 'b> {
         Ok(target_at)
     }
 
-    /// Writes an owner alone.
+    /// Writes only an owner.
     fn put_owner(&mut self, owner: Owner<'_>) -> Result<(), Full> {
         match owner {
             Owner::At(at) => self.writer.put_u16(POINTER | at as u16),
@@ -333,7 +333,7 @@ impl<'w, 'b> Message<'w, 'b> {
         self.writer.put_u16(POINTER | at as u16)
     }
 
-    /// Copies two rows of stored records, each of which may be empty, with `owner` and perhaps another TTL. All or
+    /// Copies two rows of stored records, each of which may be empty, with `owner` and optionally another TTL; writes all or
     /// nothing.
     #[inline]
     fn copy(&mut self, owner: Owner<'_>, first: &[u8], second: &[u8], ttl: Option<u32>) -> Result<(), Full> {
@@ -349,8 +349,7 @@ impl<'w, 'b> Message<'w, 'b> {
         Ok(())
     }
 
-    /// Makes the name at `at` the owner of the stored records that were copied to `start`, and gives them perhaps
-    /// another TTL.
+    /// Makes the name at `at` the owner of the stored records that were copied to `start`, and optionally changes their TTL.
     fn change_heads(&mut self, start: usize, at: usize, ttl: Option<u32>) {
         let pointer = (POINTER | at as u16).to_be_bytes();
         let written = &mut self.writer.written_mut()[start..];
@@ -364,8 +363,8 @@ impl<'w, 'b> Message<'w, 'b> {
         }
     }
 
-    /// Copies records whose owner stands nowhere yet: its labels and a pointer to the apex before the first, and a pointer to
-    /// that before the others, if it reaches so far.
+    /// Copies records whose owner is not in the message yet: the first record gets its labels and a pointer to the apex, the
+    /// others a pointer to that name if one reaches it.
     #[cold]
     fn copy_with_labels(&mut self, labels: &[u8], parts: [&[u8]; 2], ttl: Option<u32>) -> Result<(), Full> {
         let start = self.writer.position();
@@ -421,7 +420,7 @@ impl<'w, 'b> Message<'w, 'b> {
         Ok(!moves)
     }
 
-    /// Writes an RRset whose stored pointers are not valid at its position: only those to the question remain.
+    /// Writes an RRset whose stored pointers are not valid at its position: only pointers to the question remain.
     #[cold]
     fn write_out(&mut self, owner: Owner<'_>, records: &Records<'_>, ttl: Option<u32>) -> Result<(), Full> {
         let mut patches = records.patches().peekable();
@@ -438,7 +437,7 @@ impl<'w, 'b> Message<'w, 'b> {
         })
     }
 
-    /// Writes an RRset with its names as short as they go.
+    /// Writes an RRset with its names as short as possible.
     #[cold]
     fn put_shortest(&mut self, owner: Owner<'_>, records: &Records<'_>, ttl: Option<u32>) -> Result<(), Full> {
         let mut patches = records.patches().peekable();
@@ -454,8 +453,8 @@ impl<'w, 'b> Message<'w, 'b> {
         })
     }
 
-    /// Writes an RRset's records, the data of each by `put_data`, which gets the stored record and where in the RRset that
-    /// begins. All or nothing.
+    /// Writes the records of an RRset; `put_data` writes the data of each, given the stored record and its offset in the RRset.
+    /// Writes all or nothing.
     fn put_each(
         &mut self,
         owner: Owner<'_>,
@@ -517,7 +516,7 @@ impl<'w, 'b> Message<'w, 'b> {
             Tail::Root => self.writer.put(&[0]),
             Tail::Apex(octets) => self.put_apex(octets),
             Tail::Owner(octets) => {
-                // The labels of the name that is being looked up, from where it stands.
+                // The labels of the looked-up name, from its position on.
                 let mut labels = [0; NAME_OCTETS_MAX];
                 let labels = &mut labels[..octets - self.apex_octets()];
                 let at = self.name_end - octets;
@@ -544,14 +543,14 @@ impl<'w, 'b> Message<'w, 'b> {
     }
 }
 
-/// Which record comes first: each equally likely.
+/// Returns the index of the first record; all are equally likely.
 #[inline]
 fn rotation(records: &Records<'_>, random: u32) -> usize {
     // The product's upper half, without a division.
     ((u64::from(random) * records.count() as u64) >> 32) as usize
 }
 
-/// The owner of most records: the question's name.
+/// Returns the owner of most records: the question's name.
 pub(super) const fn question() -> Owner<'static> {
     QUESTION
 }

@@ -19,7 +19,7 @@ pub struct Settings {
     pub version: Option<Box<str>>,
     /// Text of `id.server. CH TXT` and `hostname.bind. CH TXT` (RFC 4892); `None`: REFUSED.
     pub server_id: Option<Box<str>>,
-    /// The settings of cookies; `None`: they are not answered.
+    /// The settings of cookies; `None`: cookies are ignored.
     pub cookies: Option<Cookies>,
     /// The limit of answers to a client network over UDP; `None`: no limit.
     pub rate_limit: Option<RateLimit>,
@@ -36,7 +36,7 @@ pub struct Settings {
     pub asked: Option<Arc<LastQueried>>,
 }
 
-/// Most octets of an NSID that are sent; a longer one would crowd out answers in 512 octets.
+/// The maximum number of octets of a sent NSID; a longer one would displace answers in 512 octets.
 pub const NSID_OCTETS_MAX: usize = 128;
 
 impl Default for Settings {

@@ -13,7 +13,7 @@ use super::sizes::{self, BUCKETS};
 use crate::wire::RecordType;
 use crate::wire::header::{Opcode, Rcode};
 
-/// Counters of one worker. Aligned so that two workers' never share a cache line, or the neighbour that is fetched with it.
+/// Counters of one worker. Aligned so that two workers never share a cache line, or the adjacent line that is fetched with it.
 #[repr(align(128))]
 pub struct Stats {
     traffic: [Traffic<AtomicU64>; TRANSPORTS.len()],
@@ -21,11 +21,11 @@ pub struct Stats {
     cookies: [AtomicU64; COOKIES.len()],
     opcodes: [AtomicU64; OPCODES.len()],
     limited: [AtomicU64; LIMITED.len()],
-    /// Answers of each zone that has a place here, and in the last row of all others.
+    /// The answers of each zone with its own row; the last row is for all other zones.
     zones: Box<[ZoneRow]>,
 }
 
-/// The answers of one zone by [`KINDS`]. In a cache line of its own, so that rows of zones that are queried at the same time do
+/// The answers of one zone by [`KINDS`]. Each has its own cache line, so that rows of zones that are queried at the same time do
 /// not share one.
 #[repr(align(64))]
 #[derive(Default)]
@@ -34,7 +34,7 @@ struct ZoneRow([AtomicU64; KINDS.len()]);
 /// The traffic of one transport. Each list is in the order of the constant of labels that its field refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Traffic<T> {
-    /// Requests by [`FAMILIES`] and [`QTYPES`], those included that get no response.
+    /// Requests by [`FAMILIES`] and [`QTYPES`], including requests without a response.
     pub requests: [[T; QTYPES.len()]; FAMILIES.len()],
     /// Responses by [`RCODES`].
     pub responses: [T; RCODES.len()],
@@ -51,7 +51,7 @@ pub struct Traffic<T> {
 pub struct Sizes<T> {
     /// Messages by size, see [`sizes::BOUNDS`].
     pub messages: [T; BUCKETS],
-    /// Octets of all of them.
+    /// The sum of their sizes in octets.
     pub octets: T,
 }
 
@@ -138,8 +138,8 @@ pub const RCODES: [&str; 11] = [
 pub const OPCODES: [&str; 5] = ["STATUS", "NOTIFY", "UPDATE", "DSO", "other"];
 /// Labels of reasons to send nothing.
 pub const DROPS: [&str; 5] = ["short", "response", "source", "room", "rate_limit"];
-/// Labels of cookies, in the order of `CookieStatus` after that of none: `client` came without a server cookie, `bad` with
-/// one that was not ours or too old.
+/// The labels of cookies, in the order of `CookieStatus` without `None`: `client` has no server cookie, `bad` an invalid or
+/// outdated one.
 pub const COOKIES: [&str; 3] = ["client", "good", "bad"];
 /// The labels of responses over the rate limit: see [`Limited`].
 pub const LIMITED: [&str; 5] = ["dropped", "truncated", "error", "exempt", "watched"];
@@ -156,7 +156,7 @@ pub enum DropReason {
     Response,
     /// The source address or port cannot be a client's: a response would hit another host.
     Source,
-    /// The buffer of the response has no room for so much as the question.
+    /// The buffer of the response does not even have room for the question.
     Room,
     /// The network exceeded its limit for answers of the kind.
     RateLimit,
@@ -167,7 +167,7 @@ pub enum DropReason {
 pub enum Limited {
     /// The response was not sent.
     Dropped,
-    /// A truncated one without records was sent in its place.
+    /// A truncated response without records was sent instead.
     Truncated,
     /// The response was an error, sent without extended error and NSID: as small as a truncated one.
     Error,
@@ -180,7 +180,7 @@ pub enum Limited {
 /// The kind of a zone's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Records, or an alias.
+    /// Records, or a CNAME.
     Data,
     /// The name exists without the type.
     NoData,
@@ -193,12 +193,12 @@ pub enum Kind {
 }
 
 impl Stats {
-    /// All zero, without places for zones.
+    /// Returns counters of zero, without rows for zones.
     pub fn new() -> Self {
         Self::with_zones(0)
     }
 
-    /// All zero, with a place for each of the first `zones` zones that [`crate::zone::ZoneDb`] numbers.
+    /// Returns counters of zero, with a row for each of the first `zones` zones that [`crate::zone::ZoneDb`] numbers.
     pub fn with_zones(zones: usize) -> Self {
         let zones = (0..=zones).map(|_| ZoneRow::default()).collect();
         Stats {
@@ -227,7 +227,7 @@ impl Stats {
         }
     }
 
-    /// Adds what was counted for each zone to `sums`, by the zones' numbers; the last is of all zones that have none.
+    /// Adds the counts of each zone to `sums`, by the zones' numbers; the last entry is for all zones without a number.
     pub fn add_zones(&self, sums: &mut Vec<ZoneCounts>) {
         sums.resize(self.zones.len().max(sums.len()), ZoneCounts::default());
         for (sum, row) in sums.iter_mut().zip(&self.zones) {
@@ -268,7 +268,7 @@ impl Stats {
         }
     }
 
-    /// Counts an answer of the zone with this number; all numbers that have no place here share one.
+    /// Counts an answer of the zone with this number; all numbers without a row share the last one.
     #[inline]
     pub(super) fn count_answer(&self, zone: usize, kind: Kind) {
         let last = self.zones.len() - 1;
@@ -338,7 +338,7 @@ impl Traffic<AtomicU64> {
 }
 
 impl Traffic<u64> {
-    /// Requests of all families and types.
+    /// Returns the number of requests of all families and types.
     pub fn request_count(&self) -> u64 {
         self.requests.as_flattened().iter().sum()
     }

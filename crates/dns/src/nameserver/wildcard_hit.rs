@@ -1,8 +1,8 @@
-//! A name that the wildcard at the top of a shard's zone has answered, as a record of fixed size that a query thread can leave for
-//! others.
+//! A name that the wildcard at the top of a shard's zone has answered, as a record of fixed size that a query thread passes to
+//! other threads.
 //!
-//! Only the label next to the zone's apex is kept, and whether there were more: a Route would have that label,
-//! and `*.label` summarizes a thousand random names below it.
+//! The record has only the label next to the zone's apex, and whether there are more: a Route would have that label, and
+//! `*.label` summarizes a thousand random names below it.
 
 use crate::wire::Class;
 use crate::wire::header::Opcode;
@@ -19,15 +19,15 @@ pub struct WildcardHit {
     pub zone: NameHash,
     /// The number of requests that the hit represents.
     pub weight: u32,
-    /// Whether the name had more labels to the left of the kept one.
+    /// Whether the name had more labels to the left of this one.
     pub is_below: bool,
     label_length: u8,
     label: [u8; LABEL_OCTETS_MAX],
 }
 
 impl WildcardHit {
-    /// The hit that an answered query is: `None` unless the answer came from the wildcard at the top of a shard's
-    /// zone. It reads and looks up the query again, which only a sampled one has to pay for.
+    /// Returns the hit of an answered query; `None` unless the wildcard at the top of a shard's zone answered it. It parses and
+    /// looks up the query again, which costs time only for sampled queries.
     pub fn of(query: &[u8], weight: u32, snapshot: &Snapshot) -> Option<WildcardHit> {
         let read = Query::read(query)?;
         let question = read.question.filter(|question| question.qclass == Class::IN)?;
@@ -49,7 +49,7 @@ impl WildcardHit {
         Some(WildcardHit { zone: zone.apex_hash(), weight, is_below: above > 1, label_length, label })
     }
 
-    /// The label next to the apex, in lower case.
+    /// Returns the label next to the apex, in lower case.
     pub fn label(&self) -> &[u8] {
         &self.label[..usize::from(self.label_length)]
     }

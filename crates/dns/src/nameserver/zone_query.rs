@@ -1,4 +1,4 @@
-//! The question to a zone, and the name that is being looked up for it.
+//! A query to a zone, and the name that is looked up for it.
 
 use std::sync::Arc;
 
@@ -7,17 +7,17 @@ use crate::zone::Zone;
 use crate::zone::last_queried::LastQueried;
 use crate::zone::qname::{NameHash, Qname};
 
-/// The maximum number of aliases followed for one question: long enough for every reasonable chain, and short enough to bound the
-/// cost. A resolver continues from the last target.
+/// The maximum number of CNAMEs that are followed for one query: long enough for every reasonable chain, and short enough to
+/// bound the cost. A resolver continues from the last target.
 pub(super) const CNAME_CHAIN_MAX: usize = 8;
 
 /// The data that is queried from a zone.
 pub(super) struct ZoneQuery<'a> {
     pub(super) zone: &'a Zone,
     pub(super) qtype: RecordType,
-    /// The client wants DNSSEC records.
+    /// Whether the client requests DNSSEC records.
     pub(super) dnssec: bool,
-    /// Decides which address comes first.
+    /// The random number that selects the first address.
     pub(super) random: u32,
     /// The record of the last queries for aliases in shards' zones, if there is a reader.
     pub(super) asked: &'a Option<Arc<LastQueried>>,
@@ -41,6 +41,6 @@ impl ZoneQuery<'_> {
 pub(super) struct Current<'a> {
     pub(super) qname: &'a Qname,
     pub(super) at: usize,
-    /// The number of aliases that were followed.
+    /// The number of CNAMEs that were followed.
     pub(super) aliases: usize,
 }

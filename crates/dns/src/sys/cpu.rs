@@ -1,4 +1,4 @@
-//! Which processors a thread may run on.
+//! The processors that a thread may run on.
 //!
 //! Pinning is an option of the operator, off by default: a name server benefits from it on a dedicated machine; on a shared one,
 //! the kernel's scheduler decides better.

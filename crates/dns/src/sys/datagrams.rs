@@ -7,9 +7,9 @@
 //! GSO:      header ─► source address of the first, its control and UDP_SEGMENT, reply octets of each
 //! ```
 //!
-//! Safe code would make one system call a datagram, which costs 10–30 % more of all CPU a query, or rebuild 64 headers at
-//! each call. The memory is therefore owned by raw pointers (`Memory`): the headers hold addresses of their neighbours
-//! for as long as a [`Batch`] lives, and nothing but these pointers ever reaches that memory.
+//! Safe code would need one system call per datagram, which costs 10–30 % more CPU time per query, or would rebuild 64 headers
+//! at each call. The memory is therefore owned by raw pointers (`Memory`): the headers hold addresses of their neighbours for as
+//! long as a [`Batch`] lives, and nothing but these pointers ever reaches that memory.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -69,7 +69,7 @@ pub struct Batch {
     gso_headers: Memory<libc::mmsghdr>,
 }
 
-/// A received datagram and where its reply goes.
+/// A received datagram, and the buffer of its reply.
 pub struct Datagram<'a> {
     /// The number in the batch, for [`Batch::queue`].
     pub slot: usize,
@@ -104,7 +104,7 @@ pub struct Sent {
 }
 
 impl Sent {
-    /// Counts replies that went in no message, for this reason.
+    /// Counts replies that were not sent because of this error.
     fn count_failed(&mut self, replies: usize, error: &io::Error) {
         self.failed += replies;
         if error.raw_os_error() == Some(libc::EMSGSIZE) {
@@ -113,7 +113,7 @@ impl Sent {
     }
 }
 
-/// Whether a socket takes more.
+/// Whether a socket accepts more replies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Room {
     /// The socket accepts more.
@@ -203,7 +203,7 @@ impl Batch {
         })
     }
 
-    /// Queues the first `length` octets of a slot's reply, to go whence the query came, from the address it came to.
+    /// Queues the first `length` octets of a slot's reply, to the source of the query, from the address that received it.
     #[inline]
     pub fn queue(&mut self, slot: usize, length: usize) {
         assert!(slot < self.received && length <= REPLY_OCTETS_MAX && self.queued < BATCH_MAX);
@@ -230,13 +230,13 @@ impl Batch {
         known
     }
 
-    /// Whether replies to one peer go together: [`Self::enable_gso`] was called, and no GSO message has been refused since.
+    /// Returns whether replies to one peer are combined: [`Self::enable_gso`] was called, and no GSO message was rejected since.
     pub fn is_gso_on(&self) -> bool {
         self.plan.is_some()
     }
 
-    /// Sends all queued replies. One that the kernel refuses is given up, and the next is sent; if the socket has no room for
-    /// one within its write timeout, all that are left are given up, for each would wait as long again.
+    /// Sends all queued replies. A reply that the kernel rejects is dropped. If the socket has no room within its write timeout,
+    /// the remaining replies are dropped, because each would wait as long again.
     pub fn send(&mut self, socket: BorrowedFd<'_>) -> Sent {
         let mut report = Sent::default();
         match self.plan.take() {
@@ -321,7 +321,7 @@ impl Batch {
         refused
     }
 
-    /// Makes the headers of GSO messages from those of their replies; returns how many.
+    /// Builds the headers of GSO messages from the headers of their replies; returns their number.
     fn build_gso_headers(&mut self, plan: &SendPlan) -> usize {
         let mut octets = 0;
         let messages = plan.messages();
@@ -351,7 +351,7 @@ impl Batch {
         messages
     }
 
-    /// Makes the headers that the last call used ready for the next one.
+    /// Resets the headers that the last call used.
     fn clear(&mut self) {
         for slot in 0..self.received {
             let header = &mut self.received_headers.get_mut(slot).msg_hdr;
@@ -395,7 +395,7 @@ impl Batch {
         }
     }
 
-    /// A reply's peer as the kernel wrote it; of IPv4 the rest is always zero.
+    /// Returns the peer of a reply as the kernel wrote it; for IPv4, the rest is always zero.
     fn source_octets(&self, reply: usize) -> &[u8; size_of::<libc::sockaddr_in6>()] {
         let source = self.sources.at(self.queued_slots[reply].into());
         // SAFETY: the memory is as large as the array, is initialized by `new` and has no padding; nothing changes it while
@@ -408,7 +408,7 @@ impl Batch {
         self.queued_headers.get(reply).msg_hdr.msg_controllen as _
     }
 
-    /// The control memory that a reply uses.
+    /// Returns the control memory that a reply uses.
     fn control(&self, reply: usize) -> &[u8; CONTROL_OCTETS] {
         &self.controls.get(self.queued_slots[reply].into()).0
     }
@@ -473,8 +473,8 @@ impl Replies for Batch {
     fn hash(&self, reply: usize) -> u32 {
         let octets = self.source_octets(reply);
         let word = |at: usize| u32::from_ne_bytes([octets[at], octets[at + 1], octets[at + 2], octets[at + 3]]);
-        // Family and port, and the address: an IPv4 one in the first word behind, the changing part of an IPv6 one in the
-        // last two. Multiplied, since neighbours differ in few bits, and taken from the top.
+        // Family and port, and the address: an IPv4 address is in the first word after them, the variable part of an IPv6
+        // address in the last two. The product spreads the few bits in which neighbors differ; its top bits are the hash.
         let mixed = (word(0) ^ word(20)).wrapping_mul(0x9e37_79b1) ^ (word(4) ^ word(16)).wrapping_mul(0x85eb_ca6b);
         (mixed ^ self.octets(reply) as u32).wrapping_mul(0xc2b2_ae35).rotate_left(16)
     }
@@ -498,7 +498,7 @@ impl Replies for Batch {
     }
 }
 
-/// Gives the kernel `headers[from..to]`; returns how many it took, or why it did not take the first.
+/// Passes `headers[from..to]` to the kernel; returns the number of accepted messages, or the error of the first.
 fn send_some(socket: BorrowedFd<'_>, headers: &mut Memory<libc::mmsghdr>, from: usize, to: usize) -> io::Result<usize> {
     assert!(from < to && to <= headers.length());
     loop {
@@ -516,7 +516,7 @@ fn send_some(socket: BorrowedFd<'_>, headers: &mut Memory<libc::mmsghdr>, from: 
     }
 }
 
-/// Whether the kernel knows UDP_SEGMENT (Linux 4.18; not gVisor).
+/// Returns whether the kernel supports UDP_SEGMENT (Linux 4.18; not gVisor).
 fn supports_gso(socket: BorrowedFd<'_>) -> bool {
     let mut value: libc::c_int = 0;
     let mut size = size_of_val(&value) as libc::socklen_t;
@@ -525,8 +525,8 @@ fn supports_gso(socket: BorrowedFd<'_>) -> bool {
     unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, pointer, &mut size) == 0 }
 }
 
-/// Whether a GSO message was refused for being one: a device without checksums in hardware (EIO), a path with a smaller MTU than
-/// IPv6 allows (EMSGSIZE, from older kernels EINVAL), a kernel or filter that does not know the option.
+/// Returns whether a GSO message was rejected because it is one: a device without checksums in hardware (EIO), a path with a
+/// smaller MTU than IPv6 allows (EMSGSIZE, from older kernels EINVAL), a kernel or filter that does not know the option.
 fn is_gso_refusal(error: &io::Error) -> bool {
     let refusals = [libc::EIO, libc::EINVAL, libc::EMSGSIZE, libc::ENOPROTOOPT, libc::EOPNOTSUPP];
     error.raw_os_error().is_some_and(|number| refusals.contains(&number))

@@ -1,7 +1,7 @@
 //! Limits of this process: how many files and sockets it may have open, and how large its files may be.
 //!
-//! The usual soft limit of 1,024 is there for programs that use `select`; a server with thousands of connections raises
-//! it to the hard limit, as systemd's documentation advises.
+//! The usual soft limit of 1,024 exists for programs that use `select`; a server with thousands of connections raises it to the
+//! hard limit, as systemd's documentation advises.
 
 use std::io;
 

@@ -1,9 +1,9 @@
-//! Which replies of a batch go as one GSO message (UDP generic segmentation offload, UDP_SEGMENT): one message of the send call,
-//! which the kernel cuts into datagrams, its segments.
+//! Selects the replies of a batch that are sent as one GSO message (UDP generic segmentation offload, UDP_SEGMENT): one message
+//! of the send call, which the kernel cuts into datagrams, its segments.
 //!
-//! A GSO message passes the network stack once for many datagrams, and that is most of what an answer costs. Only replies to one
-//! peer from one address can share a message, and only if all have one length; so replies are grouped by peer and length, in
-//! one pass with a small hash table. The order among replies to one peer is free, since each is matched by its ID and question.
+//! A GSO message passes the network stack once for many datagrams, which is most of the cost of an answer. Only replies to one
+//! peer from one address can share a message, and only if all have one length; so replies are grouped by peer and length, in one
+//! pass with a small hash table. The order among replies to one peer is free, since each is matched by its ID and question.
 //!
 //! ```text
 //! queued:    a₁₂₀ b₁₂₀ a₁₂₀ a₁₃₆ c₁₂₀ a₁₂₀ b₁₂₀ a₁₂₀   peer and length of each reply
@@ -21,34 +21,34 @@ use super::BATCH_MAX;
 /// rejected for the length of its segments on any path. (The kernel refuses to fragment segments.)
 pub(super) const SEGMENT_OCTETS_MAX: usize = 1_232;
 
-/// The longest message: the kernel takes what one IP packet could hold, less its headers.
+/// The longest message: the kernel accepts the contents of one IP packet of maximum size, without its headers.
 pub(super) const MESSAGE_OCTETS_MAX: usize = 65_000;
 
-/// The most segments of a message: as many as every kernel that knows UDP_SEGMENT takes (newer ones: 128).
+/// The maximum number of segments of a message: every kernel with UDP_SEGMENT accepts as many (newer ones: 128).
 pub(super) const SEGMENTS_MAX: usize = 64;
 
-/// The fewest replies that share a message. (Smaller in tests of the plan, which are easier to read so.)
+/// The minimum number of replies that share a message. (Tests of the plan use a smaller one, so that they are easier to read.)
 pub(super) const SEGMENTS_MIN: u8 = 4;
 
-/// The most batches that go without a plan before one is made again.
+/// The maximum number of batches without a plan before the next plan.
 const SKIPPED_MAX: u8 = 15;
 
-/// Four times the most messages, so that a probe seldom meets another's place.
+/// Four times the maximum number of messages, so that probes seldom collide.
 const TABLE: usize = 4 * BATCH_MAX;
 
-/// No message is here, or no reply is behind this one.
+/// No message is here, or no reply follows this one.
 const NONE: u8 = u8::MAX;
 
 const _: () = assert!(BATCH_MAX < NONE as usize && BATCH_MAX <= SEGMENTS_MAX && TABLE.is_power_of_two());
 
-/// The messages and their replies: refilled for each batch, in memory that is kept.
+/// The messages and their replies: refilled for each batch, in reused memory.
 pub(super) struct SendPlan {
-    /// Places in `messages`, by hash.
+    /// Indexes in `messages`, by hash.
     table: [u8; TABLE],
     next: [u8; BATCH_MAX],
     messages: [GsoMessage; BATCH_MAX],
     count: usize,
-    /// The fewest segments of a message.
+    /// The minimum number of segments of a message.
     segments_min: u8,
     /// The number of further batches without a plan, and that number after the last plan that saved nothing.
     skip: u8,
@@ -66,10 +66,10 @@ struct GsoMessage {
 
 /// The properties of replies that the plan depends on.
 pub(super) trait Replies {
-    /// A number that is the same for replies of one peer and length.
+    /// Returns a number that is the same for replies of one peer and length.
     fn hash(&self, reply: usize) -> u32;
 
-    /// Whether both go to one peer, from one address, and are of one length.
+    /// Returns whether both go to one peer, from one address, and are of one length.
     fn alike(&self, one: usize, other: usize) -> bool;
 
     /// Returns its length in octets.
@@ -100,7 +100,7 @@ impl SendPlan {
         together
     }
 
-    /// Groups the replies `0..count`, at most [`BATCH_MAX`], and returns how many messages that makes, those of one included.
+    /// Groups the replies `0..count`, at most [`BATCH_MAX`], and returns the number of messages, including those with one reply.
     fn make(&mut self, count: usize, replies: &impl Replies) -> usize {
         assert!(count <= BATCH_MAX);
         self.table = [NONE; TABLE];
@@ -129,7 +129,7 @@ impl SendPlan {
                     message.last = reply as u8;
                     message.segments += 1;
                 }
-                // A new message; where one of the same kind is full, in its place.
+                // A new message; it replaces a full one of the same kind.
                 _ => {
                     self.table[place] = self.count as u8;
                     self.messages[self.count] = GsoMessage { hash, first: reply as u8, last: reply as u8, segments: 1 };
@@ -141,7 +141,7 @@ impl SendPlan {
         self.count
     }
 
-    /// Lets the replies of messages that are too short go one by one.
+    /// Splits messages that are too short into single replies.
     fn split_short(&mut self) {
         for message in 0..self.count {
             let GsoMessage { hash, first, segments, .. } = self.messages[message];
@@ -172,7 +172,7 @@ impl SendPlan {
         usize::from(self.messages[..self.count][message].segments)
     }
 
-    /// The replies of a message, in their order.
+    /// Returns the replies of a message, in their order.
     pub(super) fn replies(&self, message: usize) -> impl Iterator<Item = usize> {
         let first = self.messages[..self.count][message].first;
         std::iter::successors(Some(first), |reply| Some(self.next[usize::from(*reply)]).filter(|next| *next != NONE))

@@ -1,10 +1,10 @@
 //! Memory that holds addresses of other memory, for system calls that take arrays of headers.
 //!
-//! A `Vec` would not do: references into it, made for safe code, would forbid the kernel to write where the headers point.
+//! A `Vec` is not sufficient: references into it, made for safe code, would forbid the kernel to write where the headers point.
 
 use std::ptr::NonNull;
 
-/// An array on the heap that is reached by raw pointers only, so that other memory may hold pointers into it.
+/// An array on the heap that is accessed only by raw pointers, so that other memory may hold pointers into it.
 pub(super) struct Memory<T> {
     start: NonNull<T>,
     length: usize,

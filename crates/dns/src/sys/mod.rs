@@ -1,4 +1,4 @@
-//! System calls and machine instructions that safe Rust has no words for: the only module with `unsafe`.
+//! System calls and machine instructions that safe Rust does not provide: the only module with `unsafe`.
 //!
 //! Each file wraps one facility in small safe functions. Every `unsafe` block states the invariants on which it relies, and the
 //! file states why safe code is not sufficient.

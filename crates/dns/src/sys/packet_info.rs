@@ -1,4 +1,4 @@
-//! Which of a machine's addresses a datagram came to, and from which its answer goes: IP_PKTINFO and IPV6_PKTINFO.
+//! The address of this machine that received a datagram, and from which its answer is sent: IP_PKTINFO and IPV6_PKTINFO.
 //!
 //! A socket bound to the wildcard address would otherwise answer from the address that the route prefers, and a resolver drops an
 //! answer from another address than the one it queried (RFC 2181 §4.1). The option costs 0.1–0.3 µs per datagram, so sockets
@@ -22,8 +22,8 @@ pub fn enable(socket: BorrowedFd<'_>, bound: SocketAddr) -> io::Result<()> {
     }
 }
 
-/// Lets no received "fragmentation needed" change how answers are sent: a forged one would make the kernel send fragments,
-/// whose tails can be forged, too. RFC 9715 is about this; BIND, Knot, NSD and Unbound do the same.
+/// Ignores received "fragmentation needed" messages: a forged one would make the kernel send fragments, and an attacker can also
+/// forge their tails. RFC 9715 describes this; BIND, Knot, NSD and Unbound do the same.
 ///
 /// # Errors
 ///

@@ -1,6 +1,6 @@
 //! The limits on connections, in total and for each client.
 //!
-//! One count for each client that has a connection now, under a mutex that is taken when a connection opens and closes, and
+//! It keeps a count for each client with a connection, under a mutex that is locked when a connection opens and closes, but
 //! never for a query.
 
 use std::collections::HashMap;
@@ -13,12 +13,12 @@ use parking_lot::{Mutex, MutexGuard};
 pub(super) struct Admission {
     total_max: usize,
     per_client_max: usize,
-    /// Changed under the mutex, read without.
+    /// Written under the mutex, read without it.
     total: AtomicUsize,
     clients: Mutex<HashMap<IpAddr, usize>>,
 }
 
-/// One admitted connection; dropping it makes room.
+/// One admitted connection; dropping it frees its place.
 pub(super) struct Permit<'a> {
     admission: &'a Admission,
     client: IpAddr,
@@ -27,9 +27,9 @@ pub(super) struct Permit<'a> {
 /// The reason why a connection was not admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// There are as many as there may be.
+    /// The total limit is reached.
     Total,
-    /// The client has as many as it may have.
+    /// The limit of the client is reached.
     Client,
 }
 
@@ -55,7 +55,7 @@ impl Admission {
         Ok(Permit { admission: self, client })
     }
 
-    /// Whether three quarters of all places are taken.
+    /// Returns whether more than three quarters of all places are in use.
     pub(super) fn is_crowded(&self) -> bool {
         self.total.load(Ordering::Relaxed) * 4 > self.total_max * 3
     }

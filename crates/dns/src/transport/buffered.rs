@@ -1,4 +1,4 @@
-//! A socket that collects writes until a flush. Each response is a TLS record of its own then, and several are one system call.
+//! A socket that collects writes until a flush. Each response is then a separate TLS record, and one system call writes several.
 
 use std::io;
 use std::pin::Pin;

@@ -16,7 +16,7 @@ impl WallClock {
         WallClock { read_at: Instant::now(), since_epoch: since_epoch() }
     }
 
-    /// Time since the epoch at `moment`, which is now or was just now.
+    /// Returns the time since the epoch at `moment`, which is recent.
     pub(super) fn at(&mut self, moment: Instant) -> Duration {
         let elapsed = moment.saturating_duration_since(self.read_at);
         if elapsed < READ_AGAIN {
@@ -27,7 +27,7 @@ impl WallClock {
     }
 }
 
-/// Zero on a machine whose clock is before the epoch.
+/// Returns the time since the epoch; zero on a machine whose clock is before it.
 fn since_epoch() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(super) struct Count(AtomicU64);
 
 impl Count {
-    /// Adds, from the one thread that may: so no locked instruction is needed.
+    /// Adds, from the only thread that is allowed to, so that no locked instruction is needed.
     pub(super) fn add(&self, number: u64) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(number), Ordering::Relaxed);
     }

@@ -12,7 +12,7 @@ macro_rules! counters {
         #[repr(align(128))] // So that no two workers write to one cache line, nor to the line prefetched with it.
         pub(super) struct Counters {
             $(pub(super) $name: Count,)*
-            /// Iterations of the loop: several a second without work.
+            /// Iterations of the loop: several per second without work.
             pub(super) iterations: Count,
             durations: [Durations; TRANSPORTS.len()],
         }
@@ -45,15 +45,15 @@ macro_rules! counters {
 counters! {
     /// Datagrams received.
     datagrams,
-    /// Calls that received them: `datagrams / batches` is how many come at once.
+    /// Calls that received them: `datagrams / batches` is the average size of a batch.
     batches,
-    /// Replies given to the kernel.
+    /// Replies passed to the kernel.
     replies,
-    /// GSO messages among them: several replies to one peer that were given to the kernel as one.
+    /// GSO messages among them: several replies to one peer that were passed to the kernel as one message.
     gso_messages,
     /// Workers that stopped sending GSO messages because the kernel rejected one.
     gso_refused,
-    /// Replies that the kernel refused.
+    /// Replies that the kernel rejected.
     send_errors,
     /// Failed calls to receive.
     receive_errors,
@@ -61,37 +61,37 @@ counters! {
     panics,
     /// Connections accepted.
     connections,
-    /// Connections closed at once, since there were too many in total.
+    /// Connections closed immediately, because there were too many in total.
     refused_total,
-    /// Connections closed at once, since there were too many from one client.
+    /// Connections closed immediately, because there were too many from one client.
     refused_client,
-    /// Failed calls to accept, such as for want of file descriptors.
+    /// Failed calls to accept, for example without free file descriptors.
     accept_errors,
     /// Messages received on streams.
     messages,
-    /// Connections closed for their silence.
+    /// Connections closed because they were idle.
     idle_timeouts,
-    /// Connections closed since a message did not come whole in time.
+    /// Connections closed because a message was not complete in time.
     read_timeouts,
-    /// Connections closed since answers were not taken in time.
+    /// Connections closed because the client did not read answers in time.
     write_timeouts,
     /// Connections closed because of a malformed message, or one that must not be answered.
     malformed,
     /// Connections that broke.
     broken,
-    /// TLS handshakes that made a new session.
+    /// TLS handshakes that created a session.
     handshakes_full,
     /// TLS handshakes that resumed a session.
     handshakes_resumed,
-    /// TLS handshakes that were not done in time.
+    /// TLS handshakes that were not complete in time.
     handshake_timeouts,
-    /// TLS handshakes refused since the client offered other protocols only (ALPN).
+    /// TLS handshakes rejected because the client offered only other protocols (ALPN).
     handshakes_no_protocol,
-    /// TLS handshakes refused since client and server have no version or cipher in common.
+    /// TLS handshakes rejected because client and server have no common version or cipher.
     handshakes_incompatible,
-    /// TLS handshakes that the client refused, as for a certificate that it does not trust.
+    /// TLS handshakes that the client rejected, for example because it does not trust the certificate.
     handshakes_refused_by_client,
-    /// TLS handshakes refused for a message that is none.
+    /// TLS handshakes rejected because of an invalid message.
     handshakes_invalid,
     /// TLS handshakes whose connection broke.
     handshakes_broken,

@@ -1,22 +1,22 @@
 //! Request durations, measured once per batch: the clock is read when a batch has arrived and when its answers have been passed
 //! to the kernel, and each of its requests is recorded with the time between.
 //!
-//! A batch is what one system call received: up to 64 datagrams, or what one read of a stream brought. So a request is
-//! recorded with the time of the slowest of its batch, which is what it waited itself if answers leave together; the time
-//! that it waited in the socket before is the kernel's, and in no number here.
+//! A batch is the result of one system call: up to 64 datagrams, or one read of a stream. Each request is recorded with the time
+//! of the slowest request of its batch, which is also its own time if the answers leave together. The time before that, in the
+//! socket, is not included.
 
 use std::time::Duration;
 
 use super::count::Count;
 
-/// Upper bounds of the buckets in seconds, each included; what takes longer falls into one more. A batch of one takes some
-/// ten microseconds, one of 64 some hundred; beyond a few milliseconds the machine is short of processors.
+/// The upper bounds of the buckets in seconds, inclusive; longer durations are in one more bucket. A batch of one takes some ten
+/// microseconds, one of 64 some hundred; beyond a few milliseconds the machine is short of processors.
 pub const BOUNDS_SECONDS: [f64; 16] = [
     0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
     1.0, 5.0,
 ];
 
-/// A histogram that one worker writes, or by the shared method many tasks do.
+/// A histogram with one writer, or with many tasks that use the shared method.
 #[derive(Default)]
 pub(super) struct Durations {
     requests: [Count; BOUNDS_SECONDS.len() + 1],
@@ -28,7 +28,7 @@ pub(super) struct Durations {
 pub struct DurationCounts {
     /// Requests by bucket, see [`BOUNDS_SECONDS`].
     pub requests: [u64; BOUNDS_SECONDS.len() + 1],
-    /// Seconds that all of them took together.
+    /// The sum of their durations in seconds.
     pub seconds: f64,
 }
 
@@ -44,7 +44,7 @@ impl Durations {
     }
 
     fn record_by(&self, add: impl Fn(&Count, u64), requests: u64, took: Duration) {
-        // Nanoseconds of what takes less than a few centuries.
+        // The nanoseconds of a few centuries fit.
         let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         add(&self.requests[bucket(took)], requests);
         add(&self.nanoseconds, requests.wrapping_mul(nanoseconds));

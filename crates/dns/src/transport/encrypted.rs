@@ -1,7 +1,7 @@
 //! The encrypted transports: their sockets, and their start.
 //!
-//! Each transport has a [`Service`] of its own, so that its clients take no places of others, and all have a runtime of their
-//! own: a flood of handshakes, each of which costs as much as a hundred answers, then takes the time of these threads alone.
+//! Each transport has its own [`Service`], so that its clients do not use the connections of other transports. All share one
+//! runtime, which TCP does not use: a flood of handshakes, each as costly as a hundred answers, then uses only its threads.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -126,7 +126,7 @@ fn addresses<S>(sockets: &[S], address: impl Fn(&S) -> io::Result<SocketAddr>) -
     sockets.iter().filter_map(|socket| address(socket).ok()).collect()
 }
 
-/// A socket for QUIC.
+/// Returns a socket for QUIC.
 #[cfg(feature = "quic")]
 fn quic_socket(
     address: SocketAddr,
@@ -164,8 +164,8 @@ impl Running {
         service
     }
 
-    /// The addresses of an encrypted transport, in the order of the configuration, with the ports that the system chose for
-    /// port 0.
+    /// Returns the addresses of an encrypted transport, in the order of the configuration, with the ports that the system chose
+    /// for port 0.
     pub fn encrypted_addresses(&self, transport: Transport) -> &[SocketAddr] {
         let of = self.encrypted.iter().find(|encrypted| encrypted.transport == transport);
         of.map_or(&[], |encrypted| &encrypted.addresses)

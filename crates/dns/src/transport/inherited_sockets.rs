@@ -23,13 +23,13 @@ impl InheritedSockets {
         self.udp.push((address, socket));
     }
 
-    /// The listener on `address`, if there is one; once.
+    /// Takes the listener on `address`, if there is one.
     pub fn take_tcp(&mut self, address: SocketAddr) -> Option<TcpListener> {
         let at = self.tcp.iter().position(|(bound, _)| *bound == address)?;
         Some(self.tcp.swap_remove(at).1)
     }
 
-    /// All sockets for datagrams on `address`, in their order; once.
+    /// Takes all datagram sockets on `address`, in their order.
     pub fn take_udp(&mut self, address: SocketAddr) -> Vec<UdpSocket> {
         self.udp.extract_if(.., |(bound, _)| *bound == address).map(|(_, socket)| socket).collect()
     }

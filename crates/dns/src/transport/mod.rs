@@ -74,7 +74,7 @@ pub struct Config {
     pub https_addresses: Vec<SocketAddr>,
     /// The settings of DNS over HTTPS on these addresses.
     pub https: HttpsConfig,
-    /// UDP threads per address: one for each processor for answers.
+    /// The number of UDP threads per address: one for each processor that answers.
     pub udp_workers: usize,
     /// Whether the n-th worker of each address stays on the n-th processor.
     pub pin: bool,
@@ -129,7 +129,7 @@ pub enum BindError {
         /// `UDP`, `TCP`, `TLS`, `QUIC`, `HTTPS` or `HTTP/3`.
         protocol: &'static str,
     },
-    /// The address is another machine's.
+    /// The address does not belong to this machine.
     #[error("{address} is not an address of this machine; set one of its addresses, or 0.0.0.0 or [::] for all")]
     NotHere {
         /// The address.
@@ -143,7 +143,7 @@ pub enum BindError {
         /// `QUIC` or `HTTP/3`.
         protocol: &'static str,
     },
-    /// The system refused otherwise.
+    /// Another error of the system.
     #[error("{protocol} {address}: {source}")]
     Io {
         /// The address.
@@ -166,7 +166,7 @@ impl BindError {
     }
 }
 
-/// The setting that names the addresses for this protocol.
+/// Returns the setting that names the addresses for this protocol.
 fn setting(protocol: &str) -> &'static str {
     match protocol {
         "TLS" => "--dns-tls-listen",
@@ -188,7 +188,7 @@ pub fn bind(config: &Config) -> Result<Bound, BindError> {
     bind_with(config, &mut InheritedSockets::default())
 }
 
-/// Also takes the inherited sockets in `given` for the addresses of which there are some.
+/// Like [`bind`], but uses the inherited sockets in `given` for the addresses that have one.
 ///
 /// # Errors
 ///
@@ -249,7 +249,7 @@ struct Listener {
     tcp: std::net::TcpListener,
 }
 
-/// Sockets that are open and not yet answered from: queries wait in them.
+/// Open sockets without workers: queries wait in them.
 pub struct Bound {
     listeners: Vec<Listener>,
     encrypted: EncryptedSockets,
@@ -258,29 +258,29 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// The addresses, in the order of the configuration, with the ports that the system chose for port 0.
+    /// Returns the addresses, in the order of the configuration, with the ports that the system chose for port 0.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.listeners.iter().map(|listener| listener.address).collect()
     }
 
-    /// Whether something is listened on for which [`Self::set_tls`] has to be called before the start.
+    /// Returns whether there is an encrypted listener, so that [`Self::set_tls`] must be called before the start.
     pub fn needs_tls(&self) -> bool {
         !self.encrypted.is_empty()
     }
 
-    /// Sets what encrypted transports show to their clients.
+    /// Sets the certificate and the TLS settings of encrypted transports.
     pub fn set_tls(&mut self, tls: TlsBase) {
         self.tls = Some(tls);
     }
 
-    /// Starts answering from `db`: datagrams on threads, streams on a runtime of their own, encrypted ones on another.
+    /// Starts answering from `db`: datagrams on threads, streams on a separate runtime, encrypted ones on another.
     ///
     /// # Errors
     ///
     /// The error of the system if it cannot create a thread or a registration; everything that had been started is stopped.
     /// `InvalidInput` if there are encrypted transports and [`Self::set_tls`] was not called.
     pub fn start(mut self, db: &ZoneDb, settings: &LiveSettings) -> io::Result<Running> {
-        // Of their own, so that nothing else of the process makes clients wait.
+        // Separate runtimes, so that no other work of the process makes clients wait.
         let runtime = runtime("dns-stream")?;
         let count = 2 * std::thread::available_parallelism().map_or(1, usize::from);
         let (stream_workers, mut outputs) = StreamWorkerPool::new(count, db, settings);
@@ -302,7 +302,7 @@ impl Bound {
             pulses: Vec::new(),
             runtimes: Vec::new(),
         };
-        // A failure below drops `running`, which stops what it has.
+        // A failure below drops `running`, which stops all started parts.
         let handle = runtime.handle().clone();
         running.runtimes.push(runtime);
         for Listener { address, workers, tcp } in std::mem::take(&mut self.listeners) {
@@ -334,7 +334,7 @@ impl Bound {
     }
 }
 
-/// A runtime whose threads have this name.
+/// Returns a runtime whose threads have this name.
 fn runtime(name: &str) -> io::Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread().thread_name(name).enable_all().build()
 }
@@ -369,7 +369,7 @@ pub struct Running {
 
 /// The sign of progress of a worker or listener.
 pub struct Pulse {
-    /// Which it is.
+    /// The name of the worker or listener.
     pub name: String,
     stop: Arc<AtomicBool>,
     iterations: Box<dyn Fn() -> Option<u64> + Send + Sync>,
@@ -383,7 +383,7 @@ impl Pulse {
 }
 
 impl Running {
-    /// Waits until a worker or listener ends by itself, and returns which and why.
+    /// Waits until a worker or listener ends by itself, and returns its name and the reason.
     pub fn ended(&self) -> impl Future<Output = String> + Send + use<> {
         self.panics.first()
     }
@@ -393,7 +393,7 @@ impl Running {
         std::mem::take(&mut self.pulses)
     }
 
-    /// The addresses, in the order of the configuration, with the ports that the system chose for port 0.
+    /// Returns the addresses, in the order of the configuration, with the ports that the system chose for port 0.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
@@ -443,7 +443,7 @@ impl Running {
         Ok(())
     }
 
-    /// Starts the task of a listener. It counts its turns, by which others see that it moves.
+    /// Starts the task of a listener. It counts its iterations, which show its progress.
     fn start_listener<F>(
         &mut self,
         handle: &Handle,
@@ -517,7 +517,7 @@ impl Running {
         std::mem::take(&mut self.wildcard_hits.lock())
     }
 
-    /// Records of the query log that were lost, since they were not taken out as fast as they came.
+    /// Returns the number of query log records that were lost because the reader was too slow.
     pub fn query_log_lost(&self) -> u64 {
         self.lost.iter().map(|lost| lost.read()).sum()
     }
@@ -530,7 +530,8 @@ impl Running {
         self.workers.iter().map(|(stats, _)| stats).chain(self.streams.stream_workers.stats())
     }
 
-    /// Stops within about 200 ms, and a connection's time to write if a client is slow: what has arrived is answered first.
+    /// Stops within about 200 ms, plus the write timeout of a connection if a client is slow. Queries that have arrived are
+    /// answered first.
     pub async fn stop(mut self) {
         self.signal_stop();
         let threads = std::mem::take(&mut self.threads);
@@ -553,7 +554,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.signal_stop();
-        // Nothing may wait here: who wants the last answers written calls `stop`.
+        // This must not block: to have the last answers written, call `stop`.
         self.runtimes.drain(..).for_each(Runtime::shutdown_background);
     }
 }

@@ -15,7 +15,7 @@ impl Panics {
         Guard { name, panics: self.clone() }
     }
 
-    /// Waits until a guarded thread or task panics, and returns which.
+    /// Waits until a guarded thread or task panics, and returns its name.
     pub(super) fn first(&self) -> impl Future<Output = String> + Send + use<> {
         let mut first = self.first.subscribe();
         async move {

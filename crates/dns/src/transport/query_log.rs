@@ -1,5 +1,5 @@
-//! The query log's side of the workers: the rings by which the records of logged requests leave. While the log is off, nothing is done
-//! for a request.
+//! The workers' side of the query log: the rings that pass on the records of logged requests. While the log is off, a request
+//! has no extra cost.
 
 use super::ring::RingReceiver;
 use crate::nameserver::query_log::Record;

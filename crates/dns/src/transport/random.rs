@@ -7,9 +7,9 @@ use std::hash::{BuildHasher, RandomState};
 pub(super) struct Random(u64);
 
 impl Random {
-    /// A generator with another sequence for each worker and each start.
+    /// Returns a generator with another sequence for each worker and each start.
     pub(super) fn new() -> Self {
-        // The one source of randomness in the standard library: the keys of each `RandomState` differ.
+        // The only source of randomness in the standard library: the keys of each `RandomState` differ.
         Random(RandomState::new().hash_one(0))
     }
 

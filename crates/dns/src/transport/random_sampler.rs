@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use super::random::Random;
 
-/// A worker's draw: how many requests are passed over until the next that is taken.
+/// The sampler of a worker: the number of requests to skip before the next sample.
 #[derive(Default)]
 pub(super) struct RandomSampler {
     every: Option<NonZeroU32>,
@@ -31,7 +31,7 @@ impl RandomSampler {
     }
 }
 
-/// Requests to pass over: on average one less than `every`.
+/// Returns the number of requests to skip: on average one less than `every`.
 fn gap(every: NonZeroU32, random: &mut Random) -> u64 {
     let most = 2 * u128::from(every.get()) - 1;
     // The high part of the product is even over 0..most, except for one part in four thousand million.

@@ -1,8 +1,8 @@
 //! The requests of one connection that carries many at once: DNS over QUIC and HTTPS.
 //!
-//! A [`super::stream`] answers in order, and so bounds its memory by not reading on. Here each request is a task of its own,
-//! which waits for the octets of its query and for its client to take the answer. [`Requests`] bounds what all of them hold
-//! together, and decides when the connection ends: [`Requests::end`].
+//! A [`super::stream`] answers in order, and so bounds its memory by not reading on. Here, each request runs separately, and
+//! waits for the octets of its query and for its client to read the answer. [`Requests`] limits their total memory, and decides
+//! when the connection ends ([`Requests::end`]).
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -22,15 +22,15 @@ use crate::nameserver::Transport;
 /// each connection could hold more incomplete queries.
 pub(super) const REQUESTS_MAX: u32 = 128;
 
-/// Octets of a query that each request may hold while it is not whole: more than any query needs, with padding and a
-/// signature. Of larger queries a connection may hold one at a time.
+/// The maximum size of an incomplete query that each request may hold: more than any query needs, with padding and a signature.
+/// A connection may hold one larger query at a time.
 pub(super) const SMALL_OCTETS: usize = 2_048;
 
 /// The maximum number of cancelled requests of a connection above the number of answered ones. Each costs the server about as
 /// much as the client, which sends no query then (RFC 9250 §5.3.1, RFC 9113 §10.5).
 const CANCELLED_MAX: u64 = 256;
 
-/// Octets of the largest answer, with its length.
+/// The maximum size of an answer in octets, including its two octets of length.
 const ANSWER_OCTETS_MAX: usize = 2 + MESSAGE_OCTETS_MAX;
 
 /// The shared state of the requests of one connection.
@@ -42,12 +42,12 @@ pub(super) struct Requests {
     opened: Instant,
     /// The time of the last request, in milliseconds after `opened`.
     last_request: AtomicU64,
-    /// Octets of answers that may be made before others are taken: [`Limits::unsent_octets_max`], and the room for two more,
-    /// since how large an answer is shows when it is made.
+    /// The permits for octets of unread answers: [`Limits::unsent_octets_max`], and room for two more answers, because the size
+    /// of an answer is known only when it exists.
     ///
     /// [`Limits::unsent_octets_max`]: super::stream::Limits::unsent_octets_max
     unsent: Arc<Semaphore>,
-    /// Held by the one query that may be large.
+    /// The permit of the only query that may be large.
     large: Semaphore,
     answered: AtomicU64,
     cancelled: AtomicU64,
@@ -55,7 +55,7 @@ pub(super) struct Requests {
     ending: CancellationToken,
 }
 
-/// One answer, and the share of the connection's unsent octets that it takes until it is dropped.
+/// One answer, with its share of the connection's unsent octets, which its drop releases.
 pub(super) struct Answer {
     pub(super) octets: Bytes,
     pub(super) permit: OwnedSemaphorePermit,
@@ -80,14 +80,14 @@ impl Requests {
         }
     }
 
-    /// A request came; returns when.
+    /// Counts a new request; returns its time of arrival.
     pub(super) fn begin(&self) -> Instant {
         let now = Instant::now();
         self.last_request.store((now - self.opened).as_millis() as u64, Ordering::Relaxed);
         now
     }
 
-    /// Waits until a query may be larger than [`SMALL_OCTETS`], for as long as it holds what this returns.
+    /// Waits for the permit of a query larger than [`SMALL_OCTETS`], and returns it.
     pub(super) async fn large(&self) -> Option<SemaphorePermit<'_>> {
         self.large.acquire().await.ok()
     }
@@ -130,17 +130,17 @@ impl Requests {
         Ok(Answer { octets, permit })
     }
 
-    /// Counts how long a request took that began then.
+    /// Records the duration of a request that began at `began`.
     pub(super) fn record(&self, began: Instant) {
         self.service.counters.durations(self.transport).record_shared(1, began.elapsed());
     }
 
-    /// A request was answered.
+    /// Counts an answered request.
     pub(super) fn answered(&self) {
         self.answered.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The client has cancelled a request.
+    /// Counts a request that the client cancelled.
     pub(super) fn cancelled(&self) {
         let cancelled = self.cancelled.fetch_add(1, Ordering::Relaxed);
         if cancelled >= self.answered.load(Ordering::Relaxed) + CANCELLED_MAX {
@@ -154,7 +154,7 @@ impl Requests {
         self.ending.cancel();
     }
 
-    /// Waits until the connection is to end: by [`Self::fail`], after silence, for its age, or since the server stops.
+    /// Waits until the connection must end: by [`Self::fail`], after silence, at its maximum age, or because the server stops.
     pub(super) async fn end(&self) -> CloseReason {
         loop {
             let last = Duration::from_millis(self.last_request.load(Ordering::Relaxed));

@@ -36,7 +36,7 @@ impl<T> RingSender<T> {
 }
 
 impl<T> RingReceiver<T> {
-    /// The oldest record.
+    /// Removes the oldest record and returns it.
     pub fn pop(&mut self) -> Option<T> {
         self.records.pop().ok()
     }
@@ -46,7 +46,7 @@ impl<T> RingReceiver<T> {
         self.lost.read()
     }
 
-    /// The counter of what [`Self::lost`] returns.
+    /// Returns the counter that [`Self::lost`] reads.
     pub(super) fn lost_counter(&self) -> Arc<Count> {
         Arc::clone(&self.lost)
     }

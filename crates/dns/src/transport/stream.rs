@@ -35,9 +35,9 @@ use crate::nameserver::Transport;
 /// The limits of stream clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at once, over all stream listeners.
+    /// The maximum number of connections of all stream listeners.
     pub connections_max: usize,
-    /// Connections at once of one client: an IPv4 address, or a /56 of IPv6, which is what one site has.
+    /// The maximum number of connections of one client: an IPv4 address, or a /56 of IPv6, the network of one site.
     pub connections_per_client_max: usize,
     /// The maximum silence of a connection between messages. A tenth of it when three quarters of the connections are in use (RFC
     /// 7766 §6.2.3 lets a server vary it). Clients that request it receive the current value (RFC 7828).
@@ -50,7 +50,7 @@ pub struct Limits {
     /// The age at which a connection is closed after the current answers, even if there are more queries: the client repeats
     /// unfinished and further queries on another connection (RFC 7766 §6.2.4).
     pub lifetime: Duration,
-    /// The number of octets of answers from which they are written before more are made.
+    /// The number of octets of answers from which the server writes them before it computes more.
     pub unsent_octets_max: usize,
 }
 
@@ -71,11 +71,11 @@ impl Default for Limits {
 /// The minimum size of a read: some 40 queries, and little enough to hold for each idle connection.
 const READ_OCTETS: usize = 2_048;
 
-/// The maximum size of a buffer that is kept between messages; larger ones are freed. With twice as much, an idle connection over
-/// TLS that had pipelined took 20 KiB, of which TLS itself takes 10.
+/// The maximum size of a buffer between messages; larger ones are freed. With twice as much, an idle connection over TLS that
+/// had pipelined took 20 KiB, of which TLS itself takes 10.
 const KEPT_OCTETS_MAX: usize = 8 * 1024;
 
-/// A header (RFC 1035 §4.1.1): what is shorter cannot even be refused.
+/// The size of a header (RFC 1035 §4.1.1): a shorter message cannot even be rejected.
 const HEADER_OCTETS: usize = 12;
 
 /// The time and the number of octets for which a connection that the server closed still reads, so that the client receives the
@@ -111,9 +111,9 @@ pub(super) enum CloseReason {
     ByClient,
     /// The connection was silent for too long.
     Idle,
-    /// A message did not come whole in time.
+    /// A message was not complete in time.
     SlowRead,
-    /// Answers were not taken in time.
+    /// The client did not read answers in time.
     SlowWrite,
     /// The message is malformed, or must not be answered.
     Malformed,
@@ -153,7 +153,7 @@ impl Service {
         self.stopping.get().map(|since| *since + self.limits.write)
     }
 
-    /// Returns when [`Self::stop`] was called.
+    /// Waits until [`Self::stop`] is called.
     pub(super) async fn stopped(&self) {
         self.stop.cancelled().await;
     }
@@ -222,7 +222,7 @@ struct Connection<'a, S> {
 enum WriteProgress {
     /// Up to the last whole message.
     All,
-    /// Answered as far as the output has room.
+    /// Answered until the output was full.
     Some,
     /// Up to something that ends the connection.
     UpToFault,
@@ -249,7 +249,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
                 Ok(ReadOutcome::End) => return CloseReason::ByClient,
                 Ok(ReadOutcome::Silence) => return slow,
                 Ok(ReadOutcome::Stop) => return self.finish().await,
-                // Over TLS: the end without a goodbye. Messages have lengths, so nothing of one can be cut off unseen.
+                // Over TLS: the end without close_notify. Messages have lengths, so a truncated one is detected.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return CloseReason::ByClient,
                 Err(_) => return CloseReason::Broken,
             }
@@ -312,7 +312,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
     /// Answers all whole messages of the input, in one write where they fit; returns how that ended the connection.
     ///
     /// The queries of one read can result in megabytes of answers. A client that reads each write just in time would be served
-    /// for minutes by that alone, so the connection's end is also checked between writes.
+    /// for minutes that way, so the end of the connection is also checked between writes.
     async fn respond(&mut self) -> Option<CloseReason> {
         let mut begun = std::time::Instant::now();
         loop {
@@ -447,7 +447,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         if matches!(ended, CloseReason::Broken | CloseReason::SlowWrite) {
             return;
         }
-        // One that is gone already needs no goodbye.
+        // A client that has disconnected needs no close_notify.
         drop(timeout(LINGER, self.stream.shutdown()).await);
         if matches!(ended, CloseReason::Malformed | CloseReason::Old | CloseReason::Stopped) {
             let mut left = LINGER_OCTETS_MAX;

@@ -1,5 +1,4 @@
-//! TCP listeners: who is let in. What happens on a connection is in [`super::stream`], and before that over TLS in
-//! [`super::tls`].
+//! TCP listeners and the admission of clients. [`super::stream`] serves a connection; over TLS, [`super::tls`] comes first.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -117,14 +116,14 @@ pub(super) async fn serve_tls(stream: TcpStream, peer: SocketAddr, service: Arc<
     }
 }
 
-/// The place of a connection, if there is room for it.
+/// Returns the permit of a connection, if there is room for it.
 pub(super) fn admit<'s>(stream: &TcpStream, peer: SocketAddr, service: &'s Service) -> Option<Permit<'s>> {
     let counters = &service.counters;
     let refused = match service.admission.admit(peer.ip()) {
         Ok(permit) => {
             counters.connections.add_shared(1);
-            // Answers are written whole, so there is nothing to wait for. What the kernel still holds for a client that does
-            // not take it goes after the time to write, too. Neither is worth refusing a client for.
+            // Answers are complete writes, so no delay is necessary. After the write timeout, the kernel also discards data that
+            // a client does not read. A failure of either option is no reason to reject a client.
             drop(stream.set_nodelay(true));
             drop(SockRef::from(stream).set_tcp_user_timeout(Some(service.limits.write)));
             return Some(permit);

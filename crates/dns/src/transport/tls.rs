@@ -1,9 +1,8 @@
 //! DNS over TLS (RFC 7858): a TCP connection, a handshake, and then messages as in [`super::stream`].
 //!
-//! A connection takes its place among the client's before the handshake, and a handshake has the time of one message. So
-//! unfinished handshakes are bounded like connections, in total and for each client. Their cost is bounded by the runtime:
-//! encrypted transports have threads of their own, and the system divides the processors between those, the threads of UDP
-//! and those of TCP.
+//! A connection counts for its client before the handshake, and a handshake has the timeout of one message. Unfinished
+//! handshakes are therefore limited like connections, in total and for each client. The runtime limits their cost: encrypted
+//! transports have separate threads, and the system divides the processors between these and the threads of UDP and TCP.
 
 use std::io;
 use std::net::SocketAddr;
@@ -35,7 +34,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let patience = service.limits.read.min(service.idle());
-    // On the heap: what the handshake needs must not be part of the connection for as long as it lives.
+    // On the heap: the memory of the handshake must not be part of the connection for its whole life.
     let handshake = Box::pin(timeout(patience, TlsAcceptor::from(config).accept(stream)));
     let ended = tokio::select! {
         biased;
@@ -58,11 +57,11 @@ where
 /// Returns the counter for a failed handshake.
 fn failure<'c>(counters: &'c Counters, error: &io::Error) -> &'c Count {
     match error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>()) {
-        // The client went away, as scanners of ports do.
+        // The client disconnected, as port scanners do.
         None => &counters.handshakes_broken,
         Some(rustls::Error::NoApplicationProtocol) => &counters.handshakes_no_protocol,
         Some(rustls::Error::PeerIncompatible(_)) => &counters.handshakes_incompatible,
-        // Such as that it does not trust the certificate.
+        // For example, it does not trust the certificate.
         Some(rustls::Error::AlertReceived(_)) => &counters.handshakes_refused_by_client,
         Some(_) => &counters.handshakes_invalid,
     }

@@ -33,13 +33,13 @@ impl TlsBase {
     ///
     /// # Errors
     ///
-    /// If the system gives no random numbers.
+    /// If the system provides no random numbers.
     pub fn new(certificate: Arc<dyn ResolvesServerCert>) -> Result<TlsBase, rustls::Error> {
         Ok(TlsBase { certificate, tickets: Ticketer::new()? })
     }
 
-    /// A configuration of TLS 1.3 and 1.2 for clients that offer one of the protocols `alpn`, or none at all. One that offers
-    /// others only is refused (RFC 7301 §3.2). There is no early data, unless the caller sets it.
+    /// Returns a configuration of TLS 1.3 and 1.2 for clients that offer one of the protocols `alpn`, or no protocol. A client
+    /// that offers only others is rejected (RFC 7301 §3.2). There is no early data, unless the caller sets it.
     ///
     /// # Errors
     ///
@@ -48,7 +48,7 @@ impl TlsBase {
         self.with_versions(alpn, rustls::DEFAULT_VERSIONS)
     }
 
-    /// Returns the configuration with TLS 1.3 alone, as QUIC requires.
+    /// Returns the configuration with only TLS 1.3, as QUIC requires.
     ///
     /// # Errors
     ///
@@ -67,7 +67,7 @@ impl TlsBase {
         let mut config = builder.with_cert_resolver(self.certificate.clone());
         config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
         config.ticketer = self.tickets.clone();
-        // A store of sessions would be a lock, and memory that strangers fill.
+        // A store of sessions would need a lock, and memory that any client could fill.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         Ok(config)
     }

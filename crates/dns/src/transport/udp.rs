@@ -1,8 +1,8 @@
-//! Datagrams: one thread a worker and address, each with a socket of its own, from `recvmmsg` to `sendmmsg` without a lock.
+//! Datagrams: one thread per worker and address, each with its own socket, from `recvmmsg` to `sendmmsg` without a lock.
 //!
 //! All workers of an address bind it with SO_REUSEPORT, so the kernel spreads clients over them by a hash and they share
-//! nothing. A worker that had to watch several addresses would need a `poll` before each batch, about a tenth of all it
-//! costs to answer; threads that sleep cost nothing, so each address gets workers of its own.
+//! nothing. A worker for several addresses would need a `poll` before each batch, about a tenth of the cost of an answer.
+//! Sleeping threads cost nothing, so each address has its own workers.
 //!
 //! A thread sleeps in `recvmmsg` until datagrams arrive or [`IDLE`] passes: then it checks for a stop request and releases
 //! replaced zones. After a stop request, it answers the requests that have already arrived and ends.
@@ -34,9 +34,9 @@ const LAST_BATCHES_MAX: usize = 64;
 pub(super) struct Worker {
     socket: Socket,
     address: SocketAddr,
-    /// The processor to stay on, if the operator wants that.
+    /// The processor to which the worker is pinned, if any.
     cpu: Option<usize>,
-    /// Whether replies to one peer may go together.
+    /// Whether replies to one peer may be combined.
     gso: bool,
 }
 
@@ -49,8 +49,8 @@ pub(super) fn bind(
 ) -> Result<(SocketAddr, Vec<Worker>), BindError> {
     let fault = |source| BindError::new(address, "UDP", source);
     let workers = config.udp_workers.max(1);
-    // The first socket is bound without SO_REUSEPORT, so that an address which another process uses is an error, even if
-    // that process would share it; then it opens the address to its fellows.
+    // The first socket is bound without SO_REUSEPORT, so that an address in use by another process is an error, even if that
+    // process shares it. Then it opens the address to the other workers.
     let first = socket(address, config).map_err(fault)?;
     first.bind(&address.into()).map_err(fault)?;
     let bound =
@@ -68,8 +68,8 @@ pub(super) fn bind(
     Ok((bound, workers_of(bound, sockets, config, cpus)))
 }
 
-/// Makes workers of sockets that are bound to `address` already: one each at least, so that none goes unheard; where there
-/// are fewer sockets than workers, some share one.
+/// Makes workers of sockets that are bound to `address` already: at least one worker for each socket, so that none is ignored;
+/// if there are fewer sockets than workers, some share one.
 pub(super) fn adopt(
     address: SocketAddr,
     given: Vec<UdpSocket>,
@@ -101,7 +101,7 @@ fn workers_of(address: SocketAddr, sockets: Vec<Socket>, config: &Config, cpus: 
 fn socket(address: SocketAddr, config: &Config) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
     if address.is_ipv6() {
-        // The two families are two sockets: an address has one meaning, and 0.0.0.0 and [::] can both be listened on.
+        // The two families have separate sockets: an address has one meaning, and 0.0.0.0 and [::] can both be used.
         socket.set_only_v6(true)?;
     }
     tune(&socket, address, config)?;
@@ -121,8 +121,8 @@ fn tune(socket: &Socket, address: SocketAddr, config: &Config) -> io::Result<()>
         false => packet_info::ignore_path_mtu(socket.as_fd(), address),
     });
     socket.set_read_timeout(Some(IDLE))?;
-    // Sending waits for room, which is milliseconds at worst. A device that never drains must not hold a worker: the first
-    // reply of a batch that waits in vain takes the rest along, so it is held for this long once a batch.
+    // Sending waits for room, which is milliseconds at worst. A device that never drains must not block a worker: after the
+    // first reply of a batch that waits in vain, the rest is dropped, so that a batch waits at most once.
     socket.set_write_timeout(Some(IDLE))
 }
 
@@ -139,8 +139,8 @@ impl Worker {
             batch.enable_gso(self.socket.as_fd());
         }
         loop {
-            // No query may make a worker panic; were one to, it would be the first of many, and the others' clients still
-            // want answers. Its batch is lost.
+            // No query may make a worker panic. If one does, more would follow, and other clients still need answers: only its
+            // batch is lost.
             match catch_unwind(AssertUnwindSafe(|| self.serve(&mut batch, &mut query_worker, counters, stop))) {
                 Ok(()) => return,
                 Err(_) => {
@@ -165,7 +165,7 @@ impl Worker {
         }
     }
 
-    /// One batch: receive, answer, send. Returns how many came, and the vector to use again.
+    /// Serves one batch: receive, answer, send. Returns the number of datagrams, and the vector to reuse.
     fn serve_batch<'a>(
         &self,
         batch: &mut Batch,
@@ -182,19 +182,19 @@ impl Worker {
                     io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted => {
                         query_worker.refresh()
                     }
-                    // For example an ICMP error for an earlier reply, which is irrelevant for the next query.
+                    // For example, an ICMP error for an earlier reply, which is irrelevant for the next query.
                     _ => counters.receive_errors.add(1),
                 }
                 return (0, exchanges);
             }
         };
-        // Small, for they are cleared for a batch of one as for any other.
+        // Small, because they are cleared for every batch, even of one query.
         let mut slots = [0u8; BATCH_MAX];
         let mut lengths = [0u16; BATCH_MAX];
         let mut exchanges = emptied(exchanges);
         let begun = Instant::now();
         let now = query_worker.begin(begun);
-        // Not a `for`: its calls of `next` are not always made one with the loop.
+        // Not a `for`: the compiler does not always inline its calls of `next`.
         batch.each().enumerate().for_each(|(number, datagram)| {
             slots[number] = datagram.slot as u8;
             let random = query_worker.random.next();
@@ -216,7 +216,7 @@ impl Worker {
         let had_gso = batch.is_gso_on();
         let sent = batch.send(self.socket.as_fd());
         if had_gso && !batch.is_gso_on() {
-            // Once in a worker's life at most.
+            // At most once in a worker's life.
             counters.gso_refused.add(1);
         }
         if sent.too_large > 0 {
@@ -235,8 +235,8 @@ impl Worker {
     }
 }
 
-/// The same memory for exchanges of another batch: a vector without elements borrows from nothing. (The standard library
-/// collects in place; were it not to, this would still be right, and allocate once a batch.)
+/// Returns the same memory for the exchanges of another batch: a vector without elements has no borrows. (The standard library
+/// collects in place; otherwise, this would still be correct, and allocate once per batch.)
 fn emptied<'b>(mut exchanges: Vec<Exchange<'_>>) -> Vec<Exchange<'b>> {
     exchanges.clear();
     exchanges.into_iter().map(|_| unreachable!("the vector was cleared")).collect()

@@ -1,4 +1,4 @@
-//! The workers' side of wildcard hits: which answered requests are sampled, and the rings by which hits leave.
+//! The workers' side of wildcard hits: the sampling of answered requests, and the rings that pass on the hits.
 //!
 //! At a low rate, all requests are sampled, so that the counts are exact. At a high rate, a worker samples one in N, and a hit
 //! represents N requests: a worker samples some hundred requests per second, independent of its load. The reader of the hits need
@@ -28,7 +28,7 @@ const STEP: u32 = 4;
 /// The lowest rate: one in this many.
 const EVERY_MAX: u32 = 1 << 20;
 
-/// One request in how many is sampled.
+/// The sampling rate: one request in `every`.
 struct SamplingRate {
     every: NonZeroU32,
     /// The number of the current window since the epoch.
@@ -53,14 +53,14 @@ impl SamplingRate {
         SamplingRate { every: NonZeroU32::MIN, window: 0, samples: 0, slowed: false }
     }
 
-    /// A batch has come.
+    /// Begins a batch.
     fn begin(&mut self, since_epoch: Duration) {
         let window = since_epoch.as_secs() * WINDOWS_A_SECOND
             + u64::from(since_epoch.subsec_millis()) * WINDOWS_A_SECOND / 1_000;
         if window == self.window {
             return;
         }
-        // A clock that was set back has begun another window, too.
+        // A clock that was set back also begins another window.
         let passed = window.saturating_sub(self.window).max(1);
         self.window = window;
         for _ in 0..passed {
@@ -75,7 +75,7 @@ impl SamplingRate {
         (self.samples, self.slowed) = (0, false);
     }
 
-    /// A request was sampled.
+    /// Counts a sampled request.
     fn count(&mut self) {
         self.samples += 1;
         if self.samples >= SAMPLES_PER_WINDOW && self.every.get() < EVERY_MAX {
@@ -91,7 +91,7 @@ impl WildcardSampler {
         (WildcardSampler { hits, sampler: RandomSampler::default(), rate: SamplingRate::new() }, receiver)
     }
 
-    /// A batch has come at this time since the epoch.
+    /// Begins a batch at this time since the epoch.
     pub(super) fn begin(&mut self, since_epoch: Duration) {
         self.rate.begin(since_epoch);
     }

@@ -1,7 +1,7 @@
 //! Per-worker query state: zone snapshot, settings, scratch buffers, counters, and random number generator.
 //!
-//! A UDP worker owns one. Stream connections share a handful, each behind a mutex that is held for the microseconds it
-//! takes to answer what one read brought, never over an await.
+//! A UDP worker owns one. Stream connections share a few, each behind a mutex that is locked only for the microseconds of
+//! answering one read, never over an await.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
@@ -35,7 +35,7 @@ pub(super) struct QueryWorker {
     settings: Cache<LiveSettings, Arc<Settings>>,
     scratch: Scratch,
     stats: Arc<Stats>,
-    /// The buckets of clients, once datagrams are rate-limited. Streams are not, so they have none.
+    /// The buckets of clients, if datagrams are rate-limited; streams never are.
     limiter: Option<Limiter>,
     clock: WallClock,
     /// The arrival of the current batch, since the epoch.
@@ -51,7 +51,7 @@ struct Samplers {
     wildcard_hits: WildcardSampler,
 }
 
-/// The readers' ends of the rings in which a worker leaves records for others.
+/// The readers' ends of the rings of a worker.
 pub(super) struct WorkerOutputs {
     pub(super) query_log: QueryLogReceiver,
     pub(super) wildcard_hits: WildcardHitReceiver,
@@ -83,7 +83,7 @@ impl Samplers {
 }
 
 impl QueryWorker {
-    /// A worker, and the other ends of its rings.
+    /// Returns a worker, and the readers' ends of its rings.
     pub(super) fn new(db: &ZoneDb, settings: &LiveSettings) -> (Self, WorkerOutputs) {
         let (query_log_sender, query_log) = ring(RING_RECORDS);
         let (wildcard_sampler, wildcard_hits) = WildcardSampler::new();
@@ -105,19 +105,18 @@ impl QueryWorker {
         (query_worker, WorkerOutputs { query_log, wildcard_hits })
     }
 
-    /// A batch has come at `moment`; returns the seconds since the epoch.
+    /// Begins a batch at `moment`; returns the seconds since the epoch.
     pub(super) fn begin(&mut self, moment: Instant) -> u64 {
         self.batch_at = self.clock.at(moment);
         self.batch_at.as_secs()
     }
 
-    /// The counters of this worker.
+    /// Returns the counters of this worker.
     pub(super) fn stats(&self) -> &Arc<Stats> {
         &self.stats
     }
 
-    /// Releases replaced zones and settings. A worker without work calls it periodically; one with work releases them as it
-    /// works.
+    /// Releases replaced zones and settings. A worker without work calls it periodically; each batch also releases them.
     pub(super) fn refresh(&mut self) {
         self.zones.snapshot();
         self.settings.load();
@@ -132,7 +131,7 @@ impl QueryWorker {
     pub(super) fn answer_batch(&mut self, exchanges: &mut [Exchange<'_>]) {
         let settings: &Settings = self.settings.load();
         if settings.rate_limit.is_some() != self.limiter.is_some() {
-            // Once after a reload: the one allocation that a batch may meet.
+            // Once after a reload: the only allocation in a batch.
             self.limiter = settings.rate_limit.is_some().then(|| Limiter::new(keys()));
         }
         let limiter = self.limiter.as_ref();
@@ -163,7 +162,8 @@ impl QueryWorker {
     }
 }
 
-/// The workers that stream connections share. There are more than processors, so that two connections seldom want the same.
+/// The workers that stream connections share. There are more of them than processors, so that two connections seldom need the
+/// same one.
 pub(super) struct StreamWorkerPool {
     stream_workers: Vec<Mutex<StreamWorker>>,
     stats: Vec<Arc<Stats>>,
@@ -203,7 +203,7 @@ impl StreamWorkerPool {
     }
 }
 
-/// A secret of this process, another each time.
+/// Returns a new secret of this process.
 fn keys() -> [u64; 2] {
     [0, 1].map(|number| RandomState::new().hash_one(number))
 }

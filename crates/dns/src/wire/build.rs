@@ -3,7 +3,7 @@
 //! The limit is that of the transport and the client, less the space reserved for the final records of the message (OPT), so that
 //! they always fit (RFC 6891 §7).
 
-/// The message would exceed its limit; what was being written is not there, or only in part: [`Writer::rewind`].
+/// The message would exceed its limit; the current data is missing or incomplete: see [`Writer::rewind`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the message is full")]
 pub struct Full;
@@ -16,20 +16,20 @@ pub struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// An empty message of at most `limit` octets, and at most as many as `octets` has.
+    /// Returns an empty message of at most `limit` octets, within `octets`.
     #[inline]
     pub fn new(octets: &'a mut [u8], limit: usize) -> Self {
         let limit = limit.min(octets.len());
         Writer { octets, position: 0, limit }
     }
 
-    /// Octets written so far, which is also where the next one goes.
+    /// Returns the number of written octets, which is also the position of the next one.
     #[inline]
     pub fn position(&self) -> usize {
         self.position
     }
 
-    /// Octets that can still be written.
+    /// Returns the number of octets that can still be written.
     #[inline]
     pub fn remaining(&self) -> usize {
         self.limit - self.position
@@ -45,7 +45,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Gives back what was reserved.
+    /// Releases the reserved octets.
     #[inline]
     pub fn release(&mut self, octets: usize) {
         self.limit = (self.limit + octets).min(self.octets.len());
@@ -83,13 +83,13 @@ impl<'a> Writer<'a> {
         self.put(&value.to_be_bytes())
     }
 
-    /// The octets written so far.
+    /// Returns the octets written so far.
     #[inline]
     pub fn written(&self) -> &[u8] {
         &self.octets[..self.position]
     }
 
-    /// The octets written so far, to be changed in place.
+    /// Returns the octets written so far, to change them in place.
     #[inline]
     pub fn written_mut(&mut self) -> &mut [u8] {
         &mut self.octets[..self.position]

@@ -2,7 +2,7 @@
 
 use super::header::Rcode;
 
-/// Octets of an OPT record without options.
+/// The length in octets of an OPT record without options.
 pub const OPT_OCTETS: usize = 11;
 
 /// Codes of options (IANA registry "DNS EDNS0 Option Codes").
@@ -47,7 +47,7 @@ pub struct Edns {
     pub payload_octets_max: u16,
     /// EDNS version; only 0 is known.
     pub version: u8,
-    /// DO: the client wants DNSSEC records (RFC 3225).
+    /// DO: the client requests DNSSEC records (RFC 3225).
     pub dnssec_ok: bool,
     /// Whether the client requests the server's identifier.
     pub nsid: bool,
@@ -56,16 +56,16 @@ pub struct Edns {
     /// Whether the keepalive option contains a timeout, which is malformed, but only where the option has a meaning (RFC 7828
     /// §3.3.1).
     pub malformed_keepalive: bool,
-    /// The client padded its query.
+    /// Whether the client padded its query.
     pub padding: bool,
-    /// The cookie's octets in the query: where they start and how many, 8 or 16 to 40.
+    /// The position of the cookie in the query, and its length: 8 or 16 to 40.
     pub cookie: Option<(u16, u8)>,
-    /// There is a cookie of another length, which is malformed to a server that knows cookies (RFC 7873 §5.2.2).
+    /// Whether the cookie has another length, which is malformed for a server that supports cookies (RFC 7873 §5.2.2).
     pub malformed_cookie: bool,
 }
 
-/// The options cannot be read: one runs past the record's end. A length that the option's RFC forbids is in [`Edns`]: whether
-/// that is a fault depends on the transport and on what the operator set.
+/// The options cannot be read: one extends past the end of the record. [`Edns`] reports lengths that an RFC forbids, because
+/// whether they are a fault depends on the transport and the settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("malformed EDNS option")]
 pub struct MalformedOption;
@@ -115,8 +115,8 @@ impl Edns {
     }
 }
 
-/// The fixed part of a response's OPT record: root owner, type, our payload size, the upper bits of `rcode`, version 0 and
-/// the DO bit, with `options_octets` of options to follow.
+/// Returns the fixed part of a response's OPT record: root owner, type, our payload size, the upper bits of `rcode`, version 0
+/// and the DO bit, with `options_octets` of options to follow.
 #[inline]
 pub fn opt_head(payload_octets_max: u16, rcode: Rcode, dnssec_ok: bool, options_octets: u16) -> [u8; OPT_OCTETS] {
     let [size_high, size_low] = payload_octets_max.to_be_bytes();

@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-/// Octets of a header.
+/// The length of a header in octets.
 pub const HEADER_OCTETS: usize = 12;
 
 /// QR: the message is a response.
 pub const FLAG_QR: u16 = 0x8000;
 /// AA: the answer is authoritative.
 pub const FLAG_AA: u16 = 0x0400;
-/// TC: the message was cut to fit.
+/// TC: the message is truncated.
 pub const FLAG_TC: u16 = 0x0200;
 /// RD: recursion is desired; copied into the response.
 pub const FLAG_RD: u16 = 0x0100;
@@ -44,7 +44,7 @@ impl Rcode {
     pub const NXDOMAIN: Rcode = Rcode(3);
     /// The kind of query is not implemented.
     pub const NOTIMP: Rcode = Rcode(4);
-    /// The server does not want to answer.
+    /// The server refuses to answer.
     pub const REFUSED: Rcode = Rcode(5);
     /// A name exists that should not: here, a DNAME made a name too long (RFC 6672 §2.2).
     pub const YXDOMAIN: Rcode = Rcode(6);
@@ -93,7 +93,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// The header at the start of `message`; `None` if it is shorter than that.
+    /// Returns the header at the start of `message`; `None` if it is shorter than that.
     #[inline]
     pub fn read(message: &[u8]) -> Option<Header> {
         let octets: &[u8; HEADER_OCTETS] = message.first_chunk()?;
@@ -108,7 +108,7 @@ impl Header {
         })
     }
 
-    /// The header's octets.
+    /// Returns the header's octets.
     #[inline]
     pub fn to_octets(self) -> [u8; HEADER_OCTETS] {
         let mut octets = [0; HEADER_OCTETS];
@@ -121,18 +121,18 @@ impl Header {
         octets
     }
 
-    /// The opcode in the flags.
+    /// Returns the opcode in the flags.
     #[inline]
     pub fn opcode(self) -> Opcode {
         Opcode((self.flags >> 11) as u8 & 0x0f)
     }
 
-    /// The lower four bits of the response code.
+    /// Returns the lower four bits of the response code.
     pub fn rcode(self) -> Rcode {
         Rcode(self.flags & 0x0f)
     }
 
-    /// Whether this is a response.
+    /// Returns whether this is a response.
     #[inline]
     pub fn is_response(self) -> bool {
         self.flags & FLAG_QR != 0

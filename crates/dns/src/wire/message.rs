@@ -24,7 +24,7 @@ pub struct Query {
     pub edns: Option<Edns>,
     /// The TSIG record, if it is where it has to be and well-formed.
     pub tsig: Option<Tsig>,
-    /// The first fault, as far as one was found.
+    /// The first fault, if one was found.
     pub fault: Option<Fault>,
 }
 
@@ -53,7 +53,7 @@ impl Query {
         query.read_again(message).then_some(query)
     }
 
-    /// Becomes the query that `message` is; false, and in no state to be used, if it is shorter than a header.
+    /// Reads `message` into `self`; returns false, and leaves `self` unusable, if it is shorter than a header.
     #[inline]
     pub fn read_again(&mut self, message: &[u8]) -> bool {
         let Some(header) = Header::read(message) else { return false };
@@ -68,8 +68,7 @@ impl Query {
     #[inline]
     fn read_body(&mut self, message: &[u8]) -> Result<(), Fault> {
         let end = match self.header.questions {
-            // A cookie-only query (RFC 7873 §5.4) has an OPT record to be read; that there is no question is for the
-            // caller to judge.
+            // A cookie-only query (RFC 7873 §5.4) has an OPT record; the caller decides about the missing question.
             0 => HEADER_OCTETS,
             1 => match Question::read(message) {
                 Some(question) => {
@@ -103,15 +102,15 @@ impl Query {
         header.answers != 0 || !is_ixfr
     }
 
-    /// The fault, once the OPT record was looked for.
+    /// Returns the fault after the search for the OPT record.
     #[cold]
     fn fail(&mut self, fault: Fault, message: &[u8]) -> Result<(), Fault> {
         self.find_opt(message);
         Err(fault)
     }
 
-    /// Reads the OPT record as far as the message allows. Other faults are not reported: they come after a fault, or are not
-    /// faults by the rules of the opcode.
+    /// Reads the OPT record if the message allows it. Other faults are not reported, because they follow a fault, or are none
+    /// for this opcode.
     #[cold]
     fn find_opt(&mut self, message: &[u8]) {
         if let Some(end) = skip_questions(message, self.header.questions) {
@@ -125,7 +124,7 @@ impl Query {
         let before = u32::from(header.answers) + u32::from(header.authorities);
         let count = before + u32::from(header.additionals);
         let mut tsig = Ok(());
-        // Each turn takes at least eleven octets off the message, so the counts cannot make this long.
+        // Each iteration uses at least eleven octets of the message, so large counts do not cost time.
         for index in 0..count {
             let owner_at = at;
             at = skip_name(message, at).ok_or(Fault::Record)?;
@@ -144,7 +143,7 @@ impl Query {
                 let class = u16::from_be_bytes([class_high, class_low]);
                 let ttl = u32::from_be_bytes([ttl_a, ttl_b, ttl_c, ttl_d]);
                 let read = Edns::read(class, ttl, message, start, at);
-                // A malformed OPT is still an OPT: the response has one, too.
+                // A malformed OPT record is still one: the response also has it.
                 let malformed = Edns { payload_octets_max: class, ..Edns::default() };
                 self.edns = Some(read.unwrap_or(malformed));
                 if read.is_err() {

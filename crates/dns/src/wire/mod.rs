@@ -1,7 +1,6 @@
 //! The DNS message format (RFC 1035 §4): names, types, headers, questions, EDNS and the building of responses.
 //!
-//! Everything here is pure: no I/O, no clock, no global state. Read [`name`] first, it is the type that the rest of the
-//! data plane speaks.
+//! Everything here is pure: no I/O, no clock, no global state. Read [`name`] first: the rest of the data plane uses this type.
 
 pub mod name;
 pub mod rdata;

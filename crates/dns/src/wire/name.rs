@@ -1,9 +1,9 @@
 //! Domain names (RFC 1034 §3.1, RFC 1035 §3.1) in wire form.
 //!
-//! A [`Name`] is always absolute, uncompressed and within the bounds of the standard, so code that holds one checks
-//! nothing any more. The case of its letters is kept (RFC 4343 §2: "output case preservation"), while equality, hashing
-//! and ordering ignore the case of ASCII letters and of nothing else. The order is the canonical one of RFC 4034 §6.1:
-//! by labels from the root, so a zone's names sort with every name directly before those below it.
+//! A [`Name`] is always absolute, uncompressed and within the limits of the standard, so code with a `Name` needs no checks. It
+//! preserves the case of its letters (RFC 4343 §2: "output case preservation"), while equality, hashing and ordering ignore the
+//! case of ASCII letters. The order is the canonical one of RFC 4034 §6.1: by labels from the root, so a zone's names sort with
+//! every name directly before those below it.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -14,19 +14,19 @@ use std::str::FromStr;
 
 use super::header::HEADER_OCTETS;
 
-/// Longest name in octets, length octets and root label included (RFC 1035 §2.3.4).
+/// The maximum length of a name in octets, including length octets and the root label (RFC 1035 §2.3.4).
 pub const NAME_OCTETS_MAX: usize = 255;
-/// Longest label in octets (RFC 1035 §2.3.4).
+/// The maximum length of a label in octets (RFC 1035 §2.3.4).
 pub const LABEL_OCTETS_MAX: usize = 63;
-/// Most labels a name can have, the root not counted: 127 labels of one octet fill 255 octets.
+/// The maximum number of labels of a name without the root: 127 labels of one octet fill 255 octets.
 pub const LABELS_MAX: usize = 127;
 
 /// An absolute domain name, uncompressed, 1 to 255 octets, in wire form.
 #[derive(Clone)]
 pub struct Name(Box<[u8]>);
 
-/// A map by name. A platform's names come by the hundred thousand, and from its operators: it is hashed fast rather than
-/// against a determined attacker, though with another seed in each process.
+/// A map by name. A platform has hundreds of thousands of names, from its operators: the hash is fast instead of strong against
+/// attackers, but has another seed in each process.
 pub type NameMap<V> = HashMap<Name, V, foldhash::quality::RandomState>;
 /// A set of names; see [`NameMap`].
 pub type NameSet = HashSet<Name, foldhash::quality::RandomState>;
@@ -61,18 +61,18 @@ pub enum NameError {
 }
 
 impl Name {
-    /// The root, one octet long.
+    /// Returns the root, one octet long.
     pub fn root() -> Self {
         Name(Box::new([0]))
     }
 
-    /// The name that starts at the beginning of `octets`, with what follows it. Pointers are refused.
+    /// Reads the name at the start of `octets`, and returns it with the rest. Pointers are rejected.
     pub fn split_from(octets: &[u8]) -> Result<(Self, &[u8]), NameError> {
         let end = wire_end(octets)?;
         Ok((Name(octets[..end].into()), &octets[end..]))
     }
 
-    /// The name that `octets` are, whole.
+    /// Reads the name that consists of all `octets`.
     pub fn from_wire(octets: &[u8]) -> Result<Self, NameError> {
         match Self::split_from(octets)? {
             (name, []) => Ok(name),
@@ -80,7 +80,7 @@ impl Name {
         }
     }
 
-    /// A name of these labels, leftmost first, under `suffix`.
+    /// Returns the name of these labels, leftmost first, under `suffix`.
     pub fn from_labels<'a>(labels: impl IntoIterator<Item = &'a [u8]>, suffix: &Name) -> Result<Self, NameError> {
         let mut wire = Vec::with_capacity(NAME_OCTETS_MAX);
         for label in labels {
@@ -89,12 +89,12 @@ impl Name {
         Self::finish(wire, suffix)
     }
 
-    /// This name with one label put before it.
+    /// Returns this name with one label in front of it.
     pub fn prepend(&self, label: &[u8]) -> Result<Self, NameError> {
         Self::from_labels([label], self)
     }
 
-    /// `*.` before this name (RFC 4592 §2.1.1).
+    /// Returns `*.` with this name (RFC 4592 §2.1.1).
     pub fn wildcard(&self) -> Result<Self, NameError> {
         self.prepend(b"*")
     }
@@ -120,22 +120,22 @@ impl Name {
         Ok(Name(wire.into_boxed_slice()))
     }
 
-    /// The octets of the name, root label included.
+    /// Returns the octets of the name, root label included.
     pub fn as_wire(&self) -> &[u8] {
         &self.0
     }
 
-    /// Whether this is the root.
+    /// Returns whether this is the root.
     pub fn is_root(&self) -> bool {
         self.0.len() == 1
     }
 
-    /// Whether the leftmost label is the single octet `*` (RFC 4592 §2.1.1).
+    /// Returns whether the leftmost label is the single octet `*` (RFC 4592 §2.1.1).
     pub fn is_wildcard(&self) -> bool {
         self.0.starts_with(b"\x01*")
     }
 
-    /// The labels from the leftmost on, without the root label.
+    /// Returns the labels from the leftmost on, without the root label.
     pub fn labels(&self) -> Labels<'_> {
         Labels(&self.0)
     }
@@ -145,7 +145,7 @@ impl Name {
         self.labels().count()
     }
 
-    /// The name without its leftmost label; `None` for the root.
+    /// Returns the name without its leftmost label; `None` for the root.
     pub fn parent(&self) -> Option<Name> {
         let first = usize::from(self.0[0]);
         (first != 0).then(|| Name(self.0[first + 1..].into()))
@@ -157,15 +157,15 @@ impl Name {
         self.0[start..].eq_ignore_ascii_case(&ancestor.0) && is_label_start(&self.0, start)
     }
 
-    /// Whether this name lies strictly below `ancestor`.
+    /// Returns whether this name is strictly below `ancestor`.
     pub fn is_below(&self, ancestor: &Name) -> bool {
         self.0.len() > ancestor.0.len() && self.is_at_or_below(ancestor)
     }
 
-    /// This name with its ASCII letters in lower case (RFC 4034 §6.2), borrowed where it already is.
+    /// Returns this name with its ASCII letters in lower case (RFC 4034 §6.2), borrowed if they already are.
     pub fn to_lowercase(&self) -> Cow<'_, Name> {
         if self.0.iter().any(u8::is_ascii_uppercase) {
-            // Length octets are at most 63, below 'A': the fold cannot touch them.
+            // Length octets are at most 63, below 'A': the conversion does not change them.
             Cow::Owned(Name(self.0.to_ascii_lowercase().into_boxed_slice()))
         } else {
             Cow::Borrowed(self)
@@ -173,7 +173,7 @@ impl Name {
     }
 }
 
-/// The labels in wire form at the start of `octets`, up to their end or to a root label.
+/// Returns the labels in wire form at the start of `octets`, up to their end or to a root label.
 pub fn labels_of(octets: &[u8]) -> Labels<'_> {
     Labels(octets)
 }
@@ -251,8 +251,8 @@ pub fn is_label_start(wire: &[u8], position: usize) -> bool {
     at == position
 }
 
-/// Appends the labels of a text (RFC 1035 §5.1), and returns whether it has a dot at its end. Each octet that is not escaped must be
-/// one that `takes`.
+/// Appends the labels of a text (RFC 1035 §5.1), and returns whether it has a dot at its end. `takes` decides which octets need
+/// no escape.
 pub fn push_labels(text: &[u8], takes: impl Fn(u8) -> bool, wire: &mut Vec<u8>) -> Result<bool, NameError> {
     let mut rest = text;
     let mut is_absolute = false;
@@ -322,7 +322,7 @@ pub fn push_name_text(wire: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Appends the text of a label; octets that zone files or people would misread are escaped.
+/// Appends the text of a label; escapes octets that are not printable or have a meaning in zone files.
 pub fn push_label_text(label: &[u8], out: &mut Vec<u8>) {
     for &octet in label {
         match octet {
@@ -346,7 +346,7 @@ fn root_ref() -> &'static Name {
 impl FromStr for Name {
     type Err = NameError;
 
-    /// Reads an absolute name; a missing dot at the end is taken as there.
+    /// Reads an absolute name; the dot at the end is optional.
     fn from_str(text: &str) -> Result<Self, NameError> {
         match text {
             "@" => Name::from_labels([&b"@"[..]], root_ref()),
@@ -356,7 +356,7 @@ impl FromStr for Name {
 }
 
 impl fmt::Display for Name {
-    /// Presentation format with the dot at the end.
+    /// Writes the presentation format with the dot at the end.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = Vec::with_capacity(self.0.len());
         push_name_text(&self.0, &mut text);
@@ -372,7 +372,7 @@ impl fmt::Debug for Name {
 
 impl PartialEq for Name {
     fn eq(&self, other: &Self) -> bool {
-        // Nearly all names that are equal are so octet by octet.
+        // Nearly all equal names are equal octet by octet.
         self.0 == other.0 || self.0.eq_ignore_ascii_case(&other.0)
     }
 }
@@ -381,7 +381,7 @@ impl Eq for Name {}
 
 impl Hash for Name {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        // In one piece: hashers are slow with octets one by one.
+        // In one piece, because hashers are slow with single octets.
         let mut folded = [0; NAME_OCTETS_MAX];
         let folded = &mut folded[..self.0.len()];
         folded.copy_from_slice(&self.0);
@@ -399,10 +399,10 @@ impl PartialOrd for Name {
 impl Ord for Name {
     /// Canonical order (RFC 4034 §6.1).
     ///
-    /// Labels are compared from the root, but can be walked only towards it. So both names are walked in step, the longer
-    /// one from where it has as many labels left as the other, and of the labels that differ the last ones decide.
+    /// Labels are compared from the root, but can be walked only towards it. Both names are therefore walked in step, the longer
+    /// one from the point with as many remaining labels as the other, and the last labels that differ decide.
     fn cmp(&self, other: &Self) -> Ordering {
-        // Siblings are compared most: in a zone's map of owners nearly all names are.
+        // Siblings are compared most often: nearly all names in a zone's map of owners are siblings.
         let split = |name: &Self| usize::from(name.as_wire()[0]) + 1;
         let (my_first, my_rest) = self.as_wire().split_at(split(self));
         let (their_first, their_rest) = other.as_wire().split_at(split(other));
@@ -419,7 +419,7 @@ impl Ord for Name {
     }
 }
 
-/// The order of two labels without their lengths: octet by octet, ASCII letters as lower case.
+/// Compares two labels without their lengths: octet by octet, ASCII letters as lower case.
 fn canonical_label_order(a: &[u8], b: &[u8]) -> Ordering {
     a.iter().map(u8::to_ascii_lowercase).cmp(b.iter().map(u8::to_ascii_lowercase))
 }

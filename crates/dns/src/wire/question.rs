@@ -14,13 +14,13 @@ pub struct Question {
     pub name_length: u8,
     /// The queried type.
     pub qtype: RecordType,
-    /// In which class.
+    /// The queried class.
     pub qclass: Class,
 }
 
 impl Question {
-    /// Reads the first question of `message`. `None` if it runs past the end, its name is longer than 255 octets or holds
-    /// anything but plain labels: a pointer here could point only into the header or at itself.
+    /// Reads the first question of `message`. `None` if it extends past the end, or its name is longer than 255 octets or has
+    /// anything except plain labels: a pointer here could point only into the header or to itself.
     #[inline]
     pub fn read(message: &[u8]) -> Option<Question> {
         let question = message.get(QUESTION_AT..)?;
@@ -50,7 +50,7 @@ impl Question {
         QUESTION_AT + usize::from(self.name_length) + 4
     }
 
-    /// The name's octets in the message that it was read from.
+    /// Returns the name's octets in the message that it was read from.
     #[inline]
     pub fn name<'m>(&self, message: &'m [u8]) -> &'m [u8] {
         &message[QUESTION_AT..QUESTION_AT + usize::from(self.name_length)]

@@ -35,8 +35,8 @@ record_types! {
 }
 
 impl RecordType {
-    /// Whether this is a type of questions and messages that no zone can hold: QTYPEs and meta-types
-    /// (RFC 6895 §3.1: 128 to 255, and OPT).
+    /// Returns whether this type is only for questions and messages, and never in a zone: QTYPEs and meta-types (RFC 6895 §3.1:
+    /// 128 to 255, and OPT).
     pub const fn is_meta(self) -> bool {
         matches!(self.0, 0 | 41 | 128..=255)
     }
@@ -117,7 +117,7 @@ impl FromStr for Class {
     }
 }
 
-/// The number in `TYPE123` or `CLASS123`.
+/// Returns the number in `TYPE123` or `CLASS123`.
 fn generic(text: &str, prefix: &str) -> Result<u16, UnknownMnemonic> {
     let (head, digits) = text.split_at_checked(prefix.len()).ok_or(UnknownMnemonic)?;
     if !head.eq_ignore_ascii_case(prefix) || !digits.bytes().all(|octet| octet.is_ascii_digit()) {

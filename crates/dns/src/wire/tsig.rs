@@ -1,5 +1,5 @@
-//! TSIG (RFC 8945): the final record of a signed message, as far as a reader without a key needs it, and the record of an error response
-//! that is not signed itself (§5.3.2).
+//! TSIG (RFC 8945): the final record of a signed message, for a reader without a key, and the record of an unsigned error
+//! response (§5.3.2).
 
 use super::build::{Full, Writer};
 use super::name::{NAME_OCTETS_MAX, expand, wire_end};
@@ -12,7 +12,7 @@ pub struct Tsig {
     key_at: u16,
     /// The start of the algorithm's name.
     algorithm_at: u16,
-    /// Octets of the algorithm's name.
+    /// The length of the algorithm's name in octets.
     algorithm_octets: u8,
 }
 
@@ -27,14 +27,14 @@ impl TsigError {
 
 /// Octets of time signed and fudge.
 const TIMES: usize = 8;
-/// Octets of a record's type, class, TTL and length.
+/// The size of a record's type, class, TTL and length.
 const RECORD_HEAD: usize = 10;
-/// Octets of an empty MAC, the identifier, the error and no other data.
+/// The size of an empty MAC, the identifier, the error and no other data.
 const ERROR_TAIL: usize = 8;
 
 impl Tsig {
     /// Reads the record whose owner is at `key_at` in `message`, and whose RDATA go from `start` to `end`; `None` if it is
-    /// malformed: a name that is none, lengths that do not add up to the RDATA's, or another class than ANY (§4.2).
+    /// malformed: an invalid name, lengths that do not match the RDATA, or a class other than ANY (§4.2).
     pub fn read(message: &[u8], key_at: usize, class: Class, start: usize, end: usize) -> Option<Tsig> {
         let rdata = message.get(start..end)?;
         let algorithm = wire_end(rdata).ok()?;
@@ -54,14 +54,14 @@ impl Tsig {
         })
     }
 
-    /// Octets of what [`Self::put_error`] writes; none if it writes nothing.
+    /// Returns the number of octets that [`Self::put_error`] writes; 0 if it writes nothing.
     pub fn error_octets(&self, query: &[u8]) -> usize {
         let key = expand(query, usize::from(self.key_at), &mut [0; NAME_OCTETS_MAX]).map(<[u8]>::len);
         key.map_or(0, |key| key + RECORD_HEAD + usize::from(self.algorithm_octets) + TIMES + ERROR_TAIL)
     }
 
-    /// Writes the record of an error response to `query`, in which this one was: the same key, algorithm and times, and an
-    /// empty MAC. All or nothing.
+    /// Writes the record of an error response to `query`, which has this record: the same key, algorithm and times, and an empty
+    /// MAC. Writes all or nothing.
     pub fn put_error(&self, query: &[u8], error: TsigError, writer: &mut Writer<'_>) -> Result<(), Full> {
         let mut octets = [0; NAME_OCTETS_MAX];
         let key = expand(query, usize::from(self.key_at), &mut octets).ok_or(Full)?;

@@ -1,7 +1,7 @@
 //! Compiling a zone: from [`Contents`] to an image, and from one image to the next by the owners that changed.
 //!
 //! Apart from compiling each owner's records, this creates a node for every empty non-terminal (RFC 4592 §2.2.2), counts each
-//! node's children, which shows when an empty non-terminal ends, and marks the names below cuts and DNAMEs.
+//! node's children, so that a change can remove an empty non-terminal, and marks the names below cuts and DNAMEs.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::wire::{Name, RecordType};
 pub struct OwnerChange {
     /// The owner of the records.
     pub owner: Name,
-    /// All its RRsets; none: it is gone.
+    /// All its RRsets; empty: the owner is deleted.
     pub rrsets: Vec<Rrset>,
     /// Weights of its address RRsets, as in [`Contents::set_weights`].
     pub weights: Vec<(RecordType, Vec<u16>)>,
@@ -54,7 +54,7 @@ pub enum BuildError {
         /// The record's type.
         rtype: RecordType,
     },
-    /// A part of the zone that must lie together is larger than 4 GiB.
+    /// A contiguous part of the zone is larger than 4 GiB.
     #[error("{apex}: the zone is too large")]
     TooLarge {
         /// The zone.
@@ -69,8 +69,7 @@ const SINGLE_LEAF_NODES_MAX: usize = 512;
 const STRUCTURAL: u8 = flag::WILDCARD_CHILD | flag::OCCLUDED;
 
 impl Zone {
-    /// Compiles `contents`. Checks decide whether they are consistent; only contents that cannot be served at all are rejected
-    /// here.
+    /// Compiles `contents`. It rejects only contents that cannot be served at all; checks find inconsistent ones.
     pub fn build(contents: &Contents) -> Result<Zone, BuildError> {
         let apex = contents.apex();
         let denial = Denial::build(contents);
@@ -114,7 +113,7 @@ impl Zone {
                 contents.set(change.owner.clone(), rrset.clone()).expect("the owner was found to be in the zone");
             }
             for (rtype, weights) in &change.weights {
-                // Weights that fit no RRset have no effect, as when they are compiled.
+                // Weights without a matching RRset have no effect, as in a full build.
                 let _ = contents.set_weights(&change.owner, *rtype, weights.clone());
             }
         }
@@ -122,12 +121,12 @@ impl Zone {
     }
 }
 
-/// The nodes of all owners, with empty non-terminals; the apex first.
+/// Returns the nodes of all owners, with empty non-terminals; the apex first.
 fn compile_all(contents: &Contents) -> Result<Vec<Vec<u8>>, BuildError> {
     let apex = contents.apex();
     let no_soa = || BuildError::NoSoa { apex: apex.clone() };
     let mut nodes: Vec<Vec<u8>> = Vec::with_capacity(contents.owner_count());
-    // The way from the apex to the last node: canonical order visits a name right before all that is below it.
+    // The path from the apex to the last node: canonical order visits a name directly before the names below it.
     let mut path: Vec<(Name, usize)> = Vec::new();
     let mut counted: Vec<u32> = Vec::with_capacity(contents.owner_count());
     for (owner, rrsets) in contents.owners() {
@@ -172,7 +171,8 @@ fn compile_all(contents: &Contents) -> Result<Vec<Vec<u8>>, BuildError> {
     if nodes.is_empty() { Err(no_soa()) } else { Ok(nodes) }
 }
 
-/// Sets the flags of `child` that depend on its parent, and the other way round; the caller counts the children.
+/// Sets the flags of `child` that depend on its parent, and those of the parent that depend on it; the caller counts the
+/// children.
 fn adopt(parent: &mut [u8], child: &mut [u8], child_is_wildcard: bool) {
     let above = Node::at(parent).flags();
     compile::set_flags(child, flag::OCCLUDED, above & (flag::CUT | flag::DNAME | flag::OCCLUDED) != 0);
@@ -181,7 +181,7 @@ fn adopt(parent: &mut [u8], child: &mut [u8], child_is_wildcard: bool) {
     }
 }
 
-/// A zone of these nodes, the apex among them.
+/// Returns a zone of these nodes, which include the apex.
 pub(super) fn assemble(apex: &Name, mut nodes: Vec<Vec<u8>>, denial: Option<Arc<Denial>>) -> Result<Zone, BuildError> {
     let no_soa = || BuildError::NoSoa { apex: apex.clone() };
     let too_large = |_: TooLarge| BuildError::TooLarge { apex: apex.clone() };
@@ -191,7 +191,7 @@ pub(super) fn assemble(apex: &Name, mut nodes: Vec<Vec<u8>>, denial: Option<Arc<
     let owner_count = nodes.iter().filter(|node| !Node::at(node).is_empty_non_terminal()).count();
     let labels_max = nodes.iter().map(|node| labels_in(Node::at(node).relative())).max().unwrap_or(0) + qname.labels();
     let (head, directory) = if nodes.len() <= SINGLE_LEAF_NODES_MAX {
-        // What most queries need comes first, next to the slots: the wildcard, then the apex.
+        // The nodes that most queries need are first, next to the slots: the wildcard, then the apex.
         nodes.sort_by_key(|node| match Node::at(node).relative() {
             b"\x01*" => 0,
             b"" => 1,
@@ -215,7 +215,7 @@ struct Edit<'z> {
     nodes: HashMap<Vec<u8>, (Qname, Option<Vec<u8>>)>,
 }
 
-/// The change reaches nodes that an edit cannot find: those below a cut that comes or goes.
+/// The change affects nodes that an edit cannot find: those below a new or removed cut.
 struct NeedsRebuild;
 
 impl Edit<'_> {
@@ -252,7 +252,7 @@ impl Edit<'_> {
         Ok(())
     }
 
-    /// The node of a suffix of `qname`, ready to be changed.
+    /// Returns the node of a suffix of `qname`, ready to be changed.
     fn get(&mut self, qname: &Qname, skipped: usize) -> Option<&mut Vec<u8>> {
         let relative = self.zone.relative(qname, skipped)?;
         if !self.nodes.contains_key(relative) {
@@ -262,7 +262,7 @@ impl Edit<'_> {
         self.nodes.get_mut(relative)?.1.as_mut()
     }
 
-    /// Adds a node, and those above it that are not there yet.
+    /// Adds a node, and the missing nodes above it.
     fn insert(&mut self, qname: &Qname, skipped: usize, mut node: Vec<u8>, owner: &Name) {
         if self.get(qname, skipped + 1).is_none() {
             let above = ancestor(owner, skipped + 1);
@@ -278,7 +278,7 @@ impl Edit<'_> {
         self.nodes.insert(relative, (Qname::of(qname.suffix(skipped)), Some(node)));
     }
 
-    /// Takes a node away, and the empty non-terminals above it that it alone made exist.
+    /// Removes a node, and the empty non-terminals above it that exist only because of it.
     fn remove(&mut self, qname: &Qname, skipped: usize) {
         let relative = self.zone.relative(qname, skipped).expect("the owner is in the zone").to_vec();
         self.nodes.insert(relative, (Qname::of(qname.suffix(skipped)), None));

@@ -43,7 +43,7 @@ pub struct Options<'a> {
     /// The number of threads that verify signatures and the zone's digest; `None`: they are not verified, which saves some 0.1 ms
     /// per signature.
     pub verify: Option<usize>,
-    /// Most errors, most faults, and most other findings, that are kept.
+    /// The maximum numbers of kept errors, of kept faults, and of other kept findings.
     pub kept_max: usize,
     /// The records of the zone that could not be parsed.
     pub unparsed: &'a UnparsedRecords,
@@ -107,7 +107,7 @@ pub fn examine(zone: &Contents, options: &Options<'_>) -> Report {
     report.finish()
 }
 
-/// Whether an owner holds nothing but NSEC3 records and their signatures, where such are.
+/// Returns whether an owner has only NSEC3 records and their signatures, and at least one of them.
 fn is_hashed(view: &CheckContext<'_>, owner: &Name, rrsets: &[Rrset]) -> bool {
     has(rrsets, RecordType::NSEC3)
         && owner.label_count() == view.zone.apex().label_count() + 1
@@ -245,16 +245,16 @@ fn check_shape(view: &CheckContext<'_>, owner: &Name, rrsets: &[Rrset], report: 
     }
 }
 
-/// Octets of a message over TCP.
+/// The maximum length of a message over TCP in octets.
 const MESSAGE_OCTETS_MAX: usize = 65_535;
-/// Octets of a record that are not its data, its owner a pointer (RFC 1035 §4.1.3).
+/// The octets of a record except its data, with a pointer as the owner (RFC 1035 §4.1.3).
 const RECORD_HEAD_OCTETS: usize = 12;
-/// Octets of an OPT record with the cookie of a client and ours (RFC 6891 §6.1.2, RFC 9018 §4).
+/// The octets of an OPT record with a client cookie and a server cookie (RFC 6891 §6.1.2, RFC 9018 §4).
 const OPT_WITH_COOKIE_OCTETS: usize = 11 + 4 + 24;
 
 /// Returns the number of octets of the answer with `rrset` and its signatures, for a query with DO and a cookie.
 fn answer_octets(apex: &Name, owner: &Name, rrset: &Rrset, beside: &[Rrset]) -> usize {
-    // Signatures are counted with what they cover.
+    // Signatures are counted with the RRset that they cover.
     if rrset.rtype == RecordType::RRSIG {
         return 0;
     }
@@ -374,7 +374,7 @@ fn has(rrsets: &[Rrset], rtype: RecordType) -> bool {
     rrsets.iter().any(|rrset| rrset.rtype == rtype)
 }
 
-/// The last name in each record: the target of NS, MX, SRV and CNAME, the signer of RRSIG.
+/// Returns the last name in each record: the target of NS, MX, SRV and CNAME, the signer of RRSIG.
 fn targets(rrset: &Rrset) -> impl Iterator<Item = Name> {
     rrset.rdata.iter().filter_map(|data| Name::from_wire(rdata::names(rrset.rtype, data).last()?.wire).ok())
 }

@@ -1,4 +1,4 @@
-//! Names in stored RDATA, with pointers for what they share (RFC 1035 §4.1.4), so that an answer is a copy and a few additions.
+//! Names in stored RDATA, with pointers for common suffixes (RFC 1035 §4.1.4), so that an answer is a copy and a few additions.
 //!
 //! Only types of RFC 1035 are compressed: readers of other types need not follow pointers in them (RFC 3597 §4). A suffix of a
 //! name is replaced if an equal suffix, also in case, is available, so that records can be restored unchanged:
@@ -39,14 +39,14 @@ pub const APEX_END: u16 = 0xffff;
 pub struct NameOffsets {
     /// The RRset's first record.
     pub records: usize,
-    /// The end of the owner's name, were it written whole.
+    /// The position at which the owner's name would end if it were uncompressed.
     pub owner_end: usize,
     /// The end of the question's name.
     pub apex_end: usize,
 }
 
 impl NameOffsets {
-    /// The pointer that a stored one is in this message. All it can point to must lie where pointers reach.
+    /// Returns the pointer in this message for a stored one. Its possible targets must be within the reach of pointers.
     #[inline]
     pub fn resolve(&self, stored: u16) -> u16 {
         let base = match stored {
@@ -69,8 +69,8 @@ pub enum Tail {
     Apex(usize),
 }
 
-/// Follows a stored pointer through the `records` of its RRset: gives each run of labels on the way to `each`, and returns
-/// what comes after them.
+/// Follows a stored pointer through the `records` of its RRset: passes each run of labels to `each`, and returns the end of the
+/// name.
 pub fn follow(records: &[u8], mut stored: u16, mut each: impl FnMut(&[u8])) -> Tail {
     loop {
         match stored {
@@ -101,7 +101,7 @@ pub(super) struct Compressor<'a> {
     /// The owner's labels above the apex in their original case, if they are in the question.
     owner: &'a [u8],
     compresses: bool,
-    /// Names that were written out, suffixes of names included; none are kept for a set of one name.
+    /// The names that were written in full, with their suffixes; `None` for an RRset with one name.
     written: Option<BTreeMap<&'a [u8], u16>>,
 }
 
@@ -116,9 +116,9 @@ pub(super) struct Put {
 impl<'a> Compressor<'a> {
     /// Creates the state for an RRset of `names` names at an owner with these labels above `apex`.
     pub(super) fn new(rtype: RecordType, owner: &'a [u8], apex: &'a Name, names: usize) -> Self {
-        // Of a name synthesised from a wildcard only the labels after the asterisk are the owner's.
+        // Only the labels after the asterisk of a synthesized name belong to the owner.
         let owner = owner.strip_prefix(b"\x01*").unwrap_or(owner);
-        // A chain of aliases continues from the target, whose labels above the apex must be contiguous.
+        // A chain of CNAMEs continues at the target, whose labels above the apex must be contiguous.
         let is_alias = rtype == RecordType::CNAME;
         Compressor {
             apex: apex.as_wire(),
@@ -162,7 +162,7 @@ impl<'a> Compressor<'a> {
     }
 }
 
-/// Whether names in RDATA of this type may be compressed (RFC 3597 §4).
+/// Returns whether names in RDATA of this type may be compressed (RFC 3597 §4).
 fn is_compressed(rtype: RecordType) -> bool {
     use RecordType as T;
     matches!(rtype, T::NS | T::CNAME | T::PTR | T::SOA | T::MX | T::MD | T::MF | T::MB | T::MG | T::MR | T::MINFO)
@@ -190,7 +190,7 @@ pub struct StoredName {
     pub start: usize,
     /// The end of its labels that are written in full.
     pub plain_end: usize,
-    /// The stored pointer behind these; none: the root label.
+    /// The stored pointer after these; `None`: the root label.
     pub pointer: Option<u16>,
     /// The start of the data after it.
     pub end: usize,
@@ -234,7 +234,7 @@ struct Layout {
     before: usize,
     /// The number of consecutive names.
     count: usize,
-    /// Octets after them, if always as many.
+    /// The number of octets after them, if it is constant.
     after: Option<usize>,
 }
 
@@ -254,7 +254,7 @@ impl Layout {
     }
 }
 
-/// Whether `labels` end with these labels; neither is nothing.
+/// Returns whether `labels` end with `suffix`; neither is empty.
 fn is_suffix(labels: &[u8], suffix: &[u8]) -> bool {
     !suffix.is_empty() && labels.ends_with(suffix) && is_label_start(labels, labels.len() - suffix.len())
 }

@@ -34,12 +34,12 @@ pub enum WeightsError {
     /// Only RRsets of type A or AAAA can have weights.
     #[error("only A and AAAA records can have weights")]
     NotAddresses,
-    /// There is no such RRset, or it has another number of records.
+    /// The RRset does not exist, or has another number of records.
     #[error("the RRset has {records} records, but {weights} weights")]
     Count {
-        /// Records of the RRset.
+        /// The number of records of the RRset.
         records: usize,
-        /// Weights given.
+        /// The number of weights.
         weights: usize,
     },
 }
@@ -57,17 +57,17 @@ pub enum Added {
 }
 
 impl Contents {
-    /// A zone without records.
+    /// Returns a zone without records.
     pub fn new(apex: Name) -> Self {
         Contents { apex, owners: BTreeMap::new(), weights: BTreeMap::new() }
     }
 
-    /// The name at the zone's top.
+    /// Returns the name at the zone's top.
     pub fn apex(&self) -> &Name {
         &self.apex
     }
 
-    /// Adds one record. `rdata` is uncompressed and valid for its type: who made it has checked that.
+    /// Adds one record. `rdata` must be uncompressed and valid for its type.
     pub fn add(&mut self, owner: Name, rtype: RecordType, ttl: Ttl, rdata: Rdata) -> Result<Added, AddError> {
         if !owner.is_at_or_below(&self.apex) {
             return Err(AddError::OutOfZone);
@@ -75,7 +75,7 @@ impl Contents {
         if rtype.is_meta() {
             return Err(AddError::MetaType);
         }
-        // Almost no zone has weights: only then is the owner needed twice.
+        // Few zones have weights: only these need the owner twice.
         let weighted = (!self.weights.is_empty()).then(|| owner.clone());
         let rrsets = self.owners.entry(owner).or_default();
         let Some(rrset) = rrsets.iter_mut().find(|rrset| rrset.rtype == rtype) else {
@@ -96,7 +96,7 @@ impl Contents {
         Ok(if differs { Added::TtlAdjusted } else { Added::New })
     }
 
-    /// Puts `rrset` in the place of what the owner has of its type. `rrset.rdata` is not empty.
+    /// Replaces the owner's RRset of this type with `rrset`, whose `rdata` is not empty.
     pub fn set(&mut self, owner: Name, rrset: Rrset) -> Result<(), AddError> {
         if !owner.is_at_or_below(&self.apex) {
             return Err(AddError::OutOfZone);
@@ -113,7 +113,7 @@ impl Contents {
         Ok(())
     }
 
-    /// Takes all records of `owner` away and returns them.
+    /// Removes all records of `owner` and returns them.
     pub fn remove_owner(&mut self, owner: &Name) -> Option<Vec<Rrset>> {
         for rtype in [RecordType::A, RecordType::AAAA] {
             self.forget_weights(owner, rtype);
@@ -121,7 +121,7 @@ impl Contents {
         self.owners.remove(owner)
     }
 
-    /// Takes one RRset away and returns it.
+    /// Removes one RRset and returns it.
     pub fn remove(&mut self, owner: &Name, rtype: RecordType) -> Option<Rrset> {
         let rrsets = self.owners.get_mut(owner)?;
         let at = rrsets.iter().position(|rrset| rrset.rtype == rtype)?;
@@ -133,9 +133,9 @@ impl Contents {
         Some(removed)
     }
 
-    /// Gives each record of an A or AAAA RRset, in the order of its RDATA, the weight by which it takes part in answers: a
-    /// record is included with probability weight ÷ largest weight, so that at least one always is. Equal weights, as
-    /// none, include all. A later change of the RRset forgets them.
+    /// Sets the weights of the records of an A or AAAA RRset, in the order of its RDATA. An answer includes a record with
+    /// probability weight ÷ largest weight, so that at least one is always included. With equal weights, or none, all records
+    /// are included. A later change of the RRset removes the weights.
     pub fn set_weights(&mut self, owner: &Name, rtype: RecordType, weights: Vec<u16>) -> Result<(), WeightsError> {
         if !matches!(rtype, RecordType::A | RecordType::AAAA) {
             return Err(WeightsError::NotAddresses);
@@ -152,7 +152,7 @@ impl Contents {
         Ok(())
     }
 
-    /// The weights of an RRset's records, in the order of its RDATA; `None` where all take part alike.
+    /// Returns the weights of an RRset's records, in the order of its RDATA; `None` if all are included equally.
     pub fn weights(&self, owner: &Name, rtype: RecordType) -> Option<&[u16]> {
         if self.weights.is_empty() {
             return None;
@@ -166,12 +166,12 @@ impl Contents {
         }
     }
 
-    /// The RRset of `owner` and `rtype`.
+    /// Returns the RRset of `owner` and `rtype`.
     pub fn get(&self, owner: &Name, rtype: RecordType) -> Option<&Rrset> {
         self.owner(owner).iter().find(|rrset| rrset.rtype == rtype)
     }
 
-    /// All RRsets of `owner`; none if it has no records.
+    /// Returns all RRsets of `owner`; none if it has no records.
     pub fn owner(&self, owner: &Name) -> &[Rrset] {
         self.owners.get(owner).map_or(&[], Vec::as_slice)
     }
@@ -181,12 +181,12 @@ impl Contents {
         self.owners.get_key_value(owner).map(|(name, rrsets)| (name, rrsets.as_slice()))
     }
 
-    /// Owners with their RRsets, in canonical order: the apex first if it has records.
+    /// Returns the owners with their RRsets, in canonical order: the apex first if it has records.
     pub fn owners(&self) -> impl Iterator<Item = (&Name, &[Rrset])> {
         self.owners.iter().map(|(name, rrsets)| (name, rrsets.as_slice()))
     }
 
-    /// Whether records exist strictly below `name`.
+    /// Returns whether records exist strictly below `name`.
     pub fn has_below(&self, name: &Name) -> bool {
         use std::ops::Bound::{Excluded, Unbounded};
         self.owners.range::<Name, _>((Excluded(name), Unbounded)).next().is_some_and(|(next, _)| next.is_below(name))

@@ -1,17 +1,17 @@
-//! Small numbers for zones, by which workers count: a number stays with its apex through every republication, and even
-//! while the zone is away, so that what is counted under it never gets less.
+//! Small numbers of zones, under which workers count: an apex keeps its number through every republication, and even while the
+//! zone is removed, so that its counters never decrease.
 //!
 //! The number of slots is limited, and the first zones get them: the size of the exported data must not grow with the number of
-//! tenants. Among zones that are added together, those with the fewest labels come first, which are the platform's own; of these
-//! the shortest, then in alphabetical order, so that the same zones have slots after each start. A slot is never reassigned: its
-//! counters would have to restart, on threads that must not be disturbed.
+//! tenants. Of zones that are added together, those with the fewest labels come first (the platform's own), then the shortest,
+//! then in alphabetical order, so that the same zones have slots after each start. A slot is never reassigned: its counters
+//! would have to restart, on threads that must not be disturbed.
 
 use std::collections::HashMap;
 
 use super::image::{CounterSlot, Zone};
 use crate::wire::Name;
 
-/// Most zones that can have numbers. Each costs a cache line in each worker, and some lines in each scrape.
+/// The maximum number of zones with numbers. Each costs a cache line in each worker, and some lines in each scrape.
 pub const NUMBERS_MAX: usize = 10_000;
 
 /// The assignment of slots to zones.
@@ -32,7 +32,7 @@ impl CounterSlots {
         self.most
     }
 
-    /// The apexes that have numbers, by number.
+    /// Returns the apexes that have numbers, by number.
     pub(super) fn apexes(&self) -> &[Name] {
         &self.apexes
     }
@@ -52,7 +52,7 @@ impl CounterSlots {
             unnumbered.select_nth_unstable_by(free, |a, b| rank(a).cmp(&rank(b)));
         }
         for zone in unnumbered {
-            // An apex may stand twice among the changes.
+            // An apex can be in the changes twice.
             let number = match self.by_apex.get(zone.apex()) {
                 Some(number) => *number,
                 None if self.apexes.len() < self.most => {
@@ -68,7 +68,7 @@ impl CounterSlots {
     }
 }
 
-/// Which zones come first.
+/// Returns the order in which zones get numbers.
 fn rank(zone: &Zone) -> (usize, usize, &[u8]) {
     let apex = zone.apex_octets();
     (zone.apex_labels(), apex.len(), apex)

@@ -6,10 +6,9 @@
 //! Snapshot ── 16 × Row ── 16 × Part ── 2^n × Group ── up to 16 × bucket of some zones
 //! ```
 //!
-//! Publishing a zone copies one list of each level, a few microseconds among a million zones, and swaps the whole in one
-//! step; readers take it up with their next batch and never wait. To copy a list is to count one more reference to all that
-//! it holds, each in a cache line of its own that must be fetched and pushes out one of the queries': so the lists
-//! are short.
+//! Publishing a zone copies one list of each level, a few microseconds among a million zones, and swaps the whole in one step;
+//! readers use it from their next batch on and never wait. A copy of a list increments the reference count of each entry, which
+//! fetches a cache line that displaces one of the queries: the lists are therefore short.
 //!
 //! Old versions are freed by the publisher, never by a query thread: the publisher keeps each replaced snapshot until it has no
 //! reader. A reader that sleeps pins one version, not all later ones.
@@ -29,7 +28,7 @@ use crate::wire::name::LABELS_MAX;
 #[derive(Clone)]
 pub struct Snapshot {
     readiness: Readiness,
-    /// A bit for each number of labels that some apex has: other suffixes need no probe.
+    /// A bit for each number of labels that an apex has: other suffixes need no probe.
     depths: u128,
     zone_count: usize,
     rows: [Arc<Row>; ROWS],
@@ -39,7 +38,7 @@ pub struct Snapshot {
 #[derive(Clone, Copy)]
 pub struct BucketProbe<'a> {
     bucket: &'a [Entry],
-    /// Labels of the name that the apex has not.
+    /// The number of the name's labels that are not in the apex.
     skipped: usize,
 }
 
@@ -76,9 +75,9 @@ struct Row([Arc<Part>; PARTS / ROWS]);
 /// One of 256 parts of the map, chosen by the hash's top octet.
 #[derive(Clone)]
 struct Part {
-    /// All have as many buckets. A power of two of them, or none.
+    /// The groups: a power of two, or none; each has the same number of buckets.
     groups: Box<[Arc<Group>]>,
-    /// In all groups: a power of two, or none.
+    /// The number of buckets in all groups: a power of two, or none.
     bucket_count: usize,
     zone_count: usize,
 }
@@ -102,7 +101,7 @@ const GROUP_BUCKETS: usize = 16;
 /// Zones of a bucket on average when its part was laid out, and twice as many before it is laid out again. Two entries
 /// share a cache line.
 const BUCKET_ZONES: usize = 2;
-/// Most buckets of a part: the bits of the hash that choose one.
+/// The maximum number of buckets of a part, from the bits of the hash that select one.
 const PART_BUCKETS_MAX: usize = 1 << 16;
 
 /// All zones of a name server.
@@ -113,21 +112,21 @@ pub struct ZoneDb {
 
 /// The state of the publisher.
 struct Publisher {
-    /// Replaced snapshots that readers may still hold: at most one a reader after each sweep.
+    /// Replaced snapshots that readers may still use: after each sweep, at most one per reader.
     retired: Vec<Arc<Snapshot>>,
     /// The number of apexes with this many labels.
     depth_counts: [usize; LABELS_MAX + 1],
     numbers: CounterSlots,
 }
 
-/// A worker's view of the zones: one atomic load a batch while nothing changes.
+/// A worker's view of the zones: one atomic load per batch while nothing changes.
 pub struct Reader {
     cache: Cache<Arc<ArcSwap<Snapshot>>, Arc<Snapshot>>,
 }
 
 /// One step of [`ZoneDb::apply`].
 pub enum ZoneUpdate {
-    /// Serve this zone, in the place of what its apex had.
+    /// Serve this zone instead of the former version of its apex.
     Publish(Arc<Zone>),
     /// Stop serving this apex.
     Remove(Name),
@@ -150,7 +149,7 @@ impl Step {
         }
     }
 
-    /// The apex in lower case, in wire form.
+    /// Returns the apex in lower case, in wire form.
     fn apex(&self) -> &[u8] {
         match &self.change {
             ZoneUpdate::Publish(zone) => zone.apex_octets(),
@@ -162,9 +161,9 @@ impl Step {
 /// The outcome of [`ZoneDb::apply`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Applied {
-    /// Zones whose apex was not there before.
+    /// Zones with a new apex.
     pub added: usize,
-    /// Zones that took the place of another version.
+    /// Zones that replaced another version.
     pub replaced: usize,
     /// The number of removed zones.
     pub removed: usize,
@@ -179,7 +178,7 @@ impl Reader {
 }
 
 impl Snapshot {
-    /// Whether the zones that are there may answer.
+    /// Returns whether the present zones may answer.
     #[inline]
     pub fn is_open(&self) -> bool {
         self.readiness >= Readiness::SomeZones
@@ -196,14 +195,14 @@ impl Snapshot {
         self.zone_count
     }
 
-    /// The zone whose apex is the closest at or above `qname`, not counting its first `skipped` labels.
+    /// Returns the zone whose apex is the closest at or above `qname`, not counting its first `skipped` labels.
     #[inline]
     pub fn enclosing(&self, qname: &Qname, skipped: usize) -> Option<&Zone> {
         self.probes(qname, skipped).find_map(|skipped| self.at(qname, skipped)).map(|zone| &**zone)
     }
 
-    /// [`Self::enclosing`] by hashes alone: the almost certain zone, found without reading any zone. [`Self::confirm`] verifies
-    /// it. `first` is the result of [`Self::first`] for the name.
+    /// Like [`Self::enclosing`], but only by hashes: returns the almost certain zone, without reading any zone.
+    /// [`Self::confirm`] verifies it. `first` is the result of [`Self::first`] for the name.
     #[inline]
     pub fn candidate<'a>(&'a self, qname: &Qname, first: BucketProbe<'a>) -> Option<&'a Zone> {
         first.find(qname).or_else(|| self.candidate_above(qname, first.skipped + 1))
@@ -221,13 +220,13 @@ impl Snapshot {
         }
     }
 
-    /// The zone that encloses `qname`, given what [`Self::candidate`] found.
+    /// Returns the zone that encloses `qname`, given what [`Self::candidate`] found.
     #[inline]
     pub fn confirm<'a>(&'a self, qname: &Qname, candidate: Option<&'a Zone>) -> Option<&'a Zone> {
         let zone = candidate?;
         match qname.labels().checked_sub(zone.apex_labels()) {
             Some(above) if qname.suffix(above) == zone.apex_octets() => Some(zone),
-            // Two names of one hash.
+            // Two names have the same hash.
             _ => self.enclosing(qname, 0),
         }
     }
@@ -258,11 +257,11 @@ impl Snapshot {
         })
     }
 
-    /// The first of [`Self::probes`].
+    /// Returns the first of [`Self::probes`].
     #[inline]
     fn probe(&self, qname: &Qname, skipped: usize) -> Option<usize> {
         let most = qname.labels().checked_sub(skipped)?;
-        // Bits up to and with the longest suffix.
+        // The bits up to and including the longest suffix.
         let depth = match most {
             0..64 => (self.depths as u64 & (u64::MAX >> (63 - most))).checked_ilog2(),
             _ => self.depth_of_many(most),
@@ -270,14 +269,13 @@ impl Snapshot {
         Some(qname.labels() - depth? as usize)
     }
 
-    /// The largest number of labels that some apex has, up to `most`, which is 127 at most, and hardly ever more than
-    /// half of that.
+    /// Returns the largest number of labels of an apex, up to `most`, which is at most 127 and rarely above half of that.
     #[cold]
     fn depth_of_many(&self, most: usize) -> Option<u32> {
         (self.depths & (u128::MAX >> (LABELS_MAX - most))).checked_ilog2()
     }
 
-    /// The zone whose apex is the suffix of `qname` that is left after `skipped` labels.
+    /// Returns the zone whose apex is the suffix of `qname` that is left after `skipped` labels.
     #[inline]
     fn at(&self, qname: &Qname, skipped: usize) -> Option<&Arc<Zone>> {
         let hash = qname.hash(skipped);
@@ -287,18 +285,18 @@ impl Snapshot {
         Some(&entry.zone)
     }
 
-    /// The zone whose apex has this hash: two that share one are as good as never met.
+    /// Returns the zone whose apex has this hash; a collision is practically impossible.
     pub fn by_hash(&self, hash: NameHash) -> Option<&Arc<Zone>> {
         let bucket = self.part(hash).bucket(hash)?;
         bucket.iter().find(|entry| entry.hash == hash).map(|entry| &entry.zone)
     }
 
-    /// All zones, in no order.
+    /// Returns all zones, in no order.
     pub fn zones(&self) -> impl Iterator<Item = &Arc<Zone>> {
         self.rows.iter().flat_map(|row| &row.0).flat_map(|part| part.entries()).map(|entry| &entry.zone)
     }
 
-    /// The part in which a zone of this hash is.
+    /// Returns the part in which a zone of this hash is.
     #[inline]
     fn part(&self, hash: NameHash) -> &Part {
         let index = part_index(hash);
@@ -317,7 +315,7 @@ impl Part {
         self.groups.get(index / GROUP_BUCKETS)?.0[index % GROUP_BUCKETS].as_ref()
     }
 
-    /// The bucket for a zone of this hash, to be changed; `None` if there are no buckets.
+    /// Returns the bucket for a zone of this hash, to be changed; `None` if there are no buckets.
     fn bucket_mut(&mut self, hash: NameHash) -> Option<&mut Option<Bucket>> {
         let index = bucket_index(hash, self.bucket_count);
         let group = Arc::make_mut(self.groups.get_mut(index / GROUP_BUCKETS)?);
@@ -328,7 +326,7 @@ impl Part {
         self.groups.iter().flat_map(|group| group.0.iter().flatten()).flat_map(|bucket| bucket.iter())
     }
 
-    /// The same zones over as many buckets as `zone_count` zones need.
+    /// Returns the same zones over as many buckets as `zone_count` zones need.
     fn laid_out_for(&self, zone_count: usize) -> Part {
         let bucket_count = zone_count.div_ceil(BUCKET_ZONES).next_power_of_two().min(PART_BUCKETS_MAX);
         let mut buckets: Vec<Vec<Entry>> = vec![Vec::new(); bucket_count];
@@ -354,7 +352,7 @@ fn bucket_index(hash: NameHash, buckets: usize) -> usize {
 }
 
 impl ZoneDb {
-    /// No zones, not ready, and no numbers for zones.
+    /// Returns an empty map that is not ready, without numbers for zones.
     pub fn new() -> Self {
         Self::with_numbers(0)
     }
@@ -376,7 +374,7 @@ impl ZoneDb {
         }
     }
 
-    /// A view for one worker.
+    /// Returns a view for one worker.
     pub fn reader(&self) -> Reader {
         Reader { cache: Cache::new(Arc::clone(&self.current)) }
     }
@@ -389,7 +387,7 @@ impl ZoneDb {
     /// Applies all `changes` in one step: readers see none or all of them. Of several changes of one apex the last counts.
     pub fn apply(&self, changes: impl IntoIterator<Item = ZoneUpdate>) -> Applied {
         let mut steps: Vec<Step> = changes.into_iter().map(Step::new).collect();
-        // Stable, so that of two changes of one apex the later stays the later.
+        // Stable, so that two changes of one apex keep their order.
         steps.sort_by_key(|step| part_index(step.hash));
 
         let mut publisher = self.lock();
@@ -401,7 +399,7 @@ impl ZoneDb {
         let mut applied = Applied::default();
         for steps in steps.chunk_by(|a, b| part_index(a.hash) == part_index(b.hash)) {
             let index = part_index(steps[0].hash);
-            // Of what readers see, each list is copied once.
+            // Each list that readers can see is copied once.
             let row = Arc::make_mut(&mut next.rows[index / (PARTS / ROWS)]);
             let part = Arc::make_mut(&mut row.0[index % (PARTS / ROWS)]);
             let zones_after = part.zone_count + steps.len();
@@ -420,7 +418,7 @@ impl ZoneDb {
         applied
     }
 
-    /// Serves `zone` in the place of what its apex had.
+    /// Serves `zone` instead of the former version of its apex.
     pub fn publish(&self, zone: impl Into<Arc<Zone>>) {
         self.apply([ZoneUpdate::Publish(zone.into())]);
     }
@@ -435,12 +433,12 @@ impl ZoneDb {
         self.apply([ZoneUpdate::Remove(apex.clone())]).removed > 0
     }
 
-    /// The zone at `apex`.
+    /// Returns the zone at `apex`.
     pub fn get(&self, apex: &Name) -> Option<Arc<Zone>> {
         self.current.load().at(&Qname::of(apex.as_wire()), 0).map(Arc::clone)
     }
 
-    /// All zones, in canonical order of their apexes.
+    /// Returns all zones, in canonical order of their apexes.
     pub fn zones(&self) -> Vec<Arc<Zone>> {
         let mut zones: Vec<Arc<Zone>> = self.current.load().zones().cloned().collect();
         zones.sort_by(|a, b| a.apex().cmp(b.apex()));
@@ -452,8 +450,8 @@ impl ZoneDb {
         self.current.load().zone_count
     }
 
-    /// Makes the present zones answer, and a name outside all of them SERVFAIL with EDE 14 (Not Ready); before, every query gets
-    /// that.
+    /// Lets the present zones answer; a name outside all of them gets SERVFAIL with EDE 14 (Not Ready). Before this call, every
+    /// query gets that.
     pub fn open(&self) {
         self.become_ready(Readiness::SomeZones);
     }
@@ -463,12 +461,12 @@ impl ZoneDb {
         self.lock().numbers.most()
     }
 
-    /// The apexes of zones that have or had numbers, by number.
+    /// Returns the apexes of zones that have or had numbers, by number.
     pub fn numbered(&self) -> Vec<Name> {
         self.lock().numbers.apexes().to_vec()
     }
 
-    /// Makes the zones answer, and a name outside all of them REFUSED.
+    /// Lets the zones answer; a name outside all of them gets REFUSED.
     pub fn set_ready(&self) {
         self.become_ready(Readiness::AllZones);
     }
@@ -483,13 +481,13 @@ impl ZoneDb {
         }
     }
 
-    /// Whether [`Self::set_ready`] was called.
+    /// Returns whether [`Self::set_ready`] was called.
     pub fn is_ready(&self) -> bool {
         self.current.load().is_ready()
     }
 
-    /// Frees versions that no reader holds any more; how many are still held. Every publish does so too; call it from
-    /// a housekeeping loop, so that the last version before a quiet hour does not stay.
+    /// Frees versions that no reader uses; returns the number of those still in use. Every publish also does this; call it
+    /// periodically, so that the last replaced version does not stay during a quiet hour.
     pub fn reclaim(&self) -> usize {
         let mut publisher = self.lock();
         let unused = publisher.take_unused();
@@ -508,7 +506,7 @@ impl ZoneDb {
     }
 
     fn lock(&self) -> MutexGuard<'_, Publisher> {
-        // Nothing is left half done by a panic: the one step that readers see is the swap at the end.
+        // A panic leaves no partial change: readers see only the swap at the end.
         self.publisher.lock()
     }
 }
@@ -521,7 +519,7 @@ impl Default for ZoneDb {
 
 impl Publisher {
     fn take_unused(&mut self) -> Vec<Arc<Snapshot>> {
-        // A snapshot that was swapped out is given to no new reader, so a count of one stays one.
+        // No new reader gets a replaced snapshot, so a count of one stays one.
         self.retired.extract_if(.., |snapshot| Arc::strong_count(snapshot) == 1).collect()
     }
 }

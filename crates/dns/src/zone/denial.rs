@@ -1,9 +1,9 @@
 //! Authenticated denial of a signed zone: finding the NSEC or NSEC3 record that matches or covers a name
 //! (RFC 4034 §4, RFC 5155).
 //!
-//! A zone that another signer signed contains its chain. NSEC records are at their owners like other records; here is only their
-//! canonical order. NSEC3 records are at names of hashes, which do not exist as names (RFC 5155 §7.2.8), so they are kept here
-//! and not among the zone's nodes, whether or not they are part of the chain in use.
+//! A zone that another signer signed contains its chain. NSEC records are at their owners like other records; this module has
+//! only their canonical order. NSEC3 records are at names of hashes, which do not exist as names (RFC 5155 §7.2.8). This module
+//! stores them, including those outside the chain in use; they are not among the zone's nodes.
 
 use aws_lc_rs::digest;
 
@@ -18,7 +18,7 @@ use crate::wire::{Name, RecordType};
 /// The chain of proofs of a signed zone, and all of its NSEC3 records.
 pub struct Denial {
     chain: Chain,
-    /// Compiled owners of NSEC3 records that belong to no chain in use: what another chain left behind.
+    /// Compiled owners of NSEC3 records that do not belong to the chain in use.
     leftover: Vec<Vec<u8>>,
 }
 
@@ -42,7 +42,7 @@ struct Nsec3Owner {
     node: Vec<u8>,
 }
 
-/// An NSEC3 hash: SHA-1 is the only algorithm there is (RFC 5155 §11).
+/// An NSEC3 hash: SHA-1 is the only defined algorithm (RFC 5155 §11).
 pub type Nsec3Hash = [u8; 20];
 
 /// The maximum number of iterations of a chain in use: every name of a proof costs that many rounds of SHA-1, and the client
@@ -54,15 +54,16 @@ pub const NSEC3_ITERATIONS_MAX: u16 = 50;
 /// The blocks of SHA-1 in one hash at [`NSEC3_ITERATIONS_MAX`] with a salt of the usual length: the maximum for any salt.
 const HASH_BLOCKS_MAX: u32 = NSEC3_ITERATIONS_MAX as u32 + 1;
 
-/// Whether a hash with these iterations and this salt costs more than is served. All rounds but the first hash 20 octets and
-/// the salt, with at least 9 octets of padding in blocks of 64: with a salt of 255 octets each round takes five blocks, not one.
+/// Returns whether a hash with these iterations and this salt exceeds the limit of the server. All rounds but the first hash 20
+/// octets and the salt, with at least 9 octets of padding in blocks of 64: with a salt of 255 octets each round takes five
+/// blocks, not one.
 pub(super) fn is_too_costly(iterations: u16, salt: &[u8]) -> bool {
     let blocks_per_round = (20 + salt.len() as u32 + 9).div_ceil(64);
     iterations > 0 && (u32::from(iterations) + 1) * blocks_per_round > HASH_BLOCKS_MAX
 }
 
 impl Denial {
-    /// The chain in `contents`, and NSEC3 records of others; `None` if they have neither.
+    /// Returns the chain in `contents`, and NSEC3 records of other chains; `None` if there are neither.
     pub(super) fn build(contents: &Contents) -> Option<Denial> {
         let chain = Chain::of(contents);
         let has_nsec3 = |(_, rrsets): &(&Name, &[Rrset])| is_hashed(rrsets);
@@ -72,12 +73,12 @@ impl Denial {
         is_any.then_some(Denial { chain, leftover })
     }
 
-    /// The RRsets without NSEC3 and the signatures over it.
+    /// Returns the RRsets without NSEC3 and the signatures over it.
     pub(super) fn without_nsec3(rrsets: &[Rrset]) -> Vec<Rrset> {
         rrsets.iter().filter_map(|rrset| nsec3_part(rrset, false)).collect()
     }
 
-    /// The owners of NSEC3 records with these records.
+    /// Returns the owners of NSEC3 records with these records.
     pub(super) fn hashed_owners(&self, apex: &Name) -> Vec<(Name, Vec<Rrset>)> {
         let of_chain = match &self.chain {
             Chain::Nsec3 { owners, .. } => &owners[..],
@@ -92,7 +93,7 @@ impl Denial {
         of_chain.iter().map(|owner| &owner.node).chain(&self.leftover).map(with_name).collect()
     }
 
-    /// Whether the chain is of NSEC3 records.
+    /// Returns whether the chain is of NSEC3 records.
     pub fn is_hashed_chain(&self) -> bool {
         matches!(self.chain, Chain::Nsec3 { .. })
     }
@@ -125,7 +126,7 @@ impl Denial {
 }
 
 impl Chain {
-    /// The chain in `contents`.
+    /// Returns the chain in `contents`.
     fn of(contents: &Contents) -> Chain {
         if let Some(chain) = parameters(contents).find_map(|parameters| Self::nsec3(contents, parameters)) {
             return chain;
@@ -151,7 +152,7 @@ impl Chain {
         Chain::Nsec(owners)
     }
 
-    /// The chain of NSEC3 records that belongs to the NSEC3PARAM record `parameters` (RFC 5155 §4.2).
+    /// Returns the chain of NSEC3 records that belongs to the NSEC3PARAM record `parameters` (RFC 5155 §4.2).
     fn nsec3(contents: &Contents, parameters: &[u8]) -> Option<Chain> {
         let (_, salt) = parameters.split_first_chunk::<5>()?;
         let iterations = iterations(parameters);
@@ -173,7 +174,7 @@ impl Chain {
         (!owners.is_empty()).then(|| Chain::Nsec3 { salt: salt.into(), iterations, owners })
     }
 
-    /// Whether the NSEC3 records of `owner` are in this chain.
+    /// Returns whether the NSEC3 records of `owner` are in this chain.
     fn has_nsec3_of(&self, owner: &Name) -> bool {
         let Chain::Nsec3 { owners, .. } = self else { return false };
         let hash = hash_in(owner).and_then(|hash| owners.binary_search_by(|other| other.hash.cmp(&hash)).ok());
@@ -181,7 +182,7 @@ impl Chain {
     }
 }
 
-/// The hash that a name's first label is.
+/// Returns the hash in a name's first label.
 pub(super) fn hash_in(owner: &Name) -> Option<Nsec3Hash> {
     let label = owner.labels().next()?.to_ascii_uppercase();
     data_encoding::BASE32HEX_NOPAD.decode(&label).ok().and_then(|hash| Nsec3Hash::try_from(hash).ok())
@@ -192,14 +193,14 @@ pub(super) fn is_hashed(rrsets: &[Rrset]) -> bool {
     rrsets.iter().any(|rrset| rrset.rtype == RecordType::NSEC3)
 }
 
-/// The NSEC3 records among these, with the signatures over them, as a node.
+/// Returns the NSEC3 records among these, with their signatures, as a node.
 fn compile_nsec3(owner: &Name, apex: &Name, rrsets: &[Rrset]) -> Vec<u8> {
     let only: Vec<Rrset> = rrsets.iter().filter_map(|rrset| nsec3_part(rrset, true)).collect();
     compile::compile(&NodeSource { owner, apex, rrsets: &only, weights: &|_| None })
 }
 
-/// The data of the apex's NSEC3PARAM records that count: of SHA-1, and without flags, for those with any "MUST be ignored"
-/// (RFC 5155 §4.1.2). What they promise, a whole chain of NSEC3 records, may still be missing.
+/// Returns the data of the apex's usable NSEC3PARAM records: SHA-1, and no flags, because records with flags "MUST be ignored"
+/// (RFC 5155 §4.1.2). The chain of NSEC3 records that they announce can be incomplete.
 pub(super) fn parameters(contents: &Contents) -> impl Iterator<Item = &[u8]> {
     let rrset = contents.get(contents.apex(), RecordType::NSEC3PARAM);
     let data = rrset.into_iter().flat_map(|rrset| &rrset.rdata).map(|data| &data[..]);
@@ -211,13 +212,13 @@ pub(super) fn iterations(parameters: &[u8]) -> u16 {
     u16::from_be_bytes([parameters[2], parameters[3]])
 }
 
-/// Whether NSEC3 data belong to the chain of these data of an NSEC3PARAM: by SHA-1, with the same iterations and salt. Flags
-/// are each record's own (RFC 5155 §4.1.2).
+/// Returns whether NSEC3 data belong to the chain of these data of an NSEC3PARAM: by SHA-1, with the same iterations and salt.
+/// Flags are each record's own (RFC 5155 §4.1.2).
 pub(super) fn is_of_chain(nsec3: &[u8], parameters: &[u8]) -> bool {
     nsec3.first() == Some(&1) && nsec3.get(2..).is_some_and(|rest| rest.starts_with(&parameters[2..]))
 }
 
-/// The NSEC3 hash of a name in lower case, in wire form (RFC 5155 §5).
+/// Returns the NSEC3 hash of a name in lower case, in wire form (RFC 5155 §5).
 pub(super) fn hash_name(name: &[u8], salt: &[u8], iterations: u16) -> Nsec3Hash {
     let mut hash = Nsec3Hash::default();
     for iteration in 0..=iterations {
@@ -237,7 +238,7 @@ pub enum Nsec3<'z> {
     Covering(Node<'z>),
 }
 
-/// The part of an RRset that is NSEC3 or signs it, or the other part; `None` if there is none.
+/// Returns the part of an RRset that is NSEC3 or signs it, or the other part; `None` if there is none.
 fn nsec3_part(rrset: &Rrset, nsec3: bool) -> Option<Rrset> {
     let belongs = |rdata: &[u8]| match rrset.rtype {
         RecordType::RRSIG => rdata.starts_with(&RecordType::NSEC3.0.to_be_bytes()),
@@ -247,9 +248,9 @@ fn nsec3_part(rrset: &Rrset, nsec3: bool) -> Option<Rrset> {
     (!rdata.is_empty()).then_some(Rrset { rtype: rrset.rtype, ttl: rrset.ttl, rdata })
 }
 
-/// A name below the apex as octets whose plain order is the canonical order of names (RFC 4034 §6.1): the labels from the
-/// apex down, each closed by a zero octet; zeros and ones in labels are written as two octets that sort between that and
-/// everything else.
+/// A name below the apex as octets whose plain order is the canonical order of names (RFC 4034 §6.1): the labels from the apex
+/// down, each closed by a zero octet; zeros and ones in labels are written as two octets that sort after the closing zero and
+/// before all other octets.
 struct CanonicalKey {
     octets: [u8; 2 * NAME_OCTETS_MAX + 2],
     length: usize,

@@ -16,9 +16,9 @@ pub struct RrsetChange {
     pub after: Option<Rrset>,
 }
 
-/// The owners whose records differ from `before` to `after`, in canonical order, each with all that it has afterwards: what
-/// [`super::Zone::with_changes`] takes. Empty means that there is nothing to publish. The order of RRsets at an owner and
-/// of records in an RRset does not count.
+/// Returns the owners whose records differ between `before` and `after`, in canonical order, each with all its records in
+/// `after`, for [`super::Zone::with_changes`]. If it is empty, there is nothing to publish. The order of RRsets at an owner and
+/// of records in an RRset does not matter.
 pub fn owners(before: &Contents, after: &Contents) -> Vec<OwnerChange> {
     let mut changes = Vec::new();
     walk(before, after, |owner, old, new| {
@@ -82,7 +82,7 @@ fn same(a: &Rrset, b: &Rrset) -> bool {
         && (a.rdata == b.rdata || a.rdata.iter().all(|rdata| b.rdata.contains(rdata)))
 }
 
-/// Each weighted address with its weight, in an order of its own.
+/// Returns each weighted address with its weight, in sorted order.
 fn weighted<'c>(contents: &'c Contents, owner: &Name) -> Vec<(&'c [u8], u16)> {
     let mut pairs = Vec::new();
     for rtype in [RecordType::A, RecordType::AAAA] {

@@ -1,8 +1,8 @@
-//! A zone compiled for answering: immutable, made of contiguous blocks, found by hash.
+//! A zone compiled for answers: immutable, in contiguous blocks, with lookups by hash.
 //!
-//! A small zone is one leaf. A large one keeps its apex in a leaf of its own, and the rest in a persistent directory
-//! of two levels over leaves of some twenty nodes: a changed name copies its leaf and two small tables of pointers, and
-//! shares all else with the version before.
+//! A small zone is one leaf. A large one keeps its apex in a leaf of its own, and the rest in a persistent directory of two
+//! levels over leaves of some twenty nodes: a changed name copies its leaf and two small tables of pointers, and shares the rest
+//! with the previous version.
 //!
 //! ```text
 //! Zone ── head: Leaf (apex, and in a small zone every node)
@@ -37,11 +37,11 @@ pub struct Zone {
     pub(super) owner_count: usize,
     /// The counter slot, assigned by the publisher of the zone.
     pub(super) number: CounterSlot,
-    /// Whether the zone follows another server, and may be behind it.
+    /// Whether the zone follows another server, and can lag behind it.
     pub(super) follows: AtomicBool,
     /// Whether the zone is a shard's.
     pub(super) shard: AtomicBool,
-    /// Whether names may be missing from the zone that exist.
+    /// Whether existing names may be missing from the zone.
     pub(super) partial: AtomicBool,
 }
 
@@ -55,7 +55,7 @@ pub enum Unavailable {
 }
 
 impl Zone {
-    /// A zone that is known and cannot be served: its names are answered SERVFAIL.
+    /// Returns a zone that is known and cannot be served: the server answers SERVFAIL for its names.
     pub fn unavailable(apex: Name, why: Unavailable) -> Zone {
         let qname = Qname::of(apex.as_wire());
         let head = Leaf::build::<&[u8]>(&[], qname.octets(), qname.hash(0)).expect("no nodes take no room");
@@ -99,7 +99,7 @@ impl Zone {
         self.shard.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the zone is a shard's.
+    /// Returns whether the zone is a shard's.
     #[inline]
     pub fn is_shard(&self) -> bool {
         self.shard.load(Ordering::Relaxed)
@@ -111,18 +111,18 @@ impl Zone {
         self.partial.store(partial, Ordering::Relaxed);
     }
 
-    /// Whether names may be missing from the zone that exist.
+    /// Returns whether existing names may be missing from the zone.
     #[inline]
     pub fn is_partial(&self) -> bool {
         self.partial.load(Ordering::Relaxed)
     }
 
-    /// The name at the zone's top.
+    /// Returns the name at the zone's top.
     pub fn apex(&self) -> &Name {
         &self.apex
     }
 
-    /// The SOA's serial; `None` for an unavailable zone.
+    /// Returns the SOA's serial; `None` for an unavailable zone.
     pub fn serial(&self) -> Option<Serial> {
         self.unavailable.is_none().then_some(self.serial)
     }
@@ -137,20 +137,20 @@ impl Zone {
         self.owner_count
     }
 
-    /// Octets of memory that the zone's blocks take, those included that it shares with other versions.
+    /// Returns the memory of the zone's blocks in octets, including those that it shares with other versions.
     pub fn octets(&self) -> usize {
         let directory = self.directory.as_ref().map_or(0, |directory| directory.leaves().map(Leaf::octets).sum());
         self.head.octets() + directory
     }
 
-    /// The number by which workers count the zone's queries, from when it is published in a [`super::ZoneDb`]; 65,535 if
+    /// Returns the number under which workers count the zone's queries, once it is published in a [`super::ZoneDb`]; 65,535 if
     /// it has none.
     #[inline]
     pub fn number(&self) -> usize {
         usize::from(self.number.get())
     }
 
-    /// The hash of the apex.
+    /// Returns the hash of the apex.
     #[inline]
     pub fn apex_hash(&self) -> NameHash {
         self.apex_hash
@@ -162,36 +162,36 @@ impl Zone {
         usize::from(self.apex_labels)
     }
 
-    /// The apex in lower case, in wire form.
+    /// Returns the apex in lower case, in wire form.
     #[inline]
     pub fn apex_octets(&self) -> &[u8] {
         self.head.apex()
     }
 
-    /// Octets of the apex in wire form.
+    /// Returns the length of the apex in wire form, in octets.
     #[inline]
     pub fn apex_length(&self) -> usize {
         self.head.apex_length()
     }
 
-    /// The TTL of negative answers in seconds: the lower of the SOA's own and its MINIMUM field (RFC 2308 §3).
+    /// Returns the TTL of negative answers in seconds: the lower of the SOA's own and its MINIMUM field (RFC 2308 §3).
     #[inline]
     pub fn negative_ttl(&self) -> u32 {
         self.negative_ttl
     }
 
-    /// The proofs of a signed zone.
+    /// Returns the proofs of a signed zone.
     pub fn denial(&self) -> Option<&Denial> {
         self.denial.as_deref()
     }
 
-    /// The apex's node; `None` for an unavailable zone.
+    /// Returns the apex's node; `None` for an unavailable zone.
     #[inline]
     pub fn apex_node(&self) -> Option<Node<'_>> {
         self.head.apex_node()
     }
 
-    /// The node with this hash whose labels above the apex, in lower case, are `relative`.
+    /// Returns the node with this hash whose labels above the apex, in lower case, are `relative`.
     #[inline]
     pub fn find(&self, hash: NameHash, relative: &[u8]) -> Option<Node<'_>> {
         if relative.is_empty() {
@@ -209,7 +209,7 @@ impl Zone {
         }
     }
 
-    /// The node of the wildcard directly under the apex.
+    /// Returns the node of the wildcard directly under the apex.
     #[inline]
     pub(super) fn apex_wildcard(&self) -> Option<Node<'_>> {
         match &self.directory {
@@ -224,7 +224,7 @@ impl Zone {
         match &self.directory {
             None => self.head.touch(),
             Some(directory) => {
-                // The first two names that will be looked for; often the second is there.
+                // The first two names of the lookup; often the second exists.
                 let first = qname.labels() - usize::from(self.labels_max).min(qname.labels());
                 let second = (first + 1).min(qname.labels());
                 let slots = |skipped| directory.leaf(qname.hash(skipped)).touch_slot(qname.hash(skipped));
@@ -240,7 +240,7 @@ impl Zone {
         self.find(qname.hash(0), relative).map_or_else(Vec::new, |node| self.rrsets_of(node))
     }
 
-    /// The zone's records, taken back out of the image.
+    /// Returns the zone's records, read from the image.
     pub fn contents(&self) -> Contents {
         let mut contents = Contents::new(self.apex.clone());
         for node in self.nodes().filter(|node| !node.is_empty_non_terminal()) {
@@ -259,7 +259,7 @@ impl Zone {
         for (owner, rrsets) in self.denial.iter().flat_map(|denial| denial.hashed_owners(&self.apex)) {
             for Rrset { rtype, ttl, rdata } in rrsets {
                 for rdata in rdata {
-                    // Not set: signatures over other records may be there.
+                    // Not set, because signatures over other records may be present.
                     contents.add(owner.clone(), rtype, ttl, rdata).expect("hashed owners are in the zone");
                 }
             }
@@ -292,7 +292,7 @@ impl Zone {
     }
 }
 
-/// A zone's number; without one, a number that is larger than all.
+/// A zone's number; without one, a number above all others.
 pub(super) struct CounterSlot(AtomicU16);
 
 impl CounterSlot {
@@ -306,7 +306,7 @@ impl CounterSlot {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Readers come to see it with the snapshot that is published after this.
+    /// Readers see it with the next published snapshot.
     pub(super) fn set(&self, number: u16) {
         self.0.store(number, Ordering::Relaxed);
     }
@@ -328,10 +328,10 @@ const PARTS: usize = 256;
 /// Nodes of a leaf on average when its part was laid out; half to twice as many before it is laid out again. A change
 /// copies one leaf, and `PARTS` plus the part's leaves pointers: at 1,000,000 names both sides are some microseconds.
 const LEAF_NODES: usize = 24;
-/// Most leaves of a part: the bits of the hash that choose one.
+/// The maximum number of leaves of a part, from the bits of the hash that select one.
 const PART_LEAVES_MAX: usize = 1 << 16;
 
-/// A node of a directory that changes: its name's hash, and its new octets, or none if it is gone.
+/// A changed node of a directory: the hash of its name, and its new octets, or none if it is deleted.
 pub(super) struct NodeChange {
     pub(super) hash: NameHash,
     pub(super) relative: Vec<u8>,

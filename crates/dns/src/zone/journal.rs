@@ -1,7 +1,7 @@
-//! The format of a journal: a file of keys and values to which changes are appended, and which survives being cut short.
+//! The format of a journal: a file of keys and values to which changes are appended, and that can be truncated without damage.
 //!
-//! A name server keeps its last-good state in one: what its zones were made of and which serials they had. This file is the
-//! format, reading and writing of octets; who owns the file is elsewhere.
+//! A name server stores its last-known-good state in one: the sources of its zones, and their serials. This module reads and
+//! writes the octets of the format; another one owns the file.
 //!
 //! ```text
 //! header   "signpost" │ format version u32 │ 0 u32
@@ -25,7 +25,7 @@ use super::parallel::in_parallel;
 
 /// The format that is written, and the only one that is read.
 pub const VERSION: u32 = 1;
-/// Largest payload of a frame. A frame is checked as a whole before it is used.
+/// The largest payload of a frame. A frame is checked as a whole before it is used.
 pub const PAYLOAD_OCTETS_MAX: usize = 16 << 20;
 /// The size from which a writer should begin another frame.
 pub const PAYLOAD_OCTETS_GOOD: usize = 256 << 10;
@@ -33,7 +33,7 @@ pub const PAYLOAD_OCTETS_GOOD: usize = 256 << 10;
 const MAGIC: &[u8; 8] = b"signpost";
 const HEADER_OCTETS: usize = 16;
 const FRAME_HEADER_OCTETS: usize = 24;
-/// The least that a disk writes at once, and leaves as zeros if the power goes.
+/// The smallest unit of a disk write, which can be zeros after a power failure.
 const SECTOR_OCTETS: usize = 512;
 const PUT: u8 = 1;
 const DELETE: u8 = 2;
@@ -58,11 +58,11 @@ pub enum JournalError {
 /// The valid extent of a journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recovered {
-    /// Octets from the beginning that are good. What is appended goes here.
+    /// The number of valid octets from the start, where new entries are appended.
     pub good_octets: usize,
-    /// Octets after that, which a crash left behind.
+    /// The number of octets after that, which a crash left.
     pub torn_octets: usize,
-    /// Octets of the snapshot at the beginning.
+    /// The length in octets of the snapshot at the start.
     pub snapshot_octets: usize,
 }
 
@@ -71,11 +71,11 @@ pub struct Recovered {
 pub struct Entry<'a> {
     /// The key.
     pub key: &'a [u8],
-    /// The value from here on; `None`: it is deleted.
+    /// The new value; `None`: the key is deleted.
     pub value: Option<&'a [u8]>,
 }
 
-/// Reads a journal's entries in order. Nothing is passed on from a frame that is not whole.
+/// Reads a journal's entries in order. Entries of an incomplete frame are not passed on.
 pub fn read<'a>(octets: &'a [u8], mut each: impl FnMut(Entry<'a>)) -> Result<Recovered, JournalError> {
     let header = octets.get(..HEADER_OCTETS).ok_or(JournalError::NotAJournal)?;
     if !header.starts_with(MAGIC) {
@@ -107,7 +107,7 @@ pub fn read<'a>(octets: &'a [u8], mut each: impl FnMut(Entry<'a>)) -> Result<Rec
 /// Returns whether the rest from `at` on, where no valid frame begins, is only an incompletely written frame.
 fn is_torn(octets: &[u8], at: usize) -> bool {
     let nonzero_octets = octets.iter().rposition(|octet| *octet != 0).map_or(0, |last| last + 1);
-    // Nothing of it, in the rest of a sector that was on the disk before, or all but some sectors.
+    // None of it, in the rest of an earlier sector, or all except some sectors.
     let written = if nonzero_octets <= at { at } else { nonzero_octets.next_multiple_of(SECTOR_OCTETS) };
     let begun = &octets[at..written.min(octets.len())];
     begun.len() < FRAME_HEADER_OCTETS || frame_end(begun, 0).is_some_and(|end| end > begun.len())
@@ -180,7 +180,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// The beginning of a new file.
+    /// Returns the beginning of a new file.
     pub fn with_header() -> Self {
         let octets = [&MAGIC[..], &VERSION.to_le_bytes(), &[0; 4]].concat();
         Writer { octets, frame: Vec::new() }

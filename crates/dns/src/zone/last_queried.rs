@@ -2,45 +2,45 @@
 //!
 //! A table of fixed size, addressed by the hashes that answers need anyway. A name gets its slot before a query can be recorded,
 //! and keeps it for the lifetime of the table; for more slots, the owner creates a larger table, and reads both until the first
-//! has no users. To record a query is to find its slot and, once per second, one store: no lock, and no order, because entries
-//! are independent.
+//! has no users. Recording a query takes a lookup of its slot and, once per second, one store: no lock, and no memory order,
+//! because entries are independent.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use super::qname::NameHash;
 
-/// The marks.
+/// The times of the last queries, by name.
 pub struct LastQueried {
-    /// A power of two of them, of which at most half are taken, so that there is always an end to looking.
+    /// The slots: a power of two, of which at most half are in use, so that every search ends.
     slots: Box<[Slot]>,
     taken: AtomicUsize,
 }
 
-/// The place of a name.
+/// The slot of a name.
 #[derive(Default)]
 struct Slot {
-    /// Zero: it is free.
+    /// The hash of the name; zero: the slot is free.
     hash: AtomicU64,
     /// The time of the last query for the name, in seconds since 1970; zero: never. It lasts until 2106.
     second: AtomicU32,
 }
 
-/// Fewest places, of which half can be taken.
+/// The minimum number of slots, of which half can be in use.
 const SLOTS_MIN: usize = 64;
 
-/// There is no place for another name.
+/// There is no slot for another name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Full;
 
 impl LastQueried {
-    /// No marks yet, with places for `names` names at least.
+    /// Returns an empty table with slots for at least `names` names.
     pub fn new(names: usize) -> LastQueried {
         let slots = (2 * names).next_power_of_two().max(SLOTS_MIN);
         LastQueried { slots: (0..slots).map(|_| Slot::default()).collect(), taken: AtomicUsize::new(0) }
     }
 
-    /// Gives the name with this hash a place, if it has none.
+    /// Assigns a slot to the name with this hash, if it has none.
     ///
     /// # Errors
     ///
@@ -97,7 +97,7 @@ impl LastQueried {
         None
     }
 
-    /// The places where a hash can be, in the order in which it is looked for.
+    /// Returns the slots of a hash, in the order of the search.
     fn probes(&self, hash: u64) -> impl Iterator<Item = &Slot> {
         let mask = self.slots.len() - 1;
         let first = hash as usize & mask;
@@ -116,7 +116,7 @@ impl fmt::Debug for LastQueried {
     }
 }
 
-/// Two tables are the same if they are one.
+/// Two tables are equal only if they are the same table.
 impl PartialEq for LastQueried {
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self, other)

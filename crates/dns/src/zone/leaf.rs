@@ -1,7 +1,7 @@
 //! Some nodes of a zone in one contiguous block with its own hash table: all of a small zone, a part of a large one.
 //!
-//! At 100,000 zones the wait for memory decides what a query costs. The slots, the apex to compare with and the first
-//! nodes share a few neighbouring cache lines, and the block starts on a line of its own.
+//! With 100,000 zones, the wait for memory determines the cost of a query. The slots, the apex for the comparison, and the first
+//! nodes share a few adjacent cache lines, and the block starts at a cache line.
 //!
 //! ```text
 //! slots, a power of two of 8 octets each: node at u32 (0: free) · bits 8 to 40 of its name's hash u32
@@ -34,9 +34,9 @@ const LINE: usize = 64;
 const SLOT: usize = 8;
 
 impl Leaf {
-    /// Creates a block of `nodes`, of which the node with the hash `apex_hash`, if any, is the apex. The nodes' order is kept.
+    /// Creates a block of `nodes`, of which the node with the hash `apex_hash`, if any, is the apex. Keeps their order.
     pub(super) fn build<N: AsRef<[u8]>>(nodes: &[N], apex: &[u8], apex_hash: NameHash) -> Result<Leaf, TooLarge> {
-        // At most half full: a probe for a name that is not there ends after 1.5 slots on average.
+        // At most half full: a probe for a missing name ends after 1.5 slots on average.
         let slots = (2 * nodes.len()).next_power_of_two().max(2);
         let first = SLOT * slots + apex.len();
         let length = first + nodes.iter().map(|node| node.as_ref().len()).sum::<usize>();
@@ -104,13 +104,13 @@ impl Leaf {
         }
     }
 
-    /// The apex's node.
+    /// Returns the apex's node.
     #[inline]
     pub(super) fn apex_node(&self) -> Option<Node<'_>> {
         self.node(self.apex_node)
     }
 
-    /// The node of the wildcard directly under the apex.
+    /// Returns the node of the wildcard directly under the apex.
     #[inline]
     pub(super) fn apex_wildcard(&self) -> Option<Node<'_>> {
         self.node(self.apex_wildcard)
@@ -125,20 +125,20 @@ impl Leaf {
         Some(Node::at(self.block().get(at as usize..)?))
     }
 
-    /// The apex's name in lower case.
+    /// Returns the apex's name in lower case.
     #[inline]
     pub(super) fn apex(&self) -> &[u8] {
         let at = self.start as usize + self.slot_octets();
         &self.octets[at..at + usize::from(self.apex_length)]
     }
 
-    /// Octets of the apex's name.
+    /// Returns the length of the apex's name in octets.
     #[inline]
     pub(super) fn apex_length(&self) -> usize {
         usize::from(self.apex_length)
     }
 
-    /// All nodes.
+    /// Returns all nodes.
     pub(super) fn nodes(&self) -> impl Iterator<Item = Node<'_>> {
         let block = self.block();
         // After the apex's name.
@@ -160,7 +160,7 @@ impl Leaf {
         self.node_count as usize
     }
 
-    /// Octets of memory.
+    /// Returns the memory in octets.
     pub(super) fn octets(&self) -> usize {
         self.octets.len()
     }
@@ -171,7 +171,7 @@ impl Leaf {
         self.block().get(SLOT * (hash as u32 & self.mask) as usize).copied().unwrap_or(0)
     }
 
-    /// Reads one octet of each of the first cache lines, so that they are near when the answer is written.
+    /// Reads one octet of each of the first cache lines, so that they are in the cache when the answer is written.
     #[inline]
     pub(super) fn touch(&self) -> u8 {
         let block = self.block();

@@ -1,9 +1,9 @@
 //! Lookup of a name and type in a zone: steps 3 and 4 of RFC 1034 §4.3.2, with the closest encloser and source of synthesis of
 //! RFC 4592 §3.3 and DNAME (RFC 6672 §3.2).
 //!
-//! Every name that exists is a node, empty non-terminals too, so the closest encloser is the deepest suffix that has a node;
-//! suffixes are probed from the longest that the zone can contain. Cuts and DNAMEs above the name override all names below them;
-//! those names are marked, so that only marked names need to look up.
+//! Every existing name is a node, also an empty non-terminal, so the closest encloser is the deepest suffix with a node;
+//! suffixes are probed from the longest that the zone can contain. Cuts and DNAMEs override all names below them. Those names
+//! are marked, so that only marked names need a search upwards.
 
 use super::image::Zone;
 use super::node::{Node, Records, flag};
@@ -14,9 +14,9 @@ use crate::wire::RecordType;
 pub enum Lookup<'z> {
     /// The queried RRset.
     Answer(Found<'z>, Records<'z>),
-    /// The name is an alias (RFC 1034 §3.6.2).
+    /// The name has a CNAME (RFC 1034 §3.6.2).
     Cname(Found<'z>, Records<'z>),
-    /// An ancestor of the name redirects all below it (RFC 6672).
+    /// An ancestor of the name redirects all names below it (RFC 6672).
     Dname(Ancestor<'z>, Records<'z>),
     /// The name is at or below a zone cut: its NS RRset.
     Referral(Ancestor<'z>, Records<'z>),
@@ -26,7 +26,7 @@ pub enum Lookup<'z> {
     NxDomain(Ancestor<'z>),
 }
 
-/// The node that speaks for a name.
+/// The node that provides the data of a name.
 #[derive(Clone, Copy)]
 pub struct Found<'z> {
     /// The node: the name's own, or that of the wildcard that covers it.
@@ -57,14 +57,14 @@ pub enum NameMatch<'z> {
 }
 
 impl<'z> Found<'z> {
-    /// The RRset of this type that answers.
+    /// Returns the RRset of this type that answers.
     #[inline]
     pub fn answer(&self, qtype: RecordType) -> Option<Records<'z>> {
         self.node.get(qtype).filter(|records| records.count() > 0 && !self.is_across_cut(qtype))
     }
 
-    /// Whether that is a DS at the apex, on the wrong side of the cut: RFC 4035 §2.4 "MUST NOT", and §3.1.4.1 has the
-    /// parent's answered.
+    /// Returns whether this is a DS at the apex, on the wrong side of the cut: RFC 4035 §2.4 "MUST NOT"; §3.1.4.1 requires the
+    /// parent's DS in the answer.
     #[inline]
     fn is_across_cut(&self, qtype: RecordType) -> bool {
         qtype == RecordType::DS && self.node.is_apex()
@@ -90,7 +90,7 @@ pub fn lookup_at(place: NameMatch<'_>, qtype: RecordType) -> Option<Lookup<'_>> 
     })
 }
 
-/// Looks `qname` up for a query of type ANY, which gets one RRset of those there are (RFC 8482 §4.1), aliases not followed.
+/// Looks `qname` up for a query of type ANY, which gets one of the RRsets (RFC 8482 §4.1), and follows no CNAME.
 pub fn lookup_any<'z>(zone: &'z Zone, qname: &Qname) -> Option<Lookup<'z>> {
     Some(match place(zone, qname)? {
         NameMatch::Found(found) => {
@@ -100,7 +100,7 @@ pub fn lookup_any<'z>(zone: &'z Zone, qname: &Qname) -> Option<Lookup<'z>> {
             let one = found.node.rrsets().find(is_plain);
             one.map_or(Lookup::NoData(found), |records| Lookup::Answer(found, records))
         }
-        // Everything else is as for any type; OPT is one that no node has.
+        // The rest is as for any type; no node has OPT.
         _ => lookup(zone, qname, RecordType::OPT)?,
     })
 }
@@ -120,14 +120,14 @@ fn match_type(found: Found<'_>, qtype: RecordType) -> Lookup<'_> {
     Lookup::NoData(found)
 }
 
-/// Finds where `qname` stands. `None` if the zone has no contents.
+/// Finds the position of `qname`. `None` if the zone has no contents.
 #[inline]
 pub fn place<'z>(zone: &'z Zone, qname: &Qname) -> Option<NameMatch<'z>> {
     let above = qname.labels() - zone.apex_labels();
     let apex_at = qname.start(above);
     let nearest = usize::from(zone.labels_max).min(qname.labels());
     let mut skipped = qname.labels() - nearest;
-    // Each turn probes one suffix; at most as many as the zone's deepest name has labels.
+    // Each iteration probes one suffix; there are at most as many as the zone's deepest name has labels.
     let (node, skipped) = loop {
         if skipped >= above {
             break (zone.apex_node()?, above);
@@ -158,8 +158,7 @@ pub fn place<'z>(zone: &'z Zone, qname: &Qname) -> Option<NameMatch<'z>> {
     Some(NameMatch::Missing(Ancestor { node, above: skipped }))
 }
 
-/// The node of the wildcard under the name that is left of `qname` after `skipped` labels, below the apex, which begins
-/// at `apex_at`.
+/// Returns the node of the wildcard under `qname` without its first `skipped` labels, below the apex, which begins at `apex_at`.
 #[inline(never)]
 fn find_wildcard<'z>(zone: &'z Zone, qname: &Qname, skipped: usize, apex_at: usize) -> Option<Node<'z>> {
     let hash = wildcard_hash(qname.hash(skipped));

@@ -1,4 +1,4 @@
-//! Zones: what they hold, how they are compiled, and the lock-free map from which queries are answered.
+//! Zones: their contents, their compilation, and the lock-free map that answers queries.
 //!
 //! [`contents::Contents`] is a zone for the control plane, zone files and transfers: plain, ordered, editable. [`builder`]
 //! compiles it into a [`Zone`]: immutable, with a layout for answers. [`lookup`] finds the data for a query in a zone, and

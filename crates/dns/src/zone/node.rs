@@ -1,6 +1,6 @@
-//! One owner of a zone, compiled: its RRsets as they go into messages, so that most answers are one copy.
+//! One owner of a zone, compiled: its RRsets in the form of messages, so that most answers are one copy.
 //!
-//! Every record is stored whole with the owner `C0 0C`, a pointer to the question's name. Names in RDATA are compressed as
+//! Every record is stored completely, with the owner `C0 0C`, a pointer to the question's name. Names in RDATA are compressed as
 //! described in [`super::compression`]; each pointer there is listed as a *patch*, which the writer resolves for the message.
 //!
 //! ```text
@@ -36,7 +36,7 @@ pub struct Node<'z> {
 #[derive(Clone, Copy)]
 pub struct Records<'z> {
     entry: &'z [u8; ENTRY],
-    /// The RRset's data, and what follows it in the node.
+    /// The RRset's data, and the rest of the node.
     data: &'z [u8],
 }
 
@@ -53,17 +53,17 @@ pub struct Target<'z> {
     pub is_owner: bool,
 }
 
-/// Facts about a node that answering needs before its records.
+/// Properties of a node that an answer needs before its records.
 pub mod flag {
     /// A zone cut: NS records below the apex.
     pub const CUT: u8 = 1;
     /// The name is below a cut or a DNAME: at most glue.
     pub const OCCLUDED: u8 = 2;
-    /// Has a child `*`.
+    /// The name has a child `*`.
     pub const WILDCARD_CHILD: u8 = 4;
-    /// Has a DNAME record.
+    /// The name has a DNAME record.
     pub const DNAME: u8 = 8;
-    /// Has a CNAME record.
+    /// The name has a CNAME record.
     pub const CNAME: u8 = 16;
     /// The name is also stored in its original case.
     pub(super) const CASED: u8 = 32;
@@ -81,7 +81,7 @@ pub const QUESTION_POINTER: u16 = 0xc000 | QUESTION_AT as u16;
 const WEIGHTED: u8 = 1;
 
 impl<'z> Node<'z> {
-    /// The node whose octets are at the start of `octets`.
+    /// Returns the node whose octets are at the start of `octets`.
     #[inline]
     pub(super) fn at(octets: &'z [u8]) -> Self {
         Node { head: octets.first_chunk().expect("every node has a head"), octets }
@@ -93,12 +93,12 @@ impl<'z> Node<'z> {
         Some(u32_at(head, 8) as usize).filter(|length| *length >= HEAD)
     }
 
-    /// All octets of this node.
+    /// Returns all octets of this node.
     pub(super) fn octets(&self) -> &'z [u8] {
         &self.octets[..u32_at(self.head, 8) as usize]
     }
 
-    /// The hash of the owner.
+    /// Returns the hash of the owner.
     #[inline]
     pub fn hash(&self) -> NameHash {
         NameHash::from_le_bytes(*self.head.first_chunk().expect("a head of twenty octets"))
@@ -109,30 +109,30 @@ impl<'z> Node<'z> {
         u32_at(self.head, 12)
     }
 
-    /// The bits of [`flag`].
+    /// Returns the bits of [`flag`].
     #[inline]
     pub fn flags(&self) -> u8 {
         self.head[17]
     }
 
-    /// Whether all bits of `flags` are set.
+    /// Returns whether all bits of `flags` are set.
     #[inline]
     pub fn has(&self, flags: u8) -> bool {
         self.flags() & flags == flags
     }
 
-    /// Whether nothing but names below makes this name exist (RFC 4592 §2.2.2).
+    /// Returns whether this name exists only because of names below it (RFC 4592 §2.2.2).
     pub fn is_empty_non_terminal(&self) -> bool {
         self.entry_count() == 0
     }
 
-    /// Whether its owner is the zone's apex.
+    /// Returns whether its owner is the zone's apex.
     #[inline]
     pub fn is_apex(&self) -> bool {
         self.head[16] == 0
     }
 
-    /// The owner's labels above the apex, in lower case, without root label.
+    /// Returns the owner's labels above the apex, in lower case, without root label.
     #[inline]
     pub fn relative(&self) -> &'z [u8] {
         let at = HEAD + ENTRY * self.entry_count();
@@ -149,7 +149,7 @@ impl<'z> Node<'z> {
         &self.octets[at..at + length]
     }
 
-    /// The records of `rtype`, or signatures over them.
+    /// Returns the records of `rtype`, or signatures over them.
     #[inline]
     pub fn get(&self, rtype: RecordType) -> Option<Records<'z>> {
         let entries = &self.octets[HEAD..HEAD + ENTRY * self.entry_count()];
@@ -158,7 +158,7 @@ impl<'z> Node<'z> {
         Some(self.records(entry))
     }
 
-    /// All RRsets: addresses first, then by type.
+    /// Returns all RRsets: addresses first, then by type.
     pub fn rrsets(self) -> impl Iterator<Item = Records<'z>> {
         let entries = &self.octets[HEAD..HEAD + ENTRY * self.entry_count()];
         entries.as_chunks::<ENTRY>().0.iter().map(move |entry| self.records(entry))
@@ -191,7 +191,7 @@ impl<'z> Node<'z> {
 }
 
 impl<'z> Records<'z> {
-    /// The type of every record.
+    /// Returns the type of every record.
     #[inline]
     pub fn rtype(&self) -> RecordType {
         RecordType(u16::from_le_bytes([self.entry[0], self.entry[1]]))
@@ -209,13 +209,13 @@ impl<'z> Records<'z> {
         usize::from(self.entry[2])
     }
 
-    /// The records, each with the owner `C0 0C`.
+    /// Returns the records, each with the owner `C0 0C`.
     #[inline]
     pub fn records(&self) -> &'z [u8] {
         &self.data[..u32_at(self.entry, 12) as usize]
     }
 
-    /// The RRSIG records that cover this RRset, each with the owner `C0 0C`.
+    /// Returns the RRSIG records that cover this RRset, each with the owner `C0 0C`.
     #[inline]
     pub fn signatures(&self) -> &'z [u8] {
         &self.data[u32_at(self.entry, 12) as usize..][..u32_at(self.entry, 16) as usize]
@@ -249,19 +249,19 @@ impl<'z> Records<'z> {
         self.target_octets() > 0
     }
 
-    /// The TTL of every record and signature, in seconds.
+    /// Returns the TTL of every record and signature, in seconds.
     pub fn ttl(&self) -> u32 {
         let octets = if self.count() == 0 { self.signatures() } else { self.records() };
         octets.get(6..10).map_or(0, |ttl| u32::from_be_bytes([ttl[0], ttl[1], ttl[2], ttl[3]]))
     }
 
-    /// Before which octet of the records all that lies to which pointers in them point.
+    /// Returns the end of the part of the records that contains all targets of their pointers.
     #[inline]
     pub fn reach(&self) -> usize {
         self.records().len().min(REACH)
     }
 
-    /// Whether there are any [`Self::patches`].
+    /// Returns whether there are any [`Self::patches`].
     #[inline]
     pub fn has_patches(&self) -> bool {
         self.patch_octets() > 0
@@ -282,7 +282,7 @@ impl<'z> Records<'z> {
         self.stored_targets().map(|(_, target)| target)
     }
 
-    /// The targets, each with its place among them.
+    /// Returns the targets, each with its index.
     fn stored_targets(&self) -> impl Iterator<Item = (usize, Target<'z>)> + use<'z> {
         let records = self.records();
         let targets = &self.annotations()[self.patch_octets()..][..self.target_octets()];
@@ -304,13 +304,13 @@ impl<'z> Records<'z> {
         })
     }
 
-    /// Whether the records have weights.
+    /// Returns whether the records have weights.
     #[inline]
     pub fn has_weights(&self) -> bool {
         self.entry[3] & WEIGHTED != 0
     }
 
-    /// The weight of each record by which it takes part in answers, if they differ.
+    /// Returns the weight of each record in answers, if weights differ.
     pub fn weights(&self) -> Option<impl Iterator<Item = u16> + use<'z>> {
         if !self.has_weights() {
             return None;
@@ -349,13 +349,13 @@ impl<'z> Records<'z> {
         Rrset { rtype: self.rtype(), ttl: Ttl::from_wire(self.ttl()), rdata }
     }
 
-    /// The RDATA of the signatures.
+    /// Returns the RDATA of the signatures.
     pub(super) fn signature_rdata(self) -> impl Iterator<Item = Rdata> + use<'z> {
         split_records(self.signatures()).map(|record| record[RECORD_HEAD..].into())
     }
 }
 
-/// The stored records in `octets` one by one, each with its head.
+/// Returns the stored records in `octets` one by one, each with its head.
 pub fn split_records(mut octets: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let length = octets.get(10..12)?;

@@ -9,12 +9,12 @@ const PARALLEL_MIN: usize = 64;
 /// The number of items that a thread of [`in_order`] takes at a time, so that the check of an unchanged file costs more than its
 /// handover.
 const CHUNK: usize = 16;
-/// Chunks of results on their way from the threads. A few for each keep them busy.
+/// The maximum number of queued chunks of results. A few per thread keep the threads busy.
 const QUEUE_MAX: usize = 8;
 
 /// Applies `work` to each item, on several threads if there are many; returns the items with their results, in order.
 pub fn in_parallel<'a, T: Sync, R: Send>(items: &'a [T], work: impl Fn(&T) -> R + Sync) -> Vec<(&'a T, R)> {
-    // How many threads there may be takes some files to be read.
+    // The number of permitted threads requires reading some files.
     let threads = || std::thread::available_parallelism().map_or(1, usize::from);
     let threads = if items.len() < PARALLEL_MIN { 1 } else { threads() };
     if threads == 1 {
@@ -29,7 +29,7 @@ pub fn in_parallel<'a, T: Sync, R: Send>(items: &'a [T], work: impl Fn(&T) -> R 
     })
 }
 
-/// Does `work` for each of `items` on `threads` threads and hands the results to `take` here, in order, as they come: few wait.
+/// Does `work` for each of `items` on `threads` threads, and passes the results to `take` here, in order, as soon as possible.
 pub fn in_order<'i, I: Sync, R: Send>(
     threads: usize,
     items: &'i [I],
@@ -51,7 +51,7 @@ pub fn in_order<'i, I: Sync, R: Send>(
                 loop {
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     let Some(chunk) = chunks.get(index) else { return };
-                    // The receiver goes only when the scan does, with a panic that is on its way already.
+                    // The receiver ends only with the scan, because of a panic that already propagates.
                     if sender.send((index, chunk.iter().map(work).collect())).is_err() {
                         return;
                     }
@@ -59,7 +59,7 @@ pub fn in_order<'i, I: Sync, R: Send>(
             });
         }
         drop(sender);
-        // What came before its turn. A slow file holds back those after it, so this can grow to all that remain.
+        // The results that arrived early. A slow file delays those after it, so this can grow to all remaining results.
         let mut early = BTreeMap::new();
         let mut turn = 0;
         for (index, result) in results {

@@ -1,10 +1,9 @@
-//! A name as lookups need it: folded to lower case, with the start of each label and a hash of each suffix.
+//! A name in the form for lookups: in lower case, with the start of each label and a hash of each suffix.
 //!
-//! One walk over a question's name prepares every probe that answering can need: of each zone that might enclose it, of
-//! the name itself, of each ancestor. The hash of a suffix is made from the hash of the suffix one label shorter, so all
-//! of them together cost as much as hashing the name once; the hash of a child (`*` under its parent) is one more step.
-//! It is seeded for each process: tenants choose names, and must not be able to choose collisions. A hash is never
-//! trusted alone, names are compared after it.
+//! One pass over a question's name prepares every probe of an answer: for each zone that might enclose it, for the name, and for
+//! each ancestor. The hash of a suffix is made from the hash of the suffix one label shorter, so all of them cost as much as one
+//! hash of the name; the hash of a child (`*` under its parent) is one more step. It is seeded for each process: tenants choose
+//! names, and must not be able to choose collisions. After a match of hashes, names are always compared.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
@@ -25,7 +24,7 @@ pub struct Qname {
     hashes: [NameHash; LABELS_MAX + 1],
 }
 
-/// More octets than any name has, so that a whole word can be read at any octet.
+/// More octets than the longest name, so that a word can be read at any octet.
 const ROOM: usize = NAME_OCTETS_MAX + 1 + 16;
 
 impl Default for Qname {
@@ -35,7 +34,7 @@ impl Default for Qname {
 }
 
 impl Qname {
-    /// The root.
+    /// Returns the root.
     pub fn new() -> Self {
         Qname {
             octets: [0; ROOM],
@@ -46,14 +45,14 @@ impl Qname {
         }
     }
 
-    /// The name that `wire` is: valid, uncompressed, with its root label.
+    /// Reads `wire`: a valid, uncompressed name with its root label.
     pub fn of(wire: &[u8]) -> Self {
         let mut qname = Qname::new();
         qname.read(wire);
         qname
     }
 
-    /// Becomes the name that `wire` is: valid, uncompressed, with its root label.
+    /// Reads `wire` into `self`: a valid, uncompressed name with its root label.
     pub fn read(&mut self, wire: &[u8]) {
         let wire = &wire[..wire.len().min(NAME_OCTETS_MAX)];
         fold(wire, &mut self.octets);
@@ -84,12 +83,12 @@ impl Qname {
         self.labels
     }
 
-    /// Octets of the name, root label included.
+    /// Returns the length of the name in octets, including the root label.
     pub fn length(&self) -> usize {
         self.length
     }
 
-    /// The folded octets.
+    /// Returns the folded octets.
     pub fn octets(&self) -> &[u8] {
         &self.octets[..self.length]
     }
@@ -100,26 +99,26 @@ impl Qname {
         usize::from(self.starts[skipped])
     }
 
-    /// The octets of that suffix.
+    /// Returns the octets of that suffix.
     #[inline]
     pub fn suffix(&self, skipped: usize) -> &[u8] {
         &self.octets[self.start(skipped)..self.length]
     }
 
-    /// The hash of that suffix.
+    /// Returns the hash of that suffix.
     #[inline]
     pub fn hash(&self, skipped: usize) -> NameHash {
         self.hashes[skipped]
     }
 }
 
-/// The hash of `*` directly under the name of `parent`.
+/// Returns the hash of `*` directly under the name of `parent`.
 #[inline]
 pub fn wildcard_hash(parent: NameHash) -> NameHash {
     mix(parent ^ u64::from_le_bytes(*b"\x01*\0\0\0\0\0\0"), SEED.multiplier)
 }
 
-/// The hash of the root.
+/// Returns the hash of the root.
 pub fn root_hash() -> NameHash {
     SEED.root
 }
@@ -147,7 +146,7 @@ fn extend(seed: &Seed, mut hash: NameHash, octets: &[u8; ROOM], start: u8) -> Na
         at = at.wrapping_add(8);
         more -= 8;
     }
-    // The label's octets are the low ones; what follows it in the name is shifted out.
+    // The label's octets are the low ones; the octets after it are shifted out.
     mix(hash ^ (word_at(octets, at) & MASKS[usize::from(more)]), seed.multiplier)
 }
 
@@ -170,8 +169,8 @@ fn word_at(octets: &[u8; ROOM], at: u8) -> u64 {
     u64::from_le_bytes(octets[at..at + 8].try_into().expect("a slice of eight octets"))
 }
 
-/// Copies `wire` with small letters in place of ASCII capitals, sixteen octets at a time; the last sixteen may overlap
-/// those before. Length octets are at most 63, below `A`.
+/// Copies `wire` with ASCII letters in lower case, sixteen octets at a time; the last sixteen may overlap the previous ones.
+/// Length octets are at most 63, below `A`.
 #[inline]
 fn fold(wire: &[u8], octets: &mut [u8; ROOM]) {
     let (chunks, rest) = wire.as_chunks::<16>();
@@ -195,7 +194,7 @@ fn fold(wire: &[u8], octets: &mut [u8; ROOM]) {
     }
 }
 
-/// A few machine instructions, as the compiler makes of it.
+/// The compiler turns this into a few machine instructions.
 #[inline]
 fn folded(octets: &[u8; 16]) -> [u8; 16] {
     let mut folded = *octets;

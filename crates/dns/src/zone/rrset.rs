@@ -1,4 +1,4 @@
-//! RRsets (RFC 2181 §5): the records of one owner and type, which are served, changed and signed as a whole.
+//! RRsets (RFC 2181 §5): the records of one owner and type, which are served, changed and signed as a unit.
 
 use crate::wire::RecordType;
 
@@ -10,12 +10,12 @@ impl Ttl {
     /// The largest TTL, some 68 years.
     pub const MAX: Ttl = Ttl(i32::MAX as u32);
 
-    /// A TTL of `seconds`; `None` beyond the bound of RFC 2181 §8.
+    /// Returns a TTL of `seconds`; `None` beyond the bound of RFC 2181 §8.
     pub const fn new(seconds: u32) -> Option<Ttl> {
         if seconds <= Self::MAX.0 { Some(Ttl(seconds)) } else { None }
     }
 
-    /// A TTL from a message, where a set top bit means zero (RFC 2181 §8).
+    /// Returns a TTL from a message, where a set top bit means zero (RFC 2181 §8).
     pub const fn from_wire(seconds: u32) -> Ttl {
         if seconds <= Self::MAX.0 { Ttl(seconds) } else { Ttl(0) }
     }
@@ -40,8 +40,8 @@ pub struct Rrset {
     pub rdata: Vec<Rdata>,
 }
 
-/// Returns the TTL of a record of `rrset`, given all RRsets of its owner. The TTL of a signature is that of the RRset that it
-/// covers (RFC 4034 §3), while an RRset of signatures over several types has only one.
+/// Returns the TTL of a record of `rrset`, given all RRsets of its owner. A signature has the TTL of the RRset that it covers
+/// (RFC 4034 §3), while an RRset of signatures over several types has only one.
 pub fn ttl_of(rrset: &Rrset, rdata: &[u8], beside: &[Rrset]) -> Ttl {
     if rrset.rtype != RecordType::RRSIG {
         return rrset.ttl;

@@ -12,12 +12,12 @@ impl Serial {
     /// serial arithmetic, so that it never goes backwards and usually shows the time of the change.
     pub fn next(previous: Serial, unix_now: u64) -> Serial {
         let successor = Serial(previous.0.wrapping_add(1));
-        // The low 32 bits of the clock are what serial arithmetic compares; they wrap in 2106 as serials do.
+        // Serial arithmetic compares the low 32 bits of the clock, which wrap in 2106 as serials do.
         let now = Serial(unix_now as u32);
         if now.is_after(successor) { now } else { successor }
     }
 
-    /// Whether this serial is newer than `other` (RFC 1982 §3.2).
+    /// Returns whether this serial is newer than `other` (RFC 1982 §3.2).
     pub fn is_after(self, other: Serial) -> bool {
         self.partial_cmp(&other) == Some(Ordering::Greater)
     }

@@ -1,4 +1,4 @@
-//! A compiled zone as octets, for a state on disk: what was compiled before a restart need not be compiled again.
+//! A compiled zone as octets, for a state on disk: after a restart, it is not compiled again.
 //!
 //! ```text
 //! format u32 · length of the apex u8 · the apex in its original case · nodes, one after another
@@ -16,7 +16,7 @@ use crate::wire::Name;
 /// The layout of nodes. Change it whenever [`compile::compile`] writes something different.
 const FORMAT: u32 = 2;
 
-/// The zone's octets; `None` for a zone that cannot be answered from, and for a signed one, whose proofs are not stored.
+/// Returns the zone's octets; `None` for a zone that cannot answer, and for a signed zone, because its proofs are not stored.
 pub fn store(zone: &Zone) -> Option<Vec<u8>> {
     if zone.unavailable.is_some() || zone.denial.is_some() {
         return None;

@@ -1,7 +1,7 @@
-//! Records on their way into a zone: what waits for the SOA, and where each record stood.
+//! Collects records into a zone: the records before the SOA, and the position of each record.
 //!
-//! The SOA provides the apex and the TTL without `$TTL`; it nearly always comes first. Records before it are kept until it
-//! arrives. The position of each RRset's first record is remembered, so that a check of the whole zone can refer to a line.
+//! The SOA provides the apex and the TTL without `$TTL`; it nearly always comes first. Records before it wait for it. The
+//! position of each RRset's first record is stored, so that a check of the whole zone can refer to a line.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
@@ -38,12 +38,12 @@ pub(super) type RecordWarning = (&'static str, String);
 /// The destination of records.
 pub(super) trait Sink {
     /// Whether, without a `$TTL`, the last TTL of a record applies to the records after it (RFC 1035 §5.1). It does not if there
-    /// is another default in place of the `$TTL`.
+    /// is another default.
     const INHERITS_TTL: bool;
     /// Whether a TTL above 2^31 - 1 is taken as zero (RFC 2181 §8), as other servers take it in zone files, with a warning.
     const TAKES_LARGE_TTL: bool;
 
-    /// Takes a record, with a remark or a fault if there is one to make.
+    /// Accepts a record, with a remark or a fault, if there is one.
     fn take(&mut self, record: Record, place: SourcePosition) -> Result<Option<RecordWarning>, Fault>;
 }
 
@@ -57,7 +57,7 @@ impl Sink for Vec<Record> {
     }
 }
 
-/// A zone in the making.
+/// An incomplete zone.
 #[derive(Default)]
 pub(super) struct ZoneAssembler {
     zone: Option<Contents>,
@@ -112,7 +112,7 @@ impl ZoneAssembler {
         if self.places.last().is_none_or(|(last, last_type, _)| (*last, *last_type) != (hash, rtype)) {
             self.places.push((hash, rtype, place));
         }
-        // Adding compares with what the RRset has: without this bound a file of one endless RRset would take hours.
+        // An addition compares with all records of the RRset: without a bound, a file of one endless RRset would take hours.
         self.records += 1;
         let count = match self.records > RRSET_RECORDS_MAX {
             true => self.counts.entry((hash, rtype)).and_modify(|count| *count += 1).or_insert(1),
@@ -141,7 +141,7 @@ impl ZoneAssembler {
                 let message = format!("the {rtype} records of {} have different TTLs: using the smallest", shown());
                 Ok(Some(("ttl-differs", message)))
             }
-            // As for BIND and Knot: the file of a whole domain may be given to the server of a part of it.
+            // As in BIND and Knot: the server of a part of a domain can have the file of the whole domain.
             Err(AddError::OutOfZone) => {
                 let apex = zone.apex();
                 let message = format!(
@@ -163,7 +163,7 @@ impl ZoneAssembler {
 /// The positions of the records of a zone.
 pub(super) struct SourcePositions {
     places: Vec<(u64, RecordType, SourcePosition)>,
-    /// Whether they are in the order of the hashes, as when one was looked for.
+    /// Whether they are sorted by hash, as after the first search.
     sorted: bool,
     hasher: foldhash::fast::FixedState,
 }
@@ -172,7 +172,7 @@ impl SourcePositions {
     /// Returns the position of the RRset, or at least of its owner.
     pub fn find(&mut self, owner: &Name, rtype: Option<RecordType>) -> Option<SourcePosition> {
         if !self.sorted {
-            // Stable: of one owner the first place stays the first.
+            // Stable: the first position of an owner stays the first.
             self.places.sort_by_key(|(hash, ..)| *hash);
             self.sorted = true;
         }
@@ -187,14 +187,14 @@ impl SourcePositions {
 fn hash_of(hasher: &foldhash::fast::FixedState, owner: &Name) -> u64 {
     let mut state = hasher.build_hasher();
     match owner.as_wire() {
-        // Most owners are in lower case; the fold is for the others.
+        // Most owners are in lower case; only the others need the conversion.
         wire if wire.iter().any(u8::is_ascii_uppercase) => state.write(&wire.to_ascii_lowercase()),
         wire => state.write(wire),
     }
     state.finish()
 }
 
-/// The last field of a SOA's data.
+/// Returns the last field of a SOA's data.
 fn minimum_of(rdata: &[u8]) -> Ttl {
     rdata.last_chunk().map_or(Ttl::default(), |octets| Ttl::from_wire(u32::from_be_bytes(*octets)))
 }

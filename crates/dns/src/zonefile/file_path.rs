@@ -1,12 +1,12 @@
-//! Paths of the files of one folder, as keys.
+//! Paths of the files of one directory, as keys.
 
 use std::cmp::Ordering;
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A path that is compared octet by octet. Of files of one folder that is the order of their paths; to take each path apart,
-/// as [`Path`] does, was a fifth of the work of reading 100,000 zone files.
+/// A path that is compared octet by octet, which is the order of paths in one directory. The comparison by components, as in
+/// [`Path`], was a fifth of the time of reading 100,000 zone files.
 #[derive(Debug, Clone)]
 pub(super) struct FilePath(pub(super) Arc<Path>);
 
@@ -26,7 +26,7 @@ impl Deref for FilePath {
 
 impl Ord for FilePath {
     fn cmp(&self, other: &Self) -> Ordering {
-        // Keys are often copies of the key that they are compared with.
+        // Keys are often compared with copies of themselves.
         if Arc::ptr_eq(&self.0, &other.0) { Ordering::Equal } else { self.octets().cmp(other.octets()) }
     }
 }

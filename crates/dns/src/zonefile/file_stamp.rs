@@ -8,7 +8,7 @@ use std::path::Path;
 pub struct FileStamp {
     /// Size in octets.
     pub octets: u64,
-    /// Time of the last modification, in nanoseconds since 1970. Who writes a file can set it.
+    /// The time of the last modification, in nanoseconds since 1970. The writer of a file can set it.
     pub modified: i64,
     /// The time of the last change of the file or of its metadata, in the same unit. It cannot be set.
     pub changed: i64,

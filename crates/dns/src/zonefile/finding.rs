@@ -12,9 +12,9 @@ pub use crate::zone::check::Severity;
 /// The maximum numbers of findings that are kept.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// Most errors for one zone; reading stops there.
+    /// The maximum number of errors of one zone, after which reading stops.
     pub errors_max: usize,
-    /// Most faults, and most warnings and notes, for one zone; further ones are counted.
+    /// The maximum number of faults, and of warnings and notes, of one zone; further ones are counted.
     pub warnings_max: usize,
 }
 
@@ -25,7 +25,7 @@ impl Bounds {
     pub const CHECK: Bounds = Bounds { errors_max: 1_000_000, warnings_max: 1_000_000 };
 }
 
-/// A place in a text: both count from 1, columns in octets.
+/// A position in a text: both numbers start at 1; columns are octets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
     /// The line.
@@ -39,7 +39,7 @@ impl Position {
     pub const START: Position = Position { line: 1, column: 1 };
 }
 
-/// One thing that is wrong with a zone, at its place. Its text is `file:line:column: severity: message [code]`.
+/// A problem of a zone, with its position. Its text is `file:line:column: severity: message [code]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ZoneFinding {
     /// The severity, which shows whether the zone can be served.
@@ -108,24 +108,24 @@ impl FindingList {
         }
     }
 
-    /// Counts findings that are not there to be kept.
+    /// Counts findings that were omitted elsewhere.
     pub fn count_omitted(&mut self, more: usize) {
         self.omitted += more;
     }
 
-    /// Whether there is an error among them.
+    /// Returns whether there is an error among them.
     pub fn has_errors(&self) -> bool {
         self.errors > 0
     }
 
-    /// Whether no further error would be kept.
+    /// Returns whether it drops further errors.
     pub fn is_full(&self) -> bool {
         self.errors >= self.bounds.errors_max
     }
 
     /// Returns the findings by position, followed by one with the number of omitted ones, if there are any.
     pub fn into_sorted(mut self) -> Vec<ZoneFinding> {
-        // Includes are named after the file that includes them; a stable order by file keeps each file's together.
+        // A stable order by file keeps the findings of each included file together.
         self.list.sort_by(|a, b| (&a.file, a.line, a.column).cmp(&(&b.file, b.line, b.column)));
         let Bounds { errors_max, warnings_max } = self.bounds;
         let omitted = [(self.errors, errors_max), (self.faults, warnings_max), (self.warnings, warnings_max)];

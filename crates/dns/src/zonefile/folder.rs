@@ -1,4 +1,4 @@
-//! The folder of static zones: every `*.zone` file in it is a zone, and each rescan finds out what changed.
+//! The directory of static zones: every `*.zone` file in it is a zone, and each rescan finds the changes.
 //!
 //! A scan lists the directory, checks each file's [`FileStamp`] and those of its included files, and reads only new or changed
 //! files, on a bounded number of threads. The caller's conversion of a zone (`make`) also runs on those threads, so that of
@@ -11,8 +11,8 @@
 //! rejected files refer to and no file provides is [`Folder::unserved`], regardless of the order in which its files were added,
 //! changed, and removed.
 //!
-//! A file that is being written is not read: half a zone would prove that the other half does not exist. The directory alone does
-//! not show this, so [`Folder::rescan_whole`] calls a function for each changed file.
+//! A file that is being written is not read: half a zone would deny the other half. The directory does not show this, so
+//! [`Folder::rescan_whole`] calls a function for each changed file.
 //!
 //! A caller that has the names of the changed files can scan only those ([`Extent::Names`]): among 100,000 files, one change
 //! costs as much as among ten.
@@ -41,7 +41,7 @@ pub struct Sources {
     pub own: Option<FileStamp>,
     /// The included files, also those whose metadata could not be read: their appearance is a change.
     pub includes: Box<[(PathBuf, Option<FileStamp>)]>,
-    /// A hash of the octets of the zone file alone; not a cryptographic one.
+    /// A hash of the octets of the zone file without includes; not a cryptographic one.
     pub content: u64,
 }
 
@@ -70,12 +70,12 @@ pub enum FileChange<T> {
         /// The zone that this file provided before, and that remains served. Without one, the state of the intended zone is known
         /// at the end of the scan: another file may provide it, see [`Folder::file_of`].
         last_good: Option<Name>,
-        /// Why, with at least one error.
+        /// The findings, with at least one error.
         findings: Vec<ZoneFinding>,
     },
-    /// No file gives this zone any more.
+    /// No file provides this zone any more.
     Withdraw {
-        /// The file that gave it.
+        /// The file that provided it.
         path: Arc<Path>,
         /// The zone's apex.
         apex: Name,
@@ -93,20 +93,20 @@ pub struct Tally {
     pub withdrawn: usize,
     /// Unchanged since the previous scan.
     pub unchanged: usize,
-    /// Being written, and therefore unchanged.
+    /// Files in use by a writer, and therefore unchanged.
     pub unfinished: usize,
 }
 
 /// The scope of a scan.
 #[derive(Debug, Clone, Copy)]
 pub enum Extent<'a> {
-    /// The whole folder.
+    /// The whole directory.
     All,
-    /// Files of the folder by these names, the zones that include such a file, and files whose zone another file has.
+    /// Files of the directory with these names, the zones that include such a file, and files whose zone another file provides.
     Names(&'a BTreeSet<OsString>),
 }
 
-/// Whether a zone file or included file that is new or different is whole, by its path, how it was and how it is.
+/// A function that returns whether a new or changed file is complete, by its path, its former stamp, and its new one.
 pub type IsWhole<'a> = &'a (dyn Fn(&Path, Option<&FileStamp>, &FileStamp) -> bool + Sync);
 
 /// A directory of zone files, and the state of the last scan.
@@ -117,7 +117,7 @@ pub struct Folder {
     files: BTreeMap<FilePath, KnownFile>,
     /// The files that are more than one valid zone: they include others, or do not provide the zone that they refer to.
     special: BTreeSet<FilePath>,
-    /// Which file gives which zone.
+    /// The file of each zone.
     holders: HashMap<Name, FilePath, foldhash::fast::RandomState>,
 }
 
@@ -127,9 +127,9 @@ struct KnownFile {
     /// Read again at the next scan, regardless of the stamps.
     suspect: bool,
     state: State,
-    /// The zone that it gives: its own or its last good one.
+    /// The zone that it provides: its own or its last good one.
     gives: Option<Name>,
-    /// The zone that it seems meant for and does not give, having errors.
+    /// The zone that it is probably for and does not provide, because it has errors.
     fails: Option<Name>,
 }
 
@@ -137,16 +137,16 @@ struct KnownFile {
 enum State {
     Served,
     Refused,
-    /// Good, but another file has its zone.
+    /// The file is valid, but another file provides its zone.
     Contended,
 }
 
-/// A file that was written less than this before it was read may be written again without a change of its time stamp,
-/// whose steps are those of the kernel's tick: up to 10 ms. Such a file is read again at the next scan.
+/// A file that was written less than this time before its read may be written again without a change of its time stamp, which
+/// has the resolution of the kernel's tick (up to 10 ms). Such a file is read again at the next scan.
 const TICK: Duration = Duration::from_millis(20);
 
 impl Folder {
-    /// A folder of which nothing is known yet; the first scan loads it. `threads` is at least 1.
+    /// Returns a directory without a state; the first scan loads it. `threads` is at least 1.
     pub fn new(path: impl Into<PathBuf>, threads: usize) -> Self {
         Folder {
             path: path.into(),
@@ -157,7 +157,7 @@ impl Folder {
         }
     }
 
-    /// The folder's path.
+    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -167,12 +167,12 @@ impl Folder {
         self.holders.len()
     }
 
-    /// Which file gives the zone `apex`.
+    /// Returns the file of the zone `apex`.
     pub fn file_of(&self, apex: &Name) -> Option<&Path> {
         self.holders.get(apex).map(|path| path.as_ref())
     }
 
-    /// The zones that files with errors seem meant for and that no file gives, each with such a file.
+    /// Returns the zones that files with errors are probably for and that no file provides, each with such a file.
     pub fn unserved(&self) -> impl Iterator<Item = (&Name, &Arc<Path>)> {
         let fails = self.special().filter_map(|(path, known)| known.fails.as_ref().map(|apex| (apex, &path.0)));
         fails.filter(|(apex, _)| !self.holders.contains_key(*apex))
@@ -187,7 +187,7 @@ impl Folder {
         self.special.iter().filter_map(|path| Some((path, self.files.get(path)?)))
     }
 
-    /// Takes up what is now known of a file, and returns what was.
+    /// Stores the new state of a file, and returns the former one.
     fn know(&mut self, path: &FilePath, known: KnownFile) -> Option<KnownFile> {
         if known.state == State::Served && known.sources.includes.is_empty() {
             self.special.remove(path);
@@ -197,8 +197,8 @@ impl Folder {
         self.files.insert(path.clone(), known)
     }
 
-    /// Looks for changes since the last scan and hands each to `change`, in the order of the file names. If the folder
-    /// itself cannot be listed, nothing changes.
+    /// Finds the changes since the last scan and passes each to `change`, in the order of the file names. If the directory
+    /// cannot be listed, nothing changes.
     pub fn rescan<T: Send>(
         &mut self,
         make: impl Fn(Contents) -> T + Sync,
@@ -265,7 +265,7 @@ impl Folder {
         Ok(scan.tally)
     }
 
-    /// The zone files of the folder, sorted.
+    /// Returns the zone files of the directory, sorted.
     fn list(&self) -> io::Result<Vec<FilePath>> {
         let mut listed = Vec::new();
         for entry in std::fs::read_dir(&self.path)? {
@@ -278,8 +278,8 @@ impl Folder {
         Ok(listed)
     }
 
-    /// The zone files that a change of the files `names` may concern, sorted. Forgets those that are no longer there, and
-    /// returns what they gave.
+    /// The zone files that a change of the files `names` may concern, sorted. Removes those that no longer exist, and returns
+    /// their zones.
     fn list_names(&mut self, names: &BTreeSet<OsString>) -> (Vec<FilePath>, Vec<(Name, FilePath)>) {
         let includes_one = |known: &KnownFile| {
             known.sources.includes.iter().any(|(path, _)| path.file_name().is_some_and(|name| names.contains(name)))
@@ -301,7 +301,7 @@ impl Folder {
         (listed.into_iter().collect(), released)
     }
 
-    /// Forgets the files that are no longer there, and returns what they gave.
+    /// Removes the files that no longer exist, and returns their zones.
     fn forget_vanished(&mut self, listed: &[FilePath]) -> Vec<(Name, FilePath)> {
         let mut released = Vec::new();
         let (holders, special) = (&mut self.holders, &mut self.special);
@@ -322,7 +322,7 @@ impl Folder {
         released
     }
 
-    /// Takes what a thread found in a file.
+    /// Applies the result of a thread for a file.
     fn apply<T>(
         &mut self,
         path: &FilePath,
@@ -346,8 +346,8 @@ impl Folder {
         }
     }
 
-    /// Decides about the files whose zone another file had when their turn came. That file may have given it up since,
-    /// or be among them, as when two files were renamed to each other.
+    /// Decides about the files whose zone another file provided when they were checked. That file may have released the zone
+    /// since, or be one of them, for example after two files swapped their names.
     fn settle<T>(&mut self, scan: &mut Scan<T>, change: &mut impl FnMut(FileChange<T>)) {
         let deferred = std::mem::take(&mut scan.deferred);
         let gave: Vec<Option<Name>> = deferred
@@ -374,7 +374,7 @@ impl Folder {
             );
             let start = (1, 1);
             loaded.findings.insert(0, file_finding(&path, start, "apex-taken", message));
-            // What it gave before stays its own, unless another file has just taken that over.
+            // It keeps the zone that it provided before, unless another file has just taken it over.
             if let Some(gave) = gave.filter(|gave| !self.holders.contains_key(gave))
                 && let Some(known) = self.files.get_mut(&path)
             {
@@ -428,7 +428,7 @@ impl Folder {
         let last_good = before.and_then(|known| known.gives.clone());
         // A contended file is checked in every scan, but reported once.
         let reported = before.is_some_and(|known| known.state == state && known.sources.same_content(&loaded.sources));
-        // A zone that another file gives has one already, and when that goes this file is read again.
+        // Another file already provides the zone; when that file is removed, this one is read again.
         let fails = loaded.apex.clone().filter(|_| state == State::Refused && last_good.is_none());
         let known =
             KnownFile { sources: loaded.sources, suspect: loaded.suspect, state, gives: last_good.clone(), fails };
@@ -442,7 +442,7 @@ impl Folder {
     }
 }
 
-/// Whether a file of this name is one of the folder's zones.
+/// Returns whether a file with this name is a zone of the directory.
 pub fn is_zone_file(name: &OsStr) -> bool {
     let octets = name.as_encoded_bytes();
     octets.ends_with(b".zone") && !octets.starts_with(b".")
@@ -477,7 +477,7 @@ fn includes_are_whole(sources: &Sources, known: Option<&KnownFile>, is_whole: Op
 
 /// The intermediate state of one scan.
 struct Scan<T> {
-    /// Zones that a file no longer gives, and which file; another may.
+    /// Zones that a file no longer provides, with the file; another file may provide them.
     released: Vec<(Name, FilePath)>,
     deferred: Vec<(FilePath, Loaded<T>)>,
     tally: Tally,
@@ -501,8 +501,8 @@ impl Sources {
     }
 }
 
-/// Returns the first origin of a zone file: its name without the part after the last dot. None if that is not a domain name, or
-/// if it contains octets above 127: as in the file, those are probably a mistake.
+/// Returns the initial origin of a zone file: its name without the part after the last dot. `None` if that is not a domain name,
+/// or if it contains octets above 127: as in the file, those are probably a mistake.
 pub fn origin_by_name(file: &Path) -> Option<Name> {
     let stem = file.file_stem()?.as_encoded_bytes();
     Name::parse(stem, &Name::root()).ok().filter(|_| stem.is_ascii())

@@ -1,4 +1,4 @@
-//! `$GENERATE start-stop[/step] owner [ttl] [class] type data`: records in series, as BIND and NSD have them.
+//! `$GENERATE start-stop[/step] owner [ttl] [class] type data`: series of records, as in BIND and NSD.
 //!
 //! In owner and data, `$` represents the number, `${offset,width,base}` the number plus an offset in a base (`d`, `o`, `x`, `X`,
 //! or `n`, `N` for hex digits in reverse order with dots), and `\$` and `$$` a dollar sign. Data of several words may be in
@@ -11,7 +11,7 @@ use super::scan::Word;
 use super::values::expected_but;
 use crate::wire::RecordType;
 
-/// Most records one directive makes: a reverse zone of 16 bits.
+/// The maximum number of records of one directive: a reverse zone of 16 bits.
 pub(super) const RECORDS_MAX: u64 = 65_536;
 
 /// The maximum length of a generated record: with the limit on their number, the directives of one zone generate at most 1 GiB.
@@ -53,13 +53,13 @@ impl Range {
         u64::from((self.stop - self.start) / self.step) + 1
     }
 
-    /// The numbers.
+    /// Returns the numbers.
     pub fn numbers(self) -> impl Iterator<Item = u32> {
         (self.start..=self.stop).step_by(self.step as usize)
     }
 }
 
-/// `[ttl] [class] type data` without the quotes around all of the data, where these hold no text.
+/// Returns `[ttl] [class] type data` without the quotes around the whole data, if the quotes do not contain a text.
 pub(super) fn without_quotes(template: &[u8]) -> Cow<'_, [u8]> {
     const TEXTS: [RecordType; 8] = [
         RecordType::TXT,
@@ -96,7 +96,7 @@ pub(super) fn without_quotes(template: &[u8]) -> Cow<'_, [u8]> {
     template.into()
 }
 
-/// Appends `template` with `number` put in.
+/// Appends `template` with `number` inserted.
 pub(super) fn expand(template: &[u8], number: u32, out: &mut Vec<u8>) -> Result<(), &'static str> {
     let mut rest = template;
     while let Some((&octet, tail)) = rest.split_first() {
@@ -140,7 +140,7 @@ fn push_number(modifier: &[u8], number: u32, out: &mut Vec<u8>) -> Result<(), &'
         return Err("a number plus its offset is negative, which only base d supports");
     }
     let text = match base {
-        // A number below zero has its sign, which counts to the width: as BIND has it.
+        // A number below zero has its sign, which is part of the width, as in BIND.
         "d" => format!("{value:0width$}"),
         "o" => format!("{value:0width$o}"),
         "x" => format!("{value:0width$x}"),
@@ -153,8 +153,8 @@ fn push_number(modifier: &[u8], number: u32, out: &mut Vec<u8>) -> Result<(), &'
     Ok(())
 }
 
-/// Digits from the last to the first with dots between them. The width counts both, so an even one that is not exceeded ends
-/// with a dot, as BIND has it: what follows is a label of its own.
+/// Digits from the last to the first with dots between them. The width includes both, so an even width that is not exceeded
+/// results in a final dot, as in BIND: the text after it is a separate label.
 fn reversed(digits: &str, width: usize) -> String {
     let mut text = digits.chars().rev().map(String::from).collect::<Vec<_>>().join(".");
     if text.len() < width {

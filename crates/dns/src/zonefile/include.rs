@@ -1,7 +1,7 @@
 //! The files that `$INCLUDE` can open (RFC 1035 §5.1).
 //!
-//! A zone file may come from people who may not read every file of the machine, and an error message quotes what it
-//! finds. So an included file must lie, after all symbolic links, in the folder of the zone file or below it.
+//! The author of a zone file may not be permitted to read every file of the machine, and error messages quote the text of files.
+//! An included file must therefore be, after all symbolic links, in the directory of the zone file or below it.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read as _};
@@ -9,7 +9,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Longest file in octets, zone file or included: some ten million records.
+/// The maximum size of a zone file or included file in octets: some ten million records.
 pub const FILE_OCTETS_MAX: u64 = 1 << 30;
 
 /// The reason why a file is not included.
@@ -18,12 +18,12 @@ pub enum IncludeError {
     /// Includes are off here.
     #[error("$INCLUDE cannot be used here")]
     Refused,
-    /// The file is outside the folder.
+    /// The file is outside the directory.
     #[error("{} is outside {}; a zone file can include only files in its own directory and below", .path.display(), .root.display())]
     Outside {
         /// The file, links resolved.
         path: PathBuf,
-        /// The folder that holds all that may be included.
+        /// The directory of all permitted files.
         root: PathBuf,
     },
     /// The file cannot be read.
@@ -38,11 +38,11 @@ pub enum IncludeError {
 
 /// The source of the texts of included files.
 pub trait Includes {
-    /// The path and text of the file that `includer` calls `name`.
+    /// Returns the path and text of the file that `name` means in `includer`.
     fn open(&mut self, includer: &Path, name: &Path) -> Result<(Arc<Path>, Vec<u8>), IncludeError>;
 }
 
-/// Refuses every include: for text that has no folder.
+/// Rejects every include, for text that is not from a file.
 pub struct NoIncludes;
 
 impl Includes for NoIncludes {
@@ -115,7 +115,7 @@ pub fn read_file(path: &Path, text: &mut Vec<u8>) -> io::Result<Metadata> {
     if metadata.len() > FILE_OCTETS_MAX {
         return Err(io::Error::other(format!("it has {} bytes, more than {FILE_OCTETS_MAX}", metadata.len())));
     }
-    // One more than its size: a file that grew meanwhile is read to its end, one that did not needs a single read.
+    // One more than its size: a file that has grown is read to its end, and any other file needs a single read.
     text.reserve(metadata.len() as usize + 1);
     file.by_ref().take(FILE_OCTETS_MAX).read_to_end(text)?;
     Ok(metadata)

@@ -8,7 +8,7 @@ const EQUATOR: u32 = 1 << 31;
 /// The origin of altitudes: 100,000 m below the reference spheroid, in centimeters.
 const ALTITUDE_ZERO: i64 = 10_000_000;
 
-/// The longest length that RFC 1876 §3 allows, in centimetres.
+/// The maximum length that RFC 1876 §3 allows, in centimeters.
 const LENGTH_MAX: u64 = 9_000_000_000;
 
 /// Reads a location up to the end of the entry and appends its 16 octets.
@@ -110,12 +110,12 @@ fn whole(digits: &[u8], max: u64) -> Option<u64> {
     Some(digits.iter().fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0'))).filter(|value| *value <= max)
 }
 
-/// Metres with an optional sign and `m`, in centimetres.
+/// Parses meters with an optional sign and `m`; returns centimeters.
 fn centimetres(text: &[u8]) -> Option<i64> {
     let text = text.strip_suffix(b"m").or_else(|| text.strip_suffix(b"M")).unwrap_or(text);
     match text.strip_prefix(b"-") {
         Some(magnitude) => Some(-i64::try_from(decimal(magnitude, 2)?).ok()?),
-        // RFC 1876 §3 has no plus sign, but BIND and NSD take one.
+        // RFC 1876 §3 has no plus sign, but BIND and NSD accept one.
         None => i64::try_from(decimal(text.strip_prefix(b"+").unwrap_or(text), 2)?).ok(),
     }
 }
@@ -134,7 +134,7 @@ fn decimal(text: &[u8], places: usize) -> Option<u64> {
     Some(value)
 }
 
-/// A length in centimetres as the largest digit and power of ten not above it (RFC 1876 §2).
+/// Returns a length in centimeters as the largest digit and power of ten that is not above it (RFC 1876 §2).
 fn digit_and_power(mut length: u64) -> Option<u8> {
     let mut power = 0u8;
     while length > 9 {

@@ -1,9 +1,9 @@
-//! Zone files (RFC 1035 §5): text to [`crate::zone::Contents`] and back, and the folder of zones that is served.
+//! Zone files (RFC 1035 §5): text to [`crate::zone::Contents`] and back, and the directory of served zones.
 //!
-//! [`read::read_zone`] is the reader: `scan` splits octets into words, `read` parses words into records with the help of `values`
-//! and `rdata_in`, `stage` collects them, and [`crate::zone::check`] checks the whole zone. [`write`](fn@write::write) is the
-//! inverse, so that writing and reading return the same zone. [`folder::Folder`] follows a directory of `*.zone` files. Nothing
-//! else here reads files, except [`mod@include`].
+//! [`read::read_zone`] is the reader: `scan` splits octets into words, `read` parses words into records with the help of
+//! `values` and `rdata_in`, `assembler` collects them, and [`crate::zone::check`] checks the whole zone.
+//! [`write`](fn@write::write) is the inverse, so that writing and reading return the same zone. [`folder::Folder`] follows a
+//! directory of `*.zone` files. Only [`mod@include`] also reads files.
 
 pub mod file_stamp;
 pub mod finding;

@@ -86,7 +86,7 @@ impl<'a> Source<'_, 'a> {
         number(&word, max, &self.field.to_string())
     }
 
-    /// The words up to the end of the entry put together, with the first of them.
+    /// Returns the words up to the end of the entry, joined, with the first word.
     fn joined(&mut self) -> Result<Option<(Word<'a>, Vec<u8>)>, Fault> {
         let Some(first) = self.scanner.word()? else { return Ok(None) };
         let mut all = Vec::new();
@@ -186,7 +186,7 @@ fn read_field(field: Field, source: &mut Source<'_, '_>, out: &mut Vec<u8>) -> R
         Field::AddressPrefixes => read_address_prefixes(source, out)?,
         Field::SvcParams => svc::read(source.scanner, out)?,
         Field::Location => location::read(source.scanner, out)?,
-        // The caller has dealt with types of this one field.
+        // The caller has already handled types with only this field.
         Field::Opaque => {}
     }
     Ok(())
@@ -231,8 +231,8 @@ fn read_address_prefixes(source: &mut Source<'_, '_>, out: &mut Vec<u8>) -> Resu
     Ok(())
 }
 
-/// A host in one of four ways (RFC 4025 §2.5, RFC 8777 §4.3.1): `kind` 0 is none, written as `.` for the reason `none_because`,
-/// then an IPv4 address, an IPv6 address, a name.
+/// Reads a host in one of four forms (RFC 4025 §2.5, RFC 8777 §4.3.1), by `kind`: none, written as `.` (for the reason
+/// `none_because`), an IPv4 address, an IPv6 address, or a name.
 fn read_host(kind: u8, source: &mut Source<'_, '_>, none_because: &str, out: &mut Vec<u8>) -> Result<(), Fault> {
     match kind {
         0 => {
@@ -251,7 +251,7 @@ fn read_host(kind: u8, source: &mut Source<'_, '_>, none_because: &str, out: &mu
     Ok(())
 }
 
-/// `\#` has been read: a length in octets and that many octets in hex, in any number of words (RFC 3597 §5).
+/// Reads the rest after `\#`: a length in octets, and that many octets in hex, in any number of words (RFC 3597 §5).
 fn read_generic(scanner: &mut Scanner<'_>, out: &mut Vec<u8>) -> Result<(), Fault> {
     let mut source = Source { scanner, origin: None, field: Field::Opaque };
     let length = source.text()?;
@@ -308,7 +308,7 @@ fn push_counted(octets: &[u8], word: &Word<'_>, out: &mut Vec<u8>) -> Result<(),
     Ok(())
 }
 
-/// Stops a record of endless texts before it has eaten the memory.
+/// Stops a record with endless texts before it uses up the memory.
 fn check_length(word: &Word<'_>, out: &[u8]) -> Result<(), Fault> {
     match out.len() > RDATA_OCTETS_MAX {
         true => Err(Fault::new(word.at, "rdata", "the record's data is longer than 65535 octets")),

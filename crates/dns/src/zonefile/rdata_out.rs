@@ -39,7 +39,7 @@ pub fn write(rtype: RecordType, rdata: &[u8], out: &mut Vec<u8>) {
             return;
         }
     }
-    // The last field may have had no words; an APL of no prefix has none at all.
+    // The last field may be empty; an APL without prefixes has no words.
     if out.last() == Some(&b' ') && out.len() > start {
         out.pop();
     }
@@ -48,7 +48,7 @@ pub fn write(rtype: RecordType, rdata: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Appends one field; `false` if text has no words for it.
+/// Appends one field; returns `false` if it has no text form.
 fn write_field(item: &Item<'_>, rdata: &[u8], out: &mut Vec<u8>) -> bool {
     let octets = item.octets;
     match item.field {
@@ -131,16 +131,16 @@ fn write_generic(rdata: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a record's type and data in a form that other name servers read too: types that those of the last years do not
-/// know by name as RFC 3597 §5 has it.
+/// Appends a record's type and data in a form that other name servers also read: types that recent versions do not know by name
+/// are written as in RFC 3597 §5.
 pub(super) fn write_portable(rtype: RecordType, rdata: &[u8], out: &mut Vec<u8>) {
     push_type(rtype, out);
     out.push(b'\t');
     if is_portable(rtype) { write(rtype, rdata, out) } else { write_generic(rdata, out) }
 }
 
-/// Whether Knot 3.2, NSD 4.6 and BIND 9.18 all read the type's own text: they do not know those of these types, or refuse
-/// them as obsolete.
+/// Returns whether Knot 3.2, NSD 4.6 and BIND 9.18 all read the text of the type: some do not know these types, or reject them
+/// as obsolete.
 fn is_portable(rtype: RecordType) -> bool {
     use RecordType as T;
     const OWN_TEXT_REFUSED: [RecordType; 21] = [

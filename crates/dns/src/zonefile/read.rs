@@ -1,4 +1,4 @@
-//! The reader of master files (RFC 1035 §5, RFC 2308 §4, RFC 3597 §5).
+//! The reader of zone files (RFC 1035 §5, RFC 2308 §4, RFC 3597 §5).
 //!
 //! [`read_zone`] reads a zone and checks it; [`read_records`] reads records that are part of something else. Both continue after
 //! an error with the next entry, so that one run shows all errors. The state that a file changes belongs to its scope. An
@@ -51,7 +51,7 @@ pub struct CheckLevel {
 }
 
 impl CheckLevel {
-    /// Returns the level for a server: no cryptography, which would make a start with many signed zones last minutes.
+    /// Returns the level for a server: no cryptography, because a start with many signed zones would take minutes.
     pub fn of_server(now: Option<u64>) -> Self {
         CheckLevel { now, verify: None, bounds: Bounds::SERVER }
     }
@@ -94,7 +94,7 @@ pub fn read_zone_with(
     let (zone, mut places) = stage.finish();
     let start = SourcePosition { file: 0, at: Position::START };
     match &zone {
-        // What is missing may be in an entry that could not be read: one error is not to make others.
+        // A missing record may be in an unreadable entry: one error must not cause others.
         None if unparsed.may_resolve(check::Code::SoaMissing, &Name::root(), None) => {}
         None => {
             let message = "no SOA record; add one at the zone's apex".to_owned();
@@ -115,8 +115,8 @@ pub fn read_zone_with(
     ZoneRead { contents: zone.filter(|_| !findings.has_errors()), apex, findings: findings.into_sorted() }
 }
 
-/// Reads the records in `text`, which is part of no file: no SOA is needed, includes are refused, names are relative to
-/// `origin`. The records are all there only if no finding is an error.
+/// Reads the records in `text`, which is not from a file: no SOA is necessary, includes are rejected, and names are relative to
+/// `origin`. The records are complete only if no finding is an error.
 pub fn read_records(text: &[u8], called: &Arc<Path>, origin: &Name) -> (Vec<Record>, Vec<ZoneFinding>) {
     let mut includes = NoIncludes;
     let mut reader = Reader::new(called, &mut includes, Vec::new(), Bounds::SERVER);
@@ -130,7 +130,7 @@ struct Scope {
     origin: Option<Name>,
     /// The TTL of `$TTL` (RFC 2308 §4).
     default_ttl: Option<Ttl>,
-    /// The last that a record stated, which holds where there is no `$TTL` (RFC 1035 §5.1).
+    /// The last TTL in a record, which applies if there is no `$TTL` (RFC 1035 §5.1).
     stated_ttl: Option<Ttl>,
     owner: Option<Name>,
 }
@@ -151,11 +151,11 @@ struct Reader<'i, S> {
     findings: FindingList,
     /// All files so far; the first is the zone's own.
     files: Vec<Arc<Path>>,
-    /// Which of them is being read.
+    /// The index of the current file.
     file: u32,
     /// The open files: each was included by the previous one.
     open: Vec<u32>,
-    /// Whether reading was given up.
+    /// Whether reading was stopped early.
     stopped: bool,
     totals: Totals,
     said_ttl_inherited: bool,
@@ -219,7 +219,7 @@ impl<'i, S: Sink> Reader<'i, S> {
         }
     }
 
-    /// Notes what the zone lacks for a fault in an entry.
+    /// Records the records that may be missing because of a fault in an entry.
     fn lose(&mut self, fault: &Fault, scope: &Scope) {
         // A parenthesis or quote may have swallowed the following entries; a directive represents any number of records.
         let owner = scope.owner.clone().filter(|_| self.has_owner && fault.code != "syntax");
@@ -239,7 +239,7 @@ impl<'i, S: Sink> Reader<'i, S> {
             Start::Word => {
                 self.owner.clear();
                 push_name(&first, scope.origin.as_ref(), &mut self.owner)?;
-                // A run of records of one owner, each with its name written out, needs the name once.
+                // Consecutive records that repeat their owner need the name once.
                 if scope.owner.as_ref().is_none_or(|owner| owner.as_wire() != self.owner) {
                     let wire = Name::from_wire(&self.owner);
                     scope.owner = Some(wire.map_err(|error| Fault::new(first.at, "name", error.to_string()))?);
@@ -296,8 +296,8 @@ impl<'i, S: Sink> Reader<'i, S> {
         rdata_in::read(rtype, scanner, scope.origin.as_ref(), &mut self.rdata)?;
         let Some(owner) = scope.owner.clone() else { return Ok(()) };
         scope.stated_ttl = record_ttl.or(scope.stated_ttl);
-        // RFC 1035 §5.1: omitted TTLs "are default to the last explicitly stated values"; a `$TTL` takes their place (RFC 2308
-        // §4). BIND does the same where the SOA states a TTL; where it does not, its minimum is like a `$TTL` there.
+        // RFC 1035 §5.1: omitted TTLs "are default to the last explicitly stated values"; a `$TTL` replaces them (RFC 2308 §4).
+        // BIND does the same where the SOA states a TTL; where it does not, its minimum is like a `$TTL` there.
         let known_ttl = record_ttl.or(scope.default_ttl);
         let inherited_ttl = scope.stated_ttl.filter(|_| S::INHERITS_TTL && known_ttl.is_none());
         if let Some(ttl) = inherited_ttl.filter(|_| !self.said_ttl_inherited) {
@@ -316,7 +316,7 @@ impl<'i, S: Sink> Reader<'i, S> {
         Ok(())
     }
 
-    /// A TTL, in a zone as zero what is too large for one.
+    /// Reads a TTL; in a zone, a TTL that is too large counts as zero.
     fn ttl(&mut self, word: &Word<'_>) -> Result<Ttl, Fault> {
         if let Some(ttl) = ttl(word)? {
             return Ok(ttl);
@@ -436,7 +436,7 @@ impl<'i, S: Sink> Reader<'i, S> {
             let Some(first) = scanner.word()? else { continue };
             scope.owner = Some(name(&first, scope.origin.as_ref())?);
             let next = scanner.word()?;
-            // The first number whose record is wrong speaks for all.
+            // The first number with an invalid record represents all.
             self.read_record(at, next, &mut scanner, &mut scope)?;
         }
         outer.stated_ttl = scope.stated_ttl;
@@ -462,7 +462,7 @@ fn expect_end(scanner: &mut Scanner<'_>) -> Result<(), Fault> {
     }
 }
 
-/// The class that `word` is, if it is one.
+/// Returns the class in `word`, if it is one.
 fn read_class(word: &Word<'_>) -> Option<Class> {
     // A word that begins with another letter is not a class; this saves the comparison for nearly every type.
     if word.quoted || !matches!(word.raw.first(), Some(b'I' | b'i' | b'C' | b'c' | b'H' | b'h')) {

@@ -1,4 +1,4 @@
-//! The tokenizer of master files (RFC 1035 §5.1): one pass over bytes, no copies.
+//! The tokenizer of zone files (RFC 1035 §5.1): one pass over bytes, no copies.
 //!
 //! A file is a sequence of *entries*, each one line, or several joined by parentheses. [`Scanner::begin`] returns how the next
 //! entry starts, [`Scanner::word`] returns its words until there is none, and [`Scanner::end`] skips its end. Quotes, escapes,
@@ -21,7 +21,7 @@ pub(super) struct Word<'a> {
 }
 
 impl Word<'_> {
-    /// The word for a message: shortened, printable.
+    /// Returns the word for a message: shortened, printable.
     pub fn shown(&self) -> String {
         const SHOWN_OCTETS_MAX: usize = 40;
         let cut = &self.raw[..self.raw.len().min(SHOWN_OCTETS_MAX)];
@@ -42,7 +42,7 @@ pub(super) enum Start {
     EndOfFile,
 }
 
-/// A place in a text, moving forward.
+/// A position in a text that moves forward.
 #[derive(Debug, Clone)]
 pub(super) struct Scanner<'a> {
     text: &'a [u8],
@@ -99,7 +99,7 @@ impl<'a> Scanner<'a> {
         Scanner { text, at, line: 1, line_start: 0, depth: 0, opened: Position::START, fixed: None }
     }
 
-    /// Over text that a directive at `position` made.
+    /// Creates a scanner over text that a directive at `position` generated.
     pub fn made_at(text: &'a [u8], position: Position) -> Self {
         Scanner { fixed: Some(position), ..Scanner::new(text) }
     }
@@ -201,7 +201,7 @@ impl<'a> Scanner<'a> {
                     escaped = true;
                     self.step_over_escape()?;
                 }
-                // A quote that was forgotten would otherwise swallow the records that follow.
+                // Otherwise, a missing quote would include the following records in the text.
                 None | Some(b'\n') => return Err(Fault::new(at, "syntax", "the quote is not closed on its line")),
                 Some(_) => self.at += 1,
             }
@@ -268,7 +268,7 @@ impl<'a> Scanner<'a> {
         rest[..length].trim_ascii()
     }
 
-    /// The parenthesis that is open at the end of the text, if one is.
+    /// Returns the fault of an open parenthesis at the end of the text, if there is one.
     pub fn left_open(&self) -> Option<Fault> {
         (self.depth > 0 && self.at >= self.text.len()).then(|| self.never_closed())
     }
@@ -288,7 +288,7 @@ impl<'a> Scanner<'a> {
         self.line_start = self.at;
     }
 
-    /// Whether the carriage return here belongs to the end of a line or of the file.
+    /// Returns whether the carriage return here belongs to the end of a line or of the file.
     fn is_line_end(&self) -> bool {
         matches!(self.text.get(self.at + 1), None | Some(b'\n'))
     }

@@ -12,7 +12,7 @@ use super::scan::{Scanner, Word};
 use super::values::{expected_but, print, push_quoted, push_separated, push_text};
 use crate::wire::rdata::svc_params;
 
-/// The keys with names of their own (IANA registry of service parameter keys).
+/// The keys with names (IANA registry of service parameter keys).
 const KEYS: &[(&str, u16)] = &[
     ("mandatory", 0),
     ("alpn", 1),
@@ -25,7 +25,7 @@ const KEYS: &[(&str, u16)] = &[
     ("ohttp", 8),
 ];
 
-/// Keys that name servers of the last years all write and read by name; the others are written as `keyNNN`.
+/// The last key that all recent name servers read and write by name; later keys are written as `keyNNN`.
 const NAMED_WHEN_WRITTEN: u16 = 6;
 
 /// Reads parameters up to the end of the entry and appends them sorted by key.
@@ -132,7 +132,7 @@ fn read_param(word: &Word<'_>) -> Result<(u16, Vec<u8>), Fault> {
     Ok((key, parsed.ok_or_else(|| expected_but(word, what, "rdata"))?))
 }
 
-/// Whether it is a URI template (RFC 6570) that is a path and has the variable `dns` (RFC 9461 §5).
+/// Returns whether it is a URI template (RFC 6570) of a path with the variable `dns` (RFC 9461 §5).
 fn is_doh_path(text: &[u8]) -> bool {
     let Some(text) = utf8(text).filter(|text| text.starts_with('/')) else { return false };
     let mut expressions = text.split('{').skip(1).map_while(|rest| rest.split_once('}')).map(|(inside, _)| inside);

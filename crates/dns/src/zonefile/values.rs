@@ -9,10 +9,10 @@ use crate::wire::Name;
 use crate::wire::name::{NAME_OCTETS_MAX, NameError, push_decimal_escape, push_labels, unescape};
 use crate::zone::Ttl;
 
-/// Appends the name that `word` is, in wire form, relative to `origin` (RFC 1035 §5.1).
+/// Appends the name in `word`, in wire form, relative to `origin` (RFC 1035 §5.1).
 ///
-/// An octet above 127 as such is refused: it is nearly always an internationalised name that was meant as its A-label,
-/// and who means the octet can write it as `\DDD`.
+/// An unescaped octet above 127 is rejected: it is nearly always an internationalized name without its conversion to an A-label.
+/// Use `\DDD` for the octet itself.
 pub(super) fn push_name(word: &Word<'_>, origin: Option<&Name>, out: &mut Vec<u8>) -> Result<(), Fault> {
     let fault = |message: String| Fault::new(word.at, "name", message);
     let relative_to = || {
@@ -54,7 +54,7 @@ pub(super) fn push_name(word: &Word<'_>, origin: Option<&Name>, out: &mut Vec<u8
     Ok(())
 }
 
-/// The name that `word` is, relative to `origin`.
+/// Returns the name in `word`, relative to `origin`.
 pub(super) fn name(word: &Word<'_>, origin: Option<&Name>) -> Result<Name, Fault> {
     let mut wire = Vec::with_capacity(NAME_OCTETS_MAX);
     push_name(word, origin, &mut wire)?;
@@ -107,7 +107,7 @@ pub(super) fn seconds(word: &Word<'_>) -> Option<u32> {
     }
 }
 
-/// A TTL, or `None` for one in 32 bits that is beyond the bound of RFC 2181 §8.
+/// Reads a TTL; `None` if it fits in 32 bits and exceeds the limit of RFC 2181 §8.
 pub(super) fn ttl(word: &Word<'_>) -> Result<Option<Ttl>, Fault> {
     seconds(word).map(Ttl::new).ok_or_else(|| not_a_ttl(word))
 }
@@ -140,8 +140,8 @@ pub(super) fn push_text(word: &Word<'_>, out: &mut Vec<u8>) -> Result<(), Fault>
 
 const SECONDS_A_DAY: i64 = 86_400;
 
-/// Seconds since 1970 of `YYYYMMDDHHmmSS`, or a plain number of at most ten digits (RFC 4034 §3.2). Of a date before 1970 or after 2106
-/// the part that the 32 bits hold: times of signatures are compared as serial numbers (§3.1.5).
+/// Seconds since 1970 of `YYYYMMDDHHmmSS`, or a plain number of at most ten digits (RFC 4034 §3.2). A date before 1970 or after
+/// 2106 is reduced to 32 bits, because times of signatures are compared as serial numbers (§3.1.5).
 pub(super) fn timestamp(digits: &[u8]) -> Option<u32> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;
@@ -155,7 +155,7 @@ pub(super) fn timestamp(digits: &[u8]) -> Option<u32> {
     }
     let (year, month, day) = (value(0, 4), value(4, 6), value(6, 8));
     let (hour, minute, second) = (value(8, 10), value(10, 12), value(12, 14));
-    // A day that the month does not have comes back as another date.
+    // A day that does not exist in the month converts back to another date.
     let days = days_from_civil(year, month, day);
     if civil_from_days(days) != (year, month, day) || hour > 23 || minute > 59 || second > 59 {
         return None;
@@ -163,7 +163,7 @@ pub(super) fn timestamp(digits: &[u8]) -> Option<u32> {
     Some((days * SECONDS_A_DAY + hour * 3600 + minute * 60 + second) as u32)
 }
 
-/// `YYYYMMDDHHmmSS` of seconds since 1970.
+/// Returns seconds since 1970 as `YYYYMMDDHHmmSS`.
 pub(super) fn timestamp_text(seconds: u32) -> String {
     let seconds = i64::from(seconds);
     let (year, month, day) = civil_from_days(seconds / SECONDS_A_DAY);
@@ -171,8 +171,8 @@ pub(super) fn timestamp_text(seconds: u32) -> String {
     format!("{year:04}{month:02}{day:02}{:02}{:02}{:02}", rest / 3600, rest / 60 % 60, rest % 60)
 }
 
-/// Days since 1970-01-01 in the Gregorian calendar, counted in eras of 400 years that begin in March, so that the leap
-/// day is a year's last.
+/// Returns the days since 1970-01-01 in the Gregorian calendar, in eras of 400 years that begin in March, so that the leap day
+/// is the last day of a year.
 fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);

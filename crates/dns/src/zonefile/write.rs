@@ -1,8 +1,8 @@
-//! The writer of master files: an ordinary one that other name servers load (RFC 1035 §5).
+//! The writer of zone files that other name servers load (RFC 1035 §5).
 //!
-//! `$ORIGIN` and `$TTL` stand first, then the SOA, then the apex's other records, then the rest in canonical order. Owners
-//! are relative to the origin, names inside data absolute, TTLs are written where they differ from `$TTL`. The same zone
-//! always gives the same text.
+//! `$ORIGIN` and `$TTL` come first, then the SOA, the other records of the apex, and the rest in canonical order. Owners are
+//! relative to the origin, names inside data absolute, TTLs are written if they differ from `$TTL`. The same zone always results
+//! in the same text.
 
 use std::io::{self, Write};
 
@@ -48,7 +48,7 @@ pub fn write(zone: &Contents, to: &mut impl Write) -> io::Result<()> {
     to.write_all(&out)
 }
 
-/// The text that [`write()`] writes.
+/// Returns the text that [`write()`] writes.
 pub fn to_text(zone: &Contents) -> Vec<u8> {
     let mut text = Vec::new();
     write(zone, &mut text).expect("a vector takes all that is written to it");

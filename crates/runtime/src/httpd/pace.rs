@@ -30,7 +30,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::places::InFlight;
 
-/// Largest piece that the connection takes at once: a frame of HTTP/2.
+/// The largest piece that the connection takes at once: a frame of HTTP/2.
 const PIECE_OCTETS: usize = 16 << 10;
 
 /// Wraps `body`, which is dropped with `in_flight` when its client reads nothing of it for `stall`, at most twice as long.

@@ -1,4 +1,4 @@
-//! Files with secrets: private from the first octet on, and replaced atomically.
+//! Files with secrets: private from their creation, and replaced atomically.
 
 use std::io::{self, Write};
 use std::path::Path;

@@ -259,7 +259,7 @@ pub fn change<T>(folder: &Path, change: impl FnOnce(&mut UserStore) -> Result<T,
     Ok(outcome)
 }
 
-/// The lock of the users' and tokens' files, held until it is dropped.
+/// Returns the lock of the users' and tokens' files, held until it is dropped.
 pub fn lock(folder: &Path) -> Result<File, Error> {
     let path: PathBuf = folder.join("users.lock");
     let at = |source| Error::File { path: path.clone(), source };

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use crate::store::{Error, Key, Result, Revision};
 
-/// The maximum number of damaged values whose keys are kept in memory; the log alone counts more.
+/// The maximum number of damaged values whose keys are kept in memory; further ones are only counted in the log.
 const KEYS_MAX: usize = 10_000;
 
 /// The maximum number of damaged values that the log lists individually.

@@ -1,9 +1,9 @@
-//! The engine of one process: one ACID file (`redb`) in the data directory, nothing to install.
+//! The engine of one process: one ACID file (`redb`) in the data directory, without other services.
 //!
-//! Reads run on the caller's side against a snapshot of the file and never wait for a writer. Writes go through one queue
-//! to one thread (`writer`) that commits them in groups, each group with one fsync, and only then answers. So revisions
-//! have one order, and an acknowledged write survives `kill -9` and loss of power. `tables` holds the layout of the file,
-//! `seal` the checksums in it, `damage` what they have found, and `origin` notices a file that was replaced.
+//! Reads run on the caller's side against a snapshot of the file and never wait for a writer. Writes go through one queue to one
+//! thread (`writer`) that commits them in groups, each group with one fsync, and only then answers. So revisions have one order,
+//! and an acknowledged write survives `kill -9` and loss of power. `tables` has the layout of the file, `seal` its checksums,
+//! `damage` the damaged values, and `origin` detects a replaced file.
 
 pub mod damage;
 pub(super) mod disk;
@@ -76,7 +76,7 @@ pub struct Options {
     pub history: Option<Duration>,
     /// The minimum number of revisions to keep, regardless of age.
     pub history_revisions_min: u64,
-    /// The bytes of history that are kept at most, however new: superseded values and deletions.
+    /// The maximum size of history in bytes, of any age: superseded values and deletions.
     pub history_bytes_max: u64,
     /// The clock by which keys with a time to live end.
     pub now: fn() -> SystemTime,
@@ -85,11 +85,11 @@ pub struct Options {
     pub room_octets: u64,
     /// The disk space to reserve at the start for deletions and compaction on a full disk, in octets.
     pub reserve_octets: u64,
-    /// Called before each sync of the file; its error counts as that of the sync. For tests.
+    /// Called before each sync of the file; its error counts as an error of the sync. For tests.
     pub before_sync: fn() -> io::Result<()>,
     /// The maximum size of a file to verify before the store is used; a larger file is verified in the background.
     pub verified_first_bytes_max: u64,
-    /// Returns the replacements of values when the file is older than the store that was here before (`origin`).
+    /// Converts a value when the file is older than the store that was here before (`origin`).
     pub moved_on: fn(&KeyValue) -> Option<Bytes>,
 }
 
@@ -180,8 +180,8 @@ pub enum OpenError {
     },
 }
 
-/// A handle to an embedded store. Clones share it; when the last one is dropped the writer finishes what it has, the file
-/// is closed and the lock given back.
+/// A handle to an embedded store. Clones share it. The drop of the last one lets the writer finish its work, closes the file,
+/// and releases the lock.
 #[derive(Clone)]
 pub struct Embedded {
     handle: Arc<Handle>,
@@ -207,7 +207,7 @@ pub(super) struct Shared {
     path: PathBuf,
     feed: Feed,
     damage: Arc<Damage>,
-    /// Whether the writer would take a write, as far as it knows.
+    /// Whether the writer accepted writes at its last try.
     writable: Arc<AtomicBool>,
     /// The required free disk space while less is free, otherwise 0.
     full: AtomicU64,
@@ -406,7 +406,7 @@ impl Shared {
         Reader::new(&transaction).map_err(tables::unavailable)
     }
 
-    /// Reads the file. What shows that it is damaged as a whole is reported.
+    /// Reads the file. An error that shows damage of the whole file is reported.
     fn read<T>(&self, read: impl FnOnce(Reader) -> Result<T>) -> Result<T> {
         let read = self.damage.guard(|| read(self.reader()?))?;
         Ok(read)
@@ -515,7 +515,7 @@ pub(super) fn create(data_dir: &Path) -> std::result::Result<(), OpenError> {
     made.map_err(|source| OpenError::Io { path: data_dir.into(), source })
 }
 
-/// Takes the lock of a data directory for as long as the returned file is open.
+/// Locks a data directory while the returned file is open.
 pub(super) fn lock(data_dir: &Path) -> std::result::Result<File, OpenError> {
     let path = data_dir.join(LOCK_NAME);
     let file = File::options().create(true).truncate(false).write(true).open(&path);

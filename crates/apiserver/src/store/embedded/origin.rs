@@ -47,7 +47,7 @@ struct Identity {
     revision: u64,
 }
 
-/// Whether a new store may be made: refuses the file that is there if it is empty, or gone, where a platform was before.
+/// Returns whether the store's file exists. An empty or missing file is an error if the directory shows signs of a platform.
 pub(super) fn check_present(data_dir: &Path) -> Result<bool, OpenError> {
     let path = data_dir.join(FILE_NAME);
     let sign = SIGNS.iter().map(|sign| data_dir.join(sign)).find(|sign| sign.exists());

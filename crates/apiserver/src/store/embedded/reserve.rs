@@ -51,8 +51,8 @@ impl Reserve {
         held.min(self.octets)
     }
 
-    /// Takes what it lacks; whether it is whole then. Where that fails for want of anything but room, such as a right, there is
-    /// no reserve until the next start.
+    /// Allocates the missing part; returns whether the reserve is complete. If that fails for a reason other than space, such as
+    /// a missing permission, there is no reserve until the next start.
     pub(super) fn fill(&mut self) -> bool {
         let Some(file) = self.file.as_ref().filter(|_| self.missing() > 0) else { return true };
         match files::allocate(file, self.octets) {

@@ -1,7 +1,7 @@
 //! The bytes of retained history: superseded values and deletions that a watch or an older list can still read.
 //!
-//! The account is kept in steps of whole revisions, each of a part of the budget, so its size depends on neither the
-//! number of revisions nor that of keys.
+//! The account is kept in steps of whole revisions, each of a part of the budget, so its size depends on neither the number of
+//! revisions nor the number of keys.
 
 use std::collections::VecDeque;
 
@@ -44,7 +44,7 @@ impl Retention {
         }
     }
 
-    /// Notes that history up to `revision` is gone.
+    /// Records that history up to `revision` is deleted.
     pub(super) fn forget(&mut self, revision: u64) {
         while let Some(step) = self.steps.front().filter(|step| step.last <= revision) {
             self.bytes -= step.bytes;

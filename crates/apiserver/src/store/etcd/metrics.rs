@@ -55,7 +55,7 @@ impl Metrics {
 
     pub(super) fn observe(&self, operation: &'static str, took: Duration, error: Option<&etcd_client::Error>) {
         self.seconds.get_or_create(&[("operation", operation)]).observe(took.as_secs_f64());
-        // etcd is up if the error is its own. Code 14 is UNAVAILABLE, code 4 DEADLINE_EXCEEDED, and code 1 a broken connection.
+        // etcd is up if it returned the error itself. Codes: 14 UNAVAILABLE, 4 DEADLINE_EXCEEDED, 1 broken connection.
         let is_up = match error {
             None => true,
             Some(etcd_client::Error::GRpcStatus(status)) => !matches!(status.code() as i32, 1 | 4 | 14),

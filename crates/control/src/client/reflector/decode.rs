@@ -1,4 +1,4 @@
-//! Decoding of objects so that one that does not decode affects no other.
+//! Decoding of objects: an object that does not decode does not affect the others.
 
 use futures::stream::{BoxStream, Stream, StreamExt as _};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;

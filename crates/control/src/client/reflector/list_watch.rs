@@ -28,7 +28,7 @@ use crate::client::backoff::Backoff;
 use signpost_api::v1alpha1::{DAMAGED_ANNOTATION, DAMAGED_HEADER, DAMAGED_PLACEHOLDERS};
 use signpost_runtime::causes::chain;
 
-/// The age from which a watch that the server ended is reopened immediately, and one that broke is reopened soon.
+/// The age from which a watch is reopened immediately after the server ended it, and soon after it broke.
 const LIVED_LONG: Duration = Duration::from_secs(1);
 
 /// The number of watches in a row without an event or bookmark after which the informer lists.
@@ -60,7 +60,7 @@ enum Phase<K> {
     Watching { events: Events<K>, version: String, since: Instant },
 }
 
-/// The token of the next page, if the metadata is before the items, where servers write it.
+/// Returns the token of the next page, if the metadata is before the items, where servers write it.
 fn continuation(text: &str) -> Option<String> {
     const ITEMS: &str = "\"items\":[";
     let (head, _) = text.split_once(ITEMS)?;

@@ -1,5 +1,5 @@
 //! A deserializer that skips fields that no informer stores: the managers of fields, and the explanation of a Router choice.
-//! These are half of many objects, and trees of small texts; to build and drop them costs more than the rest of an event.
+//! They are half of many objects, in many small strings: building and dropping them costs more than the rest of an event.
 //!
 //! [`StripDeserializer`] wraps the JSON reader, for a struct with structs as members. It skips those members as if they were
 //! missing.

@@ -96,7 +96,7 @@ impl MayBeHeld for BindingInput {
         platform.counts().1
     }
 
-    /// A binding with another label is another alias; one with another shard has moved.
+    /// A changed label is a loss of the alias; a changed shard is only a move.
     fn is_loss(platform: &Platform, key: &str, now: Option<&Self>) -> bool {
         platform.binding(key).is_some_and(|before| now.is_none_or(|now| now.label != before.label))
     }

@@ -40,7 +40,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(10);
 /// The most bytes that wait for a failing disk. Beyond it, the state is abandoned until the next start.
 const BACKLOG_OCTETS_MAX: usize = 256 << 20;
 
-/// The state's file, owned by a thread of its own.
+/// The file of the state, which a separate thread owns.
 pub struct LastKnownGood {
     sender: Option<SyncSender<Vec<JournalEntry>>>,
     thread: Option<JoinHandle<()>>,
@@ -268,7 +268,7 @@ struct Writer {
     /// Whether a sync has failed since the file was created: then any part can be missing.
     distrusted: bool,
     given_up: bool,
-    /// Syncs a file to disk; that of a test fails.
+    /// Syncs a file to disk; fails in a test.
     sync: fn(&File) -> io::Result<()>,
 }
 

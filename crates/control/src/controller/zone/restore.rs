@@ -77,7 +77,7 @@ impl Restored {
             None => not_there(apex),
         });
         let missing = self.missing.iter().map(not_there);
-        // Of two zones at one apex, the last counts: a Router may request that of the platform, in vain.
+        // Of two zones at one apex, the last counts: a Router may request the apex of the platform, in vain.
         self.shards.values().cloned().chain(missing).chain(large).map(db::ZoneUpdate::Publish).collect()
     }
 }

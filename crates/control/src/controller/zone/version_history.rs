@@ -39,7 +39,7 @@ pub type Versions = Arc<[(Serial, Digest)]>;
 pub struct Published {
     /// The SOA's serial.
     pub serial: Serial,
-    /// Which state of the objects it is.
+    /// The state of the objects.
     pub digest: Digest,
     /// Under which configuration it was made.
     pub config: Digest,

@@ -267,7 +267,7 @@ impl Zones {
         self.waiting.first().map(|(at, _)| *at)
     }
 
-    /// Publishes what can be.
+    /// Publishes every zone that can be published.
     pub fn publish_due(&mut self, now: Instant, unix_now: u64) -> Output {
         while let Some((at, _)) = self.waiting.first()
             && *at <= now
@@ -321,7 +321,7 @@ impl Zones {
         output.serials.push((apex.clone(), Some(published), Some(Arc::clone(&built.zone))));
         output.changes.push(db::ZoneUpdate::Publish(Arc::clone(&built.zone)));
         let shard = self.shards.get_mut(apex).expect("the zone was made from it");
-        // Changed former names alone do not affect diagnostics.
+        // A change of only former names does not affect diagnostics.
         let Some(diagnostics) = shard.keep(built) else { return };
         if diagnostics.is_empty() {
             self.diagnostics.remove(apex);
@@ -525,7 +525,7 @@ enum RestoredZone {
     Built(Box<Built>),
 }
 
-/// Returns the problems of a Router that are visible in it alone: the records that a name server omits from its zone, and why.
+/// Returns the problems visible in a Router alone: the records that a name server omits from its zone, and the reasons.
 pub fn examine(router: &Router, settings: &Settings) -> Vec<Diagnostic> {
     let mut diagnostics = Vec::new();
     if let Some(input) = RouterInput::read(router, &settings.domain_text(), &mut diagnostics) {

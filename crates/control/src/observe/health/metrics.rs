@@ -10,7 +10,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-/// The most addresses with a series of their own; those of further Routers are not shown.
+/// The maximum number of addresses with a series; those of further Routers are not shown.
 const ADDRESSES_MAX: usize = 2000;
 
 /// The numbers; clones share them.

@@ -22,14 +22,14 @@ use signpost_api::v1alpha1::router::{AddressHealth, AddressHealthState, HealthCh
 
 /// The wait after which a new address without a verdict is served, because the prober is overloaded.
 const FIRST_VERDICT: Duration = Duration::from_secs(15);
-/// The time within which the first probe of an address occurs, so that those of a new leader do not all occur at once.
+/// The time within which the first probe of an address occurs, so that a new leader does not send all probes at once.
 const FIRST_PROBE: Duration = Duration::from_millis(500);
 /// The fraction of the interval by which the next probe can come earlier.
 const JITTER: f64 = 0.1;
 /// The delay between a verdict and its write: simultaneous changes are written together.
 const SETTLE: Duration = Duration::from_millis(50);
 
-/// Longest error that a verdict keeps, in characters.
+/// The longest error that a verdict keeps, in characters.
 const ERROR_LENGTH_MAX: usize = 200;
 
 /// A Router and one of its addresses.

@@ -4,9 +4,9 @@
 //! the *witness*, represents all names of the zone that have no answer of their own. Other names are queried separately, and a
 //! wrong answer for one of them is not a fault of the zone.
 //!
-//! A serial that is too old first ends the check, because it is usually current a moment later. If a serial stays too old, as
-//! while a name server holds back deletions, the check queries names anyway ([`StaleSerialPolicy`]): a correct answer verifies
-//! that name.
+//! A serial that is too old first ends the check, because it is usually current a moment later. If a serial stays too old, for
+//! example while a name server holds back deletions, the check queries names anyway ([`StaleSerialPolicy`]): a correct answer
+//! verifies that name.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};

@@ -1,6 +1,6 @@
 //! Updates from the serial allocator, which has the names of each zone, for name verification.
 //!
-//! An update of an object replaces an earlier one that was not taken yet, so the number of objects bounds the waiting updates.
+//! An update of an object replaces an earlier unread one, so the number of objects bounds the waiting updates.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -51,7 +51,7 @@ pub struct Candidate<'a> {
     pub last_assigned: u64,
 }
 
-/// Which candidate is best.
+/// The best candidate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pick {
     /// The candidate's index.

@@ -36,7 +36,7 @@ pub const NAME: &str = "webhook";
 pub const ASKED_AT_A_TIME: usize = 16;
 /// The largest response in bytes: scores of a thousand Routers with the longest names.
 const ANSWER_OCTETS_MAX: usize = 512 * 1024;
-/// Largest file of a token in octets.
+/// The largest file of a token in octets.
 const TOKEN_OCTETS_MAX: usize = 16 * 1024;
 /// The wait before the second try. An endpoint that has just been restarted is available again.
 const PAUSE: Duration = Duration::from_millis(50);

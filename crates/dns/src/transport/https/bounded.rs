@@ -1,4 +1,4 @@
-//! Streams of QUIC for `h3` that hold a bounded number of octets together: what a stream has received counts until it is gone.
+//! Limits the octets that the QUIC streams of a connection hold for `h3`: received octets count until their stream ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,7 +19,7 @@ const REQUEST_OCTETS_MAX: usize = 512 * 1024;
 /// requests.
 const CONTROL_OCTETS_MAX: usize = 256 * 1024;
 
-/// A connection, or what opens streams on it, whose streams are bounded.
+/// A connection, or an opener of its streams, with this limit.
 pub(super) struct Bounded<C = h3_quinn::Connection> {
     connection: C,
     requests: Arc<AtomicUsize>,
@@ -31,7 +31,7 @@ impl Bounded {
     }
 }
 
-/// A stream that counts what it receives.
+/// A stream that counts the octets that it receives.
 pub(super) struct Receive<S> {
     stream: S,
     held: Held,
@@ -45,7 +45,7 @@ struct Held {
 }
 
 impl Held {
-    /// Counts octets more; false if that is too many.
+    /// Adds octets to the count; returns false if they exceed the limit.
     fn add(&mut self, octets: usize) -> bool {
         self.octets += octets;
         self.total.fetch_add(octets, Ordering::Relaxed) + octets <= self.max

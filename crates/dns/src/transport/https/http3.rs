@@ -23,7 +23,7 @@ use super::bounded::{self, Bounded};
 use super::{Aborted, Body, HEAD_OCTETS_MAX, Site, Unanswered};
 use crate::nameserver::Transport;
 
-/// Unidirectional streams that a client may open: three, and some that mean nothing (RFC 9114 §6.2).
+/// The number of unidirectional streams that a client may open: three, and some without a meaning (RFC 9114 §6.2).
 pub(in super::super) const UNI_STREAMS_MAX: u32 = 8;
 
 /// The time that a closing connection waits for its last answers to arrive.
@@ -80,7 +80,7 @@ pub(in super::super) async fn serve(opened: Opened, site: Arc<Site>) {
     service.count_end(ended);
 }
 
-/// The code with which a connection closes (RFC 9114 §8.1).
+/// Returns the code with which a connection closes (RFC 9114 §8.1).
 fn code(ended: CloseReason) -> VarInt {
     let code = match ended {
         CloseReason::ByClient | CloseReason::Idle | CloseReason::Old | CloseReason::Stopped => Code::H3_NO_ERROR,

@@ -1,12 +1,12 @@
-//! DNS over HTTPS (RFC 8484): what all versions of HTTP have in common. [`request`] and [`response`] are pure; `tcp` has the
+//! DNS over HTTPS (RFC 8484): the common part of all versions of HTTP. [`request`] and [`response`] are pure; `tcp` has the
 //! connections of HTTP/2 and HTTP/1.1, `http3` those of HTTP/3.
 //!
 //! `hyper` and `h3` are used directly and not `hickory-server` 0.26.3, whose HTTP listeners do not support GET (`hickory-net`
 //! `h2.rs`, `message_from`), reset the stream of a rejected request instead of sending a status, set no cache headers, limit
 //! neither connections nor clients, and send responses made of `Record`s, never existing octets.
 //!
-//! There is no 429: a client with too many connections is refused before its handshake, as on each transport, and one that
-//! takes no answers waits, and is cut off.
+//! There is no status 429: a client with too many connections is rejected before its handshake, as on every transport, and a
+//! client that does not read its answers is disconnected after a wait.
 
 #[cfg(feature = "quic")]
 mod bounded;
@@ -38,7 +38,7 @@ pub struct HttpsConfig {
     pub http3: bool,
 }
 
-/// Octets of the head of a request at most, in the compressed form's measure (RFC 9113 §6.5.2).
+/// The maximum size of the head of a request in octets, measured as in RFC 9113 §6.5.2.
 const HEAD_OCTETS_MAX: u32 = 16 * 1024;
 
 /// The shared state of the connections of a listener.
@@ -49,7 +49,7 @@ pub(super) struct Site {
 
 /// The body of a request.
 pub(super) trait Body {
-    /// The next octets; `None` at the end. An error is the end of the request.
+    /// Returns the next octets; `None` at the end. An error is the end of the request.
     fn chunk(&mut self) -> impl Future<Output = Option<Result<Bytes, Aborted>>> + Send;
 }
 
@@ -65,7 +65,7 @@ pub(super) enum Unanswered {
 }
 
 impl Site {
-    /// Answers a request; of HEAD, the answer is there for its length alone.
+    /// Answers a request; for HEAD, only the length of the answer is used.
     pub(super) async fn respond<B: Body>(
         &self,
         requests: &Requests,

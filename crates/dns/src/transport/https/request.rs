@@ -23,7 +23,7 @@ pub const TARGET_OCTETS_MAX: usize = 8_192;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TemplatePath(Box<str>);
 
-/// A path that cannot be one of a URI template.
+/// The error for a path that cannot be in a URI template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("must be a path that begins with / and contains only letters, digits, and - . _ ~ /, such as /dns-query")]
 pub struct InvalidPath;
@@ -39,7 +39,7 @@ impl FromStr for TemplatePath {
 }
 
 impl Default for TemplatePath {
-    /// The path that everyone uses.
+    /// Returns the usual path.
     fn default() -> Self {
         TemplatePath("/dns-query".into())
     }
@@ -65,9 +65,9 @@ pub enum Source {
 pub enum Refusal {
     /// No `dns` parameter, two of them, or one that is not base64url without padding; or no query in the octets.
     BadRequest,
-    /// Another path than that of the template.
+    /// A path other than that of the template.
     NotFound,
-    /// A method that means nothing here.
+    /// An unsupported method.
     MethodNotAllowed,
     /// A body larger than a DNS message.
     ContentTooLarge,
@@ -111,7 +111,7 @@ pub fn read(template: &TemplatePath, method: &Method, uri: &Uri, headers: &Heade
     }
 }
 
-/// The value of the one `dns` parameter; others are ignored.
+/// Returns the value of the one `dns` parameter; others are ignored.
 fn of_parameter(query: &str) -> Result<Vec<u8>, Refusal> {
     let mut values = query.split('&').filter_map(|parameter| parameter.strip_prefix("dns="));
     let (Some(value), None) = (values.next(), values.next()) else { return Err(Refusal::BadRequest) };

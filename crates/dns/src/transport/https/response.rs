@@ -25,7 +25,7 @@ impl Common {
         Common { alt_svc: alt_svc.and_then(|value| value.try_into().ok()) }
     }
 
-    /// The head of the response with this DNS message.
+    /// Returns the head of the response with this DNS message.
     pub fn answer<T>(&self, message: &[u8], body: T) -> Response<T> {
         let mut response = Response::new(body);
         let headers = response.headers_mut();
@@ -36,7 +36,7 @@ impl Common {
         response
     }
 
-    /// The response to a request that cannot be answered. It has no body.
+    /// Returns the response to a request that cannot be answered. It has no body.
     pub fn refusal<T>(&self, refusal: Refusal, empty: T) -> Response<T> {
         let mut response = Response::new(empty);
         *response.status_mut() = refusal.status();
@@ -81,7 +81,7 @@ pub fn freshness(message: &[u8]) -> Option<u32> {
         let end = at + 10 + usize::from(u16::from_be_bytes([high, low]));
         let data = message.get(at + 10..end)?;
         at = end;
-        // RFC 2181 §8: one with the highest bit is 0.
+        // RFC 2181 §8: a TTL with the highest bit set is 0.
         let ttl = Some(u32::from_be_bytes([a, b, c, d])).filter(|ttl| ttl >> 31 == 0).unwrap_or(0);
         if number < u32::from(header.answers) {
             lower(&mut least, ttl);

@@ -1,10 +1,10 @@
 //! Serves the streams of an HTTP/2 connection in the connection's own task.
 //!
-//! `hyper` gives each stream to an executor. As tasks of the runtime, they would wake the connection one by one, and each response
-//! would be a write of its own. Here, a turn of the connection answers all requests that a read contained, and ends with one write.
+//! `hyper` gives each stream to an executor. As tasks of the runtime, they would wake the connection one by one, and each
+//! response would be a separate write. Here, one iteration of the connection answers all requests of a read with one write.
 //!
-//! Each response is written to TLS before the next one. So its frames follow each other, in TLS records of their own: HTTP/2 allows
-//! other orders, but `dnsperf` 2.10 loses responses that share a record.
+//! Each response is written to TLS before the next one. Its frames therefore follow each other, in separate TLS records: HTTP/2
+//! allows other orders, but `dnsperf` 2.10 loses responses that share a record.
 
 use std::pin::Pin;
 use std::sync::Arc;

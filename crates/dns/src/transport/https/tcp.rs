@@ -1,4 +1,4 @@
-//! HTTP/2 and HTTP/1.1 over TLS. HTTP/1.1 is what clients without ALPN speak; it comes with `hyper`.
+//! HTTP/2 and HTTP/1.1 over TLS. Clients without ALPN use HTTP/1.1, which `hyper` includes.
 //!
 //! `hyper` limits its reads. Its buffered answers are limited here: the share of an answer in the connection's unsent octets is
 //! released when the socket has accepted the data, not when HTTP has.
@@ -35,10 +35,10 @@ use crate::nameserver::Transport;
 /// The amount that an HTTP/2 stream may receive before it is read: a query is no larger, except one at a time.
 const STREAM_OCTETS: u32 = 4 * 1024;
 
-/// Octets of an answer that HTTP takes at a time.
+/// The number of octets of an answer that are passed to HTTP at a time.
 const FRAME_OCTETS: usize = 16 * 1024;
 
-/// Header fields of an HTTP/1.1 request at most.
+/// The maximum number of header fields of an HTTP/1.1 request.
 const FIELDS_MAX: usize = 64;
 
 /// Serves a connection, if there is room for it, to its end.
@@ -102,7 +102,7 @@ async fn answer(
     peer: SocketAddr,
     request: Request<Incoming>,
 ) -> Result<Response<AnswerBody>, Aborted> {
-    // Dropped before the end, it was cancelled by the client.
+    // If it is dropped before its end, the client has cancelled it.
     let mut cancelled = Cancelled(Some(&requests));
     let response = site.respond(&requests, peer, request).await;
     cancelled.0 = None;
@@ -182,7 +182,7 @@ impl Drop for AnswerBody {
     }
 }
 
-/// Shares of answers that HTTP has taken and the socket may not have.
+/// The shares of answers that HTTP has accepted and the socket may not have.
 #[derive(Default)]
 struct Written(Mutex<Option<OwnedSemaphorePermit>>);
 
@@ -200,7 +200,7 @@ impl Written {
     }
 }
 
-/// A socket that gives the shares back when it has taken everything.
+/// A socket that releases the shares when it has accepted all data.
 struct Socket<S> {
     stream: S,
     written: Arc<Written>,

@@ -1,7 +1,8 @@
 //! DNS over QUIC (RFC 9250): one query on each stream that a client opens.
 //!
-//! The task of a connection serves its streams: as tasks of their own, each would wake QUIC for its answer alone. What a client can make the server hold is bounded by `requests`; streams that the
-//! client cancels end alone, and anything that RFC 9250 §4.3.3 calls a protocol error ends the connection.
+//! The task of a connection serves its streams: as separate tasks, each would wake QUIC for a single answer. `requests` limits
+//! the memory of a client. A stream that the client cancels does not affect the others; any protocol error of RFC 9250 §4.3.3
+//! ends the connection.
 //!
 //! Zone transfers are refused as over TCP, by the answer itself.
 
@@ -26,13 +27,12 @@ use crate::wire::header::{Header, Opcode};
 /// The number of sessions that can be resumed with early data: some 3 MiB. A client whose session was evicted creates a new one.
 const SESSIONS_MAX: usize = 8_192;
 
-/// TLS for DNS over QUIC. It takes early data, 0-RTT.
+/// Returns the TLS configuration of DNS over QUIC. It accepts early data (0-RTT).
 pub(in super::super) fn tls(base: &TlsBase) -> Result<ServerConfig, rustls::Error> {
     let mut config = base.server_config_for_quic(&[ALPN_DOQ])?;
-    // RFC 9001 §4.6.1: the one value other than 0 that QUIC allows.
+    // RFC 9001 §4.6.1: the only value other than 0 that QUIC allows.
     config.max_early_data_size = u32::MAX;
-    // rustls takes early data only with sessions that it has stored, each of them once: that keeps most of it from being
-    // replayed, and a ticket could not.
+    // rustls accepts early data only with stored sessions, each of them once. This prevents most replays; tickets cannot.
     config.ticketer = Arc::new(NoTickets);
     config.session_storage = ServerSessionMemoryCache::new(SESSIONS_MAX);
     Ok(config)
@@ -78,7 +78,7 @@ impl From<Code> for VarInt {
     }
 }
 
-/// After the last answers, how many round trips, and how long at most, a connection waits for them to arrive before it closes.
+/// The number of round trips, and the maximum time, that a connection waits for its last answers to arrive before it closes.
 const LINGER_ROUND_TRIPS: u32 = 2;
 const LINGER_MAX: Duration = Duration::from_millis(500);
 
@@ -133,7 +133,7 @@ fn of_error(error: &ConnectionError) -> CloseReason {
     }
 }
 
-/// The code with which a connection closes.
+/// Returns the code with which a connection closes.
 fn code(ended: CloseReason) -> Code {
     match ended {
         CloseReason::ByClient | CloseReason::Idle | CloseReason::Old | CloseReason::Stopped => Code::NoError,
@@ -149,7 +149,7 @@ impl Doq {
         match self.answer(&mut send, &mut receive).await {
             Ok(()) => self.requests.answered(),
             Err(Unanswered::Closes(reason)) => {
-                // Or the drop of the stream would end it as if that were the answer.
+                // Otherwise, the drop of the stream would end it like a complete answer.
                 drop(send.reset(code(reason).into()));
                 self.requests.fail(reason);
             }
@@ -171,8 +171,8 @@ impl Doq {
         let query = framing::query(&octets).map_err(|_| Unanswered::Closes(CloseReason::Malformed))?;
         let is_query = Header::read(query).is_some_and(|header| header.opcode() == Opcode::QUERY);
         if !is_query && receive.is_0rtt() {
-            // RFC 9250 §4.5: "Servers MUST NOT execute non-replayable transactions received in 0-RTT data"; the first choice
-            // it gives is to wait for the handshake.
+            // RFC 9250 §4.5: "Servers MUST NOT execute non-replayable transactions received in 0-RTT data"; its first option is
+            // to wait for the handshake.
             tokio::select! {
                 () = self.handshaken.cancelled() => {}
                 _ = self.connection.closed() => return Err(Unanswered::Cancelled),
@@ -185,8 +185,8 @@ impl Doq {
         let write = async {
             send.write_chunk(answer.octets).await.map_err(|_| Unanswered::Cancelled)?;
             drop(send.finish());
-            // A small one may be lost with a connection that ends right then. A large one, or one that is made when the
-            // server stops, counts until it was received.
+            // A small answer may be lost if the connection ends at that moment. A large answer, or one during a stop of the
+            // server, counts until the client has received it.
             if is_large || self.requests.service.last_moment().is_some() {
                 drop(send.stopped().await);
             }
@@ -225,7 +225,7 @@ impl Doq {
         }
     }
 
-    /// Whether the octets so far can be a query's.
+    /// Returns whether the octets so far can be a query's.
     fn check(&self, octets: &[u8]) -> Result<(), Unanswered> {
         framing::expected_octets(octets).map(drop).map_err(|_| Unanswered::Closes(CloseReason::Malformed))
     }

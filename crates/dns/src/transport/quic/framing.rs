@@ -3,7 +3,7 @@
 use crate::wire::header::HEADER_OCTETS;
 use crate::wire::message::Query;
 
-/// Octets of the length in front of a message.
+/// The size of the length field in front of a message.
 pub const LENGTH_OCTETS: usize = 2;
 
 /// The reason why the octets of a stream are not one query. RFC 9250 §4.3.3: each of them is a fatal error of the connection.
@@ -37,7 +37,7 @@ pub fn expected_octets(octets: &[u8]) -> Result<Option<usize>, Fault> {
     if octets.len() > end { Err(Fault::Trailing) } else { Ok(Some(end)) }
 }
 
-/// The query of a stream whose octets, up to its end, are these.
+/// Returns the query of a complete stream with these octets.
 ///
 /// # Errors
 ///

@@ -1,13 +1,13 @@
-//! QUIC (RFC 9000) for DNS over QUIC and HTTP/3: sockets, and who is let in.
+//! QUIC (RFC 9000) for DNS over QUIC and HTTP/3: sockets, and the admission of clients.
 //!
-//! `serve` takes connections as they come and never waits for one of them: each handshake is a task of its own, with the
-//! time of [`Limits::read`] for it. A connection counts for its client from its first packet on. That packet may have a
-//! forged address, so while many handshakes are in progress a client first proves its address (Retry, RFC 9000 §8.1.2).
+//! `serve` accepts connections as they arrive and never waits for one of them: each handshake is a separate task with the
+//! timeout [`Limits::read`]. A connection counts for its client from its first packet on. That packet may have a forged address,
+//! so while many handshakes are in progress a client first proves its address (Retry, RFC 9000 §8.1.2).
 //!
-//! `hickory-server` 0.26.3 has such listeners, but not ones for this: its QUIC and HTTP/3 accept loops each wait up to 5 s for
-//! a handshake before they take the next (`hickory-net` `quic_server.rs`, `next`; `h3_server.rs`, `accept`), read one request of
-//! a connection after another, end a connection after 100, and have no limits of clients; and its responses are made of
-//! `Record`s, never of octets that exist already.
+//! `hickory-server` 0.26.3 has such listeners, but not ones for this: its QUIC and HTTP/3 accept loops each wait up to 5 s for a
+//! handshake before they take the next (`hickory-net` `quic_server.rs`, `next`; `h3_server.rs`, `accept`), read one request of a
+//! connection after another, end a connection after 100, and have no limits of clients; and its responses are made of `Record`s,
+//! never of existing octets.
 
 pub mod doq;
 pub mod framing;
@@ -68,22 +68,22 @@ pub(super) fn bind(address: SocketAddr, protocol: &'static str) -> Result<UdpSoc
     open().and_then(tuned).map_err(|source| BindError::new(address, protocol, source))
 }
 
-/// Uses a socket that is bound already.
+/// Uses a bound socket.
 pub(super) fn adopt(address: SocketAddr, socket: UdpSocket, protocol: &'static str) -> Result<UdpSocket, BindError> {
     tuned(socket).map_err(|source| BindError::new(address, protocol, source))
 }
 
 fn tuned(socket: UdpSocket) -> io::Result<UdpSocket> {
     let options = SockRef::from(&socket);
-    // Requests, which the kernel limits.
+    // The kernel limits these requested sizes.
     drop(options.set_recv_buffer_size(SOCKET_BUFFER_OCTETS));
     drop(options.set_send_buffer_size(SOCKET_BUFFER_OCTETS));
     socket.set_nonblocking(true)?;
     Ok(socket)
 }
 
-/// Makes a listener of a socket. The ALPN protocols of `tls` are those that clients may choose. Call it inside of a runtime.
-/// `uni_streams` is how many unidirectional streams a client may open.
+/// Makes a listener of a socket. Clients choose among the ALPN protocols of `tls`, and may open `uni_streams` unidirectional
+/// streams. Call it inside a runtime.
 pub(super) fn listen(
     socket: UdpSocket,
     tls: rustls::ServerConfig,
@@ -112,7 +112,7 @@ pub(super) fn listen(
 /// A connection whose handshake may not be complete yet.
 pub(super) struct Opened {
     pub(super) connection: Connection,
-    /// Cancelled once the handshake is complete: what came before may be a replay (0-RTT).
+    /// Cancelled when the handshake is complete: data before that may be a replay (0-RTT).
     pub(super) handshaken: CancellationToken,
     pub(super) service: Arc<Service>,
 }
@@ -139,7 +139,7 @@ where
         let Some(incoming) = incoming else { break };
         let is_pressed = handshakes.load(Ordering::Relaxed) >= RETRY_HANDSHAKES || service.admission.is_crowded();
         if is_pressed && !incoming.remote_address_validated() && incoming.may_retry() {
-            // It fails for clients alone that have been validated.
+            // It fails only for clients that have been validated.
             drop(incoming.retry());
             continue;
         }
@@ -172,7 +172,7 @@ where
     let handshake = Handshake::begin(handshakes);
     let Ok(connecting) = incoming.accept() else { return counters.broken.add_shared(1) };
     counters.connections.add_shared(1);
-    // Of a server's connection it never fails.
+    // It never fails for a server's connection.
     let Ok((connection, done)) = connecting.into_0rtt() else { return };
     let handshaken = CancellationToken::new();
     let opened =

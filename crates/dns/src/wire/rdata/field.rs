@@ -1,6 +1,6 @@
-//! The table: which fields the data of each record type has.
+//! The table of the fields of each record type's data.
 //!
-//! One line a type, with the RFC that lays it out. To add a type, add its line; a new kind of field needs its length in
+//! It has one line per type, with the RFC that defines it. To add a type, add its line; a new kind of field needs its length in
 //! `measure`, its text in `zonefile::rdata_in` and `zonefile::rdata_out`, and nothing else.
 
 use std::fmt;
@@ -10,11 +10,11 @@ use crate::wire::RecordType;
 /// The permitted changes of a domain name inside record data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NameForm {
-    /// May be compressed in messages (RFC 3597 §4: the types of RFC 1035), in lower case in the canonical form.
+    /// The name may be compressed in messages (RFC 3597 §4: the types of RFC 1035), and is in lower case in the canonical form.
     Compressible,
-    /// Never compressed, in lower case in the canonical form (RFC 4034 §6.2, RFC 6840 §5.1).
+    /// The name is never compressed, and is in lower case in the canonical form (RFC 4034 §6.2, RFC 6840 §5.1).
     Folded,
-    /// Never compressed, its case counts in the canonical form.
+    /// The name is never compressed, and keeps its case in the canonical form.
     Exact,
 }
 
@@ -81,7 +81,7 @@ pub enum Field {
     Relay,
     /// DSYNC's scheme, 8 bits, in text a number or mnemonic (RFC 9859 §2.1).
     Scheme,
-    /// ZONEMD's digest up to the end, in text hex: as long as the hash of the octet before makes it, and at least 12 octets
+    /// ZONEMD's digest up to the end, in text hex: its length depends on the hash in the octet before, and is at least 12 octets
     /// (RFC 8976 §2.2.4).
     ZoneDigest,
     /// HIP's lengths, algorithm, tag and key (RFC 8005 §5).
@@ -102,7 +102,7 @@ const NAME: Field = Name(NameForm::Compressible);
 const FOLDED: Field = Name(NameForm::Folded);
 const EXACT: Field = Name(NameForm::Exact);
 
-/// The fields of a record's data, in order. A type that is not in the table has one [`Field::Opaque`].
+/// Returns the fields of a record's data, in order. A type that is not in the table has one [`Field::Opaque`].
 pub const fn fields(rtype: RecordType) -> &'static [Field] {
     use RecordType as T;
     match rtype {
@@ -114,7 +114,7 @@ pub const fn fields(rtype: RecordType) -> &'static [Field] {
         T::MINFO => &[NAME, NAME],
         T::MX => &[U16, NAME],
         T::TXT => &[CharacterStrings],
-        // RFC 1183. ISDN has one string or two; the few that exist are not worth a kind of their own.
+        // RFC 1183. ISDN has one or two strings; the few existing records do not justify a separate kind.
         T::RP => &[FOLDED, FOLDED],
         T::AFSDB | T::RT => &[U16, FOLDED],
         T::X25 => &[CharacterString],

@@ -1,11 +1,11 @@
 //! The length of each kind of field, and the rules for its octets.
 //!
-//! Octets come from messages, transfers and files alike, so nothing is taken on trust: every read is bounded by the data.
+//! Octets come from messages, transfers and files, so none is trusted: every read stays within the data.
 
 use super::{Field, RdataError};
 use crate::wire::name::{NameError, wire_end};
 
-/// The end of `field`, which starts at octet `start` of `rdata`.
+/// Returns the end of `field`, which starts at octet `start` of `rdata`.
 pub(super) fn end_of(field: Field, rdata: &[u8], start: usize) -> Result<usize, RdataError> {
     let rest = &rdata[start..];
     let malformed = |reason| RdataError::Malformed(field, reason);
@@ -84,7 +84,7 @@ pub(super) fn end_of(field: Field, rdata: &[u8], start: usize) -> Result<usize, 
     }
 }
 
-/// The end of the uncompressed names that fill `octets` from octet `start` on.
+/// Returns the end of the uncompressed names that fill `octets` from octet `start` on.
 fn end_of_names(octets: &[u8], mut start: usize) -> Result<usize, NameError> {
     while start < octets.len() {
         start = end_of_name(octets, start)?;
@@ -115,7 +115,7 @@ fn check_zone_digest(scheme: u8, hash: u8, octets: usize) -> Result<(), &'static
     }
 }
 
-/// The end of the uncompressed name that starts at octet `start` of `octets`.
+/// Returns the end of the uncompressed name that starts at octet `start` of `octets`.
 pub(super) fn end_of_name(octets: &[u8], start: usize) -> Result<usize, NameError> {
     wire_end(&octets[start..]).map(|length| start + length)
 }
@@ -181,11 +181,11 @@ fn check_location(octets: &[u8]) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// RFC 9460 §2.2 and §7: keys strictly increasing, each value as its key demands, mandatory keys present.
+/// RFC 9460 §2.2 and §7: keys are strictly increasing, each value is valid for its key, and mandatory keys are present.
 fn check_svc_params(rest: &[u8]) -> Result<(), &'static str> {
     let mut key_min = 0u32;
     let mut has_alpn = false;
-    // The keys that "mandatory" lists and that have not come by yet; it is key 0, so it comes before them all.
+    // The keys that "mandatory" lists and that have not appeared yet; it is key 0, so it precedes all others.
     let mut awaited: &[u8] = &[];
     for param in svc_params(rest) {
         let (key, value) = param?;
@@ -238,7 +238,7 @@ fn check_svc_params(rest: &[u8]) -> Result<(), &'static str> {
     if awaited.is_empty() { Ok(()) } else { Err("a mandatory key is missing") }
 }
 
-/// The keys and values of service parameters ([`Field::SvcParams`]), in order; ends after an error.
+/// Returns the keys and values of service parameters ([`Field::SvcParams`]), in order; ends after an error.
 pub fn svc_params(mut rest: &[u8]) -> impl Iterator<Item = Result<(u16, &[u8]), &'static str>> {
     std::iter::from_fn(move || {
         if rest.is_empty() {

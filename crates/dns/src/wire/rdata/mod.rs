@@ -1,10 +1,10 @@
 //! Record data (RFC 1035 §3.3 and the later types), as one table of field kinds per type.
 //!
-//! [`field::fields`] is the table. [`walk`] cuts a record's octets into the fields that the table names and checks each
-//! of them; everything else is a view of that walk: [`validate`], the [`names`] inside (which the engine follows for
-//! additional data, and compresses where RFC 3597 §4 lets it), and the [`canonical`] form that is signed and compared
-//! (RFC 4034 §6.2, RFC 6840 §5.1). Text in and out (`zonefile`) are driven by the same table. A type that the table does
-//! not know is one opaque field, so nothing here fails on it (RFC 3597 §3).
+//! [`field::fields`] is the table. [`walk`] cuts a record's octets into the fields that the table names and checks each of them;
+//! all other functions use that walk: [`validate`], the [`names`] inside (which the engine follows for additional data, and
+//! compresses where RFC 3597 §4 lets it), and the [`canonical`] form that is signed and compared (RFC 4034 §6.2, RFC 6840 §5.1).
+//! `zonefile` reads and writes text by the same table. A type that is not in the table is one opaque field, so it never fails
+//! (RFC 3597 §3).
 
 use std::borrow::Cow;
 
@@ -17,7 +17,7 @@ mod measure;
 pub use field::{Field, NameForm, fields};
 pub use measure::svc_params;
 
-/// Longest RDATA in octets: RDLENGTH has 16 bits (RFC 1035 §3.2.1).
+/// The longest RDATA in octets: RDLENGTH has 16 bits (RFC 1035 §3.2.1).
 pub const RDATA_OCTETS_MAX: usize = u16::MAX as usize;
 
 /// The reason why octets are not the data of a record of their type.
@@ -32,10 +32,10 @@ pub enum RdataError {
     /// More than 65,535 octets.
     #[error("more than 65535 octets")]
     TooLong,
-    /// A name inside is broken, or compressed.
+    /// A name in the data is invalid or compressed.
     #[error("invalid name in the data: {0}")]
     Name(#[from] NameError),
-    /// The field is there, but its content breaks a rule of its type.
+    /// The content of a field violates a rule of its type.
     #[error("{0}: {1}")]
     Malformed(Field, &'static str),
 }
@@ -51,7 +51,7 @@ pub struct Item<'a> {
     pub octets: &'a [u8],
 }
 
-/// The fields of `rdata` in order. The walk ends after the first error.
+/// Returns the fields of `rdata` in order. The walk ends after the first error.
 pub fn walk(rtype: RecordType, rdata: &[u8]) -> Walk<'_> {
     Walk { rdata, at: 0, fields: fields(rtype) }
 }
@@ -105,11 +105,11 @@ pub struct EmbeddedName<'a> {
     pub start: usize,
     /// The name, uncompressed.
     pub wire: &'a [u8],
-    /// Whether it may be compressed, and whether its case counts.
+    /// Whether it may be compressed, and whether its case matters.
     pub form: NameForm,
 }
 
-/// The domain names in valid `rdata`, in order: an NS's server, an MX's host, both names of a SOA.
+/// Returns the domain names in valid `rdata`, in order: an NS's server, an MX's host, both names of a SOA.
 pub fn names(rtype: RecordType, rdata: &[u8]) -> impl Iterator<Item = EmbeddedName<'_>> {
     walk(rtype, rdata).filter_map(Result::ok).flat_map(move |item| {
         let (form, mut start) = match item.field {
@@ -134,7 +134,7 @@ pub fn names(rtype: RecordType, rdata: &[u8]) -> impl Iterator<Item = EmbeddedNa
     })
 }
 
-/// The types in a type bitmap (RFC 4034 §4.1.2), in order.
+/// Returns the types in a type bitmap (RFC 4034 §4.1.2), in order.
 pub fn types_in(mut windows: &[u8]) -> impl Iterator<Item = RecordType> {
     std::iter::from_fn(move || {
         let [window, length, tail @ ..] = windows else { return None };
@@ -149,7 +149,7 @@ pub fn types_in(mut windows: &[u8]) -> impl Iterator<Item = RecordType> {
     })
 }
 
-/// The canonical form of valid `rdata`: names of the types that RFC 4034 §6.2 lists are in lower case.
+/// Returns the canonical form of valid `rdata`: names of the types that RFC 4034 §6.2 lists are in lower case.
 pub fn canonical(rtype: RecordType, rdata: &[u8]) -> Cow<'_, [u8]> {
     let mut folded = Cow::Borrowed(rdata);
     for name in names(rtype, rdata) {

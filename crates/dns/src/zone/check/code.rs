@@ -1,4 +1,4 @@
-//! The kinds of findings, how bad each is, and which further records of the zone could resolve it.
+//! The kinds of findings, with the severity of each, and the further records of the zone that could resolve it.
 
 use std::fmt;
 
@@ -36,7 +36,7 @@ macro_rules! codes {
         pub enum Code { $(#[doc = $doc] $variant),+ }
 
         impl Code {
-            /// The code as scripts see it.
+            /// Returns the code as scripts see it.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Code::$variant => $text),+ }
             }
@@ -113,7 +113,7 @@ codes! {
     TypeObsolete "type-obsolete" Warning Nothing "Records of an obsolete type.",
 }
 
-/// Which further records of the zone could make a finding go away.
+/// The further records of the zone that could resolve a finding.
 enum ResolvedBy {
     /// No records: the existing records are wrong.
     Nothing,
@@ -121,11 +121,11 @@ enum ResolvedBy {
     Types(&'static [RecordType]),
     /// Records of the finding's owner, and of these types.
     Owner(&'static [RecordType]),
-    /// Any.
+    /// Any record.
     Anything,
 }
 
-/// The types of an address, or of what leads to one.
+/// The types of an address, or of a record that leads to one.
 const TO_ADDRESS: &[RecordType] =
     &[RecordType::A, RecordType::AAAA, RecordType::CNAME, RecordType::NS, RecordType::DNAME];
 
@@ -134,7 +134,7 @@ const TO_ADDRESS: &[RecordType] =
 #[derive(Debug, Default)]
 pub struct UnparsedRecords {
     records: Vec<(Name, Option<RecordType>)>,
-    /// Something was lost of which not even the owner is known.
+    /// Whether a record was lost whose owner is not even known.
     anything: bool,
 }
 
@@ -142,7 +142,7 @@ pub struct UnparsedRecords {
 const UNPARSED_MAX: usize = 1000;
 
 impl UnparsedRecords {
-    /// Adds a record of which this is known.
+    /// Adds a record with its known parts.
     pub fn push(&mut self, owner: Option<Name>, rtype: Option<RecordType>) {
         match owner.filter(|_| self.records.len() < UNPARSED_MAX) {
             Some(owner) => self.records.push((owner, rtype)),
@@ -150,12 +150,12 @@ impl UnparsedRecords {
         }
     }
 
-    /// Whether the finding might not be one, were all records there.
+    /// Returns whether the finding might not exist if all records were present.
     pub fn may_resolve(&self, code: Code, owner: &Name, rtype: Option<RecordType>) -> bool {
         let is_of = |types: &[RecordType], found: Option<RecordType>| found.is_none_or(|found| types.contains(&found));
         match code.resolved_by() {
             ResolvedBy::Nothing => false,
-            // Only an address can be glue, that of a name server.
+            // Only the address of a name server can be glue.
             _ if code == Code::BelowCut && !matches!(rtype, Some(RecordType::A | RecordType::AAAA)) => false,
             _ if self.anything => true,
             ResolvedBy::Anything => !self.records.is_empty(),

@@ -9,7 +9,7 @@ use crate::wire::{Class, RecordType};
 use crate::zone::Contents;
 use crate::zone::rrset::ttl_of;
 
-/// The scheme SIMPLE, the only one there is (RFC 8976 §5.2).
+/// The scheme SIMPLE, the only defined one (RFC 8976 §5.2).
 const SIMPLE: u8 = 1;
 
 /// Checks the ZONEMD records at the apex (RFC 8976 §4).
@@ -30,7 +30,7 @@ pub(super) fn check(zone: &Contents, report: &mut Reporter<'_>) {
                 continue;
             }
         };
-        // RFC 8976 §4: records of one scheme and hash are used only where there is one of them.
+        // RFC 8976 §4: a record is used only if no other one has its scheme and hash.
         if records.rdata.iter().filter(|other| other[4..6] == [scheme, hash]).count() > 1 {
             found!(report: Code::ZonemdWrong, apex, RecordType::ZONEMD;
                 "several ZONEMD have scheme {scheme} and hash {hash}, so none of them is valid; keep one");

@@ -42,7 +42,7 @@ impl Digest {
     }
 }
 
-/// The expected digest length of a DS, by digest type (RFC 4034 §5.1, RFC 4509, RFC 5933, RFC 6605).
+/// Returns the expected digest length of a DS, by digest type (RFC 4034 §5.1, RFC 4509, RFC 5933, RFC 6605).
 fn wrong_ds(data: &[u8]) -> Option<Digest> {
     let (&[_, _, _, kind], digest) = data.split_first_chunk::<4>()?;
     let expected = match kind {
@@ -54,7 +54,7 @@ fn wrong_ds(data: &[u8]) -> Option<Digest> {
     Digest::wrong(kind, digest.len(), expected)
 }
 
-/// The expected fingerprint length of an SSHFP, by fingerprint type (RFC 4255 §3.1.2, RFC 6594 §2).
+/// Returns the expected fingerprint length of an SSHFP, by fingerprint type (RFC 4255 §3.1.2, RFC 6594 §2).
 fn wrong_sshfp(data: &[u8]) -> Option<Digest> {
     let (&[_, kind], fingerprint) = data.split_first_chunk::<2>()?;
     let expected = match kind {

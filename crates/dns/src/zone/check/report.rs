@@ -1,11 +1,11 @@
-//! The findings of a check so far: all are counted, but only a limited number is kept.
+//! The findings of a check: it counts all, but keeps a limited number.
 
 use std::fmt;
 
 use super::code::{Code, Severity, UnparsedRecords};
 use crate::wire::{Name, RecordType};
 
-/// One thing that is wrong with a zone.
+/// A problem of a zone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckFinding {
     /// The kind.
@@ -54,7 +54,7 @@ impl<'a> Reporter<'a> {
         Reporter { report: Report::default(), kept_max: kept_max.max(1), unparsed }
     }
 
-    /// Adds a finding. Its message is made only if it is kept.
+    /// Adds a finding; creates its message only if the finding is kept.
     pub(super) fn push(
         &mut self,
         code: Code,

@@ -1,4 +1,4 @@
-//! Name servers and other hosts that records of the zone name: whether who is sent to them finds their addresses.
+//! Name servers and other hosts in records of the zone: whether clients find their addresses.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -25,7 +25,7 @@ pub(super) fn check(view: &CheckContext<'_>, owner: &Name, target: &Name, report
     }
 }
 
-/// Whether nothing in the zone, where it should, gives the server `target` of the NS at `owner` an address.
+/// Returns whether the server `target` of the NS at `owner` needs an address in the zone and has none.
 fn has_no_address(view: &CheckContext<'_>, owner: &Name, target: &Name) -> bool {
     if view.has_address(target) {
         return false;
@@ -33,7 +33,7 @@ fn has_no_address(view: &CheckContext<'_>, owner: &Name, target: &Name) -> bool 
     match view.top_above(target) {
         OccludedBy::Dname(_) => true,
         // The server needs glue, and a wildcard provides none. A server below another cut of this zone has its address there;
-        // only its own cut needs it as glue, and the apex, whose servers are queried first.
+        // only its own cut and the apex, whose servers are queried first, need it as glue.
         OccludedBy::Cut(_) => owner == view.zone.apex() || target.is_at_or_below(owner),
         OccludedBy::Nothing => {
             let wildcard = view.wildcard_for(target);
@@ -43,14 +43,14 @@ fn has_no_address(view: &CheckContext<'_>, owner: &Name, target: &Name) -> bool 
     }
 }
 
-/// Returns whether the host `target` of an MX or SRV, which is not an alias, is in this zone and has no address there.
+/// Returns whether the host `target` of an MX or SRV, which has no CNAME, is in this zone and has no address there.
 pub(super) fn has_no_host_address(view: &CheckContext<'_>, target: &Name) -> bool {
     target.is_at_or_below(view.zone.apex())
         && matches!(view.top_above(target), OccludedBy::Nothing)
         && has_no_address(view, target, target)
 }
 
-/// The record that makes `target` an alias: a CNAME of its own or of a wildcard, or a DNAME above it.
+/// The record that redirects `target`: its own CNAME, that of a wildcard, or a DNAME above it.
 pub(super) enum Alias {
     Cname,
     Wildcard(Name),
@@ -67,7 +67,7 @@ impl fmt::Display for Alias {
     }
 }
 
-/// Whether the zone makes `target` an alias.
+/// Returns the record of the zone that redirects `target`, if there is one.
 pub(super) fn alias(view: &CheckContext<'_>, target: &Name) -> Option<Alias> {
     if has(view.zone.owner(target), RecordType::CNAME) {
         return Some(Alias::Cname);
@@ -92,7 +92,7 @@ fn lookalike(view: &CheckContext<'_>, target: &Name) -> Option<Name> {
     (view.has_address(&candidate) && !view.servers.contains(&candidate)).then_some(candidate)
 }
 
-/// Addresses such as `ns1 A …` that were meant for a server whose name is spelled differently in the NS record.
+/// Finds addresses such as `ns1 A …` that are probably for a server with another spelling in its NS record.
 pub(super) fn check_unused_addresses(view: &CheckContext<'_>, report: &mut Reporter<'_>) {
     let mut seen = HashSet::new();
     for (label, server) in &view.outside {
@@ -116,7 +116,7 @@ pub(super) fn check_loopback(owner: &Name, rrsets: &[Rrset], report: &mut Report
     }
 }
 
-/// The first loopback address among the records of an A or AAAA RRset.
+/// Returns the first loopback address among the records of an A or AAAA RRset.
 fn loopback_address(rrset: &Rrset) -> Option<String> {
     rrset.rdata.iter().find_map(|data| match rrset.rtype {
         RecordType::A => {

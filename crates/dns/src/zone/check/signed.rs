@@ -1,4 +1,4 @@
-//! Checks of a signed zone: what a validator would stumble over (RFC 4034, RFC 4035 §2, RFC 5155 §7.1).
+//! Checks of a signed zone, for problems that validators would report (RFC 4034, RFC 4035 §2, RFC 5155 §7.1).
 //!
 //! These checks need no cryptography, which is in [`super::verify`]. They find the problems of a signed file that is edited,
 //! truncated, or not re-signed: RRsets without a signature; signatures that are expired, have no key in the zone, or cover
@@ -18,15 +18,15 @@ use crate::zone::denial::{
 use crate::zone::rrset::Rrset;
 use crate::zone::serial::Serial;
 
-/// Octets of an RRSIG's data in front of the signer's name.
+/// The length in octets of an RRSIG's data in front of the signer's name.
 pub(super) const RRSIG_FIXED_OCTETS: usize = 18;
 
-/// Key tags and algorithms of the zone's keys.
+/// Returns the key tags and the algorithms of the zone's keys.
 pub(super) fn keys(dnskeys: Option<&Rrset>) -> Vec<(u16, u8)> {
     zone_keys(dnskeys).map(|data| (key_tag(data), data[3])).collect()
 }
 
-/// The data of DNSKEY records that may sign zones: RFC 4034 §2.1.1, §2.1.2 want the flag Zone Key and protocol 3.
+/// Returns the data of DNSKEY records that may sign zones: RFC 4034 §2.1.1, §2.1.2 require the flag Zone Key and protocol 3.
 pub(super) fn zone_keys(dnskeys: Option<&Rrset>) -> impl Iterator<Item = &[u8]> {
     let data = dnskeys.into_iter().flat_map(|rrset| &rrset.rdata).map(|data| &data[..]);
     data.filter(|data| matches!(data, [flags, _, 3, _, ..] if flags & 1 == 1))
@@ -34,7 +34,7 @@ pub(super) fn zone_keys(dnskeys: Option<&Rrset>) -> impl Iterator<Item = &[u8]> 
 
 /// RFC 4034 appendix B.
 pub(super) fn key_tag(dnskey: &[u8]) -> u16 {
-    // Algorithm 1 had a way of its own; nothing validates it any more (RFC 8624 §3.1).
+    // Algorithm 1 has another formula; validators no longer support it (RFC 8624 §3.1).
     let sum = dnskey.iter().enumerate().fold(0u32, |sum, (at, octet)| {
         sum.wrapping_add(if at % 2 == 0 { u32::from(*octet) << 8 } else { u32::from(*octet) })
     });
@@ -149,7 +149,7 @@ fn check_signature(
     }
 }
 
-/// A name that proofs must speak of, and the types that they must name there.
+/// A name that the proofs must contain, and the types that they must list for it.
 struct Authority<'a> {
     owner: &'a Name,
     rrsets: &'a [Rrset],
@@ -157,7 +157,7 @@ struct Authority<'a> {
 }
 
 impl Authority<'_> {
-    /// RFC 4035 §2.3, RFC 5155 §7.1: at a cut, what the parent is the authority for.
+    /// RFC 4035 §2.3, RFC 5155 §7.1: at a cut, only the types for which the parent is authoritative.
     fn types(&self) -> BTreeSet<RecordType> {
         let types = self.rrsets.iter().map(|rrset| rrset.rtype);
         let at_cut = [RecordType::NS, RecordType::DS, RecordType::NSEC, RecordType::RRSIG];
@@ -165,7 +165,7 @@ impl Authority<'_> {
     }
 }
 
-/// Whether a signed zone has a chain of proofs that can be given, if it has any.
+/// Checks that a signed zone with chains of proofs has a usable one.
 pub(super) fn check_iterations(view: &CheckContext<'_>, report: &mut Reporter<'_>) {
     if let Some((fewest, salt)) = too_many_iterations(view.zone) {
         found!(report: Code::Nsec3IterationsMax, view.zone.apex(), RecordType::NSEC3PARAM;
@@ -175,8 +175,8 @@ pub(super) fn check_iterations(view: &CheckContext<'_>, report: &mut Reporter<'_
     }
 }
 
-/// The fewest iterations of the zone's chains of NSEC3 records, and the length of the salt, if all are too costly, and there is no
-/// NSEC either. One chain that can be used is enough, while the zone goes from one to another.
+/// Returns the fewest iterations of the zone's chains of NSEC3 records, and the length of the salt, if all are too costly and
+/// there is no NSEC. One usable chain is sufficient, because a zone can have two during a change.
 fn too_many_iterations(zone: &Contents) -> Option<(u16, usize)> {
     if zone.get(zone.apex(), RecordType::NSEC).is_some() {
         return None;
@@ -235,7 +235,7 @@ fn check_nsec(names: &[Authority<'_>], report: &mut Reporter<'_>) {
     }
 }
 
-/// Checks the chain of NSEC3 records of these parameters; whether it is one that proofs are given from.
+/// Checks the chain of NSEC3 records with these parameters; returns whether proofs can use it.
 fn check_nsec3(view: &CheckContext<'_>, names: &[Authority<'_>], parameters: &[u8], report: &mut Reporter<'_>) -> bool {
     let zone = view.zone;
     let Some((_, salt)) = parameters.split_first_chunk::<5>() else { return false };
@@ -294,7 +294,7 @@ fn check_nsec3(view: &CheckContext<'_>, names: &[Authority<'_>], parameters: &[u
 /// The owner of an NSEC3 record, its data after the parameters, and whether it opts out.
 type Nsec3Data<'z> = (&'z Name, &'z [u8], bool);
 
-/// The NSEC3 records of these parameters by their hashes.
+/// Returns the NSEC3 records of these parameters by their hashes.
 fn nsec3_chain<'z>(zone: &'z Contents, parameters: &[u8]) -> BTreeMap<Nsec3Hash, Nsec3Data<'z>> {
     let mut chain = BTreeMap::new();
     for (owner, rrsets) in zone.owners() {
@@ -307,7 +307,7 @@ fn nsec3_chain<'z>(zone: &'z Contents, parameters: &[u8]) -> BTreeMap<Nsec3Hash,
     chain
 }
 
-/// The names that a chain must prove, with their types, and whether an opt-out may not leave them out.
+/// Returns the names that a chain must prove, with their types, and whether opt-out must not omit them.
 fn nsec3_names(zone: &Contents, names: &[Authority<'_>]) -> impl Iterator<Item = (Name, BTreeSet<RecordType>, bool)> {
     let must = |name: &Authority<'_>| !name.cut || has(name.rrsets, RecordType::DS);
     // An empty non-terminal must exist if a name with a proof is below it.

@@ -1,7 +1,7 @@
 //! Verification of a zone's signatures by the keys at its apex (RFC 4034 §3.1.8.1, RFC 4035 §5.3), without a chain of trust.
 //!
-//! Signatures of one owner are verified together, owners on several threads: nothing else in a check takes as long, some 0.1 ms
-//! per signature. One with the wrong key, signer, or number of labels is found by [`super::signed`], and skipped here.
+//! Signatures of one owner are verified together, owners on several threads: this is the slowest part of a check, some 0.1 ms
+//! per signature. Those with a wrong key, signer, or number of labels are skipped: [`super::signed`] reports them.
 
 use aws_lc_rs::rsa::PublicKeyComponents;
 use aws_lc_rs::signature::{
@@ -16,7 +16,7 @@ use super::{CheckContext, Code};
 use crate::wire::{Class, Name, RecordType, rdata};
 use crate::zone::rrset::Rrset;
 
-/// Verifies the signatures of `owners`, which are those that the zone is the authority for.
+/// Verifies the signatures of `owners`, for which the zone is authoritative.
 pub(super) fn check(view: &CheckContext<'_>, owners: &[(&Name, &[Rrset])], threads: usize, report: &mut Reporter<'_>) {
     let zone = view.zone;
     let keys: Vec<Key> = zone_keys(zone.get(zone.apex(), RecordType::DNSKEY)).map(Key::read).collect();
@@ -48,7 +48,7 @@ pub(super) fn check(view: &CheckContext<'_>, owners: &[(&Name, &[Rrset])], threa
     }
 }
 
-/// A signature that no key of the zone made over the records that are there.
+/// A signature that no key of the zone made over the present records.
 struct Wrong<'a> {
     owner: &'a Name,
     covered: RecordType,
@@ -73,7 +73,7 @@ fn verify<'a>(
             continue;
         }
         let (covered, tag) = (signature.covered, signature.key_tag);
-        // Several keys may have one tag (RFC 4034 appendix B). A revoked one signs nothing but the keys (RFC 5011 §2.1).
+        // Several keys may have one tag (RFC 4034 appendix B). A revoked key signs only the keys (RFC 5011 §2.1).
         let mut candidates = keys.iter().filter(|key| {
             (key.tag, key.algorithm) == (tag, signature.algorithm) && (!key.revoked || covered == RecordType::DNSKEY)
         });
@@ -92,13 +92,13 @@ fn verify<'a>(
     }
 }
 
-/// Returns the signed octets (RFC 4034 §3.1.8.1): the signature's fields except the signature itself, then the records in
-/// canonical form and order.
+/// Writes the signed octets to `out` (RFC 4034 §3.1.8.1): the signature's fields except the signature itself, then the records
+/// in canonical form and order.
 fn signed_octets(owner: &Name, rrset: &Rrset, signature: &Signature, data: &[u8], signer: &Name, out: &mut Vec<u8>) {
     out.clear();
     out.extend_from_slice(&data[..RRSIG_FIXED_OCTETS]);
     out.extend_from_slice(signer.to_lowercase().as_wire());
-    // RFC 4035 §5.3.2: a record made from a wildcard was signed under its name. The labels are at most the owner's.
+    // RFC 4035 §5.3.2: a record from a wildcard was signed under the wildcard's name. The labels are at most the owner's.
     let mut head = Vec::new();
     let labels = usize::from(signature.labels);
     let expanded = owner.label_count() - labels;
@@ -121,7 +121,7 @@ fn signed_octets(owner: &Name, rrset: &Rrset, signature: &Signature, data: &[u8]
     }
 }
 
-/// The data of an RRset in canonical form, in canonical order, each once (RFC 4034 §6.2, §6.3).
+/// Returns the data of an RRset in canonical form, in canonical order, each once (RFC 4034 §6.2, §6.3).
 pub(super) fn canonical_order(rrset: &Rrset) -> Vec<std::borrow::Cow<'_, [u8]>> {
     let mut data: Vec<_> = rrset.rdata.iter().map(|data| rdata::canonical(rrset.rtype, data)).collect();
     data.sort_unstable();
@@ -168,7 +168,7 @@ fn parsed(algorithm: &'static dyn VerificationAlgorithm, public: &[u8]) -> Verif
     ParsedPublicKey::new(algorithm, public).map_or(Verifier::Broken, Verifier::Key)
 }
 
-/// A key in the form of RFC 3110 §2: the exponent, its length before it in one octet or three, and the modulus.
+/// Returns a key in the form of RFC 3110 §2: the exponent, its length before it in one octet or three, and the modulus.
 fn rsa(public: &[u8], parameters: &'static aws_lc_rs::signature::RsaParameters) -> Verifier {
     let (length, rest) = match public {
         [0, high, low, rest @ ..] => (usize::from(u16::from_be_bytes([*high, *low])), rest),

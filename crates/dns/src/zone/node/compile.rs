@@ -48,7 +48,7 @@ pub(crate) fn compile(source: &NodeSource<'_>) -> Vec<u8> {
         flags |= flag::CASED;
     }
 
-    // Enough for all but patches and targets: a million of these wait side by side while a large zone is built.
+    // Enough for all except patches and targets: the build of a large zone has a million of these at the same time.
     let records: usize =
         source.rrsets.iter().flat_map(|rrset| &rrset.rdata).map(|rdata| RECORD_HEAD + rdata.len()).sum();
     let mut node = Vec::with_capacity(HEAD + ENTRY * groups.len() + 2 * written.len() + records);
@@ -84,7 +84,7 @@ pub(crate) fn set_flags(node: &mut [u8], flags: u8, on: bool) {
     }
 }
 
-/// Makes the hashes in a node of the zone `apex` those of this process, the node having been compiled in another one.
+/// Replaces the hashes in a node of the zone `apex`, which another process compiled, with those of this process.
 pub(crate) fn rehash(node: &mut [u8], apex: &Name) {
     let view = Node::at(node);
     let mut hashes = vec![(0, hash_below(view.relative(), apex))];
@@ -101,7 +101,7 @@ pub(crate) fn rehash(node: &mut [u8], apex: &Name) {
     }
 }
 
-/// The hash of the name of these labels below `apex`.
+/// Returns the hash of the name of these labels below `apex`.
 fn hash_below(relative: &[u8], apex: &Name) -> NameHash {
     let mut name = [0; NAME_OCTETS_MAX];
     let length = relative.len() + apex.as_wire().len();
@@ -118,7 +118,7 @@ struct Group<'a> {
     signatures: Vec<&'a Rdata>,
 }
 
-/// Takes RRSIGs to the RRsets that they cover (RFC 4034 §3.1.1: the type is their first field).
+/// Assigns RRSIGs to the RRsets that they cover (RFC 4034 §3.1.1: the type is their first field).
 fn group(rrsets: &[Rrset]) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = rrsets
         .iter()
@@ -183,7 +183,7 @@ fn compile_rrset(node: &mut Vec<u8>, group: &Group<'_>, source: &NodeSource<'_>)
     entry
 }
 
-/// The records of an RRset, and where in them the writer of a message has something to do.
+/// The records of an RRset, and the positions that the writer of a message changes.
 struct Compiled {
     records: Vec<u8>,
     patches: Vec<usize>,
@@ -234,7 +234,7 @@ fn put_head(records: &mut Vec<u8>, rtype: RecordType, ttl: Ttl, length: u16) {
     records.extend_from_slice(&length.to_be_bytes());
 }
 
-/// The target entry of a name in RDATA, if its addresses are worth adding to an answer and in this zone.
+/// Returns the target entry of a name in RDATA, if its addresses are worth adding to an answer and in this zone.
 fn target(rtype: RecordType, rdata: &[u8], name: &[u8], name_at: usize, apex: &Name) -> Option<[u8; TARGET]> {
     let mut entry = [0; TARGET];
     entry[8..10].copy_from_slice(&(name_at as u16).to_le_bytes());
