@@ -15,10 +15,11 @@ pub(super) fn argument() -> Arg {
     switch("yes").short('y').help("Do not prompt for confirmation on a terminal")
 }
 
-/// Returns whether the command prompts the user.
+/// Returns whether the command prompts the user. A command without `--yes` never does.
 pub(super) fn asks(matches: &ArgMatches) -> bool {
-    let is_dry = matches.try_get_one::<bool>("dry-run").ok().flatten().copied().unwrap_or(false);
-    !is_dry && !matches.get_flag("yes") && stdin().is_terminal() && stderr().is_terminal()
+    // Without debug assertions, clap reports an unknown argument as one that is not set.
+    let flag = |name| matches.try_get_one::<bool>(name).ok().flatten().copied();
+    flag("dry-run") != Some(true) && flag("yes") == Some(false) && stdin().is_terminal() && stderr().is_terminal()
 }
 
 /// Returns the additional time of a command that prompts the user.

@@ -137,8 +137,7 @@ impl Call {
 fn run(matches: &ArgMatches, act: impl AsyncFnOnce(Call) -> Result<(), String>) -> Outcome {
     let place = ApiLocation::of(matches)?;
     let wait = matches.try_get_one::<u64>("wait").ok().flatten().copied().unwrap_or(0);
-    let can_ask = matches.try_contains_id("yes").is_ok();
-    let (asks, more) = if can_ask { (confirm::asks(matches), confirm::time(matches)) } else { (false, Duration::ZERO) };
+    let (asks, more) = (confirm::asks(matches), confirm::time(matches));
     access::run(API_TIMEOUT + Duration::from_secs(wait) + more, async {
         let platform = MoveContext::read(&place).await?;
         let dry_run = matches.get_flag("dry-run");
