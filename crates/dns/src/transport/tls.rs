@@ -1,4 +1,4 @@
-//! DNS over TLS (RFC 7858): a TCP connection, a handshake, and then messages as in [`super::stream`].
+//! DNS over TLS (RFC 7858): a TCP connection, a handshake, and then messages as over TCP ([`super::prefixed`]).
 //!
 //! A connection takes its place among the client's before the handshake, and a handshake has the time of one message. So
 //! unfinished handshakes are bounded like connections, in total and for each client. Their cost is bounded by the runtime:
@@ -18,13 +18,14 @@ use tokio_rustls::server::TlsStream;
 
 use super::count::Count;
 use super::counters::Counters;
+use super::prefixed::Prefixed;
 use super::stream::Service;
 use crate::nameserver::Transport;
 
 /// Serves an admitted connection.
 pub(super) async fn serve(stream: TcpStream, peer: SocketAddr, service: &Service, config: Arc<ServerConfig>) {
     if let Some(stream) = handshake(stream, service, config).await {
-        service.serve(stream, peer, Transport::Tls).await;
+        service.serve(stream, peer, Transport::Tls, Prefixed::default()).await;
     }
 }
 
