@@ -16,6 +16,7 @@ use signpost_api::identity::{GROUP_AUTHENTICATED, GROUP_MASTERS, Identity};
 use signpost_api::kinds::{
     PlatformConfig, deletion_hold, name_claim, route, route_binding, router, server_settings, zone,
 };
+use signpost_api::v1alpha1::SCHEDULER_LEASE_NAMESPACE;
 use signpost_apiserver::auth::Authenticator;
 use signpost_apiserver::auth::tokens::Tokens;
 use signpost_apiserver::kind::Kind;
@@ -243,7 +244,9 @@ async fn serve(behaviour: Behaviour, store: &Witness) -> (axum::Router, Cancella
             &zone::ZONE,
             &deletion_hold::DELETION_HOLD,
         ];
-        settings.kinds = Kinds::new(own.map(|kind| (kind, Arc::new(NoHooks) as Arc<dyn Hooks>)));
+        let kinds = Kinds::new(own.map(|kind| (kind, Arc::new(NoHooks) as Arc<dyn Hooks>)));
+        // The manifests of an installation create the last one.
+        settings.kinds = kinds.with_namespaces(&["default", "kube-system", SCHEDULER_LEASE_NAMESPACE]);
         settings.product = Product { name: "kubernetes", ..settings.product };
     }
     let (server, stop) = (ApiServer::new(Arc::new(store.clone()), settings), CancellationToken::new());

@@ -147,7 +147,7 @@ fn memory_disk() -> PathBuf {
 
 impl Life {
     async fn prepare(&mut self) {
-        for namespace in NAMESPACES.into_iter().chain([AGENT_NAMESPACE, SCHEDULER_LEASE_NAMESPACE]) {
+        for namespace in NAMESPACES.into_iter().chain([AGENT_NAMESPACE]) {
             let api = kube::Api::<Namespace>::all(self.api.admin());
             let _ = api.create(&PostParams::default(), &object(json!({"metadata": {"name": namespace}}))).await;
         }

@@ -14,6 +14,7 @@ mod encrypted;
 pub mod https;
 pub mod inherited_sockets;
 mod panic;
+mod prefixed;
 pub mod query_log;
 #[cfg(feature = "quic")]
 pub mod quic;

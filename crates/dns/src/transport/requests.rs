@@ -1,4 +1,4 @@
-//! The requests of one connection that carries many at once: DNS over QUIC and HTTPS.
+//! The requests of one connection whose requests are tasks: DNS over QUIC, HTTP/3, and HTTP/1.1.
 //!
 //! A [`super::stream`] answers in order, and so bounds its memory by not reading on. Here, each request runs separately, and
 //! waits for the octets of its query and for its client to read the answer. [`Requests`] limits their total memory, and decides
@@ -28,7 +28,7 @@ pub(super) const SMALL_OCTETS: usize = 2_048;
 
 /// The maximum number of cancelled requests of a connection above the number of answered ones. Each costs the server about as
 /// much as the client, which sends no query then (RFC 9250 §5.3.1, RFC 9113 §10.5).
-const CANCELLED_MAX: u64 = 256;
+pub(super) const CANCELLED_MAX: u64 = 256;
 
 /// The maximum size of an answer in octets, including its two octets of length.
 const ANSWER_OCTETS_MAX: usize = 2 + MESSAGE_OCTETS_MAX;

@@ -1,17 +1,18 @@
-//! Messages on a stream: two octets of length, then the message (RFC 1035 §4.2.2, RFC 7766).
+//! Connections over TCP and TLS. How requests and responses follow each other is exchangeable ([`Framing`]): with their length in front
+//! (`prefixed`), or as frames of HTTP/2 (`https`).
 //!
 //! ```text
 //!        ┌──────────── idle ◄───────────────┐
 //!        ▼  some octets                     │ nothing left
-//!  answer every whole message ──► write all answers at once ──► part of a message left: wait for the rest
-//!        │ not a message                                                    │ too slow
+//!  answer every whole request ──► write all answers at once ──► part of a request left: wait for the rest
+//!        │ not a request                                                    │ too slow
 //!        └────────────► answers so far, then close ◄────────────────────────┘
 //! ```
 //!
 //! Each connection is one task over any byte stream, TLS included. It answers in the order of the queries, because no answer ever
 //! waits; RFC 7766 §6.2.1.1 recommends that servers answer pipelined queries without delay and lets clients match by ID. While answers
 //! wait to be written, nothing more is read, so a client can make the server hold at most one read and
-//! [`Limits::unsent_octets_max`] (and one message beyond it).
+//! [`Limits::unsent_octets_max`] (and one message beyond it), and with HTTP/2 the same again that flow control blocks.
 
 use std::future::poll_fn;
 use std::io;
@@ -24,12 +25,12 @@ use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::time::{Instant, Sleep, sleep_until, timeout};
+use tokio::time::{Instant, Sleep, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::admission::Admission;
 use super::counters::Counters;
-use super::worker::{MESSAGE_OCTETS_MAX, StreamWorkerPool};
+use super::worker::{StreamWorker, StreamWorkerPool};
 use crate::nameserver::Transport;
 
 /// The limits of stream clients.
@@ -75,9 +76,6 @@ const READ_OCTETS: usize = 2_048;
 /// had pipelined took 20 KiB, of which TLS itself takes 10.
 const KEPT_OCTETS_MAX: usize = 8 * 1024;
 
-/// The size of a header (RFC 1035 §4.1.1): a shorter message cannot even be rejected.
-const HEADER_OCTETS: usize = 12;
-
 /// The time and the number of octets for which a connection that the server closed still reads, so that the client receives the
 /// answers and not a reset.
 const LINGER: Duration = Duration::from_millis(500);
@@ -117,7 +115,7 @@ pub(super) enum CloseReason {
     SlowWrite,
     /// The message is malformed, or must not be answered.
     Malformed,
-    /// Too many requests were cancelled.
+    /// The client sent too much without a request, or cancelled too many.
     Cancelled,
     /// The connection reached its maximum lifetime.
     Old,
@@ -165,14 +163,16 @@ impl Service {
     }
 
     /// Serves one connection to its end.
-    pub(super) async fn serve<S>(&self, stream: S, peer: SocketAddr, transport: Transport) -> CloseReason
+    pub(super) async fn serve<S, F>(&self, stream: S, peer: SocketAddr, transport: Transport, framing: F) -> CloseReason
     where
         S: AsyncRead + AsyncWrite + Unpin,
+        F: Framing,
     {
         let opened = Instant::now();
         let mut connection = Connection {
             service: self,
             stream,
+            framing,
             peer,
             transport,
             query_worker: self.connections.fetch_add(1, Ordering::Relaxed),
@@ -181,9 +181,15 @@ impl Service {
             // One timer for all waits of a connection; it is reset only when it fires too early.
             timer: Box::pin(sleep_until(opened + self.limits.idle)),
             opened,
-            partial_since: None,
+            active_at: opened,
         };
-        let ended = connection.run().await;
+        let mut ended = connection.run().await;
+        if matches!(ended, CloseReason::Old | CloseReason::Stopped) {
+            let is_announced = connection.framing.announce_end(&mut connection.output);
+            if is_announced || ended == CloseReason::Stopped {
+                ended = connection.finish(ended).await;
+            }
+        }
         connection.close(ended).await;
         self.count_end(ended);
         ended
@@ -203,9 +209,67 @@ impl Service {
     }
 }
 
-struct Connection<'a, S> {
+/// The way in which requests and responses follow each other on a stream.
+pub(super) trait Framing {
+    /// Returns how many octets the next request misses, if that is known.
+    fn missing(&self, input: &[u8]) -> usize;
+
+    /// Answers the whole requests of `input`; returns how many octets of it are done, and the progress.
+    fn answer(&mut self, input: &[u8], output: &mut Vec<u8>, answerer: &mut Answerer<'_>) -> (usize, WriteProgress);
+
+    /// Returns the times since which the oldest incomplete request and the oldest response that the client does not accept wait.
+    fn waits(&self) -> (Option<std::time::Instant>, Option<std::time::Instant>);
+
+    /// Returns how many octets of `output` are one write.
+    fn write_octets(output: &[u8]) -> usize {
+        output.len()
+    }
+
+    /// Announces the end of the connection; false if the protocol has no announcement. Requests that are on their way are still
+    /// answered then.
+    fn announce_end(&self, _output: &mut Vec<u8>) -> bool {
+        false
+    }
+
+    /// Writes the last octets of the connection.
+    fn end(&mut self, _output: &mut Vec<u8>) {}
+}
+
+/// The progress of answering the input.
+pub(super) enum WriteProgress {
+    /// Up to the last whole request.
+    All,
+    /// Answered until the output was full.
+    Some,
+    /// Up to a fault that ends the connection for this reason.
+    UpToFault(CloseReason),
+}
+
+/// Answers the messages of one read.
+pub(super) struct Answerer<'a> {
+    worker: &'a mut StreamWorker,
+    client: (SocketAddr, Transport, Option<Duration>),
+    /// The time of the read, and the same in seconds since the epoch.
+    pub(super) moment: std::time::Instant,
+    pub(super) second: u64,
+    pub(super) unsent_octets_max: usize,
+    messages: u64,
+}
+
+impl Answerer<'_> {
+    /// Answers a message; `None` if it must not be answered.
+    pub(super) fn answer(&mut self, query: &[u8]) -> Option<&[u8]> {
+        self.messages += 1;
+        let StreamWorker { query_worker, buffer } = &mut *self.worker;
+        let octets = query_worker.answer_one(query, self.client, self.second, buffer)?;
+        buffer.get(..octets).filter(|answer| !answer.is_empty())
+    }
+}
+
+struct Connection<'a, S, F> {
     service: &'a Service,
     stream: S,
+    framing: F,
     peer: SocketAddr,
     transport: Transport,
     query_worker: usize,
@@ -213,19 +277,8 @@ struct Connection<'a, S> {
     output: Vec<u8>,
     timer: Pin<Box<Sleep>>,
     opened: Instant,
-    /// The arrival of the first octet of the current message.
-    partial_since: Option<Instant>,
-}
-
-/// The progress of answering the input.
-#[derive(PartialEq)]
-enum WriteProgress {
-    /// Up to the last whole message.
-    All,
-    /// Answered until the output was full.
-    Some,
-    /// Up to something that ends the connection.
-    UpToFault,
+    /// The time of the last answer.
+    active_at: Instant,
 }
 
 /// The outcome of a read.
@@ -236,19 +289,15 @@ enum ReadOutcome {
     Stop,
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
+impl<S: AsyncRead + AsyncWrite + Unpin, F: Framing> Connection<'_, S, F> {
     async fn run(&mut self) -> CloseReason {
-        let limits = &self.service.limits;
         loop {
-            let (deadline, slow) = match self.partial_since {
-                Some(since) => (since + limits.read, CloseReason::SlowRead),
-                None => (Instant::now() + self.service.idle(), CloseReason::Idle),
-            };
+            let (deadline, slow) = self.deadline();
             match self.read(deadline).await {
                 Ok(ReadOutcome::Octets) => {}
                 Ok(ReadOutcome::End) => return CloseReason::ByClient,
                 Ok(ReadOutcome::Silence) => return slow,
-                Ok(ReadOutcome::Stop) => return self.finish().await,
+                Ok(ReadOutcome::Stop) => return CloseReason::Stopped,
                 // Over TLS: the end without close_notify. Messages have lengths, so a truncated one is detected.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return CloseReason::ByClient,
                 Err(_) => return CloseReason::Broken,
@@ -257,21 +306,29 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
                 return ended;
             }
             if self.service.stopping.get().is_some() {
-                return self.finish().await;
+                return CloseReason::Stopped;
             }
-            if self.opened.elapsed() >= limits.lifetime {
+            if self.opened.elapsed() >= self.service.limits.lifetime {
                 return CloseReason::Old;
             }
         }
     }
 
+    /// Returns the time until which the client must send something, and the reason to end otherwise.
+    fn deadline(&self) -> (Instant, CloseReason) {
+        let limits = &self.service.limits;
+        let (request, response) = self.framing.waits();
+        let read = request.map(|since| (Instant::from_std(since) + limits.read, CloseReason::SlowRead));
+        let write = response.map(|since| (Instant::from_std(since) + limits.write, CloseReason::SlowWrite));
+        read.into_iter().chain(write).min_by_key(|(at, _)| *at).unwrap_or_else(|| {
+            let (idle_at, old_at) = (self.active_at + self.service.idle(), self.opened + limits.lifetime);
+            if old_at < idle_at { (old_at, CloseReason::Old) } else { (idle_at, CloseReason::Idle) }
+        })
+    }
+
     /// Reads the available data, waiting until `deadline`.
     async fn read(&mut self, deadline: Instant) -> io::Result<ReadOutcome> {
-        let missing = match self.input.first_chunk::<2>() {
-            Some(length) => (2 + usize::from(u16::from_be_bytes(*length))).saturating_sub(self.input.len()),
-            None => 0,
-        };
-        self.input.reserve(missing.max(READ_OCTETS / 2));
+        self.input.reserve(self.framing.missing(&self.input).max(READ_OCTETS / 2));
         if self.timer.deadline() > deadline {
             self.timer.as_mut().reset(deadline);
         }
@@ -309,26 +366,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         }
     }
 
-    /// Answers all whole messages of the input, in one write where they fit; returns how that ended the connection.
+    /// Answers all whole requests of the input, in one write where they fit; returns how that ended the connection.
     ///
     /// The queries of one read can result in megabytes of answers. A client that reads each write just in time would be served
     /// for minutes that way, so the end of the connection is also checked between writes.
     async fn respond(&mut self) -> Option<CloseReason> {
         let mut begun = std::time::Instant::now();
         loop {
-            let before = self.input.len();
             let (messages, answered) = self.answer(begun);
-            if self.input.is_empty() {
-                self.partial_since = None;
-            } else if self.input.len() < before || self.partial_since.is_none() {
-                self.partial_since = Some(Instant::now());
-            }
             let flushed = self.flush().await;
             if messages > 0 {
                 let done = std::time::Instant::now();
                 let took = done.saturating_duration_since(begun);
                 self.service.counters.durations(self.transport).record_shared(messages, took);
                 begun = done;
+                self.active_at = Instant::from_std(done);
             }
             if let Err(ended) = flushed {
                 return Some(ended);
@@ -336,7 +388,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
             match answered {
                 WriteProgress::Some => {}
                 WriteProgress::All => break,
-                WriteProgress::UpToFault => return Some(CloseReason::Malformed),
+                WriteProgress::UpToFault(ended) => return Some(ended),
             }
             if let Some(ended) = self.overdue() {
                 return Some(ended);
@@ -359,34 +411,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         (self.opened.elapsed() >= self.service.limits.lifetime).then_some(CloseReason::Old)
     }
 
-    /// Turns whole messages of `input`, which came at `moment`, into answers in `output`; returns how many there were.
+    /// Turns whole requests of `input`, which came at `moment`, into responses in `output`; returns how many messages there were.
     fn answer(&mut self, moment: std::time::Instant) -> (u64, WriteProgress) {
-        let idle = Some(self.service.idle());
-        let Connection { service, input, output, peer, transport, .. } = self;
-        let mut messages = 0;
-        let answered = service.stream_workers.with(self.query_worker, |place| {
-            let now = place.query_worker.begin(moment);
-            loop {
-                if output.len() >= service.limits.unsent_octets_max {
-                    return WriteProgress::Some;
-                }
-                let Some(length) = input.first_chunk::<2>() else { return WriteProgress::All };
-                let length = usize::from(u16::from_be_bytes(*length));
-                if length < HEADER_OCTETS {
-                    return WriteProgress::UpToFault;
-                }
-                let Some(query) = input.get(2..2 + length) else { return WriteProgress::All };
-                messages += 1;
-                let answer = place.query_worker.answer_one(query, (*peer, *transport, idle), now, &mut place.buffer);
-                // A message that must not be answered, such as a response, does not come from a real client.
-                let Some(octets) = answer.filter(|octets| (1..=MESSAGE_OCTETS_MAX).contains(octets)) else {
-                    return WriteProgress::UpToFault;
-                };
-                output.extend_from_slice(&(octets as u16).to_be_bytes());
-                output.extend_from_slice(&place.buffer[..octets]);
-                input.advance(2 + length);
-            }
+        let Connection { service, framing, input, output, peer, transport, .. } = self;
+        // RFC 7828, RFC 8484 §5: HTTP has timeouts of its own.
+        let keepalive = (*transport != Transport::Https).then(|| service.idle());
+        let client = (*peer, *transport, keepalive);
+        let (messages, octets, answered) = service.stream_workers.with(self.query_worker, |worker| {
+            let second = worker.query_worker.begin(moment);
+            let unsent_octets_max = service.limits.unsent_octets_max;
+            let mut answerer = Answerer { worker, client, moment, second, unsent_octets_max, messages: 0 };
+            let (octets, answered) = framing.answer(input, output, &mut answerer);
+            (answerer.messages, octets, answered)
         });
+        input.advance(octets);
         service.counters.messages.add_shared(messages);
         (messages, answered)
     }
@@ -404,7 +442,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
             self.timer.as_mut().reset(deadline);
         }
         let mut written = pin!(async {
-            self.stream.write_all(&self.output).await?;
+            let mut rest = &self.output[..];
+            while !rest.is_empty() {
+                let (part, after) = rest.split_at(F::write_octets(rest));
+                self.stream.write_all(part).await?;
+                rest = after;
+            }
             // TLS keeps encrypted data until it is flushed.
             self.stream.flush().await
         });
@@ -427,11 +470,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         Ok(())
     }
 
-    /// Answers the queries that have already arrived when the server stops, as far as the client reads the answers in time.
-    async fn finish(&mut self) -> CloseReason {
-        for _ in 0..LAST_READS_MAX {
+    /// Answers the requests that have already arrived at the end of the connection, as far as the client reads the answers in time.
+    async fn finish(&mut self, ended: CloseReason) -> CloseReason {
+        if let Err(ended) = self.flush().await {
+            return ended;
+        }
+        let until = self.service.last_moment().unwrap_or_else(|| Instant::now() + self.service.limits.write);
+        let mut reads = 0;
+        while Instant::now() < until {
+            let deadline = match self.framing.waits() {
+                (_, Some(_)) => until,
+                _ if reads < LAST_READS_MAX => until.min(Instant::now() + LAST_READ_WAIT),
+                _ => break,
+            };
+            reads += 1;
             self.input.reserve(READ_OCTETS / 2);
-            match timeout(LAST_READ_WAIT, self.stream.read_buf(&mut self.input)).await {
+            match timeout_at(deadline, self.stream.read_buf(&mut self.input)).await {
                 Ok(Ok(read)) if read > 0 => {}
                 _ => break,
             }
@@ -439,7 +493,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
                 return ended;
             }
         }
-        CloseReason::Stopped
+        ended
     }
 
     /// Closes so that the client receives the written data.
@@ -447,9 +501,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         if matches!(ended, CloseReason::Broken | CloseReason::SlowWrite) {
             return;
         }
+        self.framing.end(&mut self.output);
+        let goodbye = async {
+            self.stream.write_all(&self.output).await?;
+            self.stream.shutdown().await
+        };
         // A client that has disconnected needs no close_notify.
-        drop(timeout(LINGER, self.stream.shutdown()).await);
-        if matches!(ended, CloseReason::Malformed | CloseReason::Old | CloseReason::Stopped) {
+        drop(timeout(LINGER, goodbye).await);
+        if !matches!(ended, CloseReason::ByClient | CloseReason::Idle | CloseReason::SlowRead) {
             let mut left = LINGER_OCTETS_MAX;
             let drain = async {
                 self.input.clear();
@@ -468,105 +527,4 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::nameserver::Settings;
-    use crate::wire::{Name, RecordType};
-    use crate::zone::db::ZoneDb;
-    use crate::zone::{Contents, Ttl, Zone};
-    use tokio::io::{DuplexStream, duplex};
-
-    /// No wait of a test is longer.
-    const PATIENCE: Duration = Duration::from_secs(60);
-    /// Octets of the text at the apex of `large.test`; one answer with it is more than is written at once.
-    const TEXT_OCTETS: usize = 40_000;
-
-    fn service(change: impl FnOnce(&mut Limits)) -> Service {
-        let mut limits = Limits { unsent_octets_max: 4_096, ..Limits::default() };
-        change(&mut limits);
-        let apex: Name = "large.test.".parse().unwrap();
-        let mut contents = Contents::new(apex.clone());
-        let mut add = |rtype, rdata: Vec<u8>| {
-            contents.add(apex.clone(), rtype, Ttl::from_wire(30), rdata.into()).unwrap();
-        };
-        add(RecordType::SOA, [apex.as_wire(), apex.as_wire(), &[0; 20]].concat());
-        add(RecordType::NS, apex.as_wire().to_vec());
-        (0..200u8).for_each(|number| add(RecordType::TXT, [&[199, number], &[b'x'; 198][..]].concat()));
-        let db = ZoneDb::new();
-        db.publish(Zone::build(&contents).unwrap());
-        db.set_ready();
-        let (stream_workers, _) =
-            StreamWorkerPool::new(1, &db, &Arc::new(arc_swap::ArcSwap::from_pointee(Settings::default())));
-        Service::new(Arc::new(stream_workers), limits)
-    }
-
-    /// Both ends of a connection on which `count` queries for the large text have been written.
-    async fn pipelined(count: usize) -> (DuplexStream, DuplexStream) {
-        let (mut client, server) = duplex(16 * 1024);
-        let query = [&[0, 28, 7, 7, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0][..], b"\x05large\x04test\0\0\x10\0\x01"].concat();
-        client.write_all(&query.repeat(count)).await.unwrap();
-        (client, server)
-    }
-
-    /// Takes answers, `octets` at a time and a breath after each, to the end of the stream; returns how much that was.
-    async fn take_slowly(mut client: DuplexStream, octets: usize, breath: Duration) -> usize {
-        let (mut all, mut buffer) = (0, vec![0; octets]);
-        while let Ok(read @ 1..) = client.read(&mut buffer).await {
-            all += read;
-            tokio::time::sleep(breath).await;
-        }
-        all
-    }
-
-    fn peer() -> SocketAddr {
-        "192.0.2.1:4000".parse().unwrap()
-    }
-
-    #[tokio::test]
-    async fn a_client_that_reads_slowly_does_not_hold_up_a_stop() {
-        let service = Arc::new(service(|limits| limits.write = Duration::from_millis(800)));
-        let (client, server) = pipelined(400).await;
-        let serving = tokio::spawn({
-            let service = Arc::clone(&service);
-            async move { service.serve(server, peer(), Transport::Tcp).await }
-        });
-        // Half a second for an answer and 200 s for all: never too slow for one write.
-        let reading = tokio::spawn(take_slowly(client, 1_600, Duration::from_millis(20)));
-        tokio::time::sleep(Duration::from_millis(200)).await;
-        service.stop();
-        let ended = timeout(PATIENCE, serving).await.expect("it ends regardless of the client").unwrap();
-        assert!(matches!(ended, CloseReason::Stopped | CloseReason::SlowWrite), "{ended:?}");
-        let octets = timeout(PATIENCE, reading).await.expect("the stream has an end").unwrap();
-        assert!(octets < 10 * TEXT_OCTETS, "{octets}");
-    }
-
-    #[tokio::test]
-    async fn what_has_arrived_before_a_stop_is_answered_to_who_takes_it() {
-        let service = Arc::new(service(|_| {}));
-        let (client, server) = pipelined(30).await;
-        let serving = tokio::spawn({
-            let service = Arc::clone(&service);
-            async move { service.serve(server, peer(), Transport::Tcp).await }
-        });
-        service.stop();
-        let octets = timeout(PATIENCE, take_slowly(client, 64 * 1024, Duration::ZERO)).await.expect("an end");
-        assert_eq!(serving.await.unwrap(), CloseReason::Stopped);
-        assert!(octets > 30 * TEXT_OCTETS, "{octets}");
-    }
-
-    #[tokio::test]
-    async fn a_lifetime_ends_between_the_answers_to_one_read() {
-        let service = service(|limits| limits.lifetime = Duration::from_millis(50));
-        let (client, server) = pipelined(40).await;
-        let client = async {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            take_slowly(client, 64 * 1024, Duration::ZERO).await
-        };
-        let (ended, octets) =
-            timeout(PATIENCE, async { tokio::join!(service.serve(server, peer(), Transport::Tcp), client) })
-                .await
-                .expect("both end");
-        assert_eq!(ended, CloseReason::Old);
-        assert!((TEXT_OCTETS..2 * TEXT_OCTETS).contains(&octets), "one whole answer: {octets}");
-    }
-}
+mod tests;

@@ -1,5 +1,8 @@
-//! DNS over HTTPS (RFC 8484): the common part of all versions of HTTP. [`request`] and [`response`] are pure; `tcp` has the
+//! DNS over HTTPS (RFC 8484): the common part of all versions of HTTP. [`request`], [`response`], and [`http2`] are pure; `tcp` has the
 //! connections of HTTP/2 and HTTP/1.1, `http3` those of HTTP/3.
+//!
+//! HTTP/2 is our own, because it is on the path of each query: `hyper` and `h2` needed most of the time of an answer, for tasks, futures,
+//! and locks, although no answer waits. HTTP/1.1, which few clients use, is that of `hyper`, and HTTP/3 that of `h3`.
 //!
 //! `hyper` and `h3` are used directly and not `hickory-server` 0.26.3, whose HTTP listeners do not support GET (`hickory-net`
 //! `h2.rs`, `message_from`), reset the stream of a rejected request instead of sending a status, set no cache headers, limit
@@ -10,11 +13,11 @@
 
 #[cfg(feature = "quic")]
 mod bounded;
+pub mod http2;
 #[cfg(feature = "quic")]
 pub(super) mod http3;
 pub mod request;
 pub mod response;
-mod streams;
 pub(super) mod tcp;
 
 use std::net::SocketAddr;
@@ -42,9 +45,12 @@ pub struct HttpsConfig {
 const HEAD_OCTETS_MAX: u32 = 16 * 1024;
 
 /// The shared state of the connections of a listener.
-pub(super) struct Site {
-    pub(super) path: TemplatePath,
-    pub(super) common: Common,
+#[derive(Debug, Default)]
+pub struct Site {
+    /// The path of the URI template.
+    pub path: TemplatePath,
+    /// The common headers of all responses.
+    pub common: Common,
 }
 
 /// The body of a request.
@@ -74,8 +80,10 @@ impl Site {
     ) -> Result<Response<Option<Answer>>, Unanswered> {
         let began = requests.begin();
         let (head, mut body) = request.into_parts();
-        let query = match request::read(&self.path, &head.method, &head.uri, &head.headers) {
-            Ok(Source::Head(query)) => Ok(Bytes::from(query)),
+        let mut query = Vec::new();
+        let fields = request::Head::new(&head.method, &head.uri, &head.headers);
+        let query = match request::read(&self.path, &fields, &mut query) {
+            Ok(Source::Head) => Ok(Bytes::from(query)),
             Ok(Source::Body) => self.read(requests, &mut body).await?,
             Err(refusal) => Err(refusal),
         };
