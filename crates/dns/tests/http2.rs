@@ -563,7 +563,8 @@ fn section_8_2_malformed_requests() {
 #[test]
 fn section_10_5_floods() {
     let cancelled = |number: u32| [post(2 * number + 1), frame(RST_STREAM, 0, 2 * number + 1, &[0; 4])].concat();
-    let floods: [(&str, &dyn Fn(u32) -> Vec<u8>); 8] = [
+    type Flood<'f> = (&'static str, &'f dyn Fn(u32) -> Vec<u8>);
+    let floods: [Flood<'_>; 8] = [
         ("PING", &|_| frame(PING, 0, 0, &[0; 8])),
         ("PING ACK", &|_| frame(PING, ACK, 0, &[0; 8])),
         ("SETTINGS", &|_| settings(&[])),

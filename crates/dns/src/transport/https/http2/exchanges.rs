@@ -88,7 +88,7 @@ impl Http2 {
             return Err(Fault::Stream(Code::StreamClosed));
         }
         // §5.1.1: a client's new stream has an odd identifier, which is larger than all before it.
-        if stream % 2 == 0 || stream <= self.last_stream {
+        if stream.is_multiple_of(2) || stream <= self.last_stream {
             // §5.1: it can have been on its way when its stream was reset.
             let was_reset = self.reset_streams.contains(&stream);
             return if was_reset { Ok(self.count_useless()?) } else { Err(Code::ProtocolError.into()) };

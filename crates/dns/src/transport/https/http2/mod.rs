@@ -257,7 +257,7 @@ impl Http2 {
         };
         let is_sized = match frame.kind {
             SETTINGS if frame.has(ACK) => frame.payload.is_empty(),
-            SETTINGS => frame.payload.len() % 6 == 0,
+            SETTINGS => frame.payload.len().is_multiple_of(6),
             PING => frame.payload.len() == 8,
             GOAWAY => frame.payload.len() >= 8,
             PRIORITY => frame.payload.len() == 5,
@@ -304,7 +304,7 @@ impl Http2 {
 
     /// Whether the client has not used this stream or a later one, or cannot use it (§5.1.1).
     fn is_idle(&self, stream: u32) -> bool {
-        stream % 2 == 0 || stream > self.last_stream
+        stream.is_multiple_of(2) || stream > self.last_stream
     }
 
     /// Counts a frame without a request (§10.5).
