@@ -67,7 +67,7 @@ pub enum Error {
         /// The provider's explanation, after a colon; can be empty.
         description: String,
     },
-    /// The response is not the one to this sign-in.
+    /// The response belongs to another sign-in.
     #[error("the response does not belong to this sign-in: {0}")]
     Foreign(&'static str),
     /// The secret of the client cannot be read.
@@ -101,7 +101,7 @@ pub struct Login {
     /// The parameter `state`, which shows that a redirect belongs to the sign-in.
     pub state: String,
     nonce: String,
-    /// Of PKCE: 43 characters (RFC 7636 §4.1).
+    /// The `code_verifier` of PKCE, with 43 characters (RFC 7636 §4.1).
     verifier: String,
 }
 

@@ -148,7 +148,7 @@ fn tokens_renew_themselves_until_the_provider_refuses() {
     assert!(login.wait().success(), "{}", login.log());
     Kubectl::new(example.kubeconfig().into()).ok(&["get", ROUTES, "-n", "shop"]);
 
-    // The user refuses; the kubeconfig stays as it is.
+    // The user refuses; the kubeconfig does not change.
     provider.set_denies(true);
     let mut login = example.login(&["--no-browser"]);
     visit(&provider.sign_in(&Example::address(&login))).expect("it responds");

@@ -80,19 +80,35 @@ impl Question {
     }
 }
 
+/// The reason why [`serial_on`] has no serial.
+#[derive(Debug, thiserror::Error)]
+pub enum SerialError {
+    /// There is no usable response.
+    #[error(transparent)]
+    Query(#[from] QueryError),
+    /// The server responds without authority (AA).
+    #[error("the response is not authoritative")]
+    NotAuthoritative,
+    /// The response has no SOA record.
+    #[error("zone not found")]
+    NoZone,
+    /// The response has an error code.
+    #[error("{0}")]
+    Rcode(Rcode),
+}
+
 /// Returns the serial of a zone on a name server. Each try over UDP, and the one over TCP, may take `patience`.
 ///
 /// # Errors
 ///
-/// A text about the query, or about a response without an authoritative serial.
-pub async fn serial_on(apex: Name, server: SocketAddr, patience: Duration) -> Result<Serial, String> {
-    let answer = Question { name: apex, rtype: RecordType::SOA }.ask(server, patience).await;
-    let response = answer.map_err(|error| error.to_string())?;
+/// See [`SerialError`].
+pub async fn serial_on(apex: Name, server: SocketAddr, patience: Duration) -> Result<Serial, SerialError> {
+    let response = Question { name: apex, rtype: RecordType::SOA }.ask(server, patience).await?;
     match response.serial() {
         Some(serial) if response.is_authoritative() => Ok(serial),
-        Some(_) => Err("the response is not authoritative".to_owned()),
-        None if response.rcode == Rcode::NOERROR => Err("zone not found".to_owned()),
-        None => Err(response.rcode.to_string()),
+        Some(_) => Err(SerialError::NotAuthoritative),
+        None if response.rcode == Rcode::NOERROR => Err(SerialError::NoZone),
+        None => Err(SerialError::Rcode(response.rcode)),
     }
 }
 

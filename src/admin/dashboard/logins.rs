@@ -5,7 +5,7 @@
 //!     └──► provider ──► /dashboard/callback?code=…&state=… ──► page ── POST session, with the query and the cookie ──► session
 //! ```
 //!
-//! Nothing is stored between the two requests, so strangers who begin sign-ins take no memory, and displace nobody's. The cookie
+//! Nothing is stored between the two requests, so strangers who begin sign-ins use no memory, and displace no sign-in. The cookie
 //! has the provider, the time, and random bits. `state`, `nonce`, and the verifier of PKCE are derived from it with a key of this
 //! process. If the `state` in the query is the derived one, then this process made the cookie, for this browser. A code works once:
 //! the provider rejects the second exchange (RFC 6749 §4.1.2). The page itself sends the query, and no redirect leads elsewhere.

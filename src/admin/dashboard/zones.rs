@@ -226,7 +226,7 @@ async fn serial(name: Name, server: SocketAddr) -> Value {
     let found = dns_client::serial_on(name, server, QUERY_TIMEOUT).await;
     let seconds = started.elapsed().as_secs_f64();
     let serial = found.as_ref().ok().map(|serial| serial.0);
-    json!({"server": server.to_string(), "serial": serial, "error": found.err(), "seconds": seconds})
+    json!({"server": server.to_string(), "serial": serial, "error": found.err().map(|error| error.to_string()), "seconds": seconds})
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The tokens of a sign-in, in a private file beside the kubeconfig, and the credential plugin that prints them
+//! The tokens of a sign-in, in a private file in the directory of the kubeconfig, and the credential plugin that prints them
 //! (`client.authentication.k8s.io/v1`). kubectl and other clients run it when they need a token. It renews an expired one.
 
 use std::path::{Path, PathBuf};
@@ -16,9 +16,9 @@ use signpost_runtime::tls::{files, tokens, users};
 
 /// The version of the plugin's protocol.
 pub(super) const API_VERSION: &str = "client.authentication.k8s.io/v1";
-/// The directory of the files, beside the kubeconfig.
+/// The directory of the files, in the directory of the kubeconfig.
 const DIRECTORY: &str = "signpost-login";
-/// The characters of a file name: so many of a hash are unique among the users of a kubeconfig.
+/// The length of a file name in characters of a hash, enough to be unique among the users of a kubeconfig.
 const NAME_LENGTH: usize = 16;
 /// The minimum remaining lifetime of a token that needs no renewal. kube-rs runs the plugin again below one minute.
 const FRESH: i64 = 90;

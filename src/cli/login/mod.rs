@@ -50,9 +50,10 @@ pub(super) fn command() -> Command {
     let ca = file(option("ca", "FILE"))
         .requires("server")
         .help("The CA certificates in PEM to trust for --server [default: those of the system]");
-    let issuer = option("issuer", "URL").help("The URL of the identity provider [default: the one that the API names]");
-    let client =
-        option("client-id", "ID").help("The client at the identity provider [default: the one that the API names]");
+    let issuer =
+        option("issuer", "URL").help("The URL of the identity provider [default: the provider that the API reports]");
+    let client = option("client-id", "ID")
+        .help("The client at the identity provider [default: the client that the API reports]");
     let issuer_ca = file(option("issuer-ca", "FILE")).help(
         "The CA certificates in PEM to trust for the identity provider [default: those that the API names, or those of \
          the system]",
@@ -106,7 +107,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     user.show(Format::of(matches))
 }
 
-/// Returns the client at the identity provider: the one of the arguments, or the one that the API names.
+/// Returns the client at the identity provider: that of the arguments, or the client that the API reports.
 fn registration(matches: &ArgMatches, target: &Target) -> Result<PublicClient, String> {
     let text = |name: &str| matches.get_one::<String>(name).cloned();
     let (issuer, client_id) = (text("issuer"), text("client-id"));
@@ -165,7 +166,8 @@ async fn with_browser(client: &oidc::Client, matches: &ArgMatches) -> Result<Tok
         dashboard::open(&address);
     }
     let code = tokio::time::timeout(SIGN_IN_TIMEOUT, redirected(listener, client, &login)).await;
-    let code = code.map_err(|_| "nobody signed in within five minutes; run the command again".to_owned())?;
+    let code =
+        code.map_err(|_| "the sign-in was not completed within five minutes; run the command again".to_owned())?;
     client.exchange(&code.map_err(said)?, &login, &redirect_uri).await.map_err(said)
 }
 

@@ -123,7 +123,8 @@ async fn ask(zones: &Zones, apexes: &[&Name], servers: &[SocketAddr]) -> Vec<Row
     let questions = asked.iter().flat_map(|zone| servers.iter().map(|server| (zone.contents.apex().clone(), *server)));
     let answers = futures::stream::iter(questions).map(|(apex, server)| async move {
         let found = dns_client::serial_on(apex, server, TIMEOUT).await;
-        Held { server: server.to_string(), serial: found.as_ref().ok().map(|serial| serial.0), error: found.err() }
+        let serial = found.as_ref().ok().map(|serial| serial.0);
+        Held { server: server.to_string(), serial, error: found.err().map(|error| error.to_string()) }
     });
     let mut answers: Vec<Held> = answers.buffered(ASKED_AT_A_TIME).collect().await;
     let mut rows = Vec::with_capacity(asked.len());
