@@ -72,8 +72,12 @@ impl IdentityProvider {
         let serving = shared.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                // A client that disconnects gets no response.
-                let _ = serving.serve(stream);
+                // A browser also opens connections that it does not use yet.
+                let serving = serving.clone();
+                std::thread::spawn(move || {
+                    // A client that disconnects gets no response.
+                    let _ = serving.serve(stream);
+                });
             }
         });
         IdentityProvider { issuer, shared }

@@ -3,12 +3,8 @@
 use k8s_openapi::jiff::Timestamp;
 
 use super::VERSIONS_MAX;
+use crate::controller::zone::version_history::SERIAL_STRIDE;
 use signpost_dns::zone::Serial;
-
-/// The smallest distance between the serials of two versions of a zone. A name server that could not wait for the ledger
-/// publishes under the serial after its last one. The reserved range keeps the ledger's next serial newer, so that all name
-/// servers agree again without another change. There is at most one such publication per second, and the clock advances as well.
-pub const SERIAL_STRIDE: u32 = 8;
 
 /// The known state of the serial in the parent zone's file, under which that zone may have been served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! Tests of the ledger without an API: its writes, their times, and its reports.
 
-use super::serials::SERIAL_STRIDE;
 use super::*;
 use crate::client::reflector;
+use crate::controller::zone::version_history::SERIAL_STRIDE;
 use crate::world::{self, BindingInfo, RouterInfo};
 
 #[test]

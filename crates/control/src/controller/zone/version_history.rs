@@ -22,6 +22,10 @@ use std::time::{Duration, Instant};
 use crate::compiler::Digest;
 use signpost_dns::zone::Serial;
 
+/// The smallest distance between the serials of two versions of a zone. A name server that could not wait for the ledger
+/// publishes under the serial after its last one. The reserved range keeps the ledger's next serial newer, so that all name
+/// servers agree again without another change. There is at most one such publication per second, and the clock advances as well.
+pub const SERIAL_STRIDE: u32 = 8;
 /// The time for which a state waits for its serial. A write to the API takes some milliseconds; a second is an acceptable delay
 /// without a leading controller.
 pub const SERIAL_WAIT_MAX: Duration = Duration::from_secs(1);
@@ -60,6 +64,8 @@ pub struct VersionHistory<S> {
     ledger: Versions,
     /// A serial under which others may know the zone; a provisional one is newer.
     before: Option<Serial>,
+    /// The number of provisional publications since the last serial of the ledger.
+    provisional: u32,
 }
 
 #[derive(Debug, Clone)]
@@ -96,6 +102,7 @@ impl<S> VersionHistory<S> {
             steps: VecDeque::new(),
             ledger: Arc::default(),
             before: None,
+            provisional: 0,
         }
     }
 
@@ -152,7 +159,7 @@ impl<S> VersionHistory<S> {
             let first = self.before.map_or(Serial(lagging as u32), |before| Serial::next(before, lagging));
             return own(newest.unwrap_or(first));
         };
-        let next = Serial(published.serial.0.wrapping_add(1));
+        let next = self.next_provisional(published.serial);
         if self.digest() == published.digest {
             return match (published.config == config, self.steps.len()) {
                 (true, 0) if self.served => Decision::Nothing,
@@ -182,6 +189,16 @@ impl<S> VersionHistory<S> {
         }
     }
 
+    /// Returns the provisional serial after `published`. There is room for less than a stride of them after a serial of the ledger.
+    /// Beyond it, the ledger may have had the serial for other contents, such as before its store was restored.
+    fn next_provisional(&self, published: Serial) -> Serial {
+        let last = match self.ledger.first() {
+            Some((newest, _)) if self.provisional >= SERIAL_STRIDE - 1 && newest.is_after(published) => *newest,
+            _ => published,
+        };
+        Serial(last.0.wrapping_add(1))
+    }
+
     fn publish_all(&self, config: Digest, serial: Serial, provisional: bool) -> Decision {
         let published = Published { serial, digest: self.digest(), config, provisional };
         Decision::Publish { steps: self.steps.len(), published }
@@ -207,6 +224,7 @@ impl<S> VersionHistory<S> {
 
     /// Records that the zone was published as decided. Returns the steps that were part of it, oldest first.
     pub fn publish(&mut self, steps: usize, published: Published) -> impl Iterator<Item = S> {
+        self.provisional = if published.provisional { self.provisional.saturating_add(1) } else { 0 };
         self.start = published.digest;
         self.published = Some(published);
         self.served = true;
@@ -275,6 +293,22 @@ mod tests {
                 };
                 assert_eq!(decided, expected, "{what}, after {:?}", now - start);
             }
+        }
+    }
+
+    #[test]
+    fn provisional_serials_beyond_the_stride_follow_the_ledger() {
+        let start = Instant::now();
+        let published = Published { serial: Serial(7), digest: Digest(0), config: CONFIG, provisional: false };
+        let mut history: VersionHistory<()> = VersionHistory::new(Digest(0), Some(published), start);
+        history.set_ledger(Arc::from([(Serial(1_000), Digest(99))]));
+        for (digest, expected) in (1..).zip([8, 9, 10, 11, 12, 13, 14, 1_001, 1_002]) {
+            history.push((), Digest(digest), start);
+            let Decision::Publish { steps, published } = history.decide(CONFIG, start + SERIAL_WAIT_MAX, 0) else {
+                panic!("state {digest} is not published");
+            };
+            assert_eq!((published.serial, published.provisional), (Serial(expected), true));
+            history.publish(steps, published).for_each(drop);
         }
     }
 
