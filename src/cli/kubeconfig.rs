@@ -11,7 +11,7 @@ use signpost_runtime::tls::kubeconfig::{self, Contents, Secret};
 
 pub(super) fn command() -> Command {
     let user = option("user", "NAME").required(true).help("The user, as created by \"signpost user add\"");
-    let namespace = access::namespace_argument().help("The default namespace of the kubeconfig");
+    let namespace = access::namespace_argument().help("The default namespace of the kubeconfig [default: the namespace of a tenant with only one]");
     let server = option("server", "URL")
         .value_parser(access::https_url)
         .help("The URL of the API [default: that of the administrator's kubeconfig]");
@@ -48,7 +48,8 @@ fn write(matches: &ArgMatches, data_dir: PathBuf) -> Result<(), String> {
         NewCredential::Token(token) => Secret::Token(token),
         NewCredential::Certificate(made) => Secret::Certificate(&made.certificate_pem, &made.key_pem),
     };
-    let namespace = matches.get_one::<String>("namespace").map(String::as_str);
+    let own = user::only_namespace(&data_dir.join("pki"), name);
+    let namespace = matches.get_one::<String>("namespace").or(own.as_ref()).map(String::as_str);
     let text = kubeconfig::text(&Contents { user: name, server, trust: &trust, secret, namespace });
     match matches.get_one::<PathBuf>("out") {
         None => print(&text),

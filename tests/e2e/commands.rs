@@ -144,7 +144,7 @@ fn a_tenant_sees_its_own_and_nothing_answers_without_an_api() {
         "--data-dir",
         data.path(),
     ]);
-    ok(&["kubeconfig", "--user", "tina", "--namespace", "foo", "--out", tina, "--data-dir", data.path()]);
+    ok(&["kubeconfig", "--user", "tina", "--out", tina, "--data-dir", data.path()]);
     let routes = eventually("the server knows the new user", || {
         let ran = run(&["topology", "-n", "foo", "--kubeconfig", tina, "-o", "json"]);
         (ran.code == Some(0)).then_some(ran.out)
