@@ -11,7 +11,8 @@ use signpost_runtime::tls::kubeconfig::{self, Contents, Secret};
 
 pub(super) fn command() -> Command {
     let user = option("user", "NAME").required(true).help("The user, as created by \"signpost user add\"");
-    let namespace = access::namespace_argument().help("The default namespace of the kubeconfig [default: the namespace of a tenant with only one]");
+    let namespace = access::namespace_argument()
+        .help("The default namespace of the kubeconfig [default: the namespace of a tenant with only one]");
     let server = option("server", "URL")
         .value_parser(access::https_url)
         .help("The URL of the API [default: that of the administrator's kubeconfig]");

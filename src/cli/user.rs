@@ -175,7 +175,8 @@ pub(super) fn make(matches: &ArgMatches, folder: &std::path::Path, name: &str) -
 /// Returns the namespace of a tenant with only one.
 pub(super) fn only_namespace(pki: &Path, name: &str) -> Option<String> {
     let users = UserStore::load(pki).ok()?;
-    let mut namespaces = users.user(name).ok()?.groups.iter().filter_map(|group| group.strip_prefix(GROUP_TENANT_PREFIX));
+    let mut namespaces =
+        users.user(name).ok()?.groups.iter().filter_map(|group| group.strip_prefix(GROUP_TENANT_PREFIX));
     let first = namespaces.next()?;
     namespaces.next().is_none().then(|| first.to_owned())
 }
