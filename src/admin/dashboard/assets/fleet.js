@@ -8,6 +8,7 @@ import { table } from "./table.js";
 import {
   INSTANCE_KINDS,
   KINDS,
+  age,
   badge,
   count,
   empty,
@@ -215,8 +216,8 @@ export function render(data, { query }, { samples }) {
             "p",
             null,
             lease.spec.holderIdentity,
-            " leads since ",
-            time(lease.spec.acquireTime),
+            " has led for ",
+            age(lease.spec.acquireTime),
             ", and renewed its Lease ",
             time(lease.spec.renewTime),
             ".",
