@@ -335,8 +335,13 @@ impl Client {
     }
 
     /// Exchanges a refresh token for new tokens (RFC 6749 §6).
-    pub async fn refresh(&self, refresh_token: &str) -> Result<Tokens, Error> {
+    pub async fn refresh(&self, refresh_token: &str, former: &str) -> Result<Tokens, Error> {
         let tokens = self.tokens(&[("grant_type", "refresh_token"), ("refresh_token", refresh_token)]).await?;
+        // OpenID Connect Core §12.2: the subject stays the same.
+        let subject = |token: &str| jwt::unverified_claims(token)?.get("sub").cloned();
+        if subject(&tokens.id_token) != subject(former) {
+            return Err(Error::Foreign("the renewed ID token is of another user"));
+        }
         // A provider that issues no new one leaves the old one valid.
         Ok(Tokens { refresh_token: tokens.refresh_token.or_else(|| Some(refresh_token.to_owned())), ..tokens })
     }

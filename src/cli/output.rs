@@ -203,9 +203,9 @@ pub(super) fn screen_lines() -> usize {
 
 /// Replaces the contents of the terminal with the first lines of `page`.
 pub(super) fn redraw(page: &str) {
-    // A line that wraps does not push the heading off the screen.
     let page: Vec<&str> = page.lines().take(screen_lines().saturating_sub(1)).collect();
-    print(&format!("\x1b[H\x1b[2J{}\n", page.join("\n")));
+    // Without wrapping, each line is one row, and the heading stays on the screen.
+    print(&format!("\x1b[H\x1b[2J\x1b[?7l{}\x1b[?7h\n", page.join("\n")));
 }
 
 /// Removes the members of objects that are absent in a report.

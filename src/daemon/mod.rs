@@ -96,6 +96,7 @@ pub enum Error {
     DataDir(#[from] data_dir::DataDirError),
     #[error(transparent)]
     Store(#[from] OpenError),
+    #[cfg(feature = "etcd")]
     #[error("etcd: {0}")]
     Etcd(String),
     #[error("certificates: {0}")]

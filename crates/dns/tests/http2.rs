@@ -232,6 +232,9 @@ fn section_4_frames() {
     check("an unknown type", &[frame(0xfa, 0xff, 7, b"?"), get(1, 5)], &["HEADERS 1 200", "DATA 1 5 END"]);
     check("too long", &[frame(0xfa, 0, 0, &[0; 16_385])], &["GOAWAY 0 FRAME_SIZE_ERROR"]);
     check("not compressed", &[frame(HEADERS, END | WHOLE, 1, &[0x80])], &["GOAWAY 0 COMPRESSION_ERROR"]);
+    // A name of 4,000 octets, which two octets repeat.
+    let large = [&[0x40, 0x7f, 0xa1, 0x1e][..], &[b'a'; 4_000], &[0], &[0x7e, 0].repeat(1_000)].concat();
+    check("decoded size", &[frame(HEADERS, END | WHOLE, 1, &large)], &["GOAWAY 0 COMPRESSION_ERROR"]);
     let server = Server::open();
     assert_eq!(server.http.missing(&frame(DATA, 0, 1, &[0; 100])[..20]), 89);
 }
@@ -297,7 +300,7 @@ fn section_5_1_identifiers_of_streams() {
     check("even", &[get(2, 5)], &["GOAWAY 0 PROTOCOL_ERROR"]);
     let answered = ["HEADERS 5 200", "DATA 5 5 END", "GOAWAY 5 PROTOCOL_ERROR"];
     check("smaller", &[get(5, 5), get(3, 5)], &answered);
-    check("the same", &[get(5, 5), get(5, 5)], &answered);
+    check("the same", &[get(5, 5), get(5, 5)], &["HEADERS 5 200", "DATA 5 5 END", "GOAWAY 5 STREAM_CLOSED"]);
     let many: Vec<_> = (0..129).map(|number| post(2 * number + 1)).collect();
     check("too many", &many, &["RST_STREAM 257 REFUSED_STREAM"]);
 }

@@ -23,6 +23,8 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::rustls::server::ParsedCertificate;
 use tokio_rustls::rustls::{CertificateError, DigitallySignedStruct, SignatureScheme};
 
+use crate::causes::chain;
+
 /// A text contains no certificates to trust, or an invalid one.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -73,16 +75,7 @@ pub async fn exchange(
     octets_max: usize,
 ) -> Result<(http::StatusCode, Vec<u8>), ResponseError> {
     // The reason for a failed connection is in the error's sources, and users need it.
-    let reported = |error: reqwest::Error| {
-        let error = error.without_url();
-        let mut text = error.to_string();
-        let mut source = std::error::Error::source(&error);
-        while let Some(cause) = source {
-            text = format!("{text}: {cause}");
-            source = cause.source();
-        }
-        ResponseError(text)
-    };
+    let reported = |error: reqwest::Error| ResponseError(chain(&error.without_url()));
     let mut response = request.send().await.map_err(reported)?;
     let mut octets = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(reported)? {

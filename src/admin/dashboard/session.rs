@@ -63,6 +63,7 @@ pub struct Sessions(Mutex<HashMap<Box<[u8]>, Arc<Session>>>);
 pub struct Renewal {
     provider: Arc<oidc::Client>,
     refresh_token: String,
+    id_token: String,
     due: Instant,
 }
 
@@ -72,7 +73,8 @@ impl Renewal {
         let left = u64::try_from(tokens.expires).unwrap_or(0).saturating_sub(clock::unix_seconds());
         let left = Duration::from_secs(left).min(AGE_LONGEST);
         let due = Instant::now() + left.saturating_sub(RENEW_BEFORE).max(left / 2);
-        tokens.refresh_token.map(|refresh_token| Renewal { provider, refresh_token, due })
+        let id_token = tokens.id_token;
+        tokens.refresh_token.map(|refresh_token| Renewal { provider, refresh_token, id_token, due })
     }
 }
 
@@ -262,12 +264,12 @@ impl Session {
     }
 
     async fn renew(&self, renewal: Renewal) {
-        let next = match renewal.provider.refresh(&renewal.refresh_token).await {
+        let next = match renewal.provider.refresh(&renewal.refresh_token, &renewal.id_token).await {
             Ok(tokens) => match self.bearer.replace(&tokens.id_token) {
                 Ok(()) => Renewal::of(renewal.provider, tokens),
                 Err(_) => None,
             },
-            Err(error @ oidc::Error::Provider { .. }) => {
+            Err(error @ (oidc::Error::Provider { .. } | oidc::Error::Secret(_))) => {
                 tracing::warn!(%error, "failed to renew the token of a session of the dashboard; retrying");
                 Some(Renewal { due: Instant::now() + RENEW_AGAIN, ..renewal })
             }

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::super::{Exit, Outcome, access, print};
+use super::super::{Exit, Outcome, access, note, print};
 use crate::oidc::{self, Tokens};
 use signpost_apiserver::auth::resource_metadata::PublicClient;
 use signpost_runtime::clock;
@@ -87,7 +87,12 @@ fn current(path: &Path) -> Result<SavedLogin, String> {
         return Ok(saved);
     }
     match renewed(&saved) {
-        Ok(renewed) => renewed.write(path).map(|()| renewed),
+        Ok(renewed) => {
+            // The token is valid, even if the next command must sign in again.
+            let written = renewed.write(path);
+            written.unwrap_or_else(|error| note(format_args!("failed to save the renewed token: {error}")));
+            Ok(renewed)
+        }
         // The provider may be reachable again before the token expires.
         Err(_) if saved.left() > 0 => Ok(saved),
         Err(error) => Err(error),
@@ -100,7 +105,7 @@ fn renewed(saved: &SavedLogin) -> Result<SavedLogin, String> {
     let refresh_token = refresh_token.ok_or_else(|| format!("the token of your sign-in has expired; {again}"))?;
     let client = oidc::Client::new(saved.client.clone(), None).map_err(|error| error.to_string())?;
     access::run(RENEWAL_TIMEOUT, async {
-        let tokens = client.refresh(refresh_token).await.map_err(|error| match error {
+        let tokens = client.refresh(refresh_token, &saved.id_token).await.map_err(|error| match error {
             oidc::Error::Rejected { .. } => format!("your sign-in has expired ({error}); {again}"),
             error => error.to_string(),
         })?;

@@ -27,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 use self::credential::SavedLogin;
 use super::access::{self, API_TIMEOUT, Access};
 use super::output::{self, Format};
+use super::style::harmless;
 use super::whoami::User;
 use super::{Error, Outcome, dashboard, file, note, option, switch};
 use crate::oidc::{self, Login, Tokens};
@@ -103,6 +104,8 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
         note("The identity provider issued no refresh token: sign in again when the token has expired.");
     }
     let user = user.with_token(&tokens.id_token);
+    // Other programs can have changed the kubeconfig during the sign-in.
+    let target = Target { context: target.context, ..Target::of(matches)? };
     target.save(&SavedLogin::new(registration, tokens), matches.get_one::<String>("namespace"))?;
     user.show(Format::of(matches))
 }
@@ -203,11 +206,11 @@ async fn redirected(listener: TcpListener, client: &oidc::Client, login: &Login)
 /// Signs in with the browser of another device.
 async fn with_device(client: &oidc::Client) -> Result<Tokens, oidc::Error> {
     let device = client.device_code().await?;
-    let address = device.verification_uri_complete.as_ref().unwrap_or(&device.verification_uri);
+    let address = harmless(device.verification_uri_complete.as_ref().unwrap_or(&device.verification_uri));
     note(format_args!(
         "Sign in at {} on any device, with the code {}:\n\n  {address}\n",
         client.name(),
-        device.user_code
+        harmless(&device.user_code)
     ));
     client.poll(&device).await
 }

@@ -451,7 +451,7 @@ fn seconds(time: SystemTime) -> i64 {
     time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64)
 }
 
-/// Returns the text of a file of authorities in PEM, which clients are to trust. Others can read it.
+/// Returns the text of a file of CA certificates in PEM for clients. The text is public, so a private key in it is an error.
 pub fn authorities(path: &Path) -> Result<String, Error> {
     let bad = |reason: String| Error::BadFile { path: path.to_owned(), reason };
     let text = files::read(path)?.ok_or_else(|| bad("is not there".to_owned()))?;

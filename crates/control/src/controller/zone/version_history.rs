@@ -2,7 +2,7 @@
 //!
 //! All name servers see the same objects change in the same order, but not at the same moment. The leading controller writes the
 //! serial of each state into the zone's `Zone` object ([`crate::controller::ledger`]). A state is identified by its digest. A
-//! timeline contains the published state, and the steps since:
+//! history contains the published state, and the steps since:
 //!
 //! ```text
 //!  published ──step──► s1 ──step──► s2 ──step──► s3 (the current objects)
@@ -281,13 +281,12 @@ mod tests {
                 config: CONFIG,
                 provisional: false,
             });
-            let mut timeline = VersionHistory::new(Digest(case.start), last, start);
-            timeline.served = last.is_some();
-            case.steps.iter().for_each(|digest| timeline.push((), Digest(*digest), start));
-            timeline
-                .set_ledger(case.ledger.iter().map(|(serial, digest)| (Serial(*serial), Digest(*digest))).collect());
+            let mut history = VersionHistory::new(Digest(case.start), last, start);
+            history.served = last.is_some();
+            case.steps.iter().for_each(|digest| history.push((), Digest(*digest), start));
+            history.set_ledger(case.ledger.iter().map(|(serial, digest)| (Serial(*serial), Digest(*digest))).collect());
             for (now, expected) in [(start, case.at_once), (start + SERIAL_WAIT_MAX, case.at_last)] {
-                let decided = match timeline.decide(CONFIG, now, unix_now) {
+                let decided = match history.decide(CONFIG, now, unix_now) {
                     Decision::Publish { steps, published } => Some((steps, published.serial.0, published.provisional)),
                     Decision::Nothing | Decision::WaitUntil(_) => None,
                 };
@@ -316,9 +315,9 @@ mod tests {
     fn the_first_provisional_serial_is_newer_than_a_files() {
         let start = Instant::now();
         for (before, expected) in [(None, 913_600), (Some(7), 913_600), (Some(2_000_000), 2_000_001)] {
-            let mut timeline: VersionHistory<()> = VersionHistory::new(Digest(1), None, start);
-            timeline.set_before(before.map(Serial));
-            let decision = timeline.decide(CONFIG, start + SERIAL_WAIT_MAX, 1_000_000);
+            let mut history: VersionHistory<()> = VersionHistory::new(Digest(1), None, start);
+            history.set_before(before.map(Serial));
+            let decision = history.decide(CONFIG, start + SERIAL_WAIT_MAX, 1_000_000);
             let published =
                 Published { serial: Serial(expected), digest: Digest(1), config: CONFIG, provisional: true };
             let own = Decision::Publish { steps: 0, published };
@@ -330,11 +329,11 @@ mod tests {
     fn another_configuration_moves_the_serial() {
         let now = Instant::now();
         let published = Published { serial: Serial(7), digest: Digest(1), config: CONFIG, provisional: false };
-        let mut timeline: VersionHistory<()> = VersionHistory::new(Digest(1), Some(published), now);
+        let mut history: VersionHistory<()> = VersionHistory::new(Digest(1), Some(published), now);
         let same = Decision::Publish { steps: 0, published };
-        assert_eq!((timeline.decide(CONFIG, now, 0), timeline.resume(CONFIG)), (same, same), "it is not served yet");
-        timeline.set_ledger(Arc::from([(Serial(7), Digest(1))]));
-        let decision = timeline.decide(Digest(9), now, 0);
+        assert_eq!((history.decide(CONFIG, now, 0), history.resume(CONFIG)), (same, same), "it is not served yet");
+        history.set_ledger(Arc::from([(Serial(7), Digest(1))]));
+        let decision = history.decide(Digest(9), now, 0);
         let other = Published { serial: Serial(8), config: Digest(9), provisional: true, ..published };
         assert_eq!(decision, Decision::Publish { steps: 0, published: other });
     }

@@ -91,7 +91,9 @@ impl Http2 {
         if stream.is_multiple_of(2) || stream <= self.last_stream {
             // §5.1: it can have been on its way when its stream was reset.
             let was_reset = self.reset_streams.contains(&stream);
-            return if was_reset { Ok(self.count_useless()?) } else { Err(Code::ProtocolError.into()) };
+            // The last one was used; a smaller one may have been skipped.
+            let code = if stream == self.last_stream { Code::StreamClosed } else { Code::ProtocolError };
+            return if was_reset { Ok(self.count_useless()?) } else { Err(code.into()) };
         }
         self.last_stream = stream;
         if self.requests.len() + self.responses.len() >= REQUESTS_MAX as usize {
@@ -151,12 +153,13 @@ impl Http2 {
         let held_octets = self.held_octets().0;
         let request = &mut self.requests[at];
         request.received += octets.len();
+        // Also a body that is ignored.
+        if request.received > MESSAGE_OCTETS_MAX {
+            self.requests.remove(at);
+            self.refuse(stream, ends_stream, Refusal::ContentTooLarge, batch);
+            return Ok(());
+        }
         if request.takes_body {
-            if request.received > MESSAGE_OCTETS_MAX {
-                self.requests.remove(at);
-                self.refuse(stream, ends_stream, Refusal::ContentTooLarge, batch);
-                return Ok(());
-            }
             if ends_stream && request.query.is_empty() {
                 return self.complete(at, octets, batch);
             }

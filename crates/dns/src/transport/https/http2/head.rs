@@ -8,6 +8,10 @@ use super::super::request::{self, is_media_type};
 /// The share of each field in the size of a head, in addition to its octets (§6.5.2).
 const FIELD_OCTETS: usize = 32;
 
+/// The size from which a head ends the connection. Two octets can repeat a field of 4,000, so the size of the compressed head is not
+/// a limit of the server's work.
+const DECODED_OCTETS_MAX: usize = 4 * HEAD_OCTETS_MAX as usize;
+
 /// Pseudo-header fields.
 const METHOD: u8 = 1;
 const SCHEME: u8 = 2;
@@ -43,11 +47,11 @@ impl Head {
         self.target.shrink_to(octets_max);
     }
 
-    /// Adds a field.
-    pub(super) fn add(&mut self, name: &[u8], value: &[u8]) {
+    /// Adds a field; `None` if the head is too large even for a response.
+    pub(super) fn add(&mut self, name: &[u8], value: &[u8]) -> Option<()> {
         self.octets = self.octets.saturating_add(name.len() + value.len() + FIELD_OCTETS);
         if self.is_too_large() {
-            return;
+            return (self.octets <= DECODED_OCTETS_MAX).then_some(());
         }
         let is_valid = if name.first() == Some(&b':') {
             !self.is_past_pseudo && self.add_pseudo(name, value)
@@ -56,6 +60,7 @@ impl Head {
             self.add_regular(name, value)
         };
         self.is_malformed |= !is_valid || !is_value(value);
+        Some(())
     }
 
     fn add_pseudo(&mut self, name: &[u8], value: &[u8]) -> bool {

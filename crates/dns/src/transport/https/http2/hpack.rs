@@ -24,8 +24,9 @@ impl Decoder {
         Decoder { table, name: Vec::new(), value: Vec::new() }
     }
 
-    /// Passes each field of a whole field section to `field`, as name and value; `None` if the section is malformed.
-    pub(super) fn decode(&mut self, section: &[u8], mut field: impl FnMut(&[u8], &[u8])) -> Option<()> {
+    /// Passes each field of a whole field section to `field`, as name and value; `None` if the section is malformed, or if `field`
+    /// returns `None`. The decoder is of no use then.
+    pub(super) fn decode(&mut self, section: &[u8], mut field: impl FnMut(&[u8], &[u8]) -> Option<()>) -> Option<()> {
         let Decoder { table, name, value } = self;
         let (mut rest, mut is_start) = (section, true);
         while let Some(&first) = rest.first() {
@@ -33,7 +34,7 @@ impl Decoder {
                 // §6.1: an indexed field.
                 0x80.. => {
                     let (name, value) = table.get(integer(&mut rest, 7)?)?;
-                    field(name, value);
+                    field(name, value)?;
                 }
                 // §6.3, §4.2: a new size of the table is at the beginning of a section.
                 0x20..=0x3f => {
@@ -50,7 +51,7 @@ impl Decoder {
                     let index = integer(&mut rest, if is_entry { 6 } else { 4 })?;
                     let name = if index == 0 { string(&mut rest, name)? } else { table.get(index)?.0 };
                     let value = string(&mut rest, value)?;
-                    field(name, value);
+                    field(name, value)?;
                     if is_entry {
                         // The entry of its name may be evicted for it.
                         let entry = Entry { octets: [name, value].concat().into(), name_octets: name.len() };
@@ -245,7 +246,11 @@ mod tests {
     fn decode(decoder: &mut Decoder, section: &[u8]) -> Option<Vec<(String, String)>> {
         let mut fields = Vec::new();
         let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
-        decoder.decode(section, |name, value| fields.push((text(name), text(value)))).map(|()| fields)
+        let add = |name: &[u8], value: &[u8]| {
+            fields.push((text(name), text(value)));
+            Some(())
+        };
+        decoder.decode(section, add).map(|()| fields)
     }
 
     /// Decodes sections one after the other; each has its fields, and the size of the table after it.

@@ -15,7 +15,8 @@
 //! - While blocked responses hold as much as the server makes before it writes, further requests are refused in the same way. The
 //!   server keeps reading, because a WINDOW_UPDATE can follow.
 //!
-//! Frames without a request cost the server about as much as the client. Their number is bounded. Priorities have no effect.
+//! Frames without a request cost the server about as much as the client. Their number is bounded, except that of WINDOW_UPDATE, which
+//! clients send for each response. Priorities have no effect.
 
 mod exchanges;
 mod flow;
