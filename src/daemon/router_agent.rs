@@ -44,6 +44,8 @@ const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// The number of queries per type and name server in a lookup, each for another name below the wildcard.
 const QUERIES: u32 = 3;
+/// The time for which clients use an address after its TTL: resolvers count in whole seconds, and a request follows the answer.
+const AFTER_TTL: Duration = Duration::from_secs(1);
 /// The time for a request to the API while the agent leaves.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -227,7 +229,7 @@ async fn gone(client: &kube::Client, router: &str, address: IpAddr, name_servers
         sleep(LOOK_INTERVAL).await;
     }
     tracing::info!(%address, ttl, "DNS no longer returns the address; waiting for its TTL to expire");
-    sleep(Duration::from_secs(ttl.into())).await;
+    sleep(Duration::from_secs(ttl.into()) + AFTER_TTL).await;
 }
 
 /// The results of name servers for names below a Router's wildcard.
