@@ -1,5 +1,5 @@
 //! DNS over HTTPS by HTTP/2 and HTTP/1.1: RFC 8484's rules for requests and responses, and limits for a hostile client. The rules of
-//! HTTP/2 itself are in `tests/http2.rs`.
+//! HTTP/2 itself are in `tests/http2`.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
