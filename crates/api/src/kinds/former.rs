@@ -21,20 +21,11 @@ pub(super) const ROUTE: FormerNames = FormerNames {
     annotations: &[],
 };
 
-pub(super) const ROUTE_BINDING: FormerNames = FormerNames {
-    kind: None,
-    fields: &[("trails", "formerNames"), ("lastAsked", "lastQueriedTime")],
-    annotations: &[],
-};
+pub(super) const ROUTE_BINDING: FormerNames =
+    FormerNames { kind: None, fields: &[("trails", "formerNames")], annotations: &[] };
 
-pub(super) const ZONE: FormerNames = FormerNames {
-    kind: None,
-    fields: &[
-        ("trailMinimumSeconds", "formerNameRetentionSeconds"),
-        ("trailQuietSeconds", "formerNameIdleTimeoutSeconds"),
-    ],
-    annotations: &[],
-};
+pub(super) const ZONE: FormerNames =
+    FormerNames { kind: None, fields: &[("trailMinimumSeconds", "formerNameRetentionSeconds")], annotations: &[] };
 
 pub(super) const DELETION_HOLD: FormerNames =
     FormerNames { kind: Some(("Brake", "brakes")), fields: &[("heardAt", "lastHeartbeatTime")], annotations: &[] };
