@@ -13,7 +13,6 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::access;
-use crate::kinds::former;
 use crate::rules::{self, Rule};
 use crate::v1alpha1::GROUP;
 use crate::v1alpha1::deletion_hold::{DELETION_HOLDS_MAX, DeletionHold, DeletionHoldHolder, SILENCE_MAX};
@@ -26,12 +25,8 @@ use signpost_apiserver::kind::columns::{self, AGE, Cell, Column};
 use signpost_apiserver::registry::{Context, Hooks, Operation, Reader, RelatedWrite};
 
 /// The DeletionHold kind.
-pub static DELETION_HOLD: LazyLock<Kind> = LazyLock::new(|| {
-    Kind::of::<DeletionHold>()
-        .with_columns(COLUMNS)
-        .selectable_by(&["spec.type", "spec.decision"])
-        .formerly(former::DELETION_HOLD)
-});
+pub static DELETION_HOLD: LazyLock<Kind> =
+    LazyLock::new(|| Kind::of::<DeletionHold>().with_columns(COLUMNS).selectable_by(&["spec.type", "spec.decision"]));
 
 const COLUMNS: &[Column] = &[
     Column::new("Type", &["spec.type"], "Kind of the missing objects."),

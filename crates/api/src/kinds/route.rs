@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::access;
-use crate::kinds::{PlatformConfig, former};
+use crate::kinds::PlatformConfig;
 use crate::names::{self, takes_names_of};
 use crate::rules::{self as rule, Rule};
 use crate::v1alpha1::GROUP;
@@ -32,7 +32,6 @@ pub static ROUTE: LazyLock<Kind> = LazyLock::new(|| {
         .with_columns(COLUMNS)
         .selectable_by(&["spec.host", "spec.subdomain", "status.phase", "status.router", "status.dns"])
         .read_by_hooks(HookReads::Whole)
-        .formerly(former::ROUTE)
 });
 
 const COLUMNS: &[Column] = &[

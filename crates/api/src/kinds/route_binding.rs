@@ -22,7 +22,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{name_claim, route};
-use crate::kinds::{conflict_keys, former};
+use crate::kinds::conflict_keys;
 use crate::names::{self, NAME_OCTETS_MAX};
 use crate::rules::expr::{Function, Quantity, item, this};
 use crate::rules::{self, Rule};
@@ -39,10 +39,13 @@ use signpost_apiserver::registry::{Context, Hooks, Operation, Reader, RelatedWri
 
 /// The kind.
 pub static ROUTE_BINDING: LazyLock<Kind> = LazyLock::new(|| {
-    Kind::of::<RouteBinding>()
-        .with_columns(COLUMNS)
-        .selectable_by(&["spec.router", "spec.dns", "spec.label", "spec.strategy", "spec.routeUID"])
-        .formerly(former::ROUTE_BINDING)
+    Kind::of::<RouteBinding>().with_columns(COLUMNS).selectable_by(&[
+        "spec.router",
+        "spec.dns",
+        "spec.label",
+        "spec.strategy",
+        "spec.routeUID",
+    ])
 });
 
 const COLUMNS: &[Column] = &[
