@@ -418,6 +418,16 @@ fn what_chooses_routers_reloads() {
 }
 
 #[test]
+fn every_strategy_can_be_selected() {
+    for name in StrategyName::ALL {
+        let settings = load(&format!("scheduler.strategy = \"{name}\""), &[], &[("webhook-fallback", name.as_str())]);
+        let settings = settings.expect("loads");
+        assert_eq!(settings.chooser(), StrategyConfig::Strategy(name));
+        assert_eq!(settings.webhook.fallback, name);
+    }
+}
+
+#[test]
 fn a_missing_file_is_named() {
     let places = ConfigSources { config: Some(PathBuf::from("/nowhere/signpost.toml")), ..ConfigSources::default() };
     let error = config::load(&places).expect_err("there is none").to_string();

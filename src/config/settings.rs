@@ -41,13 +41,6 @@ const EXEMPT_MAX: usize = 256;
 const COUNT_MAX: u64 = 1_000_000_000;
 const BYTES_MAX: u64 = 1 << 40;
 
-const STRATEGIES: [(&str, StrategyName); 4] = [
-    ("round-robin", StrategyName::RoundRobin),
-    ("least-routes", StrategyName::LeastRoutes),
-    ("weighted", StrategyName::Weighted),
-    ("rendezvous", StrategyName::Rendezvous),
-];
-
 settings! {
     /// The settings of a process: every value is valid, and they are consistent.
     Settings "General" {
@@ -292,7 +285,7 @@ settings! {
     scheduler: Scheduler "scheduler" "Scheduler" {
         /// The strategy that chooses among the feasible Routers of a Route; `webhook` calls `webhook.url`. Bound Routes
         /// stay on their Router when it changes.
-        strategy: Strategy = words("NAME", value::strategies(STRATEGIES)), "round-robin", reload, common;
+        strategy: Strategy = words("NAME", value::strategies()), "round-robin", reload, common;
         /// The number of Routes to move per second from Routers in state `draining`, in total. Each move changes the
         /// name of a Route and sends its users to another Router.
         drain_rate: u32 = number("N", 1..=10_000), "10";
@@ -318,7 +311,7 @@ settings! {
         allow_http: bool = boolean(), "false", reload;
         /// The strategy that decides when the webhook gives no usable response. The explanation of the Route names the
         /// cause.
-        fallback: StrategyName = words("NAME", STRATEGIES), "round-robin", reload;
+        fallback: StrategyName = words("NAME", StrategyName::ALL.map(|name| (name.as_str(), name))), "round-robin", reload;
     }
     name: Name "name" "Names of Routes" {
         /// The time to reserve a released label for a Route of the same namespace and name, such as `30d` or `12h`.
