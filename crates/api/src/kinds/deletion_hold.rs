@@ -71,9 +71,6 @@ impl Hooks for DeletionHolds {
                 entry["user"] = json!(context.identity.user);
                 bound_times(entry, context.now);
             }
-            if entry["user"].is_null() {
-                entry.as_object_mut().map(|entry| entry.remove("user"));
-            }
         }
     }
 
@@ -173,10 +170,9 @@ fn may_decide(context: &Context<'_>) -> bool {
     matches!(access::decide(context.identity, &wanted), Decision::Allowed { .. })
 }
 
-/// Returns whether the sender may change an entry: it is the sender's, it lapsed, or the sender is an administrator. An entry
-/// that an older version stored names no user.
+/// Returns whether the sender may change an entry: it is the sender's, it lapsed, or the sender is an administrator.
 fn may_change(context: &Context<'_>, entry: &Value) -> bool {
-    let is_own = entry["user"].as_str().is_none_or(|user| user == context.identity.user);
+    let is_own = entry["user"].as_str() == Some(context.identity.user.as_str());
     is_own || has_lapsed(entry, context.now) || may_decide(context)
 }
 

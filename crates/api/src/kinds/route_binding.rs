@@ -186,7 +186,7 @@ fn namespace_fault(binding: &Value) -> Option<Cause> {
 fn only_former_names_age(old: &Value, new: &Value) -> bool {
     let without = |binding: &Value| {
         let mut spec = binding["spec"].clone();
-        // A stored explanation can have fields of an earlier version, which were pruned from the new one.
+        // A stored explanation can have fields of another version, which were pruned from the new one.
         spec.as_object_mut().map(|spec| (spec.remove("formerNames"), spec.remove("explanation")));
         spec
     };
