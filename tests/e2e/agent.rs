@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use signpost_testing::net::exchange;
-use signpost_testing::program::{self, program};
+use signpost_testing::program;
 use signpost_testing::{DataDir, Kubectl, Ports, Process, Server, eventually, free_address, until};
 
 const DOMAIN: [&str; 4] = ["--domain", "example.org", "--nameserver", "ns1.example.org=192.0.2.53"];
@@ -85,8 +85,7 @@ impl Agent {
     }
 
     pub fn start(&mut self) {
-        let mut command = Command::new(program());
-        self.process = Some(Process::logged(command.arg("agent").args(&self.arguments).env_remove("KUBECONFIG")));
+        self.process = Some(Process::logged(program::command(&["agent"]).args(&self.arguments)));
     }
 
     /// Returns the status and body of a response for a host.

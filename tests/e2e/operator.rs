@@ -2,10 +2,9 @@
 //! configuration.
 
 use std::path::Path;
-use std::process::Command;
 
 use crate::platform::apply_example;
-use signpost_testing::program::{Ran, command, run};
+use signpost_testing::program::{Ran, bare, command, run};
 use signpost_testing::{DataDir, Kubectl, PATIENCE, Ports, Server, dig, eventually, http_get, program};
 
 fn text(octets: &[u8]) -> String {
@@ -22,11 +21,8 @@ fn with(variables: &[(&str, &str)], arguments: &[&str]) -> (Option<i32>, String)
 pub fn on_terminal(columns: u32, typed: &str, arguments: &[&str]) -> Option<(Option<i32>, String)> {
     let quoted: Vec<String> = arguments.iter().map(|argument| format!("'{argument}'")).collect();
     let line = format!("stty cols {columns} rows 40; exec {} {}", program(), quoted.join(" "));
-    let mut command = Command::new("script");
-    command
-        .args(["--quiet", "--return", "--command", &line, "/dev/null"])
-        .env("NO_COLOR", "1")
-        .env_remove("KUBECONFIG");
+    let mut command = bare("script", &["--quiet", "--return", "--command", &line, "/dev/null"]);
+    command.env("NO_COLOR", "1");
     command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
     let mut child = command.spawn().inspect_err(|error| println!("skipped: script: {error}")).ok()?;
     {
@@ -54,7 +50,8 @@ fn commands_find_the_admin_endpoint_and_need_no_authorities_for_plain_http() {
         .expect("written");
     let config = config.to_str().expect("UTF-8");
     let admin = format!("http://{}", ports.admin);
-    let none = [("SSL_CERT_FILE", "/nonexistent"), ("SSL_CERT_DIR", "/nonexistent")];
+    let missing = data.file("missing");
+    let none = [("SSL_CERT_FILE", missing.as_str()), ("SSL_CERT_DIR", &missing)];
     let listen = ports.admin.to_string();
     let in_environment = [none[0], none[1], ("SIGNPOST_ADMIN_LISTEN", listen.as_str())];
     for (variables, place) in [
@@ -145,9 +142,9 @@ fn check_config_finds_what_cannot_work() {
             "nameserver = [\"ns1.signpost.dev=192.0.2.1\", \"ns1.signpost.dev=192.0.2.2\"]",
             "\"ns1.signpost.dev=192.0.2.2\": given twice",
         ),
-        ("zones = \"/nonexistent/zones\"", "\"/nonexistent/zones\": no such directory"),
-        ("manifests = [\"/nonexistent/m\"]", "\"/nonexistent/m\": no such file or directory"),
-        ("audit.log = \"/nonexistent/d/audit\"", "no such directory"),
+        ("zones = \"missing/zones\"", "missing/zones\": no such directory"),
+        ("manifests = [\"missing/m\"]", "missing/m\": no such file or directory"),
+        ("audit.log = \"missing/d/audit\"", "no such directory"),
         ("lame-duck = 5", "\"lame-duck\" must be a duration (a string), found integer 5; write lame-duck = \"5s\""),
         ("lame-duck = \"5\"", "must be a whole number and s, m, h or d, such as 5s"),
         ("verify.names = \"on\"", "write names = true"),

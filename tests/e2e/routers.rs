@@ -21,7 +21,7 @@ use signpost_testing::dns::{Asker, RecordType};
 use signpost_testing::namespace::inside_namespace;
 use signpost_testing::net::exchange;
 use signpost_testing::peers::unbound;
-use signpost_testing::program::{self, program};
+use signpost_testing::program;
 use signpost_testing::{DataDir, Kubectl, Ports, Process, Server, until};
 
 const ROUTES: usize = 500;
@@ -213,14 +213,14 @@ impl Scene {
     fn start_instance(&mut self, name: &str) {
         let instance = self.instances.get_mut(name).expect("it is an instance");
         let address = instance.address.to_string();
-        let mut command = Command::new(program());
+        let mut command = program::command(&["agent"]);
         command
-            .args(["agent", "--router", instance.router, "--proxy", instance.proxy, "--address", &address])
+            .args(["--router", instance.router, "--proxy", instance.proxy, "--address", &address])
             .args(["--data-dir", instance.data.path(), "--kubeconfig", &self.data.file("agent.kubeconfig")])
             .args(["--certificates", self.certificates.path(), "--loopback-endpoints"])
             .args(["--admin-listen", &Ports::free().admin.to_string()])
             .args(NAME_SERVERS.iter().flat_map(|server| ["--name-server".to_owned(), server.to_string()]));
-        instance.agent = Some(Process::logged(command.env_remove("KUBECONFIG")));
+        instance.agent = Some(Process::logged(&mut command));
         let (router, address) = (instance.router, instance.address);
         until(&format!("DNS returns {address}"), || {
             let found = addresses_of(&mut Asker::new(NAME_SERVERS[0]), &format!("any.{router}.example.org"));

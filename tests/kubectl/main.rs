@@ -242,7 +242,7 @@ impl<'a> Session<'a> {
         if !own_config {
             command.arg("--kubeconfig").arg(self.data.join("kubeconfig"));
         }
-        command.arg("--cache-dir").arg(self.cache.path());
+        command.arg("--cache-dir").arg(self.cache.path()).env("HOME", self.cache.path());
         for name in ["KUBECONFIG", "EDITOR", "VISUAL", "KUBECTL_EXTERNAL_DIFF"] {
             command.env_remove(name);
         }

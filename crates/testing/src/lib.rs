@@ -4,6 +4,8 @@
 
 pub mod wait;
 
+mod running;
+
 pub mod net;
 
 pub mod process;
