@@ -102,11 +102,12 @@ fn unknown(above: &str, name: &str, value: &DeValue<'_>, is_table: bool) -> Stri
     if is_table {
         return format!("\"{path}\" must be a table, found {}; write [{path}]", value.type_str());
     }
-    let nearest = match value {
+    let of_flag = KEYS.iter().find(|key| key.flag == name).map(|key| key.path.as_str());
+    let nearest = || match value {
         DeValue::Table(_) => key::nearest(&path, KEYS.iter().map(|key| key.table).filter(|table| !table.is_empty())),
         _ => key::nearest(&path, KEYS.iter().map(|key| key.path.as_str())),
     };
-    let suggestion = nearest.map(|name| format!("; did you mean \"{name}\"?")).unwrap_or_default();
+    let suggestion = of_flag.or_else(nearest).map(|name| format!("; did you mean \"{name}\"?")).unwrap_or_default();
     format!("unknown key \"{path}\"{suggestion}; docs/configuration.md lists all keys")
 }
 
