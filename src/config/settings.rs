@@ -274,8 +274,7 @@ settings! {
         log: Option<PathBuf> = path("FILE"), unset("<data-dir>/audit.log");
         /// The size at which the audit log is rotated (`audit.log.1`, …).
         log_size: u64 = size(1 << 20..=64 << 30), "64Mi";
-        /// The number of audit log files to keep, including the current one. In the oldest one, each user has an equal
-        /// share, so that one user cannot displace the events of others.
+        /// The number of audit log files to keep, including the current one. A rotation deletes the oldest one.
         log_files: usize = number("N", 1..=1_000), "4";
     }
     http: Http "http" "HTTP connections of the API and admin listeners" {
