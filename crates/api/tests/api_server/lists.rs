@@ -227,7 +227,7 @@ async fn discovery_and_openapi() {
         (&ports["x-kubernetes-patch-strategy"], &ports["x-kubernetes-patch-merge-key"]),
         (&json!("merge"), &json!("port"))
     );
-    // kubectl asks for version 2 before it sends a List.
+    // kubectl requests version 2 before it sends a List.
     let protobuf = "accept: application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
     let reply = server.send("GET", "/openapi/v2", &[protobuf], "").await;
     assert_eq!(reply.status, 200);

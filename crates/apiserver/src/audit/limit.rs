@@ -1,6 +1,6 @@
 //! The rate limit of events about clients without credentials.
 //!
-//! The size of the log's files is limited, so many events remove older ones. A stranger must not be able to cause that, so all
+//! The size of the log's files is limited, so a flood of events removes older ones. A stranger must not be able to cause that, so all
 //! clients without credentials share one token bucket.
 
 use std::time::Instant;
