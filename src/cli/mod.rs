@@ -43,11 +43,9 @@ mod serve;
 mod simulate;
 mod status;
 mod store;
-mod top;
 mod topology;
 mod user;
 mod version;
-mod whoami;
 mod zone;
 
 use std::ffi::OsString;
@@ -119,7 +117,6 @@ const COMMANDS: &[Entry] = &[
     Entry { command: dashboard::command, run: dashboard::run },
     Entry { command: topology::command, run: topology::run },
     Entry { command: explain::command, run: explain::run },
-    Entry { command: top::command, run: top::run },
     Entry { command: dig::command, run: dig::run },
     Entry { command: curl::command, run: curl::run },
     Entry { command: check::command, run: check::run },
@@ -132,7 +129,6 @@ const COMMANDS: &[Entry] = &[
     Entry { command: moves::uncordon_command, run: moves::run_uncordon },
     Entry { command: simulate::command, run: simulate::run },
     Entry { command: login::command, run: login::run },
-    Entry { command: whoami::command, run: whoami::run },
     Entry { command: user::command, run: user::run },
     Entry { command: kubeconfig::command, run: kubeconfig::run },
     Entry { command: backup::command, run: backup::run },

@@ -24,7 +24,7 @@ use signpost_dns::nameserver::prefix::Prefix;
 use signpost_dns::nameserver::settings::NSID_OCTETS_MAX;
 use signpost_dns::transport::https::request::TemplatePath;
 use signpost_dns::zone::counter_slots::NUMBERS_MAX;
-use signpost_runtime::telemetry::{self, Format, otlp};
+use signpost_runtime::telemetry::{self, Format};
 use signpost_runtime::trust;
 
 /// A request tries each of them.
@@ -267,8 +267,7 @@ settings! {
         log: Option<PathBuf> = path("FILE"), unset("<data-dir>/audit.log");
         /// The size at which the audit log is rotated (`audit.log.1`, …).
         log_size: u64 = size(1 << 20..=64 << 30), "64Mi";
-        /// The number of audit log files to keep, including the current one. In the oldest one, each user has an equal
-        /// share, so that one user cannot displace the events of others.
+        /// The number of audit log files to keep, including the current one. A rotation deletes the oldest one.
         log_files: usize = number("N", 1..=1_000), "4";
     }
     http: Http "http" "HTTP connections of the API and admin listeners" {
@@ -465,20 +464,6 @@ settings! {
         /// The number of names per shard to report that the wildcard of the shard answers but no Route has: those with
         /// the most queries. 0: do not count them.
         unrouted_names: usize = number("N", 0..=100), "20";
-    }
-    trace: Trace "trace" "Tracing" {
-        /// The OpenTelemetry collector for the spans of each Route, from its creation until its name is verified, by
-        /// OTLP over HTTP, such as `http://127.0.0.1:4318` (`/v1/traces` is appended). See docs/tracing.md.
-        endpoint: Option<String> = by("URL", otlp::endpoint), unset("none: there are no spans");
-        /// A file of headers for `endpoint`, one `Name: value` per line, such as a token of the collector.
-        headers: Option<PathBuf> = path("FILE"), unset("none");
-        /// The CA certificates in PEM to trust for `endpoint` instead of the system's certificates.
-        ca: Option<PathBuf> = path("FILE"), unset("none");
-        /// The percentage of Routes to trace. The UID of a Route decides, so that all processes with the same share
-        /// trace the same Routes.
-        share: u32 = number("PERCENT", 1..=100), "100";
-        /// The name of this service in traces (`service.name`).
-        service: String = by("NAME", otlp::service), "signpost";
     }
     log: Log "log" "Log of the process" {
         /// `error`, `warn`, `info`, `debug` or `trace`, or directives such as `info,signpost::scheduler=debug`.

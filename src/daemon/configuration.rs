@@ -73,8 +73,6 @@ pub fn missing(settings: &Settings) -> Vec<String> {
         ("api.tls-key", settings.api.tls_key.as_deref()),
         ("api.tls-ca", settings.api.tls_ca.as_deref()),
         ("webhook.ca", settings.webhook.ca.as_deref()),
-        ("trace.headers", settings.trace.headers.as_deref()),
-        ("trace.ca", settings.trace.ca.as_deref()),
         ("admin.tls-certificate", settings.admin.tls_certificate.as_deref()),
         ("admin.tls-key", settings.admin.tls_key.as_deref()),
     ];

@@ -3,8 +3,7 @@
 //!
 //! The cases are data: the [`transcript`]s in `transcripts/`, with a file for each kind of work. Each is played against its own
 //! server over TLS, by each available `kubectl`. `SIGNPOST_KUBECTL` names them (a list as in `PATH`); without it, the one on the
-//! `PATH` is used. Without any, the tests print a note and pass: the same requests are recorded in
-//! `crates/api/tests/api_server/recorded`, which needs no client.
+//! `PATH` is used. Without any, the tests print a note and pass.
 
 mod transcript;
 

@@ -5,6 +5,7 @@
 //! which is this command with `--print-credential`; the tokens are in a file of their own ([`credential`]).
 
 mod credential;
+mod user;
 
 use std::ffi::OsString;
 use std::net::Ipv4Addr;
@@ -25,10 +26,10 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use self::credential::SavedLogin;
+use self::user::User;
 use super::access::{self, API_TIMEOUT, Access};
 use super::output::{self, Format};
 use super::style::harmless;
-use super::whoami::User;
 use super::{Error, Outcome, dashboard, file, note, option, switch};
 use crate::oidc::{self, Login, Tokens};
 use signpost_apiserver::auth::resource_metadata::{self, PublicClient, ResourceMetadata};

@@ -144,10 +144,6 @@ impl Hooks for Routes {
         Some("a RouteBinding")
     }
 
-    fn trace_attributes(&self) -> Option<[&'static str; 2]> {
-        Some(["signpost.route", "signpost.revision"])
-    }
-
     fn validate_status_update(&self, _context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
         let changed = BOUND_FIELDS.iter().filter(|name| old["status"][**name] != new["status"][**name]);
         changed.map(|name| Cause::forbidden(format!("status.{name}"), "only a RouteBinding can set it")).collect()

@@ -123,6 +123,15 @@ async fn table() {
             "Conflict",
             "Operation cannot be fulfilled on routes.signpost.dev \"x\": the object has been modified",
         ),
+        case(
+            "stale in a patch",
+            ("PATCH", x),
+            &[MERGE],
+            json!({"metadata": {"resourceVersion": "1", "labels": {"a": "b"}}}),
+            409,
+            "Conflict",
+            "Operation cannot be fulfilled on routes.signpost.dev \"x\": the object has been modified",
+        ),
         case("another uid", ("PUT", x), &[JSON], other_uid, 409, "Conflict", "UID in precondition: other"),
         case(
             "another uid in a patch",
@@ -436,6 +445,21 @@ async fn table() {
     }
     let unchanged = server.get(x).await.expect(200);
     assert_eq!(version(&unchanged), version(&created), "nothing of all that was written");
+}
+
+#[tokio::test]
+async fn a_failure_names_its_object() {
+    let server = Server::start().await;
+    let failure = |code: u16, reason: &str, message: &str| {
+        json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message,
+            "reason": reason, "details": {"name": "x", "group": "signpost.dev", "kind": "routes"}, "code": code})
+    };
+    let missing = server.get(&format!("{ROUTES}/x")).await;
+    assert_eq!(missing.headers["content-type"], "application/json");
+    assert_eq!(missing.expect(404), failure(404, "NotFound", "routes.signpost.dev \"x\" not found"));
+    server.post(ROUTES, &route("x")).await.expect(201);
+    let exists = server.post(ROUTES, &route("x")).await.expect(409);
+    assert_eq!(exists, failure(409, "AlreadyExists", "routes.signpost.dev \"x\" already exists"));
 }
 
 #[tokio::test]

@@ -1,28 +1,16 @@
-//! `signpost whoami`: the user that the API sees in a kubeconfig's credential.
+//! The user that the API sees in a kubeconfig's credential.
 
-use clap::{ArgMatches, Command};
 use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use kube::Api;
 use kube::api::PostParams;
 use serde::Serialize;
 
-use super::Outcome;
-use super::access::{self, API_TIMEOUT, Access, ApiLocation};
-use super::output::{self, Format};
-use super::table::Properties;
+use crate::cli::Outcome;
+use crate::cli::access::Access;
+use crate::cli::output::Format;
+use crate::cli::table::Properties;
 use crate::oidc;
-
-pub(super) fn command() -> Command {
-    Command::new("whoami")
-        .about("Show the user and groups of the kubeconfig's credential")
-        .after_help(
-            "The expiry is shown for a token of an identity provider. Exit codes: 0 shown, 1 the API is unreachable or \
-             rejected the credential, 2 invalid usage.",
-        )
-        .arg(output::argument())
-        .args(access::arguments())
-}
 
 /// The output. Its JSON is an interface: fields are added, and none is renamed.
 #[derive(Debug, Serialize)]
@@ -71,14 +59,4 @@ impl User {
             facts.text(painter)
         })
     }
-}
-
-pub(super) fn run(matches: &ArgMatches) -> Outcome {
-    let place = ApiLocation::of(matches)?;
-    let user = access::run(API_TIMEOUT, async {
-        let access = place.connect().await?;
-        User::of(&access, place.origin()).await
-    })?;
-    let token = place.token().ok().flatten().unwrap_or_default();
-    user.with_token(token.trim()).show(Format::of(matches))
 }
