@@ -33,7 +33,6 @@ mod folder;
 mod hold;
 mod init;
 mod kubeconfig;
-mod login;
 mod man;
 mod moves;
 #[cfg(test)]
@@ -131,7 +130,6 @@ const COMMANDS: &[Entry] = &[
     Entry { command: moves::cordon_command, run: moves::run_cordon },
     Entry { command: moves::uncordon_command, run: moves::run_uncordon },
     Entry { command: simulate::command, run: simulate::run },
-    Entry { command: login::command, run: login::run },
     Entry { command: whoami::command, run: whoami::run },
     Entry { command: user::command, run: user::run },
     Entry { command: kubeconfig::command, run: kubeconfig::run },
@@ -145,13 +143,14 @@ const COMMANDS: &[Entry] = &[
 ];
 
 /// The commands of earlier versions, with the command to run instead.
-const REMOVED: [(&str, &str); 6] = [
+const REMOVED: [(&str, &str); 7] = [
     ("brake", "signpost hold"),
     ("unbound", "signpost zone unrouted"),
     ("routes", "kubectl get routes"),
     ("routers", "kubectl get routers"),
     ("events", "kubectl events --for route/NAME"),
     ("wait", "kubectl wait --for=condition=Resolvable route/NAME"),
+    ("login", "signpost kubeconfig --sign-in"),
 ];
 
 /// Runs the program with `arguments`, the program's own name first.

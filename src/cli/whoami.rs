@@ -1,7 +1,6 @@
 //! `signpost whoami`: the user that the API sees in a kubeconfig's credential.
 
 use clap::{ArgMatches, Command};
-use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use kube::Api;
 use kube::api::PostParams;
@@ -11,33 +10,27 @@ use super::Outcome;
 use super::access::{self, API_TIMEOUT, Access, ApiLocation};
 use super::output::{self, Format};
 use super::table::Properties;
-use crate::oidc;
 
 pub(super) fn command() -> Command {
     Command::new("whoami")
         .about("Show the user and groups of the kubeconfig's credential")
-        .after_help(
-            "The expiry is shown for a token of an identity provider. Exit codes: 0 shown, 1 the API is unreachable or \
-             rejected the credential, 2 invalid usage.",
-        )
+        .after_help("Exit codes: 0 shown, 1 the API is unreachable or rejected the credential, 2 invalid usage.")
         .arg(output::argument())
         .args(access::arguments())
 }
 
 /// The output. Its JSON is an interface: fields are added, and none is renamed.
 #[derive(Debug, Serialize)]
-pub(super) struct User {
+struct User {
     user: String,
     groups: Vec<String>,
     kubeconfig: String,
     api: String,
-    /// The expiry of a token of an identity provider.
-    expires: Option<Timestamp>,
 }
 
 impl User {
     /// Queries the API for the user whose credential `access` has.
-    pub(super) async fn of(access: &Access, kubeconfig: String) -> Result<User, String> {
+    async fn of(access: &Access, kubeconfig: String) -> Result<User, String> {
         let reviews: Api<SelfSubjectReview> = Api::all(access.client.clone());
         let review = reviews.create(&PostParams::default(), &SelfSubjectReview::default()).await;
         let status = review.map_err(|error| access.unanswered(error))?.status.unwrap_or_default();
@@ -47,27 +40,17 @@ impl User {
             groups: info.groups.unwrap_or_default(),
             kubeconfig,
             api: access.url().to_owned(),
-            expires: None,
         })
     }
 
-    /// Adds the expiry of the user's token, if the token has one.
-    pub(super) fn with_token(self, token: &str) -> User {
-        let expires = oidc::expiry(token).and_then(|seconds| Timestamp::from_second(seconds).ok());
-        User { expires, ..self }
-    }
-
     /// Prints the user.
-    pub(super) fn show(&self, format: Format) -> Outcome {
+    fn show(&self, format: Format) -> Outcome {
         format.show(self, |painter| {
             let mut facts = Properties::default();
             facts.add("user", self.user.as_str());
             facts.add("groups", self.groups.join(", "));
             facts.add("kubeconfig", self.kubeconfig.as_str());
             facts.add("api", self.api.as_str());
-            if let Some(expires) = self.expires {
-                facts.add("token expires", expires.to_string());
-            }
             facts.text(painter)
         })
     }
@@ -79,6 +62,5 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
         let access = place.connect().await?;
         User::of(&access, place.origin()).await
     })?;
-    let token = place.token().ok().flatten().unwrap_or_default();
-    user.with_token(token.trim()).show(Format::of(matches))
+    user.show(Format::of(matches))
 }
