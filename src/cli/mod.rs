@@ -33,7 +33,6 @@ mod folder;
 mod hold;
 mod init;
 mod kubeconfig;
-mod login;
 mod man;
 mod moves;
 #[cfg(test)]
@@ -128,7 +127,6 @@ const COMMANDS: &[Entry] = &[
     Entry { command: moves::cordon_command, run: moves::run_cordon },
     Entry { command: moves::uncordon_command, run: moves::run_uncordon },
     Entry { command: simulate::command, run: simulate::run },
-    Entry { command: login::command, run: login::run },
     Entry { command: user::command, run: user::run },
     Entry { command: kubeconfig::command, run: kubeconfig::run },
     Entry { command: backup::command, run: backup::run },

@@ -99,10 +99,10 @@ settings! {
         /// provider), `algorithm` (repeats; default RS, PS, ES and EdDSA), `username-claim` (`sub`), `username-prefix`
         /// and `groups-prefix` (`ISSUER#`), `groups-claim` (`groups`), `leeway` (`30s`). Groups grant permissions: with
         /// `groups-prefix=signpost:`, the group `viewers` of the provider has the role of viewers. `client-id` lets
-        /// users sign in there, with the dashboard and `signpost login`; it is also the default of `audience`. Optional
-        /// with it: `client-secret-file` (of the dashboard), `cli-client-id` (of `signpost login`, if it differs),
-        /// `scope` (repeats; default those of `openid`, `profile`, `email`, `groups` and `offline_access` that the
-        /// provider supports). See docs/sign-in.md.
+        /// users sign in there, with the dashboard and `kubectl`; it is also the default of `audience`. Optional with it:
+        /// `client-secret-file` (of the dashboard), `cli-client-id` (of `kubectl`, if it differs), `scope` (repeats;
+        /// default those of `openid`, `profile`, `email`, `groups` and `offline_access` that the provider supports). See
+        /// docs/sign-in.md.
         jwt_issuer: Vec<IssuerSettings> =
             table(&issuer::PATHS, value::issuer).list().unless(|a, b| a.issuer == b.issuer), unset("none");
     }

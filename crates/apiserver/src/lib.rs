@@ -87,7 +87,6 @@ use tokio_util::sync::CancellationToken;
 use self::audit::{Audit, CreatedObject, RequestAttributes, RequestOutcome};
 use self::auth::identity::Identity;
 use self::auth::impersonate::Subject;
-use self::auth::resource_metadata;
 use self::auth::rules::{Access, Authorizer};
 use self::auth::{AuthMethod, Authenticator};
 use self::error::ApiError;
@@ -459,7 +458,6 @@ impl Shared {
     /// Answers requests for paths that are not objects.
     fn path(&self, path: &str, query: &Query, parts: &Parts) -> Result<Response, ApiError> {
         let found = health::answer(self, path, query)
-            .or_else(|| resource_metadata::answer(&self.authenticator, path, parts))
             .or_else(|| backup::answer(&self.backup, path, &parts.method))
             .or_else(|| discovery::answer(&self.kinds, path, &parts.headers))
             .or_else(|| openapi::answer(self, path, query, &parts.headers));
