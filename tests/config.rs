@@ -6,12 +6,12 @@ use std::time::Duration;
 use signpost::config::value::CookieMode;
 use signpost::config::{self, ConfigSources, KEYS, Role, layers, reference};
 use signpost_api::kinds::quotas::Limits;
-use signpost_api::names::LabelRules;
 use signpost_apiserver::audit::log::Bounds;
 use signpost_apiserver::auth::jwks::Source;
 use signpost_control::scheduler::chooser::StrategyConfig;
 use signpost_control::scheduler::strategy::StrategyName;
 use signpost_dns::nameserver::rrl::RateLimit;
+use signpost_types::names::LabelRules;
 
 /// Loads a file's text with variables and flags; all faults as one text.
 fn load(file: &str, variables: &[(&str, &str)], flags: &[(&'static str, &str)]) -> Result<config::Settings, String> {

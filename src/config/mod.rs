@@ -20,8 +20,8 @@ use key::Key;
 pub use parts::AdminTls;
 use reader::{Layer, Reader, Source};
 pub use settings::{KEYS, Settings};
-use signpost_api::names::is_at_or_below;
 use signpost_runtime::trust;
+use signpost_types::names::is_at_or_below;
 use value::LogFormat;
 pub use value::{Engine, NameServer, Role, RouterRuntime, Strategy};
 

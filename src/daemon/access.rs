@@ -276,7 +276,7 @@ pub(super) fn names(addresses: &[SocketAddr], given: &[String]) -> impl Iterator
 pub fn host_name() -> Option<String> {
     let text = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
     let name = text.trim().to_ascii_lowercase();
-    signpost_api::names::check_domain(&name).ok().map(|()| name)
+    signpost_types::names::check_domain(&name).ok().map(|()| name)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::{demo, dns};
 use crate::config::{self, ConfigSources, Error, Errors, Role, Settings};
-use signpost_api::names::is_at_or_below;
+use signpost_types::names::is_at_or_below;
 
 /// Domains of examples: of Signpost's own pages, and those that RFC 2606 and RFC 6761 reserve.
 const EXAMPLES: [&str; 7] = [demo::DOMAIN, "example.com", "example.org", "example.net", "example", "test", "invalid"];

@@ -15,8 +15,8 @@ use kube::{Api, Client};
 use serde_json::Value;
 
 use signpost_api::kinds::kind_now;
-use signpost_api::v1alpha1::GROUP;
 use signpost_dns::zonefile::include::read_file;
+use signpost_types::v1alpha1::GROUP;
 
 /// The field manager of the applied objects.
 const MANAGER: &str = "signpost-manifests";

@@ -61,7 +61,6 @@ use crate::admin::health::Health;
 use crate::admin::liveness::Liveness;
 use crate::config::{self, ConfigSources, Settings};
 use signpost_api::identity::Identity;
-use signpost_api::v1alpha1::zone::ZonePlatform;
 use signpost_apiserver::store::embedded::OpenError;
 use signpost_control::client::failover::Servers;
 use signpost_control::controller::domain::{DomainMismatch, Domains};
@@ -70,6 +69,7 @@ use signpost_control::{client, compiler, controller};
 use signpost_dns::transport;
 use signpost_runtime::telemetry::{self, Log};
 use signpost_runtime::tls;
+use signpost_types::v1alpha1::zone::ZonePlatform;
 
 /// The threads of the admin endpoint: one more than a slow scrape takes.
 const ADMIN_THREADS: usize = 2;

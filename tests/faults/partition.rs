@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use signpost_api::v1alpha1::route::Route;
+use signpost_types::v1alpha1::route::Route;
 use tokio::net::UdpSocket;
 use tokio::runtime::Runtime;
 

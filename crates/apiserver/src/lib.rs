@@ -11,6 +11,7 @@
 //! collector, and the deletion of [`namespaces`].
 
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 #![allow(
     clippy::result_large_err,
     reason = "an ApiError ends its request: its size in a result is small compared with the response"
@@ -274,10 +275,16 @@ impl ApiServer {
         }
     }
 
-    /// Returns the server as a service: behind the TLS listener, or as the service of a [`kube::Client`] in this process, whose
-    /// requests then carry an [`Identity`] in their extensions.
+    /// Returns the server as a service, behind the TLS listener or as the service of a [`kube::Client`] in this process. The
+    /// credentials of each request determine its user.
     pub fn router(&self) -> axum::Router {
         axum::Router::new().fallback(serve).with_state(self.shared.clone())
+    }
+
+    /// Returns the server as a service in this process, all of whose requests are from `identity`. No request from a network can
+    /// carry an identity, because it is not part of HTTP.
+    pub fn router_as(&self, identity: Identity) -> axum::Router {
+        self.router().layer(axum::Extension(identity))
     }
 }
 

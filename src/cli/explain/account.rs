@@ -8,9 +8,9 @@ use serde::Serialize;
 use crate::cli::backends::Backends;
 use crate::cli::style::{Painter, Style};
 use crate::cli::table::{Cell, Properties, Table};
-use signpost_api::v1alpha1::route::{AssignedName, FormerName, Phase, Route};
-use signpost_api::v1alpha1::route_binding::{Explanation, FormerNameUse, RouteBinding, RouterVerdict};
 use signpost_control::scheduler::explain::enumerate;
+use signpost_types::v1alpha1::route::{AssignedName, FormerName, Phase, Route};
+use signpost_types::v1alpha1::route_binding::{Explanation, FormerNameUse, RouteBinding, RouterVerdict};
 
 /// The explanation of one Route. Its JSON is an interface: fields are added, and none is renamed.
 #[derive(Debug, Serialize)]

@@ -15,8 +15,6 @@ use serde_json::{Value, json};
 use crate::access;
 use crate::kinds::former;
 use crate::rules::{self, Rule};
-use crate::v1alpha1::GROUP;
-use crate::v1alpha1::deletion_hold::{DELETION_HOLDS_MAX, DeletionHold, DeletionHoldHolder, SILENCE_MAX};
 use signpost_apiserver::auth::rules::{Access, Decision};
 use signpost_apiserver::cause::Cause;
 use signpost_apiserver::error::ApiError;
@@ -24,6 +22,8 @@ use signpost_apiserver::json_scan::Json;
 use signpost_apiserver::kind::Kind;
 use signpost_apiserver::kind::columns::{self, AGE, Cell, Column};
 use signpost_apiserver::registry::{Context, Hooks, Operation, Reader, RelatedWrite};
+use signpost_types::v1alpha1::GROUP;
+use signpost_types::v1alpha1::deletion_hold::{DELETION_HOLDS_MAX, DeletionHold, DeletionHoldHolder, SILENCE_MAX};
 
 /// The DeletionHold kind.
 pub static DELETION_HOLD: LazyLock<Kind> = LazyLock::new(|| {

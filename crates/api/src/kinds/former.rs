@@ -2,7 +2,7 @@
 
 use signpost_apiserver::kind::former::FormerNames;
 
-use crate::v1alpha1::router::FORCE_DELETE_ANNOTATION;
+use signpost_types::v1alpha1::router::FORCE_DELETE_ANNOTATION;
 
 /// The annotation that was `signpost.dev/force-delete-routes`.
 pub(super) const LOSE_ROUTES_ANNOTATION: &str = "signpost.dev/lose-routes";

@@ -32,9 +32,9 @@ use signpost_apiserver::{Product, Settings};
 
 use self::quotas::Limits;
 use crate::access::AccessRules;
-use crate::names::LabelRules;
-use crate::v1alpha1::router::Router;
-use crate::v1alpha1::{DAMAGED_ANNOTATION, DAMAGED_HEADER, SCHEDULER_LEASE_NAMESPACE};
+use signpost_types::names::LabelRules;
+use signpost_types::v1alpha1::router::Router;
+use signpost_types::v1alpha1::{DAMAGED_ANNOTATION, DAMAGED_HEADER, SCHEDULER_LEASE_NAMESPACE};
 
 /// A function that returns the faults of a Router that make a part of it unusable, one sentence for each.
 pub type DiagnoseRouter = Box<dyn Fn(&Router) -> Vec<String> + Send + Sync>;

@@ -7,18 +7,18 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::kinds::{PlatformConfig, conflict_keys, former};
-use crate::names::{self, is_at_or_below};
 use crate::rules::{self as rule, Rule};
-use crate::v1alpha1::deletion_hold::DeletionHold;
-use crate::v1alpha1::router::{
-    ADDRESSES_HEALTHY, FORCE_DELETE_ANNOTATION, FORCE_DELETE_OPTION, READY, Router, RouterKind,
-};
 use signpost_apiserver::cause::Cause;
 use signpost_apiserver::error::ApiError;
 use signpost_apiserver::json_scan::Json;
 use signpost_apiserver::kind::columns::{self, AGE, Cell, Column};
 use signpost_apiserver::kind::{HookReads, Kind};
 use signpost_apiserver::registry::{Context, Hooks, Operation, Reader, RelatedWrite};
+use signpost_types::names::{self, is_at_or_below};
+use signpost_types::v1alpha1::deletion_hold::DeletionHold;
+use signpost_types::v1alpha1::router::{
+    ADDRESSES_HEALTHY, FORCE_DELETE_ANNOTATION, FORCE_DELETE_OPTION, READY, Router, RouterKind,
+};
 
 /// The kind.
 pub static ROUTER: LazyLock<Kind> = LazyLock::new(|| {

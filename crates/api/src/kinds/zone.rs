@@ -7,12 +7,12 @@ use serde_json::Value;
 use crate::kinds::former;
 use crate::rules::expr::this;
 use crate::rules::{self, Rule};
-use crate::v1alpha1::zone::Zone;
 use signpost_apiserver::cause::Cause;
 use signpost_apiserver::json_scan::Json;
 use signpost_apiserver::kind::Kind;
 use signpost_apiserver::kind::columns::{AGE, Cell, Column};
 use signpost_apiserver::registry::{Context, Hooks};
+use signpost_types::v1alpha1::zone::Zone;
 
 /// The kind.
 pub static ZONE: LazyLock<Kind> = LazyLock::new(|| {

@@ -12,9 +12,9 @@ use kube::config::{Config, Kubeconfig};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, ResourceExt};
 use serde_json::json;
-use signpost_api::v1alpha1::route::Route;
-use signpost_api::v1alpha1::router::Router;
 use signpost_runtime::{httpd, tls};
+use signpost_types::v1alpha1::route::Route;
+use signpost_types::v1alpha1::router::Router;
 
 use crate::support::{ADMIN_TOKEN, PATIENCE, Server, route, router};
 

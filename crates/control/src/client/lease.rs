@@ -37,7 +37,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::backoff;
 use super::reflector::{self, Change, Changes, reflect};
-use signpost_api::v1alpha1::SCHEDULER_LEASE_NAMESPACE;
+use signpost_types::v1alpha1::SCHEDULER_LEASE_NAMESPACE;
 
 /// The time limit for releasing the Lease on shutdown; after that, other candidates wait for the Lease to expire.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);

@@ -17,7 +17,7 @@
 
 use std::net::IpAddr;
 
-use signpost_api::v1alpha1::router::Mode;
+use signpost_types::v1alpha1::router::Mode;
 
 /// One address of a Router.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -36,7 +36,7 @@ use crate::client::backoff::Backoff;
 use crate::client::reflector::{Changes, HealthProbe, Informer, Store};
 use crate::client::write::update_status;
 use crate::world::condition::{ConditionUpdate, Status as ConditionStatus, state};
-use signpost_api::v1alpha1::deletion_hold::{
+use signpost_types::v1alpha1::deletion_hold::{
     DeletionHold, DeletionHoldCause, DeletionHoldHolder, DeletionHoldSpec, HEARD_EVERY, HELD, SILENCE_MAX,
 };
 
@@ -416,7 +416,7 @@ fn steps(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use signpost_api::v1alpha1::deletion_hold::{Decision, DeletionHoldKind, DeletionHoldStatus};
+    use signpost_types::v1alpha1::deletion_hold::{Decision, DeletionHoldKind, DeletionHoldStatus};
 
     fn held(id: &str) -> Held {
         Held {

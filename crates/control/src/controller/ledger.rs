@@ -50,9 +50,9 @@ use crate::observe::verify::feed::ZoneFeed;
 use crate::reconcile::executor::Executor;
 use crate::reconcile::queue::{Item, WorkQueue};
 use crate::world::World;
-use signpost_api::v1alpha1::zone::{Zone, ZoneKind, ZonePlatform, ZoneSpec, ZoneVersion};
 use signpost_dns::wire::Name;
 use signpost_dns::zone::Serial;
+use signpost_types::v1alpha1::zone::{Zone, ZoneKind, ZonePlatform, ZoneSpec, ZoneVersion};
 
 mod aliases;
 pub mod serials;

@@ -41,10 +41,10 @@ use crate::client::reflector::{Applied, Change, Store};
 use crate::compiler::settings::text_of;
 use crate::compiler::{Diagnostic, Digest, Platform, Settings};
 use crate::world::{BindingInfo, World};
-use signpost_api::v1alpha1::deletion_hold::DeletionHoldKind;
-use signpost_api::v1alpha1::zone::{Zone as LedgerZone, ZoneVersion};
 use signpost_dns::wire::{Name, NameMap};
 use signpost_dns::zone::{Serial, ZoneDb};
+use signpost_types::v1alpha1::deletion_hold::DeletionHoldKind;
+use signpost_types::v1alpha1::zone::{Zone as LedgerZone, ZoneVersion};
 
 pub mod objects;
 

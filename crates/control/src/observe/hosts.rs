@@ -23,10 +23,10 @@ use crate::dns_client::{Data, Question};
 use crate::world::RouteInfo;
 use crate::world::condition::{ConditionUpdate, Status};
 use crate::world::observations::{About, Part, RouteFinding};
-use signpost_api::v1alpha1::route::{HOST_POINTS_HERE, NameKind, Route};
-use signpost_api::v1alpha1::router::{AddressState, Router};
 use signpost_dns::wire::header::Rcode;
 use signpost_dns::wire::{Name, RecordType};
+use signpost_types::v1alpha1::route::{HOST_POINTS_HERE, NameKind, Route};
+use signpost_types::v1alpha1::router::{AddressState, Router};
 
 /// The first wait before a host that does not point here is checked again: its owner has just read the instructions.
 const RETRY_FIRST: Duration = Duration::from_secs(5);

@@ -31,8 +31,8 @@ use crate::client::server::ServerKind;
 use crate::scheduler::bind::fence;
 use crate::world::binding::alias_to_change;
 use crate::world::{BindingInfo, later};
-use signpost_api::v1alpha1::route::{FormerName, NameKind, Route};
-use signpost_api::v1alpha1::route_binding::{RouteBinding, RouteBindingSpec};
+use signpost_types::v1alpha1::route::{FormerName, NameKind, Route};
+use signpost_types::v1alpha1::route_binding::{RouteBinding, RouteBindingSpec};
 
 /// The time between two bindings whose names are already due when they are first seen: 500 per second. There can be very many
 /// after a long time without a leader or a change of the domain, and they must not delay other work.
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use serde_json::{Value, json};
-    use signpost_api::v1alpha1::route::AssignedName;
+    use signpost_types::v1alpha1::route::AssignedName;
 
     const DOMAIN: &str = "v3.example";
 

@@ -26,10 +26,10 @@ use crate::client::reflector::ObjectKey;
 use crate::client::server::ServerKind;
 use crate::client::write;
 use crate::world::RouteInfo;
-use signpost_api::names::{self, host_claim_name, label_claim_name};
-use signpost_api::v1alpha1::name_claim::{ClaimKind, Holder};
-use signpost_api::v1alpha1::route::{AssignedName, NameKind, Route};
-use signpost_api::v1alpha1::route_binding::{FENCING_ANNOTATION, FENCING_FIELD, RouteBinding, RouteBindingSpec};
+use signpost_types::names::{self, host_claim_name, label_claim_name};
+use signpost_types::v1alpha1::name_claim::{ClaimKind, Holder};
+use signpost_types::v1alpha1::route::{AssignedName, NameKind, Route};
+use signpost_types::v1alpha1::route_binding::{FENCING_ANNOTATION, FENCING_FIELD, RouteBinding, RouteBindingSpec};
 
 /// The time limit for one attempt.
 pub(super) const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(15);

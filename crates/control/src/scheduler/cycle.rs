@@ -19,8 +19,8 @@ use crate::client::lease::Term;
 use crate::client::reflector::ObjectKey;
 use crate::world::observations::RouteFinding;
 use crate::world::{BindingInfo, NamespaceInfo, RouteInfo};
-use signpost_api::names::{is_at_or_below, takes_names_of};
-use signpost_api::v1alpha1::name_claim::ClaimKind;
+use signpost_types::names::{is_at_or_below, takes_names_of};
+use signpost_types::v1alpha1::name_claim::ClaimKind;
 
 /// The decisions in a row before events are processed again: 256 take well under a millisecond.
 const DECISIONS_IN_A_ROW: usize = 256;

@@ -50,7 +50,7 @@ use crate::reconcile::executor::Executor;
 use crate::world::objects::{ObjectChanges, Objects};
 use crate::world::observations::{Observations, Part};
 use crate::world::{Quarantined, World};
-use signpost_api::names::LabelRules;
+use signpost_types::names::LabelRules;
 
 mod admission;
 mod asking;

@@ -10,8 +10,8 @@ use crate::client::events::Notice;
 use crate::client::reflector::ObjectKey;
 use crate::world::RouteInfo;
 use crate::world::observations::{Part, RouteFinding};
-use signpost_api::names::other_label;
-use signpost_api::v1alpha1::name_claim::ClaimKind;
+use signpost_types::names::other_label;
+use signpost_types::v1alpha1::name_claim::ClaimKind;
 
 /// The failures in a row before a route's conditions report them; fewer are over before a user could read them.
 const FAILURES_TOLD: u32 = 3;

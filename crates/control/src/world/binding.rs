@@ -9,10 +9,10 @@ use super::router::RouterTarget;
 use crate::client::uid::Uid;
 use crate::compiler::Diagnostic;
 use crate::compiler::inputs::BindingInput;
-use signpost_api::names::alias_name;
-use signpost_api::v1alpha1::route::{AssignedName, FormerName, NameKind};
-use signpost_api::v1alpha1::route_binding::RouteBinding;
 use signpost_runtime::telemetry::trace::Trace;
+use signpost_types::names::alias_name;
+use signpost_types::v1alpha1::route::{AssignedName, FormerName, NameKind};
+use signpost_types::v1alpha1::route_binding::RouteBinding;
 
 /// A RouteBinding.
 #[derive(Debug, Clone, Default)]

@@ -32,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 use self::register::{Register, UsageReport};
 use crate::client::backoff::Backoff;
 use crate::client::write::update_status;
-use signpost_api::v1alpha1::route_binding::{FormerNameUse, RouteBinding};
+use signpost_types::v1alpha1::route_binding::{FormerNameUse, RouteBinding};
 
 /// The fraction of the idle timeout between two reports of a former name.
 pub const PARTS: u32 = 4;

@@ -59,7 +59,7 @@ fn an_alias_that_goes_and_comes_back_is_reported_with_its_new_version() {
             "label": "ns-app", "strategy": "round-robin", "names": [
                 {"name": "ns-app.s.v3.example", "type": "system"},
                 {"name": "ns-app.routes.v3.example", "type": "alias"}]}});
-    let mut binding: signpost_api::v1alpha1::route_binding::RouteBinding =
+    let mut binding: signpost_types::v1alpha1::route_binding::RouteBinding =
         serde_json::from_value(binding).expect("a RouteBinding");
     let (key, last) = (reflector::ObjectKey::namespaced("ns", "app"), Arc::new(BindingInfo::new(&binding)));
     binding.metadata.creation_timestamp = Some(Time(Timestamp::from_second(1_795_262_400).expect("a time")));

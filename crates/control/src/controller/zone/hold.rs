@@ -2,7 +2,7 @@
 //!
 //! A list can legally be empty while an API server is upgraded, restored from the wrong backup, or queried with insufficient
 //! rights. To apply such a list would remove every name. So a loss is *held* if it looks like an accident: the missing objects
-//! are still served, and a [`DeletionHold`](signpost_api::v1alpha1::deletion_hold) object, a metric, and the log report them,
+//! are still served, and a [`DeletionHold`](signpost_types::v1alpha1::deletion_hold) object, a metric, and the log report them,
 //! until the objects return or a user approves the loss. The source of a loss indicates its nature:
 //!
 //! | source | a Router deleted, or without active address | a RouteBinding deleted |
@@ -32,7 +32,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::compiler::Digest;
-use signpost_api::v1alpha1::deletion_hold::{Decision, DeletionHoldCause, DeletionHoldKind, NAMES_MAX};
+use signpost_types::v1alpha1::deletion_hold::{Decision, DeletionHoldCause, DeletionHoldKind, NAMES_MAX};
 
 /// Deletions within this time make a burst together.
 const BURST: Duration = Duration::from_secs(60);

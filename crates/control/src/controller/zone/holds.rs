@@ -14,7 +14,7 @@ use crate::client::reflector::{Change, Store};
 use crate::compiler::inputs::{BindingInput, RouterInput};
 use crate::compiler::platform::Input;
 use crate::compiler::{Digest, Platform};
-use signpost_api::v1alpha1::deletion_hold::{Decision, DeletionHoldCause, DeletionHoldKind};
+use signpost_types::v1alpha1::deletion_hold::{Decision, DeletionHoldCause, DeletionHoldKind};
 
 /// The interval of log lines about a hold without a decision.
 const LOGGED_AGAIN: Duration = Duration::from_secs(600);

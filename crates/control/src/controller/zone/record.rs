@@ -10,11 +10,11 @@ use super::version_history::Published;
 use crate::compiler::Digest;
 use crate::compiler::health::{AddressInput, Health};
 use crate::compiler::inputs::{BindingInput, RouterInput};
-use signpost_api::v1alpha1::deletion_hold::DeletionHoldKind;
-use signpost_api::v1alpha1::router::Mode;
 use signpost_dns::wire::{Name, NameMap};
 use signpost_dns::zone::parallel::in_parallel;
 use signpost_dns::zone::{Serial, Ttl, Zone, stored};
+use signpost_types::v1alpha1::deletion_hold::DeletionHoldKind;
+use signpost_types::v1alpha1::router::Mode;
 
 const DOMAIN: u8 = b'd';
 const ROUTER: u8 = b'r';

@@ -35,11 +35,11 @@ use crate::compiler::inputs::{BindingInput, binding_key};
 use crate::world::condition::ConditionUpdate;
 use crate::world::observations::{About, Observations, Part, RouteFinding};
 use crate::world::{BindingInfo, RouteInfo, World};
-use signpost_api::names::is_at_or_below;
-use signpost_api::v1alpha1::deletion_hold::{DeletionHold, DeletionHoldKind};
-use signpost_api::v1alpha1::route::{NameKind, RESOLVABLE};
 use signpost_dns::wire::Name;
 use signpost_runtime::telemetry::trace::Trace;
+use signpost_types::names::is_at_or_below;
+use signpost_types::v1alpha1::deletion_hold::{DeletionHold, DeletionHoldKind};
+use signpost_types::v1alpha1::route::{NameKind, RESOLVABLE};
 
 pub mod feed;
 pub mod state;
