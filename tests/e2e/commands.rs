@@ -171,7 +171,6 @@ fn a_command_of_kubectl_names_the_one_to_run() {
         (&["events", "--for", "route/x"], "kubectl events --for route/NAME"),
         (&["wait", "route", "x"], "kubectl wait --for=condition=Resolvable route/NAME"),
         (&["help", "wait"], "kubectl wait --for=condition=Resolvable route/NAME"),
-        (&["login", "--device"], "signpost kubeconfig --sign-in"),
     ] {
         let ran = run(arguments);
         let expected = format!("not a command of signpost; run \"{instead}\"");

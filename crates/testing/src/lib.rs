@@ -21,6 +21,7 @@ pub mod scrape;
 
 pub mod hosts;
 pub mod identity_provider;
+pub mod name_server;
 pub mod namespace;
 pub mod peers;
 

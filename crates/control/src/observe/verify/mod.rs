@@ -52,8 +52,6 @@ pub mod check;
 pub mod metrics;
 
 #[cfg(test)]
-pub(super) mod fake;
-#[cfg(test)]
 mod state_tests;
 
 /// The maximum number of checks in flight: a silent server holds each for some seconds.
