@@ -245,11 +245,6 @@ pub(super) fn https_url(text: &str) -> Result<String, &'static str> {
 }
 
 impl Access {
-    /// Returns the address of the API, for output.
-    pub(super) fn url(&self) -> &str {
-        &self.url
-    }
-
     /// Returns the message for a failed request: the API's address, and the cause.
     pub(super) fn unanswered(&self, error: kube::Error) -> String {
         match error {
