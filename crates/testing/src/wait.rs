@@ -4,18 +4,20 @@ use std::time::{Duration, Instant};
 
 /// The time limit of every wait. A debug build on a busy two-core machine needs more than a minute to compact a large store.
 pub const PATIENCE: Duration = Duration::from_secs(300);
-/// The pause between two attempts.
-const PAUSE: Duration = Duration::from_millis(20);
+/// The shortest and the longest pause between two attempts. A pause is as long as the attempt before it: an attempt can be a process, such
+/// as `kubectl`, and what a test waits for needs the processors, too.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
 
 /// Tries until `attempt` succeeds, and panics with the last reason when it never does.
 #[track_caller]
 pub fn until<T, E: std::fmt::Display>(what: &str, mut attempt: impl FnMut() -> Result<T, E>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
+        let began = Instant::now();
         match attempt() {
             Ok(found) => return found,
             Err(reason) if Instant::now() > deadline => panic!("never came true: {what}: {reason}"),
-            Err(_) => std::thread::sleep(PAUSE),
+            Err(_) => std::thread::sleep(began.elapsed().clamp(PAUSE.0, PAUSE.1)),
         }
     }
 }
