@@ -177,10 +177,11 @@ pub fn platform(data: &DataDir, ports: Ports) -> (Server, Kubectl) {
     (server, Kubectl::new(data.join("kubeconfig")))
 }
 
-/// Returns the Router shard1 with addresses, and the namespace of the Routes.
+/// Returns the Router shard1 with addresses, and the namespace of the Routes. An instance that leaves serves for the TTL in seconds
+/// after DNS has dropped its address: long enough for some requests on a busy machine.
 pub fn router(addresses: &str) -> String {
     format!(
-        "apiVersion: signpost.dev/v1alpha1\nkind: Router\nmetadata: {{name: shard1}}\nspec: {{ttl: 1, addresses: [{addresses}]}}\n---\n\
+        "apiVersion: signpost.dev/v1alpha1\nkind: Router\nmetadata: {{name: shard1}}\nspec: {{ttl: 5, addresses: [{addresses}]}}\n---\n\
          apiVersion: v1\nkind: Namespace\nmetadata: {{name: web}}\n---\n"
     )
 }

@@ -8,8 +8,9 @@ use crate::running;
 pub const PATIENCE: Duration = Duration::from_secs(300);
 /// The time limit after a process of the program under test has ended unexpectedly. What it did before may still arrive.
 const PATIENCE_AFTER_END: Duration = Duration::from_secs(5);
-/// The pause between two attempts.
-const PAUSE: Duration = Duration::from_millis(20);
+/// The shortest and the longest pause between two attempts. A pause is as long as the attempt before it: an attempt can be a process, such
+/// as `kubectl`, and what a test waits for needs the processors, too.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
 
 /// Tries until `attempt` succeeds, and panics with the last reason when it never does. The end of a process of the program under
 /// test shortens the wait, unless the test has ended that process or seen its end.
@@ -18,18 +19,20 @@ pub fn until<T, E: std::fmt::Display>(what: &str, mut attempt: impl FnMut() -> R
     let mut deadline = Instant::now() + PATIENCE;
     let mut ended = String::new();
     loop {
+        let began = Instant::now();
         let reason = match attempt() {
             Ok(found) => return found,
             Err(reason) => reason,
         };
         assert!(Instant::now() < deadline, "never came true: {what}: {reason}{ended}");
+        let pause = began.elapsed().clamp(PAUSE.0, PAUSE.1);
         if ended.is_empty()
             && let Some(id) = running::ended()
         {
             deadline = deadline.min(Instant::now() + PATIENCE_AFTER_END);
             ended = format!("; process {id} has ended");
         }
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(pause);
     }
 }
 
