@@ -11,11 +11,11 @@ use kube::api::ListParams;
 
 use super::access::{Access, ApiLocation};
 use crate::config::{self, NameServer};
-use signpost_api::v1alpha1::zone::{Zone, ZoneKind, ZonePlatform};
 use signpost_control::compiler::discovery::OfferedTransport;
 use signpost_control::scheduler::strategy::StrategyName;
 use signpost_control::scheduler::webhook;
 use signpost_dns::transport::https::request::TemplatePath;
+use signpost_types::v1alpha1::zone::{Zone, ZoneKind, ZonePlatform};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PlatformSettings {
@@ -148,7 +148,7 @@ fn parent(zones: &[Zone]) -> Option<&Zone> {
     zones.iter().filter(|zone| zone.spec.kind == ZoneKind::Parent).max_by_key(written)
 }
 
-fn name_server(published: &signpost_api::v1alpha1::zone::ZoneNameServer) -> NameServer {
+fn name_server(published: &signpost_types::v1alpha1::zone::ZoneNameServer) -> NameServer {
     NameServer {
         name: published.name.clone(),
         addresses: published.addresses.iter().filter_map(|address| address.parse().ok()).collect(),

@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use super::settings::Settings;
 use super::value::{Role, Strategy};
 use signpost_api::kinds::quotas::Limits;
-use signpost_api::names::LabelRules;
 use signpost_apiserver::audit;
 use signpost_apiserver::limits::Amount;
 use signpost_control::instances::objects;
 use signpost_control::scheduler::chooser::StrategyConfig;
 use signpost_control::scheduler::webhook;
 use signpost_dns::nameserver::rrl::RateLimit;
+use signpost_types::names::LabelRules;
 
 /// The transport of the admin endpoints.
 #[derive(Debug, Clone, PartialEq, Eq)]

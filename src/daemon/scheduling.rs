@@ -17,8 +17,6 @@ use super::tasks::Tasks;
 use crate::admin::Admin;
 use crate::config;
 use crate::config::value::{Resolver, system_resolvers};
-use signpost_api::v1alpha1::SCHEDULER_LEASE;
-use signpost_api::v1alpha1::zone::ZonePlatform;
 use signpost_control::client::lease::{self, Leadership, Lease};
 use signpost_control::client::reflector::HealthProbe;
 use signpost_control::compiler;
@@ -37,6 +35,8 @@ use signpost_control::scheduler::chooser::StrategyConfig;
 use signpost_control::scheduler::{Scheduler, Settings};
 use signpost_control::world::World;
 use signpost_dns::wire::Name;
+use signpost_types::v1alpha1::SCHEDULER_LEASE;
+use signpost_types::v1alpha1::zone::ZonePlatform;
 
 /// The clients of the loops, each with its own identity if the API is in this process.
 pub struct Clients<'a> {

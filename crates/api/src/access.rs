@@ -7,8 +7,8 @@ use signpost_apiserver::auth::rules::{ADMIN, ANY, Access, Authorizer, Decision, 
 use signpost_apiserver::error::ApiError;
 
 use crate::identity::{GROUP_TENANT_PREFIX, Identity, USER_CONTROLLER, USER_NAME_SERVER, USER_SCHEDULER};
-use crate::instance;
-use crate::v1alpha1::GROUP;
+use signpost_types::instance::{self, AGENT_NAMESPACE};
+use signpost_types::v1alpha1::GROUP;
 
 /// The group whose members may do everything, like those of `system:masters`. It is for human users and for groups of an identity
 /// provider, which can never name a group that begins with `system:`.
@@ -24,8 +24,6 @@ pub const GROUP_NAME_SERVERS: &str = "signpost:name-servers";
 pub const GROUP_ROUTER_AGENTS: &str = "signpost:router-agents";
 /// The groups of the agents of one Router, whose name follows: the same rights, but only its Leases.
 pub const GROUP_ROUTER_AGENT_PREFIX: &str = "signpost:router-agent:";
-/// The namespace in which router agents keep their Leases. It always exists, and differs from that of the schedulers' Lease.
-pub const AGENT_NAMESPACE: &str = "default";
 
 /// The roles that administrators assign to users, each with its group. The group of a tenant ends in its namespace, the group of
 /// an agent in its Router.

@@ -8,12 +8,12 @@ use serde::Serialize;
 
 use crate::cli::style::{Painter, Style};
 use crate::cli::table::{Cell, Table};
-use signpost_api::names;
-use signpost_api::v1alpha1::router::RouterState;
 use signpost_control::client::reflector::ObjectKey;
 use signpost_control::scheduler::rebind::held_by_caches;
 use signpost_control::scheduler::simulation::{Simulation, Step};
 use signpost_control::world::BindingInfo;
+use signpost_types::names;
+use signpost_types::v1alpha1::router::RouterState;
 
 /// The prediction. Its JSON is an interface: fields are added, and none is renamed.
 #[derive(Debug, Default, Serialize)]

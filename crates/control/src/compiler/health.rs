@@ -19,7 +19,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use signpost_api::v1alpha1::router::Mode;
+use signpost_types::v1alpha1::router::Mode;
 
 /// One address of a Router. The last-known-good state on disk contains it in this form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -19,8 +19,8 @@ use crate::client::server::ServerKind;
 use crate::scheduler::bind::fence;
 use crate::world::BindingInfo;
 use crate::world::binding::alias_to_change;
-use signpost_api::v1alpha1::route::{NameKind, Route};
-use signpost_api::v1alpha1::route_binding::{RouteBinding, RouteBindingSpec};
+use signpost_types::v1alpha1::route::{NameKind, Route};
+use signpost_types::v1alpha1::route_binding::{RouteBinding, RouteBindingSpec};
 
 /// The time between two bindings whose names are already due when they are first seen: 500 per second. There can be very many
 /// after a long time without a leader or a change of the domain, and they must not delay other work.
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use serde_json::json;
-    use signpost_api::v1alpha1::route::AssignedName;
+    use signpost_types::v1alpha1::route::AssignedName;
 
     const DOMAIN: &str = "v3.example";
 

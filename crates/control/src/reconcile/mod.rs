@@ -62,8 +62,8 @@ use crate::world::condition::ConditionUpdate;
 use crate::world::objects::ObjectChanges;
 use crate::world::observations::Observed;
 use crate::world::{self, World};
-use signpost_api::v1alpha1::deletion_hold::DeletionHold;
-use signpost_api::v1alpha1::route::{ADMITTED, FORMER_NAME_BLOCKED, PUBLISHED, RESOLVABLE, SCHEDULED};
+use signpost_types::v1alpha1::deletion_hold::DeletionHold;
+use signpost_types::v1alpha1::route::{ADMITTED, FORMER_NAME_BLOCKED, PUBLISHED, RESOLVABLE, SCHEDULED};
 
 /// The maximum number of actions in flight; one kind gets at most half of them. New Routes are scheduled concurrently, and must
 /// not wait for it.

@@ -50,7 +50,7 @@ use crate::reconcile::executor::Executor;
 use crate::world::objects::{ObjectChanges, Objects};
 use crate::world::observations::{Observations, Part};
 use crate::world::{Quarantined, World};
-use signpost_api::names::LabelRules;
+use signpost_types::names::LabelRules;
 
 mod admission;
 mod asking;
@@ -72,7 +72,6 @@ mod requeuer;
 pub mod simulation;
 pub mod snapshot;
 pub mod strategy;
-mod trace;
 pub mod webhook;
 
 /// The time limit for attempts in flight when the scheduler stops.

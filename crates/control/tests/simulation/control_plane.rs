@@ -8,7 +8,6 @@ use futures::StreamExt as _;
 use futures::future::{BoxFuture, OptionFuture};
 use futures::stream::FuturesUnordered;
 use signpost_api::identity::{USER_CONTROLLER, USER_SCHEDULER};
-use signpost_api::v1alpha1::SCHEDULER_LEASE;
 use signpost_control::client::lease::{self, Leadership, Lease};
 use signpost_control::controller::ledger::{self, BaseSerial};
 use signpost_control::observe::ownership::authorities::AuthoritativeServers;
@@ -19,6 +18,7 @@ use signpost_control::observe::{health, hosts, instances, ownership, programmed,
 use signpost_control::reconcile::{self, Reconciler};
 use signpost_control::scheduler::{Scheduler, Settings};
 use signpost_control::world::{self, World};
+use signpost_types::v1alpha1::SCHEDULER_LEASE;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 

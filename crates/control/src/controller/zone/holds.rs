@@ -14,7 +14,7 @@ use crate::client::reflector::{Change, Store};
 use crate::compiler::inputs::{BindingInput, RouterInput};
 use crate::compiler::platform::Input;
 use crate::compiler::{Digest, Platform};
-use signpost_api::v1alpha1::deletion_hold::{Decision, DeletionHoldCause, DeletionHoldKind};
+use signpost_types::v1alpha1::deletion_hold::{Decision, DeletionHoldCause, DeletionHoldKind};
 
 /// The interval of log lines about a hold without a decision.
 const LOGGED_AGAIN: Duration = Duration::from_secs(600);
@@ -153,7 +153,7 @@ impl Holds {
     pub fn resume(&mut self, held: Vec<StoredHold>, platform: &Platform) {
         let of = |kind| held.iter().filter(move |(of, ..)| *of == kind);
         let keys = |kind| of(kind).map(|(_, name, _)| name.clone());
-        let named = |kind| of(kind).map(|(.., named)| *named).next();
+        let named = |kind| of(kind).next().map(|(.., named)| *named).unwrap_or_default();
         let (routers, bindings) = platform.counts();
         self.routers.resume(keys(DeletionHoldKind::Router), named(DeletionHoldKind::Router), routers);
         self.bindings.resume(keys(DeletionHoldKind::RouteBinding), named(DeletionHoldKind::RouteBinding), bindings);

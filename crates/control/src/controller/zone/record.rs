@@ -12,11 +12,11 @@ use super::version_history::Published;
 use crate::compiler::Digest;
 use crate::compiler::health::AddressInput;
 use crate::compiler::inputs::{BindingInput, RouterInput};
-use signpost_api::v1alpha1::deletion_hold::DeletionHoldKind;
-use signpost_api::v1alpha1::router::Mode;
 use signpost_dns::wire::{Name, NameMap};
 use signpost_dns::zone::parallel::in_parallel;
 use signpost_dns::zone::{Serial, Ttl, Zone, stored};
+use signpost_types::v1alpha1::deletion_hold::DeletionHoldKind;
+use signpost_types::v1alpha1::router::Mode;
 
 /// The format of the entries, and of the journal that contains them.
 pub const VERSION: u32 = 2;

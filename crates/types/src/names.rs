@@ -264,11 +264,11 @@ pub enum HostError {
 /// tables (`rules::shape`).
 pub struct Shape {
     /// A regular expression.
-    pub(crate) pattern: &'static str,
+    pub pattern: &'static str,
     /// Whether the name matches it.
-    pub(crate) must_match: bool,
+    pub must_match: bool,
     /// The error of a name that does not meet the condition.
-    pub(crate) error: HostError,
+    pub error: HostError,
 }
 
 /// A label of a host name, at most 63 octets (RFC 1123 §2.1).
@@ -286,7 +286,7 @@ macro_rules! any_label {
 }
 
 /// A whole text that is a label of a host name.
-pub(crate) const LABEL: &str = concat!("^", label!(), "$");
+pub const LABEL: &str = concat!("^", label!(), "$");
 
 const fn matches(pattern: &'static str, error: HostError) -> Shape {
     Shape { pattern, must_match: true, error }
@@ -301,7 +301,7 @@ const TRAILING_DOT: Shape = excludes("[.]$", HostError::TrailingDot);
 const LABEL_LENGTH: Shape = excludes("(^|[.])([.]|$)|[^.]{64}", HostError::LabelLength);
 
 /// A domain: labels of letters, digits, and inner dashes, with at most one leading underscore.
-pub(crate) const DOMAIN: &[Shape] = &[
+pub const DOMAIN: &[Shape] = &[
     excludes("^$", HostError::Empty),
     NOT_ASCII,
     excludes("[*]", HostError::NoWildcard),
@@ -311,7 +311,7 @@ pub(crate) const DOMAIN: &[Shape] = &[
 ];
 
 /// A custom host: a domain of at least two labels, with an optional whole `*` in front.
-pub(crate) const HOST: &[Shape] = &[
+pub const HOST: &[Shape] = &[
     excludes("^$", HostError::Empty),
     matches("^([*]|([*][.])?[^*]*)$", HostError::Asterisk),
     excludes("^[*]([.][^.]*)?$", HostError::ShortWildcard),
@@ -324,7 +324,7 @@ pub(crate) const HOST: &[Shape] = &[
 ];
 
 /// The additional rules for the name of a zone of the platform.
-pub(crate) const NO_UNDERSCORE: &[Shape] = &[excludes("_", HostError::Underscore)];
+pub const NO_UNDERSCORE: &[Shape] = &[excludes("_", HostError::Underscore)];
 
 /// Checks a name against a table; the error is that of the first line that it does not meet.
 fn check(shapes: &'static [Shape], patterns: &[Regex], name: &str) -> Result<(), HostError> {

@@ -1,6 +1,6 @@
 //! The report of a Router's instance: a Lease that its agent renews.
 //!
-//! The Leases are in [`AGENT_NAMESPACE`](crate::access::AGENT_NAMESPACE) and have the label [`SELECTOR`]. Annotations contain the
+//! The Leases are in [`AGENT_NAMESPACE`] and have the label [`SELECTOR`]. Annotations contain the
 //! report. An instance that leaves deletes its Lease; the Lease of an instance that was killed expires.
 
 use std::net::IpAddr;
@@ -13,6 +13,8 @@ use kube::api::ObjectMeta;
 
 use crate::v1alpha1::router::{Instance, InstanceState};
 
+/// The namespace in which router agents keep their Leases. It always exists, and differs from that of the schedulers' Lease.
+pub const AGENT_NAMESPACE: &str = "default";
 /// The label of all Leases of instances, as a label selector.
 pub const SELECTOR: &str = "app.kubernetes.io/component=router-instance";
 /// The time without a renewal after which an instance counts as dead.

@@ -22,7 +22,7 @@ pub const DAMAGED_ANNOTATION: &str = "signpost.dev/damaged";
 /// fails.
 pub const DAMAGED_HEADER: &str = "signpost-damaged-objects";
 /// The value of [`DAMAGED_HEADER`].
-pub const DAMAGED_PLACEHOLDERS: &str = signpost_apiserver::damaged::PLACEHOLDERS;
+pub const DAMAGED_PLACEHOLDERS: &str = "placeholders";
 /// The Lease that the schedulers of a platform compete for. Its `leaseTransitions` is the leader's fencing number.
 pub const SCHEDULER_LEASE: &str = "signpost-scheduler";
 /// The namespace of the schedulers' Lease, the platform's own.
