@@ -112,7 +112,7 @@ pub fn read_given(places: &ConfigSources) -> Result<(Settings, BTreeSet<&'static
         None => Layer::new(),
         Some(path) => read_file(path)?,
     };
-    merged.extend(layers::from_environment(&places.environment)?);
+    merged.extend(layers::from_environment(&places.environment));
     merged.extend(places.flags.clone());
     let mut reader = Reader { layer: &merged, errors: Vec::new() };
     let mut settings = Settings::read(&mut reader);
@@ -127,11 +127,6 @@ pub fn read_given(places: &ConfigSources) -> Result<(Settings, BTreeSet<&'static
 /// Returns the key with this path.
 pub fn find(path: &str) -> Option<&'static Key> {
     KEYS.iter().find(|key| key.path == path)
-}
-
-/// Returns the key whose flag had this name in an earlier version.
-pub fn renamed(flag: &str) -> Option<&'static Key> {
-    KEYS.iter().find(|key| key.former == Some(flag))
 }
 
 /// Returns the paths of the keys whose values differ: first those that a reload applies, then those that need a restart.

@@ -167,9 +167,9 @@ pub enum Strategy {
     Webhook,
 }
 
-pub(super) fn strategies([a, b, c, d]: [(&'static str, StrategyName); 4]) -> [(&'static str, Strategy); 5] {
-    let own = |(word, name)| (word, Strategy::Own(name));
-    [own(a), own(b), own(c), own(d), (webhook::NAME, Strategy::Webhook)]
+pub(super) fn strategies() -> impl Iterator<Item = (&'static str, Strategy)> {
+    let own = StrategyName::ALL.into_iter().map(|name| (name.as_str(), Strategy::Own(name)));
+    own.chain([(webhook::NAME, Strategy::Webhook)])
 }
 
 /// Returns the rule of a list of listening addresses: at least one.

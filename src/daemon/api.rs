@@ -135,7 +135,7 @@ impl Api {
                 let counts = audit.log().counts();
                 let outcomes = [("written", counts.written), ("lost", counts.lost), ("suppressed", counts.suppressed)];
                 let help = "Audit events, by outcome: written; lost, because the file was too slow or a write failed; suppressed, \
-                            because too many requests of one user changed nothing";
+                            because clients without credentials sent too many requests";
                 page.counts("api_audit_events", help, "outcome", outcomes)?;
             }
             Ok(())

@@ -29,13 +29,12 @@ pub mod room;
 pub mod router_agent;
 pub mod runtime_settings;
 pub mod scheduling;
-mod sign_in;
+pub mod sign_in;
 pub mod signals;
 pub mod sockets;
 mod store;
 pub mod supervisor;
 pub mod tasks;
-pub mod traces;
 pub mod unrouted;
 
 use std::net::SocketAddr;
@@ -113,8 +112,6 @@ pub enum Error {
     DomainMismatch(#[from] DomainMismatch),
     #[error("{0} (--zones)")]
     ZoneFiles(#[from] controller::static_zones::FolderError),
-    #[error("{0} (--trace-endpoint, --trace-headers, --trace-ca)")]
-    Traces(#[from] telemetry::otlp::SetupError),
     #[error(transparent)]
     QueryLog(#[from] query_log::OpenError),
     #[error("no manifest was applied:\n{}", lines(.0))]
@@ -134,7 +131,6 @@ impl Error {
                 | Error::Platform(_)
                 | Error::DomainMismatch(_)
                 | Error::ZoneFiles(_)
-                | Error::Traces(_)
                 | Error::Manifests(_)
         )
     }

@@ -350,7 +350,7 @@ fn a_simulation_touches_nothing_and_comes_true() {
     for (arguments, code, complaint) in [
         (&["simulate", "--drain", "shard9"][..], 1, "there is no Router shard9"),
         (&["simulate", "--set-weight", "shard1"], 2, "must be ROUTER=N"),
-        (&["simulate", "--add", "/nowhere.yaml"], 2, "/nowhere.yaml"),
+        (&["simulate", "--add", &data.file("missing.yaml")], 2, "missing.yaml"),
     ] {
         let found = refused(&data, arguments, code);
         assert!(found.contains(complaint), "{arguments:?}: {found}");

@@ -209,9 +209,7 @@ impl RouteExplanation {
 /// Returns the time at which the Route was moved to its Router, or at which its binding was created.
 fn placed_at(binding: &RouteBinding) -> Option<Time> {
     let moved = binding.spec.explanation.as_ref().and_then(|explanation| explanation.moved_at.clone());
-    // A binding of a version without that field has former names, each with the time of a move.
-    let left = binding.spec.former_names.iter().map(|former| &former.since).max_by_key(|since| since.0).cloned();
-    moved.or(left).or_else(|| binding.metadata.creation_timestamp.clone())
+    moved.or_else(|| binding.metadata.creation_timestamp.clone())
 }
 
 /// Returns the Routers with their verdicts, as columns.
@@ -248,8 +246,7 @@ fn word(verdict: &RouterVerdict) -> &str {
     }
 }
 
-/// Returns the reasons of the Routers that the explanation does not list, in parentheses; nothing if it does not count them,
-/// as those of earlier versions.
+/// Returns the reasons of the Routers that the explanation does not list, in parentheses; nothing if it lists all.
 fn others(explanation: &Explanation) -> String {
     match &explanation.omitted[..] {
         [] => String::new(),
@@ -266,8 +263,6 @@ mod tests {
     fn placed() -> RouteExplanation {
         let explanation = json!({
             "summary": "why", "considered": 20, "eligible": 4, "omitted": [{"reason": "Cordoned", "count": 15}],
-            // Of an earlier version, and ignored.
-            "classes": [{"reason": "Cordoned", "count": 16, "routers": ["shard10..shard19"], "untold": 6}], "classMap": "AAAA",
             "routers": [
                 {"name": "shard1", "eligible": true, "score": -3, "routes": 3},
                 {"name": "shard2", "eligible": true, "score": -3, "routes": 3},

@@ -5,7 +5,6 @@ mod export;
 mod list;
 mod show;
 mod status;
-mod unrouted;
 
 use clap::{Arg, ArgMatches, Command};
 
@@ -24,14 +23,7 @@ pub(super) fn command() -> Command {
         )
         .subcommand_required(true)
         .arg_required_else_help(true)
-        .subcommands([
-            list::command(),
-            show::command(),
-            difference::command(),
-            status::command(),
-            unrouted::command(),
-            export::command(),
-        ])
+        .subcommands([list::command(), show::command(), difference::command(), status::command(), export::command()])
 }
 
 pub(super) fn run(matches: &ArgMatches) -> Outcome {
@@ -40,7 +32,6 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
         Some(("show", matches)) => show::run(matches),
         Some(("diff", matches)) => difference::run(matches),
         Some(("status", matches)) => status::run(matches),
-        Some(("unrouted", matches)) => unrouted::run(matches),
         Some(("export", matches)) => export::run(matches),
         _ => Ok(Exit::Usage),
     }

@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use crate::access;
-use crate::kinds::{PlatformConfig, former};
+use crate::kinds::PlatformConfig;
 use crate::rules::{self as rule, Rule};
 use signpost_apiserver::auth::rules::Access;
 use signpost_apiserver::cause::Cause;
@@ -29,7 +29,6 @@ pub static ROUTE: LazyLock<Kind> = LazyLock::new(|| {
         .with_columns(COLUMNS)
         .selectable_by(&["spec.host", "spec.subdomain", "status.phase", "status.router", "status.dns"])
         .read_by_hooks(HookReads::Whole)
-        .formerly(former::ROUTE)
 });
 
 const COLUMNS: &[Column] = &[
@@ -143,10 +142,6 @@ impl Hooks for Routes {
 
     fn status_writer(&self) -> Option<&'static str> {
         Some("a RouteBinding")
-    }
-
-    fn trace_attributes(&self) -> Option<[&'static str; 2]> {
-        Some(["signpost.route", "signpost.revision"])
     }
 
     fn validate_status_update(&self, _context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {

@@ -21,7 +21,7 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::{name_claim, route};
-use crate::kinds::{conflict_keys, former};
+use crate::kinds::conflict_keys;
 use crate::rules::expr::{Function, Quantity, item, this};
 use crate::rules::{self, Rule};
 use signpost_apiserver::apply;
@@ -39,10 +39,13 @@ use signpost_types::v1alpha1::{SCHEDULER_LEASE, SCHEDULER_LEASE_NAMESPACE};
 
 /// The kind.
 pub static ROUTE_BINDING: LazyLock<Kind> = LazyLock::new(|| {
-    Kind::of::<RouteBinding>()
-        .with_columns(COLUMNS)
-        .selectable_by(&["spec.router", "spec.dns", "spec.label", "spec.strategy", "spec.routeUID"])
-        .formerly(former::ROUTE_BINDING)
+    Kind::of::<RouteBinding>().with_columns(COLUMNS).selectable_by(&[
+        "spec.router",
+        "spec.dns",
+        "spec.label",
+        "spec.strategy",
+        "spec.routeUID",
+    ])
 });
 
 const COLUMNS: &[Column] = &[
@@ -183,7 +186,7 @@ fn namespace_fault(binding: &Value) -> Option<Cause> {
 fn only_former_names_age(old: &Value, new: &Value) -> bool {
     let without = |binding: &Value| {
         let mut spec = binding["spec"].clone();
-        // A stored explanation can have fields of an earlier version, which were pruned from the new one.
+        // A stored explanation can have fields of another version, which were pruned from the new one.
         spec.as_object_mut().map(|spec| (spec.remove("formerNames"), spec.remove("explanation")));
         spec
     };

@@ -37,10 +37,10 @@ use self::zones::Zones;
 use super::apexes::ApexOwners;
 use super::asked::register::Register;
 use super::domain::{self, DomainMismatch, Domains, Duty};
-use crate::client::reflector::{Applied, Change, Store};
+use crate::client::reflector::{Change, Store};
 use crate::compiler::settings::text_of;
 use crate::compiler::{Diagnostic, Digest, Platform, Settings};
-use crate::world::{BindingInfo, World};
+use crate::world::World;
 use signpost_dns::wire::{Name, NameMap};
 use signpost_dns::zone::{Serial, ZoneDb};
 use signpost_types::v1alpha1::deletion_hold::DeletionHoldKind;
@@ -63,7 +63,6 @@ pub mod record;
 pub mod restore;
 
 pub mod metrics;
-pub mod publish_traces;
 pub mod status;
 
 /// The most events of one batch: some milliseconds of work.
@@ -114,7 +113,7 @@ pub async fn run(
     let settings = sources.current_settings(&apexes);
     let domains = Domains { domain: settings.domain_text(), former: former_domain };
     let holds = Holds::new(deletion_hold_threshold, status.decisions());
-    let publisher = Publisher::new(db, apexes, status.clone(), settings.alias_apex().clone(), publishing);
+    let publisher = Publisher::new(db, apexes, status.clone(), publishing);
     let known = domains.clone();
     let start = move || restart(publisher, holds, state, &known, settings, loading);
     let started = match Handle::current().runtime_flavor() {
@@ -296,7 +295,6 @@ impl Run {
                         self.take(event);
                     }
                     self.apply_decisions();
-                    self.publisher.traces.made();
                 }
                 () = tokio::time::sleep_until(deadline.unwrap_or_else(tokio::time::Instant::now)), if deadline.is_some() => {}
                 _ = housekeeping.tick() => self.run_housekeeping(),
@@ -312,9 +310,6 @@ impl Run {
             }
             Event::Object(objects::Event::Binding(change)) => {
                 self.asked.take(&change);
-                if let Change::Applied(applied) = &change {
-                    self.trace(applied);
-                }
                 let store = self.sources.objects.bindings.0.clone();
                 self.take_objects(&store, &change);
             }
@@ -345,15 +340,6 @@ impl Run {
         for (name, object) in objects {
             self.publisher.journal.push(V::entry(&name, object.as_deref()));
             self.zones.put(&name, object, Instant::now());
-        }
-    }
-
-    /// Traces the Route of a binding from here on, if it has a trace and a new name.
-    fn trace(&mut self, applied: &Applied<BindingInfo>) {
-        let name = |info: &BindingInfo| info.input.as_ref().map(|one| (one.label.clone(), one.shard.clone()));
-        let is_known = applied.before.as_ref().is_some_and(|before| name(before) == name(&applied.now));
-        if let Some(binding) = applied.now.input.as_ref().filter(|_| !is_known) {
-            self.publisher.traces.arrived(applied.now.trace.as_deref().copied(), binding);
         }
     }
 

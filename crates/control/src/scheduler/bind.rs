@@ -68,8 +68,6 @@ pub struct Plan {
     pub hosts_kept: Option<u32>,
     /// Whether the Route may not have its preferred label, even if that is free.
     pub is_label_refused: bool,
-    /// The time of the decision.
-    pub decided: std::time::Instant,
 }
 
 /// The Router that a route must leave.

@@ -237,7 +237,6 @@ impl Scheduler {
             *summary = format!("moved from {router}, which is draining: {summary}");
         }
         self.snapshot.assume(key.clone(), &placement.router, Instant::now());
-        let decided = std::time::Instant::now();
         let namespace = key.namespace();
         let [labels_kept, hosts_kept] =
             [ClaimKind::Label, ClaimKind::Host].map(|kind| self.names_kept(kind, namespace));
@@ -253,7 +252,6 @@ impl Scheduler {
             labels_kept,
             hosts_kept,
             is_label_refused,
-            decided,
         });
         let (binder, attempt) = (self.binder.clone(), Attempt { plan: Arc::clone(&plan), started });
         self.in_flight.attempts.start(attempt, async move { binder.bind(&plan, &term).await });

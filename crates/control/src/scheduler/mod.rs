@@ -72,7 +72,6 @@ mod requeuer;
 pub mod simulation;
 pub mod snapshot;
 pub mod strategy;
-mod trace;
 pub mod webhook;
 
 /// The time limit for attempts in flight when the scheduler stops.

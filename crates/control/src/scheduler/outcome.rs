@@ -4,7 +4,7 @@ use tokio::time::Instant;
 
 use super::bind::{Outcome, names_kept};
 use super::hosts::Refusal;
-use super::{Attempt, Scheduler, trace};
+use super::{Attempt, Scheduler};
 use crate::client::backoff::random;
 use crate::client::events::Notice;
 use crate::client::reflector::ObjectKey;
@@ -22,7 +22,6 @@ impl Scheduler {
         let (key, route) = (&plan.key, &plan.route);
         let outcome = result.unwrap_or_else(|error| self.binder.failure(&error));
         self.metrics.attempt(outcome.label(), started.elapsed().as_secs_f64());
-        trace::attempt(plan, &outcome, *started);
         if !matches!(outcome, Outcome::Bound { .. } | Outcome::Moved) {
             self.snapshot.forget(key);
             self.requeue_for_room(&plan.placement.router);

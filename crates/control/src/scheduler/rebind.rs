@@ -182,7 +182,6 @@ mod tests {
             labels_kept: None,
             hosts_kept: None,
             is_label_refused: false,
-            decided: std::time::Instant::now(),
         }
     }
 

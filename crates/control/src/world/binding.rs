@@ -9,7 +9,6 @@ use super::router::RouterTarget;
 use crate::client::uid::Uid;
 use crate::compiler::Diagnostic;
 use crate::compiler::inputs::BindingInput;
-use signpost_runtime::telemetry::trace::Trace;
 use signpost_types::names::alias_name;
 use signpost_types::v1alpha1::route::{AssignedName, FormerName, NameKind};
 use signpost_types::v1alpha1::route_binding::RouteBinding;
@@ -41,8 +40,6 @@ pub struct BindingInfo {
     pub input: Option<Arc<BindingInput>>,
     /// The problems of the binding.
     pub diagnostics: Box<[Diagnostic]>,
-    /// The trace of its Route, if that is traced.
-    pub trace: Option<Box<Trace>>,
 }
 
 /// A former name of a Route.
@@ -88,7 +85,6 @@ impl BindingInfo {
             former_names: former_names(binding),
             input,
             diagnostics: diagnostics.into(),
-            trace: Trace::of(&binding.spec.route_uid).map(Box::new),
         }
     }
 

@@ -101,7 +101,7 @@ async fn a_move_and_the_end_of_its_former_name() {
     let mut later = new.clone();
     later["spec"]["formerNames"][0]["until"] = json!("2026-01-03T00:00:00Z");
     let mut stored = new.clone();
-    stored["spec"]["explanation"] = json!({"classMap": "a field of an earlier version"});
+    stored["spec"]["explanation"] = json!({"unknown": "a field of another version"});
     let objects = Objects::new(vec![after.clone()]);
     let update = Operation::Update { old: &stored, new: &later };
     let writes = hooks().before_commit(&context, update, &objects).await.unwrap();

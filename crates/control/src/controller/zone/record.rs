@@ -44,7 +44,7 @@ pub struct Loaded {
     /// The served zones, each in the format of [`stored`].
     pub zones: Vec<(Name, Box<[u8]>)>,
     /// The objects whose loss is held, with the name of their hold.
-    pub held: Vec<(DeletionHoldKind, Box<str>, Option<Digest>)>,
+    pub held: Vec<(DeletionHoldKind, Box<str>, Digest)>,
 }
 
 /// One change of the state: a key and its value, or `None` if it is removed.
@@ -75,7 +75,7 @@ pub fn router(name: &str, router: Option<&RouterInput>) -> JournalEntry {
         }
         fields.number(router.records.len() as u64);
         router.records.iter().for_each(|record| fields.octets(record.as_bytes()));
-        // Most Routers have no health check, and keep the format from before health checks existed.
+        // Most Routers have no health check, and need no entry for it.
         if router.panic_percent > 0 || router.addresses.iter().any(|address| address.health != Health::Unknown) {
             fields.number(u64::from(router.panic_percent));
             router.addresses.iter().for_each(|address| fields.number(address.health as u64));
@@ -92,7 +92,7 @@ pub fn binding(name: &str, binding: Option<&BindingInput>) -> JournalEntry {
         fields.number(binding.created as u64);
         fields.octets(binding.label.as_bytes());
         fields.octets(binding.shard.as_bytes());
-        // Nearly all bindings have none, and keep the format from before former names existed.
+        // Nearly all bindings have none, and need no entry for it.
         if !binding.former_names.is_empty() || binding.leads_to.is_some() {
             fields.number(binding.former_names.len() as u64);
             binding.former_names.iter().for_each(|zone| fields.octets(zone.as_wire()));
@@ -168,12 +168,8 @@ pub fn load(live: LiveEntries<'_>) -> Option<Loaded> {
             HELD => {
                 let (letter, name) = name.split_first()?;
                 let kind = DeletionHoldKind::ALL.into_iter().find(|kind| kind_letter(*kind) == *letter)?;
-                // States from before holds stored their names have no entry here.
-                let named = match fields.0 {
-                    [] => None,
-                    octets => Some(Digest(u128::from_le_bytes(octets.try_into().ok()?))),
-                };
-                loaded.held.push((kind, text(name)?, named));
+                let hold = Digest(u128::from_le_bytes(fields.0.try_into().ok()?));
+                loaded.held.push((kind, text(name)?, hold));
             }
             _ => return None,
         }
@@ -357,10 +353,9 @@ mod tests {
         assert_eq!(loaded.published, NameMap::from_iter(apexes));
         let mut held = loaded.held.clone();
         held.sort_by(|a, b| a.1.cmp(&b.1));
-        let named = |digest| Some(Digest(digest));
         let expected = [
-            (DeletionHoldKind::RouteBinding, "ns/gone".into(), named(7)),
-            (DeletionHoldKind::Router, "shard9".into(), named(9 << 64)),
+            (DeletionHoldKind::RouteBinding, "ns/gone".into(), Digest(7)),
+            (DeletionHoldKind::Router, "shard9".into(), Digest(9 << 64)),
         ];
         assert_eq!(held, expected);
         let [(apex, octets)] = &loaded.zones[..] else { panic!("{} zones", loaded.zones.len()) };
