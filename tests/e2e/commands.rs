@@ -126,7 +126,7 @@ fn an_operator_looks_at_the_example(example: &Example) {
 
     // Queries are counted between two samples, here by the test.
     let counted = std::thread::spawn({
-        let folder = data.path().to_owned();
+        let (folder, admin) = (data.path().to_owned(), admin.to_string());
         move || json(&["status", "--admin", &admin, "--interval", "3", "--data-dir", &folder])
     });
     eventually("status has ended", || {
