@@ -68,8 +68,8 @@ settings! {
             by("NAME=ADDR[,ADDR]", value::name_server).list_of_lists().unless(|a, b| a.name == b.name),
             unset("ns1.<domain> with the addresses of `dns.listen`"), common;
         /// An encrypted transport of all name servers, to publish in SVCB records (RFC 9461) at `_dns.<name server>`:
-        /// `dot`, `doq`, `h2` or `h3` (HTTPS), with `:PORT` if it is not 853 or 443. All processes need the same list.
-        /// See docs/encrypted-dns.md.
+        /// `dot`, `doq` or `h2` (HTTPS), with `:PORT` if it is not 853 or 443. All processes need the same list. See
+        /// docs/encrypted-dns.md.
         nameserver_transport: Vec<OfferedTransport> =
             parsed::<OfferedTransport>("ALPN[:PORT]").list().unless(|a, b| a == b), unset("none: no SVCB records");
         /// The directory of zone files (`*.zone`) to serve. Changed files are reloaded automatically; SIGHUP reloads them
@@ -172,8 +172,8 @@ settings! {
         listen: Vec<SocketAddr> = value::listen(), unset("none");
     }
     dns_https: DnsHttps "dns.https" "DNS over HTTPS" {
-        /// The addresses that answer queries over HTTPS, usually at port 443: HTTP/2 and HTTP/1.1 over TCP, and HTTP/3
-        /// over UDP. Port 0 selects a free port. The limits of `tcp` apply to both together. See docs/encrypted-dns.md.
+        /// The addresses that answer queries over HTTPS (HTTP/2 and HTTP/1.1), usually at port 443. Port 0 selects a free
+        /// port. The limits of `tcp` apply to it separately. See docs/encrypted-dns.md.
         listen: Vec<SocketAddr> = value::listen(), unset("none");
         /// The path of the URI template, without its variable (RFC 8484): `/dns-query` means
         /// `https://<name>/dns-query{?dns}`.

@@ -32,7 +32,6 @@ use signpost_control::controller::zone;
 use signpost_control::controller::zone::status::Status;
 use signpost_control::world::World;
 use signpost_dns::nameserver::Transport;
-use signpost_dns::transport::https::HttpsConfig;
 use signpost_dns::transport::inherited_sockets::InheritedSockets;
 use signpost_dns::transport::{self, Bound, Running};
 use signpost_dns::wire::Name;
@@ -72,7 +71,7 @@ pub fn bind(settings: &Settings, files_max: u64, given: &mut InheritedSockets) -
         tls_addresses: settings.dns_tls.listen.clone(),
         quic_addresses: settings.dns_quic.listen.clone(),
         https_addresses: settings.dns_https.listen.clone(),
-        https: HttpsConfig { path: settings.dns_https.path.clone(), http3: cfg!(feature = "quic") },
+        https_path: settings.dns_https.path.clone(),
         streams,
         pin: settings.dns.pin_workers,
         udp_gso: settings.dns.udp_gso,
