@@ -215,10 +215,6 @@ fn contradictions(settings: &Settings) -> Vec<Error> {
         "\"webhook.url\" is plain http to another machine, where others can read and change it: use https, or set \
          \"webhook.allow-http\" to true",
     );
-    fault(
-        settings.former_name.retention_max < settings.former_name.retention,
-        "\"former-name.retention-max\" is shorter than \"former-name.retention\": raise the former, or lower the latter",
-    );
     faults
 }
 

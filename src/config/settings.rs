@@ -332,12 +332,6 @@ settings! {
         /// The time that the former name of a moved Route leads to its new name, such as `30d` or `12h`; it is longer
         /// if caches can hold the former addresses for longer. Until then, the former Router is not deleted.
         retention: Duration = duration(0..), "7d";
-        /// The time that a former name must be without queries before it ends, such as `12h`; it ends after `retention-max`
-        /// in any case. `0s`: queries do not matter. Schedulers and name servers need the same value.
-        idle_timeout: Duration = duration(0..), "1d";
-        /// The time after the move at which a former name ends that still gets queries, so that an unmaintained client
-        /// does not keep the name and the Router forever. It never ends before `retention`.
-        retention_max: Duration = duration(0..), "90d";
     }
     host: Host "host" "Custom hosts" {
         /// The time to reserve the host of a deleted Route for a Route of the same namespace and name. Other Routes

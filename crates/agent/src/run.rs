@@ -94,7 +94,7 @@ impl Agent {
                     || status.former_names.iter().any(|former| former.router == of_route)
             })),
             bindings: Arc::new(Followed::new(move |binding: &mut RouteBinding| {
-                (binding.spec.explanation, binding.status) = (None, None);
+                binding.spec.explanation = None;
                 is_served(&of_binding, binding)
             })),
             services: Arc::new(Followed::new(|service: &mut Service| {

@@ -99,7 +99,7 @@ pub struct Settings {
     pub verify_hosts: bool,
     /// The number of routes per second that leave draining Routers.
     pub drain_rate: u32,
-    /// The minimum time for which a moved route's former name resolves to its new one; longer if caches hold it for longer.
+    /// The time for which a moved route's former name resolves to its new one; longer if caches hold it for longer.
     pub former_name_retention: Duration,
     /// The most labels in quarantine for a namespace that still gets new ones.
     pub quarantined_max: u32,
