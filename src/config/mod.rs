@@ -75,7 +75,6 @@ impl std::error::Error for Errors {}
 pub struct ConfigSources {
     /// `--config` or `SIGNPOST_CONFIG`.
     pub config: Option<PathBuf>,
-    /// The values of flags.
     pub flags: Layer,
     /// The environment variables.
     pub environment: Vec<(String, String)>,
@@ -112,7 +111,7 @@ pub fn read_given(places: &ConfigSources) -> Result<(Settings, BTreeSet<&'static
         None => Layer::new(),
         Some(path) => read_file(path)?,
     };
-    merged.extend(layers::from_environment(&places.environment)?);
+    merged.extend(layers::from_environment(&places.environment));
     merged.extend(places.flags.clone());
     let mut reader = Reader { layer: &merged, errors: Vec::new() };
     let mut settings = Settings::read(&mut reader);
@@ -124,14 +123,8 @@ pub fn read_given(places: &ConfigSources) -> Result<(Settings, BTreeSet<&'static
     Errors::unless_empty(errors).map(|()| (settings, merged.into_keys().collect()))
 }
 
-/// Returns the key with this path.
 pub fn find(path: &str) -> Option<&'static Key> {
     KEYS.iter().find(|key| key.path == path)
-}
-
-/// Returns the key whose flag had this name in an earlier version.
-pub fn renamed(flag: &str) -> Option<&'static Key> {
-    KEYS.iter().find(|key| key.former == Some(flag))
 }
 
 /// Returns the paths of the keys whose values differ: first those that a reload applies, then those that need a restart.
@@ -219,10 +212,6 @@ fn contradictions(settings: &Settings) -> Vec<Error> {
         !webhook.allow_http && webhook.url.as_deref().is_some_and(trust::is_readable_on_its_way),
         "\"webhook.url\" is plain http to another machine, where others can read and change it: use https, or set \
          \"webhook.allow-http\" to true",
-    );
-    fault(
-        settings.former_name.retention_max < settings.former_name.retention,
-        "\"former-name.retention-max\" is shorter than \"former-name.retention\": raise the former, or lower the latter",
     );
     faults
 }

@@ -143,7 +143,6 @@ pub(super) const AUDIT_POLICIES: [(&str, Option<Policy>); 3] =
 /// One or more resolvers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resolver {
-    /// The resolvers of the system.
     System,
     /// The resolver at this address.
     At(SocketAddr),
@@ -152,9 +151,7 @@ pub enum Resolver {
 /// A Secret of a Kubernetes cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecretName {
-    /// The namespace of the Secret.
     pub namespace: String,
-    /// The name of the Secret.
     pub name: String,
 }
 
@@ -167,9 +164,9 @@ pub enum Strategy {
     Webhook,
 }
 
-pub(super) fn strategies([a, b, c, d]: [(&'static str, StrategyName); 4]) -> [(&'static str, Strategy); 5] {
-    let own = |(word, name)| (word, Strategy::Own(name));
-    [own(a), own(b), own(c), own(d), (webhook::NAME, Strategy::Webhook)]
+pub(super) fn strategies() -> impl Iterator<Item = (&'static str, Strategy)> {
+    let own = StrategyName::ALL.into_iter().map(|name| (name.as_str(), Strategy::Own(name)));
+    own.chain([(webhook::NAME, Strategy::Webhook)])
 }
 
 /// Returns the rule of a list of listening addresses: at least one.

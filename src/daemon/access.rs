@@ -15,7 +15,6 @@ use tokio_rustls::rustls::server::ResolvesServerCert;
 
 use super::data_dir::DataDir;
 use super::maintenance::{self, Maintenance, MaintenanceTask};
-use super::sign_in;
 use crate::config::{Engine, Settings};
 use signpost_api::access::GROUP_ROUTER_AGENTS;
 use signpost_api::identity::{GROUP_MASTERS, USER_ADMIN, USER_NAME_SERVER, USER_ROUTER_AGENT, USER_SCHEDULER};
@@ -34,7 +33,6 @@ pub const NAME_SERVER_KUBECONFIG: &str = "name-server.kubeconfig";
 /// The kubeconfig of the agents of instances.
 pub const ROUTER_AGENT_KUBECONFIG: &str = "router-agent.kubeconfig";
 
-/// The kubeconfigs, each with its user.
 pub const KUBECONFIGS: &[(&str, Client<'static>)] = &[
     ("kubeconfig", Client { user: USER_ADMIN, groups: &[GROUP_MASTERS] }),
     ("scheduler.kubeconfig", Client { user: USER_SCHEDULER, groups: &[] }),
@@ -73,10 +71,9 @@ impl Access {
         let served = pair.map(|(certificate, key)| Served::open(certificate, key)).transpose()?;
         let issuers =
             settings.jwt_issuer.iter().map(|issuer| Issuer::new(issuer.clone(), RefreshPolicy::default())).collect();
-        let authenticator = Authenticator::default().with_issuers(issuers);
         let access = Access {
             authority: Arc::new(authority),
-            authenticator: Arc::new(authenticator.with_sign_in(sign_in::public_clients(settings)?)),
+            authenticator: Arc::new(Authenticator::default().with_issuers(issuers)),
             served: served.map(Arc::new),
             trusted: settings.api.tls_ca.clone(),
             folder: data_dir.join(""),

@@ -148,8 +148,10 @@ mod tests {
         assert!(load_with(&twice).is_ok());
         let error = load_with(&[domain, ("dns-listen", "0.0.0.0:53")]).expect_err("its name server cannot be found");
         assert!(error.contains("needs an address"), "{error}");
-        let settings = load_with(&[domain, ("manifests", "/nonexistent/m")]).expect("the domain is given");
-        assert_eq!(missing(&settings), ["\"manifests\" is \"/nonexistent/m\": no such file or directory"]);
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("m").display().to_string();
+        let settings = load_with(&[domain, ("manifests", &path)]).expect("the domain is given");
+        assert_eq!(missing(&settings), [format!("\"manifests\" is \"{path}\": no such file or directory")]);
         assert!(warnings(&settings).is_empty());
         let settings = load_with(&[("domain", "apps.example.com")]).expect("it is valid");
         assert!(warnings(&settings)[0].contains("a domain reserved for examples"));

@@ -14,9 +14,7 @@ use kube::discovery::{ApiResource, Scope};
 use kube::{Api, Client};
 use serde_json::Value;
 
-use signpost_api::kinds::kind_now;
 use signpost_dns::zonefile::include::read_file;
-use signpost_types::v1alpha1::GROUP;
 
 /// The field manager of the applied objects.
 const MANAGER: &str = "signpost-manifests";
@@ -47,7 +45,6 @@ impl fmt::Display for Location {
     }
 }
 
-/// An error in the manifests.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
     #[error("{}: {fault}", path.display())]
@@ -72,11 +69,8 @@ impl ManifestError {
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// The number of created objects.
     pub created: usize,
-    /// The number of changed objects.
     pub changed: usize,
-    /// The number of unchanged objects.
     pub unchanged: usize,
     /// The objects that stay unchanged because other clients have set some of their fields, with these fields.
     pub kept: Vec<String>,
@@ -236,10 +230,7 @@ async fn kinds(client: &Client, documents: &[Document]) -> Result<Kinds, Vec<Man
                 kinds.insert((api_version, kind), (resource, capabilities.scope));
             }
             Err(error) => {
-                let fault = match kind_now(&kind).filter(|_| group == GROUP) {
-                    Some(now) => format!("kind: \"{kind}\" is now \"{now}\""),
-                    None => format!("the API does not serve kind \"{kind}\" of \"{api_version}\" ({error})"),
-                };
+                let fault = format!("the API does not serve kind \"{kind}\" of \"{api_version}\" ({error})");
                 errors.push(ManifestError::document(&document.location, fault));
             }
         }

@@ -29,7 +29,7 @@ pub mod room;
 pub mod router_agent;
 pub mod runtime_settings;
 pub mod scheduling;
-mod sign_in;
+pub mod sign_in;
 pub mod signals;
 pub mod sockets;
 mod store;

@@ -16,10 +16,8 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use crate::transcript::{Act, Step, Transcript};
-use signpost_testing::{DataDir, Ports, Server};
+use signpost_testing::{DataDir, PATIENCE, Ports, Server};
 
-/// The timeout of a command, and the maximum time for which a repeated command may fail.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// Older ones need OpenAPI version 2, which is not served.
 const OLDEST_MINOR: u32 = 29;
 
@@ -241,7 +239,7 @@ impl<'a> Session<'a> {
         if !own_config {
             command.arg("--kubeconfig").arg(self.data.join("kubeconfig"));
         }
-        command.arg("--cache-dir").arg(self.cache.path());
+        command.arg("--cache-dir").arg(self.cache.path()).env("HOME", self.cache.path());
         for name in ["KUBECONFIG", "EDITOR", "VISUAL", "KUBECTL_EXTERNAL_DIFF"] {
             command.env_remove(name);
         }

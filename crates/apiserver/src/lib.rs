@@ -87,7 +87,6 @@ use tokio_util::sync::CancellationToken;
 use self::audit::{Audit, CreatedObject, RequestAttributes, RequestOutcome};
 use self::auth::identity::Identity;
 use self::auth::impersonate::Subject;
-use self::auth::resource_metadata;
 use self::auth::rules::{Access, Authorizer};
 use self::auth::{AuthMethod, Authenticator};
 use self::error::ApiError;
@@ -352,12 +351,6 @@ impl Shared {
             Target::Path(_) => None,
         };
         facts.verb = verb;
-        // Before the access rules, which would reject a tenant's unknown path. The response reveals nothing about objects.
-        if let Target::Path(path) = &target
-            && let Some((kind, former)) = self.kinds.find_former(path)
-        {
-            return Err(ApiError::renamed(former, kind));
-        }
         self.authorize(&subject.identity, &target, verb, &parts.method)?;
         let share = self.share(verb, &subject.identity, &proof)?;
         let mut response = self.dispatch(target, verb, query, &subject, parts, body).await?;
@@ -465,7 +458,6 @@ impl Shared {
     /// Answers requests for paths that are not objects.
     fn path(&self, path: &str, query: &Query, parts: &Parts) -> Result<Response, ApiError> {
         let found = health::answer(self, path, query)
-            .or_else(|| resource_metadata::answer(&self.authenticator, path, parts))
             .or_else(|| backup::answer(&self.backup, path, &parts.method))
             .or_else(|| discovery::answer(&self.kinds, path, &parts.headers))
             .or_else(|| openapi::answer(self, path, query, &parts.headers));

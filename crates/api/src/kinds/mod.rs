@@ -14,7 +14,6 @@ pub mod endpoint_slice;
 pub mod service;
 
 mod conflict_keys;
-mod former;
 pub mod quotas;
 
 #[cfg(test)]
@@ -95,12 +94,6 @@ pub fn kinds(config: PlatformConfig) -> Kinds {
         .with_quota(&EVENT, events)
         .with_quota(&service::SERVICE, quotas::services())
         .with_quota(&endpoint_slice::ENDPOINT_SLICE, quotas::endpoint_slices())
-}
-
-/// Returns the current name of a kind that had another name in an earlier version.
-pub fn kind_now(former: &str) -> Option<&'static str> {
-    let kinds = [&*deletion_hold::DELETION_HOLD];
-    kinds.into_iter().find(|kind| kind.former.kind.is_some_and(|(kind, _)| kind == former)).map(|kind| kind.kind)
 }
 
 /// Returns the settings of an API server that serves a platform.

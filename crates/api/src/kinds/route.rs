@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use crate::access;
-use crate::kinds::{PlatformConfig, former};
+use crate::kinds::PlatformConfig;
 use crate::rules::{self as rule, Rule};
 use signpost_apiserver::auth::rules::Access;
 use signpost_apiserver::cause::Cause;
@@ -23,13 +23,11 @@ use signpost_types::v1alpha1::route::{
     ADMITTED, HOST_POINTS_HERE, MOVE_ANNOTATION, PUBLISHED, READY, RESOLVABLE, ROUTER_GONE, Route, SCHEDULED,
 };
 
-/// The kind.
 pub static ROUTE: LazyLock<Kind> = LazyLock::new(|| {
     Kind::of::<Route>()
         .with_columns(COLUMNS)
         .selectable_by(&["spec.host", "spec.subdomain", "status.phase", "status.router", "status.dns"])
         .read_by_hooks(HookReads::Whole)
-        .formerly(former::ROUTE)
 });
 
 const COLUMNS: &[Column] = &[

@@ -21,7 +21,7 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::{name_claim, route};
-use crate::kinds::{conflict_keys, former};
+use crate::kinds::conflict_keys;
 use crate::rules::expr::{Function, Quantity, item, this};
 use crate::rules::{self, Rule};
 use signpost_apiserver::apply;
@@ -37,12 +37,14 @@ use signpost_types::v1alpha1::route::NameKind;
 use signpost_types::v1alpha1::route_binding::{FENCING_ANNOTATION, FENCING_FIELD, RouteBinding, RouteBindingSpec};
 use signpost_types::v1alpha1::{SCHEDULER_LEASE, SCHEDULER_LEASE_NAMESPACE};
 
-/// The kind.
 pub static ROUTE_BINDING: LazyLock<Kind> = LazyLock::new(|| {
-    Kind::of::<RouteBinding>()
-        .with_columns(COLUMNS)
-        .selectable_by(&["spec.router", "spec.dns", "spec.label", "spec.strategy", "spec.routeUID"])
-        .formerly(former::ROUTE_BINDING)
+    Kind::of::<RouteBinding>().with_columns(COLUMNS).selectable_by(&[
+        "spec.router",
+        "spec.dns",
+        "spec.label",
+        "spec.strategy",
+        "spec.routeUID",
+    ])
 });
 
 const COLUMNS: &[Column] = &[
@@ -178,28 +180,23 @@ fn namespace_fault(binding: &Value) -> Option<Cause> {
     Some(Cause::invalid("spec.routeNamespace", given, "must be the binding's own metadata.namespace"))
 }
 
-/// Returns whether a change only removes former names, lets others begin, or lets them end later. The bound names stay the same,
-/// so no other check is needed.
+/// Returns whether a change only removes former names, or lets others begin. The bound names stay the same, so no other check is
+/// needed.
 fn only_former_names_age(old: &Value, new: &Value) -> bool {
     let without = |binding: &Value| {
         let mut spec = binding["spec"].clone();
-        // A stored explanation can have fields of an earlier version, which were pruned from the new one.
+        // A stored explanation can have fields of another version, which were pruned from the new one.
         spec.as_object_mut().map(|spec| (spec.remove("formerNames"), spec.remove("explanation")));
         spec
     };
     let former_names = |binding: &'_ Value| binding["spec"]["formerNames"].as_array().cloned().unwrap_or_default();
-    let but = |former: &Value, fields: &[&str]| {
+    let begun = |former: &Value| {
         let mut former = former.clone();
-        if let Some(former) = former.as_object_mut() {
-            fields.iter().for_each(|field| drop(former.remove(*field)));
-        }
+        former.as_object_mut().map(|former| former.remove("from"));
         former
     };
     let before = former_names(old);
-    let is_known = |now: &Value| {
-        let is = but(now, &["until"]);
-        before.iter().any(|was| but(was, &["until"]) == is || but(was, &["until", "from"]) == is)
-    };
+    let is_known = |now: &Value| before.iter().any(|was| was == now || begun(was) == *now);
     old["spec"] != new["spec"] && without(old) == without(new) && former_names(new).iter().all(is_known)
 }
 
@@ -228,7 +225,6 @@ fn left<'a>(old: &'a Value, new: &Value) -> Option<&'a str> {
 /// The treatment of a label that was never claimed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Unclaimed {
-    /// The binding claims it.
     IsClaimed,
     /// The binding is rejected: an existing binding must have had a claim.
     IsRefused,

@@ -198,7 +198,6 @@ async fn finalizers_and_recorder(server: &Reached) {
     api.delete("a", &DeleteParams::default()).await.expect("deletes");
     let object = std::sync::Arc::new(api.get("a").await.expect("is held"));
     finalizer(&api, "example.com/f", object, reconcile).await.expect("removes the finalizer");
-    tokio::time::sleep(Duration::from_millis(10)).await;
     assert!(api.get_opt("a").await.expect("answers").is_none());
 }
 

@@ -1,14 +1,12 @@
 //! Problems of objects: the compiler's result for unusable input.
 //!
-//! The API server validates before it stores, so a diagnostic is rare: an object from an older version, or a conflict between two
+//! The API server validates before it stores, so a diagnostic is rare: an object from another version, or a conflict between two
 //! objects that are valid separately. It appears in the object's status and in the log; the rest of the zone is served.
 
 use std::fmt;
 
-/// The object that a diagnostic is on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Object {
-    /// A Router, by its name.
     Router(Box<str>),
     /// A RouteBinding, by `<namespace>/<name>`.
     Binding(Box<str>),
@@ -41,7 +39,6 @@ impl fmt::Display for Diagnostic {
 }
 
 impl Diagnostic {
-    /// Returns a diagnostic on a Router.
     pub fn router(name: &str, path: impl Into<String>, message: impl Into<String>) -> Self {
         Diagnostic { object: Object::Router(name.into()), path: path.into(), message: message.into() }
     }

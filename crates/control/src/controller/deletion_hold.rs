@@ -108,7 +108,6 @@ impl Reporter {
         }
     }
 
-    /// Returns the health of its informer.
     pub fn informer(&self) -> HealthProbe {
         self.deletion_holds.probe()
     }
@@ -301,7 +300,6 @@ impl Writer {
     }
 }
 
-/// Returns the DeletionHold of a hold.
 fn deletion_hold(held: &Held) -> DeletionHold {
     DeletionHold::new(
         &held.id,
@@ -345,9 +343,9 @@ fn entry<'a>(deletion_hold: &'a DeletionHold, server: &str) -> Option<&'a Deleti
     deletion_hold.status.as_ref()?.holders.iter().find(|holder| holder.server == server)
 }
 
-/// Returns whether this name server's entry in this DeletionHold matches the held objects. Entries of older versions have no UID.
+/// Returns whether this name server's entry in this DeletionHold matches the held objects.
 fn has_reported(deletion_hold: &DeletionHold, entry: &DeletionHoldHolder, held: &Held) -> bool {
-    entry.set.as_ref() == Some(&held.set) && (entry.uid.is_none() || entry.uid == deletion_hold.metadata.uid)
+    entry.set.as_ref() == Some(&held.set) && entry.uid == deletion_hold.metadata.uid
 }
 
 fn find<'a>(deletion_holds: &'a [Arc<DeletionHold>], id: &str) -> Option<&'a Arc<DeletionHold>> {

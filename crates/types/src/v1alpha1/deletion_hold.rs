@@ -214,7 +214,7 @@ impl DeletionHold {
     /// Returns whether the decision applies to `holder`: it reported its objects before the decision, and to this object. A
     /// decision on a DeletionHold that is being deleted never applies.
     pub fn is_decided_for(&self, holder: &DeletionHoldHolder) -> bool {
-        let is_entered_here = holder.uid.is_none() || holder.uid == self.metadata.uid;
+        let is_entered_here = holder.uid == self.metadata.uid;
         let was_entered_before = self.metadata.generation.is_some_and(|now| now > holder.generation);
         self.spec.decision.is_some()
             && self.metadata.deletion_timestamp.is_none()

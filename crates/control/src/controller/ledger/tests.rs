@@ -98,6 +98,45 @@ fn an_alias_that_goes_and_comes_back_is_reported_with_its_new_version() {
     assert_eq!(serial(&ledger), before);
 }
 
+/// The parent Zone stays until then, so that a later leader finishes the deletion.
+#[test]
+fn the_alias_zone_of_the_former_domain_is_deleted_before_its_parent_zone() {
+    const NOW: u64 = 1_795_262_400;
+    let settings = Settings::new("v4.example", Vec::new(), &["192.0.2.53".parse().expect("an address")]);
+    let mut ledger = Ledger::new(&settings.expect("good settings"), BaseSerial::None, Arc::default());
+    let mut now = Instant::now();
+    // The leader before has configured the new domain, and many changes have put the serial of the aliases ahead of the clock.
+    for (apex, kind, serial) in [
+        ("v4.example", ZoneKind::Parent, NOW as u32),
+        ("v3.example", ZoneKind::Parent, NOW as u32 - 100),
+        ("routes.v3.example", ZoneKind::Alias, NOW as u32 + 100),
+    ] {
+        let version = ZoneVersion { serial, digest: Digest::default().to_string(), at: Time(Timestamp::UNIX_EPOCH) };
+        let zone = Zone::new(apex, ZoneSpec { kind, router: None, versions: vec![version], platform: None });
+        ledger.learn(format!("{apex}.").parse().expect("a name"), Some(zone), true, now);
+    }
+    ledger.set_synced(now);
+    let deleted = |ledger: &mut Ledger, now: Instant, unix_now: u64| {
+        let mut deleted = Vec::new();
+        for (apex, write) in ledger.due(now, unix_now) {
+            match write {
+                Write::Create(zone) | Write::Replace(zone) => ledger.written(apex, Ok(Some(*zone)), now),
+                Write::Delete(_) => {
+                    deleted.push(text_of(&apex));
+                    ledger.written(apex, Ok(None), now);
+                }
+            }
+        }
+        deleted
+    };
+    for (unix_now, expected) in
+        [(NOW, None), (NOW + 200, Some("routes.v3.example")), (NOW + 201, Some("v3.example")), (NOW + 202, None)]
+    {
+        assert_eq!(deleted(&mut ledger, now, unix_now), Vec::from_iter(expected), "{unix_now}");
+        now += Duration::from_secs(1);
+    }
+}
+
 /// Zones and bindings return to an earlier state, but name servers and waiters for a version do not.
 #[test]
 fn a_store_that_went_back_gets_a_version_newer_than_any_that_was_seen() {

@@ -72,7 +72,6 @@ struct HoldStart {
 /// The thresholds from which losses of one kind are held.
 #[derive(Debug, Clone, Copy)]
 pub struct Rules {
-    /// The kind.
     pub kind: DeletionHoldKind,
     /// The percentage of known objects that can be lost at once.
     pub share_percent: u32,
@@ -114,11 +113,9 @@ pub struct Held {
     pub id: String,
     /// A digest of the held objects, which differs when they do.
     pub set: String,
-    /// Kind of the objects.
     pub kind: DeletionHoldKind,
     /// The source of the loss.
     pub cause: DeletionHoldCause,
-    /// The number of held objects.
     pub count: usize,
     /// The largest number of objects known at once since the hold began, including the held ones.
     pub known: usize,
@@ -128,10 +125,8 @@ pub struct Held {
     pub decision: Option<Decision>,
 }
 
-/// The decision on a hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HoldDecision {
-    /// That.
     pub decision: Decision,
     /// The [`Held::set`] that the decision is about.
     pub set: String,
@@ -166,7 +161,7 @@ impl<V> Hold<V> {
             self.hold(key, value, DeletionHoldCause::List, known);
         }
         if begins {
-            self.name_by(None);
+            self.name_by(self.sum);
         }
         believed
     }
@@ -219,16 +214,15 @@ impl<V> Hold<V> {
         began.known = began.known.max(known);
     }
 
-    /// Names the new hold: with its earlier name, or by all held objects.
-    fn name_by(&mut self, name: Option<Digest>) {
+    fn name_by(&mut self, name: Digest) {
         if let Some(began) = &mut self.began {
-            began.name = name.unwrap_or(self.sum);
+            began.name = name;
         }
     }
 
     /// Continues to hold the objects from before a restart, under the name `name` ([`Self::sums`]), with `known` existing
     /// objects: that a list still lacks them is not new information.
-    pub fn resume(&mut self, keys: impl IntoIterator<Item = Box<str>>, name: Option<Digest>, known: usize) {
+    pub fn resume(&mut self, keys: impl IntoIterator<Item = Box<str>>, name: Digest, known: usize) {
         keys.into_iter().for_each(|key| self.hold(key, None, DeletionHoldCause::List, known));
         self.name_by(name);
     }
@@ -395,7 +389,7 @@ mod tests {
         assert_eq!(grown.clone().approved(&approval(&grown)).len(), 3);
         // A restart changes neither.
         let mut restarted = Hold::new(Rules::routers(25));
-        restarted.resume(grown.keys().map(Into::into), Some(grown.sums().1), 9);
+        restarted.resume(grown.keys().map(Into::into), grown.sums().1, 9);
         assert_eq!((id(&restarted), set(&restarted)), (id(&grown), set(&grown)));
         // A returning object changes the set, and the last one empties it.
         grown.release("o002");

@@ -52,8 +52,6 @@ pub mod check;
 pub mod metrics;
 
 #[cfg(test)]
-pub(super) mod fake;
-#[cfg(test)]
 mod state_tests;
 
 /// The maximum number of checks in flight: a silent server holds each for some seconds.
@@ -65,7 +63,6 @@ const ROUTES_IN_A_ROW: usize = 1024;
 /// The wait for room for more findings.
 const NO_ROOM_WAIT: Duration = Duration::from_millis(5);
 
-/// The settings.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The listed name servers; `None`: none is queried.
