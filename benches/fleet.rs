@@ -18,10 +18,10 @@ use std::time::{Duration, Instant};
 
 use futures::{AsyncBufReadExt as _, StreamExt, stream};
 use kube::api::{Api, PostParams};
-use signpost_api::v1alpha1::route::Route;
-use signpost_api::v1alpha1::router::Router;
 use signpost_testing::dns::{Asker, RecordType};
 use signpost_testing::{DataDir, Ports, Process, Server};
+use signpost_types::v1alpha1::route::Route;
+use signpost_types::v1alpha1::router::Router;
 
 const DOMAIN: &str = "bench.example";
 const CLIENTS: usize = 64;

@@ -10,7 +10,6 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use signpost_api::v1alpha1::router::Mode;
 use signpost_control::compiler::Digest;
 use signpost_control::compiler::health::{AddressInput, Health};
 use signpost_control::compiler::inputs::RouterInput;
@@ -21,6 +20,7 @@ use signpost_control::controller::zone::version_history::Published;
 use signpost_dns::wire::Name;
 use signpost_dns::zone::{Serial, Ttl};
 use signpost_testing::{Process, free_address};
+use signpost_types::v1alpha1::router::Mode;
 
 const DOMAIN: &str = "bench.example";
 const ASKED: usize = 1_000;

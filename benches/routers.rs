@@ -22,11 +22,11 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use signpost_api::v1alpha1::route::Route;
-use signpost_api::v1alpha1::router::Router;
 use signpost_testing::dns::{Asker, RecordType};
 use signpost_testing::net::{exchange, free_address, http_get};
 use signpost_testing::{DataDir, Ports, Server};
+use signpost_types::v1alpha1::route::Route;
+use signpost_types::v1alpha1::router::Router;
 
 const DOMAIN: &str = "bench.example";
 const CLIENTS: usize = 64;

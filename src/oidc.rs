@@ -2,13 +2,12 @@
 //!
 //! ```text
 //!   Login ──► authorization_url ──► browser, provider ──► query of the redirect ──► code ──► exchange ──► Tokens
-//!                                           device_code ──► the user on another device ──► poll ──► Tokens
 //!                                                                         refresh token ──► refresh ──► Tokens
 //! ```
 //!
-//! The browser's way is the authorization code flow (RFC 6749 §4.1) with PKCE (RFC 7636); without a browser, there is the device
-//! flow (RFC 8628). The API verifies the signature, audience, and time of an ID token at each request. This module checks what
-//! only the client can: `state`, `nonce`, and that issuer and client are the expected ones.
+//! The dashboard uses the authorization code flow (RFC 6749 §4.1) with PKCE (RFC 7636). The API verifies the signature, audience,
+//! and time of an ID token at each request. This module checks what only the client can: `state`, `nonce`, and that issuer and
+//! client are the expected ones.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -22,11 +21,10 @@ use aws_lc_rs::rand::SystemRandom;
 use data_encoding::BASE64URL_NOPAD;
 use form_urlencoded::{Serializer, byte_serialize};
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use tokio::sync::Mutex;
 
 use signpost_apiserver::auth::jwt::{self, TOKEN_OCTETS_MAX};
-use signpost_apiserver::auth::resource_metadata::PublicClient;
 use signpost_runtime::trust;
 
 /// The timeout of a request to the provider.
@@ -43,10 +41,6 @@ const ENDPOINTS_LAST: Duration = Duration::from_secs(600);
 const ERROR_LASTS: Duration = Duration::from_secs(5);
 /// The scopes to request if the provider supports them. Many providers issue a refresh token for `offline_access` only.
 const USUAL_SCOPES: [&str; 4] = ["profile", "email", "groups", "offline_access"];
-/// The default interval of polls of the device flow, and its increase at `slow_down` (RFC 8628 §3.5).
-const POLL_INTERVAL: Duration = Duration::from_secs(5);
-/// The maximum time that a user gets for the device flow.
-const DEVICE_TIME_MAX: Duration = Duration::from_secs(1_800);
 
 /// The reason why a sign-in fails.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -136,18 +130,9 @@ pub struct Tokens {
     nonce: Option<String>,
 }
 
-/// Returns the expiry of an ID token in seconds since the epoch; `None` for other tokens.
-pub fn expiry(token: &str) -> Option<i64> {
-    expiry_in(&jwt::unverified_claims(token)?)
-}
-
-fn expiry_in(claims: &Map<String, Value>) -> Option<i64> {
-    claims.get("exp").and_then(Value::as_f64).map(|seconds| seconds as i64)
-}
-
 impl Tokens {
     /// Reads a token response (RFC 6749 §5.1, OpenID Connect Core §3.1.3.3) for `client`.
-    fn parse(octets: &[u8], client: &PublicClient) -> Result<Self, String> {
+    fn parse(octets: &[u8], client: &Registration) -> Result<Self, String> {
         let response: Value = serde_json::from_slice(octets).map_err(|error| format!("the response: {error}"))?;
         let token = |name: &str| response[name].as_str().filter(|token| !token.is_empty());
         let id_token =
@@ -170,10 +155,11 @@ impl Tokens {
         if !is_for_client {
             return Err("the ID token is for another client".to_owned());
         }
+        let expires = claims.get("exp").and_then(Value::as_f64).ok_or("the ID token has no expiry")?;
         Ok(Tokens {
             id_token: id_token.to_owned(),
             refresh_token: refresh_token.map(str::to_owned),
-            expires: expiry_in(&claims).ok_or("the ID token has no expiry")?,
+            expires: expires as i64,
             nonce: claims.get("nonce").and_then(Value::as_str).map(str::to_owned),
         })
     }
@@ -185,7 +171,6 @@ struct Endpoints {
     issuer: String,
     authorization_endpoint: String,
     token_endpoint: String,
-    device_authorization_endpoint: Option<String>,
     scopes_supported: Option<Vec<String>>,
 }
 
@@ -198,30 +183,27 @@ impl Endpoints {
         if found.issuer != issuer {
             return Err(format!("the document is of issuer \"{}\", not of \"{issuer}\"", found.issuer));
         }
-        let all = [&found.authorization_endpoint, &found.token_endpoint].into_iter();
-        let exposed =
-            all.chain(&found.device_authorization_endpoint).find(|url| !trust::is_for_credentials(url)).cloned();
-        match exposed {
-            Some(url) => Err(format!("endpoint \"{url}\" is not an https URL (http only on this machine)")),
-            None => Ok(found),
+        for url in [&found.authorization_endpoint, &found.token_endpoint] {
+            if !trust::is_for_credentials(url) {
+                return Err(format!("endpoint \"{url}\" is not an https URL (http only on this machine)"));
+            }
         }
+        Ok(found)
     }
 
-    /// Returns the scopes to request: `openid`, and those that are configured, or the usual ones.
-    fn scope(&self, configured: &[String]) -> String {
-        let supported = self.scopes_supported.as_deref().unwrap_or_default();
-        let usual = USUAL_SCOPES.into_iter().filter(|usual| supported.iter().any(|one| one == usual));
-        let mut scopes = vec!["openid"];
-        match configured {
-            [] => scopes.extend(usual),
-            configured => scopes.extend(configured.iter().map(String::as_str).filter(|scope| *scope != "openid")),
+    /// Returns the scopes to request in addition to `openid`: those that are configured, or the usual ones.
+    fn scopes<'a>(&self, configured: &'a [String]) -> Vec<&'a str> {
+        if !configured.is_empty() {
+            return configured.iter().map(String::as_str).filter(|scope| *scope != "openid").collect();
         }
-        scopes.join(" ")
+        let supported = self.scopes_supported.as_deref().unwrap_or_default();
+        USUAL_SCOPES.into_iter().filter(|usual| supported.iter().any(|one| one == usual)).collect()
     }
 
     /// Returns the address for the browser.
-    fn authorization_url(&self, client: &PublicClient, login: &Login, redirect_uri: &str) -> String {
-        let (scope, challenge) = (self.scope(&client.scopes), login.challenge());
+    fn authorization_url(&self, client: &Registration, login: &Login, redirect_uri: &str) -> String {
+        let scope = [&["openid"][..], &self.scopes(&client.scopes)].concat().join(" ");
+        let challenge = login.challenge();
         let parameters: [(&str, &str); 8] = [
             ("response_type", "code"),
             ("client_id", &client.client_id),
@@ -238,23 +220,22 @@ impl Endpoints {
     }
 }
 
-/// The codes of a device flow (RFC 8628 §3.2).
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct DeviceCode {
-    device_code: String,
-    /// The code that the user enters.
-    pub user_code: String,
-    /// The address at which the user enters it.
-    pub verification_uri: String,
-    /// The same, with the code in it.
-    pub verification_uri_complete: Option<String>,
-    expires_in: u64,
-    interval: Option<u64>,
+/// The registration of a client at an identity provider.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Registration {
+    /// The URL of the provider, exactly as in `iss` of its tokens.
+    pub issuer: String,
+    /// The name of the client at the provider.
+    pub client_id: String,
+    /// The scopes to request, instead of the usual ones that the provider supports.
+    pub scopes: Vec<String>,
+    /// The certificate authorities in PEM to trust for the provider instead of the system's.
+    pub ca: Option<String>,
 }
 
 /// A client at a provider.
 pub struct Client {
-    registration: PublicClient,
+    registration: Registration,
     secret_file: Option<PathBuf>,
     http: reqwest::Client,
     /// The result of the last discovery, and its time.
@@ -267,7 +248,7 @@ impl Client {
     /// # Errors
     ///
     /// If the issuer is not a URL for credentials, or the certificate authorities are invalid.
-    pub fn new(registration: PublicClient, secret_file: Option<PathBuf>) -> Result<Self, Error> {
+    pub fn new(registration: Registration, secret_file: Option<PathBuf>) -> Result<Self, Error> {
         let issuer = registration.issuer.as_str();
         if !trust::is_for_credentials(issuer) {
             return Err(Error::provider(issuer, "the issuer must be an https URL (http only on this machine)"));
@@ -283,6 +264,12 @@ impl Client {
         let issuer = &self.registration.issuer;
         let rest = issuer.split_once("://").map_or(issuer.as_str(), |(_, rest)| rest);
         rest.split('/').next().unwrap_or(rest)
+    }
+
+    /// Returns the scopes that a sign-in requests in addition to `openid`.
+    pub async fn scopes(&self) -> Result<Vec<String>, Error> {
+        let endpoints = self.endpoints().await?;
+        Ok(endpoints.scopes(&self.registration.scopes).into_iter().map(str::to_owned).collect())
     }
 
     /// Returns the address at which the user signs in. The provider then sends the browser to `redirect_uri`.
@@ -344,33 +331,6 @@ impl Client {
         }
         // A provider that issues no new one leaves the old one valid.
         Ok(Tokens { refresh_token: tokens.refresh_token.or_else(|| Some(refresh_token.to_owned())), ..tokens })
-    }
-
-    /// Begins a device flow.
-    pub async fn device_code(&self) -> Result<DeviceCode, Error> {
-        let endpoints = self.endpoints().await?;
-        let url = endpoints.device_authorization_endpoint.as_ref().ok_or_else(|| {
-            Error::provider(&self.registration.issuer, "the provider does not support the device flow (RFC 8628)")
-        })?;
-        let octets = self.post(url, &[("scope", &endpoints.scope(&self.registration.scopes))]).await?;
-        serde_json::from_slice(&octets).map_err(|error| Error::provider(url, error))
-    }
-
-    /// Waits until the user has signed in on another device.
-    pub async fn poll(&self, device: &DeviceCode) -> Result<Tokens, Error> {
-        let end = Instant::now() + Duration::from_secs(device.expires_in).min(DEVICE_TIME_MAX);
-        let mut interval = device.interval.map_or(POLL_INTERVAL, |seconds| Duration::from_secs(seconds.clamp(1, 60)));
-        let grant = "urn:ietf:params:oauth:grant-type:device_code";
-        loop {
-            tokio::time::sleep(interval).await;
-            match self.tokens(&[("grant_type", grant), ("device_code", &device.device_code)]).await {
-                Err(Error::Rejected { code, .. }) if code == "authorization_pending" && Instant::now() < end => {}
-                Err(Error::Rejected { code, .. }) if code == "slow_down" && Instant::now() < end => {
-                    interval += POLL_INTERVAL;
-                }
-                done => return done,
-            }
-        }
     }
 
     /// Returns the endpoints. Concurrent sign-ins share one request.
@@ -450,8 +410,8 @@ mod tests {
 
     const ISSUER: &str = "https://idp.example";
 
-    fn registration() -> PublicClient {
-        PublicClient { issuer: ISSUER.to_owned(), client_id: "cli".to_owned(), scopes: Vec::new(), ca: None }
+    fn registration() -> Registration {
+        Registration { issuer: ISSUER.to_owned(), client_id: "cli".to_owned(), scopes: Vec::new(), ca: None }
     }
 
     fn login() -> Login {
@@ -481,14 +441,13 @@ mod tests {
     #[test]
     fn a_discovery_document_is_of_its_issuer_and_names_safe_endpoints() {
         let found = Endpoints::parse(&document(&json!({})), ISSUER).expect("it is valid");
-        assert_eq!(found.scope(&[]), "openid email groups");
-        assert_eq!(found.scope(&["openid".to_owned(), "roles".to_owned()]), "openid roles");
+        assert_eq!(found.scopes(&[]), ["email", "groups"]);
+        assert_eq!(found.scopes(&["openid".to_owned(), "roles".to_owned()]), ["roles"]);
         for (change, part) in [
             (json!({"issuer": "https://evil.example"}), "of issuer \"https://evil.example\""),
             (json!({"token_endpoint": null}), "not a discovery document"),
             (json!({"token_endpoint": "http://idp.example/token"}), "is not an https URL"),
             (json!({"authorization_endpoint": "javascript:alert(1)"}), "is not an https URL"),
-            (json!({"device_authorization_endpoint": "file:///etc/passwd"}), "is not an https URL"),
         ] {
             let error = Endpoints::parse(&document(&change), ISSUER).expect_err("it is invalid");
             assert!(error.contains(part), "{change}: {error}");
@@ -563,8 +522,6 @@ mod tests {
             nonce: Some("n".to_owned()),
         };
         assert_eq!(found, Ok(expected));
-        assert_eq!(expiry(&token(good.clone())), Some(1_700_000_000));
-        assert_eq!((expiry("signpost-token"), expiry("a.b.c")), (None, None));
         assert!(parse(&with("aud", json!("cli"))).is_ok());
         for (response, part) in [
             (json!({"access_token": "a"}), "no ID token"),
@@ -588,10 +545,10 @@ mod tests {
         for (issuer, name) in
             [("https://idp.example/realms/a", "idp.example"), ("http://127.0.0.1:5556", "127.0.0.1:5556")]
         {
-            let client = Client::new(PublicClient { issuer: issuer.to_owned(), ..registration() }, None);
+            let client = Client::new(Registration { issuer: issuer.to_owned(), ..registration() }, None);
             assert_eq!(client.expect("a client").name(), name);
         }
-        let unsafe_issuer = PublicClient { issuer: "http://idp.example".to_owned(), ..registration() };
+        let unsafe_issuer = Registration { issuer: "http://idp.example".to_owned(), ..registration() };
         assert!(Client::new(unsafe_issuer, None).is_err());
     }
 }

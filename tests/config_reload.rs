@@ -1,9 +1,8 @@
 //! Reloading the configuration of a running program: an invalid file changes nothing and is logged; a valid one takes effect as
 //! far as possible.
 
-use std::process::Command;
-
-use signpost_testing::{DataDir, Process, program};
+use signpost_testing::program::command;
+use signpost_testing::{DataDir, Process};
 
 #[test]
 fn a_bad_file_keeps_the_settings_and_a_good_one_changes_what_it_can() {
@@ -11,7 +10,7 @@ fn a_bad_file_keeps_the_settings_and_a_good_one_changes_what_it_can() {
     let write = |text: &str| folder.write("signpost.toml", text);
     let config = write("log.level = \"info\"");
     let arguments = ["serve", "--roles", "dns", "--dns-listen", "127.0.0.1:0", "--zones", folder.path()];
-    let running = Process::logged(Command::new(program()).args(arguments).args(["--config", &config]));
+    let running = Process::logged(command(&arguments).args(["--config", &config]));
     running.logs("zone files loaded");
 
     write("log.level = \"debug\"\nlog.lvel = 1");
@@ -29,7 +28,7 @@ fn a_bad_file_keeps_the_settings_and_a_good_one_changes_what_it_can() {
     assert!(restart.ends_with(": domain"), "{restart}");
 
     // The most recently read level applies: errors only, and then all as before.
-    write(&format!("{turned}log.level = \"error\"\nquery-log.sample = 1\nquery-log.file = \"/nonexistent/log\""));
+    write(&format!("{turned}log.level = \"error\"\nquery-log.sample = 1\nquery-log.file = \"missing/log\""));
     running.signal("HUP");
     running.logs("failed to open the query log; it stays unchanged");
     write(&format!("{turned}log.level = \"info\""));

@@ -14,7 +14,6 @@ use serde_json::{Value, json};
 use signpost_api::identity::{GROUP_MASTERS, Identity};
 use signpost_api::kinds::route::ROUTE;
 use signpost_api::kinds::{PlatformConfig, kinds, server_settings};
-use signpost_api::v1alpha1::route::Route;
 use signpost_apiserver::ApiServer;
 use signpost_apiserver::auth::Authenticator;
 use signpost_apiserver::auth::tokens::Tokens;
@@ -24,6 +23,7 @@ use signpost_apiserver::store::{Key, Store, TXN_OPERATIONS_MAX, Txn, Write};
 use signpost_apiserver::watch_cache::WatchCache;
 use signpost_control::client::reflector::{self, reflect};
 use signpost_control::world::{self, World};
+use signpost_types::v1alpha1::route::Route;
 use tokio_util::sync::CancellationToken;
 
 const OBJECTS: usize = 8_192;
@@ -109,7 +109,7 @@ async fn in_the_informers(store: &Arc<Memory>) {
     });
     server.ready().await;
     let identity = Identity { user: "informer".into(), groups: vec![GROUP_MASTERS.into()] };
-    let client = signpost_control::client::in_process(server.router(), identity);
+    let client = signpost_control::client::in_process(server.router_as(identity));
     // The one-time costs of all requests are included after the first informer.
     let (first, mut changes) = reflect(client.clone(), reflector::Settings::default(), |_: Route| ());
     drop(changes.next().await);

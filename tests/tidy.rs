@@ -9,6 +9,7 @@ const PURE: &[&str] = &[
     "crates/dns/src/zone/",
     "crates/dns/src/zonefile/",
     "crates/dns/src/nameserver/",
+    "crates/types/src/",
     "crates/api/src/",
     "crates/agent/src/site.rs",
     "crates/agent/src/resolve.rs",

@@ -117,8 +117,7 @@ async fn unrouted_names(
 /// Headers of requests that a proxy has passed on.
 const FORWARDED: [&str; 4] = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
 const NOT_FOR_ALL: &str = "queried names are available to requests from this machine, and to users of the API who may list \
-                           Zones; send such a user's token as \"Authorization: Bearer TOKEN\" (signpost zone unrouted \
-                           --token-file FILE)\n";
+                           Zones; send such a user's token as \"Authorization: Bearer TOKEN\"\n";
 
 #[cfg(test)]
 mod tests {

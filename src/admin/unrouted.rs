@@ -7,10 +7,10 @@ use std::sync::OnceLock;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 /// The report of a process. Its JSON is an interface: fields can be added, but not renamed.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
     /// The start of the counted period: one to two hours ago, or the start of the process.
@@ -20,7 +20,7 @@ pub struct Report {
 }
 
 /// One shard's zone.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Zone {
     pub zone: String,
@@ -31,7 +31,7 @@ pub struct Zone {
 }
 
 /// A name without a Route.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct QueriedName {
     /// The name; `*.` represents all queried names below it.

@@ -4,26 +4,28 @@
 //! the files of `$KUBECONFIG`, `<data-dir>/kubeconfig`, `~/.kube/config`.
 
 use std::collections::BTreeSet;
-use std::fmt::Debug;
+use std::fmt::{Debug, Display};
+use std::future::ready;
 use std::io::ErrorKind;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use clap::{Arg, ArgMatches};
+use http::header::AUTHORIZATION;
+use http::{Request, Response};
 use kube::api::ListParams;
-use kube::config::{Context, ExecConfig, Kubeconfig};
-use kube::{Api, Client, Resource};
-use secrecy::ExposeSecret as _;
+use kube::client::{Body, ConfigExt as _};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config, Resource};
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use tower::{BoxError, Layer as _, ServiceExt as _, service_fn};
 
 use super::{Error, option, serve};
 use crate::config::{self, Settings};
+use signpost_control::client;
 use signpost_control::client::failover::{self, Servers};
 use signpost_control::client::reflector::ObjectKey;
-use signpost_control::client::{self, Bearer};
 use signpost_runtime::causes::{causes, chain};
 
 /// The URL of the API of this command, for the error after a timeout.
@@ -174,23 +176,21 @@ impl ApiLocation {
         kubeconfig.ok_or_else(|| format!("no kubeconfig found in {origin}; set --kubeconfig"))
     }
 
-    /// Returns the token of the kubeconfig's user; `None` if the user has another credential.
-    pub(super) fn token(&self) -> Result<Option<String>, String> {
-        let kubeconfig = self.kubeconfig()?;
-        let Some(context) = context_of(&kubeconfig, self.context.as_deref()) else { return Ok(None) };
-        let user = kubeconfig.auth_infos.iter().find(|named| Some(&named.name) == context.user.as_ref());
-        let Some(user) = user.and_then(|named| named.auth_info.as_ref()) else { return Ok(None) };
-        match (&user.token, &user.token_file, &user.exec) {
-            (Some(token), ..) => Ok(Some(token.expose_secret().to_owned())),
-            (None, Some(path), _) => match std::fs::read_to_string(path) {
-                Ok(token) => Ok(Some(token)),
-                Err(error) => Err(format!("{path}: {error} (tokenFile in {})", self.origin())),
-            },
-            (None, None, Some(plugin)) => {
-                token_of(plugin).map_err(|error| format!("the credential plugin in {} failed: {error}", self.origin()))
-            }
-            (None, None, None) => Ok(None),
-        }
+    /// Returns the bearer token that requests of the kubeconfig's user carry; `None` if the user has another credential.
+    pub(super) async fn token(&self) -> Result<Option<String>, String> {
+        let unusable = |error: &dyn Display| format!("cannot use the user in {}: {error}", self.origin());
+        let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
+        let config = Config::from_custom_kubeconfig(self.kubeconfig()?, &options).await;
+        let layer = config.map_err(|error| unusable(&error))?.auth_layer().map_err(|error| unusable(&error))?;
+        let Some(layer) = layer else { return Ok(None) };
+        let header = service_fn(|request: Request<Body>| {
+            ready(Ok::<_, BoxError>(Response::new(request.headers().get(AUTHORIZATION).cloned())))
+        });
+        let answer =
+            layer.layer(header).oneshot(Request::new(Body::empty())).await.map_err(|error| unusable(&error))?;
+        let header = answer.into_body();
+        let token = header.as_ref().and_then(|header| header.to_str().ok()?.strip_prefix("Bearer "));
+        Ok(token.map(str::to_owned))
     }
 
     /// Returns a client of the API. Nothing is sent yet.
@@ -230,38 +230,12 @@ pub(super) struct Access {
     url: String,
 }
 
-/// Returns the context with this name, or the current one.
-fn context_of<'a>(kubeconfig: &'a Kubeconfig, name: Option<&str>) -> Option<&'a Context> {
-    let name = name.or(kubeconfig.current_context.as_deref())?;
-    kubeconfig.contexts.iter().find(|named| named.name == name)?.context.as_ref()
-}
-
-/// Returns the address of the API that a context of the kubeconfig names.
+/// Returns the address of the API that a context of the kubeconfig names, by default its current one.
 fn server_of(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<String> {
-    let context = context_of(kubeconfig, context)?;
+    let name = context.or(kubeconfig.current_context.as_deref())?;
+    let context = kubeconfig.contexts.iter().find(|named| named.name == name)?.context.as_ref()?;
     let cluster = kubeconfig.clusters.iter().find(|named| named.name == context.cluster)?;
     cluster.cluster.as_ref()?.server.clone()
-}
-
-/// Runs a credential plugin (`client.authentication.k8s.io`), and returns its token.
-fn token_of(plugin: &ExecConfig) -> Result<Option<String>, String> {
-    let program = plugin.command.as_deref().ok_or("it has no command")?;
-    let mut command = Command::new(program);
-    command.args(plugin.args.iter().flatten()).stdin(Stdio::null()).stderr(Stdio::inherit());
-    for variable in plugin.env.iter().flatten() {
-        if let (Some(name), Some(value)) = (variable.get("name"), variable.get("value")) {
-            command.env(name, value);
-        }
-    }
-    let version = &plugin.api_version;
-    let info = json!({"apiVersion": version, "kind": "ExecCredential", "spec": {"interactive": false}});
-    let output = command.env("KUBERNETES_EXEC_INFO", info.to_string()).output();
-    let output = output.map_err(|error| format!("{program}: {error}"))?;
-    if !output.status.success() {
-        return Err(format!("{program}: {}", output.status));
-    }
-    let credential: Value = serde_json::from_slice(&output.stdout).map_err(|error| format!("{program}: {error}"))?;
-    Ok(credential["status"]["token"].as_str().map(str::to_owned))
 }
 
 /// Reads the URL of an API for a kubeconfig: kubectl sends no token over plain HTTP.
@@ -271,31 +245,6 @@ pub(super) fn https_url(text: &str) -> Result<String, &'static str> {
 }
 
 impl Access {
-    /// Returns access to the API of a context, without the credentials of the kubeconfig. Nothing is sent yet.
-    pub(super) async fn without_credentials(
-        mut kubeconfig: Kubeconfig,
-        context: &str,
-        origin: String,
-    ) -> Result<Access, String> {
-        kubeconfig.auth_infos.clear();
-        let url = server_of(&kubeconfig, Some(context)).unwrap_or_else(|| origin.clone());
-        ASKED.get_or_init(|| url.clone());
-        let client = client::from_context(kubeconfig, Some(context), &origin, Servers::default()).await;
-        let client = client.map_err(|error| error.to_string())?;
-        Ok(Access { namespace: client.default_namespace().to_owned(), client, origin, url })
-    }
-
-    /// Adds a bearer token to all requests.
-    pub(super) fn with_token(self, token: &str) -> Result<Access, String> {
-        let bearer = Bearer::new(token).map_err(|error| error.to_string())?;
-        Ok(Access { client: client::bearing(self.client, bearer), ..self })
-    }
-
-    /// Returns the address of the API, for output.
-    pub(super) fn url(&self) -> &str {
-        &self.url
-    }
-
     /// Returns the message for a failed request: the API's address, and the cause.
     pub(super) fn unanswered(&self, error: kube::Error) -> String {
         match error {

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::access::Access;
 use signpost_agent::resolve::{self, Destination, SERVICE_LABEL};
-use signpost_api::v1alpha1::route::Route;
+use signpost_types::v1alpha1::route::Route;
 
 /// The longest name of a Service (RFC 1035 §2.3.4).
 const SERVICE_NAME_BYTES_MAX: usize = 63;

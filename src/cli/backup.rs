@@ -123,10 +123,7 @@ pub(super) fn run_restore(matches: &ArgMatches) -> Outcome {
 /// Restores `file` into a store of these settings; returns the revision that it continues with.
 pub(super) fn restore(settings: &Settings, to: Engine, file: &Path, summary: &Summary) -> Result<u64, String> {
     let failure = |error: RestoreError| match &error {
-        RestoreError::Read(_)
-        | RestoreError::Damaged(_)
-        | RestoreError::NewerFormat { .. }
-        | RestoreError::OlderFormat { .. } => {
+        RestoreError::Read(_) | RestoreError::Damaged(_) | RestoreError::OtherFormat { .. } => {
             format!("{}: {error}", file.display())
         }
         _ => error.to_string(),

@@ -3,7 +3,8 @@
 use clap::{ArgMatches, Command};
 
 use super::{Exit, Outcome, option, print};
-use signpost_api::{crds, names};
+use signpost_api::crds;
+use signpost_types::names;
 
 pub(super) fn command() -> Command {
     let domain = option("domain", "NAME")

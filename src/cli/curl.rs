@@ -1,6 +1,6 @@
 //! `signpost curl`: queries DNS for a name, and sends an HTTP request to each address: the instances of a Router.
 //!
-//! The requests are traced ([`signpost_api::probe`]), so that the responses name the endpoint that answered. The API resolves
+//! The requests are traced ([`signpost_types::probe`]), so that the responses name the endpoint that answered. The API resolves
 //! these identifiers to Services and addresses.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,15 +21,15 @@ use super::output::{self, Format};
 use super::style::{Painter, Style};
 use super::table::{Cell, Properties, Table};
 use super::{Error, Outcome, complain, dig, note, option, serve, success_if, switch, zones};
-use signpost_api::probe::{BACKEND_HEADER, TRACE_HEADER, backend_id};
-use signpost_api::v1alpha1::route::{NameKind, Route};
-use signpost_api::v1alpha1::router::{Instance, Router};
 use signpost_control::client::reflector::ObjectKey;
 use signpost_control::compiler::settings::text_of;
 use signpost_control::dns_client::{Data, Question};
 use signpost_dns::wire::header::Rcode;
 use signpost_dns::wire::{Name, RecordType};
 use signpost_runtime::trust;
+use signpost_types::probe::{BACKEND_HEADER, TRACE_HEADER, backend_id};
+use signpost_types::v1alpha1::route::{NameKind, Route};
+use signpost_types::v1alpha1::router::{Instance, Router};
 
 /// The time for one request, with its connection.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);

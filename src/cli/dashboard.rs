@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{ArgMatches, Command};
 
-use super::access::{self, ApiLocation};
+use super::access::{self, API_TIMEOUT, ApiLocation};
 use super::scrape::{self, Admin, Target};
 use super::{Error, Exit, Outcome, note, print, switch};
 
@@ -32,7 +32,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     let [url] = urls.as_slice() else {
         return Err(Error::Usage("--admin: give one URL".to_owned()));
     };
-    let token = place.token()?.ok_or_else(|| {
+    let token = access::run(API_TIMEOUT, place.token())?.ok_or_else(|| {
         format!(
             "the user in {} has no token; sign in at {url}/dashboard/ with the token of another user",
             place.origin()
@@ -49,7 +49,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
 }
 
 /// Opens an address in the browser of the desktop, if there is one. The link was printed, so failures are ignored.
-pub(super) fn open(address: &str) {
+fn open(address: &str) {
     let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let program = match () {
         () if cfg!(target_os = "macos") => "open",

@@ -15,7 +15,7 @@ use super::output::{self, ListOptions, Listing};
 use super::style::Style;
 use super::table::{Cell, Table};
 use super::{Error, Exit, Outcome, age, confirm, note, switch};
-use signpost_api::v1alpha1::deletion_hold::{
+use signpost_types::v1alpha1::deletion_hold::{
     Decision, DeletionHold, DeletionHoldCause, DeletionHoldHolder, DeletionHoldKind, HEARD_EVERY, SILENCE_MAX,
 };
 

@@ -33,7 +33,6 @@ mod folder;
 mod hold;
 mod init;
 mod kubeconfig;
-mod login;
 mod man;
 mod moves;
 #[cfg(test)]
@@ -43,11 +42,9 @@ mod serve;
 mod simulate;
 mod status;
 mod store;
-mod top;
 mod topology;
 mod user;
 mod version;
-mod whoami;
 mod zone;
 
 use std::ffi::OsString;
@@ -56,7 +53,7 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 
 use clap::builder::ValueParser;
-use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 
 /// The result of a command.
@@ -119,7 +116,6 @@ const COMMANDS: &[Entry] = &[
     Entry { command: dashboard::command, run: dashboard::run },
     Entry { command: topology::command, run: topology::run },
     Entry { command: explain::command, run: explain::run },
-    Entry { command: top::command, run: top::run },
     Entry { command: dig::command, run: dig::run },
     Entry { command: curl::command, run: curl::run },
     Entry { command: check::command, run: check::run },
@@ -131,8 +127,6 @@ const COMMANDS: &[Entry] = &[
     Entry { command: moves::cordon_command, run: moves::run_cordon },
     Entry { command: moves::uncordon_command, run: moves::run_uncordon },
     Entry { command: simulate::command, run: simulate::run },
-    Entry { command: login::command, run: login::run },
-    Entry { command: whoami::command, run: whoami::run },
     Entry { command: user::command, run: user::run },
     Entry { command: kubeconfig::command, run: kubeconfig::run },
     Entry { command: backup::command, run: backup::run },
@@ -144,10 +138,8 @@ const COMMANDS: &[Entry] = &[
     Entry { command: version::command, run: version::run },
 ];
 
-/// The commands of earlier versions, with the command to run instead.
-const REMOVED: [(&str, &str); 6] = [
-    ("brake", "signpost hold"),
-    ("unbound", "signpost zone unrouted"),
+/// Names that users of `kubectl` may try as commands, with the command to run instead.
+const OF_KUBECTL: [(&str, &str); 4] = [
     ("routes", "kubectl get routes"),
     ("routers", "kubectl get routers"),
     ("events", "kubectl events --for route/NAME"),
@@ -159,12 +151,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let matches = match command().try_get_matches_from(arguments) {
         Ok(matches) => matches,
         Err(error) => {
-            if let Some((name, instead)) = removed(&error) {
-                complain(format_args!("{name}: the command was removed; run \"{instead}\""));
-                return Exit::Usage.into();
-            }
-            if let Some(renamed) = renamed_flag(&error) {
-                complain(renamed);
+            if let Some((name, instead)) = of_kubectl(&error) {
+                complain(format_args!("{name}: not a command of signpost; run \"{instead}\""));
                 return Exit::Usage.into();
             }
             // Help and version are also printed this way, and are successes.
@@ -190,21 +178,12 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     exit.into()
 }
 
-/// The removed command that a command line names, if that is its error.
-fn removed(error: &clap::Error) -> Option<&'static (&'static str, &'static str)> {
+/// Returns the entry of [`OF_KUBECTL`] for an unknown command, if that is the error.
+fn of_kubectl(error: &clap::Error) -> Option<&'static (&'static str, &'static str)> {
     match error.get(ContextKind::InvalidSubcommand)? {
-        ContextValue::String(given) => REMOVED.iter().find(|(name, _)| name == given),
+        ContextValue::String(given) => OF_KUBECTL.iter().find(|(name, _)| name == given),
         _ => None,
     }
-}
-
-/// The error for a flag of a former version.
-fn renamed_flag(error: &clap::Error) -> Option<String> {
-    let Some(ContextValue::String(found)) = error.get(ContextKind::InvalidArg) else { return None };
-    let found = found.split(['=', ' ']).next()?;
-    let key =
-        crate::config::renamed(found.strip_prefix("--")?).filter(|_| error.kind() == ErrorKind::UnknownArgument)?;
-    Some(format!("flag {found} is now --{}", key.flag))
 }
 
 /// The whole command line.

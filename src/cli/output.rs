@@ -108,7 +108,7 @@ pub(super) struct ListOptions {
 #[derive(Debug)]
 pub(super) struct Listing {
     pub(super) tables: Vec<Table>,
-    /// The line below the tables. Without rows, it replaces them.
+    /// The line that replaces tables without rows.
     pub(super) note: Option<String>,
 }
 
@@ -146,12 +146,11 @@ impl ListOptions {
         if self.format == Format::Wide {
             listing.tables.iter_mut().for_each(Table::widen);
         }
-        if listing.note.is_some() && listing.tables.iter().all(Table::is_empty) {
-            listing.tables.clear();
+        if let Some(note) = listing.note {
+            return note + "\n";
         }
-        let tables = listing.tables.iter().map(|table| table.text(painter));
-        let parts: Vec<String> = tables.chain(listing.note.map(|note| note + "\n")).collect();
-        parts.join("\n")
+        let tables: Vec<String> = listing.tables.iter().map(|table| table.text(painter)).collect();
+        tables.join("\n")
     }
 
     /// Reads the list again and again. Prints a changed list, or refreshes the screen, until the process is interrupted.
@@ -196,14 +195,10 @@ impl ListOptions {
     }
 }
 
-/// Returns the number of lines of the terminal.
-pub(super) fn screen_lines() -> usize {
-    terminal_size::terminal_size().map_or(LINES_ASSUMED, |(_, height)| height.0.into())
-}
-
 /// Replaces the contents of the terminal with the first lines of `page`.
-pub(super) fn redraw(page: &str) {
-    let page: Vec<&str> = page.lines().take(screen_lines().saturating_sub(1)).collect();
+fn redraw(page: &str) {
+    let lines: usize = terminal_size::terminal_size().map_or(LINES_ASSUMED, |(_, height)| height.0.into());
+    let page: Vec<&str> = page.lines().take(lines.saturating_sub(1)).collect();
     // Without wrapping, each line is one row, and the heading stays on the screen.
     print(&format!("\x1b[H\x1b[2J\x1b[?7l{}\x1b[?7h\n", page.join("\n")));
 }
@@ -260,11 +255,10 @@ mod tests {
             let mut shards = Table::new(["shard", "routes"]);
             shards.row_of(Vec::new(), ["s2".into(), "9".into()]);
             shards.row_of(Vec::new(), ["s1".into(), "10".into()]);
-            let tables = if rows.is_empty() { vec![routes] } else { vec![routes, shards] };
-            Listing { tables, note: Some("in the last 5m".to_owned()) }
+            Listing { tables: vec![routes, shards], note: rows.is_empty().then(|| "no routes".to_owned()) }
         };
         let rows = [("b", "10"), ("a", "9"), ("b", "1")];
-        let shards = "SHARD   ROUTES\ns2      9\ns1      10\n\nin the last 5m\n";
+        let shards = "SHARD   ROUTES\ns2      9\ns1      10\n";
         for (arguments, expected) in [
             (&[][..], format!("NAME   ROUTES\nb      10\na      9\nb      1\n\n{shards}")),
             (
@@ -277,7 +271,7 @@ mod tests {
             let options = options(arguments).expect("valid");
             assert_eq!(options.text(listing(&rows), Painter::PLAIN), expected, "{arguments:?}");
         }
-        assert_eq!(ListOptions::default().text(listing(&[]), Painter::PLAIN), "in the last 5m\n");
+        assert_eq!(ListOptions::default().text(listing(&[]), Painter::PLAIN), "no routes\n");
         let error = options(&["--sort-by", "age"]).expect_err("there is no such column");
         assert_eq!(error.exit_code(), 2);
         assert!(error.to_string().contains("[possible values: kind, name, routes]"), "{error}");

@@ -1,4 +1,4 @@
-//! The numbers of running processes: `/metrics`, `/readyz` and `/unrouted-names` of their admin endpoints.
+//! The numbers of running processes: `/metrics` and `/readyz` of their admin endpoints.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,7 +11,6 @@ use clap::{Arg, ArgAction, ArgMatches};
 use super::access::cause;
 use super::{Error, file, option, serve};
 use crate::admin::exposition::{MetricSample, samples};
-use crate::admin::unrouted::Report;
 use crate::config::{self, AdminTls};
 use crate::daemon::scheduling::reachable;
 use signpost_runtime::trust;
@@ -97,19 +96,6 @@ impl Admin {
         Ok((status == 200, text.lines().filter(|line| line.starts_with('[')).map(str::to_owned).collect()))
     }
 
-    /// Returns the names without a Route that the process at `url` has counted. A process on another machine returns them to
-    /// users who may list Zones, by their `token`.
-    pub(super) async fn unrouted(&self, url: &str, token: Option<&str>) -> Result<Report, String> {
-        let (status, text) = self.get_as(url, "/unrouted-names", token).await?;
-        match status {
-            200 => {
-                serde_json::from_str(&text).map_err(|error| format!("{url}/unrouted-names: invalid report: {error}"))
-            }
-            401 | 403 | 404 => Err(format!("{url}: {}", text.trim())),
-            status => Err(format!("{url}/unrouted-names returned {status}")),
-        }
-    }
-
     /// Returns a one-time link to the dashboard of the process at `url` for the user with this token, and the user's name.
     pub(super) async fn sign_in_link(&self, url: &str, token: &str) -> Result<SignInLink, String> {
         let body = serde_json::json!({"token": token}).to_string();
@@ -126,15 +112,7 @@ impl Admin {
     }
 
     async fn get(&self, url: &str, path: &str) -> Result<(u16, String), String> {
-        self.get_as(url, path, None).await
-    }
-
-    async fn get_as(&self, url: &str, path: &str, token: Option<&str>) -> Result<(u16, String), String> {
-        let mut request = self.0.get(format!("{url}{path}"));
-        if let Some(token) = token {
-            request = request.bearer_auth(token);
-        }
-        self.send(request, url, path).await
+        self.send(self.0.get(format!("{url}{path}")), url, path).await
     }
 
     async fn send(&self, request: reqwest::RequestBuilder, url: &str, path: &str) -> Result<(u16, String), String> {

@@ -18,7 +18,7 @@ use super::output::{self, Format};
 use super::platform::{QUARANTINE_MAX, RESERVED_LABELS};
 use super::{Error, Outcome, file, serve};
 use crate::daemon::manifests;
-use signpost_api::v1alpha1::router::{Router, RouterState};
+use signpost_types::v1alpha1::router::{Router, RouterState};
 
 /// The field manager of the dry runs.
 const MANAGER: &str = "signpost-simulate";

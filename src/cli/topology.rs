@@ -13,9 +13,9 @@ use super::output::{self, ListOptions, Listing};
 use super::style::Style;
 use super::table::{Cell, Table};
 use super::{Outcome, note, option, progress};
-use signpost_api::route_state::RouteState;
-use signpost_api::v1alpha1::route::{NameKind, Route};
-use signpost_api::v1alpha1::router::{AddressHealthState, AddressState, Router, RouterState};
+use signpost_types::route_state::RouteState;
+use signpost_types::v1alpha1::route::{NameKind, Route};
+use signpost_types::v1alpha1::router::{AddressHealthState, AddressState, Router, RouterState};
 
 /// The Routes of a row that have their names in it.
 const NAMES_SHOWN: usize = 5;
@@ -174,7 +174,7 @@ impl Topology {
                 let is_unhealthy = |ip: &str| {
                     verdicts.iter().any(|verdict| verdict.ip == ip && verdict.health == AddressHealthState::Unhealthy)
                 };
-                let address = |address: &signpost_api::v1alpha1::router::Address| Address {
+                let address = |address: &signpost_types::v1alpha1::router::Address| Address {
                     ip: address.ip.clone(),
                     state: address.state,
                     unhealthy: is_unhealthy(&address.ip),

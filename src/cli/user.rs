@@ -4,7 +4,7 @@
 //! a running server applies changes within a second. A command that creates a token ends when the running server's API accepts
 //! it. Secrets go to standard output, once, and everything else to standard error.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
@@ -19,7 +19,7 @@ use super::output::{self, ListOptions, Listing};
 use super::style::Style;
 use super::table::{Cell, Table};
 use super::{Error, Exit, Outcome, access, note, option, print, serve, switch};
-use crate::config::{self, rule::parse_duration};
+use crate::config::{self, Settings, rule::parse_duration};
 use crate::daemon::access::KUBECONFIGS;
 use crate::daemon::data_dir::DataDir;
 use signpost_api::access::{GROUP_ROUTER_AGENT_PREFIX, ROLES};
@@ -27,7 +27,7 @@ use signpost_api::identity::GROUP_TENANT_PREFIX;
 use signpost_control::client;
 use signpost_control::client::failover::Servers;
 use signpost_runtime::tls::files;
-use signpost_runtime::tls::kubeconfig::{self, Contents, Secret};
+use signpost_runtime::tls::kubeconfig::{self, CONTEXT, Contents, Secret};
 use signpost_runtime::tls::tokens::TokenEntry;
 use signpost_runtime::tls::users::{self, BookError, CredentialKind, UserStore};
 use signpost_runtime::tls::{self, tokens};
@@ -39,7 +39,7 @@ const TTL_MAX: SignedDuration = SignedDuration::from_hours(3650 * 24);
 /// The columns of the table.
 const COLUMNS: [&str; 6] = ["name", "groups", "credential", "id", "created", "expires"];
 /// The configuration keys for the data directory.
-pub(super) const KEYS: &[&str] = &["data-dir"];
+const KEYS: &[&str] = &["data-dir"];
 
 pub(super) fn command() -> Command {
     let name = || Arg::new("name").value_name("NAME").required(true).help("The name of the user");
@@ -113,7 +113,7 @@ fn duration(text: &str) -> Result<SignedDuration, &'static str> {
 
 pub(super) fn run(matches: &ArgMatches) -> Outcome {
     let Some((name, matches)) = matches.subcommand() else { return Ok(Exit::Usage) };
-    let folder = folder(matches)?.join("pki");
+    let folder = settings(matches)?.data_dir.join("pki");
     match name {
         "add" => {
             let groups = groups(matches).map_err(Error::Usage)?;
@@ -129,15 +129,15 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     Ok(Exit::Success)
 }
 
-/// Returns the data directory.
+/// Returns the settings.
 ///
 /// # Errors
 ///
-/// If the configuration cannot be read, or no API server has used the directory.
-pub(super) fn folder(matches: &ArgMatches) -> Result<PathBuf, Error> {
+/// If the configuration cannot be read, or no API server has used the data directory.
+pub(super) fn settings(matches: &ArgMatches) -> Result<Settings, Error> {
     let settings = config::read(&serve::places(matches))?;
     if settings.data_dir.join("pki/ca.key").is_file() {
-        return Ok(settings.data_dir);
+        return Ok(settings);
     }
     let folder = settings.data_dir.display();
     Err(format!(
@@ -208,7 +208,8 @@ async fn accepted(data_dir: &Path, user: &str, token: &str) -> Result<(), String
     let admin = data_dir.join("kubeconfig");
     let text = files::read(&admin).map_err(|error| error.to_string())?;
     let (server, trust) = text.as_deref().and_then(kubeconfig::server_of).ok_or("no kubeconfig of the server found")?;
-    let contents = Contents { user, server: &server, trust: &trust, secret: Secret::Token(token), namespace: None };
+    let secret = Secret::Token(token);
+    let contents = Contents { context: CONTEXT, user, server: &server, trust: &trust, secret, namespace: None };
     let kubeconfig = Kubeconfig::from_yaml(&kubeconfig::text(&contents)).map_err(|error| error.to_string())?;
     let client = client::from_context(kubeconfig, None, &server, Servers::default()).await;
     let client = client.map_err(|error| error.to_string())?;

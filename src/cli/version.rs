@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::Outcome;
 use super::output::{self, Format};
-use signpost_api::v1alpha1;
+use signpost_types::v1alpha1;
 
 pub(super) fn command() -> Command {
     Command::new("version")

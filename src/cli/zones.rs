@@ -15,15 +15,15 @@ use super::table::Cell;
 use super::{complain, hold, note};
 use crate::config::Settings;
 use crate::daemon::platform;
-use signpost_api::v1alpha1::deletion_hold::DeletionHold;
-use signpost_api::v1alpha1::route_binding::RouteBinding;
-use signpost_api::v1alpha1::router::Router;
-use signpost_api::v1alpha1::zone::ZoneKind;
 use signpost_control::compiler::{self, apex};
 use signpost_control::controller::export::{self, Export};
 use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::Contents;
 use signpost_dns::zonefile::rdata_out;
+use signpost_types::v1alpha1::deletion_hold::DeletionHold;
+use signpost_types::v1alpha1::route_binding::RouteBinding;
+use signpost_types::v1alpha1::router::Router;
+use signpost_types::v1alpha1::zone::ZoneKind;
 
 /// The configuration keys for the zones.
 pub(super) const KEYS: &[&str] =

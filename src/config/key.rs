@@ -6,18 +6,18 @@ use super::rule::{Arity, Form, Rule, Shape};
 ///
 /// The first block has the keys at the top level of the file; every other block is a table of the file. One setting is
 /// `/// help`, `field: type = rule, default, option, …;`. The name of the key is the name of the field with dashes. An
-/// option is a method of [`Key`]: `common`, `reload`, `secret`, or `was("former-flag")`. The caller imports `Reader`.
+/// option is a method of [`Key`]: `common`, `reload`, or `secret`. The caller imports `Reader`.
 macro_rules! settings {
     (
         $(#[doc = $top_doc:literal])+
         $Top:ident $top_heading:literal {
             $( $(#[doc = $top_help:literal])+
-            $top:ident: $top_type:ty = $top_rule:expr, $top_default:expr $(, $top_option:ident $(($top_value:expr))?)*; )+
+            $top:ident: $top_type:ty = $top_rule:expr, $top_default:expr $(, $top_option:ident)*; )+
         }
         $(
             $section:ident: $Section:ident $table:literal $heading:literal {
                 $( $(#[doc = $help:literal])+
-                $field:ident: $type:ty = $rule:expr, $default:expr $(, $option:ident $(($value:expr))?)*; )+
+                $field:ident: $type:ty = $rule:expr, $default:expr $(, $option:ident)*; )+
             }
         )+
     ) => {
@@ -68,9 +68,9 @@ macro_rules! settings {
             use $crate::config::key::Key;
             vec![
                 $( Key::new("", stringify!($top), &$top_rule, $top_default, $top_heading, concat!($($top_help),+))
-                    $(.$top_option($($top_value)?))*, )+
+                    $(.$top_option())*, )+
                 $( $( Key::new($table, stringify!($field), &$rule, $default, $heading, concat!($($help),+))
-                    $(.$option($($value)?))*, )+ )+
+                    $(.$option())*, )+ )+
             ]
         });
     };
@@ -122,8 +122,6 @@ pub struct Key {
     pub reloads: bool,
     /// Whether messages hide the value.
     pub is_secret: bool,
-    /// The name of the flag in earlier versions, where it was different.
-    pub former: Option<&'static str>,
 }
 
 /// The prefix of all environment variables.
@@ -152,7 +150,6 @@ impl Key {
             is_common: false,
             reloads: false,
             is_secret: false,
-            former: None,
         }
     }
 
@@ -166,10 +163,6 @@ impl Key {
 
     pub(super) fn secret(self) -> Key {
         Key { is_secret: true, ..self }
-    }
-
-    pub(super) fn was(self, former: &'static str) -> Key {
-        Key { former: Some(former), ..self }
     }
 
     /// Returns whether the setting takes several values.
@@ -239,7 +232,6 @@ mod tests {
     fn names_are_unique_and_plain() {
         for (at, key) in KEYS.iter().enumerate() {
             assert!(KEYS[..at].iter().all(|other| other.flag != key.flag), "{} twice", key.flag);
-            assert!(KEYS.iter().all(|other| other.former != Some(&key.flag)), "{} is new and old", key.flag);
             assert!(key.flag.bytes().all(|octet| matches!(octet, b'a'..=b'z' | b'0'..=b'9' | b'-')), "{}", key.flag);
             assert!(key.help.ends_with('.') && !key.help.contains("  "), "{}: {}", key.path, key.help);
         }

@@ -13,7 +13,7 @@ use super::key::{self, Key, VARIABLE_PREFIX};
 use super::reader::{Layer, SetValues, Source};
 use super::rule::{Arity, Form, split};
 use super::settings::KEYS;
-use super::{Error, Errors, find, renamed};
+use super::{Error, Errors, find};
 
 /// Reads the values in the text of the file `path`.
 ///
@@ -99,19 +99,15 @@ fn likely_value(key: &Key, found: &DeValue<'_>) -> String {
 /// Returns the error of a name in the file that is not the name of a key.
 fn unknown(above: &str, name: &str, value: &DeValue<'_>, is_table: bool) -> String {
     let path = if above.is_empty() { name.to_owned() } else { format!("{above}.{name}") };
-    let new_key = renamed(name).or_else(|| KEYS.iter().find(|key| key.flag == name && key.flag != key.name));
-    if let Some(new) = new_key {
-        let table = if new.table.is_empty() { "at the top level".to_owned() } else { format!("in [{}]", new.table) };
-        return format!("\"{name}\" is now \"{}\": write \"{}\" {table}", new.path, new.name);
-    }
     if is_table {
         return format!("\"{path}\" must be a table, found {}; write [{path}]", value.type_str());
     }
-    let nearest = match value {
+    let of_flag = KEYS.iter().find(|key| key.flag == name).map(|key| key.path.as_str());
+    let nearest = || match value {
         DeValue::Table(_) => key::nearest(&path, KEYS.iter().map(|key| key.table).filter(|table| !table.is_empty())),
         _ => key::nearest(&path, KEYS.iter().map(|key| key.path.as_str())),
     };
-    let suggestion = nearest.map(|name| format!("; did you mean \"{name}\"?")).unwrap_or_default();
+    let suggestion = of_flag.or_else(nearest).map(|name| format!("; did you mean \"{name}\"?")).unwrap_or_default();
     format!("unknown key \"{path}\"{suggestion}; docs/configuration.md lists all keys")
 }
 
@@ -176,23 +172,14 @@ fn pairs(paths: &[&str], table: &DeTable<'_>, directory: &Path) -> Result<String
 
 /// Reads the environment. Unknown variables with our prefix are not an error, because Kubernetes sets such variables
 /// (`SIGNPOST_SERVICE_HOST`) for a Service of our name; [`unknown_variables`] lists them for a warning.
-///
-/// # Errors
-///
-/// Variables of former versions.
-pub fn from_environment(variables: &[(String, String)]) -> Result<Layer, Errors> {
-    let value = |name: &str| variables.iter().find(|(variable, text)| variable == name && !text.is_empty());
-    let renamed = KEYS.iter().filter_map(|key| {
-        let (old, _) = value(&key::variable(key.former?))?;
-        Some(Error::new(format!("environment variable {old} is now {}", key.variable())))
-    });
-    Errors::unless_empty(renamed.collect())?;
+pub fn from_environment(variables: &[(String, String)]) -> Layer {
     let given = |key: &'static Key| {
-        let (name, text) = value(&key.variable())?;
+        let variable = key.variable();
+        let (name, text) = variables.iter().find(|(name, text)| *name == variable && !text.is_empty())?;
         let separators = if let Arity::List { variable, .. } = key.shape.arity { variable } else { &[] };
         Some((key.path.as_str(), SetValues { values: split(text, separators), source: Source::Variable(name.clone()) }))
     };
-    Ok(KEYS.iter().filter_map(given).collect())
+    KEYS.iter().filter_map(given).collect()
 }
 
 /// Returns the values of a flag, which may have been given several times.

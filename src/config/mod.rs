@@ -20,8 +20,8 @@ use key::Key;
 pub use parts::AdminTls;
 use reader::{Layer, Reader, Source};
 pub use settings::{KEYS, Settings};
-use signpost_api::names::is_at_or_below;
 use signpost_runtime::trust;
+use signpost_types::names::is_at_or_below;
 use value::LogFormat;
 pub use value::{Engine, NameServer, Role, RouterRuntime, Strategy};
 
@@ -112,7 +112,7 @@ pub fn read_given(places: &ConfigSources) -> Result<(Settings, BTreeSet<&'static
         None => Layer::new(),
         Some(path) => read_file(path)?,
     };
-    merged.extend(layers::from_environment(&places.environment)?);
+    merged.extend(layers::from_environment(&places.environment));
     merged.extend(places.flags.clone());
     let mut reader = Reader { layer: &merged, errors: Vec::new() };
     let mut settings = Settings::read(&mut reader);
@@ -127,11 +127,6 @@ pub fn read_given(places: &ConfigSources) -> Result<(Settings, BTreeSet<&'static
 /// Returns the key with this path.
 pub fn find(path: &str) -> Option<&'static Key> {
     KEYS.iter().find(|key| key.path == path)
-}
-
-/// Returns the key whose flag had this name in an earlier version.
-pub fn renamed(flag: &str) -> Option<&'static Key> {
-    KEYS.iter().find(|key| key.former == Some(flag))
 }
 
 /// Returns the paths of the keys whose values differ: first those that a reload applies, then those that need a restart.
@@ -219,10 +214,6 @@ fn contradictions(settings: &Settings) -> Vec<Error> {
         !webhook.allow_http && webhook.url.as_deref().is_some_and(trust::is_readable_on_its_way),
         "\"webhook.url\" is plain http to another machine, where others can read and change it: use https, or set \
          \"webhook.allow-http\" to true",
-    );
-    fault(
-        settings.former_name.retention_max < settings.former_name.retention,
-        "\"former-name.retention-max\" is shorter than \"former-name.retention\": raise the former, or lower the latter",
     );
     faults
 }

@@ -2,18 +2,17 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use super::settings::Settings;
 use super::value::{Role, Strategy};
 use signpost_api::kinds::quotas::Limits;
-use signpost_api::names::LabelRules;
 use signpost_apiserver::audit;
 use signpost_apiserver::limits::Amount;
 use signpost_control::instances::objects;
 use signpost_control::scheduler::chooser::StrategyConfig;
 use signpost_control::scheduler::webhook;
 use signpost_dns::nameserver::rrl::RateLimit;
+use signpost_types::names::LabelRules;
 
 /// The transport of the admin endpoints.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,11 +116,6 @@ impl Settings {
     /// Returns the rules on the labels of Routes.
     pub fn label_rules(&self) -> LabelRules {
         LabelRules { reserved: self.name.reserved_labels.clone(), tenant_subdomains: self.name.tenant_subdomains }
-    }
-
-    /// Returns the time that a former name must be without queries before it ends; `None`: queries do not matter.
-    pub fn former_name_idle_timeout(&self) -> Option<Duration> {
-        Some(self.former_name.idle_timeout).filter(|timeout| !timeout.is_zero())
     }
 
     /// Returns the size and the number of the audit log files.

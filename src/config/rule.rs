@@ -143,8 +143,12 @@ pub(super) fn table<T: 'static>(
 }
 
 /// Returns the rule of one of several words.
-pub fn words<T: Clone + 'static, const N: usize>(value_name: &'static str, all: [(&'static str, T); N]) -> Rule<T> {
-    let names = all.each_ref().map(|(word, _)| *word).to_vec();
+pub fn words<T: Clone + 'static>(
+    value_name: &'static str,
+    all: impl IntoIterator<Item = (&'static str, T)>,
+) -> Rule<T> {
+    let all: Vec<(&'static str, T)> = all.into_iter().collect();
+    let names = all.iter().map(|(word, _)| *word).collect::<Vec<_>>();
     let expected = format!("must be {}", one_of(&names));
     let parse = move |text: &str| {
         let found = all.iter().find(|(word, _)| *word == text);

@@ -24,7 +24,7 @@ use signpost_dns::nameserver::prefix::Prefix;
 use signpost_dns::nameserver::settings::NSID_OCTETS_MAX;
 use signpost_dns::transport::https::request::TemplatePath;
 use signpost_dns::zone::counter_slots::NUMBERS_MAX;
-use signpost_runtime::telemetry::{self, Format, otlp};
+use signpost_runtime::telemetry::{self, Format};
 use signpost_runtime::trust;
 
 /// A request tries each of them.
@@ -40,13 +40,6 @@ const EXEMPT_MAX: usize = 256;
 /// The greatest quotas: twice as much is still a number.
 const COUNT_MAX: u64 = 1_000_000_000;
 const BYTES_MAX: u64 = 1 << 40;
-
-const STRATEGIES: [(&str, StrategyName); 4] = [
-    ("round-robin", StrategyName::RoundRobin),
-    ("least-routes", StrategyName::LeastRoutes),
-    ("weighted", StrategyName::Weighted),
-    ("rendezvous", StrategyName::Rendezvous),
-];
 
 settings! {
     /// The settings of a process: every value is valid, and they are consistent.
@@ -106,10 +99,10 @@ settings! {
         /// provider), `algorithm` (repeats; default RS, PS, ES and EdDSA), `username-claim` (`sub`), `username-prefix`
         /// and `groups-prefix` (`ISSUER#`), `groups-claim` (`groups`), `leeway` (`30s`). Groups grant permissions: with
         /// `groups-prefix=signpost:`, the group `viewers` of the provider has the role of viewers. `client-id` lets
-        /// users sign in there, with the dashboard and `signpost login`; it is also the default of `audience`. Optional
-        /// with it: `client-secret-file` (of the dashboard), `cli-client-id` (of `signpost login`, if it differs),
-        /// `scope` (repeats; default those of `openid`, `profile`, `email`, `groups` and `offline_access` that the
-        /// provider supports). See docs/sign-in.md.
+        /// users sign in there, with the dashboard and `kubectl`; it is also the default of `audience`. Optional with it:
+        /// `client-secret-file` (of the dashboard), `cli-client-id` (of `kubectl`, if it differs), `scope` (repeats;
+        /// default those of `openid`, `profile`, `email`, `groups` and `offline_access` that the provider supports). See
+        /// docs/sign-in.md.
         jwt_issuer: Vec<IssuerSettings> =
             table(&issuer::PATHS, value::issuer).list().unless(|a, b| a.issuer == b.issuer), unset("none");
     }
@@ -147,7 +140,7 @@ settings! {
         /// Send four or more UDP responses of one length to one client as one message (UDP generic segmentation
         /// offload). Clients see no difference. A thread whose kernel, device, or path rejects such a message sends
         /// singly from then on.
-        udp_gso: bool = boolean(), "true", was("dns-reply-trains");
+        udp_gso: bool = boolean(), "true";
         /// Set the DF bit in UDP responses over IPv4, which are at most 1,232 octets long. Turn it off if clients are
         /// behind a path with an MTU below 1,260 octets. In both modes, the server ignores path MTU messages.
         dont_fragment: bool = boolean(), "true";
@@ -165,7 +158,7 @@ settings! {
             unset("a random one, replaced every day"), reload, secret;
         /// The time without a response from the API after which a name server marks answers from the platform's zones
         /// as possibly stale (EDE 3, RFC 8914), such as `10m`; `0s`: never. It continues to answer in any case.
-        stale_after: Duration = duration(0..), "0s", reload, was("stale-after");
+        stale_after: Duration = duration(0..), "0s", reload;
         /// The certificate chain of the encrypted transports in PEM, the server's own certificate first. It is reloaded
         /// when the file changes, and by SIGHUP; after an error the former one stays in use. Requires `dns.key`. Without
         /// it, they use a certificate of the platform's CA for the names and addresses of `nameserver`.
@@ -194,7 +187,7 @@ settings! {
     dns_rate_limit: DnsRateLimit "dns.rate-limit" "Response rate limiting" {
         /// The number of responses of one kind that a client network gets per second over UDP, from each worker; 0: no
         /// limit. Queries over TCP or with a valid cookie are not limited.
-        per_second: u32 = number("N", 0..=1_000_000), "0", reload, was("dns-rate-limit");
+        per_second: u32 = number("N", 0..=1_000_000), "0", reload;
         /// `enforce` the rate limit, or only `watch`: count the responses over it.
         mode: bool = words("MODE", [("enforce", true), ("watch", false)]), "enforce", reload;
         /// The burst for a client network that was idle: it gets the responses of this time at once.
@@ -247,11 +240,11 @@ settings! {
         /// The time that a process without the role `api` waits for a response, an event, or a bookmark that is due, before
         /// it reconnects. The API sends one bookmark per minute: with less than that, idle watches are restarted in
         /// vain.
-        read_timeout: Duration = duration(1..=150), "150s", was("api-silence");
+        read_timeout: Duration = duration(1..=150), "150s";
         /// The maximum size of the stored JSON of a namespaced object, including managed fields. The API rejects a
         /// larger one with 413. The platform's own processes may write twice as much, for the status. Cluster-scoped
         /// objects may have 512Ki.
-        object_size: u64 = size(16 << 10..=512 << 10), "64Ki", was("object-size");
+        object_size: u64 = size(16 << 10..=512 << 10), "64Ki";
     }
     namespace: Namespace "namespace" "Quotas of a namespace" {
         /// The maximum number of Routes in a namespace, bound or not. The API rejects more with 403. The annotation
@@ -269,13 +262,12 @@ settings! {
     }
     audit: Audit "audit" "Audit log of the API" {
         /// The requests to record: `writes` (and rejected requests), `all` (also reads), or `off`.
-        policy: Option<Policy> = words("POLICY", value::AUDIT_POLICIES), "writes", was("audit");
+        policy: Option<Policy> = words("POLICY", value::AUDIT_POLICIES), "writes";
         /// The audit log: one JSON object (`audit.k8s.io/v1` Event) per line, mode 0600. SIGHUP reopens it.
         log: Option<PathBuf> = path("FILE"), unset("<data-dir>/audit.log");
         /// The size at which the audit log is rotated (`audit.log.1`, …).
         log_size: u64 = size(1 << 20..=64 << 30), "64Mi";
-        /// The number of audit log files to keep, including the current one. In the oldest one, each user has an equal
-        /// share, so that one user cannot displace the events of others.
+        /// The number of audit log files to keep, including the current one. A rotation deletes the oldest one.
         log_files: usize = number("N", 1..=1_000), "4";
     }
     http: Http "http" "HTTP connections of the API and admin listeners" {
@@ -292,14 +284,14 @@ settings! {
     scheduler: Scheduler "scheduler" "Scheduler" {
         /// The strategy that chooses among the feasible Routers of a Route; `webhook` calls `webhook.url`. Bound Routes
         /// stay on their Router when it changes.
-        strategy: Strategy = words("NAME", value::strategies(STRATEGIES)), "round-robin", reload, common, was("strategy");
+        strategy: Strategy = words("NAME", value::strategies()), "round-robin", reload, common;
         /// The number of Routes to move per second from Routers in state `draining`, in total. Each move changes the
         /// name of a Route and sends its users to another Router.
-        drain_rate: u32 = number("N", 1..=10_000), "10", was("drain-rate");
+        drain_rate: u32 = number("N", 1..=10_000), "10";
         /// The time after the last renewal of a failed leader at which another scheduler takes over. The leader renews five
         /// times in that time, and stops leading after two thirds without a response from the API. A leader that stops
         /// releases it at once.
-        lease_duration: Duration = duration(3..=300), "15s", was("lease-duration");
+        lease_duration: Duration = duration(3..=300), "15s";
     }
     webhook: Webhook "webhook" "Scheduler webhook" {
         /// The endpoint that the strategy `webhook` calls; see docs/scheduling.md for its requests and responses.
@@ -318,7 +310,7 @@ settings! {
         allow_http: bool = boolean(), "false", reload;
         /// The strategy that decides when the webhook gives no usable response. The explanation of the Route names the
         /// cause.
-        fallback: StrategyName = words("NAME", STRATEGIES), "round-robin", reload;
+        fallback: StrategyName = words("NAME", StrategyName::ALL.map(|name| (name.as_str(), name))), "round-robin", reload;
     }
     name: Name "name" "Names of Routes" {
         /// The time to reserve a released label for a Route of the same namespace and name, such as `30d` or `12h`.
@@ -331,21 +323,15 @@ settings! {
         /// them as a `subdomain`; a Route whose namespace and name form one gets a label with a hash. The API servers
         /// and the schedulers need the same list.
         reserved_labels: Vec<String> = by("LABEL", value::label).list().at_most(RESERVED_LABELS_MAX),
-            "routes,localhost,wpad,isatap,autodiscover,mta-sts,login,admin", was("reserved-labels");
+            "routes,localhost,wpad,isatap,autodiscover,mta-sts,login,admin";
         /// Let tenants set `subdomain` of a Route. `false`: the API rejects it from everyone but administrators; Routes
         /// that have one keep it.
-        tenant_subdomains: bool = boolean(), "true", was("tenant-subdomains");
+        tenant_subdomains: bool = boolean(), "true";
     }
     former_name: FormerName "former-name" "Former names of moved Routes" {
         /// The time that the former name of a moved Route leads to its new name, such as `30d` or `12h`; it is longer
         /// if caches can hold the former addresses for longer. Until then, the former Router is not deleted.
-        retention: Duration = duration(0..), "7d", was("trail-minimum");
-        /// The time that a former name must be without queries before it ends, such as `12h`; it ends after `retention-max`
-        /// in any case. `0s`: queries do not matter. Schedulers and name servers need the same value.
-        idle_timeout: Duration = duration(0..), "1d", was("trail-quiet");
-        /// The time after the move at which a former name ends that still gets queries, so that an unmaintained client
-        /// does not keep the name and the Router forever. It never ends before `retention`.
-        retention_max: Duration = duration(0..), "90d", was("trail-maximum");
+        retention: Duration = duration(0..), "7d";
     }
     host: Host "host" "Custom hosts" {
         /// The time to reserve the host of a deleted Route for a Route of the same namespace and name. Other Routes
@@ -391,7 +377,7 @@ settings! {
         /// The percentage of RouteBindings that, if they are missing from the API's list or deleted within a minute, a
         /// name server holds: it continues to serve them until the deletion is approved. 100: only a list without
         /// any RouteBinding is held. Each Router that is missing from a list is held.
-        threshold: u32 = number("PERCENT", 1..=100), "25", reload, was("brake-share");
+        threshold: u32 = number("PERCENT", 1..=100), "25", reload;
     }
     health: Health "health" "Health checks of addresses" {
         /// The number of probes in flight of the leading controller. Routers share it fairly, so that one whose
@@ -436,7 +422,7 @@ settings! {
     query_log: QueryLog "query-log" "Query log" {
         /// Log one DNS request in N, selected at random, with its response: 1 logs all, 0 none. Records that the writer
         /// cannot keep up with are dropped and counted; responses never wait for it.
-        sample: u32 = number("N", 0..=u32::MAX), "0", reload, was("query-log");
+        sample: u32 = number("N", 0..=u32::MAX), "0", reload;
         /// The file to append the query log to, created with mode 0640. SIGHUP reopens it, so that it can be rotated.
         file: Option<PathBuf> = path("FILE"), unset("none: standard output"), reload;
         /// The format: `json`, one object per line; `text`, columns; `dnstap`, the messages of dnstap.info, to `file` or
@@ -471,21 +457,7 @@ settings! {
         zones: usize = number("N", 0..=NUMBERS_MAX), "200";
         /// The number of names per shard to report that the wildcard of the shard answers but no Route has: those with
         /// the most queries. 0: do not count them.
-        unrouted_names: usize = number("N", 0..=100), "20", was("metrics-unbound-names");
-    }
-    trace: Trace "trace" "Tracing" {
-        /// The OpenTelemetry collector for the spans of each Route, from its creation until its name is verified, by
-        /// OTLP over HTTP, such as `http://127.0.0.1:4318` (`/v1/traces` is appended). See docs/tracing.md.
-        endpoint: Option<String> = by("URL", otlp::endpoint), unset("none: there are no spans");
-        /// A file of headers for `endpoint`, one `Name: value` per line, such as a token of the collector.
-        headers: Option<PathBuf> = path("FILE"), unset("none");
-        /// The CA certificates in PEM to trust for `endpoint` instead of the system's certificates.
-        ca: Option<PathBuf> = path("FILE"), unset("none");
-        /// The percentage of Routes to trace. The UID of a Route decides, so that all processes with the same share
-        /// trace the same Routes.
-        share: u32 = number("PERCENT", 1..=100), "100";
-        /// The name of this service in traces (`service.name`).
-        service: String = by("NAME", otlp::service), "signpost";
+        unrouted_names: usize = number("N", 0..=100), "20";
     }
     log: Log "log" "Log of the process" {
         /// `error`, `warn`, `info`, `debug` or `trace`, or directives such as `info,signpost::scheduler=debug`.

@@ -7,7 +7,6 @@ use axum::http::Uri;
 use super::DNS_PORT;
 use super::key::Default;
 use super::rule::{Rule, by, parse_duration, split};
-use signpost_api::names;
 use signpost_apiserver::audit::Policy;
 use signpost_apiserver::auth::issuer;
 use signpost_apiserver::auth::jwt::IssuerSettings;
@@ -15,6 +14,7 @@ use signpost_control::observe::verify::state::Server;
 use signpost_control::scheduler::strategy::StrategyName;
 use signpost_control::scheduler::webhook;
 use signpost_runtime::trust::{self, UrlError};
+use signpost_types::names;
 
 /// A role of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -167,9 +167,9 @@ pub enum Strategy {
     Webhook,
 }
 
-pub(super) fn strategies([a, b, c, d]: [(&'static str, StrategyName); 4]) -> [(&'static str, Strategy); 5] {
-    let own = |(word, name)| (word, Strategy::Own(name));
-    [own(a), own(b), own(c), own(d), (webhook::NAME, Strategy::Webhook)]
+pub(super) fn strategies() -> impl Iterator<Item = (&'static str, Strategy)> {
+    let own = StrategyName::ALL.into_iter().map(|name| (name.as_str(), Strategy::Own(name)));
+    own.chain([(webhook::NAME, Strategy::Webhook)])
 }
 
 /// Returns the rule of a list of listening addresses: at least one.

@@ -15,7 +15,6 @@ use tokio_rustls::rustls::server::ResolvesServerCert;
 
 use super::data_dir::DataDir;
 use super::maintenance::{self, Maintenance, MaintenanceTask};
-use super::sign_in;
 use crate::config::{Engine, Settings};
 use signpost_api::access::GROUP_ROUTER_AGENTS;
 use signpost_api::identity::{GROUP_MASTERS, USER_ADMIN, USER_NAME_SERVER, USER_ROUTER_AGENT, USER_SCHEDULER};
@@ -73,10 +72,9 @@ impl Access {
         let served = pair.map(|(certificate, key)| Served::open(certificate, key)).transpose()?;
         let issuers =
             settings.jwt_issuer.iter().map(|issuer| Issuer::new(issuer.clone(), RefreshPolicy::default())).collect();
-        let authenticator = Authenticator::default().with_issuers(issuers);
         let access = Access {
             authority: Arc::new(authority),
-            authenticator: Arc::new(authenticator.with_sign_in(sign_in::public_clients(settings)?)),
+            authenticator: Arc::new(Authenticator::default().with_issuers(issuers)),
             served: served.map(Arc::new),
             trusted: settings.api.tls_ca.clone(),
             folder: data_dir.join(""),
@@ -276,7 +274,7 @@ pub(super) fn names(addresses: &[SocketAddr], given: &[String]) -> impl Iterator
 pub fn host_name() -> Option<String> {
     let text = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
     let name = text.trim().to_ascii_lowercase();
-    signpost_api::names::check_domain(&name).ok().map(|()| name)
+    signpost_types::names::check_domain(&name).ok().map(|()| name)
 }
 
 #[cfg(test)]

@@ -22,7 +22,6 @@ use crate::admin::health::Check;
 use crate::config::Settings;
 use signpost_api::identity::Identity;
 use signpost_api::kinds::{PlatformConfig, server_settings};
-use signpost_api::v1alpha1::router::Router;
 use signpost_apiserver::ApiServer;
 use signpost_apiserver::audit::Audit;
 use signpost_apiserver::audit::log::Log;
@@ -34,6 +33,7 @@ use signpost_control::controller::zone::zones;
 use signpost_control::world::examination::taken_labels;
 use signpost_runtime::httpd::{self, ConnectionSlots};
 use signpost_runtime::telemetry::page::Page;
+use signpost_types::v1alpha1::router::Router;
 
 /// The maximum time for the API to fill its cache from the store at the start. With one million Routes, the verification of the store
 /// alone took 42 s.
@@ -117,12 +117,12 @@ impl Api {
 
     /// Returns a client in this process that speaks as `identity`.
     pub fn client(&self, identity: Identity) -> kube::Client {
-        client::in_process(self.server.router(), identity)
+        client::in_process(self.server.router_as(identity))
     }
 
     /// Returns a client in this process without an identity: the credentials of its requests determine the user.
     pub fn unproven_client(&self) -> kube::Client {
-        client::in_process_unproven(self.server.router())
+        client::in_process(self.server.router())
     }
 
     /// Returns a writer of the API's metrics: the requests that its limits rejected, and the outcomes of audit events.
@@ -135,7 +135,7 @@ impl Api {
                 let counts = audit.log().counts();
                 let outcomes = [("written", counts.written), ("lost", counts.lost), ("suppressed", counts.suppressed)];
                 let help = "Audit events, by outcome: written; lost, because the file was too slow or a write failed; suppressed, \
-                            because too many requests of one user changed nothing";
+                            because clients without credentials sent too many requests";
                 page.counts("api_audit_events", help, "outcome", outcomes)?;
             }
             Ok(())

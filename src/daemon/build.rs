@@ -29,9 +29,7 @@ use super::runtime_settings::RuntimeSettings;
 use super::scheduling::{self, Started};
 use super::store::Engine;
 use super::tasks::Tasks;
-use super::{
-    Error, Process, client_as, domains, inherited, maintenance, manifests, platform, room, sign_in, sockets, traces,
-};
+use super::{Error, Process, client_as, domains, inherited, maintenance, manifests, platform, room, sign_in, sockets};
 use crate::admin::dashboard::Dashboard;
 use crate::admin::dashboard::logins::Logins;
 use crate::admin::health::{Check, Warning};
@@ -85,7 +83,6 @@ pub async fn process(
         endpoints.serve(&mut build.edge, None);
     }
     build.open_data_dir().await?;
-    traces::start(&settings.trace, build.data_dir.as_ref(), &mut build.edge, &build.admin)?;
     let store_check = settings.has(Role::Api).then(|| build.admin.health.add("api", "store", "not opened yet"));
     let (access, engine) = build.access(&endpoints.addresses, &sockets.api, store_check.as_ref()).await?;
     let certificates = build.certificates(&endpoints, access.as_ref()).await?;

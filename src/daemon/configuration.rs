@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::{demo, dns};
 use crate::config::{self, ConfigSources, Error, Errors, Role, Settings};
-use signpost_api::names::is_at_or_below;
+use signpost_types::names::is_at_or_below;
 
 /// Domains of examples: of Signpost's own pages, and those that RFC 2606 and RFC 6761 reserve.
 const EXAMPLES: [&str; 7] = [demo::DOMAIN, "example.com", "example.org", "example.net", "example", "test", "invalid"];
@@ -73,8 +73,6 @@ pub fn missing(settings: &Settings) -> Vec<String> {
         ("api.tls-key", settings.api.tls_key.as_deref()),
         ("api.tls-ca", settings.api.tls_ca.as_deref()),
         ("webhook.ca", settings.webhook.ca.as_deref()),
-        ("trace.headers", settings.trace.headers.as_deref()),
-        ("trace.ca", settings.trace.ca.as_deref()),
         ("admin.tls-certificate", settings.admin.tls_certificate.as_deref()),
         ("admin.tls-key", settings.admin.tls_key.as_deref()),
     ];
@@ -150,8 +148,10 @@ mod tests {
         assert!(load_with(&twice).is_ok());
         let error = load_with(&[domain, ("dns-listen", "0.0.0.0:53")]).expect_err("its name server cannot be found");
         assert!(error.contains("needs an address"), "{error}");
-        let settings = load_with(&[domain, ("manifests", "/nonexistent/m")]).expect("the domain is given");
-        assert_eq!(missing(&settings), ["\"manifests\" is \"/nonexistent/m\": no such file or directory"]);
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("m").display().to_string();
+        let settings = load_with(&[domain, ("manifests", &path)]).expect("the domain is given");
+        assert_eq!(missing(&settings), [format!("\"manifests\" is \"{path}\": no such file or directory")]);
         assert!(warnings(&settings).is_empty());
         let settings = load_with(&[("domain", "apps.example.com")]).expect("it is valid");
         assert!(warnings(&settings)[0].contains("a domain reserved for examples"));

@@ -8,7 +8,6 @@ use prometheus_client::registry::Unit;
 
 use super::query_log;
 use super::unrouted::Unrouted;
-use signpost_api::v1alpha1::deletion_hold::DeletionHoldKind;
 use signpost_control::client::reflector::{Health, HealthProbe, Restart};
 use signpost_control::controller::static_zones;
 use signpost_control::controller::zone::hold::Held;
@@ -18,6 +17,7 @@ use signpost_dns::transport::{Running, Totals, durations};
 use signpost_dns::wire::Name;
 use signpost_dns::zone::{Serial, ZoneDb};
 use signpost_runtime::telemetry::page::{Histogram, Page, Rows};
+use signpost_types::v1alpha1::deletion_hold::DeletionHoldKind;
 
 /// Reads the counters of a running name server.
 pub struct DnsMetrics {

@@ -91,7 +91,6 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use signpost_api::identity::Identity;
     use signpost_control::client::in_process;
 
     /// The cluster's API rejects one request, like before the role is bound; then it accepts the Secret with the file.
@@ -118,7 +117,7 @@ mod tests {
                 if count == 1 { (StatusCode::FORBIDDEN, String::new()) } else { (StatusCode::OK, object.to_string()) }
             }
         });
-        let client = in_process(service, Identity::user("the pod"));
+        let client = in_process(service);
         let stop = CancellationToken::new();
         let name = SecretName { namespace: "ns".to_owned(), name: "access".to_owned() };
         let task = tokio::spawn(keep(client, file.clone(), name, Duration::from_millis(1), stop.clone()));

@@ -14,8 +14,6 @@ use kube::discovery::{ApiResource, Scope};
 use kube::{Api, Client};
 use serde_json::Value;
 
-use signpost_api::kinds::kind_now;
-use signpost_api::v1alpha1::GROUP;
 use signpost_dns::zonefile::include::read_file;
 
 /// The field manager of the applied objects.
@@ -236,10 +234,7 @@ async fn kinds(client: &Client, documents: &[Document]) -> Result<Kinds, Vec<Man
                 kinds.insert((api_version, kind), (resource, capabilities.scope));
             }
             Err(error) => {
-                let fault = match kind_now(&kind).filter(|_| group == GROUP) {
-                    Some(now) => format!("kind: \"{kind}\" is now \"{now}\""),
-                    None => format!("the API does not serve kind \"{kind}\" of \"{api_version}\" ({error})"),
-                };
+                let fault = format!("the API does not serve kind \"{kind}\" of \"{api_version}\" ({error})");
                 errors.push(ManifestError::document(&document.location, fault));
             }
         }

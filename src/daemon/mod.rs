@@ -29,13 +29,12 @@ pub mod room;
 pub mod router_agent;
 pub mod runtime_settings;
 pub mod scheduling;
-mod sign_in;
+pub mod sign_in;
 pub mod signals;
 pub mod sockets;
 mod store;
 pub mod supervisor;
 pub mod tasks;
-pub mod traces;
 pub mod unrouted;
 
 use std::net::SocketAddr;
@@ -61,7 +60,6 @@ use crate::admin::health::Health;
 use crate::admin::liveness::Liveness;
 use crate::config::{self, ConfigSources, Settings};
 use signpost_api::identity::Identity;
-use signpost_api::v1alpha1::zone::ZonePlatform;
 use signpost_apiserver::store::embedded::OpenError;
 use signpost_control::client::failover::Servers;
 use signpost_control::controller::domain::{DomainMismatch, Domains};
@@ -70,6 +68,7 @@ use signpost_control::{client, compiler, controller};
 use signpost_dns::transport;
 use signpost_runtime::telemetry::{self, Log};
 use signpost_runtime::tls;
+use signpost_types::v1alpha1::zone::ZonePlatform;
 
 /// The threads of the admin endpoint: one more than a slow scrape takes.
 const ADMIN_THREADS: usize = 2;
@@ -113,8 +112,6 @@ pub enum Error {
     DomainMismatch(#[from] DomainMismatch),
     #[error("{0} (--zones)")]
     ZoneFiles(#[from] controller::static_zones::FolderError),
-    #[error("{0} (--trace-endpoint, --trace-headers, --trace-ca)")]
-    Traces(#[from] telemetry::otlp::SetupError),
     #[error(transparent)]
     QueryLog(#[from] query_log::OpenError),
     #[error("no manifest was applied:\n{}", lines(.0))]
@@ -134,7 +131,6 @@ impl Error {
                 | Error::Platform(_)
                 | Error::DomainMismatch(_)
                 | Error::ZoneFiles(_)
-                | Error::Traces(_)
                 | Error::Manifests(_)
         )
     }

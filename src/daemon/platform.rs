@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::{Settings, Strategy};
-use signpost_api::v1alpha1::zone::{ZoneNameServer, ZonePlatform};
 use signpost_control::compiler::{self, settings::NameServer, settings::SettingsError, settings::text_of};
 use signpost_control::scheduler::chooser::StrategyConfig;
 use signpost_control::scheduler::webhook;
 use signpost_dns::zone::Contents;
+use signpost_types::v1alpha1::zone::{ZoneNameServer, ZonePlatform};
 
 /// Returns the compiler's settings. Without name servers in the configuration there is one, at `listened`; `base` is what the
 /// zone file of the platform's domain adds to the parent zone.
@@ -46,7 +46,6 @@ pub fn published(settings: &Settings, platform: &compiler::Settings, asked: &[So
         webhook_fallback,
         drain_rate: settings.scheduler.drain_rate,
         former_name_retention_seconds: seconds(settings.former_name.retention),
-        former_name_idle_timeout_seconds: seconds(settings.former_name.idle_timeout),
         name_quarantine_max: Some(settings.name.quarantine_max),
         reserved_labels: Some(settings.name.reserved_labels.clone()),
     }

@@ -28,7 +28,6 @@ use signpost_agent::proxy::nginx::Nginx;
 use signpost_agent::proxy::{Proxy, ProxyError};
 use signpost_agent::render;
 use signpost_agent::run::{self, Agent};
-use signpost_api::v1alpha1::router::Router;
 use signpost_control::client;
 use signpost_control::client::failover::Servers;
 use signpost_control::dns_client::{Data, Question, Record, Response};
@@ -37,6 +36,7 @@ use signpost_dns::wire::{Name, RecordType};
 use signpost_runtime::httpd::{self, ConnectionSlots, Limits};
 use signpost_runtime::telemetry;
 use signpost_runtime::telemetry::page::Page;
+use signpost_types::v1alpha1::router::Router;
 
 /// The time for one DNS query.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(1);

@@ -17,8 +17,6 @@ use super::tasks::Tasks;
 use crate::admin::Admin;
 use crate::config;
 use crate::config::value::{Resolver, system_resolvers};
-use signpost_api::v1alpha1::SCHEDULER_LEASE;
-use signpost_api::v1alpha1::zone::ZonePlatform;
 use signpost_control::client::lease::{self, Leadership, Lease};
 use signpost_control::client::reflector::HealthProbe;
 use signpost_control::compiler;
@@ -32,12 +30,13 @@ use signpost_control::observe::ownership::challenge::Key;
 use signpost_control::observe::verify::feed::ZoneFeed;
 use signpost_control::observe::verify::state::Server;
 use signpost_control::observe::{health, hosts, instances, ownership, programmed, route_checks, services, verify};
-use signpost_control::reconcile::former_names::FormerNameRetention;
 use signpost_control::reconcile::{self, Reconciler};
 use signpost_control::scheduler::chooser::StrategyConfig;
 use signpost_control::scheduler::{Scheduler, Settings};
 use signpost_control::world::World;
 use signpost_dns::wire::Name;
+use signpost_types::v1alpha1::SCHEDULER_LEASE;
+use signpost_types::v1alpha1::zone::ZonePlatform;
 
 /// The clients of the loops, each with its own identity if the API is in this process.
 pub struct Clients<'a> {
@@ -149,10 +148,6 @@ impl Role<'_> {
             verify_hosts: self.here.host_key.is_some(),
             verify_names: self.config.verify.names,
             instance: self.here.instance.to_owned(),
-            quiet: FormerNameRetention {
-                time: self.config.former_name_idle_timeout(),
-                maximum: self.config.former_name.retention_max,
-            },
             ..reconcile::Settings::default()
         };
         let reconciler = Reconciler::new(self.clients.controller.clone(), self.clients.world, settings, counters);

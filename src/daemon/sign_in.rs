@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use crate::config::Settings;
-use crate::oidc;
+use crate::oidc::{self, Registration};
 use signpost_apiserver::auth::jwt::{IssuerSettings, SignIn};
-use signpost_apiserver::auth::resource_metadata::PublicClient;
 use signpost_runtime::tls;
 
-/// Returns the clients that the API names to command lines.
-pub fn public_clients(settings: &Settings) -> Result<Vec<PublicClient>, tls::Error> {
+/// Returns the clients of command lines.
+pub fn of_command_lines(settings: &Settings) -> Result<Vec<Registration>, tls::Error> {
     sign_ins(settings).map(|(issuer, sign_in)| registration(issuer, sign_in, &sign_in.cli_client_id)).collect()
 }
 
@@ -27,8 +26,8 @@ fn sign_ins(settings: &Settings) -> impl Iterator<Item = (&IssuerSettings, &Sign
     settings.jwt_issuer.iter().filter_map(|issuer| Some((issuer, issuer.sign_in.as_ref()?)))
 }
 
-fn registration(issuer: &IssuerSettings, sign_in: &SignIn, client_id: &str) -> Result<PublicClient, tls::Error> {
-    Ok(PublicClient {
+fn registration(issuer: &IssuerSettings, sign_in: &SignIn, client_id: &str) -> Result<Registration, tls::Error> {
+    Ok(Registration {
         issuer: issuer.issuer.clone(),
         client_id: client_id.to_owned(),
         scopes: sign_in.scopes.clone(),

@@ -8,10 +8,10 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use kube::api::PostParams;
 use serde_json::{Value, json};
-use signpost_api::v1alpha1::route::Route;
-use signpost_api::v1alpha1::router::Router;
 use signpost_control::client;
 use signpost_control::client::failover::Servers;
+use signpost_types::v1alpha1::route::Route;
+use signpost_types::v1alpha1::router::Router;
 
 use crate::Example;
 use crate::browser::Browser;

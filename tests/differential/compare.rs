@@ -4,20 +4,20 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use hickory_proto::op::Message;
-use hickory_proto::rr::{Name, Record, RecordType};
+use hickory_proto::rr::{Name, RData, Record, RecordType};
 
 /// The number of CNAMEs at which Knot and NSD cut off a chain; the rest of their answer is unknown.
 const ENDLESS_ALIASES: usize = 5;
 const NXDOMAIN: u16 = 3;
 const RRSIG: u16 = 46;
 const NSEC: u16 = 47;
-const ANY: u16 = 255;
+pub const ANY: u16 = 255;
 
 /// A response as an independent parser reads it; records as lower-case text, sorted.
 pub struct Answer {
     rcode: u16,
     authoritative: bool,
-    truncated: bool,
+    pub truncated: bool,
     answer: Vec<String>,
     authority: Vec<String>,
     additional: Vec<String>,
@@ -25,6 +25,8 @@ pub struct Answer {
     cut: Option<Name>,
     /// The additional section's records, for owners to be compared.
     others: Vec<Record>,
+    /// The queried name, and the targets of the CNAMEs in the answer section.
+    pub path: Vec<Name>,
 }
 
 impl Answer {
@@ -56,6 +58,15 @@ impl Answer {
                 .find(|record| record.record_type() == RecordType::NS)
                 .map(|ns| ns.name.clone()),
             others: message.additionals,
+            path: message
+                .queries
+                .iter()
+                .map(|query| query.name.clone())
+                .chain(message.answers.iter().filter_map(|record| match &record.data {
+                    RData::CNAME(target) => Some(target.0.clone()),
+                    _ => None,
+                }))
+                .collect(),
         }
     }
 
@@ -105,9 +116,49 @@ impl Answer {
         self.rcode == NXDOMAIN && !self.authoritative && sections.iter().all(|section| section.is_empty())
     }
 
+    /// Limits the TTL of SOA records in the authority section by their field MINIMUM; returns whether that changes one.
+    pub fn limit_negative_ttl(&mut self) -> bool {
+        let limited = |line: &String| -> Option<String> {
+            let mut words: Vec<&str> = line.split(' ').collect();
+            let (ttl, minimum) = (words[1], *words.last()?);
+            let is_above = words[3] == "soa" && ttl.parse::<u32>().ok()? > minimum.parse().ok()?;
+            is_above.then(|| {
+                words[1] = minimum;
+                words.join(" ")
+            })
+        };
+        let mut is_changed = false;
+        for line in &mut self.authority {
+            if let Some(other) = limited(line) {
+                (*line, is_changed) = (other, true);
+            }
+        }
+        is_changed
+    }
+
+    /// Returns the CNAME and NS records of a referral, in whichever section they are, without those of the apex.
+    pub fn referral(&self, apex: &str) -> BTreeSet<&String> {
+        let is_of_apex = |line: &str| line.split(' ').next() == Some(apex);
+        self.answer.iter().chain(&self.authority).filter(|line| !is_of_apex(line)).collect()
+    }
+
+    pub fn has_dname(&self) -> bool {
+        self.answer.iter().any(|line| line.contains(" in dname "))
+    }
+
+    /// Returns whether this is a chain of CNAMEs with a negative response at its end, and `other` is only the chain.
+    pub fn is_longer_than(&self, other: &Answer) -> bool {
+        let has_chain = self.aliases() > 0 && self.answer == other.answer;
+        has_chain && self.has_soa() && other.rcode == 0 && !other.has_soa()
+    }
+
+    fn has_soa(&self) -> bool {
+        self.authority.iter().any(|line| line.contains(" in soa "))
+    }
+
     /// Returns whether a response of Signpost is a referral, or a chain of CNAMEs that ends in one: Signpost adds NS records to
     /// this section in no other case.
-    fn is_referral(&self) -> bool {
+    pub fn is_referral(&self) -> bool {
         self.authority.iter().any(|line| line.contains(" in ns "))
     }
 }
@@ -243,7 +294,7 @@ fn is_of_proof(line: &str) -> bool {
 /// - TC if in-domain glue does not fit, even at the end of a chain of CNAMEs: RFC 9471 §3.1 demands all of it or TC; NSD omits a
 ///   part without TC.
 /// - The length at which an endless chain of CNAMEs is cut off: no standard defines it; every server has its own limit.
-fn compare(ours: &Answer, theirs: &Answer, server: &str) -> Result<(), Difference> {
+pub fn compare(ours: &Answer, theirs: &Answer, server: &str) -> Result<(), Difference> {
     check("rcode", &ours.rcode, &theirs.rcode)?;
     if theirs.aliases() >= ENDLESS_ALIASES {
         return Ok(());
@@ -305,8 +356,7 @@ fn check<T: PartialEq + fmt::Debug>(what: &str, ours: &T, theirs: &T) -> Result<
 /// Returns the authority section, without the zone's NS records of a positive answer: records that prove nothing, and proofs with
 /// all signatures.
 fn required_authority(answer: &Answer, is_referral: bool) -> [Vec<&String>; 2] {
-    let negative = answer.authority.iter().any(|line| line.contains(" in soa "));
-    let keep_ns = is_referral || answer.answer.is_empty() || negative || !answer.authoritative;
+    let keep_ns = is_referral || answer.answer.is_empty() || answer.has_soa() || !answer.authoritative;
     let required = answer.authority.iter().filter(|line| keep_ns || !line.contains(" in ns "));
     let (proof, plain) =
         required.partition(|line| [" in nsec ", " in nsec3 ", " in rrsig "].iter().any(|rtype| line.contains(rtype)));

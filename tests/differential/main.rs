@@ -1,5 +1,5 @@
 //! Random zones, random queries: compares Signpost's answers with those of `knotd` and `nsd`, over the wire, section by section.
-//! `named` is queried as well for proofs of nonexistence, on which the two often disagree.
+//! `named` is queried as well for proofs of nonexistence, on which the two often disagree, and `hickory-server` for unsigned zones.
 //!
 //! Every server loads the same zone files, half of them signed. Sets are compared without regard to order, because servers rotate
 //! them. [`compare`] lists the permitted differences, each with the reason in the standard. The seed determines the run, except
@@ -7,18 +7,22 @@
 //! is 50,000 and more). Each round of [`PAIRS_OF_ROUND`] queries has new zones.
 
 mod compare;
+mod hickory;
 mod servers;
 mod signed;
 mod zones;
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use compare::Answer;
+use hickory::Hickory;
 use servers::Servers;
 use zones::Chance;
 
 const PAIRS_OF_ROUND: usize = 2_000;
+const PAIRS_DEFAULT: u64 = 4_000;
 const ZONES_OF_ROUND: usize = 24;
 /// The maximum number of differences that are shown, and after which no further round is begun.
 const SHOWN_MAX: usize = 20;
@@ -32,15 +36,17 @@ fn setting(name: &str, default: u64) -> u64 {
 #[test]
 fn answers_equal_those_of_knot_and_nsd() {
     let seed = setting("DIFFERENTIAL_SEED", 20_261_121);
-    let pairs = usize::try_from(setting("DIFFERENTIAL_PAIRS", 4_000)).expect("fits");
+    let pairs = usize::try_from(setting("DIFFERENTIAL_PAIRS", PAIRS_DEFAULT)).expect("fits");
     let mut asked = 0;
     let mut differences = Vec::new();
+    let mut faults_of_hickory = BTreeMap::new();
     for round in 0..pairs.div_ceil(PAIRS_OF_ROUND) as u64 {
         let mut chance = Chance::new(seed.wrapping_add(round));
         let mut zones: Vec<zones::Zone> =
             (0..ZONES_OF_ROUND).map(|number| zones::Zone::random(&mut chance, number)).collect();
         signed::sign_some(&mut zones);
         let servers = Servers::start(&zones);
+        let hickory = Hickory::start(&zones);
         let clients = servers.addresses().map(|(name, address)| (name, Client::new(address)));
         for _ in 0..PAIRS_OF_ROUND.min(pairs - asked) {
             let zone = &zones[chance.below(zones.len())];
@@ -60,6 +66,16 @@ fn answers_equal_those_of_knot_and_nsd() {
                     zone.text
                 ));
             }
+            if !zone.signed
+                && qtype != compare::ANY
+                && let Err(difference) = hickory.check(&query, zone, &ours, &mut faults_of_hickory)
+            {
+                differences.push(format!(
+                    "{qname} TYPE{qtype} edns {edns:?}, seed {}: hickory: {difference}--- ours\n{ours}--- zone\n{}",
+                    seed.wrapping_add(round),
+                    zone.text
+                ));
+            }
             asked += 1;
         }
         if differences.len() > SHOWN_MAX {
@@ -72,7 +88,10 @@ fn answers_equal_those_of_knot_and_nsd() {
         differences.len(),
         differences.iter().take(SHOWN_MAX).cloned().collect::<Vec<_>>().join("\n")
     );
-    println!("{asked} questions were answered alike, seed {seed}");
+    println!("{asked} questions were answered alike, seed {seed}; faults of hickory-server: {faults_of_hickory:?}");
+    if asked as u64 >= PAIRS_DEFAULT {
+        hickory::assert_all_occur(&faults_of_hickory);
+    }
 }
 
 /// Returns a query in wire form.

@@ -2,12 +2,12 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use signpost_testing::dns::{Asker, RecordType, ResponseCode};
 use signpost_testing::peers::Peer;
-use signpost_testing::{DataDir, Process, free_address, program, wait_for};
+use signpost_testing::program::command;
+use signpost_testing::{DataDir, Process, free_address, wait_for};
 
 use super::zones::Zone;
 
@@ -30,7 +30,7 @@ impl Servers {
         let own = ["serve", "--roles", "dns", "--dns-listen", &ours.to_string(), "--zones", folder.path()];
         let servers = Servers {
             running: [
-                ("signpost", ours, Process::logged(Command::new(program()).args(own))),
+                ("signpost", ours, Process::logged(&mut command(&own))),
                 ("knot", knot, peer(knot, "  answer-rotation: off\n").knot()),
                 ("nsd", nsd, peer(nsd, "  round-robin: no\n  minimal-responses: yes\n").nsd()),
                 ("named", named, peer(named, NAMED).named()),

@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use signpost_testing::net::exchange;
-use signpost_testing::program::{self, program};
+use signpost_testing::program;
 use signpost_testing::{DataDir, Kubectl, Ports, Process, Server, eventually, free_address, until};
 
 const DOMAIN: [&str; 4] = ["--domain", "example.org", "--nameserver", "ns1.example.org=192.0.2.53"];
@@ -85,8 +85,7 @@ impl Agent {
     }
 
     pub fn start(&mut self) {
-        let mut command = Command::new(program());
-        self.process = Some(Process::logged(command.arg("agent").args(&self.arguments).env_remove("KUBECONFIG")));
+        self.process = Some(Process::logged(program::command(&["agent"]).args(&self.arguments)));
     }
 
     /// Returns the status and body of a response for a host.
@@ -178,10 +177,11 @@ pub fn platform(data: &DataDir, ports: Ports) -> (Server, Kubectl) {
     (server, Kubectl::new(data.join("kubeconfig")))
 }
 
-/// Returns the Router shard1 with addresses, and the namespace of the Routes.
+/// Returns the Router shard1 with addresses, and the namespace of the Routes. An instance that leaves serves for the TTL in seconds
+/// after DNS has dropped its address: long enough for some requests on a busy machine.
 pub fn router(addresses: &str) -> String {
     format!(
-        "apiVersion: signpost.dev/v1alpha1\nkind: Router\nmetadata: {{name: shard1}}\nspec: {{ttl: 1, addresses: [{addresses}]}}\n---\n\
+        "apiVersion: signpost.dev/v1alpha1\nkind: Router\nmetadata: {{name: shard1}}\nspec: {{ttl: 5, addresses: [{addresses}]}}\n---\n\
          apiVersion: v1\nkind: Namespace\nmetadata: {{name: web}}\n---\n"
     )
 }

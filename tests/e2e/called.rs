@@ -164,7 +164,7 @@ fn what_is_called_wrongly_is_said_at_once() {
             &["move", "route", "shop/web", "-n", "other", "--to", "sh2"],
             "--namespace other: the object is in namespace shop",
         ),
-        (&["simulate", "--add", "/nonexistent"], "/nonexistent"),
+        (&["simulate", "--add", &data.file("missing")], "missing"),
     ] {
         let ran = of_api(arguments);
         assert!(ran.code == Some(2) && ran.err.contains(complaint), "{arguments:?}: {:?} {}", ran.code, ran.err);
@@ -177,7 +177,7 @@ fn what_is_called_wrongly_is_said_at_once() {
         let ran = run(&[arguments, &["--data-dir", data.path()]].concat());
         assert_eq!(ran.code, Some(2), "{arguments:?}: {}", ran.err);
     }
-    assert_eq!(run(&["check", "config", "--config", "/nonexistent"]).code, Some(2));
+    assert_eq!(run(&["check", "config", "--config", &data.file("missing")]).code, Some(2));
     let found = run(&["check", "config", "--scheduler-drain-rate", "x", "-o", "json"]);
     let found: Value = serde_json::from_str(&found.out).expect("JSON");
     assert!(

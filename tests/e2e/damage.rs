@@ -2,9 +2,10 @@
 //! dropped separately.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
-use signpost_testing::{DataDir, Kubectl, Ports, Server, dig, eventually, http_get, program, try_dig};
+use signpost_testing::program::command;
+use signpost_testing::{DataDir, Kubectl, Ports, Server, dig, eventually, http_get, try_dig};
 
 const DOMAIN: [&str; 2] = ["--domain", "v3.rhcloud.com"];
 const OBJECTS: &str = "apiVersion: signpost.dev/v1alpha1\nkind: Router\nmetadata: {name: shard1}\n\
@@ -19,7 +20,7 @@ const WHOLE: &str = "web-whole.routes.v3.rhcloud.com";
 const NONE: &str = "missing.routes.v3.rhcloud.com";
 
 fn signpost(arguments: &[&str]) -> Output {
-    Command::new(program()).args(arguments).env_remove("KUBECONFIG").output().expect("the program runs")
+    command(arguments).output().expect("the program runs")
 }
 
 fn text(output: &Output) -> String {

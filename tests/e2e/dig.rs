@@ -3,15 +3,10 @@
 use serde_json::Value;
 
 use signpost_testing::program::run;
-use signpost_testing::{DataDir, Ports, Server, eventually, root};
+use signpost_testing::{DataDir, Server, eventually};
 
-#[test]
-fn one_name_takes_no_list_of_routes() {
-    let data = DataDir::new();
-    let example = root().join("examples/rhcloud");
-    let example = example.to_str().expect("UTF-8");
-    let server =
-        Server::start(Ports::free(), &["--data-dir", data.path(), "--manifests", example, "--audit-policy", "all"]);
+/// Queries the example on a server that audits all requests.
+pub fn one_name_takes_no_list_of_routes(data: &DataDir, server: &Server) {
     let at = format!("@{}", server.dns);
     let why = |name: &str| {
         let ran = run(&["dig", &at, name, "-o", "json", "--data-dir", data.path()]);

@@ -3,11 +3,17 @@
 
 use std::process::Command;
 
-use crate::platform::apply_example;
+use crate::platform::{Promise, promises};
 use signpost_testing::{DataDir, Kubectl, Ports, Server, dig, eventually, http_get, program, root};
 
 const DOMAIN: [&str; 2] = ["--domain", "v3.rhcloud.com"];
 const OTHER: [&str; 2] = ["--domain", "v4.rhcloud.com"];
+/// Few objects: each change puts the serial of a zone further ahead of the clock, and a former Zone is deleted when the clock has passed
+/// its serial.
+const OBJECTS: &str = "apiVersion: signpost.dev/v1alpha1\nkind: Router\nmetadata: {name: shard1}\n\
+spec: {dns: shard1.v3.rhcloud.com, addresses: [{ip: 192.0.2.1}]}\n---\napiVersion: v1\nkind: Namespace\nmetadata: {name: web}\n---\n\
+apiVersion: signpost.dev/v1alpha1\nkind: Route\nmetadata: {name: shop, namespace: web}\nspec: {to: {name: x}}\n---\n\
+apiVersion: signpost.dev/v1alpha1\nkind: Route\nmetadata: {name: blog, namespace: web}\nspec: {to: {name: x}}\n";
 
 #[test]
 fn another_domain_is_not_taken_for_meant() {
@@ -16,7 +22,12 @@ fn another_domain_is_not_taken_for_meant() {
     let whole = ["--data-dir", data.path()];
     let server = Server::start(ports, &[&whole[..], &DOMAIN].concat());
     let kubectl = Kubectl::new(data.join("kubeconfig"));
-    let (scheduled, _) = apply_example(&kubectl);
+    kubectl.ok_with(&["apply", "-f", "-"], OBJECTS);
+    let scheduled = eventually("all Routes are scheduled", || {
+        let routes: Vec<Promise> = promises(&kubectl).into_values().collect();
+        routes.iter().all(|route| route.phase == "scheduled").then_some(routes)
+    });
+    assert_eq!(scheduled.len(), 2);
     assert!(server.terminate().success());
 
     // Where the API is in the process, it does not start, and nothing has changed.

@@ -62,7 +62,7 @@ fn api_servers_share_objects_users_and_the_lead() {
         .map(|number| Process::spawn(&mut kubectl[number % 2].command(&["get", "routes", "-A", "--watch"])))
         .collect();
     kubectl[1].run(&["get", "routes", "--watch", "--request-timeout=1s"]);
-    assert_eq!(cluster.watches(0), 4);
+    eventually("etcd has four watches", || (cluster.watches(0) == 4).then_some(()));
     drop(watching);
     // One server's kubeconfig opens the other one.
     let kubeconfig = std::fs::read_to_string(two.join("kubeconfig")).expect("is there");
@@ -80,7 +80,7 @@ fn api_servers_share_objects_users_and_the_lead() {
     // With any leader: at a graceful stop, another one takes over.
     assert!(first.terminate().success());
     kubectl[1].ok_with(&["apply", "-f", "-"], &route("d"));
-    kubectl[1].ok(&["wait", "route/d", "--for=jsonpath={.status.phase}=scheduled", "--timeout=60s"]);
+    kubectl[1].ok(&["wait", "route/d", "--for=jsonpath={.status.phase}=scheduled", "--timeout=180s"]);
     assert!(second.terminate().success());
 }
 
@@ -92,7 +92,7 @@ fn etcd_that_is_away_or_restored_is_noticed() {
     let kubectl = Kubectl::new(data.join("kubeconfig"));
     kubectl.ok_with(&["apply", "-f", "-"], ROUTER);
     kubectl.ok_with(&["apply", "-f", "-"], &route("before"));
-    kubectl.ok(&["wait", "route/before", "--for=jsonpath={.status.phase}=scheduled", "--timeout=60s"]);
+    kubectl.ok(&["wait", "route/before", "--for=jsonpath={.status.phase}=scheduled", "--timeout=180s"]);
 
     cluster.kill(0);
     let report = eventually("it is not ready", || http_get(server.admin, "/readyz").filter(|(code, _)| *code == 503));
@@ -106,10 +106,16 @@ fn etcd_that_is_away_or_restored_is_noticed() {
     eventually("it is ready again", || http_get(server.admin, "/readyz").filter(|(code, _)| *code == 200));
 
     kubectl.ok_with(&["apply", "-f", "-"], &route("after"));
-    kubectl.ok(&["wait", "route/after", "--for=jsonpath={.status.phase}=scheduled", "--timeout=60s"]);
+    kubectl.ok(&["wait", "route/after", "--for=jsonpath={.status.phase}=scheduled", "--timeout=180s"]);
     let serials_before = serials(&kubectl);
-    // Until this server has seen the newest revision.
-    std::thread::sleep(std::time::Duration::from_secs(3));
+    // The file has the newest revision that this server has seen.
+    let newest = kubectl.json(&["route", "after"])["metadata"]["resourceVersion"].clone();
+    let newest: u64 = newest.as_str().and_then(|text| text.parse().ok()).expect("a revision");
+    eventually("the server has seen the newest revision", || {
+        let text = std::fs::read_to_string(data.join("etcd-revision")).ok()?;
+        let seen: u64 = text.trim().split_once(' ')?.1.parse().ok()?;
+        (seen >= newest).then_some(())
+    });
     cluster.kill(0);
     std::fs::remove_dir_all(cluster.data(0)).expect("is removed");
     copy(&snapshot.join("data"), &cluster.data(0));
@@ -143,7 +149,7 @@ fn objects_move_between_a_file_and_etcd_and_back() {
     for name in ["a", "b", "c"] {
         kubectl.ok_with(&["apply", "-f", "-"], &route(name));
     }
-    kubectl.ok(&["wait", "route", "--all", "--for=jsonpath={.status.phase}=scheduled", "--timeout=60s"]);
+    kubectl.ok(&["wait", "route", "--all", "--for=jsonpath={.status.phase}=scheduled", "--timeout=180s"]);
     // What people and controllers have written; revisions are new.
     let contents = |list: &serde_json::Value| {
         let all = list["items"].as_array().expect("a list").iter();

@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
-use crate::platform::{Promise, apply_example};
+use crate::commands::Example;
+use crate::platform::Promise;
 use signpost_testing::dig::Response;
 use signpost_testing::peers::Peer;
 use signpost_testing::program::ok;
-use signpost_testing::{DataDir, Kubectl, Ports, Server, eventually, free_address, try_dig};
+use signpost_testing::{DataDir, eventually, free_address, try_dig, try_dig_all};
 
 const ZONES: [&str; 5] = [
     "v3.rhcloud.com",
@@ -45,16 +46,13 @@ fn questions(scheduled: &[Promise]) -> Vec<(String, &'static str)> {
     questions
 }
 
-#[test]
-fn knot_and_nsd_load_the_export_and_answer_the_same() {
-    let data = DataDir::new();
-    let server = Server::start(Ports::free(), &["--data-dir", data.path(), "--domain", "v3.rhcloud.com"]);
-    let kubectl = Kubectl::new(data.join("kubeconfig"));
-    let (scheduled, _) = apply_example(&kubectl);
+/// Exports the zones of the example.
+pub fn knot_and_nsd_load_the_export_and_answer_the_same(example: &Example) {
+    let Example { data, server, scheduled, .. } = example;
     eventually("the aliases are published", || {
-        let published =
-            |promise: &Promise| !try_dig(server.dns, &promise.alias, "CNAME", &[]).is_some_and(|r| r.answer.is_empty());
-        scheduled.iter().all(published).then_some(())
+        let aliases: Vec<_> = scheduled.iter().map(|promise| (promise.alias.as_str(), "CNAME")).collect();
+        let responses = try_dig_all(server.dns, &aliases, &[])?;
+        responses.iter().all(|response| !response.answer.is_empty()).then_some(())
     });
 
     let exported = DataDir::new();
@@ -69,14 +67,16 @@ fn knot_and_nsd_load_the_export_and_answer_the_same() {
     let [in_knot, in_nsd] = folders.each_ref().map(|folder| Path::new(folder.path()));
     let peer = |listen, folder| Peer { listen, folder, zones, apexes: &ZONES, more: "" };
     let _peers = [peer(knot, in_knot).knot(), peer(nsd, in_nsd).nsd()];
+    let questions = questions(scheduled);
+    let questions: Vec<_> = questions.iter().map(|(name, rtype)| (name.as_str(), *rtype)).collect();
     for (name, peer) in [("knot", knot), ("nsd", nsd)] {
         eventually(name, || {
             (try_dig(peer, "v3.rhcloud.com", "SOA", &["+tries=1", "+time=1"])?.status == "NOERROR").then_some(())
         });
-        for (qname, qtype) in questions(&scheduled) {
-            let theirs = eventually(name, || try_dig(peer, &qname, qtype, &[]));
-            let ours = try_dig(server.dns, &qname, qtype, &[]).expect("ours answers");
-            assert_eq!(comparable(ours), minimal(comparable(theirs)), "{name}: {qname} {qtype}");
+        let theirs = eventually(name, || try_dig_all(peer, &questions, &[]));
+        let ours = try_dig_all(server.dns, &questions, &[]).expect("ours answers");
+        for (question, (ours, theirs)) in questions.iter().zip(ours.into_iter().zip(theirs)) {
+            assert_eq!(comparable(ours), minimal(comparable(theirs)), "{name}: {question:?}");
         }
     }
 }

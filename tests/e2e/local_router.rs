@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::routers::{addresses_of, application};
+use crate::routers::{ANSWER_AGE_MAX, addresses_of, application};
 use signpost_testing::dns::Asker;
 use signpost_testing::namespace::{KillOthers, inside_namespace};
 use signpost_testing::net::exchange;
@@ -31,7 +31,7 @@ fn the_platform_keeps_instances_running() {
     let kubectl = Kubectl::new(data.join("kubeconfig"));
     let router = |patch: &str| kubectl.ok(&["patch", "router", "local", "--type=merge", "-p", patch]);
     let wait = |condition: &str, object: &str| {
-        kubectl.ok(&["wait", "-n", "myapp", &format!("--for=condition={condition}"), "--timeout=60s", object])
+        kubectl.ok(&["wait", "-n", "myapp", &format!("--for=condition={condition}"), "--timeout=180s", object])
     };
 
     // As the README has it, with an application at another port.
@@ -138,11 +138,16 @@ impl Client {
                 if client.is_paused.load(Ordering::Relaxed) {
                     continue;
                 }
+                let asked = Instant::now();
                 let found = addresses_of(&mut Asker::new(dns), NAME);
-                if !found.is_empty() {
+                let is_answered = !found.is_empty();
+                if is_answered {
                     known = found;
                 }
                 for ip in &known {
+                    if is_answered && asked.elapsed() > ANSWER_AGE_MAX {
+                        break;
+                    }
                     let request = format!("GET / HTTP/1.1\r\nHost: {NAME}");
                     match exchange(SocketAddr::new(*ip, 8080), &request, "") {
                         Some(answer) if answer.status == 200 && answer.body == NAME => {}

@@ -1,169 +1,170 @@
-//! `signpost login`: a tenant signs in at an identity provider; kubectl and signpost then use tokens that renew themselves.
+//! Sign-in at an identity provider with kubelogin: the operator writes one kubeconfig for all users, and kubectl and signpost run
+//! the credential plugin in it. A script of the test is the plugin.
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 
-use serde_json::{Value, json};
+use data_encoding::BASE64;
+use serde_json::Value;
 
-use signpost_testing::client::{Client, trusting};
 use signpost_testing::identity_provider::IdentityProvider;
-use signpost_testing::net::visit;
-use signpost_testing::program::{command, json as json_of, ok, run};
-use signpost_testing::{DataDir, Kubectl, Ports, Process, Server};
+use signpost_testing::program::{Ran, bare, program, run};
+use signpost_testing::{DataDir, Kubectl, Ports, Server};
 
 const ROUTES: &str = "routes.signpost.dev";
 const ROUTE: &str = "apiVersion: signpost.dev/v1alpha1\nkind: Route\nmetadata: {name: front, namespace: shop}\nspec: \
                      {to: {name: web}}\n";
+/// Prints the token in a file, if the arguments are those in another file.
+const PLUGIN: &str = r#"#!/bin/sh
+directory=$(dirname "$0")
+if [ "$*" != "$(cat "$directory/arguments")" ]; then
+    echo "unexpected arguments: $*" >&2
+    exit 1
+fi
+printf '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "%s"}}' \
+    "$(cat "$directory/token")"
+"#;
 
-/// A platform whose users sign in at a provider, and a user's machine.
+/// A platform whose users sign in at a provider, and a user's machine with the plugin.
 struct Example {
     provider: IdentityProvider,
     data: DataDir,
-    home: DataDir,
     server: Server,
-    api: String,
+    machine: DataDir,
 }
 
 impl Example {
     fn start() -> Example {
-        let (provider, data, ports) = (IdentityProvider::start(), DataDir::new(), Ports::free());
+        let (provider, data, machine) = (IdentityProvider::start(), DataDir::new(), DataDir::new());
         let arguments = ["--data-dir", data.path(), "--jwt-issuer", &provider.setting("")];
-        let server = Server::start(ports, &arguments);
+        let server = Server::start(Ports::free(), &arguments);
         let admin = Kubectl::new(data.join("kubeconfig"));
         admin.ok(&["create", "namespace", "shop"]);
         admin.ok_with(&["apply", "-f", "-"], ROUTE);
-        Example { provider, data, home: DataDir::new(), server, api: format!("https://{}", ports.api) }
+        let plugin = machine.write("kubectl-oidc_login", PLUGIN);
+        std::fs::set_permissions(plugin, PermissionsExt::from_mode(0o755)).expect("the test owns the file");
+        Example { provider, data, server, machine }
     }
 
-    fn kubeconfig(&self) -> String {
-        self.home.file("kube/config")
+    /// Runs `signpost kubeconfig` on the server's machine.
+    fn kubeconfig(&self, setting: &str, arguments: &[&str]) -> Ran {
+        let at = ["kubeconfig", "--data-dir", self.data.path(), "--jwt-issuer", setting];
+        run(&[&at, arguments].concat())
     }
 
-    /// Starts the command with the user's kubeconfig.
-    fn login(&self, arguments: &[&str]) -> Process {
-        let kubeconfig = self.kubeconfig();
-        Process::logged(&mut command(&[&["login", "--kubeconfig", &kubeconfig], arguments].concat()))
+    /// Writes the kubeconfig for all users to this file on the user's machine, and returns its path.
+    fn for_users(&self, name: &str, arguments: &[&str]) -> String {
+        let (file, setting) = (self.machine.file(name), self.provider.setting(""));
+        self.kubeconfig(&setting, &[&["--sign-in", "--out", &file], arguments].concat()).ok();
+        file
     }
 
-    /// Returns the address that a running command prints.
-    fn address(login: &Process) -> String {
-        login.logs("/authorize?").trim().to_owned()
+    /// Sets the arguments that the plugin accepts, and lets the user sign in.
+    fn sign_in(&self, more: &str) {
+        let issuer = &self.provider.issuer;
+        let arguments = format!(
+            "get-token --oidc-issuer-url={issuer} --oidc-client-id=cli --oidc-pkce-method=S256 \
+             --oidc-extra-scope=groups --oidc-extra-scope=offline_access{more}"
+        );
+        self.machine.write("arguments", arguments);
+        self.machine.write("token", self.provider.cli_token());
     }
 
-    /// Returns the file with the user's tokens.
-    fn tokens(&self) -> String {
-        let mut files = std::fs::read_dir(self.home.join("kube/signpost-login")).expect("the directory is there");
-        let file = files.find_map(|file| {
-            let path = file.expect("readable").path();
-            (path.extension()? == "json").then_some(path)
-        });
-        file.expect("a file with tokens").to_str().expect("UTF-8").to_owned()
+    /// Runs a program on the user's machine.
+    fn runs(&self, program: &str, kubeconfig: &str, arguments: &[&str]) -> Ran {
+        let path = format!("{}:{}", self.machine.path(), std::env::var("PATH").expect("tests have a PATH"));
+        Ran::of(bare(program, arguments).env("KUBECONFIG", kubeconfig).env("PATH", path))
     }
-}
 
-fn mode(path: impl AsRef<Path>) -> u32 {
-    std::fs::metadata(path).expect("it is there").permissions().mode() & 0o777
+    fn kubectl(&self, kubeconfig: &str, arguments: &[&str]) -> Ran {
+        let cache = self.machine.file("cache");
+        self.runs("kubectl", kubeconfig, &[&["--cache-dir", &cache], arguments].concat())
+    }
 }
 
 #[test]
-fn a_tenant_needs_only_the_server_and_its_authority() {
+fn one_kubeconfig_signs_all_users_in() {
     let example = Example::start();
-    let (provider, authority) = (&example.provider, example.data.file("pki/ca.crt"));
+    let file = example.for_users("config", &["--namespace", "shop"]);
+    assert_eq!(std::fs::metadata(&file).expect("it is there").permissions().mode() & 0o777, 0o600);
+    let text = std::fs::read_to_string(&file).expect("it is there");
+    assert!(!text.contains("token:") && !text.contains("client-key"), "{text}");
 
-    // The API names the provider and the client for command lines to everyone.
-    let pem = std::fs::read_to_string(&authority).expect("the server wrote it");
-    let stranger = Client::new(trusting(&pem), example.api.trim_start_matches("https://").parse().expect("an address"));
-    let (status, text) = stranger.get("/.well-known/oauth-protected-resource").expect("it responds");
-    let document: Value = serde_json::from_str(&text).expect("JSON");
-    let expected = json!({"resource": example.api, "authorization_servers": [provider.issuer],
-        "bearer_methods_supported": ["header"], "clients": [{"issuer": provider.issuer, "client_id": "cli"}]});
-    assert_eq!((status, document), (200, expected));
+    example.sign_in("");
+    assert!(example.kubectl(&file, &["get", ROUTES]).ok().contains("front"));
+    assert!(example.kubectl(&file, &["get", ROUTES, "-n", "default"]).fails(1).contains("forbidden"));
+    let who = example.kubectl(&file, &["auth", "whoami"]).ok();
+    assert!(who.contains("idp:tina") && who.contains("signpost:tenant:shop"), "{who}");
 
-    let server = ["--server", &example.api, "--ca", &authority, "--namespace", "shop", "--no-browser"];
-    let mut login = example.login(&server);
-    let back = provider.sign_in(&Example::address(&login));
-    // Other pages in the browser can send requests to the port.
-    for foreign in [back.replace("state=", "state=x"), back.replace("/callback", "/other")] {
-        visit(&foreign).expect("it responds");
-    }
-    assert_eq!(visit(&back).expect("it responds").status, 200);
-    assert!(login.wait().success(), "{}", login.log());
-    for part in ["idp:tina", "signpost:tenant:shop", "token expires"] {
-        assert!(login.log().contains(part), "{}", login.log());
-    }
-    for file in [example.kubeconfig(), example.tokens()] {
-        assert_eq!(mode(&file), 0o600, "{file}");
-    }
-    let read = |file: String| std::fs::read_to_string(file).expect("it is there");
-    let tokens: Value = serde_json::from_str(&read(example.tokens())).expect("JSON");
-    assert!(!read(example.kubeconfig()).contains(tokens["id_token"].as_str().expect("a token")));
-
-    let kubectl = Kubectl::new(example.kubeconfig().into());
-    assert!(kubectl.ok(&["get", ROUTES]).contains("front"));
-    assert!(kubectl.refused(&["get", ROUTES, "-n", "default"], "").contains("forbidden"));
-    let kubeconfig = example.kubeconfig();
-    let at = ["--kubeconfig", kubeconfig.as_str()];
-    let who = json_of(&[&["whoami"][..], &at].concat());
-    assert_eq!(who["user"], "idp:tina", "{who}");
-    assert!(who["expires"].as_str().is_some_and(|time| time.ends_with('Z')), "{who}");
-    assert_eq!(provider.requests("refresh_token", 200), 0, "the token lasts for an hour");
-    // Another command that needs the token itself.
+    // Commands of signpost run the plugin, too, and one of them needs the token itself.
+    let signpost = |arguments: &[&str]| example.runs(program(), &file, arguments);
+    assert!(signpost(&["explain", "route", "front"]).ok().contains("front"));
     let admin = format!("http://{}", example.server.admin);
-    let link = ok(&[&["dashboard", "--no-browser", "--admin", &admin][..], &at].concat());
-    assert!(link.contains("#sign-in="), "{link}");
+    let link = signpost(&["dashboard", "--no-browser", "--admin", &admin]);
+    assert!(link.err.contains("signs in idp:tina"), "{}", link.err);
+
+    // The plugin reports why it has no token.
+    example.sign_in(" --more");
+    for failed in [example.kubectl(&file, &["get", ROUTES]), signpost(&["explain", "route", "front"])] {
+        assert!(failed.fails(1).contains("unexpected arguments: get-token"));
+    }
+    let link = signpost(&["dashboard", "--no-browser", "--admin", &admin]).fails(1);
+    assert!(link.contains("cannot use the user in $KUBECONFIG"), "{link}");
 }
 
 #[test]
-fn tokens_renew_themselves_until_the_provider_refuses() {
+fn the_plugin_trusts_the_authority_of_the_provider() {
     let example = Example::start();
-    let (provider, authority) = (&example.provider, example.data.file("pki/ca.crt"));
-    // Shorter than the plugin accepts, so that it renews the token each time.
-    provider.set_lifetime(80);
-    let mut login = example.login(&["--server", &example.api, "--ca", &authority, "--no-browser"]);
-    visit(&provider.sign_in(&Example::address(&login))).expect("it responds");
-    assert!(login.wait().success(), "{}", login.log());
-    let tokens = example.tokens();
-    let plugin = || run(&["login", "--print-credential", &tokens]);
-    let credential: Value = serde_json::from_str(&plugin().ok()).expect("JSON");
-    assert_eq!((&credential["kind"], provider.requests("refresh_token", 200)), (&"ExecCredential".into(), 1));
-    // A refresh token works once, and concurrent commands do not use the same.
-    std::thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| Kubectl::new(example.kubeconfig().into()).ok(&["get", ROUTES, "-n", "shop"]));
-        }
-    });
-    assert!(provider.requests("refresh_token", 200) > 4);
-    assert_eq!(provider.requests("refresh_token", 400), 0);
-    provider.set_lifetime(0);
-    plugin().ok();
-    provider.revoke_all();
-    let error = plugin().fails(1);
-    assert!(error.contains("invalid_grant") && error.contains("sign in again with \"signpost login\""), "{error}");
+    let (authority, file) = (example.data.file("pki/ca.crt"), example.machine.file("config"));
+    let setting = example.provider.setting(&format!(",ca={authority}"));
+    example.kubeconfig(&setting, &["--sign-in", "--out", &file]).ok();
+    let pem = std::fs::read(authority).expect("the server wrote it");
+    example.sign_in(&format!(" --certificate-authority-data={}", BASE64.encode(&pem)));
+    assert!(example.kubectl(&file, &["get", ROUTES, "-n", "shop"]).ok().contains("front"));
+}
 
-    // The next sign-in needs no server: it is in the kubeconfig. This one is on another device.
-    provider.set_lifetime(3_600);
-    let mut login = example.login(&["--device"]);
-    login.logs("with the code ABCD-EFGH");
-    provider.approve_devices();
-    assert!(login.wait().success(), "{}", login.log());
-    Kubectl::new(example.kubeconfig().into()).ok(&["get", ROUTES, "-n", "shop"]);
+#[test]
+fn platforms_share_no_names_in_a_merged_kubeconfig() {
+    let example = Example::start();
+    let one = example.for_users("one", &["--server", "https://one.example:6453"]);
+    let two = example.for_users("two", &["--server", "https://two.example:6453/"]);
+    let of_tina = example.machine.file("tina");
+    let add = ["user", "add", "tina", "--role", "viewer", "--no-credential", "--data-dir", example.data.path()];
+    run(&add).ok();
+    example.kubeconfig(&example.provider.setting(""), &["--user", "tina", "--out", &of_tina]).ok();
+    let merged = format!("{one}:{two}:{of_tina}");
+    let view = example.kubectl(&merged, &["config", "view", "-o", "json"]).ok();
+    let view: Value = serde_json::from_str(&view).expect("JSON");
+    let text = |value: &Value| value.as_str().expect("a text").to_owned();
+    let mut contexts: Vec<[String; 3]> = view["contexts"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|named| [&named["name"], &named["context"]["cluster"], &named["context"]["user"]].map(text))
+        .collect();
+    contexts.sort();
+    let provider = example.provider.issuer.replace("http://", "");
+    let context = |name: &str, user: String| [name.to_owned(), name.to_owned(), user];
+    let expected = [
+        context("one.example:6453", format!("{provider}@one.example:6453")),
+        context("signpost", "tina".to_owned()),
+        context("two.example:6453", format!("{provider}@two.example:6453")),
+    ];
+    assert_eq!(contexts, expected);
+}
 
-    // The user refuses; the kubeconfig does not change.
-    provider.set_denies(true);
-    let mut login = example.login(&["--no-browser"]);
-    visit(&provider.sign_in(&Example::address(&login))).expect("it responds");
-    assert_eq!(login.wait().code(), Some(1));
-    assert!(login.log().contains("rejected the sign-in: access_denied: tina refuses"), "{}", login.log());
-    Kubectl::new(example.kubeconfig().into()).ok(&["get", ROUTES, "-n", "shop"]);
-
-    // Wrong arguments, which the API or the provider does not know.
-    for (arguments, part) in [
-        (&["--issuer", "https://other.example"][..], "the API names other identity providers"),
-        (&["--issuer", "http://other.example", "--client-id", "cli"], "must be an https URL"),
-        (&["--context", "none"], "none"),
+#[test]
+fn a_kubeconfig_needs_a_provider_that_answers() {
+    let example = Example::start();
+    let other = "issuer=http://127.0.0.1:1,jwks=/keys,client-id=web";
+    for (setting, arguments, part) in [
+        ("issuer=a,audience=b,jwks=/keys", &["--sign-in"][..], "no provider has a client-id"),
+        (other, &["--sign-in"], "identity provider: http://127.0.0.1:1/"),
+        (other, &["--sign-in", "--issuer", "https://idp.example"], "set it to one of http://127.0.0.1:1"),
     ] {
-        let mut login = example.login(arguments);
-        assert_eq!(login.wait().code(), Some(1), "{arguments:?}: {}", login.log());
-        assert!(login.log().contains(part), "{arguments:?}: {}", login.log());
+        let error = example.kubeconfig(setting, arguments).fails(1);
+        assert!(error.contains(part), "{arguments:?}: {error}");
+    }
+    for arguments in [&["--sign-in", "--user", "tina"][..], &["--sign-in", "--ttl", "1h"], &["--issuer", "a"], &[]] {
+        example.kubeconfig(other, arguments).fails(2);
     }
 }

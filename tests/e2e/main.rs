@@ -41,7 +41,6 @@ mod services;
 mod split;
 mod stale;
 mod statuses;
-mod tracing;
 mod unready;
 mod unrouted;
 mod users;

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use serde_json::Value;
 
-use signpost_testing::{DataDir, Kubectl, PATIENCE, Ports, Server, dig, eventually, http_get, root};
+use signpost_testing::{DataDir, Kubectl, Ports, Server, dig, eventually, http_get, root, try_dig_all, until};
 
 /// Returns the directory with the example.
 pub fn example() -> String {
@@ -64,49 +64,46 @@ pub fn apply_example(kubectl: &Kubectl) -> (Vec<Promise>, Promise) {
     });
     let scheduled: Vec<Promise> =
         promises(kubectl).into_values().filter(|promise| promise.phase == "scheduled").collect();
-    let timeout = format!("--timeout={}s", PATIENCE.as_secs());
-    for promise in &scheduled {
-        let route = format!("routes.signpost.dev/{}", promise.route);
-        for condition in ["--for=condition=Scheduled", "--for=jsonpath={.status.phase}=scheduled"] {
-            kubectl.ok(&["wait", "-n", &promise.namespace, &route, condition, &timeout]);
-        }
-    }
     assert!(scheduled.len() >= 11, "{scheduled:?}");
     (scheduled, new)
 }
 
-/// Returns the addresses of a Router's answer, by family.
-fn addresses(kubectl: &Kubectl, router: &str) -> (Vec<String>, Vec<String>) {
-    let router = kubectl.json(&["routers.signpost.dev", router]);
-    let mut all: Vec<String> = router["spec"]["addresses"]
-        .as_array()
-        .expect("the example's Routers have addresses")
-        .iter()
-        .map(|address| address["ip"].as_str().expect("an ip is text").to_owned())
-        .collect();
-    all.sort();
-    all.into_iter().partition(|address| !address.contains(':'))
+/// Returns the addresses in the answers of each Router, by family.
+fn addresses(kubectl: &Kubectl) -> BTreeMap<String, (Vec<String>, Vec<String>)> {
+    let routers = kubectl.json(&["routers.signpost.dev"]);
+    let text = |value: &Value| value.as_str().expect("text").to_owned();
+    let of = |router: &Value| {
+        let addresses = router["spec"]["addresses"].as_array().expect("the example's Routers have addresses").iter();
+        let mut all: Vec<String> = addresses.map(|address| text(&address["ip"])).collect();
+        all.sort();
+        (text(&router["metadata"]["name"]), all.into_iter().partition(|address| !address.contains(':')))
+    };
+    routers["items"].as_array().expect("a list has items").iter().map(of).collect()
 }
 
 /// Checks that every name of every scheduled Route has the answers of its Router.
 pub fn check_names(kubectl: &Kubectl, dns: SocketAddr, scheduled: &[Promise]) {
-    for promise in scheduled {
-        let (v4, v6) = addresses(kubectl, &promise.router);
-        for options in [&[][..], &["+tcp"][..]] {
-            eventually(&format!("the system name is answered: {promise:?}"), || {
-                let a = dig(dns, &promise.system, "A", options);
-                let expected: Vec<&str> = v4.iter().map(String::as_str).collect();
-                ((a.status.as_str(), a.sorted("A")) == ("NOERROR", expected)).then_some(())
-            });
-            let aaaa = dig(dns, &promise.system, "AAAA", options);
-            assert_eq!((aaaa.status.as_str(), aaaa.sorted("AAAA").len()), ("NOERROR", v6.len()), "{promise:?}");
-            if v6.is_empty() {
-                assert_eq!(aaaa.authority[0].rtype, "SOA", "NODATA carries the SOA: {promise:?}");
+    let addresses = addresses(kubectl);
+    let questions: Vec<(&str, &str)> = scheduled
+        .iter()
+        .flat_map(|promise| [(&*promise.system, "A"), (&*promise.system, "AAAA"), (&*promise.alias, "A")])
+        .collect();
+    for options in [&[][..], &["+tcp"][..]] {
+        until("each name has its answer", || {
+            let responses = try_dig_all(dns, &questions, options).ok_or("no response")?;
+            for (promise, responses) in scheduled.iter().zip(responses.chunks(3)) {
+                let [a, aaaa, alias] = responses else { return Err("three questions each".to_owned()) };
+                let (v4, v6) = &addresses[&promise.router];
+                let is_answered = a.status == "NOERROR" && a.sorted("A") == *v4;
+                if !is_answered || alias.data("CNAME") != [format!("{}.", promise.system)] {
+                    return Err(format!("{promise:?}: {a:?}, {alias:?}"));
+                }
+                assert_eq!((aaaa.status.as_str(), aaaa.sorted("AAAA").len()), ("NOERROR", v6.len()), "{promise:?}");
+                if v6.is_empty() {
+                    assert_eq!(aaaa.authority[0].rtype, "SOA", "NODATA carries the SOA: {promise:?}");
+                }
             }
-        }
-        eventually("the alias leads to the system name", || {
-            let alias = dig(dns, &promise.alias, "A", &[]);
-            (alias.data("CNAME") == [format!("{}.", promise.system)]).then_some(())
+            Ok(())
         });
     }
 }
@@ -120,6 +117,10 @@ fn from_apply_to_dig() {
     assert!(kubectl.ok(&["api-resources"]).contains("routebindings"));
 
     let (scheduled, new) = apply_example(&kubectl);
+    let (namespace, route) = (&scheduled[0].namespace, format!("routes.signpost.dev/{}", scheduled[0].route));
+    for condition in ["--for=condition=Scheduled", "--for=jsonpath={.status.phase}=scheduled"] {
+        kubectl.ok(&["wait", "-n", namespace, &route, condition, "--timeout=180s"]);
+    }
     check_names(&kubectl, server.dns, &scheduled);
     names_follow_the_rules(&scheduled);
     the_unschedulable_route_says_why(&kubectl, &new);
@@ -332,5 +333,14 @@ fn kubectl_does_what_the_issue_of_the_main_path_lists() {
         assert!(printed.contains(expected), "kubectl {arguments:?} printed {printed}");
     }
     assert!(kubectl.ok(&["get", "rt", "-n", "shop", "-l", "tier=back"]).is_empty());
+
+    // An empty spec is a plain request for a name, as `kubectl explain` documents.
+    let route = "apiVersion: signpost.dev/v1alpha1\nkind: Route\nmetadata: {name: empty, namespace: shop}\nspec: {}\n";
+    kubectl.ok_with(&["apply", "-f", "-"], route);
+    kubectl.ok(&["wait", "-n", "shop", "rt/empty", "--for=condition=Scheduled", "--timeout=180s"]);
+    let dns = kubectl.ok(&["get", "-n", "shop", "rt/empty", "-o", "jsonpath={.status.dns}"]);
+    assert_eq!(dns, "shop-empty.one.v3.rhcloud.com");
+    let documented = kubectl.ok(&["explain", "route"]).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(documented.contains("with an empty spec, the platform derives the name"), "{documented}");
     drop(server);
 }

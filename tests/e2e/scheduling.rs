@@ -118,7 +118,7 @@ fn a_webhook_chooses_until_it_is_gone_and_another_strategy_after_a_reload() {
     assert!(page(&data, &["shop/renewed"]).contains("strategy webhook\n"));
     write(&by_webhook);
     server.signal("HUP");
-    eventually("the log has it", || server.log().contains("scheduling strategy changed").then_some(()));
+    server.logs("scheduling strategy changed");
     place(&kubectl, "refused");
     let found = page(&data, &["shop/refused"]);
     assert!(found.contains("the webhook returned 401 Unauthorized: it requires a token"), "{found}");
@@ -139,7 +139,7 @@ fn a_webhook_chooses_until_it_is_gone_and_another_strategy_after_a_reload() {
     // Another strategy by SIGHUP moves nothing.
     write("scheduler.strategy = \"rendezvous\"\n");
     server.signal("HUP");
-    eventually("the log has it", || server.log().contains("scheduling strategy changed").then_some(()));
+    server.logs("scheduling strategy changed");
     place(&kubectl, "third");
     assert!(page(&data, &["shop/third"]).contains("strategy rendezvous\n"));
     for (name, strategy) in [("first", "webhook"), ("second", "least-routes")] {

@@ -5,11 +5,19 @@ use std::net::SocketAddr;
 
 use crate::platform::{Promise, apply_example, check_names, promises};
 use signpost_testing::dig::Record;
-use signpost_testing::{DataDir, Kubectl, Ports, Server, eventually, try_dig};
+use signpost_testing::{DataDir, Kubectl, Ports, Server, eventually, try_dig_all};
 
 const DOMAIN: [&str; 2] = ["--domain", "v3.rhcloud.com"];
 const NAME_SERVERS: [&str; 4] =
     ["--nameserver", "ns1.v3.rhcloud.com=192.0.2.53", "--nameserver", "ns2.v3.rhcloud.com=192.0.2.54,2001:db8::54"];
+
+const ZONES: [&str; 5] = [
+    "v3.rhcloud.com",
+    "routes.v3.rhcloud.com",
+    "shard1.v3.rhcloud.com",
+    "shard2.v3.rhcloud.com",
+    "shard3.v3.rhcloud.com",
+];
 
 /// The state of one zone on a name server: its serial and a sample of its answers.
 type View = BTreeMap<String, (u32, Vec<Record>)>;
@@ -17,26 +25,17 @@ type View = BTreeMap<String, (u32, Vec<Record>)>;
 /// Returns the state of every generated zone on a name server; `None` while it does not answer for one.
 fn view(dns: SocketAddr, scheduled: &[Promise]) -> Option<View> {
     let mut view = View::new();
-    for zone in [
-        "v3.rhcloud.com",
-        "routes.v3.rhcloud.com",
-        "shard1.v3.rhcloud.com",
-        "shard2.v3.rhcloud.com",
-        "shard3.v3.rhcloud.com",
-    ] {
-        let serial = try_dig(dns, zone, "SOA", &[])?.serial()?;
-        view.insert(zone.to_owned(), (serial, Vec::new()));
+    let zones = ZONES.map(|zone| (zone, "SOA"));
+    for (zone, response) in ZONES.iter().zip(try_dig_all(dns, &zones, &[])?) {
+        view.insert((*zone).to_owned(), (response.serial()?, Vec::new()));
     }
-    let mut names: Vec<&str> =
-        scheduled.iter().flat_map(|promise| [promise.system.as_str(), promise.alias.as_str()]).collect();
-    names.push("v3.rhcloud.com");
-    for name in names {
-        for rtype in ["A", "AAAA", "NS"] {
-            let response = try_dig(dns, name, rtype, &[])?;
-            let zone = response.authority.first().map(|record| record.owner.trim_end_matches('.').to_owned());
-            let zone = zone.filter(|zone| view.contains_key(zone)).unwrap_or_else(|| "v3.rhcloud.com".to_owned());
-            view.get_mut(&zone).expect("was filtered").1.extend(response.answer);
-        }
+    let names = scheduled.iter().flat_map(|promise| [promise.system.as_str(), promise.alias.as_str()]);
+    let names = names.chain(["v3.rhcloud.com"]);
+    let questions: Vec<_> = names.flat_map(|name| ["A", "AAAA", "NS"].map(|rtype| (name, rtype))).collect();
+    for response in try_dig_all(dns, &questions, &[])? {
+        let zone = response.authority.first().map(|record| record.owner.trim_end_matches('.').to_owned());
+        let zone = zone.filter(|zone| view.contains_key(zone)).unwrap_or_else(|| "v3.rhcloud.com".to_owned());
+        view.get_mut(&zone).expect("was filtered").1.extend(response.answer);
     }
     for (_, records) in view.values_mut() {
         records.sort();

@@ -33,7 +33,7 @@ fn what_is_taken_out_of_a_status_is_put_back() {
     let route = |name: &str| kubectl.json(&["routes.signpost.dev", "-n", "shop", name]);
     let router = || kubectl.json(&["routers.signpost.dev", "one"]);
     for name in ["cart", "www"] {
-        kubectl.ok(&["wait", "-n", "shop", &format!("rt/{name}"), "--for=condition=Resolvable", "--timeout=60s"]);
+        kubectl.ok(&["wait", "-n", "shop", &format!("rt/{name}"), "--for=condition=Resolvable", "--timeout=180s"]);
     }
     // From here, caches can hold its addresses for longer than its TTL.
     kubectl.ok(&["patch", "router", "one", "--type=merge", "-p", r#"{"spec":{"ttl":30}}"#]);

@@ -1,10 +1,8 @@
 //! Names without a Route that a shard's wildcard answers: counted for each shard, and reported by name.
 
-use std::process::Command;
-
 use serde_json::Value;
 
-use signpost_testing::{DataDir, Kubectl, Ports, Scrape, Server, dig, eventually, http_get, program};
+use signpost_testing::{DataDir, Kubectl, Ports, Scrape, Server, dig, eventually, http_get};
 
 const OBJECTS: &str = "\
 apiVersion: v1
@@ -79,17 +77,6 @@ fn names_without_a_route_are_counted_and_reported() {
     let name = |name: &str| format!("{name}.v3.rhcloud.com.");
     assert_eq!(names(0), [(name("shop-wbe.shard1"), 3, 3), (name("*.shop-web.shard1"), 2, 2)], "{report}");
     assert_eq!(names(1), [(name("shop-web.shard2"), 1, 1)], "{report}");
-
-    let admin = format!("http://{}", server.admin);
-    let output = Command::new(program())
-        .args(["zone", "unrouted", "shard1.v3.rhcloud.com", "--admin", &admin, "--names", "1", "--output", "json"])
-        .output()
-        .expect("the program starts");
-    let printed: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert!(output.status.success(), "{output:?}");
-    assert_eq!(printed["zones"].as_array().map(Vec::len), Some(1), "{printed}");
-    assert_eq!(printed["zones"][0]["names"][0]["name"], name("shop-wbe.shard1"), "{printed}");
-    assert_eq!(printed["zones"][0]["names"].as_array().map(Vec::len), Some(1), "{printed}");
 
     // A Route that takes the name ends it.
     kubectl.ok_with(

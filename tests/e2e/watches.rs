@@ -1,18 +1,24 @@
-//! A process has one list-watch of each kind, for any number of loops.
+//! A process has one list-watch of each kind, for any number of loops; the audit log shows it.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use crate::dig;
 use signpost_testing::{DataDir, Ports, Server, eventually, root};
 
 #[test]
-fn all_roles_in_one_process_watch_each_kind_once() {
+fn the_audit_log_shows_few_watches_and_lists() {
     let data = DataDir::new();
     let example = root().join("examples/rhcloud");
     let example = example.to_str().expect("UTF-8");
-    let _server =
+    let server =
         Server::start(Ports::free(), &["--data-dir", data.path(), "--manifests", example, "--audit-policy", "all"]);
+    all_roles_in_one_process_watch_each_kind_once(&data);
+    dig::one_name_takes_no_list_of_routes(&data, &server);
+}
+
+fn all_roles_in_one_process_watch_each_kind_once(data: &DataDir) {
     let kinds = ["deletionholds", "nameclaims", "namespaces", "routebindings", "routers", "routes", "zones"];
     let expected: BTreeMap<&str, usize> = kinds.into_iter().map(|kind| (kind, 1)).collect();
     eventually("the loops of a leader run, and each kind is watched once", || {

@@ -10,9 +10,9 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
-use signpost_api::v1alpha1::route::{NameKind, Route};
-use signpost_api::v1alpha1::router::Router;
-use signpost_api::v1alpha1::{SCHEDULER_LEASE, SCHEDULER_LEASE_NAMESPACE};
+use signpost_types::v1alpha1::route::{NameKind, Route};
+use signpost_types::v1alpha1::router::Router;
+use signpost_types::v1alpha1::{SCHEDULER_LEASE, SCHEDULER_LEASE_NAMESPACE};
 use tokio::runtime::Runtime;
 
 use crate::model::{Key, Model, Outcome, State};

@@ -173,7 +173,7 @@ impl Report {
         }
         self.slowest_api = self.slowest_api.max(began.elapsed());
         let began = Instant::now();
-        let answer = try_dig(ports.dns, name, "A", &["+tries=1", "+time=5"]);
+        let answer = try_dig(ports.dns, name, "A", &["+tries=1", "+time=30"]);
         if answer.as_ref().is_none_or(|answer| answer.data("A") != ["192.0.2.1"]) {
             self.failures.push(format!("{name}: {answer:?}"));
         }

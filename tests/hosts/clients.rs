@@ -18,7 +18,7 @@ use crate::random::Random;
 use crate::report::Report;
 use crate::scene::{API_SERVERS, NAMESPACE, ROUTERS, Scene};
 use signpost_testing::client::Client;
-use signpost_testing::wait_for;
+use signpost_testing::{PATIENCE, wait_for};
 
 /// The clients.
 const CLIENTS: usize = 4;
@@ -301,7 +301,7 @@ impl Worker {
             let mut answers = Vec::new();
             for server in &self.servers {
                 let mut answer = server.send("GET", &path(&route), None);
-                let deadline = Instant::now() + Duration::from_secs(60);
+                let deadline = Instant::now() + PATIENCE;
                 while !matches!(answer.0, 200 | 404) && Instant::now() < deadline {
                     std::thread::sleep(Duration::from_millis(100));
                     answer = server.send("GET", &path(&route), None);

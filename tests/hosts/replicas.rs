@@ -11,10 +11,8 @@ use crate::observers::{Addresses, addresses, zone_of};
 use crate::promises::{Promise, Promises, VERSION, condition};
 use crate::scene::{ANSWER, API_SERVERS, DOMAIN, NAME_SERVERS, NAMESPACE, ROUTERS, Scene, serial};
 use crate::watcher::{Watcher, revision};
+use signpost_testing::PATIENCE;
 use signpost_testing::dns::{Answer, Asker, RecordType, ResponseCode};
-
-/// The maximum time for the replicas to become equal.
-const CONVERGENCE_MAX: Duration = Duration::from_secs(90);
 
 /// Waits until all of it holds; returns how many Routes there are.
 pub fn are_equal(
@@ -67,7 +65,7 @@ pub fn are_equal(
 
 #[track_caller]
 fn until(what: &str, mut attempt: impl FnMut() -> Result<(), String>) {
-    let deadline = Instant::now() + CONVERGENCE_MAX;
+    let deadline = Instant::now() + PATIENCE;
     while let Err(reason) = attempt() {
         assert!(Instant::now() < deadline, "never came true: {what}: {reason}");
         std::thread::sleep(Duration::from_millis(200));

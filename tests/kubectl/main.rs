@@ -3,8 +3,7 @@
 //!
 //! The cases are data: the [`transcript`]s in `transcripts/`, with a file for each kind of work. Each is played against its own
 //! server over TLS, by each available `kubectl`. `SIGNPOST_KUBECTL` names them (a list as in `PATH`); without it, the one on the
-//! `PATH` is used. Without any, the tests print a note and pass: the same requests are recorded in
-//! `crates/api/tests/api_server/recorded`, which needs no client.
+//! `PATH` is used. Without any, the tests print a note and pass.
 
 mod transcript;
 
@@ -17,10 +16,8 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use crate::transcript::{Act, Step, Transcript};
-use signpost_testing::{DataDir, Ports, Server};
+use signpost_testing::{DataDir, PATIENCE, Ports, Server};
 
-/// The timeout of a command, and the maximum time for which a repeated command may fail.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// Older ones need OpenAPI version 2, which is not served.
 const OLDEST_MINOR: u32 = 29;
 
@@ -242,7 +239,7 @@ impl<'a> Session<'a> {
         if !own_config {
             command.arg("--kubeconfig").arg(self.data.join("kubeconfig"));
         }
-        command.arg("--cache-dir").arg(self.cache.path());
+        command.arg("--cache-dir").arg(self.cache.path()).env("HOME", self.cache.path());
         for name in ["KUBECONFIG", "EDITOR", "VISUAL", "KUBECTL_EXTERNAL_DIFF"] {
             command.env_remove(name);
         }

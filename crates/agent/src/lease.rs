@@ -1,6 +1,6 @@
 //! The Lease by which an instance reports to the platform: that it serves, where, and what.
 //!
-//! The [format](signpost_api::instance) is shared with the platform. An instance whose proxy accepts no connections does not renew its
+//! The [format](signpost_types::instance) is shared with the platform. An instance whose proxy accepts no connections does not renew its
 //! Lease, so that it expires; an instance that has left deletes it.
 
 use std::net::IpAddr;
@@ -10,9 +10,9 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
-use signpost_api::access::AGENT_NAMESPACE;
-use signpost_api::instance::{InstanceReport, LEASE_DURATION};
-use signpost_api::v1alpha1::router::InstanceState;
+use signpost_types::instance::AGENT_NAMESPACE;
+use signpost_types::instance::{InstanceReport, LEASE_DURATION};
+use signpost_types::v1alpha1::router::InstanceState;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;

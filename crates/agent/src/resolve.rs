@@ -16,8 +16,8 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-use signpost_api::v1alpha1::route::{self, Route, RouteSpec};
-use signpost_api::v1alpha1::route_binding::RouteBinding;
+use signpost_types::v1alpha1::route::{self, Route, RouteSpec};
+use signpost_types::v1alpha1::route_binding::RouteBinding;
 
 use self::backends::Backends;
 pub use self::backends::{Destination, SERVICE_LABEL};

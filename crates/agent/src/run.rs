@@ -16,8 +16,8 @@ use kube::api::Api;
 use kube::core::DeserializeGuard;
 use kube::{Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
-use signpost_api::v1alpha1::route::Route;
-use signpost_api::v1alpha1::route_binding::RouteBinding;
+use signpost_types::v1alpha1::route::Route;
+use signpost_types::v1alpha1::route_binding::RouteBinding;
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
@@ -94,7 +94,7 @@ impl Agent {
                     || status.former_names.iter().any(|former| former.router == of_route)
             })),
             bindings: Arc::new(Followed::new(move |binding: &mut RouteBinding| {
-                (binding.spec.explanation, binding.status) = (None, None);
+                binding.spec.explanation = None;
                 is_served(&of_binding, binding)
             })),
             services: Arc::new(Followed::new(|service: &mut Service| {

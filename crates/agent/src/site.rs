@@ -58,7 +58,7 @@ impl Changes {
 /// The servers of a Route, and its treatment of TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Upstream {
-    /// The UID of the Route. It stays secret: the identifiers in [`signpost_api::probe`] are hashes of it.
+    /// The UID of the Route. It stays secret: the identifiers in [`signpost_types::probe`] are hashes of it.
     pub uid: String,
     /// The end of TLS; `None`: the Route is served over plain HTTP only.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -7,8 +7,8 @@ use signpost_apiserver::auth::rules::{ADMIN, ANY, Access, Authorizer, Decision, 
 use signpost_apiserver::error::ApiError;
 
 use crate::identity::{GROUP_TENANT_PREFIX, Identity, USER_CONTROLLER, USER_NAME_SERVER, USER_SCHEDULER};
-use crate::instance;
-use crate::v1alpha1::GROUP;
+use signpost_types::instance::{self, AGENT_NAMESPACE};
+use signpost_types::v1alpha1::GROUP;
 
 /// The group whose members may do everything, like those of `system:masters`. It is for human users and for groups of an identity
 /// provider, which can never name a group that begins with `system:`.
@@ -17,15 +17,13 @@ pub const GROUP_ADMINS: &str = "signpost:admins";
 pub const GROUP_VIEWERS: &str = "signpost:viewers";
 /// The group of schedulers: they write RouteBindings.
 pub const GROUP_SCHEDULERS: &str = "signpost:schedulers";
-/// The group of name servers: they list and watch objects, and report deletion holds and the use of former names.
+/// The group of name servers: they list and watch objects, and report deletion holds.
 pub const GROUP_NAME_SERVERS: &str = "signpost:name-servers";
 /// The group of the platform's own router agents, which run next to the proxies: they read Routes and keep the Leases of all
 /// Routers.
 pub const GROUP_ROUTER_AGENTS: &str = "signpost:router-agents";
 /// The groups of the agents of one Router, whose name follows: the same rights, but only its Leases.
 pub const GROUP_ROUTER_AGENT_PREFIX: &str = "signpost:router-agent:";
-/// The namespace in which router agents keep their Leases. It always exists, and differs from that of the schedulers' Lease.
-pub const AGENT_NAMESPACE: &str = "default";
 
 /// The roles that administrators assign to users, each with its group. The group of a tenant ends in its namespace, the group of
 /// an agent in its Router.
@@ -90,8 +88,6 @@ const NAME_SERVER: Role = Role {
         // Name servers report holds; only administrators decide on them.
         on(&["create", "delete"], OURS, &["deletionholds"]),
         on(CHANGE, OURS, &["deletionholds/status"]),
-        // Name servers report the use of former names. They cannot change the Router of a Route.
-        on(CHANGE, OURS, &["routebindings/status"]),
         on(READ, CORE, &["namespaces"]),
         on(READ, BACKEND_GROUPS, BACKENDS),
     ],
@@ -282,7 +278,6 @@ mod tests {
             (masters(), "deletecollection", GROUP, "routebindings", Some("a"), None, true),
             (masters(), "*", GROUP, "routes", Some("a"), None, true),
             (masters(), "*", "*", "*", None, None, true),
-            (member(GROUP_VIEWERS), "patch", GROUP, "routebindings/status", Some("a"), Some("b"), false),
             (member(GROUP_VIEWERS), "patch", GROUP, "deletionholds", None, Some("b"), false),
             (member(GROUP_ADMINS), "patch", GROUP, "deletionholds", None, Some("b"), true),
             (tenant(), "get", GROUP, "deletionholds", None, Some("b"), false),
@@ -330,7 +325,6 @@ mod tests {
             (user(USER_NAME_SERVER), "create", GROUP, "zones", None, None, false),
             (user(USER_NAME_SERVER), "create", GROUP, "deletionholds", None, None, true),
             (user(USER_NAME_SERVER), "patch", GROUP, "deletionholds/status", None, Some("b"), true),
-            (user(USER_NAME_SERVER), "patch", GROUP, "routebindings/status", Some("a"), Some("b"), true),
             (user(USER_NAME_SERVER), "patch", GROUP, "routebindings", Some("a"), Some("b"), false),
             (user(USER_NAME_SERVER), "patch", GROUP, "deletionholds", None, Some("b"), false),
             (user(USER_NAME_SERVER), "update", GROUP, "deletionholds", None, Some("b"), false),

@@ -5,9 +5,10 @@ use kube::CustomResourceExt;
 use signpost_apiserver::kind::Kind;
 use signpost_apiserver::kind::crd::{self, AGE, PrinterColumn};
 
-use crate::names::RESERVED_LABELS;
+use crate::kinds;
 use crate::rules::{self, Rule};
-use crate::{kinds, v1alpha1};
+use signpost_types::names::RESERVED_LABELS;
+use signpost_types::v1alpha1;
 
 /// Returns the definitions of Signpost's kinds for a real cluster, with rules in CEL, printer columns and selectable fields. Rules about
 /// the platform's domain are there if it is given.

@@ -1,4 +1,4 @@
-//! The resources that users see: types, documentation, the rules of names, and what the API server needs to serve them; no I/O.
+//! The kinds of `signpost-types` in the API server: their hooks, rules, and rights, and the CRDs of the same kinds.
 
 #![forbid(unsafe_code)]
 #![allow(
@@ -6,20 +6,10 @@
     reason = "an ApiError ends its request: its size in a result is small compared with the response"
 )]
 
-pub mod v1alpha1;
-
-pub mod names;
+pub mod kinds;
 pub(crate) mod rules;
 
-pub mod instance;
-pub mod probe;
-pub mod route_state;
-pub mod selectors;
-pub mod statuses;
-pub mod text;
-
+pub mod access;
 pub mod identity;
 
-pub mod access;
 pub mod crds;
-pub mod kinds;

@@ -93,17 +93,6 @@ impl ApiError {
         error
     }
 
-    /// Returns 404: the resource has another name since a later version.
-    pub fn renamed(former: &str, kind: &Kind) -> Self {
-        let (group, plural) = (kind.group, kind.plural);
-        let message = format!(
-            "the server could not find the requested resource: {} is now {}",
-            qualified(former, group),
-            qualified(plural, group)
-        );
-        Self::new(404, "NotFound", message).about(kind, "")
-    }
-
     /// Returns 409: the object exists.
     pub fn already_exists(kind: &Kind, name: &str) -> Self {
         Self::new(409, "AlreadyExists", format!("{} {name:?} already exists", qualified(kind.plural, kind.group)))

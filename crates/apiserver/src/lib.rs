@@ -11,6 +11,7 @@
 //! collector, and the deletion of [`namespaces`].
 
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 #![allow(
     clippy::result_large_err,
     reason = "an ApiError ends its request: its size in a result is small compared with the response"
@@ -86,7 +87,6 @@ use tokio_util::sync::CancellationToken;
 use self::audit::{Audit, CreatedObject, RequestAttributes, RequestOutcome};
 use self::auth::identity::Identity;
 use self::auth::impersonate::Subject;
-use self::auth::resource_metadata;
 use self::auth::rules::{Access, Authorizer};
 use self::auth::{AuthMethod, Authenticator};
 use self::error::ApiError;
@@ -274,10 +274,16 @@ impl ApiServer {
         }
     }
 
-    /// Returns the server as a service: behind the TLS listener, or as the service of a [`kube::Client`] in this process, whose
-    /// requests then carry an [`Identity`] in their extensions.
+    /// Returns the server as a service, behind the TLS listener or as the service of a [`kube::Client`] in this process. The
+    /// credentials of each request determine its user.
     pub fn router(&self) -> axum::Router {
         axum::Router::new().fallback(serve).with_state(self.shared.clone())
+    }
+
+    /// Returns the server as a service in this process, all of whose requests are from `identity`. No request from a network can
+    /// carry an identity, because it is not part of HTTP.
+    pub fn router_as(&self, identity: Identity) -> axum::Router {
+        self.router().layer(axum::Extension(identity))
     }
 }
 
@@ -345,12 +351,6 @@ impl Shared {
             Target::Path(_) => None,
         };
         facts.verb = verb;
-        // Before the access rules, which would reject a tenant's unknown path. The response reveals nothing about objects.
-        if let Target::Path(path) = &target
-            && let Some((kind, former)) = self.kinds.find_former(path)
-        {
-            return Err(ApiError::renamed(former, kind));
-        }
         self.authorize(&subject.identity, &target, verb, &parts.method)?;
         let share = self.share(verb, &subject.identity, &proof)?;
         let mut response = self.dispatch(target, verb, query, &subject, parts, body).await?;
@@ -458,7 +458,6 @@ impl Shared {
     /// Answers requests for paths that are not objects.
     fn path(&self, path: &str, query: &Query, parts: &Parts) -> Result<Response, ApiError> {
         let found = health::answer(self, path, query)
-            .or_else(|| resource_metadata::answer(&self.authenticator, path, parts))
             .or_else(|| backup::answer(&self.backup, path, &parts.method))
             .or_else(|| discovery::answer(&self.kinds, path, &parts.headers))
             .or_else(|| openapi::answer(self, path, query, &parts.headers));

@@ -9,7 +9,6 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use signpost_api::v1alpha1::router::Mode;
 use signpost_control::compiler::former_names::FormerNames;
 use signpost_control::compiler::health::{AddressInput, Health};
 use signpost_control::compiler::inputs::{BindingInput, RouterInput};
@@ -21,6 +20,7 @@ use signpost_control::controller::zone::record;
 use signpost_control::controller::zone::restore::Restored;
 use signpost_control::controller::zone::zones::{Output, Zones};
 use signpost_dns::zone::{Serial, Ttl, ZoneDb};
+use signpost_types::v1alpha1::router::Mode;
 
 /// Changes that are timed.
 const SAMPLES: u32 = 2_000;

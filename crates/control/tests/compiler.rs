@@ -5,8 +5,6 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use signpost_api::v1alpha1::route_binding::RouteBinding;
-use signpost_api::v1alpha1::router::Router;
 use signpost_control::compiler::inputs::{BindingInput, RouterInput};
 use signpost_control::compiler::platform::{Change, Platform};
 use signpost_control::compiler::settings::{NameServer, Settings};
@@ -15,6 +13,8 @@ use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::check::{self, Severity};
 use signpost_dns::zone::{Contents, OwnerChange};
 use signpost_dns::zonefile;
+use signpost_types::v1alpha1::route_binding::RouteBinding;
+use signpost_types::v1alpha1::router::Router;
 
 const DOMAIN: &str = "v3.example";
 

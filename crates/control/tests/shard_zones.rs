@@ -2,13 +2,13 @@
 //! project's list of problems with wildcard zones.
 
 use serde_json::{Value, json};
-use signpost_api::names::is_host_label;
-use signpost_api::v1alpha1::route_binding::RouteBinding;
-use signpost_api::v1alpha1::router::Router;
 use signpost_control::compiler::inputs::{BindingInput, RouterInput};
 use signpost_control::compiler::settings::{NameServer, Settings};
 use signpost_control::compiler::{Inputs, compile};
 use signpost_dns::zone::Zone;
+use signpost_types::names::is_host_label;
+use signpost_types::v1alpha1::route_binding::RouteBinding;
+use signpost_types::v1alpha1::router::Router;
 
 use self::stage::Stage;
 

@@ -7,8 +7,6 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use serde_json::json;
-use signpost_api::v1alpha1::router::Router;
-use signpost_api::v1alpha1::zone::Zone as LedgerZone;
 use signpost_control::client::reflector::{Applied, Change, ObjectKey};
 use signpost_control::compiler::former_names::FormerNames;
 use signpost_control::compiler::inputs::{BindingInput, RouterInput};
@@ -24,6 +22,8 @@ use signpost_control::observe::verify::feed::{ZoneFeed, ZoneUpdate};
 use signpost_control::world::{self, BindingInfo, RouterInfo};
 use signpost_dns::wire::{Name, NameMap};
 use signpost_dns::zone::{Contents, Serial, Zone, db, stored};
+use signpost_types::v1alpha1::router::Router;
+use signpost_types::v1alpha1::zone::Zone as LedgerZone;
 
 const UNIX_START: u64 = 1_800_000_000;
 /// A history has at most 120 steps, a write is one of them and writes at most eight zones.
@@ -469,7 +469,7 @@ fn no_answer() -> kube::Error {
     kube::Error::ReadEvents(std::io::Error::other("no answer"))
 }
 
-fn empty_spec() -> signpost_api::v1alpha1::zone::ZoneSpec {
+fn empty_spec() -> signpost_types::v1alpha1::zone::ZoneSpec {
     serde_json::from_value(json!({"type": "shard"})).expect("a spec")
 }
 

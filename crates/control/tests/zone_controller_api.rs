@@ -13,7 +13,6 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
 use signpost_api::identity::{Identity, USER_NAME_SERVER};
-use signpost_api::v1alpha1::deletion_hold::{Decision, DeletionHold, DeletionHoldKind};
 use signpost_control::client;
 use signpost_control::controller::apexes::ApexOwners;
 use signpost_control::controller::deletion_hold::Reporter;
@@ -21,6 +20,7 @@ use signpost_control::controller::static_zones::{self, StaticZones};
 use signpost_control::controller::zone::hold::{Held, HoldDecision};
 use signpost_dns::wire::RecordType;
 use signpost_dns::zone::ZoneDb;
+use signpost_types::v1alpha1::deletion_hold::{Decision, DeletionHold, DeletionHoldKind};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
@@ -85,11 +85,11 @@ async fn a_restart_without_the_api_serves_what_was_served() {
     assert!(after.is_after(before), "{after} after {before}");
     server.stop().await;
 
-    // A damaged state is moved aside and reported, for any position of the damage; no answers are given until the API responds,
-    // and then nothing is held from the former state.
+    // A damaged state is moved aside and reported, for any position of the damage, such as the version; no answers are given until
+    // the API responds, and then nothing is held from the former state.
     let file = state.join("last-good");
     let whole = std::fs::read(&file).expect("the state");
-    for at in [20, whole.len() / 2, whole.len() - 1] {
+    for at in [8, 20, whole.len() / 2, whole.len() - 1] {
         let mut octets = whole.clone();
         octets[at] ^= 1;
         std::fs::write(&file, octets).expect("damaged");
@@ -345,7 +345,7 @@ async fn a_deletion_hold_that_was_never_entered_goes_as_soon_as_nothing_is_held(
     let emptied = Platform::start().await;
     // DeletionHolds can be created, but not changed.
     let fails = Arc::new(AtomicBool::new(true));
-    let (service, failing) = (emptied.server.router(), fails.clone());
+    let (service, failing) = (emptied.server.router_as(Identity::user(USER_NAME_SERVER)), fails.clone());
     let lame = axum::Router::new().fallback(move |request: axum::extract::Request| {
         let (service, fails) = (service.clone(), failing.load(Ordering::Relaxed));
         async move {
@@ -356,7 +356,7 @@ async fn a_deletion_hold_that_was_never_entered_goes_as_soon_as_nothing_is_held(
         }
     });
     let server = NameServer::start(emptied.client(USER_NAME_SERVER), Some(folder.path()), apexes());
-    let client = client::in_process(lame, Identity::user(USER_NAME_SERVER));
+    let client = client::in_process(lame);
     let stop = CancellationToken::new();
     let holds = world(&client).holds;
     tokio::spawn(Reporter::new(client, &holds, "ns1".to_owned(), None, server.status.clone()).run(stop.clone()));

@@ -5,6 +5,8 @@
 //!
 //! Layers, lowest first: [`wire`] and [`sys`]; [`zone`]; [`zonefile`]; [`nameserver`]; [`transport`]. `unsafe` is only in [`sys`].
 
+#![warn(missing_docs)]
+
 pub mod transport;
 
 pub mod nameserver;

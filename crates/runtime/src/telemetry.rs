@@ -1,9 +1,7 @@
-//! Logs: events of `tracing` on standard error, as text or as JSON, at a level that can be changed at run time. Optionally, spans
-//! of an object's walk ([`trace`]) for a collector ([`otlp`]). Metrics are written to a [`page`] at each scrape.
+//! Logs: events of `tracing` on standard error, as text or as JSON, at a level that can be changed at run time. Metrics are written
+//! to a [`page`] at each scrape.
 
-pub mod otlp;
 pub mod page;
-pub mod trace;
 
 use std::io::IsTerminal;
 

@@ -58,21 +58,30 @@ pub fn dig(server: SocketAddr, name: &str, rtype: &str, options: &[&str]) -> Res
 
 /// Runs `dig @server name type` with more options; `None` if no response comes.
 pub fn try_dig(server: SocketAddr, name: &str, rtype: &str, options: &[&str]) -> Option<Response> {
+    try_dig_all(server, &[(name, rtype)], options)?.pop()
+}
+
+/// Runs one `dig` for all of these names and types; `None` if a response is missing. A process for each would take most of the time.
+pub fn try_dig_all(server: SocketAddr, questions: &[(&str, &str)], options: &[&str]) -> Option<Vec<Response>> {
     let sections = ["+noall", "+comments", "+answer", "+authority", "+additional"];
-    let output = run(server, name, rtype, &[&sections, options].concat());
-    output.status.success().then(|| parse(&String::from_utf8_lossy(&output.stdout)))
+    let output = run(server, questions, &[&sections, options].concat());
+    let printed = String::from_utf8_lossy(&output.stdout);
+    // Each response begins with this line.
+    let responses: Vec<Response> = printed.split(";; Got answer:\n").skip(1).map(parse).collect();
+    (output.status.success() && responses.len() == questions.len()).then_some(responses)
 }
 
 /// Returns the whole output of `dig @server name type` with more options.
 pub fn printed(server: SocketAddr, name: &str, rtype: &str, options: &[&str]) -> String {
-    String::from_utf8_lossy(&run(server, name, rtype, options).stdout).into_owned()
+    String::from_utf8_lossy(&run(server, &[(name, rtype)], options).stdout).into_owned()
 }
 
-fn run(server: SocketAddr, name: &str, rtype: &str, options: &[&str]) -> Output {
+fn run(server: SocketAddr, questions: &[(&str, &str)], options: &[&str]) -> Output {
     Command::new("dig")
         .args([&format!("@{}", server.ip()), "-p", &server.port().to_string(), "+norecurse", "+time=15", "+tries=3"])
-        .args(["-q", name, "-t", rtype])
+        // Options before the first name are for all of them.
         .args(options)
+        .args(questions.iter().flat_map(|(name, rtype)| ["-q", name, "-t", rtype]))
         .output()
         .expect("dig is installed: the test command of the README installs it")
 }

@@ -1,7 +1,7 @@
 //! An identity provider (OpenID Connect) on loopback. Its one user, `tina`, agrees to everything at once.
 //!
 //! It is as strict as the standards permit: codes and refresh tokens work once, a code only with its redirect URI and verifier
-//! (RFC 7636), and the client `web` only with its secret. The client `cli` has none.
+//! (RFC 7636), and the client `web` only with its secret. The client `cli` is that of a credential plugin, which a test replaces.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -38,7 +38,7 @@ struct State {
     lifetime: i64,
     /// Whether the user refuses.
     denies: bool,
-    /// The unused codes, refresh tokens, and device codes.
+    /// The unused codes and refresh tokens.
     grants: BTreeMap<String, Grant>,
     /// The number of grants so far.
     number: usize,
@@ -48,13 +48,10 @@ struct State {
 
 #[derive(Clone, Default)]
 struct Grant {
-    client: String,
     /// The values that the next token request must repeat.
     redirect_uri: Option<String>,
     challenge: Option<String>,
     nonce: Option<String>,
-    /// Whether the user has yet to sign in on the other device.
-    is_pending: bool,
 }
 
 type Form = BTreeMap<String, String>;
@@ -107,9 +104,10 @@ impl IdentityProvider {
         self.shared.state().grants.clear();
     }
 
-    /// Lets the user sign in on the other device.
-    pub fn approve_devices(&self) {
-        self.shared.state().grants.values_mut().for_each(|grant| grant.is_pending = false);
+    /// Returns a token of the user for the client `cli`.
+    pub fn cli_token(&self) -> String {
+        let lifetime = self.shared.state().lifetime;
+        self.shared.id_token("cli", None, lifetime)
     }
 
     /// Returns the number of token requests of a grant type with this status.
@@ -179,7 +177,6 @@ impl Shared {
                 self.state().requests.push((grant_type, answer.0));
                 answer
             }
-            ("POST", "/device") => self.device(&form(body)),
             _ => (404, None, json!({})),
         }
     }
@@ -187,8 +184,7 @@ impl Shared {
     fn document(&self) -> Value {
         let at = |path: &str| format!("{}{path}", self.issuer);
         json!({"issuer": self.issuer, "authorization_endpoint": at("/authorize"), "token_endpoint": at("/token"),
-            "device_authorization_endpoint": at("/device"), "jwks_uri": at("/keys"),
-            "scopes_supported": ["openid", "groups", "offline_access"]})
+            "jwks_uri": at("/keys"), "scopes_supported": ["openid", "groups", "offline_access"]})
     }
 
     fn keys(&self) -> Value {
@@ -200,7 +196,7 @@ impl Shared {
     fn authorize(&self, form: &Form) -> Answer {
         let text = |name: &str| form.get(name).map(String::as_str).unwrap_or_default();
         let is_good = text("response_type") == "code"
-            && ["web", "cli"].contains(&text("client_id"))
+            && text("client_id") == "web"
             && text("scope").split(' ').any(|scope| scope == "openid")
             && text("code_challenge_method") == "S256";
         if !is_good {
@@ -213,11 +209,9 @@ impl Shared {
             return (302, Some(format!("{redirect_uri}?{query}")), json!({}));
         }
         let code = self.grant(Grant {
-            client: text("client_id").to_owned(),
             redirect_uri: Some(redirect_uri.to_owned()),
             challenge: Some(text("code_challenge").to_owned()),
             nonce: Some(text("nonce").to_owned()),
-            is_pending: false,
         });
         (302, Some(format!("{redirect_uri}?code={code}&state={state}&iss={}", self.issuer)), json!({}))
     }
@@ -231,49 +225,33 @@ impl Shared {
         text
     }
 
-    fn device(&self, form: &Form) -> Answer {
-        let client = form.get("client_id").cloned().unwrap_or_default();
-        let code = self.grant(Grant { client, is_pending: true, ..Grant::default() });
-        let answer = json!({"device_code": code, "user_code": "ABCD-EFGH", "expires_in": 60, "interval": 1,
-            "verification_uri": format!("{}/verify", self.issuer)});
-        (200, None, answer)
-    }
-
     fn token(&self, form: &Form, authorization: Option<&str>) -> Answer {
         let error = |code: &str| (400, None, json!({"error": code}));
         let secret = WEB_SECRET.replace('/', "%2F").replace('+', "%2B");
         let expected = format!("Basic {}", BASE64.encode(format!("web:{secret}").as_bytes()));
-        let client = match (authorization, form.get("client_id").map(String::as_str)) {
-            (Some(credential), None) if credential == expected => "web",
-            (None, Some("cli")) => "cli",
-            _ => return (401, None, json!({"error": "invalid_client"})),
-        };
+        if authorization != Some(expected.as_str()) {
+            return (401, None, json!({"error": "invalid_client"}));
+        }
         let grant_type = form.get("grant_type").map(String::as_str).unwrap_or_default();
         let parameter = match grant_type {
             "authorization_code" => "code",
             "refresh_token" => "refresh_token",
-            "urn:ietf:params:oauth:grant-type:device_code" => "device_code",
             _ => return error("unsupported_grant_type"),
         };
         let name = form.get(parameter).cloned().unwrap_or_default();
         let (grant, lifetime) = {
             let mut state = self.state();
-            if state.grants.get(&name).is_some_and(|grant| grant.is_pending) {
-                return error("authorization_pending");
-            }
             (state.grants.remove(&name), state.lifetime)
         };
         let verifier = form.get("code_verifier").map(|text| digest(&SHA256, text.as_bytes()));
         let challenge = verifier.map(|hash| BASE64URL_NOPAD.encode(hash.as_ref()));
-        let Some(grant) = grant.filter(|grant| {
-            grant.client == client
-                && grant.redirect_uri.as_ref() == form.get("redirect_uri")
-                && grant.challenge == challenge
-        }) else {
+        let Some(grant) = grant
+            .filter(|grant| grant.redirect_uri.as_ref() == form.get("redirect_uri") && grant.challenge == challenge)
+        else {
             return error("invalid_grant");
         };
-        let id_token = self.id_token(client, grant.nonce.as_deref(), lifetime);
-        let refresh_token = self.grant(Grant { client: client.to_owned(), ..Grant::default() });
+        let id_token = self.id_token("web", grant.nonce.as_deref(), lifetime);
+        let refresh_token = self.grant(Grant::default());
         (200, None, json!({"token_type": "Bearer", "id_token": id_token, "refresh_token": refresh_token}))
     }
 

@@ -33,6 +33,8 @@ impl Kubectl {
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("kubectl");
         command.arg("--kubeconfig").arg(&self.kubeconfig).arg("--cache-dir").arg(self.cache.path()).args(arguments);
+        // Newer versions read preferences of the user there.
+        command.env("HOME", self.cache.path());
         command
     }
 

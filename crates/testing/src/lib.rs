@@ -4,6 +4,8 @@
 
 pub mod wait;
 
+mod running;
+
 pub mod net;
 
 pub mod process;
@@ -19,13 +21,14 @@ pub mod scrape;
 
 pub mod hosts;
 pub mod identity_provider;
+pub mod name_server;
 pub mod namespace;
 pub mod peers;
 
 mod files;
 
 // The names that nearly every test needs.
-pub use dig::{dig, try_dig};
+pub use dig::{dig, try_dig, try_dig_all};
 pub use files::{DataDir, root};
 pub use kubectl::Kubectl;
 pub use net::{free_address, http_get};

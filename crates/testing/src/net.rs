@@ -2,26 +2,58 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, SystemTime};
+use std::ops::Range;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr as SocketName, UnixDatagram};
+use std::sync::Mutex;
+use std::time::Duration;
 
-/// Returns a loopback address whose port is free for TCP and UDP, and stays free between two starts of a server: the system
-/// takes the ports of its own connections from a higher range.
+/// The ports that tests use: below those that the system takes for its own connections.
+const PORTS: Range<u16> = 10_000..32_000;
+/// The number of ports that a process reserves at a time.
+const BLOCK: u16 = 50;
+
+/// Returns a loopback address whose port is free for TCP and UDP. No other call returns the same port while this process runs, so a
+/// server can be started again on it.
 pub fn free_address() -> SocketAddr {
-    const PORTS: std::ops::Range<u32> = 10_000..32_000;
-    static NEXT: LazyLock<AtomicU32> = LazyLock::new(|| {
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("it is later");
-        AtomicU32::new(since.subsec_nanos() ^ std::process::id())
-    });
-    for _ in PORTS {
-        let at = NEXT.fetch_add(1, Ordering::Relaxed) % (PORTS.end - PORTS.start);
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, u16::try_from(PORTS.start + at).expect("a port")));
+    static RESERVED: Mutex<ReservedPorts> = Mutex::new(ReservedPorts { blocks: Vec::new(), unused: 0..0 });
+    let mut reserved = RESERVED.lock().expect("a panic means that no port is left");
+    loop {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, reserved.next()));
         if TcpListener::bind(address).is_ok() && UdpSocket::bind(address).is_ok() {
             return address;
         }
     }
-    panic!("no port is free for both UDP and TCP");
+}
+
+/// The ports of this process. Other programs with tests run at the same time, and a port is free while its server restarts. So each
+/// process reserves blocks of ports by a Unix socket with an abstract name, which the kernel releases when the process ends.
+struct ReservedPorts {
+    blocks: Vec<UnixDatagram>,
+    unused: Range<u16>,
+}
+
+impl ReservedPorts {
+    fn next(&mut self) -> u16 {
+        if self.unused.is_empty() {
+            self.reserve();
+        }
+        self.unused.next().expect("a block has ports")
+    }
+
+    /// Reserves the next block. Each process begins at another one, so that no client of an ended test finds another test's server.
+    fn reserve(&mut self) {
+        let count = (PORTS.end - PORTS.start) / BLOCK;
+        let first = (std::process::id() % u32::from(count)) as u16;
+        let free = (first..count).chain(0..first).find_map(|block| {
+            let name = SocketName::from_abstract_name(format!("signpost-testing-ports-{block}")).expect("a short name");
+            Some((block, UnixDatagram::bind_addr(&name).ok()?))
+        });
+        let (block, socket) = free.expect("other tests have reserved all ports");
+        self.blocks.push(socket);
+        let start = PORTS.start + block * BLOCK;
+        self.unused = start..start + BLOCK;
+    }
 }
 
 /// The response to an HTTP/1.1 request.

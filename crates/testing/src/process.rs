@@ -2,11 +2,13 @@
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::running;
 use crate::wait::{eventually, until};
 
 /// The maximum number of log lines in memory.
@@ -46,6 +48,9 @@ impl Process {
     pub fn start(command: &mut Command) -> Result<Process, String> {
         let name = command.get_program().to_string_lossy().into_owned();
         let mut child = command.spawn().map_err(|error| format!("{name}: {error}"))?;
+        if Path::new(&name).ends_with("signpost") {
+            running::expect(child.id());
+        }
         let log = Arc::<Mutex<Log>>::default();
         let mut readers = Vec::new();
         readers.extend(child.stderr.take().map(|stream| collect(stream, Arc::clone(&log))));
@@ -87,11 +92,18 @@ impl Process {
 
     /// Returns the exit status, if the process has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
-        self.child.try_wait().expect("the child can be queried")
+        let ended = self.child.try_wait().expect("the child can be queried");
+        if ended.is_some() {
+            running::forget(self.id());
+        }
+        ended
     }
 
     /// Sends a signal by name.
     pub fn signal(&self, signal: &str) {
+        if matches!(signal, "TERM" | "INT" | "KILL") {
+            running::forget(self.id());
+        }
         let status = Command::new("kill").args([&format!("-{signal}"), &self.id().to_string()]).status();
         assert!(status.expect("kill runs").success());
     }
@@ -173,6 +185,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
+        running::forget(self.id());
         let _ = self.child.kill();
         let _ = self.child.wait();
         if std::thread::panicking() {

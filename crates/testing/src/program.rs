@@ -31,7 +31,7 @@ pub fn command(arguments: &[&str]) -> Command {
 /// Returns the command of another program, which may start ours, with no settings of the developer's own.
 pub fn bare(program: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(program);
-    command.args(arguments).env("HOME", "/nonexistent").env_remove("NO_COLOR");
+    command.args(arguments).env_remove("HOME").env_remove("NO_COLOR");
     without_settings(&mut command);
     command
 }

@@ -9,9 +9,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{page_size, search_words};
-use signpost_api::route_state::RouteState;
-use signpost_api::v1alpha1::route::Route;
 use signpost_control::client::reflector::ObjectKey;
+use signpost_types::route_state::RouteState;
+use signpost_types::v1alpha1::route::Route;
 
 /// The maximum number of namespaces that are counted individually, those with the most Routes; the others are counted together.
 const NAMESPACES_MAX: usize = 2_000;

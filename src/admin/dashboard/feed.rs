@@ -17,10 +17,10 @@ use super::ask::Failure;
 use super::facts::RouteSummary;
 use super::pool::{Informer, Pool, Scope};
 use super::session::{Rights, Session};
-use signpost_api::v1alpha1::route::Route;
-use signpost_api::v1alpha1::router::Router;
-use signpost_api::v1alpha1::zone::Zone;
 use signpost_control::client::reflector::{Change, Changes, ObjectKey, reflect};
+use signpost_types::v1alpha1::route::Route;
+use signpost_types::v1alpha1::router::Router;
+use signpost_types::v1alpha1::zone::Zone;
 
 /// The maximum number of changes kept by name. A viewer that missed more gets a flag instead.
 const RECENT_MAX: usize = 256;

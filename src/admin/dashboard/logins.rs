@@ -114,10 +114,10 @@ fn failed(error: &oidc::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use signpost_apiserver::auth::resource_metadata::PublicClient;
+    use crate::oidc::Registration;
 
     fn logins() -> Logins {
-        let registration = PublicClient {
+        let registration = Registration {
             issuer: "https://idp.example".to_owned(),
             client_id: "dashboard".to_owned(),
             scopes: Vec::new(),

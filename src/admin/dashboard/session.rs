@@ -25,10 +25,10 @@ use tokio::sync::Semaphore;
 use super::ask::{self, Failure};
 use crate::oidc;
 use signpost_api::identity::GROUP_TENANT_PREFIX;
-use signpost_api::v1alpha1::{GROUP, SCHEDULER_LEASE_NAMESPACE};
 use signpost_apiserver::auth::jwt::TOKEN_OCTETS_MAX;
 use signpost_control::client::{self, Bearer};
 use signpost_runtime::clock;
+use signpost_types::v1alpha1::{GROUP, SCHEDULER_LEASE_NAMESPACE};
 
 /// The maximum number of sessions; beyond it, the least recently used one ends. Each is a token and a client, some ten kilobytes.
 const SESSIONS_MAX: usize = 1_024;

@@ -18,12 +18,12 @@ use serde_json::{Value, json};
 use super::ask::{self, Failure};
 use super::session::Session;
 use super::{Answer, Shared, json_of, page_size, too_many};
-use signpost_api::v1alpha1::zone::Zone as ZoneObject;
 use signpost_control::dns_client;
 use signpost_dns::wire::Name;
 use signpost_dns::zone::rrset::ttl_of;
 use signpost_dns::zone::{Contents, Zone, ZoneDb};
 use signpost_dns::zonefile::rdata_out;
+use signpost_types::v1alpha1::zone::Zone as ZoneObject;
 
 /// The maximum number of owners of a zone whose records are listed. A larger zone would take some hundred megabytes for each
 /// request.

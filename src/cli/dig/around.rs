@@ -13,14 +13,14 @@ use kube::{Api, ResourceExt as _};
 use super::why::{ALIASES_MAX, Why};
 use crate::cli::access::{Access, ApiLocation};
 use crate::cli::zones::{Source, ZoneInputs, Zones, complain_of};
-use signpost_api::names::{host_claim_name, label_claim_name};
-use signpost_api::v1alpha1;
-use signpost_api::v1alpha1::name_claim::NameClaim;
-use signpost_api::v1alpha1::route::{NameKind, Route};
-use signpost_api::v1alpha1::route_binding::RouteBinding;
 use signpost_control::compiler::settings::text_of;
 use signpost_control::controller::export::Objects;
 use signpost_dns::wire::{Name, RecordType};
+use signpost_types::names::{host_claim_name, label_claim_name};
+use signpost_types::v1alpha1;
+use signpost_types::v1alpha1::name_claim::NameClaim;
+use signpost_types::v1alpha1::route::{NameKind, Route};
+use signpost_types::v1alpha1::route_binding::RouteBinding;
 
 /// Reads the zone directory, if there is one, and the API objects that matter to `name` if the second argument is set. Users
 /// without access to NameClaims get all objects.

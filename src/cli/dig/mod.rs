@@ -26,10 +26,10 @@ use super::table::{Cell, Properties};
 use super::zones::{self, RecordLine, Zones};
 use super::{Error, Exit, Outcome, note, progress, serve, switch};
 use crate::daemon::query_log::line::flags;
-use signpost_api::v1alpha1::route::NameKind;
 use signpost_control::dns_client::{Query, Question, Record, Response, Transport};
 use signpost_dns::wire::edns::option;
 use signpost_dns::wire::{Name, RecordType};
+use signpost_types::v1alpha1::route::NameKind;
 
 /// The time limit of one try.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(2);

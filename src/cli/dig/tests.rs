@@ -5,12 +5,12 @@ use serde_json::{Value, json};
 use super::*;
 use crate::cli::objects::object;
 use crate::cli::zones::{Source, ZoneEntry};
-use signpost_api::v1alpha1::route_binding::RouteBinding;
-use signpost_api::v1alpha1::router::Router;
 use signpost_control::compiler::inputs::{BindingInput, RouterInput};
 use signpost_control::compiler::{self, Inputs};
 use signpost_control::dns_client::Data;
 use signpost_dns::wire::header::Rcode;
+use signpost_types::v1alpha1::route_binding::RouteBinding;
+use signpost_types::v1alpha1::router::Router;
 
 fn name(text: &str) -> Name {
     text.parse().expect("a name of a test")
@@ -52,9 +52,9 @@ fn zones() -> Zones {
     let compiled = compiler::compile(&inputs, &settings);
     assert_eq!((diagnostics.len(), compiled.diagnostics.len()), (0, 0));
     let source = |kind, router: Option<Box<str>>| match kind {
-        signpost_api::v1alpha1::zone::ZoneKind::Parent => Source::Parent,
-        signpost_api::v1alpha1::zone::ZoneKind::Alias => Source::Alias,
-        signpost_api::v1alpha1::zone::ZoneKind::Shard => Source::Shard(router.expect("a shard has one").into()),
+        signpost_types::v1alpha1::zone::ZoneKind::Parent => Source::Parent,
+        signpost_types::v1alpha1::zone::ZoneKind::Alias => Source::Alias,
+        signpost_types::v1alpha1::zone::ZoneKind::Shard => Source::Shard(router.expect("a shard has one").into()),
     };
     let mut all: Vec<ZoneEntry> = compiled
         .zones

@@ -7,9 +7,6 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::cli::zones::{Source, ZoneEntry, Zones};
-use signpost_api::v1alpha1::route::NameKind;
-use signpost_api::v1alpha1::route_binding::{RouteBinding, RouteBindingSpec};
-use signpost_api::v1alpha1::router::Router;
 use signpost_control::compiler::apex;
 use signpost_control::compiler::settings::text_of;
 use signpost_control::dns_client::Response;
@@ -20,6 +17,9 @@ use signpost_dns::zone::qname::Qname;
 use signpost_dns::zone::rrset::Rdata;
 use signpost_dns::zone::{Rrset, Zone};
 use signpost_dns::zonefile::rdata_out;
+use signpost_types::v1alpha1::route::NameKind;
+use signpost_types::v1alpha1::route_binding::{RouteBinding, RouteBindingSpec};
+use signpost_types::v1alpha1::router::Router;
 
 /// Aliases that are followed, as the server does at most.
 pub(super) const ALIASES_MAX: usize = 8;

@@ -25,11 +25,11 @@ use super::platform::PlatformSettings;
 use super::{Error, Outcome, file, note, option, progress, serve, success_if, switch};
 use crate::config::NameServer;
 use crate::config::value::{server_address, system_resolvers};
-use signpost_api::names::{ALIAS_LABEL, check_domain};
-use signpost_api::v1alpha1::route::Route;
-use signpost_api::v1alpha1::router::Router;
 use signpost_dns::wire::Name;
 use signpost_runtime::trust;
+use signpost_types::names::{ALIAS_LABEL, check_domain};
+use signpost_types::v1alpha1::route::Route;
+use signpost_types::v1alpha1::router::Router;
 
 /// The configuration keys for the intended state, and for the API.
 const KEYS: &[&str] = &["domain", "nameserver", "kubeconfig", "api-server", "data-dir"];

@@ -16,10 +16,6 @@ use super::backends::Backends;
 use super::output::{self, Format};
 use super::platform::PlatformSettings;
 use super::{Exit, Outcome, option, serve};
-use signpost_api::names::{self, takes_names_of};
-use signpost_api::v1alpha1::route::Route;
-use signpost_api::v1alpha1::route_binding::{RouteBinding, RouterVerdict};
-use signpost_api::v1alpha1::router::Router;
 use signpost_control::client::reflector::ObjectKey;
 use signpost_control::scheduler::explain;
 use signpost_control::scheduler::filter::FilterResult;
@@ -28,6 +24,10 @@ use signpost_control::scheduler::snapshot::Shard;
 use signpost_control::scheduler::strategy::StrategyName;
 use signpost_control::world::router::RouterTarget;
 use signpost_control::world::{NamespaceInfo, RouteInfo};
+use signpost_types::names::{self, takes_names_of};
+use signpost_types::v1alpha1::route::Route;
+use signpost_types::v1alpha1::route_binding::{RouteBinding, RouterVerdict};
+use signpost_types::v1alpha1::router::Router;
 
 /// The configuration keys for the API, and for the names of the platform.
 const KEYS: &[&str] = &["kubeconfig", "api-server", "data-dir", "domain", "nameserver"];

@@ -20,10 +20,10 @@ use super::access::{self, Access, ApiLocation};
 use super::output::{self, Format};
 use super::style::Painter;
 use super::{Exit, Outcome, confirm, note, option, print, serve, switch};
-use signpost_api::names::is_at_or_below;
-use signpost_api::v1alpha1::route::{MOVE_ANNOTATION, MOVE_PENDING, NameKind, Route};
-use signpost_api::v1alpha1::router::{Router, RouterState};
 use signpost_control::client::reflector::ObjectKey;
+use signpost_types::names::is_at_or_below;
+use signpost_types::v1alpha1::route::{MOVE_ANNOTATION, MOVE_PENDING, NameKind, Route};
+use signpost_types::v1alpha1::router::{Router, RouterState};
 
 /// The configuration keys for the API, and for moves of Routes.
 pub(super) const KEYS: &[&str] = &[
@@ -36,7 +36,6 @@ pub(super) const KEYS: &[&str] = &[
     "webhook.fallback",
     "scheduler.drain-rate",
     "former-name.retention",
-    "former-name.idle-timeout",
 ];
 /// The polling interval for a moving Route.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);

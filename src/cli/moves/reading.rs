@@ -13,14 +13,14 @@ use super::plan::Context;
 use crate::cli::access::{Access, ApiLocation, each};
 use crate::cli::platform::PlatformSettings;
 use crate::cli::progress;
-use signpost_api::v1alpha1::name_claim::NameClaim;
-use signpost_api::v1alpha1::route::{NameKind, Route};
-use signpost_api::v1alpha1::route_binding::RouteBinding;
-use signpost_api::v1alpha1::router::Router;
 use signpost_control::client::reflector::ObjectKey;
 use signpost_control::scheduler::simulation::Simulation;
 use signpost_control::world::BindingInfo;
 use signpost_control::world::quarantine;
+use signpost_types::v1alpha1::name_claim::NameClaim;
+use signpost_types::v1alpha1::route::{NameKind, Route};
+use signpost_types::v1alpha1::route_binding::RouteBinding;
+use signpost_types::v1alpha1::router::Router;
 
 /// The time limit for all API requests of one of these commands.
 pub(crate) const API_TIMEOUT: Duration = Duration::from_secs(120);
@@ -92,7 +92,6 @@ impl MoveContext {
         Context {
             domain: &self.known.domain,
             former_name_retention: self.known.former_name_retention,
-            former_name_idle_timeout: self.known.former_name_idle_timeout,
             records: &self.records,
             bound: &self.bound,
             now: Timestamp::now(),

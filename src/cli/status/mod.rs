@@ -16,11 +16,11 @@ use super::output::{self, Format};
 use super::rates::Rates;
 use super::scrape::{self, Admin, Target};
 use super::{Outcome, option, progress, success_if};
-use signpost_api::v1alpha1::deletion_hold::DeletionHold;
-use signpost_api::v1alpha1::route::Route;
-use signpost_api::v1alpha1::router::Router;
-use signpost_api::v1alpha1::zone::Zone;
-use signpost_api::v1alpha1::{SCHEDULER_LEASE, SCHEDULER_LEASE_NAMESPACE};
+use signpost_types::v1alpha1::deletion_hold::DeletionHold;
+use signpost_types::v1alpha1::route::Route;
+use signpost_types::v1alpha1::router::Router;
+use signpost_types::v1alpha1::zone::Zone;
+use signpost_types::v1alpha1::{SCHEDULER_LEASE, SCHEDULER_LEASE_NAMESPACE};
 
 /// The maximum time between the two scrapes of the counters, in seconds.
 const INTERVAL_MAX: f64 = 60.0;

@@ -13,11 +13,11 @@ use crate::cli::rates::{self, Rates};
 use crate::cli::scrape::Scrape;
 use crate::cli::style::{Painter, Style, harmless};
 use crate::cli::table::{Cell, Properties};
-use signpost_api::route_state::RouteState;
-use signpost_api::v1alpha1::deletion_hold::DeletionHold;
-use signpost_api::v1alpha1::route::{Route, RouteStatus};
-use signpost_api::v1alpha1::router::Router;
-use signpost_api::v1alpha1::zone::{Zone, ZoneKind};
+use signpost_types::route_state::RouteState;
+use signpost_types::v1alpha1::deletion_hold::DeletionHold;
+use signpost_types::v1alpha1::route::{Route, RouteStatus};
+use signpost_types::v1alpha1::router::Router;
+use signpost_types::v1alpha1::zone::{Zone, ZoneKind};
 
 /// A watch without a message for longer than this has lost the API: an idle one gets a bookmark about every minute.
 const SYNC_AGE_MAX_SECONDS: f64 = 180.0;

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use signpost_api::route_state::RouteState;
-use signpost_api::v1alpha1::route::{ADMITTED, MOVE_PENDING, PUBLISHED, Phase, RESOLVABLE, Route};
-use signpost_api::v1alpha1::router::{
+use signpost_types::route_state::RouteState;
+use signpost_types::v1alpha1::route::{ADMITTED, MOVE_PENDING, PUBLISHED, Phase, RESOLVABLE, Route};
+use signpost_types::v1alpha1::router::{
     ACCEPTED, ADDRESSES_HEALTHY, AddressState, INSTANCES_READY, NO_ACTIVE_ADDRESS, READY, Router, RouterState,
     ZONE_PUBLISHED,
 };

@@ -4,7 +4,6 @@ mod export;
 mod list;
 mod show;
 mod status;
-mod unrouted;
 
 use clap::{Arg, ArgMatches, Command};
 
@@ -23,7 +22,7 @@ pub(super) fn command() -> Command {
         )
         .subcommand_required(true)
         .arg_required_else_help(true)
-        .subcommands([list::command(), show::command(), status::command(), unrouted::command(), export::command()])
+        .subcommands([list::command(), show::command(), status::command(), export::command()])
 }
 
 pub(super) fn run(matches: &ArgMatches) -> Outcome {
@@ -31,7 +30,6 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
         Some(("list", matches)) => list::run(matches),
         Some(("show", matches)) => show::run(matches),
         Some(("status", matches)) => status::run(matches),
-        Some(("unrouted", matches)) => unrouted::run(matches),
         Some(("export", matches)) => export::run(matches),
         _ => Ok(Exit::Usage),
     }

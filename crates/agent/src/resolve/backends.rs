@@ -7,7 +7,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Service, ServicePort};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use signpost_api::v1alpha1::route::{self, InsecurePolicy, RouteSpec, Target, WEIGHT_DEFAULT};
+use signpost_types::v1alpha1::route::{self, InsecurePolicy, RouteSpec, Target, WEIGHT_DEFAULT};
 
 use super::{Key, Reason};
 use crate::site::{Host, Insecure, Server, Termination, Upstream, WEIGHT_MAX};

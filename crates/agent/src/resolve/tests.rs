@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use signpost_api::v1alpha1::route::WEIGHT_DEFAULT;
+use signpost_types::v1alpha1::route::WEIGHT_DEFAULT;
 
 use super::*;
 use crate::render::Settings;

@@ -15,6 +15,7 @@ use signpost_agent::site::{Insecure, Server, Site, Termination, Upstream};
 use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
+use tokio::sync::oneshot;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
@@ -93,8 +94,8 @@ fn make(kind: &str, directory: &TempDir, program: &Path, http: SocketAddr, https
     }
 }
 
-/// Starts an application that answers every request with its name; over TLS if it has a certificate. A path that ends with `/slow`
-/// takes a second, and `/echo` is answered with the request instead. The application claims to be a backend of its own.
+/// Starts an application that answers every request with its name; over TLS if it has a certificate. `/echo` is answered with the
+/// request instead. The application claims to be a backend of its own.
 pub async fn application(name: &'static str, tls: Option<ServerConfig>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("it is bound");
@@ -129,9 +130,6 @@ async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, name: &str) {
             continue;
         }
         let head = String::from_utf8_lossy(&request).into_owned();
-        if head.split(' ').nth(1).is_some_and(|path| path.ends_with("/slow")) {
-            tokio::time::sleep(Duration::from_secs(1)).await;
-        }
         request.clear();
         let body = if head.starts_with("GET /echo ") { head.as_str() } else { name };
         let length = body.len();
@@ -143,6 +141,28 @@ async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, name: &str) {
             return;
         }
     }
+}
+
+/// Starts an application that answers one request with `slow`, a second after it has reported the request.
+pub async fn slow_application() -> (SocketAddr, oneshot::Receiver<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("it is bound");
+    let (report, reported) = oneshot::channel();
+    tokio::spawn(async move {
+        let mut request = [0; 4096];
+        let mut stream = loop {
+            let (mut stream, _) = listener.accept().await.expect("a connection");
+            // A connection without a request is a check.
+            if stream.read(&mut request).await.is_ok_and(|read| read > 0) {
+                break stream;
+            }
+        };
+        report.send(()).expect("the test waits");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let response = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 4\r\n\r\nslow";
+        stream.write_all(response).await.expect("the proxy reads");
+    });
+    (address, reported)
 }
 
 /// Adds a Route, for a host and a path, to a Site.

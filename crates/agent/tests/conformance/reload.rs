@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use signpost_agent::site::{Certificate, Insecure, Part, Site, Termination};
+use signpost_testing::PATIENCE;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::bench::{Bench, application, plain, route, with_tls};
+use crate::bench::{Bench, application, plain, route, slow_application, with_tls};
 use crate::client::{Identity, get, get_tls, parse};
 
 /// Clients with new connections and with kept ones see no failure while the agent restarts, adopts the proxy and reloads it.
@@ -126,10 +127,9 @@ pub async fn crash(mut bench: Bench) {
     route(&mut site, "web", "a.example", "/", plain(&[(application("web", None).await, 1)]));
     bench.apply(&site).await;
     bench.signal("-KILL");
-    for _ in 0..500 {
-        if bench.apply(&site).await.reloaded {
-            break;
-        }
+    let deadline = Instant::now() + PATIENCE;
+    while !bench.apply(&site).await.reloaded {
+        assert!(Instant::now() < deadline, "the proxy is not started again");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(get(bench.http, "a.example", "/").await.expect("a response").body, "web");
@@ -137,14 +137,15 @@ pub async fn crash(mut bench: Bench) {
 
 /// A request in progress ends before the proxy does, and new connections are rejected.
 pub async fn drain(mut bench: Bench) {
+    let (address, arrived) = slow_application().await;
     let mut site = Site::default();
-    route(&mut site, "web", "a.example", "/", plain(&[(application("web", None).await, 1)]));
+    route(&mut site, "web", "a.example", "/", plain(&[(address, 1)]));
     bench.apply(&site).await;
     let http = bench.http;
-    let slow = tokio::spawn(async move { get(http, "a.example", "/slow").await });
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    let slow = tokio::spawn(async move { get(http, "a.example", "/").await });
+    arrived.await.expect("the request arrives");
     bench.proxy.stop(Duration::from_secs(20)).await;
-    assert_eq!(slow.await.expect("it ran").expect("a response").body, "web");
+    assert_eq!(slow.await.expect("it ran").expect("a response").body, "slow");
     assert!(get(http, "a.example", "/").await.is_none());
 }
 

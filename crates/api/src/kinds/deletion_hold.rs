@@ -13,10 +13,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::access;
-use crate::kinds::former;
 use crate::rules::{self, Rule};
-use crate::v1alpha1::GROUP;
-use crate::v1alpha1::deletion_hold::{DELETION_HOLDS_MAX, DeletionHold, DeletionHoldHolder, SILENCE_MAX};
 use signpost_apiserver::auth::rules::{Access, Decision};
 use signpost_apiserver::cause::Cause;
 use signpost_apiserver::error::ApiError;
@@ -24,14 +21,12 @@ use signpost_apiserver::json_scan::Json;
 use signpost_apiserver::kind::Kind;
 use signpost_apiserver::kind::columns::{self, AGE, Cell, Column};
 use signpost_apiserver::registry::{Context, Hooks, Operation, Reader, RelatedWrite};
+use signpost_types::v1alpha1::GROUP;
+use signpost_types::v1alpha1::deletion_hold::{DELETION_HOLDS_MAX, DeletionHold, DeletionHoldHolder, SILENCE_MAX};
 
 /// The DeletionHold kind.
-pub static DELETION_HOLD: LazyLock<Kind> = LazyLock::new(|| {
-    Kind::of::<DeletionHold>()
-        .with_columns(COLUMNS)
-        .selectable_by(&["spec.type", "spec.decision"])
-        .formerly(former::DELETION_HOLD)
-});
+pub static DELETION_HOLD: LazyLock<Kind> =
+    LazyLock::new(|| Kind::of::<DeletionHold>().with_columns(COLUMNS).selectable_by(&["spec.type", "spec.decision"]));
 
 const COLUMNS: &[Column] = &[
     Column::new("Type", &["spec.type"], "Kind of the missing objects."),
@@ -75,9 +70,6 @@ impl Hooks for DeletionHolds {
             if *entry != before {
                 entry["user"] = json!(context.identity.user);
                 bound_times(entry, context.now);
-            }
-            if entry["user"].is_null() {
-                entry.as_object_mut().map(|entry| entry.remove("user"));
             }
         }
     }
@@ -178,10 +170,9 @@ fn may_decide(context: &Context<'_>) -> bool {
     matches!(access::decide(context.identity, &wanted), Decision::Allowed { .. })
 }
 
-/// Returns whether the sender may change an entry: it is the sender's, it lapsed, or the sender is an administrator. An entry
-/// that an older version stored names no user.
+/// Returns whether the sender may change an entry: it is the sender's, it lapsed, or the sender is an administrator.
 fn may_change(context: &Context<'_>, entry: &Value) -> bool {
-    let is_own = entry["user"].as_str().is_none_or(|user| user == context.identity.user);
+    let is_own = entry["user"].as_str() == Some(context.identity.user.as_str());
     is_own || has_lapsed(entry, context.now) || may_decide(context)
 }
 

@@ -16,6 +16,7 @@ use signpost_apiserver::kind::Kind;
 use signpost_apiserver::kind::columns::{BUILT_IN_AGE, Cell, Column};
 use signpost_apiserver::registry::labels::{check_key, check_label, check_subdomain};
 use signpost_apiserver::registry::{Context, Hooks};
+use signpost_types::addresses::unusable;
 
 /// The verb on EndpointSlices that a user needs to write loopback and link-local addresses. Only administrators have it: a router
 /// connects to these addresses, and interfaces behind them trust local clients.
@@ -131,22 +132,6 @@ fn address_fault<T: FromStr + Into<IpAddr>>(text: &str, what: &str) -> Option<St
     match text.parse::<T>() {
         Ok(ip) => unusable(ip.into()).map(str::to_owned),
         Err(_) => Some(what.to_owned()),
-    }
-}
-
-/// Returns the reason why no application is reachable at this address.
-pub fn unusable(ip: IpAddr) -> Option<&'static str> {
-    match ip {
-        _ if ip.is_unspecified() => Some("must not be the unspecified address"),
-        _ if ip.is_multicast() => Some("must not be a multicast address"),
-        IpAddr::V4(v4) if v4.is_broadcast() => Some("must not be the broadcast address"),
-        IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some() => {
-            Some("must not be an IPv4-mapped address; write the IPv4 address itself, such as 192.0.2.1")
-        }
-        IpAddr::V6(v6) if v6.is_unicast_link_local() => {
-            Some("must not be a link-local address, because it is valid on one link only")
-        }
-        _ => None,
     }
 }
 

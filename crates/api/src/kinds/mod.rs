@@ -14,7 +14,6 @@ pub mod endpoint_slice;
 pub mod service;
 
 mod conflict_keys;
-mod former;
 pub mod quotas;
 
 #[cfg(test)]
@@ -32,9 +31,9 @@ use signpost_apiserver::{Product, Settings};
 
 use self::quotas::Limits;
 use crate::access::AccessRules;
-use crate::names::LabelRules;
-use crate::v1alpha1::router::Router;
-use crate::v1alpha1::{DAMAGED_ANNOTATION, DAMAGED_HEADER, SCHEDULER_LEASE_NAMESPACE};
+use signpost_types::names::LabelRules;
+use signpost_types::v1alpha1::router::Router;
+use signpost_types::v1alpha1::{DAMAGED_ANNOTATION, DAMAGED_HEADER, SCHEDULER_LEASE_NAMESPACE};
 
 /// A function that returns the faults of a Router that make a part of it unusable, one sentence for each.
 pub type DiagnoseRouter = Box<dyn Fn(&Router) -> Vec<String> + Send + Sync>;
@@ -95,12 +94,6 @@ pub fn kinds(config: PlatformConfig) -> Kinds {
         .with_quota(&EVENT, events)
         .with_quota(&service::SERVICE, quotas::services())
         .with_quota(&endpoint_slice::ENDPOINT_SLICE, quotas::endpoint_slices())
-}
-
-/// Returns the current name of a kind that had another name in an earlier version.
-pub fn kind_now(former: &str) -> Option<&'static str> {
-    let kinds = [&*deletion_hold::DELETION_HOLD];
-    kinds.into_iter().find(|kind| kind.former.kind.is_some_and(|(kind, _)| kind == former)).map(|kind| kind.kind)
 }
 
 /// Returns the settings of an API server that serves a platform.

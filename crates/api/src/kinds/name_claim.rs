@@ -17,16 +17,16 @@ use serde_json::{Value, json};
 
 use crate::identity::is_of_the_platform;
 use crate::kinds::conflict_keys;
-use crate::names;
 use crate::rules::expr::{old, this};
 use crate::rules::{self, Rule};
-use crate::v1alpha1::name_claim::{CLAIM_LABEL, CLAIM_LABEL_LABEL, Holder, NameClaim};
 use signpost_apiserver::cause::Cause;
 use signpost_apiserver::error::ApiError;
 use signpost_apiserver::kind::Kind;
 use signpost_apiserver::kind::columns::{self, AGE, Cell, Column};
 use signpost_apiserver::registry::made;
 use signpost_apiserver::registry::{Context, Hooks, Operation, Reader, RelatedWrite, SideEffect};
+use signpost_types::names;
+use signpost_types::v1alpha1::name_claim::{CLAIM_LABEL, CLAIM_LABEL_LABEL, Holder, NameClaim};
 
 /// The kind.
 pub static NAME_CLAIM: LazyLock<Kind> = LazyLock::new(|| {

@@ -4,17 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
 
 use futures::future::BoxFuture;
-use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::access;
-use crate::kinds::{PlatformConfig, former};
-use crate::names::{self, takes_names_of};
+use crate::kinds::PlatformConfig;
 use crate::rules::{self as rule, Rule};
-use crate::v1alpha1::GROUP;
-use crate::v1alpha1::route::{
-    ADMITTED, HOST_POINTS_HERE, MOVE_ANNOTATION, PUBLISHED, READY, RESOLVABLE, ROUTER_GONE, Route, SCHEDULED,
-};
 use signpost_apiserver::auth::rules::Access;
 use signpost_apiserver::cause::Cause;
 use signpost_apiserver::error::ApiError;
@@ -22,9 +16,12 @@ use signpost_apiserver::json_scan::Json;
 use signpost_apiserver::kind::columns::{self, AGE, Cell, Column};
 use signpost_apiserver::kind::{HookReads, Kind};
 use signpost_apiserver::registry::{Context, Hooks, Operation, Reader, RelatedWrite, SideEffect};
-
-/// The members of `status` that only a RouteBinding sets.
-pub const BOUND_FIELDS: [&str; 6] = ["phase", "dns", "router", "canonicalName", "names", "formerNames"];
+use signpost_types::assignment::BOUND_FIELDS;
+use signpost_types::names::{self, takes_names_of};
+use signpost_types::v1alpha1::GROUP;
+use signpost_types::v1alpha1::route::{
+    ADMITTED, HOST_POINTS_HERE, MOVE_ANNOTATION, PUBLISHED, READY, RESOLVABLE, ROUTER_GONE, Route, SCHEDULED,
+};
 
 /// The kind.
 pub static ROUTE: LazyLock<Kind> = LazyLock::new(|| {
@@ -32,7 +29,6 @@ pub static ROUTE: LazyLock<Kind> = LazyLock::new(|| {
         .with_columns(COLUMNS)
         .selectable_by(&["spec.host", "spec.subdomain", "status.phase", "status.router", "status.dns"])
         .read_by_hooks(HookReads::Whole)
-        .formerly(former::ROUTE)
 });
 
 const COLUMNS: &[Column] = &[
@@ -146,10 +142,6 @@ impl Hooks for Routes {
 
     fn status_writer(&self) -> Option<&'static str> {
         Some("a RouteBinding")
-    }
-
-    fn trace_attributes(&self) -> Option<[&'static str; 2]> {
-        Some(["signpost.route", "signpost.revision"])
     }
 
     fn validate_status_update(&self, _context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
@@ -393,38 +385,6 @@ async fn binding_of(context: &Context<'_>, route: &Value, reader: &dyn Reader) -
         effect: if is_held(&binding) { SideEffect::Keep } else { SideEffect::Delete },
     });
     Ok(write.into_iter().collect())
-}
-
-/// Sets a condition in a `status`; `lastTransitionTime` moves only when the condition's status changes.
-pub(super) fn set_condition(
-    status: &mut Value,
-    kind: &str,
-    holds: bool,
-    (reason, message): (&str, &str),
-    generation: &Value,
-    now: Timestamp,
-) {
-    let value = if holds { "True" } else { "False" };
-    let mut condition = json!({
-        "type": kind, "status": value, "reason": reason, "message": message,
-        "lastTransitionTime": now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-    });
-    if generation.is_number() {
-        condition["observedGeneration"] = generation.clone();
-    }
-    if !status["conditions"].is_array() {
-        status["conditions"] = json!([]);
-    }
-    let Some(conditions) = status["conditions"].as_array_mut() else { return };
-    match conditions.iter_mut().find(|condition| condition["type"] == kind) {
-        Some(found) => {
-            if found["status"] == value {
-                condition["lastTransitionTime"] = found["lastTransitionTime"].clone();
-            }
-            *found = condition;
-        }
-        None => conditions.push(condition),
-    }
 }
 
 pub(crate) mod rules;

@@ -18,31 +18,34 @@
 use std::sync::{Arc, LazyLock};
 
 use futures::future::BoxFuture;
-use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{name_claim, route};
-use crate::kinds::{conflict_keys, former};
-use crate::names::{self, NAME_OCTETS_MAX};
+use crate::kinds::conflict_keys;
 use crate::rules::expr::{Function, Quantity, item, this};
 use crate::rules::{self, Rule};
-use crate::v1alpha1::name_claim::Holder;
-use crate::v1alpha1::route::{ADMITTED, MOVE_PENDING, NameKind, PROGRAMMED, PUBLISHED, READY, RESOLVABLE, SCHEDULED};
-use crate::v1alpha1::route_binding::{FENCING_ANNOTATION, FENCING_FIELD, RouteBinding, RouteBindingSpec};
-use crate::v1alpha1::{SCHEDULER_LEASE, SCHEDULER_LEASE_NAMESPACE};
 use signpost_apiserver::apply;
 use signpost_apiserver::cause::Cause;
 use signpost_apiserver::error::ApiError;
 use signpost_apiserver::kind::Kind;
 use signpost_apiserver::kind::columns::{self, AGE, Column};
 use signpost_apiserver::registry::{Context, Hooks, Operation, Reader, RelatedWrite, SideEffect};
+use signpost_types::assignment;
+use signpost_types::names::{self, NAME_OCTETS_MAX};
+use signpost_types::v1alpha1::name_claim::Holder;
+use signpost_types::v1alpha1::route::NameKind;
+use signpost_types::v1alpha1::route_binding::{FENCING_ANNOTATION, FENCING_FIELD, RouteBinding, RouteBindingSpec};
+use signpost_types::v1alpha1::{SCHEDULER_LEASE, SCHEDULER_LEASE_NAMESPACE};
 
 /// The kind.
 pub static ROUTE_BINDING: LazyLock<Kind> = LazyLock::new(|| {
-    Kind::of::<RouteBinding>()
-        .with_columns(COLUMNS)
-        .selectable_by(&["spec.router", "spec.dns", "spec.label", "spec.strategy", "spec.routeUID"])
-        .formerly(former::ROUTE_BINDING)
+    Kind::of::<RouteBinding>().with_columns(COLUMNS).selectable_by(&[
+        "spec.router",
+        "spec.dns",
+        "spec.label",
+        "spec.strategy",
+        "spec.routeUID",
+    ])
 });
 
 const COLUMNS: &[Column] = &[
@@ -178,28 +181,23 @@ fn namespace_fault(binding: &Value) -> Option<Cause> {
     Some(Cause::invalid("spec.routeNamespace", given, "must be the binding's own metadata.namespace"))
 }
 
-/// Returns whether a change only removes former names, lets others begin, or lets them end later. The bound names stay the same,
-/// so no other check is needed.
+/// Returns whether a change only removes former names, or lets others begin. The bound names stay the same, so no other check is
+/// needed.
 fn only_former_names_age(old: &Value, new: &Value) -> bool {
     let without = |binding: &Value| {
         let mut spec = binding["spec"].clone();
-        // A stored explanation can have fields of an earlier version, which were pruned from the new one.
+        // A stored explanation can have fields of another version, which were pruned from the new one.
         spec.as_object_mut().map(|spec| (spec.remove("formerNames"), spec.remove("explanation")));
         spec
     };
     let former_names = |binding: &'_ Value| binding["spec"]["formerNames"].as_array().cloned().unwrap_or_default();
-    let but = |former: &Value, fields: &[&str]| {
+    let begun = |former: &Value| {
         let mut former = former.clone();
-        if let Some(former) = former.as_object_mut() {
-            fields.iter().for_each(|field| drop(former.remove(*field)));
-        }
+        former.as_object_mut().map(|former| former.remove("from"));
         former
     };
     let before = former_names(old);
-    let is_known = |now: &Value| {
-        let is = but(now, &["until"]);
-        before.iter().any(|was| but(was, &["until"]) == is || but(was, &["until", "from"]) == is)
-    };
+    let is_known = |now: &Value| before.iter().any(|was| was == now || begun(was) == *now);
     old["spec"] != new["spec"] && without(old) == without(new) && former_names(new).iter().all(is_known)
 }
 
@@ -211,19 +209,12 @@ async fn age_former_names(
     let name = binding["spec"]["routeName"].as_str().unwrap_or_default();
     let route = reader.get("Route", context.namespace, name).await?;
     let route = route.filter(|route| route["metadata"]["uid"] == binding["spec"]["routeUID"]);
-    let write = route
-        .map(|route| status_write(context, &route, |status| set_former_names(status, &binding["spec"]["formerNames"])));
+    let write = route.map(|route| {
+        status_write(context, &route, |status| assignment::set_former_names(status, &binding["spec"]["formerNames"]))
+    });
     let mut writes: Vec<RelatedWrite> = write.into_iter().collect();
     writes.extend(leadership(binding, reader).await?);
     Ok(writes)
-}
-
-fn set_former_names(status: &mut Value, former_names: &Value) {
-    let Some(status) = status.as_object_mut() else { return };
-    match former_names.as_array().is_some_and(|former_names| !former_names.is_empty()) {
-        true => drop(status.insert("formerNames".to_owned(), former_names.clone())),
-        false => drop(status.remove("formerNames")),
-    }
 }
 
 /// Returns the Router that a changed binding has left.
@@ -299,7 +290,7 @@ async fn bind(
 
     let mut writes = vec![
         route_write(context, &route, |changed| {
-            assign(&mut changed["status"], &route, &spec, context.now);
+            assignment::assign(&mut changed["status"], &route, &spec, context.now);
             if route::move_to(&route) == Some(&spec.router) {
                 route::forget_move(changed);
             }
@@ -386,42 +377,6 @@ async fn leadership(binding: &Value, reader: &dyn Reader) -> Result<Option<Relat
     Ok(Some(RelatedWrite::keep("Lease", &lease)))
 }
 
-/// Sets the part of a Route's status that its binding determines: phase, names, and the conditions of its placement. Signpost's
-/// server does so in the transaction that writes the binding; with a server without such transactions, the control plane does.
-pub fn assign(status: &mut Value, route: &Value, spec: &RouteBindingSpec, now: Timestamp) {
-    let generation = &route["metadata"]["generation"];
-    let host = route["spec"]["host"].as_str().filter(|host| !host.is_empty());
-    let of_kind = |kind: NameKind| spec.names.iter().find(|name| name.kind == kind).map(|name| name.name.as_str());
-    let before = status.clone();
-    status["phase"] = json!("scheduled");
-    status["dns"] = json!(host.or_else(|| of_kind(NameKind::System)));
-    status["router"] = Value::from(spec.router.as_str());
-    status["canonicalName"] = json!(of_kind(NameKind::Alias));
-    status["names"] = json!(spec.names);
-    if generation.is_number() {
-        status["observedGeneration"] = generation.clone();
-    }
-    set_former_names(status, &json!(spec.former_names));
-    // Former names do not affect the Route's own names.
-    if route::BOUND_FIELDS.iter().any(|name| *name != "formerNames" && before[*name] != status[*name]) {
-        forget_publication(status);
-    }
-    // Only a Route that holds its names is bound. A Route that has lost its host since does not regain it by a move.
-    let has_lost_host = before["phase"] == "scheduled" && condition(route, ADMITTED, "status") == "False";
-    if !has_lost_host {
-        let namespace = route["metadata"]["namespace"].as_str().unwrap_or(&spec.route_namespace);
-        let subdomain = route["spec"]["subdomain"].as_str().filter(|subdomain| !subdomain.is_empty());
-        let other = names::other_label(namespace, &spec.route_name, subdomain, &spec.label);
-        let (reason, message) = other.unwrap_or(("Admitted", "the Route holds its names".to_owned()));
-        route::set_condition(status, ADMITTED, true, (reason, &message), generation, now);
-    }
-    route::set_condition(status, SCHEDULED, true, ("Scheduled", &spec.summary()), generation, now);
-    if condition(route, MOVE_PENDING, "status") == "True" {
-        let moved = ("Moved", format!("moved to {}", spec.router));
-        route::set_condition(status, MOVE_PENDING, false, (moved.0, &moved.1), generation, now);
-    }
-}
-
 /// Rejects the deletion of the binding of an existing Route. Without the binding, the scheduler would bind the Route again,
 /// usually to another Router, and its current name would resolve to nothing, without a former name. The binding is deleted with
 /// its Route or its namespace, or if its Router, and thus its name, no longer exists.
@@ -455,26 +410,7 @@ async fn unbind(context: &Context<'_>, binding: &Value, reader: &dyn Reader) -> 
     let name = spec["routeName"].as_str().unwrap_or_default();
     let route = reader.get("Route", context.namespace, name).await?;
     let Some(route) = route.filter(|route| route["metadata"]["uid"] == spec["routeUID"]) else { return Ok(None) };
-    Ok(Some(status_write(context, &route, |status| {
-        for name in route::BOUND_FIELDS {
-            status.as_object_mut().and_then(|status| status.remove(name));
-        }
-        status["phase"] = json!("new");
-        forget_publication(status);
-        let why = ("BindingDeleted", "the RouteBinding was deleted; the scheduler will bind the Route again");
-        route::set_condition(status, SCHEDULED, false, why, &route["metadata"]["generation"], context.now);
-    })))
-}
-
-/// The conditions of a Route that depend on its names.
-const OF_NAMES: [&str; 4] = [PUBLISHED, RESOLVABLE, PROGRAMMED, READY];
-
-/// Resets the conditions on publication: results for the old names do not apply to the new ones, and `kubectl wait` must not use
-/// them.
-fn forget_publication(status: &mut Value) {
-    if let Some(conditions) = status.get_mut("conditions").and_then(Value::as_array_mut) {
-        conditions.retain(|condition| !OF_NAMES.iter().any(|kind| condition["type"] == *kind));
-    }
+    Ok(Some(status_write(context, &route, |status| assignment::clear(status, &route, context.now))))
 }
 
 fn status_write(context: &Context<'_>, route: &Value, change: impl FnOnce(&mut Value)) -> RelatedWrite {
@@ -496,12 +432,6 @@ fn route_write(context: &Context<'_>, route: &Value, change: impl FnOnce(&mut Va
         expect: route["metadata"]["resourceVersion"].as_str().map(str::to_owned),
         effect: SideEffect::Put(changed),
     }
-}
-
-/// Returns the member `name` of a Route's condition; null if there is no such one.
-fn condition<'a>(route: &'a Value, kind: &str, name: &str) -> &'a Value {
-    let conditions = route["status"]["conditions"].as_array().map_or(&[][..], Vec::as_slice);
-    conditions.iter().find(|condition| condition["type"] == kind).map_or(&Value::Null, |condition| &condition[name])
 }
 
 #[cfg(test)]

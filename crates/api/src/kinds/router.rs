@@ -6,19 +6,19 @@ use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use crate::kinds::{PlatformConfig, conflict_keys, former};
-use crate::names::{self, is_at_or_below};
+use crate::kinds::{PlatformConfig, conflict_keys};
 use crate::rules::{self as rule, Rule};
-use crate::v1alpha1::deletion_hold::DeletionHold;
-use crate::v1alpha1::router::{
-    ADDRESSES_HEALTHY, FORCE_DELETE_ANNOTATION, FORCE_DELETE_OPTION, READY, Router, RouterKind,
-};
 use signpost_apiserver::cause::Cause;
 use signpost_apiserver::error::ApiError;
 use signpost_apiserver::json_scan::Json;
 use signpost_apiserver::kind::columns::{self, AGE, Cell, Column};
 use signpost_apiserver::kind::{HookReads, Kind};
 use signpost_apiserver::registry::{Context, Hooks, Operation, Reader, RelatedWrite};
+use signpost_types::names::{self, is_at_or_below};
+use signpost_types::v1alpha1::deletion_hold::DeletionHold;
+use signpost_types::v1alpha1::router::{
+    ADDRESSES_HEALTHY, FORCE_DELETE_ANNOTATION, FORCE_DELETE_OPTION, READY, Router, RouterKind,
+};
 
 /// The kind.
 pub static ROUTER: LazyLock<Kind> = LazyLock::new(|| {
@@ -26,7 +26,6 @@ pub static ROUTER: LazyLock<Kind> = LazyLock::new(|| {
         .with_columns(COLUMNS)
         .selectable_by(&["spec.dns", "spec.state", "spec.mode"])
         .read_by_hooks(HookReads::OftenTheSame)
-        .formerly(former::ROUTER)
 });
 
 const COLUMNS: &[Column] = &[
@@ -374,15 +373,6 @@ async fn guard_delete(router: &Value, options: &Value, reader: &dyn Reader) -> R
         reported += &format!(
             "{and}name servers hold the deletion of {held} RouteBindings (signpost hold list), whose aliases may point \
              to it"
-        );
-    }
-    let of_before =
-        [&options[former::LOSE_ROUTES_OPTION], &router["metadata"]["annotations"][former::LOSE_ROUTES_ANNOTATION]];
-    if of_before.into_iter().any(|given| !given.is_null()) {
-        reported += &format!(
-            "; {} is now {FORCE_DELETE_OPTION}, {} is now {FORCE_DELETE_ANNOTATION}",
-            former::LOSE_ROUTES_OPTION,
-            former::LOSE_ROUTES_ANNOTATION
         );
     }
     if let Some(agreed) = agreed {

@@ -4,20 +4,18 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
-use crate::kinds::former;
 use crate::rules::expr::this;
 use crate::rules::{self, Rule};
-use crate::v1alpha1::zone::Zone;
 use signpost_apiserver::cause::Cause;
 use signpost_apiserver::json_scan::Json;
 use signpost_apiserver::kind::Kind;
 use signpost_apiserver::kind::columns::{AGE, Cell, Column};
 use signpost_apiserver::registry::{Context, Hooks};
+use signpost_types::v1alpha1::zone::Zone;
 
 /// The kind.
-pub static ZONE: LazyLock<Kind> = LazyLock::new(|| {
-    Kind::of::<Zone>().with_columns(COLUMNS).selectable_by(&["spec.type", "spec.router"]).formerly(former::ZONE)
-});
+pub static ZONE: LazyLock<Kind> =
+    LazyLock::new(|| Kind::of::<Zone>().with_columns(COLUMNS).selectable_by(&["spec.type", "spec.router"]));
 
 const COLUMNS: &[Column] = &[
     Column::new("Type", &["spec.type"], "Type of the zone: `parent`, `alias`, or `shard`."),

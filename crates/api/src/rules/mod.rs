@@ -28,7 +28,7 @@ use signpost_apiserver::cause::Cause;
 use signpost_apiserver::schema::structural::at;
 
 use self::expr::{Expr, Quantity, Scope, Val, old, this};
-use crate::names::Shape;
+use signpost_types::names::Shape;
 
 /// A rule: an expression that must hold for every value at a place of an object.
 #[derive(Debug, Clone)]
@@ -243,7 +243,7 @@ pub(crate) fn declare(rules: &[Rule], schema: &mut Value) {
     }
 }
 
-/// Returns rules that a name below `place` has the shape of a table of [`crate::names`], one rule per line. `guard` names the
+/// Returns rules that a name below `place` has the shape of a table of [`signpost_types::names`], one rule per line. `guard` names the
 /// exceptions.
 pub(crate) fn shape(
     place: &str,

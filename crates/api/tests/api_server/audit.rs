@@ -121,6 +121,26 @@ async fn reads_are_written_down_where_that_is_wanted() {
     assert!(events[1]["objectRef"].is_null());
 }
 
+/// Requests without a credential take nothing from the events of a user.
+#[tokio::test]
+async fn strangers_get_a_few_events_and_then_a_count() {
+    let audited = start(Policy::Writes).await;
+    let server = &audited.server;
+    for _ in 0..1_000 {
+        server.send_as(None, "GET", ROUTES, &["authorization: Bearer wrong"], Vec::new()).await.expect(401);
+    }
+    let suppressed = audited.audit.log().counts().suppressed;
+    // A hundred at once, and ten per second, however slow the machine is.
+    assert!((1..=900).contains(&suppressed), "{suppressed}");
+    let token = format!("authorization: Bearer {TOKEN}");
+    for _ in 0..200 {
+        server.send_as(None, "DELETE", &format!("{GROUP}/routers"), &[&token], Vec::new()).await.expect(403);
+    }
+    assert_eq!(audited.audit.log().counts().suppressed, suppressed);
+    let events = audited.events(1_200 - suppressed).await;
+    assert_eq!(events.iter().filter(|event| event["user"]["username"] == "tina").count(), 200);
+}
+
 #[tokio::test]
 async fn whoever_speaks_for_another_is_named_beside_them() {
     let audited = start(Policy::Writes).await;

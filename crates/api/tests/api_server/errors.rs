@@ -123,6 +123,15 @@ async fn table() {
             "Conflict",
             "Operation cannot be fulfilled on routes.signpost.dev \"x\": the object has been modified",
         ),
+        case(
+            "stale in a patch",
+            ("PATCH", x),
+            &[MERGE],
+            json!({"metadata": {"resourceVersion": "1", "labels": {"a": "b"}}}),
+            409,
+            "Conflict",
+            "Operation cannot be fulfilled on routes.signpost.dev \"x\": the object has been modified",
+        ),
         case("another uid", ("PUT", x), &[JSON], other_uid, 409, "Conflict", "UID in precondition: other"),
         case(
             "another uid in a patch",
@@ -439,6 +448,21 @@ async fn table() {
 }
 
 #[tokio::test]
+async fn a_failure_names_its_object() {
+    let server = Server::start().await;
+    let failure = |code: u16, reason: &str, message: &str| {
+        json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message,
+            "reason": reason, "details": {"name": "x", "group": "signpost.dev", "kind": "routes"}, "code": code})
+    };
+    let missing = server.get(&format!("{ROUTES}/x")).await;
+    assert_eq!(missing.headers["content-type"], "application/json");
+    assert_eq!(missing.expect(404), failure(404, "NotFound", "routes.signpost.dev \"x\" not found"));
+    server.post(ROUTES, &route("x")).await.expect(201);
+    let exists = server.post(ROUTES, &route("x")).await.expect(409);
+    assert_eq!(exists, failure(409, "AlreadyExists", "routes.signpost.dev \"x\" already exists"));
+}
+
+#[tokio::test]
 async fn broken_bodies() {
     let server = Server::start().await;
     let deep = format!("{}1{}", "[".repeat(2_000), "]".repeat(2_000));
@@ -533,59 +557,4 @@ async fn paths_that_are_nothing() {
         });
         assert_eq!(server.get(path).await.expect(404), expected, "{path}");
     }
-}
-
-#[tokio::test]
-async fn names_of_earlier_versions_are_answered_with_those_of_now() {
-    let server = Server::start().await;
-    for path in ["brakes", "brakes/b", "brakes/b/status"] {
-        let path = format!("{GROUP}/{path}");
-        for (method, token) in [
-            ("GET", crate::support::ADMIN_TOKEN),
-            ("GET", crate::support::TOKEN),
-            ("DELETE", crate::support::ADMIN_TOKEN),
-        ] {
-            let authorization = format!("authorization: Bearer {token}");
-            let status = server.send_as(None, method, &path, &[&authorization], Vec::new()).await.expect(404);
-            let message = status["message"].as_str().expect("text");
-            assert!(message.ends_with(": brakes.signpost.dev is now deletionholds.signpost.dev"), "{path} {message}");
-            assert_eq!((&status["kind"], &status["reason"]), (&json!("Status"), &json!("NotFound")));
-        }
-    }
-    let mut hold = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Brake", "metadata": {"name": "b"},
-        "spec": {"type": "Router", "objects": 3, "known": 3, "cause": "list"}});
-    let holds = format!("{GROUP}/deletionholds");
-    let message = server.post(&holds, &hold).await.expect(422)["message"].take();
-    assert!(
-        message.as_str().is_some_and(|reported| reported.contains("must be DeletionHold; Brake is its name")),
-        "{message}"
-    );
-    hold["kind"] = json!("DeletionHold");
-    hold["status"] = json!({"holders": [{"server": "ns1", "heardAt": "2026-01-01T00:00:00Z"}]});
-    let strict = |path: &str| format!("{path}?fieldValidation=Strict");
-    let message = server.post(&strict(&holds), &hold).await.expect(400)["message"].take();
-    let field = "unknown field \"status.holders[0].heardAt\" (now \"lastHeartbeatTime\")";
-    assert!(message.as_str().is_some_and(|reported| reported.contains(field)), "{message}");
-    let mut old = route("r");
-    old["status"] = json!({"trails": []});
-    let reply = server.post(ROUTES, &old).await;
-    let warning = reply.headers["warning"].to_str().expect("text").to_owned();
-    assert!(warning.contains(r#"unknown field \"status.trails\" (now \"formerNames\")"#), "{warning}");
-    let mut router = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": "s1",
-        "annotations": {"signpost.dev/lose-routes": "1"}}, "spec": {}});
-    let routers = strict(&format!("{GROUP}/routers"));
-    let reply = server.post(&routers, &router).await;
-    let reported = |reply: &crate::support::Reply| {
-        reply.headers.get_all("warning").iter().any(|warning| {
-            warning.to_str().is_ok_and(|warning| {
-                warning.contains("signpost.dev/lose-routes") && warning.contains("signpost.dev/force-delete-routes")
-            })
-        })
-    };
-    assert!(reported(&reply), "{:?}", reply.headers);
-    router["metadata"]["managedFields"] = json!(null);
-    let apply = format!("{GROUP}/routers/s2?fieldManager=t");
-    router["metadata"]["name"] = json!("s2");
-    let reply = server.send("PATCH", &apply, &["content-type: application/apply-patch+yaml"], router.to_string()).await;
-    assert!(reported(&reply), "{:?} {}", reply.headers, reply.text);
 }

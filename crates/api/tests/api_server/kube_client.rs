@@ -12,9 +12,9 @@ use kube::config::{Config, Kubeconfig};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, ResourceExt};
 use serde_json::json;
-use signpost_api::v1alpha1::route::Route;
-use signpost_api::v1alpha1::router::Router;
 use signpost_runtime::{httpd, tls};
+use signpost_types::v1alpha1::route::Route;
+use signpost_types::v1alpha1::router::Router;
 
 use crate::support::{ADMIN_TOKEN, PATIENCE, Server, route, router};
 
@@ -198,7 +198,6 @@ async fn finalizers_and_recorder(server: &Reached) {
     api.delete("a", &DeleteParams::default()).await.expect("deletes");
     let object = std::sync::Arc::new(api.get("a").await.expect("is held"));
     finalizer(&api, "example.com/f", object, reconcile).await.expect("removes the finalizer");
-    tokio::time::sleep(Duration::from_millis(10)).await;
     assert!(api.get_opt("a").await.expect("answers").is_none());
 }
 

@@ -80,6 +80,51 @@ async fn status_and_spec_are_apart() {
     assert_eq!(patched["status"], written["status"], "a spec write leaves the status alone");
     let status = server.get(&format!("{path}/status")).await.expect(200);
     assert_eq!(status, patched);
+    let patch = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"ttl": 98}, "status": {"routes": 1}});
+    let written = server.merge(&format!("{path}/status"), &patch).await.expect(200);
+    assert_eq!((&written["status"]["routes"], &written["spec"]), (&json!(1), &patched["spec"]));
+    assert_eq!(written["metadata"].get("labels"), None);
+}
+
+#[tokio::test]
+async fn each_manager_has_the_fields_that_it_wrote_last() {
+    let server = Server::start().await;
+    let fields = |object: &Value, manager: &str| {
+        let entries = object["metadata"]["managedFields"].as_array().expect("a list");
+        let entry = entries.iter().find(|entry| entry["manager"] == manager && entry["operation"] == "Update");
+        entry.map(|entry| entry["fieldsV1"].clone())
+    };
+    let mut sent = route("a");
+    sent["spec"]["path"] = json!("/a");
+    // Without fieldManager, the manager is the program in User-Agent.
+    let client = ["content-type: application/json", "user-agent: some-client/1.2 (linux)"];
+    let made = server.send("POST", ROUTES, &client, sent.to_string()).await.expect(201);
+    let to = json!({".": {}, "f:kind": {}, "f:name": {}});
+    assert_eq!(fields(&made, "some-client"), Some(json!({"f:spec": {".": {}, "f:path": {}, "f:to": to}})));
+
+    let a = format!("{ROUTES}/a");
+    let label = json!({"metadata": {"labels": {"a": "b"}}});
+    let labelled = server.merge(&format!("{a}?fieldManager=label"), &label).await.expect(200);
+    assert_eq!(fields(&labelled, "label"), Some(json!({"f:metadata": {"f:labels": {".": {}, "f:a": {}}}})));
+    let edited = server.merge(&format!("{a}?fieldManager=edit"), &json!({"spec": {"path": "/b"}})).await.expect(200);
+    assert_eq!(fields(&edited, "edit"), Some(json!({"f:spec": {"f:path": {}}})));
+    assert_eq!(fields(&edited, "some-client"), Some(json!({"f:spec": {".": {}, "f:to": to}})));
+
+    let condition = json!({"type": "Published", "status": "True", "reason": "R", "message": "m",
+        "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    let status = json!({"status": {"conditions": [condition]}});
+    let written = server.merge(&format!("{a}/status?fieldManager=status"), &status).await.expect(200);
+    let members =
+        json!({".": {}, "f:lastTransitionTime": {}, "f:message": {}, "f:reason": {}, "f:status": {}, "f:type": {}});
+    let conditions = json!({".": {}, "k:{\"type\":\"Published\"}": members});
+    assert_eq!(fields(&written, "status"), Some(json!({"f:status": {"f:conditions": conditions}})));
+
+    // A replacement without the labels takes them from their manager.
+    sent["metadata"]["resourceVersion"] = written["metadata"]["resourceVersion"].clone();
+    let replaced = server.put(&format!("{a}?fieldManager=replace"), &sent).await.expect(200);
+    assert_eq!((fields(&replaced, "label"), fields(&replaced, "edit")), (None, None));
+    assert_eq!(fields(&replaced, "replace"), Some(json!({"f:spec": {"f:path": {}}})));
+    assert_eq!(fields(&replaced, "status"), fields(&written, "status"));
 }
 
 #[tokio::test]
@@ -406,6 +451,23 @@ async fn server_side_apply() {
     let dry = apply(format!("{a}?fieldManager=two&dryRun=All"), config("/4")).await.expect(200);
     assert_eq!(dry["spec"]["path"], "/4");
     assert_eq!(server.get(&a).await.expect(200)["spec"]["path"], "/2");
+}
+
+/// Tools that apply files often apply nothing of a Namespace but its name.
+#[tokio::test]
+async fn a_namespace_is_applied_by_its_name() {
+    let server = Server::start().await;
+    let apply = |metadata: Value| {
+        let (server, headers) = (&server, ["content-type: application/apply-patch+yaml"]);
+        let path = format!("{NAMESPACES}/bare?fieldManager=files&force=false");
+        let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}).to_string();
+        async move { server.send("PATCH", &path, &headers, body).await }
+    };
+    let made = apply(json!({"name": "bare"})).await.expect(201);
+    assert_eq!(apply(json!({"name": "bare"})).await.expect(200), made, "an apply that changes nothing does not write");
+    let emptied = apply(json!({"name": "bare", "labels": {}, "annotations": {}})).await.expect(200);
+    assert_eq!(emptied["metadata"]["labels"], json!({"kubernetes.io/metadata.name": "bare"}));
+    assert_eq!(emptied["metadata"].get("annotations"), None);
 }
 
 #[tokio::test]

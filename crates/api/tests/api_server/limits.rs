@@ -104,7 +104,7 @@ async fn a_router_with_all_that_it_may_have_fits() {
 async fn an_object_that_is_stored_larger_can_be_made_smaller_and_released() {
     let store = Arc::new(Memory::new());
     let names = ["shrinks", "released", "deleted", "stays"];
-    // As an earlier version has stored it: larger than objects may be, with a text and a list beyond their maxima.
+    // As a version with other limits stores it: larger than objects may be, with a text and a list beyond their maxima.
     for name in names {
         let mut large = sized(name, 200_000);
         large["metadata"]["namespace"] = "default".into();

@@ -227,6 +227,11 @@ async fn discovery_and_openapi() {
         (&ports["x-kubernetes-patch-strategy"], &ports["x-kubernetes-patch-merge-key"]),
         (&json!("merge"), &json!("port"))
     );
+    // kubectl requests version 2 before it sends a List.
+    let protobuf = "accept: application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+    let reply = server.send("GET", "/openapi/v2", &[protobuf], "").await;
+    assert_eq!(reply.status, 200);
+    assert_eq!(reply.headers["content-type"], "application/com.github.proto-openapi.spec.v2.v1.0+protobuf");
     let moved = server.get("/openapi/v3/apis/signpost.dev/v1alpha1?hash=ABC").await;
     assert_eq!((moved.status, moved.headers["location"].to_str().expect("text")), (301, url.as_str()));
 }

@@ -9,7 +9,6 @@ use super::update::track_anew;
 use super::{server_side_apply, track_update};
 use crate::error::ApiError;
 use crate::kind::columns::Columns;
-use crate::kind::former::FormerNames;
 use crate::kind::schemas;
 use crate::kind::selectable::Selectable;
 use crate::kind::{Aliases, HookReads, Kind};
@@ -49,7 +48,6 @@ pub(crate) fn kind() -> Kind {
         time_to_live: None,
         view: None,
         hook_reads: HookReads::Content,
-        former: FormerNames::default(),
     }
 }
 

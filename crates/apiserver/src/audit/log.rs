@@ -2,24 +2,20 @@
 //!
 //! ```text
 //!   requests ── bounded queue ──▶ writer ──▶ audit.log ──▶ audit.log.1 ──▶ audit.log.2 ──▶ audit.log.3
-//!                                                                           equal shares of users
 //! ```
 //!
-//! A rotation moves the next to last file into the last one, where each user has an equal share (`share`). A separate thread does
-//! that; an interrupted move is repeated at the next start.
+//! A rotation renames each file to the next name, and so replaces the oldest one.
 //!
 //! Requests never wait for the writer: if the queue is full, the line is lost and counted, and the process logs an error. The
 //! writer passes lines to the system within milliseconds and does not sync them: a power failure can lose the last ones.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::time::{Duration, Instant};
-
-use super::share;
 
 /// The maximum number of queued lines: at 10,000 writes per second, this bridges a disk that stalls for most of a second.
 const QUEUE_LINES_MAX: usize = 8_192;
@@ -29,8 +25,6 @@ const QUEUE_OCTETS_MAX: usize = 16 << 20;
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(10);
 /// The wait for further lines after an idle phase. Each wakeup of the writer costs as much as formatting ten lines.
 const GATHER: Duration = Duration::from_millis(2);
-/// The suffix of a file that leaves the log.
-const LEAVING: &str = "leaving";
 /// The interval at which the writer checks for a request to reopen the file.
 const WAKE_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -165,7 +159,6 @@ fn run(mut files: Files, receiver: &Receiver<Vec<u8>>, shared: &Shared) {
     let flushed = files.flush();
     complaints.settle(&files.path, flushed, unflushed, shared);
     complaints.report(&files.path, shared);
-    files.finish();
 }
 
 /// The rate limit of error messages.
@@ -215,25 +208,21 @@ struct Files {
     bounds: Bounds,
     file: BufWriter<File>,
     octets: u64,
-    /// Moves the file that leaves the log into the last file.
-    archiving: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Files {
     fn open(path: &Path, bounds: Bounds) -> io::Result<Files> {
-        let file = BufWriter::with_capacity(1 << 16, share::open(path)?);
+        let file = BufWriter::with_capacity(1 << 16, open(path)?);
         let octets = file.get_ref().metadata()?.len();
-        let mut files = Files { path: path.to_owned(), bounds, file, octets, archiving: None };
-        if files.beside(LEAVING).exists() {
-            files.archive()?;
-        }
-        Ok(files)
+        Ok(Files { path: path.to_owned(), bounds, file, octets })
     }
 
-    /// Returns the path of a further file.
-    fn beside(&self, end: impl std::fmt::Display) -> PathBuf {
+    /// Returns the path of a file: 0 is the current one.
+    fn numbered(&self, number: usize) -> PathBuf {
         let mut name = self.path.clone().into_os_string();
-        name.push(format!(".{end}"));
+        if number > 0 {
+            name.push(format!(".{number}"));
+        }
         PathBuf::from(name)
     }
 
@@ -251,62 +240,40 @@ impl Files {
         self.file.flush()
     }
 
-    /// Renames `audit.log.1` to `audit.log.2`, and so on; the next to last file goes into the last one.
+    /// Renames `audit.log` to `audit.log.1`, that one to `audit.log.2`, and so on. The last rename replaces the oldest file.
     fn rotate(&mut self) -> io::Result<()> {
         self.flush()?;
-        self.finish();
-        let last = self.bounds.files.saturating_sub(1);
-        if last == 0 {
-            share::keep(&[&self.path], &self.path, self.bounds.octets / 2)?;
-            return self.reopen();
+        let unless_absent = |outcome: io::Result<()>| match outcome {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            outcome => outcome,
+        };
+        if self.bounds.files <= 1 {
+            unless_absent(std::fs::remove_file(&self.path))?;
         }
-        for number in (0..last).rev() {
-            let from = if number == 0 { self.path.clone() } else { self.beside(number) };
-            let to = if number + 1 == last { self.beside(LEAVING) } else { self.beside(number + 1) };
-            match std::fs::rename(from, to) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-        }
-        if self.beside(LEAVING).exists() {
-            self.archive()?;
+        for number in (1..self.bounds.files).rev() {
+            unless_absent(std::fs::rename(self.numbered(number - 1), self.numbered(number)))?;
         }
         self.reopen()
     }
 
-    /// Starts to move the file that leaves the log into the last file.
-    fn archive(&mut self) -> io::Result<()> {
-        let (leaving, last) = (self.beside(LEAVING), self.beside(self.bounds.files.saturating_sub(1).max(1)));
-        let octets = self.bounds.octets;
-        let archive = move || {
-            let kept = share::keep(&[&last, &leaving], &last, octets).and_then(|()| std::fs::remove_file(&leaving));
-            if let Err(error) = kept {
-                tracing::error!(%error, "older audit events lost: failed to rewrite {}", last.display());
-                // The newer files take their places: the log keeps its limit on a full disk, too.
-                let _ = std::fs::rename(&leaving, &last);
-            }
-        };
-        self.archiving = Some(std::thread::Builder::new().name("audit archive".into()).spawn(archive)?);
-        Ok(())
-    }
-
-    /// Waits until that is done.
-    fn finish(&mut self) {
-        if let Some(archiving) = self.archiving.take() {
-            // The panic handler has already logged a panic.
-            let _ = archiving.join();
-        }
-    }
-
     fn reopen(&mut self) -> io::Result<()> {
         let flushed = self.file.flush();
-        let file = share::open(&self.path)?;
+        let file = open(&self.path)?;
         self.octets = file.metadata()?.len();
         // Data that could not be flushed is dropped with the old file.
         let (_old, _unwritten) =
             std::mem::replace(&mut self.file, BufWriter::with_capacity(1 << 16, file)).into_parts();
         flushed
     }
+}
+
+/// Opens a file of the log for writing, with mode 0600 if it is new.
+fn open(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.append(true).create(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
 }
 
 #[cfg(test)]
@@ -319,58 +286,27 @@ mod tests {
 
     #[test]
     fn files_are_bounded_in_size_and_number() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("audit.log");
-        let log = Log::open(&path, Bounds { octets: 100, files: 3 }).expect("opens");
-        for number in 0..50 {
-            log.write(format!("{number:09}\n").into_bytes());
-        }
-        drop(log);
-        let names = ["audit.log", "audit.log.1", "audit.log.2"];
-        assert_eq!(std::fs::read_dir(folder.path()).expect("is there").count(), names.len());
-        for name in names {
-            assert_eq!(lines(&folder.path().join(name)), 10, "{name}");
-        }
-        let newest = std::fs::read_to_string(&path).expect("reads");
-        assert!(newest.ends_with("000000049\n"), "{newest}");
-        #[cfg(unix)]
-        {
-            use std::os::unix::fs::PermissionsExt;
-            let mode = std::fs::metadata(&path).expect("is there").permissions().mode();
-            assert_eq!(mode & 0o777, 0o600);
-        }
-    }
-
-    #[test]
-    fn one_user_pushes_nobody_out() {
         for files in 1..=4 {
             let folder = tempfile::tempdir().expect("a folder");
             let path = folder.path().join("audit.log");
-            let line = |user: &str, number: usize| {
-                format!("{{\"user\":{{\"username\":\"{user}\"}},\"n\":{number}}}\n").into_bytes()
-            };
-            let bounds = Bounds { octets: 8_000, files };
-            // A start in between completes an interrupted move.
-            for start in 0..3 {
-                let log = Log::open(&path, bounds).expect("opens");
-                (0..10).for_each(|number| log.write(line("quiet", start * 10 + number)));
-                for number in 0..3_000 {
-                    log.write(line("loud", number));
-                }
-                drop(log);
-                std::fs::write(folder.path().join("audit.log.leaving"), line("leaving", start)).expect("writes");
+            let log = Log::open(&path, Bounds { octets: 100, files }).expect("opens");
+            for number in 0..50 {
+                log.write(format!("{number:09}\n").into_bytes());
             }
-            drop(Log::open(&path, bounds).expect("opens"));
-            let mut all = String::new();
-            for entry in std::fs::read_dir(folder.path()).expect("is there") {
-                let text = std::fs::read_to_string(entry.expect("is there").path()).expect("reads");
-                assert!(text.len() <= 8_000, "{files} files: {}", text.len());
-                all += &text;
+            drop(log);
+            assert_eq!(std::fs::read_dir(folder.path()).expect("is there").count(), files);
+            let names = ["audit.log", "audit.log.1", "audit.log.2", "audit.log.3"];
+            for (name, newest) in names.into_iter().take(files).zip([49, 39, 29, 19]) {
+                let text = std::fs::read_to_string(folder.path().join(name)).expect("reads");
+                assert_eq!(text.lines().count(), 10, "{files} files: {name}");
+                assert!(text.ends_with(&format!("{newest:09}\n")), "{files} files: {name}: {text}");
             }
-            let of = |user: &str| all.lines().filter(|line| line.contains(user)).count();
-            assert_eq!(of("quiet"), 30, "{files} files");
-            assert!(files == 1 || of("leaving") == 3, "{files} files");
-            assert!(all.contains("\"loud\"},\"n\":2999}"), "the newest is there");
+            #[cfg(unix)]
+            {
+                use std::os::unix::fs::PermissionsExt;
+                let mode = std::fs::metadata(&path).expect("is there").permissions().mode();
+                assert_eq!(mode & 0o777, 0o600);
+            }
         }
     }
 

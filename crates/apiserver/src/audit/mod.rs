@@ -3,14 +3,11 @@
 //! The log has one event per recorded request ([`Policy`]), at the level `Metadata` and the stage `ResponseComplete`. It never
 //! contains a body or a header except the user agent, and thus no secrets. The event is created when the response is known, and
 //! passed to the writer of the file ([`log`]) through a bounded queue: requests do not wait for the disk. If the queue is full,
-//! the event is counted as lost, and the process logs an error. For requests that change nothing, a few per second and user are
-//! written, and the others are counted (`limit`). All clients without credentials share one such limit. Changes are always
-//! written; where the log is full, users have equal shares of its oldest part (`share`). No user can thus push other users'
-//! events out of the log.
+//! the event is counted as lost, and the process logs an error. Of clients without credentials, a few events per second are
+//! written, and the others are counted (`limit`), so that they cannot push other events out of the log.
 
 mod limit;
 pub mod log;
-mod share;
 
 use std::time::Instant;
 
@@ -20,7 +17,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use self::limit::Limits;
+use self::limit::StrangerLimit;
 use self::log::Log;
 use super::auth::AuthMethod;
 use super::auth::Sender;
@@ -48,7 +45,7 @@ pub enum Policy {
 pub struct Audit {
     policy: Policy,
     log: Log,
-    limits: Mutex<Limits>,
+    strangers: Mutex<StrangerLimit>,
 }
 
 /// The attributes of a request at the time of its response, collected as the request passes the handler chain.
@@ -81,7 +78,7 @@ pub(crate) struct CreatedObject {
 impl Audit {
     /// Returns a log into `log`.
     pub fn new(policy: Policy, log: Log) -> Self {
-        Audit { policy, log, limits: Mutex::default() }
+        Audit { policy, log, strangers: Mutex::default() }
     }
 
     /// Returns the file and its numbers.
@@ -101,7 +98,7 @@ impl Audit {
         if !self.counts(facts, ending.code) {
             return;
         }
-        if !self.has_room(facts, ending.code) {
+        if !self.has_room(facts) {
             return self.log.suppress();
         }
         let event = event(id, parts, received, facts, ending);
@@ -122,18 +119,10 @@ impl Audit {
         }
     }
 
-    /// Returns whether the event is a change that was made, or its sender has room for another event.
-    fn has_room(&self, facts: &RequestAttributes, code: u16) -> bool {
-        let user = match &facts.sender {
-            Some(sender) if sender.proof == AuthMethod::InProcess => return true,
-            Some(sender) if sender.proof != AuthMethod::Nothing => Some(sender.identity.user.as_str()),
-            _ => None,
-        };
-        if user.is_some() && code < 400 && is_write(facts) {
-            return true;
-        }
-        let mut limits = self.limits.lock();
-        limits.take(user, Instant::now())
+    /// Returns whether the sender has credentials, or there is room for another event of a sender without them.
+    fn has_room(&self, facts: &RequestAttributes) -> bool {
+        let is_known = facts.sender.as_ref().is_some_and(|sender| sender.proof != AuthMethod::Nothing);
+        is_known || self.strangers.lock().take(Instant::now())
     }
 }
 
@@ -243,20 +232,5 @@ mod tests {
     fn texts_are_cut_between_characters() {
         assert_eq!(cut("äö", 3), "ä");
         assert_eq!(cut("ab", 3), "ab");
-    }
-
-    #[test]
-    fn strangers_get_a_few_events_and_then_a_count() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let log = Log::open(&folder.path().join("audit.log"), log::Bounds::default()).expect("opens");
-        let audit = Audit::new(Policy::Writes, log);
-        let parts = http::Request::builder().uri("/apis").body(()).expect("a request").into_parts().0;
-        let ending = RequestOutcome { code: 401, failure: Some(("Unauthorized", "Unauthorized")), made: None };
-        for _ in 0..1_000 {
-            audit.record("id", &parts, Timestamp::now(), &RequestAttributes::default(), &ending);
-        }
-        let counts = audit.log().counts();
-        assert!(counts.suppressed >= 800, "{counts:?}");
-        assert!(counts.written + counts.suppressed + counts.lost <= 1_000);
     }
 }

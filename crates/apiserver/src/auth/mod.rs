@@ -13,7 +13,6 @@ pub mod impersonate;
 pub mod issuer;
 pub mod jwks;
 pub mod jwt;
-pub mod resource_metadata;
 pub mod rules;
 pub mod tokens;
 
@@ -28,7 +27,6 @@ use tokio::sync::watch;
 use self::certificate::Revocations;
 use self::identity::{GROUP_UNAUTHENTICATED, Identity, USER_ANONYMOUS};
 use self::jwt::Issuer;
-use self::resource_metadata::PublicClient;
 use self::tokens::Tokens;
 use super::error::ApiError;
 use signpost_runtime::clock;
@@ -39,8 +37,6 @@ pub struct Authenticator {
     tokens: ArcSwap<Tokens>,
     revocations: ArcSwap<Revocations>,
     issuers: Vec<Issuer>,
-    /// The clients with which command lines sign users in at identity providers.
-    sign_in: Vec<PublicClient>,
     /// The notifier of changed tokens or revocations.
     changed: watch::Sender<()>,
 }
@@ -85,7 +81,6 @@ impl Authenticator {
             tokens: ArcSwap::from_pointee(tokens),
             revocations: ArcSwap::default(),
             issuers: Vec::new(),
-            sign_in: Vec::new(),
             changed: watch::Sender::new(()),
         }
     }
@@ -94,16 +89,6 @@ impl Authenticator {
     pub fn with_issuers(mut self, issuers: Vec<Issuer>) -> Self {
         self.issuers = issuers;
         self
-    }
-
-    /// Names these clients to command lines, before they have a credential.
-    pub fn with_sign_in(mut self, clients: Vec<PublicClient>) -> Self {
-        self.sign_in = clients;
-        self
-    }
-
-    pub(crate) fn sign_in(&self) -> &[PublicClient] {
-        &self.sign_in
     }
 
     /// Replaces the tokens; requests in flight keep the former ones.

@@ -1,8 +1,8 @@
 //! Access rules: roles as tables of rules, and the [`Authorizer`] that assigns roles.
 //!
 //! A [`Role`] is a list of [`Rule`]s. Every server grants three: everything to `system:masters`, discovery and self-reviews to
-//! authenticated users, health, version, and the metadata for the sign-in to all. An [`Authorizer`] grants more, over the whole
-//! server or in one namespace. Access without a matching rule is denied. The same tables answer requests and `kubectl auth can-i`.
+//! authenticated users, health and version to all. An [`Authorizer`] grants more, over the whole server or in one namespace.
+//! Access without a matching rule is denied. The same tables answer requests and `kubectl auth can-i`.
 
 use serde_json::{Value, json};
 
@@ -46,10 +46,7 @@ const fn path(paths: &'static [&'static str]) -> Rule {
 pub const ADMIN: Role =
     Role { name: "admin", rules: &[on(ANY, ANY, ANY), Rule { verbs: ANY, groups: &[], resources: &[], paths: ANY }] };
 
-const PUBLIC: Role = Role {
-    name: "public",
-    rules: &[path(&["/healthz", "/livez", "/readyz", "/version", "/.well-known/oauth-protected-resource"])],
-};
+const PUBLIC: Role = Role { name: "public", rules: &[path(&["/healthz", "/livez", "/readyz", "/version"])] };
 
 const AUTHENTICATED: Role = Role {
     name: "authenticated",

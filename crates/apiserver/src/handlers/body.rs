@@ -81,10 +81,7 @@ pub fn check_type(kind: &Kind, object: &mut Value) -> Result<(), ApiError> {
         )));
     }
     if !found_kind.is_empty() && found_kind != kind.kind {
-        let mut what = format!("must be {}", kind.kind);
-        if kind.former.kind.is_some_and(|(former, _)| former == found_kind) {
-            what += &format!("; {found_kind} is its name in an earlier version");
-        }
+        let what = format!("must be {}", kind.kind);
         let cause = crate::cause::Cause::invalid("kind", &Value::from(found_kind), &what);
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         return Err(ApiError::invalid(kind, name, vec![cause]));

@@ -168,14 +168,11 @@ impl Writer<'_> {
 
     /// Returns the warnings for the sender of an object.
     pub(crate) async fn warnings(&self, is_new: bool, object: &Object) -> Vec<String> {
-        let former = &self.kind.former;
-        if !self.hooks().has_warnings() && former.annotations.is_empty() {
+        if !self.hooks().has_warnings() {
             return Vec::new();
         }
         let (tree, reader) = (representation::tree(self.kind, object), CacheReader { server: self.server });
-        let mut warnings: Vec<String> = former.warnings(&tree).collect();
-        warnings.extend(self.hooks().warnings(is_new, &tree, &reader).await);
-        warnings
+        self.hooks().warnings(is_new, &tree, &reader).await
     }
 }
 

@@ -1,7 +1,6 @@
 //! POST to a collection: creates an object.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use axum::response::Response;
 use bytes::Bytes;
@@ -22,7 +21,6 @@ use crate::registry::namespace::NAMESPACE;
 use crate::request::WriteOptions;
 use crate::store::{Key, Revision};
 use crate::table::Include;
-use signpost_runtime::telemetry::trace::Trace;
 
 /// The characters of generated names: no vowels, so that they form no words, and no similar glyphs.
 const SUFFIX_CHARACTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
@@ -60,7 +58,6 @@ pub(crate) async fn create(call: &Call<'_>, sent: &Bytes) -> Result<Response, Ap
 
 /// Creates `object`. `managed`: its field sets are already computed (by an apply).
 pub(crate) async fn create_object(writer: &Writer<'_>, mut object: Value, managed: bool) -> Result<Written, ApiError> {
-    let began = Instant::now();
     let meta = metadata_of(&mut object)?;
     let text = |key: &str| meta.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (name, base) = (text("name"), text("generateName"));
@@ -88,7 +85,6 @@ pub(crate) async fn create_object(writer: &Writer<'_>, mut object: Value, manage
     };
     written.warnings.extend(warnings);
     written.warnings.extend(writer.warnings(true, &written.object).await);
-    trace(writer, &written, began);
     Ok(written)
 }
 
@@ -104,14 +100,6 @@ async fn create_generated(writer: &Writer<'_>, base: &str, object: &Value, manag
         }
     }
     result
-}
-
-/// Sends the root span of an object's trace: from the request that creates it until the object is on the disk.
-fn trace(writer: &Writer<'_>, written: &Written, began: Instant) {
-    let Some([key, revision]) = writer.hooks().trace_attributes().filter(|_| !writer.options.dry_run) else { return };
-    let Some(trace) = Trace::of(written.object.uid()) else { return };
-    let name = format!("{}/{}", writer.namespace.unwrap_or_default(), written.object.name());
-    trace.first("api.write", began).with(key, name).with(revision, written.object.revision.to_string()).end();
 }
 
 async fn create_named(writer: &Writer<'_>, object: Value, managed: bool) -> Result<Written, ApiError> {

@@ -167,9 +167,7 @@ fn applied_config(writer: &Writer<'_>, name: &str, sent: &Bytes) -> Result<Value
     body::check_type(kind, &mut config)?;
     let mut faults: Vec<String> = duplicates.iter().map(|path| format!("duplicate field {path:?}")).collect();
     faults.extend(
-        schema::prune(&kind.schema, &mut config)
-            .iter()
-            .map(|path| format!("field not declared in schema: .{path}{}", kind.former.hint(path))),
+        schema::prune(&kind.schema, &mut config).iter().map(|path| format!("field not declared in schema: .{path}")),
     );
     if !faults.is_empty() {
         return Err(ApiError::bad_request(format!("failed to create typed patch object: {}", faults.join(", "))));

@@ -35,9 +35,8 @@ impl Writer<'_> {
         let mut faults: Vec<String> = duplicates.iter().map(|path| format!("duplicate field {path:?}")).collect();
         let strict = self.options.validation == FieldValidation::Strict;
         let whole = (strict && code == 422).then(|| object.clone());
-        let former = &self.kind.former;
         let unknown = schema::prune(&self.kind.schema, object);
-        faults.extend(unknown.iter().map(|path| format!("unknown field {path:?}{}", former.hint(path))));
+        faults.extend(unknown.iter().map(|path| format!("unknown field {path:?}")));
         match self.options.validation {
             _ if faults.is_empty() => {}
             FieldValidation::Ignore => {}

@@ -2,7 +2,6 @@
 //! its behavior.
 
 pub mod columns;
-pub mod former;
 pub mod schemas;
 pub mod selectable;
 
@@ -14,7 +13,6 @@ use kube::CustomResourceExt;
 use serde_json::Value;
 
 use self::columns::{Column, Columns};
-use self::former::FormerNames;
 use self::selectable::Selectable;
 use crate::schema::{Schema, structural};
 
@@ -51,8 +49,6 @@ pub struct Kind {
     pub view: Option<View>,
     /// The form in which hooks read objects of the kind.
     pub hook_reads: HookReads,
-    /// The names of the kind in earlier versions.
-    pub former: FormerNames,
 }
 
 /// The names of a kind that users type.
@@ -118,7 +114,6 @@ impl Kind {
             time_to_live: None,
             view: None,
             hook_reads: HookReads::default(),
-            former: FormerNames::default(),
         }
     }
 
@@ -149,7 +144,6 @@ impl Kind {
             time_to_live: None,
             view: None,
             hook_reads: HookReads::default(),
-            former: FormerNames::default(),
         }
     }
 
@@ -177,11 +171,6 @@ impl Kind {
     /// Returns the kind with this form in which hooks read its objects.
     pub fn read_by_hooks(self, hook_reads: HookReads) -> Kind {
         Kind { hook_reads, ..self }
-    }
-
-    /// Returns the kind with these names in earlier versions.
-    pub fn formerly(self, former: FormerNames) -> Kind {
-        Kind { former, ..self }
     }
 
     /// `apiVersion` of its objects: `coordination.k8s.io/v1`, or `v1` in the core group.

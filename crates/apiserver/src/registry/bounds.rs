@@ -1,8 +1,8 @@
 //! Limits on the lists and maps of an object's metadata.
 //!
 //! The write path checks them before it computes anything from a client's input, so that no later step must handle a list of
-//! arbitrary length. An object that was stored with more (by an earlier version) stays writable as long as the list does not
-//! grow.
+//! arbitrary length. An object that was stored with more (by a version with other limits) stays writable as long as the list
+//! does not grow.
 
 use serde_json::Value;
 

@@ -84,18 +84,6 @@ impl Kinds {
         self.iter().find(|kind| kind.plural == plural && kind.version == version && kind.group == group)
     }
 
-    /// Returns the kind that was served at this path in an earlier version, under the plural that is returned with it.
-    pub fn find_former(&self, path: &str) -> Option<(&'static Kind, &'static str)> {
-        let mut segments = path.trim_matches('/').split('/').skip(1);
-        let (group, version) = (segments.next()?, segments.next()?);
-        let mut plural = segments.next()?;
-        if plural == "namespaces" {
-            plural = segments.nth(1)?;
-        }
-        let mut renamed = self.iter().filter_map(|kind| Some((kind, kind.former.kind?.1)));
-        renamed.find(|(kind, former)| *former == plural && kind.group == group && kind.version == version)
-    }
-
     /// Returns the kind with this name, such as `Lease`; of the two views of events, the stored one (core `v1`).
     pub fn find_kind(&self, name: &str) -> Option<&'static Kind> {
         self.iter().find(|kind| kind.kind == name && kind.view.is_none())

@@ -239,12 +239,6 @@ pub trait Hooks: Send + Sync + 'static {
     ) -> BoxFuture<'a, Vec<String>> {
         Box::pin(async { Vec::new() })
     }
-
-    /// Returns the attributes of the trace span for each new object: one for its namespace and name, one for its revision.
-    /// `None`: the creation starts no trace.
-    fn trace_attributes(&self) -> Option<[&'static str; 2]> {
-        None
-    }
 }
 
 /// The hooks of a kind without specific behavior.

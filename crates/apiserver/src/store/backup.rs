@@ -30,7 +30,7 @@ use super::{
 /// The amount by which a restore advances the revision: more than the number of writes since any backup, as etcd advises.
 pub const REVISION_JUMP: u64 = 1_000_000_000;
 
-/// The format of backups that this version writes, and the newest it reads.
+/// The format of backups that this version writes and reads.
 const FORMAT: u64 = 3;
 
 const MAGIC: &[u8] = b"signpost store backup\n";
@@ -76,20 +76,11 @@ pub enum RestoreError {
     /// The data is not a backup, is truncated, or was modified.
     #[error("incomplete or damaged backup: {0}")]
     Damaged(&'static str),
-    /// A newer version wrote it.
-    #[error("the backup has format {found}, and this version reads formats up to {supported}")]
-    NewerFormat {
-        /// The format it has.
-        found: u64,
-        /// The newest that can be read.
-        supported: u64,
-    },
-    /// An earlier version wrote it.
+    /// Another version wrote it.
     #[error(
-        "the backup has format {found}, of an earlier version, in which kinds and fields had other names; restore it \
-         with that version, write its objects to a file (kubectl get routers,namespaces,routes -A -o yaml), and apply the file here"
+        "the backup has format {found}, and this version reads format {FORMAT}; restore it with the version that wrote it"
     )]
-    OlderFormat {
+    OtherFormat {
         /// The format it has.
         found: u64,
     },
@@ -369,11 +360,8 @@ impl<'a, T: Read> Contents<'a, T> {
             return Err(RestoreError::Damaged("it does not start with the header of a backup"));
         }
         let format = from.number(8)?;
-        if format > FORMAT {
-            return Err(RestoreError::NewerFormat { found: format, supported: FORMAT });
-        }
-        if format < FORMAT {
-            return Err(RestoreError::OlderFormat { found: format });
+        if format != FORMAT {
+            return Err(RestoreError::OtherFormat { found: format });
         }
         let revision = Revision(from.number(8)?);
         if revision.0.checked_add(REVISION_JUMP).is_none() {

@@ -19,8 +19,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::recorder::{self, name_of};
 use super::reflector::ObjectKey;
-use signpost_api::text::cut;
-use signpost_api::v1alpha1::{GROUP, VERSION};
+use signpost_types::text::cut;
+use signpost_types::v1alpha1::{GROUP, VERSION};
 
 /// The largest number of queued events: ten seconds of them. A longer queue would only delay events.
 const WAITING_MAX: usize = 1024;

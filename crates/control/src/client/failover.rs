@@ -441,7 +441,7 @@ mod tests {
             let (servers, _) = servers(&[UNREACHABLE, UNREACHABLE]);
             let began = Instant::now();
             assert_eq!(send(&servers, &clients, Method::GET, "/x").await, Some(200));
-            assert_eq!(began.elapsed().as_secs(), PATIENCE.as_secs());
+            assert!(began.elapsed() >= PATIENCE, "{:?}", began.elapsed());
         };
         // A request that cannot be repeated waits as long as its caller does, and then counts as a failure.
         let put = async {

@@ -37,7 +37,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::backoff;
 use super::reflector::{self, Change, Changes, reflect};
-use signpost_api::v1alpha1::SCHEDULER_LEASE_NAMESPACE;
+use signpost_types::v1alpha1::SCHEDULER_LEASE_NAMESPACE;
 
 /// The time limit for releasing the Lease on shutdown; after that, other candidates wait for the Lease to expire.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -486,7 +486,8 @@ mod tests {
         });
         let urls = ["https://a.example", "https://b.example"].map(|url| url.parse().expect("a URL"));
         let client = Servers::new(urls.into()).client(Arc::new(clients));
-        let settings = Settings::lasting(Duration::from_secs(6));
+        // A term of 6 seconds: on a busy machine, too, there is time for a try at each server.
+        let settings = Settings::lasting(Duration::from_secs(9));
         let stop = CancellationToken::new();
         let mut leadership = Lease::run(client, "test", "one", settings, stop.clone());
         let leads = leadership.wait_for(|leadership| leadership.term().is_some()).await.expect("it runs").clone();
@@ -494,7 +495,7 @@ mod tests {
         // One server hangs and recovers, and then the other one hangs, so the server in use hangs once.
         for hangs in &hung {
             hangs.store(true, Ordering::Relaxed);
-            let until = Instant::now() + Duration::from_secs(5);
+            let until = Instant::now() + Duration::from_secs(7);
             while Instant::now() < until {
                 assert!(term.is_current(), "the term ended");
                 sleep(Duration::from_millis(20)).await;

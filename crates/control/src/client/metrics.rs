@@ -37,12 +37,12 @@ mod tests {
     use super::*;
     use crate::client::reflector::{Settings, reflect};
     use prometheus_client::registry::Registry;
-    use signpost_api::v1alpha1::router::Router;
     use signpost_runtime::telemetry::page::collector;
+    use signpost_types::v1alpha1::router::Router;
 
     #[tokio::test]
     async fn they_are_exposed() {
-        let client = crate::client::in_process(axum::Router::new(), signpost_api::identity::Identity::user("test"));
+        let client = crate::client::in_process(axum::Router::new());
         let (store, _changes) = reflect(client, Settings::default(), |router: Router| router);
         let mut registry = Registry::with_prefix("signpost");
         let informers = [("scheduler", store.probe())];

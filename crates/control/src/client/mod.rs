@@ -1,12 +1,11 @@
 //! Clients of the API for the platform's own control loops: a [`kube::Client`], created in one of three ways.
 //!
-//! - [`in_process`]: in one process with the API server the client calls its dispatcher directly, without a socket. The caller's
-//!   [`Identity`] travels as an extension of the HTTP request, which no request from a network can carry.
+//! - [`in_process`]: in one process with the API server the client calls its dispatcher directly, without a socket.
 //! - [`from_kubeconfig`], [`from_context`]: over TLS with the contents of a kubeconfig file.
 //! - [`in_cluster`]: over TLS with a Kubernetes service account.
 //!
-//! A component that sends requests on behalf of users takes [`in_process_unproven`] or [`unproven_from_kubeconfig`], which carry
-//! no credentials, and [`bearing`] each user's own token, so that the API authorizes each user.
+//! A component that sends requests on behalf of users takes a client without credentials, such as [`unproven_from_kubeconfig`], and
+//! [`bearing`] each user's own token, so that the API authorizes each user.
 //!
 //! A client tries several API servers of one platform in turn ([`failover`]), and follows changes of its kubeconfig (`rotation`).
 //!
@@ -33,7 +32,6 @@ use parking_lot::Mutex;
 use tower::ServiceExt as _;
 use tower::util::MapRequestLayer;
 
-use signpost_api::identity::Identity;
 use signpost_runtime::tls::served::{FileStamp, stamp_of};
 
 use failover::Servers;
@@ -57,13 +55,12 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The `User-Agent` of these clients. API servers use the part before the slash as the field manager of writes.
 const AGENT: HeaderValue = HeaderValue::from_static(concat!("signpost/", env!("CARGO_PKG_VERSION")));
 
-/// Returns a client of the API server in this process: each request goes directly to `service`, sent by `identity`.
+/// Returns a client of an API server in this process: each request goes directly to `service`, which determines its user.
 ///
 /// Responses stream, including watches. A request runs in its caller's task, and ends with it. Call this function inside a tokio
-/// runtime, like all three.
-pub fn in_process(service: Router, identity: Identity) -> kube::Client {
+/// runtime, like the others.
+pub fn in_process(service: Router) -> kube::Client {
     let service = tower::service_fn(move |mut request: Request<Body>| {
-        request.extensions_mut().insert(identity.clone());
         request.headers_mut().insert(USER_AGENT, AGENT);
         service.clone().oneshot(request)
     });
@@ -97,15 +94,6 @@ pub async fn from_context(
     let clients = servers.configurations(config).into_iter().map(connect).collect::<kube::Result<Arc<[_]>>>();
     let clients = clients.map_err(|error| ClientError::built_from(&origin, error))?;
     Ok(servers.client(clients))
-}
-
-/// Returns a client of the API server in this process without credentials: the headers of each request name its user.
-pub fn in_process_unproven(service: Router) -> kube::Client {
-    let service = tower::service_fn(move |mut request: Request<Body>| {
-        request.headers_mut().insert(USER_AGENT, AGENT);
-        service.clone().oneshot(request)
-    });
-    kube::Client::new(service, "default")
 }
 
 /// Returns a client of the API server that the kubeconfig file at `path` names, without the credentials in it. `silence` and
@@ -237,38 +225,23 @@ impl ClientError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use axum::Extension;
     use axum::routing::get;
     use http::HeaderMap;
     use k8s_openapi::api::core::v1::Namespace;
     use kube::Api;
 
     #[tokio::test]
-    async fn in_process_requests_carry_the_identity() {
+    async fn requests_on_behalf_of_others_carry_their_token() {
         let service = Router::new().route(
             "/api/v1/namespaces/{name}",
-            get(|Extension(identity): Extension<Identity>, headers: HeaderMap| async move {
+            get(|headers: HeaderMap| async move {
                 assert_eq!(headers.get(USER_AGENT), Some(&AGENT));
-                format!(r#"{{"apiVersion":"v1","kind":"Namespace","metadata":{{"name":"{}"}}}}"#, identity.user)
-            }),
-        );
-        let client = in_process(service, Identity::user("alice"));
-        let namespace: Namespace = Api::all(client).get("x").await.expect("it is there");
-        assert_eq!(namespace.metadata.name.as_deref(), Some("alice"));
-    }
-
-    #[tokio::test]
-    async fn requests_on_behalf_of_others_carry_their_token_and_no_identity() {
-        let service = Router::new().route(
-            "/api/v1/namespaces/{name}",
-            get(|identity: Option<Extension<Identity>>, headers: HeaderMap| async move {
-                assert!(identity.is_none());
                 let token = headers[AUTHORIZATION].to_str().expect("text").replace("Bearer ", "");
                 format!(r#"{{"apiVersion":"v1","kind":"Namespace","metadata":{{"name":"{token}"}}}}"#)
             }),
         );
         let bearer = Bearer::new("s3cret").expect("a header");
-        let client = bearing(in_process_unproven(service), bearer.clone());
+        let client = bearing(in_process(service), bearer.clone());
         let sent = async || {
             let namespace: Namespace = Api::all(client.clone()).get("x").await.expect("it is there");
             namespace.metadata.name.expect("it has a name")

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use signpost_api::v1alpha1::SERVER_MARK;
+use signpost_types::v1alpha1::SERVER_MARK;
 
 const UNKNOWN: u8 = 0;
 const OUR_OWN: u8 = 1;
@@ -51,7 +51,6 @@ mod tests {
 
     use super::*;
     use crate::client::in_process;
-    use signpost_api::identity::Identity;
 
     #[tokio::test]
     async fn it_is_asked_once_and_again_after_a_failure() {
@@ -65,7 +64,7 @@ mod tests {
                         "goVersion":"","compiler":"","platform":""}}"#
                 )
             };
-            let client = in_process(Router::new().route("/version", get(answer)), Identity::user("alice"));
+            let client = in_process(Router::new().route("/version", get(answer)));
             let server = ServerKind::default();
             assert_eq!(server.is_our_own(&client).await, expected, "{version}");
             assert_eq!(server.is_our_own(&client).await, expected, "{version}");
@@ -74,7 +73,7 @@ mod tests {
             assert_eq!(server.is_our_own(&client).await, expected, "{version}");
             assert_eq!(asked.load(Ordering::Relaxed), before + 2);
         }
-        let silent = in_process(Router::new(), Identity::user("alice"));
+        let silent = in_process(Router::new());
         assert!(!ServerKind::default().is_our_own(&silent).await);
     }
 }

@@ -1,6 +1,6 @@
 //! Problems of objects: the compiler's result for unusable input.
 //!
-//! The API server validates before it stores, so a diagnostic is rare: an object from an older version, or a conflict between two
+//! The API server validates before it stores, so a diagnostic is rare: an object from another version, or a conflict between two
 //! objects that are valid separately. It appears in the object's status and in the log; the rest of the zone is served.
 
 use std::fmt;

@@ -10,11 +10,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::diagnostic::Diagnostic;
 use super::health::{AddressInput, AddressSelection, Health, choose};
-use signpost_api::names;
-use signpost_api::v1alpha1::route_binding::RouteBinding;
-use signpost_api::v1alpha1::router::{AddressHealthState, AddressState, Mode, Router, RouterStatus};
 use signpost_dns::wire::Name;
 use signpost_dns::zone::Ttl;
+use signpost_types::names;
+use signpost_types::v1alpha1::route_binding::RouteBinding;
+use signpost_types::v1alpha1::router::{AddressHealthState, AddressState, Mode, Router, RouterStatus};
 
 /// A Router, reduced.
 #[derive(Debug, Clone, PartialEq, Eq)]

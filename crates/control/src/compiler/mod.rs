@@ -9,8 +9,8 @@
 
 use std::sync::Arc;
 
-use signpost_api::v1alpha1::zone::ZoneKind;
 use signpost_dns::zone::Contents;
+use signpost_types::v1alpha1::zone::ZoneKind;
 
 pub mod settings;
 

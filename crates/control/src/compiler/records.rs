@@ -116,7 +116,7 @@ fn dname_above(contents: &Contents, owner: &Name) -> Option<Name> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use signpost_api::v1alpha1::router::Mode;
+    use signpost_types::v1alpha1::router::Mode;
 
     /// Checks the result of these entries: the records, and the positions of diagnostics with a part of each message.
     fn check(entries: &[&str], owners: &[&str], diagnostics: &[(&str, &str)]) {

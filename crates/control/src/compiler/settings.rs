@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::digest::Digest;
 use super::discovery::{self, OfferedTransport};
-use signpost_api::names;
 use signpost_dns::wire::Name;
 use signpost_dns::zone::rrset::Rdata;
 use signpost_dns::zone::{Contents, Ttl};
+use signpost_types::names;
 
 /// The valid configuration of the platform's zones: [`Settings::new`] rejects configurations that are unusable for zones.
 #[derive(Debug, Clone)]

@@ -36,7 +36,7 @@ use crate::client::backoff::Backoff;
 use crate::client::reflector::{Changes, HealthProbe, Informer, Store};
 use crate::client::write::update_status;
 use crate::world::condition::{ConditionUpdate, Status as ConditionStatus, state};
-use signpost_api::v1alpha1::deletion_hold::{
+use signpost_types::v1alpha1::deletion_hold::{
     DeletionHold, DeletionHoldCause, DeletionHoldHolder, DeletionHoldSpec, HEARD_EVERY, HELD, SILENCE_MAX,
 };
 
@@ -345,9 +345,9 @@ fn entry<'a>(deletion_hold: &'a DeletionHold, server: &str) -> Option<&'a Deleti
     deletion_hold.status.as_ref()?.holders.iter().find(|holder| holder.server == server)
 }
 
-/// Returns whether this name server's entry in this DeletionHold matches the held objects. Entries of older versions have no UID.
+/// Returns whether this name server's entry in this DeletionHold matches the held objects.
 fn has_reported(deletion_hold: &DeletionHold, entry: &DeletionHoldHolder, held: &Held) -> bool {
-    entry.set.as_ref() == Some(&held.set) && (entry.uid.is_none() || entry.uid == deletion_hold.metadata.uid)
+    entry.set.as_ref() == Some(&held.set) && entry.uid == deletion_hold.metadata.uid
 }
 
 fn find<'a>(deletion_holds: &'a [Arc<DeletionHold>], id: &str) -> Option<&'a Arc<DeletionHold>> {
@@ -416,7 +416,7 @@ fn steps(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use signpost_api::v1alpha1::deletion_hold::{Decision, DeletionHoldKind, DeletionHoldStatus};
+    use signpost_types::v1alpha1::deletion_hold::{Decision, DeletionHoldKind, DeletionHoldStatus};
 
     fn held(id: &str) -> Held {
         Held {

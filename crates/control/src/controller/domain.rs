@@ -15,9 +15,9 @@ use kube::api::{DeleteParams, ListParams, Preconditions};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use signpost_api::v1alpha1::route::Route;
-use signpost_api::v1alpha1::router::Router;
-use signpost_api::v1alpha1::zone::{Zone, ZoneKind};
+use signpost_types::v1alpha1::route::Route;
+use signpost_types::v1alpha1::router::Router;
+use signpost_types::v1alpha1::zone::{Zone, ZoneKind};
 
 /// The interval of checks while the domains differ, or the API does not respond.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);

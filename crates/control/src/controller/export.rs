@@ -13,11 +13,11 @@ use super::zone::version_history::Versions;
 use super::zone::{ledger_entry, unix_now};
 use crate::compiler::inputs::{BindingInput, RouterInput};
 use crate::compiler::{Compiled, CompiledZone, Diagnostic, Digest, Inputs, Settings, apex, compile};
-use signpost_api::v1alpha1::route_binding::RouteBinding;
-use signpost_api::v1alpha1::router::Router;
-use signpost_api::v1alpha1::zone::{Zone, ZoneKind};
 use signpost_dns::wire::Name;
 use signpost_dns::zone::{Contents, Serial};
+use signpost_types::v1alpha1::route_binding::RouteBinding;
+use signpost_types::v1alpha1::router::Router;
+use signpost_types::v1alpha1::zone::{Zone, ZoneKind};
 
 /// Objects in one page of a list.
 const PAGE_SIZE: u32 = 500;

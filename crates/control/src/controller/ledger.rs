@@ -22,7 +22,8 @@
 //! The ledger deletes the `Zone` of a deleted shard when the clock has passed its newest serial plus the reserved range. If the
 //! shard is re-created, its first serial comes from the clock, and is newer than any provisional serial of a name server. After a
 //! start, nothing is deleted while most Zones have no Router, because an API that has lost its objects looks the same. The parent
-//! and alias Zone of another domain are never deleted, except those of the configured former domain ([`super::domain`]).
+//! and alias Zone of another domain are never deleted, except those of the former domain ([`super::domain`]): the alias Zone
+//! first, since a leader that starts meanwhile learns the former domain from the parent Zone.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -50,9 +51,9 @@ use crate::observe::verify::feed::ZoneFeed;
 use crate::reconcile::executor::Executor;
 use crate::reconcile::queue::{Item, WorkQueue};
 use crate::world::World;
-use signpost_api::v1alpha1::zone::{Zone, ZoneKind, ZonePlatform, ZoneSpec, ZoneVersion};
 use signpost_dns::wire::Name;
 use signpost_dns::zone::Serial;
+use signpost_types::v1alpha1::zone::{Zone, ZoneKind, ZonePlatform, ZoneSpec, ZoneVersion};
 
 mod aliases;
 pub mod serials;
@@ -432,11 +433,22 @@ impl Ledger {
         if self.orphans.contains(apex) || zone.spec.kind != ZoneKind::Shard && !is_former {
             return Plan::Nothing;
         }
+        // A later leader learns the former domain from its parent Zone.
+        if zone.spec.kind == ZoneKind::Parent && self.has_former_alias_zone() {
+            return Plan::LookAgain(now + Duration::from_secs(1));
+        }
         if newest(zone).is_some_and(|(serial, _)| !Serial(unix_now as u32).is_after(with_room(serial))) {
             return Plan::LookAgain(now + Duration::from_secs(1));
         }
         let (uid, resource_version) = (zone.metadata.uid.clone(), zone.metadata.resource_version.clone());
         Plan::Write(Write::Delete(Preconditions { uid, resource_version }))
+    }
+
+    /// Returns whether the alias Zone of the former domain exists.
+    fn has_former_alias_zone(&self) -> bool {
+        let is_former = |apex: &Name| self.former.as_ref().is_some_and(|former| apex.is_at_or_below(former));
+        let is_alias = |known: &KnownZone| known.zone.as_ref().is_some_and(|zone| zone.spec.kind == ZoneKind::Alias);
+        self.known.iter().any(|(apex, known)| *apex != self.alias_apex && is_former(apex) && is_alias(known))
     }
 
     /// Sends the current contents of a zone to the feed.

@@ -35,16 +35,15 @@ use self::status::Status;
 use self::version_history::Versions;
 use self::zones::Zones;
 use super::apexes::ApexOwners;
-use super::asked::register::Register;
 use super::domain::{self, DomainMismatch, Domains, Duty};
-use crate::client::reflector::{Applied, Change, Store};
+use crate::client::reflector::{Change, Store};
 use crate::compiler::settings::text_of;
 use crate::compiler::{Diagnostic, Digest, Platform, Settings};
-use crate::world::{BindingInfo, World};
-use signpost_api::v1alpha1::deletion_hold::DeletionHoldKind;
-use signpost_api::v1alpha1::zone::{Zone as LedgerZone, ZoneVersion};
+use crate::world::World;
 use signpost_dns::wire::{Name, NameMap};
 use signpost_dns::zone::{Serial, ZoneDb};
+use signpost_types::v1alpha1::deletion_hold::DeletionHoldKind;
+use signpost_types::v1alpha1::zone::{Zone as LedgerZone, ZoneVersion};
 
 pub mod objects;
 
@@ -63,7 +62,6 @@ pub mod record;
 pub mod restore;
 
 pub mod metrics;
-pub mod publish_traces;
 pub mod status;
 
 /// The most events of one batch: some milliseconds of work.
@@ -92,8 +90,6 @@ pub struct Options {
     pub deletion_hold_threshold: watch::Receiver<u32>,
     /// The status of the loop.
     pub status: Arc<Status>,
-    /// The register of the routes' former names.
-    pub asked: Arc<Register>,
     /// The metric of publication times.
     pub publishing: Publishing,
     /// Dropped as soon as the last-known-good state is served, or found to be missing: query threads can wait for that.
@@ -108,13 +104,12 @@ pub async fn run(
     stop: CancellationToken,
 ) -> Result<(), StateError> {
     let mut sources = Sources::new(&options);
-    let Options { state, former_domain, apexes, deletion_hold_threshold, status, asked, publishing, loading, .. } =
-        options;
+    let Options { state, former_domain, apexes, deletion_hold_threshold, status, publishing, loading, .. } = options;
     let mut log = DiagnosticLog::default();
     let settings = sources.current_settings(&apexes);
     let domains = Domains { domain: settings.domain_text(), former: former_domain };
     let holds = Holds::new(deletion_hold_threshold, status.decisions());
-    let publisher = Publisher::new(db, apexes, status.clone(), settings.alias_apex().clone(), publishing);
+    let publisher = Publisher::new(db, apexes, status.clone(), publishing);
     let known = domains.clone();
     let start = move || restart(publisher, holds, state, &known, settings, loading);
     let started = match Handle::current().runtime_flavor() {
@@ -128,7 +123,7 @@ pub async fn run(
         Some(zones) => zones,
         None => {
             let (platform, ledger) = tokio::select! {
-                gathered = gather(&mut sources, &asked, &mut log) => gathered,
+                gathered = gather(&mut sources, &mut log) => gathered,
                 () = stop.cancelled() => return Ok(()),
             };
             let report = |other: Option<&DomainMismatch>| status.set_hindrance(other.map(ToString::to_string));
@@ -145,8 +140,7 @@ pub async fn run(
         }
     };
     let ended = publisher.ended();
-    let mut run =
-        Run { sources, holds, zones, publisher, asked, log, ledger_relist: LedgerRelist::new(), is_partial: false };
+    let mut run = Run { sources, holds, zones, publisher, log, ledger_relist: LedgerRelist::new(), is_partial: false };
     tokio::select! {
         () = run.follow(&stop) => Ok(()),
         why = ended => Err(why),
@@ -191,7 +185,7 @@ fn restart(
 }
 
 /// Collects all objects, and the versions of the ledger.
-async fn gather(sources: &mut Sources, asked: &Register, log: &mut DiagnosticLog) -> (Platform, NameMap<Versions>) {
+async fn gather(sources: &mut Sources, log: &mut DiagnosticLog) -> (Platform, NameMap<Versions>) {
     let mut platform = Platform::new(&sources.settings.borrow());
     let mut ledger = NameMap::default();
     let mut ignored = Vec::new();
@@ -202,7 +196,6 @@ async fn gather(sources: &mut Sources, asked: &Register, log: &mut DiagnosticLog
                 put_all(&mut platform, &change, &mut ignored);
             }
             objects::Event::Binding(change) => {
-                asked.take(&change);
                 log.add_all(&change);
                 put_all(&mut platform, &change, &mut ignored);
             }
@@ -268,7 +261,6 @@ struct Run {
     holds: Holds,
     zones: Zones,
     publisher: Publisher,
-    asked: Arc<Register>,
     log: DiagnosticLog,
     ledger_relist: LedgerRelist,
     /// Whether names are missing because objects are unreadable.
@@ -296,7 +288,6 @@ impl Run {
                         self.take(event);
                     }
                     self.apply_decisions();
-                    self.publisher.traces.made();
                 }
                 () = tokio::time::sleep_until(deadline.unwrap_or_else(tokio::time::Instant::now)), if deadline.is_some() => {}
                 _ = housekeeping.tick() => self.run_housekeeping(),
@@ -311,10 +302,6 @@ impl Run {
                 self.take_objects(&store, &change);
             }
             Event::Object(objects::Event::Binding(change)) => {
-                self.asked.take(&change);
-                if let Change::Applied(applied) = &change {
-                    self.trace(applied);
-                }
                 let store = self.sources.objects.bindings.0.clone();
                 self.take_objects(&store, &change);
             }
@@ -345,15 +332,6 @@ impl Run {
         for (name, object) in objects {
             self.publisher.journal.push(V::entry(&name, object.as_deref()));
             self.zones.put(&name, object, Instant::now());
-        }
-    }
-
-    /// Traces the Route of a binding from here on, if it has a trace and a new name.
-    fn trace(&mut self, applied: &Applied<BindingInfo>) {
-        let name = |info: &BindingInfo| info.input.as_ref().map(|one| (one.label.clone(), one.shard.clone()));
-        let is_known = applied.before.as_ref().is_some_and(|before| name(before) == name(&applied.now));
-        if let Some(binding) = applied.now.input.as_ref().filter(|_| !is_known) {
-            self.publisher.traces.arrived(applied.now.trace.as_deref().copied(), binding);
         }
     }
 

@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::client::reflector::Change;
 use crate::world::{RouterInfo, World};
-use signpost_api::v1alpha1::router::{InstanceState, Ports, Router, RouterKind};
+use signpost_types::v1alpha1::router::{InstanceState, Ports, Router, RouterKind};
 
 /// The longest time between two checks of the running instances.
 const INTERVAL: Duration = Duration::from_secs(1);

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::Wanted;
 use crate::client::failover;
-use signpost_api::names::{is_host_label, shortened_label};
+use signpost_types::names::{is_host_label, shortened_label};
 
 /// The labels of all objects of instances, as a label selector.
 pub const SELECTOR: &str = "app.kubernetes.io/component=router-instance,app.kubernetes.io/managed-by=signpost";

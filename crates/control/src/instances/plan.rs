@@ -7,7 +7,7 @@
 use std::net::IpAddr;
 
 use super::Wanted;
-use signpost_api::v1alpha1::router::{Ports, RouterKind};
+use signpost_types::v1alpha1::router::{Ports, RouterKind};
 
 /// The configuration of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

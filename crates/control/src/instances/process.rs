@@ -28,8 +28,8 @@ use super::plan::{Shape, Slot, Step, steps};
 use super::{Runtime, Wanted};
 use crate::client::backoff::random;
 use crate::client::failover;
-use signpost_api::instance::lease_name;
-use signpost_api::v1alpha1::router::{Ports, RouterKind};
+use signpost_types::instance::lease_name;
+use signpost_types::v1alpha1::router::{Ports, RouterKind};
 
 /// The log size from which a log is renamed to `log.1`.
 pub const LOG_BYTES_MAX: u64 = 1 << 20;

@@ -23,10 +23,10 @@ use crate::dns_client::{Data, Question};
 use crate::world::RouteInfo;
 use crate::world::condition::{ConditionUpdate, Status};
 use crate::world::observations::{About, Part, RouteFinding};
-use signpost_api::v1alpha1::route::{HOST_POINTS_HERE, NameKind, Route};
-use signpost_api::v1alpha1::router::{AddressState, Router};
 use signpost_dns::wire::header::Rcode;
 use signpost_dns::wire::{Name, RecordType};
+use signpost_types::v1alpha1::route::{HOST_POINTS_HERE, NameKind, Route};
+use signpost_types::v1alpha1::router::{AddressState, Router};
 
 /// The first wait before a host that does not point here is checked again: its owner has just read the instructions.
 const RETRY_FIRST: Duration = Duration::from_secs(5);
@@ -234,46 +234,38 @@ async fn answers(check: &HostCheck, question: &Question) -> Option<Vec<Data>> {
 
 #[cfg(test)]
 mod tests {
+    use signpost_testing::dns::{RecordType, ResponseCode};
+    use signpost_testing::name_server::{NameServer, Reply, records};
+
     use super::*;
-    use crate::observe::verify::fake::{FakeServer, Say};
 
     fn name(text: &str) -> Name {
-        text.parse().expect("a name of a test")
-    }
-
-    fn address(text: &str) -> Data {
-        Data::Address(text.parse().expect("an address"))
+        text.parse().expect("a name")
     }
 
     #[tokio::test]
     async fn where_hosts_lead() {
-        let resolver = FakeServer::start(|question, _| {
-            let first = question.name.labels().next().expect("a label").to_vec();
-            let alias = |text: &str| Say::Records(vec![Data::Cname(name(text))]);
-            let is_v4 = question.rtype == RecordType::A;
-            vec![match (first.as_slice(), question.rtype) {
-                (b"alias" | b"former", RecordType::CNAME) if first == b"alias" => alias("shop-www.routes.v3.example."),
-                (b"former", RecordType::CNAME) => alias("shop-www.old.v3.example."),
-                (b"away", RecordType::CNAME) => alias("cdn.example."),
-                (b"away", _) => Say::Rcode(Rcode::SERVFAIL),
-                (b"apex", _) if is_v4 => Say::Records(vec![address("192.0.2.1")]),
-                (b"mixed", _) if is_v4 => Say::Records(vec![address("192.0.2.1"), address("198.51.100.7")]),
-                (b"chain", RecordType::A) => Say::Records(vec![
-                    Data::Cname(name("www.other.example.")),
-                    Data::Cname(name("SHOP-www.routes.v3.example.")),
-                    address("203.0.113.9"),
-                ]),
-                (b"half", _) if is_v4 => Say::Records(vec![address("192.0.2.1")]),
-                (b"half" | b"broken", _) => Say::Rcode(Rcode::SERVFAIL),
-                (first, RecordType::CNAME) if first.starts_with(PROBE_LABEL.as_bytes()) => {
-                    alias("shop-www.routes.v3.example.")
+        const ALIAS: &str = "CNAME shop-www.routes.v3.example.";
+        let resolver = NameServer::answering(|name, rtype| {
+            let first = name.split('.').next().expect("a label");
+            let found: &[&str] = match (first, rtype) {
+                ("alias", RecordType::CNAME) => &[ALIAS],
+                ("former", RecordType::CNAME) => &["CNAME shop-www.old.v3.example."],
+                ("away", RecordType::CNAME) => &["CNAME cdn.example."],
+                ("apex" | "half", RecordType::A) => &["A 192.0.2.1"],
+                ("mixed", RecordType::A) => &["A 192.0.2.1", "A 198.51.100.7"],
+                ("chain", RecordType::A) => {
+                    &["CNAME www.other.example.", "CNAME SHOP-www.routes.v3.example.", "A 203.0.113.9"]
                 }
-                (b"gone", _) => Say::Rcode(Rcode::NXDOMAIN),
-                _ => Say::Records(Vec::new()),
-            }]
+                ("away" | "half" | "broken", _) => return vec![Reply::Rcode(ResponseCode::ServFail)],
+                (first, RecordType::CNAME) if first.starts_with(PROBE_LABEL) => &[ALIAS],
+                ("gone", _) => return vec![Reply::Rcode(ResponseCode::NXDomain)],
+                _ => &[],
+            };
+            vec![Reply::Records(records(found))]
         })
         .await;
-        let dead = FakeServer::start(|_, _| vec![Say::Rcode(Rcode::REFUSED)]).await;
+        let dead = NameServer::answering(|_, _| vec![Reply::Rcode(ResponseCode::Refused)]).await;
         let target = Target {
             names: vec![
                 name("shop-www.s1.v3.example."),

@@ -25,9 +25,9 @@ use crate::client::reflector::{Change, ObjectKey, Store};
 use crate::status::instances::is_enough;
 use crate::world::observations::{InstanceFindings, Observations};
 use crate::world::{RouterInfo, World};
-use signpost_api::access::AGENT_NAMESPACE;
-use signpost_api::instance::InstanceReport;
-use signpost_api::v1alpha1::router::{Instance, InstanceState};
+use signpost_types::instance::AGENT_NAMESPACE;
+use signpost_types::instance::InstanceReport;
+use signpost_types::v1alpha1::router::{Instance, InstanceState};
 
 /// The time after which a dead instance that no answer needs is removed: its Lease is deleted.
 const DEAD_LONGEST: Duration = Duration::from_secs(600);
@@ -279,7 +279,7 @@ impl Watch {
 mod tests {
     use super::*;
     use jiff::Timestamp;
-    use signpost_api::instance::LEASE_DURATION;
+    use signpost_types::instance::LEASE_DURATION;
 
     fn report(octet: u8, renewal: i64) -> InstanceReport {
         InstanceReport {

@@ -32,10 +32,10 @@ use crate::world::condition::{ConditionUpdate, Status};
 use crate::world::observations::{About, Observations, Part, RouteFinding};
 use crate::world::route::Mark;
 use crate::world::{BindingInfo, RouteInfo, RouterInfo, World};
-use signpost_api::instance::InstanceReport;
-use signpost_api::probe::{PROBE_HEADER, ROUTE_HEADER, route_id};
-use signpost_api::v1alpha1::route::{PROGRAMMED, Route};
-use signpost_api::v1alpha1::router::{Instance, InstanceState};
+use signpost_types::instance::InstanceReport;
+use signpost_types::probe::{PROBE_HEADER, ROUTE_HEADER, route_id};
+use signpost_types::v1alpha1::route::{PROGRAMMED, Route};
+use signpost_types::v1alpha1::router::{Instance, InstanceState};
 
 /// Probes at a time.
 const PROBES_MAX: usize = 64;
@@ -347,7 +347,7 @@ impl Watch {
         let serving: Vec<&Instance> = serving(&router).collect();
         let lags = |instance: &&&Instance| {
             let report =
-                stores.reports.get(&ObjectKey::namespaced(signpost_api::access::AGENT_NAMESPACE, &instance.name));
+                stores.reports.get(&ObjectKey::namespaced(signpost_types::instance::AGENT_NAMESPACE, &instance.name));
             report.is_none_or(|report| Option::as_ref(&report).is_none_or(|one| one.applied_revision < binding.turn))
         };
         let lagging: Vec<&str> = serving.iter().filter(lags).map(|instance| &*instance.ip).collect();

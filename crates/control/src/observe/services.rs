@@ -19,8 +19,8 @@ use tokio_util::sync::CancellationToken;
 use crate::client::reflector::{self, Change, Changes, Informer, ObjectKey, Store};
 use crate::world::router::{Labels, matches, selector};
 use crate::world::{RouterInfo, World};
-use signpost_api::kinds::endpoint_slice::unusable;
-use signpost_api::v1alpha1::router::Router;
+use signpost_types::addresses::unusable;
+use signpost_types::v1alpha1::router::Router;
 
 /// The label of an EndpointSlice that names its Service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";

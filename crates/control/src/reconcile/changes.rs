@@ -11,7 +11,7 @@ use super::{Key, Reconciler};
 use crate::client::reflector::{Applied, Change, ObjectKey};
 use crate::world::route::Mark;
 use crate::world::{BindingInfo, ClaimInfo, NamespaceInfo, RouteInfo, RouterInfo};
-use signpost_api::v1alpha1::name_claim::ClaimKind;
+use signpost_types::v1alpha1::name_claim::ClaimKind;
 
 /// The delay of writes of route counts per Router, so that all Routers together cause at most 50 writes per second.
 const COUNT_DELAY_PER_ROUTER: Duration = Duration::from_millis(20);

@@ -28,10 +28,10 @@ use crate::client::reflector::ObjectKey;
 use crate::client::uid::Uid;
 use crate::scheduler::claim::{Claimed, claim};
 use crate::world::{BindingInfo, ClaimInfo, RouteInfo, later};
-use signpost_api::names::covers;
-use signpost_api::v1alpha1::name_claim::{ClaimKind, Holder, NameClaim, NameClaimSpec};
-use signpost_api::v1alpha1::route::Route;
-use signpost_api::v1alpha1::route_binding::RouteBinding;
+use signpost_types::names::covers;
+use signpost_types::v1alpha1::name_claim::{ClaimKind, Holder, NameClaim, NameClaimSpec};
+use signpost_types::v1alpha1::route::Route;
+use signpost_types::v1alpha1::route_binding::RouteBinding;
 
 /// The next action for a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

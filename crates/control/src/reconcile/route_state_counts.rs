@@ -8,8 +8,8 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::client::reflector::ObjectKey;
 use crate::world::RouteInfo;
-use signpost_api::route_state::RouteState;
 use signpost_runtime::telemetry::page::{Page, Rows};
+use signpost_types::route_state::RouteState;
 
 /// The most distinct reasons. The scheduler has a handful; any other text in a condition is `other`.
 const REASONS_MAX: usize = 32;

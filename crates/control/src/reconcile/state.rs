@@ -18,12 +18,12 @@ use crate::world::binding::FormerNameInfo;
 use crate::world::objects::Objects;
 use crate::world::observations::{Observations, RouterFindings};
 use crate::world::{BindingInfo, ClaimInfo, RouteInfo, later};
-use signpost_api::access::AGENT_NAMESPACE;
-use signpost_api::instance::InstanceReport;
-use signpost_api::names::{host_claim_name, label_claim_name, wildcards_above};
-use signpost_api::v1alpha1::deletion_hold::DeletionHold;
-use signpost_api::v1alpha1::name_claim::ClaimKind;
-use signpost_api::v1alpha1::router::{Instance, InstanceState};
+use signpost_types::instance::AGENT_NAMESPACE;
+use signpost_types::instance::InstanceReport;
+use signpost_types::names::{host_claim_name, label_claim_name, wildcards_above};
+use signpost_types::v1alpha1::deletion_hold::DeletionHold;
+use signpost_types::v1alpha1::name_claim::ClaimKind;
+use signpost_types::v1alpha1::router::{Instance, InstanceState};
 
 /// The interval of checks of a moved Route until instances serve it.
 const INSTANCES_INTERVAL: Duration = Duration::from_millis(100);

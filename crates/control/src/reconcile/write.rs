@@ -20,9 +20,9 @@ use crate::status::router::{self, Load};
 use crate::world::condition::ConditionUpdate;
 use crate::world::observations::{RouteFindings, RouterFindings};
 use crate::world::{self, BindingInfo, RouteInfo, RouterInfo};
-use signpost_api::v1alpha1::route::{ROUTER_GONE, Route};
-use signpost_api::v1alpha1::route_binding::RouteBinding;
-use signpost_api::v1alpha1::router::Router;
+use signpost_types::v1alpha1::route::{ROUTER_GONE, Route};
+use signpost_types::v1alpha1::route_binding::RouteBinding;
+use signpost_types::v1alpha1::router::Router;
 
 /// The result of an action.
 #[derive(Debug, Default)]

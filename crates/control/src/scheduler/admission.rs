@@ -10,7 +10,7 @@ use super::Scheduler;
 use super::hosts::Refusal;
 use crate::client::reflector::{Change, ObjectKey};
 use crate::world::{ClaimInfo, RouteInfo, quarantine};
-use signpost_api::v1alpha1::name_claim::ClaimKind;
+use signpost_types::v1alpha1::name_claim::ClaimKind;
 
 impl Scheduler {
     /// Returns why a Route may not claim its custom host now. It then waits until that changes.

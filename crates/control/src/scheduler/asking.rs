@@ -30,7 +30,7 @@ use crate::client::backoff::random;
 use crate::client::lease::Term;
 use crate::client::reflector::ObjectKey;
 use crate::world::RouteInfo;
-use signpost_api::v1alpha1::route::Route;
+use signpost_types::v1alpha1::route::Route;
 
 /// The most calls in a row about a Route, if the chosen Router can no longer take it when the answer arrives.
 const TIMES_MAX: u32 = 4;

@@ -26,10 +26,10 @@ use crate::client::reflector::ObjectKey;
 use crate::client::server::ServerKind;
 use crate::client::write;
 use crate::world::RouteInfo;
-use signpost_api::names::{self, host_claim_name, label_claim_name};
-use signpost_api::v1alpha1::name_claim::{ClaimKind, Holder};
-use signpost_api::v1alpha1::route::{AssignedName, NameKind, Route};
-use signpost_api::v1alpha1::route_binding::{FENCING_ANNOTATION, FENCING_FIELD, RouteBinding, RouteBindingSpec};
+use signpost_types::names::{self, host_claim_name, label_claim_name};
+use signpost_types::v1alpha1::name_claim::{ClaimKind, Holder};
+use signpost_types::v1alpha1::route::{AssignedName, NameKind, Route};
+use signpost_types::v1alpha1::route_binding::{FENCING_ANNOTATION, FENCING_FIELD, RouteBinding, RouteBindingSpec};
 
 /// The time limit for one attempt.
 pub(super) const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(15);
@@ -68,8 +68,6 @@ pub struct Plan {
     pub hosts_kept: Option<u32>,
     /// Whether the Route may not have its preferred label, even if that is free.
     pub is_label_refused: bool,
-    /// The time of the decision.
-    pub decided: std::time::Instant,
 }
 
 /// The Router that a route must leave.

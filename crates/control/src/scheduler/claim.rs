@@ -10,11 +10,11 @@ use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
 
 use crate::client::write;
-use signpost_api::names::{host_claim_name, label_claim_name};
-use signpost_api::v1alpha1::name_claim::{
+use signpost_types::names::{host_claim_name, label_claim_name};
+use signpost_types::v1alpha1::name_claim::{
     CLAIM_LABEL, CLAIM_LABEL_HOST, CLAIM_LABEL_LABEL, ClaimKind, Holder, NameClaim, NameClaimSpec,
 };
-use signpost_api::v1alpha1::route::Route;
+use signpost_types::v1alpha1::route::Route;
 
 /// The most concurrent writes between reading and writing a claim, before the attempt ends.
 const RACES_MAX: u32 = 5;

@@ -19,8 +19,8 @@ use crate::client::lease::Term;
 use crate::client::reflector::ObjectKey;
 use crate::world::observations::RouteFinding;
 use crate::world::{BindingInfo, NamespaceInfo, RouteInfo};
-use signpost_api::names::{is_at_or_below, takes_names_of};
-use signpost_api::v1alpha1::name_claim::ClaimKind;
+use signpost_types::names::{is_at_or_below, takes_names_of};
+use signpost_types::v1alpha1::name_claim::ClaimKind;
 
 /// The decisions in a row before events are processed again: 256 take well under a millisecond.
 const DECISIONS_IN_A_ROW: usize = 256;
@@ -237,7 +237,6 @@ impl Scheduler {
             *summary = format!("moved from {router}, which is draining: {summary}");
         }
         self.snapshot.assume(key.clone(), &placement.router, Instant::now());
-        let decided = std::time::Instant::now();
         let namespace = key.namespace();
         let [labels_kept, hosts_kept] =
             [ClaimKind::Label, ClaimKind::Host].map(|kind| self.names_kept(kind, namespace));
@@ -253,7 +252,6 @@ impl Scheduler {
             labels_kept,
             hosts_kept,
             is_label_refused,
-            decided,
         });
         let (binder, attempt) = (self.binder.clone(), Attempt { plan: Arc::clone(&plan), started });
         self.in_flight.attempts.start(attempt, async move { binder.bind(&plan, &term).await });

@@ -6,8 +6,8 @@ use super::snapshot::Snapshot;
 use super::strategy::{Candidate, Pick, RouteName, Strategy, pick};
 use super::webhook;
 use super::webhook::message::Answer;
-use signpost_api::v1alpha1::route::{MOVE, MOVE_ANNOTATION};
-use signpost_api::v1alpha1::route_binding::Explanation;
+use signpost_types::v1alpha1::route::{MOVE, MOVE_ANNOTATION};
+use signpost_types::v1alpha1::route_binding::Explanation;
 
 /// The Router for a route, and why.
 #[derive(Debug, Clone, PartialEq)]

@@ -8,8 +8,8 @@ use std::fmt::Write as _;
 
 use super::filter::{FilterResult, Fit, FitError, PlacementRequest};
 use super::strategy::Pick;
-use signpost_api::text::cut;
-use signpost_api::v1alpha1::route_binding::{Explanation, ReasonCount, RouterVerdict, SUMMARY_OCTETS_MAX};
+use signpost_types::text::cut;
+use signpost_types::v1alpha1::route_binding::{Explanation, ReasonCount, RouterVerdict, SUMMARY_OCTETS_MAX};
 
 /// The maximum number of Routers that an explanation lists, of the 32 that the schema allows. Sixteen are about two kilobytes in
 /// each binding, and the API server of a platform with 100,000 Routes holds all of them in memory.

@@ -11,10 +11,10 @@ use crate::client::reflector::ObjectKey;
 use crate::world::namespace::Quota;
 use crate::world::router::{RouterTarget, matches};
 use crate::world::{NamespaceInfo, RouteInfo};
-use signpost_api::names::{LABEL_OCTETS_MAX, NAME_OCTETS_MAX, is_label_to_have, wanted_label};
-use signpost_api::selectors::unmatched_term;
-use signpost_api::v1alpha1::route::QUOTA_ANNOTATION;
-use signpost_api::v1alpha1::router::RouterState;
+use signpost_types::names::{LABEL_OCTETS_MAX, NAME_OCTETS_MAX, is_label_to_have, wanted_label};
+use signpost_types::selectors::unmatched_term;
+use signpost_types::v1alpha1::route::QUOTA_ANNOTATION;
+use signpost_types::v1alpha1::router::RouterState;
 
 /// The route to be placed, and its inputs.
 #[derive(Debug, Clone, Copy)]
@@ -294,7 +294,7 @@ pub(super) mod tests {
     use super::*;
     use crate::scheduler::strategy::StrategyName;
     use crate::world::router::Labels;
-    use signpost_api::v1alpha1::router::Router;
+    use signpost_types::v1alpha1::router::Router;
 
     /// Returns a Router of this name with one active address and the given fields of its spec.
     pub fn router(name: &str, spec: serde_json::Value) -> RouterTarget {

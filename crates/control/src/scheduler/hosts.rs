@@ -238,7 +238,7 @@ mod tests {
     use crate::world::claim::Released;
     use jiff::Timestamp;
     use proptest::prelude::*;
-    use signpost_api::v1alpha1::name_claim::ClaimKind;
+    use signpost_types::v1alpha1::name_claim::ClaimKind;
 
     fn claim(host: &str, namespace: &str) -> ClaimInfo {
         ClaimInfo {

@@ -50,7 +50,7 @@ use crate::reconcile::executor::Executor;
 use crate::world::objects::{ObjectChanges, Objects};
 use crate::world::observations::{Observations, Part};
 use crate::world::{Quarantined, World};
-use signpost_api::names::LabelRules;
+use signpost_types::names::LabelRules;
 
 mod admission;
 mod asking;
@@ -72,7 +72,6 @@ mod requeuer;
 pub mod simulation;
 pub mod snapshot;
 pub mod strategy;
-mod trace;
 pub mod webhook;
 
 /// The time limit for attempts in flight when the scheduler stops.
@@ -100,7 +99,7 @@ pub struct Settings {
     pub verify_hosts: bool,
     /// The number of routes per second that leave draining Routers.
     pub drain_rate: u32,
-    /// The minimum time for which a moved route's former name resolves to its new one; longer if caches hold it for longer.
+    /// The time for which a moved route's former name resolves to its new one; longer if caches hold it for longer.
     pub former_name_retention: Duration,
     /// The most labels in quarantine for a namespace that still gets new ones.
     pub quarantined_max: u32,

@@ -4,14 +4,14 @@ use tokio::time::Instant;
 
 use super::bind::{Outcome, names_kept};
 use super::hosts::Refusal;
-use super::{Attempt, Scheduler, trace};
+use super::{Attempt, Scheduler};
 use crate::client::backoff::random;
 use crate::client::events::Notice;
 use crate::client::reflector::ObjectKey;
 use crate::world::RouteInfo;
 use crate::world::observations::{Part, RouteFinding};
-use signpost_api::names::other_label;
-use signpost_api::v1alpha1::name_claim::ClaimKind;
+use signpost_types::names::other_label;
+use signpost_types::v1alpha1::name_claim::ClaimKind;
 
 /// The failures in a row before a route's conditions report them; fewer are over before a user could read them.
 const FAILURES_TOLD: u32 = 3;
@@ -22,7 +22,6 @@ impl Scheduler {
         let (key, route) = (&plan.key, &plan.route);
         let outcome = result.unwrap_or_else(|error| self.binder.failure(&error));
         self.metrics.attempt(outcome.label(), started.elapsed().as_secs_f64());
-        trace::attempt(plan, &outcome, *started);
         if !matches!(outcome, Outcome::Bound { .. } | Outcome::Moved) {
             self.snapshot.forget(key);
             self.requeue_for_room(&plan.placement.router);

@@ -34,9 +34,9 @@ use super::bind::{Binder, CHANGES_MAX, MoveSource, Outcome, Plan, fence, is_fenc
 use crate::client::lease::Term;
 use crate::world::later;
 use crate::world::router::RouterTarget;
-use signpost_api::names;
-use signpost_api::v1alpha1::route::{FORMER_NAMES_MAX, FormerName, NameKind};
-use signpost_api::v1alpha1::route_binding::{Explanation, RouteBinding};
+use signpost_types::names;
+use signpost_types::v1alpha1::route::{FORMER_NAMES_MAX, FormerName, NameKind};
+use signpost_types::v1alpha1::route_binding::{Explanation, RouteBinding};
 
 /// The time for which resolvers can cache records that point to a system name: the alias, and former names.
 pub const POINTERS_TTL: Duration = Duration::from_secs(30);
@@ -182,7 +182,6 @@ mod tests {
             labels_kept: None,
             hosts_kept: None,
             is_label_refused: false,
-            decided: std::time::Instant::now(),
         }
     }
 

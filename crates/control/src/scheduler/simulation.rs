@@ -18,11 +18,11 @@ use super::strategy::Strategy;
 use crate::client::reflector::ObjectKey;
 use crate::world::router::RouterTarget;
 use crate::world::{BindingInfo, NamespaceInfo, Quarantined, RouteInfo};
-use signpost_api::names::{self, LabelRules, takes_names_of};
-use signpost_api::v1alpha1::name_claim::{ClaimKind, NameClaim};
-use signpost_api::v1alpha1::route::{ADMITTED, Route};
-use signpost_api::v1alpha1::route_binding::RouteBinding;
-use signpost_api::v1alpha1::router::{Router, RouterState};
+use signpost_types::names::{self, LabelRules, takes_names_of};
+use signpost_types::v1alpha1::name_claim::{ClaimKind, NameClaim};
+use signpost_types::v1alpha1::route::{ADMITTED, Route};
+use signpost_types::v1alpha1::route_binding::RouteBinding;
+use signpost_types::v1alpha1::router::{Router, RouterState};
 
 /// A copy of the platform.
 pub struct Simulation {

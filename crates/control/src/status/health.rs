@@ -8,7 +8,7 @@ use super::update;
 use crate::compiler::inputs::RouterInput;
 use crate::world::condition::{ConditionUpdate, state};
 use crate::world::observations::HealthFindings;
-use signpost_api::v1alpha1::router::{ADDRESSES_HEALTHY, AddressHealthState, Router, RouterStatus};
+use signpost_types::v1alpha1::router::{ADDRESSES_HEALTHY, AddressHealthState, Router, RouterStatus};
 
 /// The reason of the condition while too few addresses are healthy.
 const PANIC: &str = "Panic";
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use serde_json::{Value, json};
-    use signpost_api::v1alpha1::router::AddressHealth;
+    use signpost_types::v1alpha1::router::AddressHealth;
 
     fn found(ip: &str, health: AddressHealthState) -> AddressHealth {
         let error = (health == AddressHealthState::Unhealthy).then(|| "refused".to_owned());

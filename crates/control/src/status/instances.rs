@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use crate::world::condition::ConditionUpdate;
 use crate::world::observations::InstanceFindings;
-use signpost_api::v1alpha1::router::{Address, INSTANCES_READY, Instance, InstanceState, Router, RouterStatus};
+use signpost_types::v1alpha1::router::{Address, INSTANCES_READY, Instance, InstanceState, Router, RouterStatus};
 
 /// The most instances that a status lists.
 const INSTANCES_MAX: usize = 128;

@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use crate::world::RouteInfo;
 use crate::world::condition::{ConditionUpdate, Status};
 use crate::world::route::Mark;
-use signpost_api::v1alpha1::route::{PROGRAMMED, PUBLISHED, READY, RESOLVABLE};
+use signpost_types::v1alpha1::route::{PROGRAMMED, PUBLISHED, READY, RESOLVABLE};
 
 /// The conditions from which `Ready` follows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -36,15 +36,14 @@ use crate::world::observations::{About, Part, RouteFinding, RouteFindings};
 use crate::world::route::{HOST_TAKEN, Mark, SELECTOR_MISMATCH};
 use crate::world::router::{Labels, RouterTarget};
 use crate::world::{BindingInfo, RouteInfo, RouterInfo};
-use signpost_api::kinds::route::BOUND_FIELDS;
-use signpost_api::kinds::route_binding;
-use signpost_api::names::{challenge_name, other_label};
-use signpost_api::selectors::unmatched_term;
-use signpost_api::v1alpha1::route::{
+use signpost_types::assignment::{self, BOUND_FIELDS};
+use signpost_types::names::{challenge_name, other_label};
+use signpost_types::selectors::unmatched_term;
+use signpost_types::v1alpha1::route::{
     ADMITTED, FORMER_NAME_BLOCKED, HOST_POINTS_HERE, HOST_VERIFIED, NameKind, PROGRAMMED, Phase, ROUTER_GONE, Route,
     RouteStatus, SCHEDULED,
 };
-use signpost_api::v1alpha1::route_binding::RouteBindingSpec;
+use signpost_types::v1alpha1::route_binding::RouteBindingSpec;
 
 /// The most former names that a condition lists.
 const BLOCKED_LISTED_MAX: usize = 4;
@@ -378,7 +377,7 @@ pub fn assigned(route: &Route, binding: &RouteBindingSpec, now: Timestamp) -> Op
         return None;
     }
     let (route, mut status) = (json!(route), json!(status));
-    route_binding::assign(&mut status, &route, binding, now);
+    assignment::assign(&mut status, &route, binding, now);
     let fields = BOUND_FIELDS.into_iter().chain(["observedGeneration", "conditions"]);
     Some(fields.map(|field| (field.to_owned(), status[field].take())).collect())
 }

@@ -20,8 +20,8 @@ use crate::world::RouterInfo;
 use crate::world::condition::{ConditionUpdate, state};
 use crate::world::observations::RouterFindings;
 use crate::world::router::RouterTarget;
-use signpost_api::names::is_at_or_below;
-use signpost_api::v1alpha1::router::{ACCEPTED, DRAINED, NO_ACTIVE_ADDRESS, READY, RouterState, RouterStatus};
+use signpost_types::names::is_at_or_below;
+use signpost_types::v1alpha1::router::{ACCEPTED, DRAINED, NO_ACTIVE_ADDRESS, READY, RouterState, RouterStatus};
 
 /// The most problems that a condition lists; it contains the number of the others.
 const FAULTS_LISTED_MAX: usize = 5;
@@ -199,7 +199,7 @@ fn drained(router: &RouterInfo, load: &Load, says_drained: bool) -> Option<Condi
         (true, Load { routes: 0, former_names, former_names_until: Some(until), .. }) => {
             let message = format!(
                 "no Route is left; its zone still has the former names of {former_names} that moved, the last until \
-                 {until}, or longer if it is still queried"
+                 {until}"
             );
             (false, "FormerNamesServed", message)
         }

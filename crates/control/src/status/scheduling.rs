@@ -6,7 +6,7 @@ use crate::world::RouteInfo;
 use crate::world::condition::ConditionUpdate;
 use crate::world::observations::{About, RouteFinding};
 use crate::world::route::Mark;
-use signpost_api::v1alpha1::route::{ADMITTED, MOVE_PENDING, SCHEDULED};
+use signpost_types::v1alpha1::route::{ADMITTED, MOVE_PENDING, SCHEDULED};
 
 impl RouteFinding {
     /// Returns the finding that no Router can take the Route.

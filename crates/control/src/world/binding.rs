@@ -9,10 +9,9 @@ use super::router::RouterTarget;
 use crate::client::uid::Uid;
 use crate::compiler::Diagnostic;
 use crate::compiler::inputs::BindingInput;
-use signpost_api::names::alias_name;
-use signpost_api::v1alpha1::route::{AssignedName, FormerName, NameKind};
-use signpost_api::v1alpha1::route_binding::RouteBinding;
-use signpost_runtime::telemetry::trace::Trace;
+use signpost_types::names::alias_name;
+use signpost_types::v1alpha1::route::{AssignedName, FormerName, NameKind};
+use signpost_types::v1alpha1::route_binding::RouteBinding;
 
 /// A RouteBinding.
 #[derive(Debug, Clone, Default)]
@@ -41,15 +40,11 @@ pub struct BindingInfo {
     pub input: Option<Arc<BindingInput>>,
     /// The problems of the binding.
     pub diagnostics: Box<[Diagnostic]>,
-    /// The trace of its Route, if that is traced.
-    pub trace: Option<Box<Trace>>,
 }
 
 /// A former name of a Route.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FormerNameInfo {
-    /// The name.
-    pub name: Box<str>,
     /// The Router that it was on.
     pub router: Arc<str>,
     /// The zone of that Router, in which the name is.
@@ -58,8 +53,6 @@ pub struct FormerNameInfo {
     pub from: Option<Timestamp>,
     /// The time until which the name resolves to the Route.
     pub until: Timestamp,
-    /// The last query of the name according to the status, in seconds since 1970.
-    pub asked: Option<u64>,
 }
 
 impl BindingInfo {
@@ -88,7 +81,6 @@ impl BindingInfo {
             former_names: former_names(binding),
             input,
             diagnostics: diagnostics.into(),
-            trace: Trace::of(&binding.spec.route_uid).map(Box::new),
         }
     }
 
@@ -106,18 +98,11 @@ impl BindingInfo {
 }
 
 fn former_names(binding: &RouteBinding) -> Box<[FormerNameInfo]> {
-    let reported = binding.status.as_ref().map_or(&[][..], |status| &status.former_names);
-    let asked = |name: &str| {
-        let reported = reported.iter().find(|reported| reported.name == name)?;
-        u64::try_from(reported.last_queried_time.0.as_second()).ok()
-    };
     let of = |former_name: &FormerName| FormerNameInfo {
-        name: former_name.name.as_str().into(),
         router: former_name.router.as_str().into(),
         zone: former_name.name.split_once('.').unwrap_or_default().1.into(),
         from: former_name.from.as_ref().map(|from| from.0),
         until: former_name.until.0,
-        asked: asked(&former_name.name),
     };
     binding.spec.former_names.iter().map(of).collect()
 }

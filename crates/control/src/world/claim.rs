@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use crate::client::reflector::ObjectKey;
 use crate::client::uid::Uid;
-use signpost_api::v1alpha1::name_claim::{ClaimKind, NameClaim};
+use signpost_types::v1alpha1::name_claim::{ClaimKind, NameClaim};
 
 /// A NameClaim.
 #[derive(Debug, Clone, PartialEq)]

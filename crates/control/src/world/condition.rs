@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-use signpost_api::text::{MESSAGE_OCTETS_MAX, cut};
+use signpost_types::text::{MESSAGE_OCTETS_MAX, cut};
 
 /// The status of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,8 +8,8 @@ use crate::compiler::inputs::RouterInput;
 use crate::compiler::settings::text_of;
 use crate::compiler::{Diagnostic, Settings, shard};
 use crate::controller::zone::zones::examine;
-use signpost_api::v1alpha1::router::Router;
 use signpost_dns::wire::Name;
+use signpost_types::v1alpha1::router::Router;
 
 /// The compiler's results for a Router, with the settings of the platform's zones.
 #[derive(Debug, Clone)]

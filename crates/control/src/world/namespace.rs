@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Namespace;
 
 use super::router::Labels;
-use signpost_api::v1alpha1::route::QUOTA_ANNOTATION;
+use signpost_types::v1alpha1::route::QUOTA_ANNOTATION;
 
 /// A Namespace.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -26,9 +26,9 @@ use tokio::sync::Notify;
 use super::condition::ConditionUpdate;
 use crate::client::reflector::ObjectKey;
 use crate::client::uid::Uid;
-use signpost_api::v1alpha1::route::{Challenge, NameKind};
-use signpost_api::v1alpha1::router::{AddressHealth, Instance, RouterStatus};
 use signpost_dns::zone::Serial;
+use signpost_types::v1alpha1::route::{Challenge, NameKind};
+use signpost_types::v1alpha1::router::{AddressHealth, Instance, RouterStatus};
 
 /// The number of waiting findings from which bulk producers must wait.
 const WAITING_MAX: usize = 1024;

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 
 use super::ClaimInfo;
 use crate::client::reflector::Change;
-use signpost_api::v1alpha1::name_claim::ClaimKind;
+use signpost_types::v1alpha1::name_claim::ClaimKind;
 
 /// The field selector of the relevant claims, for a client that needs no others.
 pub const SELECTOR: &str = "spec.quarantineUntil!=";

@@ -10,9 +10,9 @@ use super::BindingInfo;
 use super::condition::ConditionUpdate;
 use super::router::Labels;
 use crate::client::uid::Uid;
-use signpost_api::names::challenge_name;
-use signpost_api::route_state::RouteState;
-use signpost_api::v1alpha1::route::{
+use signpost_types::names::challenge_name;
+use signpost_types::route_state::RouteState;
+use signpost_types::v1alpha1::route::{
     ADMITTED, AssignedName, FORMER_NAME_BLOCKED, FormerName, HOST_POINTS_HERE, HOST_VERIFIED, MOVE_ANNOTATION,
     MOVE_PENDING, NameKind, PROGRAMMED, PUBLISHED, Phase, READY, RESOLVABLE, ROUTER_GONE, Route, SCHEDULED,
 };

@@ -12,8 +12,8 @@ use super::Settings;
 use super::examination::Examination;
 use crate::compiler::Diagnostic;
 use crate::compiler::inputs::RouterInput;
-use signpost_api::names::is_host_label;
-use signpost_api::v1alpha1::router::{AddressState, Capacity, Router, RouterState, RouterStatus};
+use signpost_types::names::is_host_label;
+use signpost_types::v1alpha1::router::{AddressState, Capacity, Router, RouterState, RouterStatus};
 
 /// Labels of an object.
 pub type Labels = BTreeMap<String, String>;

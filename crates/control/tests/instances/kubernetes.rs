@@ -16,7 +16,6 @@ use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 use signpost_api::identity::{Identity, USER_CONTROLLER, USER_SCHEDULER};
 use signpost_api::kinds::{PlatformConfig, server_settings};
-use signpost_api::v1alpha1::router::{InstanceState, Ports, Router, RouterKind};
 use signpost_apiserver::Settings;
 use signpost_apiserver::auth::Authenticator;
 use signpost_apiserver::auth::rules::MastersOnly;
@@ -30,6 +29,7 @@ use signpost_control::instances::{self, Runtime as _, Wanted};
 use signpost_control::observe::instances as leases;
 use signpost_control::reconcile::{self, Reconciler};
 use signpost_control::world::{self, World};
+use signpost_types::v1alpha1::router::{InstanceState, Ports, Router, RouterKind};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 

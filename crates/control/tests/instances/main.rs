@@ -12,11 +12,11 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, Client};
 use signpost_api::identity::{GROUP_MASTERS, Identity};
-use signpost_api::instance::{InstanceReport, LEASE_DURATION, lease_name};
-use signpost_api::v1alpha1::router::InstanceState;
 use signpost_apiserver::store::memory::Memory;
 use signpost_apiserver::{ApiServer, Settings};
 use signpost_control::client;
+use signpost_types::instance::{InstanceReport, LEASE_DURATION, lease_name};
+use signpost_types::v1alpha1::router::InstanceState;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -41,7 +41,7 @@ impl Running {
     }
 
     fn client(&self, identity: Identity) -> Client {
-        client::in_process(self.server.router(), identity)
+        client::in_process(self.server.router_as(identity))
     }
 }
 

@@ -11,15 +11,15 @@ use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use signpost_api::identity::{Identity, USER_CONTROLLER, USER_SCHEDULER};
 use signpost_api::kinds::{PlatformConfig, server_settings};
-use signpost_api::probe::{PROBE_HEADER, ROUTE_HEADER, route_id};
-use signpost_api::v1alpha1::name_claim::NameClaim;
-use signpost_api::v1alpha1::route::Route;
-use signpost_api::v1alpha1::route_binding::RouteBinding;
-use signpost_api::v1alpha1::router::{InstanceState, Router};
 use signpost_control::client::lease::{Leadership, Term};
 use signpost_control::observe::{instances as leases, programmed};
 use signpost_control::reconcile::{self, Reconciler};
 use signpost_control::world::{self, World};
+use signpost_types::probe::{PROBE_HEADER, ROUTE_HEADER, route_id};
+use signpost_types::v1alpha1::name_claim::NameClaim;
+use signpost_types::v1alpha1::route::Route;
+use signpost_types::v1alpha1::route_binding::RouteBinding;
+use signpost_types::v1alpha1::router::{InstanceState, Router};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -223,7 +223,7 @@ async fn a_route_that_moves_is_judged_by_its_new_binding() {
     scene.wait_for("True Programmed").await;
 
     // No instance any more.
-    let lease = signpost_api::instance::lease_name("shard1", agent.address, agent.port);
+    let lease = signpost_types::instance::lease_name("shard1", agent.address, agent.port);
     let leases =
         Api::<k8s_openapi::api::coordination::v1::Lease>::namespaced(scene.platform.client(admin()), "default");
     leases.delete(&lease, &DeleteParams::default()).await.expect("deleted");

@@ -10,12 +10,13 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client};
 use parking_lot::Mutex;
-use signpost_api::access::{AGENT_NAMESPACE, GROUP_ROUTER_AGENTS};
+use signpost_api::access::GROUP_ROUTER_AGENTS;
 use signpost_api::identity::Identity;
-use signpost_api::instance::InstanceReport;
-use signpost_api::probe::route_id;
-use signpost_api::v1alpha1::route_binding::RouteBinding;
-use signpost_api::v1alpha1::router::InstanceState;
+use signpost_types::instance::AGENT_NAMESPACE;
+use signpost_types::instance::InstanceReport;
+use signpost_types::probe::route_id;
+use signpost_types::v1alpha1::route_binding::RouteBinding;
+use signpost_types::v1alpha1::router::InstanceState;
 use tokio::time::sleep;
 
 use super::connection::Connection;

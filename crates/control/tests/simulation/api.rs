@@ -16,7 +16,6 @@ use signpost_api::identity::{GROUP_AUTHENTICATED, GROUP_MASTERS, Identity};
 use signpost_api::kinds::{
     PlatformConfig, deletion_hold, name_claim, route, route_binding, router, server_settings, zone,
 };
-use signpost_api::v1alpha1::SCHEDULER_LEASE_NAMESPACE;
 use signpost_apiserver::auth::Authenticator;
 use signpost_apiserver::auth::tokens::Tokens;
 use signpost_apiserver::kind::Kind;
@@ -26,6 +25,7 @@ use signpost_apiserver::store::memory::Memory;
 use signpost_apiserver::store::{Error, Event, Key, KeyValue, Outcome, Page, Result, Revision, Store, Txn, Write};
 use signpost_apiserver::{ApiServer, Product, object};
 use signpost_control::controller::ledger;
+use signpost_types::v1alpha1::SCHEDULER_LEASE_NAMESPACE;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 

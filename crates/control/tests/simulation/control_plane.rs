@@ -8,7 +8,6 @@ use futures::StreamExt as _;
 use futures::future::{BoxFuture, OptionFuture};
 use futures::stream::FuturesUnordered;
 use signpost_api::identity::{USER_CONTROLLER, USER_SCHEDULER};
-use signpost_api::v1alpha1::SCHEDULER_LEASE;
 use signpost_control::client::lease::{self, Leadership, Lease};
 use signpost_control::controller::ledger::{self, BaseSerial};
 use signpost_control::observe::ownership::authorities::AuthoritativeServers;
@@ -16,16 +15,16 @@ use signpost_control::observe::ownership::challenge::Key;
 use signpost_control::observe::verify::feed::ZoneFeed;
 use signpost_control::observe::verify::state::Server;
 use signpost_control::observe::{health, hosts, instances, ownership, programmed, route_checks, verify};
-use signpost_control::reconcile::former_names::FormerNameRetention;
 use signpost_control::reconcile::{self, Reconciler};
 use signpost_control::scheduler::{Scheduler, Settings};
 use signpost_control::world::{self, World};
+use signpost_types::v1alpha1::SCHEDULER_LEASE;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::connection::Connection;
 use super::outside::OWNERS;
-use super::{DOMAIN, FORMER_NAME, GRACE, PANIC_PERCENT, QUIET, settings};
+use super::{DOMAIN, FORMER_NAME, GRACE, PANIC_PERCENT, settings};
 
 /// Returns the loops. `verify_hosts`: whether hosts must be verified.
 pub fn loops(
@@ -50,7 +49,6 @@ pub fn loops(
         platform: Some(platform.clone()),
         verify_hosts,
         instance: name.to_owned(),
-        quiet: FormerNameRetention { time: Some(QUIET), maximum: 2 * FORMER_NAME },
         ..reconcile::Settings::default()
     };
     let reconciler = Reconciler::new(controller.clone(), &world, settings, reconcile::Metrics::default());

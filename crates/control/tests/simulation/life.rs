@@ -17,12 +17,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use parking_lot::Mutex;
 use serde_json::json;
-use signpost_api::access::AGENT_NAMESPACE;
 use signpost_api::kinds::{deletion_hold, zone};
-use signpost_api::v1alpha1::deletion_hold::DeletionHold;
-use signpost_api::v1alpha1::{SCHEDULER_LEASE, SCHEDULER_LEASE_NAMESPACE};
 use signpost_control::observe::verify::state::Server;
 use signpost_dns::zone::ZoneDb;
+use signpost_types::instance::AGENT_NAMESPACE;
+use signpost_types::v1alpha1::deletion_hold::DeletionHold;
+use signpost_types::v1alpha1::{SCHEDULER_LEASE, SCHEDULER_LEASE_NAMESPACE};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 

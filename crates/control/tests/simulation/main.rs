@@ -33,9 +33,8 @@ use signpost_control::compiler::settings::NameServer;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const DOMAIN: &str = "v3.example";
-/// The retention of a former name, and its idle timeout.
+/// The retention of a former name.
 const FORMER_NAME: Duration = Duration::from_secs(900);
-const QUIET: Duration = Duration::from_secs(300);
 /// The name servers.
 const SERVERS: [&str; 3] = ["ns1", "ns2", "ns3"];
 /// The processes that may lead.

@@ -10,11 +10,11 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use http::Response;
 use parking_lot::Mutex;
-use signpost_api::probe::ROUTE_HEADER;
 use signpost_control::dns_client;
 use signpost_control::observe::network;
 use signpost_dns::zone::{Zone, ZoneDb};
 use signpost_dns::zonefile;
+use signpost_types::probe::ROUTE_HEADER;
 use tokio::time::sleep;
 
 use super::api::Api;

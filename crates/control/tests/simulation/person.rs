@@ -8,8 +8,8 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use signpost_api::kinds::{route, route_binding, router};
-use signpost_api::v1alpha1::route::Route;
-use signpost_api::v1alpha1::router::Router;
+use signpost_types::v1alpha1::route::Route;
+use signpost_types::v1alpha1::router::Router;
 use tokio::time::sleep;
 
 use super::life::{Life, NAMESPACES};

@@ -12,12 +12,12 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use serde_json::Value;
 use signpost_api::kinds::{name_claim, route, route_binding, router, zone};
-use signpost_api::names::covers;
-use signpost_api::probe::route_id;
-use signpost_api::v1alpha1::route_binding::FENCING_ANNOTATION;
 use signpost_apiserver::store::{KeyValue, Write};
 use signpost_dns::wire::Name;
 use signpost_dns::zone::Serial;
+use signpost_types::names::covers;
+use signpost_types::probe::route_id;
+use signpost_types::v1alpha1::route_binding::FENCING_ANNOTATION;
 
 use super::agent;
 use super::name_server::{Rcode, ask};

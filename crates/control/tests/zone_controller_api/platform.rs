@@ -8,12 +8,8 @@ use axum::response::IntoResponse as _;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
-use signpost_api::identity::{GROUP_MASTERS, Identity, USER_CONTROLLER, USER_NAME_SERVER, USER_SCHEDULER};
+use signpost_api::identity::{GROUP_MASTERS, Identity, USER_CONTROLLER, USER_SCHEDULER};
 use signpost_api::kinds::{PlatformConfig, server_settings};
-use signpost_api::v1alpha1::name_claim::NameClaim;
-use signpost_api::v1alpha1::route::Route;
-use signpost_api::v1alpha1::route_binding::RouteBinding;
-use signpost_api::v1alpha1::router::Router;
 use signpost_apiserver::ApiServer;
 use signpost_apiserver::auth::Authenticator;
 use signpost_apiserver::auth::tokens::Tokens;
@@ -26,6 +22,10 @@ use signpost_control::controller::{ledger, zone};
 use signpost_control::world::{self, World};
 use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::{Serial, ZoneDb};
+use signpost_types::v1alpha1::name_claim::NameClaim;
+use signpost_types::v1alpha1::route::Route;
+use signpost_types::v1alpha1::route_binding::RouteBinding;
+use signpost_types::v1alpha1::router::Router;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -71,13 +71,13 @@ impl Platform {
     }
 
     pub fn client(&self, user: &str) -> Client {
-        client::in_process(self.server.router(), Identity::user(user))
+        client::in_process(self.server.router_as(Identity::user(user)))
     }
 
     pub fn admin(&self) -> Client {
         let mut identity = Identity::user("admin");
         identity.groups.push(GROUP_MASTERS.to_owned());
-        client::in_process(self.server.router(), identity)
+        client::in_process(self.server.router_as(identity))
     }
 
     pub async fn create_router(&self, name: &str, addresses: &[&str]) {
@@ -164,7 +164,6 @@ impl NameServer {
         let state = state.map(PathBuf::from);
         let deletion_hold_threshold = watch::Sender::new(25).subscribe();
         let publishing = zone::metrics::Publishing::default();
-        let asked = Arc::default();
         let status_of = status.clone();
         let options = zone::Options {
             settings,
@@ -174,7 +173,6 @@ impl NameServer {
             apexes,
             deletion_hold_threshold,
             status: status_of,
-            asked,
             publishing,
             loading: tokio::sync::oneshot::channel().0,
         };
@@ -231,5 +229,5 @@ pub fn apexes() -> ApexOwners {
 /// Returns a client of an API that does not exist.
 pub fn unavailable_api() -> Client {
     let service = axum::Router::new().fallback(|| async { http::StatusCode::SERVICE_UNAVAILABLE.into_response() });
-    client::in_process(service, Identity::user(USER_NAME_SERVER))
+    client::in_process(service)
 }

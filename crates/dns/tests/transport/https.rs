@@ -19,7 +19,7 @@ use tokio_rustls::rustls::DEFAULT_VERSIONS;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use crate::frames::{self, frame, head};
-use crate::support::{A, PATIENCE, Server, TXT, check, query, query_with_option};
+use crate::support::{A, LIMIT, PATIENCE, Server, TXT, check, query, query_with_option};
 use crate::tls_client::{NAME, connect_tls};
 
 /// A server that answers over HTTPS, too, and a place for clients.
@@ -243,10 +243,11 @@ fn connections_are_bounded_by_client_and_in_total() {
 
 #[test]
 fn silence_and_age_end_a_connection() {
-    for (idle, lifetime) in [(300, 600_000), (600_000, 300)] {
+    const LONG: Duration = Duration::from_secs(600);
+    for (idle, lifetime) in [(LIMIT, LONG), (LONG, LIMIT)] {
         let https = Https::with(|config| {
-            config.streams.idle = Duration::from_millis(idle);
-            config.streams.lifetime = Duration::from_millis(lifetime);
+            config.streams.idle = idle;
+            config.streams.lifetime = lifetime;
         });
         let client = https.connect();
         let deadline = Instant::now() + PATIENCE;
@@ -254,14 +255,14 @@ fn silence_and_age_end_a_connection() {
             assert!(Instant::now() < deadline, "it never ends");
             std::thread::sleep(Duration::from_millis(10));
         }
-        assert_eq!(https.stats().idle_timeouts, u64::from(idle == 300));
+        assert_eq!(https.stats().idle_timeouts, u64::from(idle == LIMIT));
     }
 }
 
 /// Bodies that never end hold up their own connection alone, and end it.
 #[test]
 fn slow_bodies_end_a_connection() {
-    let https = Https::with(|config| config.streams.read = Duration::from_millis(700));
+    let https = Https::with(|config| config.streams.read = LIMIT);
     let client = https.connect();
     let bodies: Vec<_> = (0..100)
         .map(|_| {
@@ -301,7 +302,7 @@ fn a_flood_of_cancelled_requests_ends_its_connection() {
 /// A client that takes no answers is cut off, and few of them are made.
 #[test]
 fn a_client_that_takes_no_answers_is_cut_off() {
-    let https = Https::with(|config| config.streams.write = Duration::from_millis(700));
+    let https = Https::with(|config| config.streams.write = LIMIT);
     let greedy = https.connect();
     let flood = async {
         let mut responses = Vec::new();
@@ -430,7 +431,7 @@ fn responses_to_requests_of_one_record_have_records_of_their_own() {
 /// The same where HTTP gives all the room that there is, and the socket is not read.
 #[test]
 fn a_client_that_reads_nothing_is_cut_off() {
-    let https = Https::with(|config| config.streams.write = Duration::from_millis(700));
+    let https = Https::with(|config| config.streams.write = LIMIT);
     let tls = TlsConnector::from(https.server.certificate.client(DEFAULT_VERSIONS, &[ALPN_H2]));
     let stalled = https.run(async {
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
@@ -466,8 +467,8 @@ fn a_client_that_reads_nothing_is_cut_off() {
 #[test]
 fn half_open_connections_end() {
     let https = Https::with(|config| {
-        config.streams.read = Duration::from_millis(700);
-        config.streams.idle = Duration::from_millis(1_500);
+        config.streams.read = LIMIT;
+        config.streams.idle = LIMIT;
     });
     let silent: Vec<_> = (0..100).map(|_| std::net::TcpStream::connect(https.address).unwrap()).collect();
     let config = https.server.certificate.client(DEFAULT_VERSIONS, &[ALPN_H2]);

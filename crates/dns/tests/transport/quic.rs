@@ -14,7 +14,7 @@ use tokio::runtime::Runtime;
 use tokio::time::timeout;
 use tokio_rustls::rustls;
 
-use crate::support::{A, PATIENCE, Server, TXT, check, framed, query, query_with_option, udp_client};
+use crate::support::{A, LIMIT, PATIENCE, Server, TXT, check, framed, query, query_with_option, udp_client};
 use crate::tls_client::NAME;
 
 /// A server that answers over QUIC, too, and a place for clients.
@@ -233,10 +233,11 @@ fn early_data_is_answered() {
 /// §5.5.2: silence ends a connection, also with QUIC's keep-alive; age does, too.
 #[test]
 fn silence_and_age_end_a_connection() {
-    for (idle, lifetime) in [(300, 600_000), (600_000, 300)] {
+    const LONG: Duration = Duration::from_secs(600);
+    for (idle, lifetime) in [(LIMIT, LONG), (LONG, LIMIT)] {
         let quic = Quic::with(|config| {
-            config.streams.idle = Duration::from_millis(idle);
-            config.streams.lifetime = Duration::from_millis(lifetime);
+            config.streams.idle = idle;
+            config.streams.lifetime = lifetime;
         });
         let alive = |config: &mut TransportConfig| {
             config.keep_alive_interval(Some(Duration::from_millis(50)));
@@ -249,7 +250,7 @@ fn silence_and_age_end_a_connection() {
 /// Streams that are opened and never finished end their connection, and hold up no other client.
 #[test]
 fn slow_queries_end_a_connection() {
-    let quic = Quic::with(|config| config.streams.read = Duration::from_millis(1_000));
+    let quic = Quic::with(|config| config.streams.read = LIMIT);
     let slow = quic.connect(&quic.endpoint()).unwrap();
     let mut streams = quic.run(async {
         let mut streams = Vec::new();
@@ -287,7 +288,7 @@ fn slow_queries_end_a_connection() {
 /// A client that takes no answers is cut off after the time to write, and the number of waiting answers is limited.
 #[test]
 fn a_client_that_takes_no_answers_is_cut_off() {
-    let quic = Quic::with(|config| config.streams.write = Duration::from_millis(500));
+    let quic = Quic::with(|config| config.streams.write = LIMIT);
     // 1 KiB of each stream.
     let narrow = |config: &mut TransportConfig| {
         config.stream_receive_window(1_024u32.into());

@@ -19,6 +19,9 @@ use signpost_dns::zone::rrset::Ttl;
 
 /// No wait of a test is longer.
 pub const PATIENCE: Duration = Duration::from_secs(60);
+/// The time limit of a server for what a client sends or reads, in tests of clients that do neither. Other clients of these tests keep it
+/// on a busy machine, too.
+pub const LIMIT: Duration = Duration::from_secs(3);
 
 pub const A: u16 = 1;
 pub const TXT: u16 = 16;

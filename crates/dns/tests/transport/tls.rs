@@ -11,7 +11,7 @@ use signpost_dns::transport::Config;
 use tokio_rustls::rustls::crypto::cipher::Nonce;
 use tokio_rustls::rustls::{ConnectionTrafficSecrets, DEFAULT_VERSIONS, HandshakeKind, version};
 
-use crate::support::{A, PATIENCE, Server, TXT, ask_on, check, framed, query, query_with_option, receive};
+use crate::support::{A, LIMIT, PATIENCE, Server, TXT, ask_on, check, framed, query, query_with_option, receive};
 use crate::tls_client::{TlsStream, connect_tls};
 
 const TLS: Transport = Transport::Tls;
@@ -124,7 +124,7 @@ fn a_session_is_resumed_and_a_new_certificate_shows_with_the_next_one() {
 #[test]
 fn handshakes_that_never_end_are_ended_and_take_no_place_of_others() {
     let server = server(|config| {
-        config.streams.read = Duration::from_millis(300);
+        config.streams.read = LIMIT;
         config.streams.idle = Duration::from_secs(600);
         config.streams.connections_per_client_max = 3;
     });
@@ -148,7 +148,7 @@ fn handshakes_that_never_end_are_ended_and_take_no_place_of_others() {
 
 #[test]
 fn silence_and_the_clients_goodbye_end_a_connection_with_ours() {
-    let server = server(|config| config.streams.idle = Duration::from_millis(300));
+    let server = server(|config| config.streams.idle = LIMIT);
     // `receive` is `None` only after close_notify: rustls reports an end without it as an error.
     assert_eq!(receive(&mut connect(&server)), None);
     server.wait_encrypted(TLS, "one idle", |stats| stats.idle_timeouts == 1);

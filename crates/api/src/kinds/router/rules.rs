@@ -1,8 +1,8 @@
 //! The rules of Routers that depend only on the object.
 
-use crate::names::{self, LABEL_OCTETS_MAX, NAME_OCTETS_MAX};
 use crate::rules::expr::{Expr, Function, Quantity, item, old, this};
 use crate::rules::{Rule, shape};
+use signpost_types::names::{self, LABEL_OCTETS_MAX, NAME_OCTETS_MAX};
 
 /// The maximum length of an item of `spec.records` in octets: more than any DNS record needs.
 const RECORD_OCTETS_MAX: i64 = 8192;

@@ -123,7 +123,6 @@ async fn a_router_through_whose_zone_former_names_lead_is_not_deleted_unknowingl
             ),
         ),
         (json!({"forceDeleteRoutes": 1}), Some("the number of lost Routes is 2, not 1")),
-        (json!({"loseRoutes": 2}), Some("loseRoutes is now forceDeleteRoutes")),
         (json!({"forceDeleteRoutes": 2}), None),
     ] {
         let old = router("shard1", json!({"dns": "s1.v3.example"}));

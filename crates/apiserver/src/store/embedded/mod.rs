@@ -48,7 +48,7 @@ use super::{
 };
 use signpost_runtime::ending::ExitReport;
 
-/// The format of the file that this version writes, and the newest it reads.
+/// The format of the file that this version writes and reads.
 pub const FORMAT: u64 = 3;
 
 /// The name of the file in the data directory.
@@ -120,18 +120,16 @@ pub enum OpenError {
         /// The lock file.
         path: PathBuf,
     },
-    /// A newer version of this program wrote it.
+    /// Another version of this program wrote it.
     #[error(
-        "{}: written in format {found} by a newer version, and this one reads formats up to {supported}; \
-         run that version, or restore a backup into an empty data directory", path.display()
+        "{}: it has format {found}, and this version reads format {FORMAT}; run the version that wrote it, or restore a \
+         backup into an empty data directory", path.display()
     )]
-    NewerFormat {
+    OtherFormat {
         /// The file.
         path: PathBuf,
         /// The format it has.
         found: u64,
-        /// The newest format this version reads.
-        supported: u64,
     },
     /// The file is not a store, or is damaged.
     #[error(
@@ -143,18 +141,6 @@ pub enum OpenError {
         path: PathBuf,
         /// The reason.
         reason: String,
-    },
-    /// An earlier version of this program wrote it.
-    #[error(
-        "{}: written in format {found} by an earlier version, in which kinds and fields had other names; write its \
-         objects to a file with that version (kubectl get routers,namespaces,routes -A -o yaml), move the store away, start this \
-         version, and apply the file", path.display()
-    )]
-    OlderFormat {
-        /// The file.
-        path: PathBuf,
-        /// The format it has.
-        found: u64,
     },
     /// The file is empty or missing, and the directory is not new.
     #[error(

@@ -1,6 +1,4 @@
-//! The first access to the file: creates its tables, or checks its format.
-//!
-//! Since format 3, its objects have the current names of kinds and fields. Files of earlier or later formats are rejected.
+//! The first access to the file: creates its tables, or checks its format. Files of other formats are rejected.
 
 use std::path::Path;
 
@@ -13,8 +11,7 @@ use crate::store::Revision;
 /// The error of [`prepare`].
 #[derive(Debug)]
 pub(in crate::store) enum PrepareError {
-    NewerFormat(u64),
-    OlderFormat(u64),
+    OtherFormat(u64),
     Redb(redb::Error),
 }
 
@@ -27,8 +24,7 @@ impl<E: Into<redb::Error>> From<E> for PrepareError {
 impl PrepareError {
     pub(in crate::store) fn at(self, path: &Path) -> OpenError {
         match self {
-            PrepareError::NewerFormat(found) => OpenError::NewerFormat { path: path.into(), found, supported: FORMAT },
-            PrepareError::OlderFormat(found) => OpenError::OlderFormat { path: path.into(), found },
+            PrepareError::OtherFormat(found) => OpenError::OtherFormat { path: path.into(), found },
             PrepareError::Redb(redb::Error::Io(source)) => OpenError::Io { path: path.into(), source },
             PrepareError::Redb(error) => OpenError::Corrupt { path: path.into(), reason: error.to_string() },
         }
@@ -72,13 +68,12 @@ pub(in crate::store) fn written(database: &Database) -> std::result::Result<Opti
         Ok(meta.get(name)?.ok_or_else(missing)?.value())
     };
     match number("format")? {
-        // The meaning of the other numbers in a newer format is unknown.
-        newer if newer > FORMAT => Err(PrepareError::NewerFormat(newer)),
         FORMAT if number("seal")? == seal::of_meta(&meta)? => Ok(Some(Revision(number("revision")?))),
         FORMAT => {
             let what = "its revision and identity do not match their checksum";
             Err(redb::Error::Corrupted(what.to_owned()).into())
         }
-        older => Err(PrepareError::OlderFormat(older)),
+        // The meaning of the other numbers is unknown.
+        other => Err(PrepareError::OtherFormat(other)),
     }
 }

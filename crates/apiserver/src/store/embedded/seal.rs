@@ -20,8 +20,7 @@ use siphasher::sip::SipHasher13;
 /// The length of a checksum.
 const SEAL: usize = 8;
 
-/// The first octet of a value and of a deletion. The numbers differ in three bits, and from those of format 1 (1 and 0, without
-/// checksums).
+/// The first octet of a value and of a deletion. The numbers differ in three bits.
 const VALUE: u8 = 3;
 const DELETION: u8 = 4;
 
@@ -136,7 +135,7 @@ mod tests {
         }
         assert_eq!(version("/k/a", 7, &deletion("/k/a", 7)), Version::Deletion);
         assert_eq!(version("/k/a", 8, &deletion("/k/a", 7)), Version::Damaged);
-        // The forms of format 1.
+        // Other first octets.
         assert_eq!(version("/k/a", 7, &[0]), Version::Damaged);
         assert_eq!(version("/k/a", 7, &[&[1][..], &[0; 40]].concat()), Version::Damaged);
     }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer};
 use super::ObjectKey;
 use super::strip::StripDeserializer;
 use crate::client::uid::Uid;
-use signpost_api::v1alpha1::DAMAGED_ANNOTATION;
+use signpost_types::v1alpha1::DAMAGED_ANNOTATION;
 
 /// The events of an open watch.
 pub(super) type Events<K> = BoxStream<'static, kube::Result<WatchEvent<Decoded<K>>>>;

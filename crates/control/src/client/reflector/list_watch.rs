@@ -25,8 +25,8 @@ use super::decode::{Decoded, Decoding, Events, Identity, Lenient, Page, Strict, 
 use super::outage_log::InformerLog;
 use super::{Applied, Change, ObjectKey, Relist, Restart, Settings, Shared};
 use crate::client::backoff::Backoff;
-use signpost_api::v1alpha1::{DAMAGED_ANNOTATION, DAMAGED_HEADER, DAMAGED_PLACEHOLDERS};
 use signpost_runtime::causes::chain;
+use signpost_types::v1alpha1::{DAMAGED_ANNOTATION, DAMAGED_HEADER, DAMAGED_PLACEHOLDERS};
 
 /// The age from which a watch is reopened immediately after the server ended it, and soon after it broke.
 const LIVED_LONG: Duration = Duration::from_secs(1);

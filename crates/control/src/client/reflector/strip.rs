@@ -164,7 +164,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use signpost_api::v1alpha1::route_binding::RouteBinding;
+    use signpost_types::v1alpha1::route_binding::RouteBinding;
 
     struct Object<T>(T);
 

@@ -59,7 +59,7 @@ fn an_alias_that_goes_and_comes_back_is_reported_with_its_new_version() {
             "label": "ns-app", "strategy": "round-robin", "names": [
                 {"name": "ns-app.s.v3.example", "type": "system"},
                 {"name": "ns-app.routes.v3.example", "type": "alias"}]}});
-    let mut binding: signpost_api::v1alpha1::route_binding::RouteBinding =
+    let mut binding: signpost_types::v1alpha1::route_binding::RouteBinding =
         serde_json::from_value(binding).expect("a RouteBinding");
     let (key, last) = (reflector::ObjectKey::namespaced("ns", "app"), Arc::new(BindingInfo::new(&binding)));
     binding.metadata.creation_timestamp = Some(Time(Timestamp::from_second(1_795_262_400).expect("a time")));
@@ -96,6 +96,45 @@ fn an_alias_that_goes_and_comes_back_is_reported_with_its_new_version() {
     ledger.take(comes(&again), now);
     assert_eq!(reported(&mut ledger, now), Some(before));
     assert_eq!(serial(&ledger), before);
+}
+
+/// The parent Zone stays until then, so that a later leader finishes the deletion.
+#[test]
+fn the_alias_zone_of_the_former_domain_is_deleted_before_its_parent_zone() {
+    const NOW: u64 = 1_795_262_400;
+    let settings = Settings::new("v4.example", Vec::new(), &["192.0.2.53".parse().expect("an address")]);
+    let mut ledger = Ledger::new(&settings.expect("good settings"), BaseSerial::None, Arc::default());
+    let mut now = Instant::now();
+    // The leader before has configured the new domain, and many changes have put the serial of the aliases ahead of the clock.
+    for (apex, kind, serial) in [
+        ("v4.example", ZoneKind::Parent, NOW as u32),
+        ("v3.example", ZoneKind::Parent, NOW as u32 - 100),
+        ("routes.v3.example", ZoneKind::Alias, NOW as u32 + 100),
+    ] {
+        let version = ZoneVersion { serial, digest: Digest::default().to_string(), at: Time(Timestamp::UNIX_EPOCH) };
+        let zone = Zone::new(apex, ZoneSpec { kind, router: None, versions: vec![version], platform: None });
+        ledger.learn(format!("{apex}.").parse().expect("a name"), Some(zone), true, now);
+    }
+    ledger.set_synced(now);
+    let deleted = |ledger: &mut Ledger, now: Instant, unix_now: u64| {
+        let mut deleted = Vec::new();
+        for (apex, write) in ledger.due(now, unix_now) {
+            match write {
+                Write::Create(zone) | Write::Replace(zone) => ledger.written(apex, Ok(Some(*zone)), now),
+                Write::Delete(_) => {
+                    deleted.push(text_of(&apex));
+                    ledger.written(apex, Ok(None), now);
+                }
+            }
+        }
+        deleted
+    };
+    for (unix_now, expected) in
+        [(NOW, None), (NOW + 200, Some("routes.v3.example")), (NOW + 201, Some("v3.example")), (NOW + 202, None)]
+    {
+        assert_eq!(deleted(&mut ledger, now, unix_now), Vec::from_iter(expected), "{unix_now}");
+        now += Duration::from_secs(1);
+    }
 }
 
 /// Zones and bindings return to an earlier state, but name servers and waiters for a version do not.

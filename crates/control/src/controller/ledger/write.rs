@@ -4,8 +4,8 @@ use kube::Api;
 use kube::api::{DeleteParams, PostParams, Preconditions};
 
 use crate::controller::zone::ledger_name;
-use signpost_api::v1alpha1::zone::Zone;
 use signpost_dns::wire::Name;
+use signpost_types::v1alpha1::zone::Zone;
 
 /// A write that is due.
 #[derive(Debug, Clone)]

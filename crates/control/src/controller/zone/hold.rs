@@ -2,7 +2,7 @@
 //!
 //! A list can legally be empty while an API server is upgraded, restored from the wrong backup, or queried with insufficient
 //! rights. To apply such a list would remove every name. So a loss is *held* if it looks like an accident: the missing objects
-//! are still served, and a [`DeletionHold`](signpost_api::v1alpha1::deletion_hold) object, a metric, and the log report them,
+//! are still served, and a [`DeletionHold`](signpost_types::v1alpha1::deletion_hold) object, a metric, and the log report them,
 //! until the objects return or a user approves the loss. The source of a loss indicates its nature:
 //!
 //! | source | a Router deleted, or without active address | a RouteBinding deleted |
@@ -32,7 +32,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::compiler::Digest;
-use signpost_api::v1alpha1::deletion_hold::{Decision, DeletionHoldCause, DeletionHoldKind, NAMES_MAX};
+use signpost_types::v1alpha1::deletion_hold::{Decision, DeletionHoldCause, DeletionHoldKind, NAMES_MAX};
 
 /// Deletions within this time make a burst together.
 const BURST: Duration = Duration::from_secs(60);
@@ -166,7 +166,7 @@ impl<V> Hold<V> {
             self.hold(key, value, DeletionHoldCause::List, known);
         }
         if begins {
-            self.name_by(None);
+            self.name_by(self.sum);
         }
         believed
     }
@@ -219,16 +219,16 @@ impl<V> Hold<V> {
         began.known = began.known.max(known);
     }
 
-    /// Names the new hold: with its earlier name, or by all held objects.
-    fn name_by(&mut self, name: Option<Digest>) {
+    /// Names the hold, if there is one.
+    fn name_by(&mut self, name: Digest) {
         if let Some(began) = &mut self.began {
-            began.name = name.unwrap_or(self.sum);
+            began.name = name;
         }
     }
 
     /// Continues to hold the objects from before a restart, under the name `name` ([`Self::sums`]), with `known` existing
     /// objects: that a list still lacks them is not new information.
-    pub fn resume(&mut self, keys: impl IntoIterator<Item = Box<str>>, name: Option<Digest>, known: usize) {
+    pub fn resume(&mut self, keys: impl IntoIterator<Item = Box<str>>, name: Digest, known: usize) {
         keys.into_iter().for_each(|key| self.hold(key, None, DeletionHoldCause::List, known));
         self.name_by(name);
     }
@@ -395,7 +395,7 @@ mod tests {
         assert_eq!(grown.clone().approved(&approval(&grown)).len(), 3);
         // A restart changes neither.
         let mut restarted = Hold::new(Rules::routers(25));
-        restarted.resume(grown.keys().map(Into::into), Some(grown.sums().1), 9);
+        restarted.resume(grown.keys().map(Into::into), grown.sums().1, 9);
         assert_eq!((id(&restarted), set(&restarted)), (id(&grown), set(&grown)));
         // A returning object changes the set, and the last one empties it.
         grown.release("o002");

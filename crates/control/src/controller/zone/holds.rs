@@ -9,12 +9,12 @@ use tokio::sync::watch;
 
 use super::hold::{Decisions, Held, Hold, Losses, Rules};
 use super::objects::{Reduced, each};
-use super::record::{self, JournalEntry};
+use super::record::{self, JournalEntry, StoredHold};
 use crate::client::reflector::{Change, Store};
 use crate::compiler::inputs::{BindingInput, RouterInput};
 use crate::compiler::platform::Input;
 use crate::compiler::{Digest, Platform};
-use signpost_api::v1alpha1::deletion_hold::{Decision, DeletionHoldCause, DeletionHoldKind};
+use signpost_types::v1alpha1::deletion_hold::{Decision, DeletionHoldCause, DeletionHoldKind};
 
 /// The interval of log lines about a hold without a decision.
 const LOGGED_AGAIN: Duration = Duration::from_secs(600);
@@ -130,9 +130,6 @@ pub struct Holds {
     stored_sums: [(Digest, Digest); 2],
 }
 
-/// An object whose loss is held, with the name of its hold.
-type StoredHold = (DeletionHoldKind, Box<str>, Digest);
-
 /// Objects by name, in the order in which to apply them; `None`: deleted.
 pub type Accepted<V> = Vec<(Box<str>, Option<Arc<V>>)>;
 
@@ -153,14 +150,14 @@ impl Holds {
     }
 
     /// Continues the holds of the last-good state.
-    pub fn resume(&mut self, held: Vec<(DeletionHoldKind, Box<str>, Option<Digest>)>, platform: &Platform) {
+    pub fn resume(&mut self, held: Vec<StoredHold>, platform: &Platform) {
         let of = |kind| held.iter().filter(move |(of, ..)| *of == kind);
         let keys = |kind| of(kind).map(|(_, name, _)| name.clone());
-        let named = |kind| of(kind).find_map(|(.., named)| *named);
+        let named = |kind| of(kind).next().map(|(.., named)| *named).unwrap_or_default();
         let (routers, bindings) = platform.counts();
         self.routers.resume(keys(DeletionHoldKind::Router), named(DeletionHoldKind::Router), routers);
         self.bindings.resume(keys(DeletionHoldKind::RouteBinding), named(DeletionHoldKind::RouteBinding), bindings);
-        self.stored = held.into_iter().map(|(kind, name, named)| (kind, name, named.unwrap_or_default())).collect();
+        self.stored = held.into_iter().collect();
         self.stored_sums = [self.routers.sums(), self.bindings.sums()];
     }
 

@@ -7,7 +7,7 @@ use crate::compiler::inputs::{BindingInput, RouterInput};
 use crate::compiler::platform::{self, Input};
 use crate::compiler::{Diagnostic, Platform};
 use crate::world::{BindingInfo, RouterInfo, World};
-use signpost_api::v1alpha1::zone::Zone;
+use signpost_types::v1alpha1::zone::Zone;
 
 /// Readers of the objects that zones are made from, and of the ledger of their serials.
 pub struct Objects {

@@ -9,7 +9,6 @@ use jiff::Timestamp;
 
 use super::last_known_good::{LastKnownGood, Opened, StateError};
 use super::metrics::Publishing;
-use super::publish_traces::PublishTraces;
 use super::record::{self, JournalEntry, Loaded};
 use super::restore::Restored;
 use super::status::Status;
@@ -17,7 +16,6 @@ use super::zones::{Output, Zones};
 use crate::compiler::{Platform, Settings};
 use crate::controller::apexes::ApexOwners;
 use crate::controller::domain::Domains;
-use signpost_dns::wire::Name;
 use signpost_dns::zone::{ZoneDb, db};
 
 /// The map of zones, and the last-good state.
@@ -25,38 +23,27 @@ pub struct Publisher {
     pub(super) db: Arc<ZoneDb>,
     pub(super) apexes: Arc<ApexOwners>,
     pub(super) status: Arc<Status>,
-    alias_apex: Name,
     publishing: Publishing,
     state: Option<LastKnownGood>,
     /// The number of entries that must be on disk before a new state replaces a rejected one; set when all zones are built.
     renewed: Option<u64>,
     /// Entries for the last-good state.
     pub(super) journal: Vec<JournalEntry>,
-    /// The traced Routes whose names are not served yet.
-    pub(super) traces: PublishTraces,
     /// Zones that wait until all are built; `None` after that.
     first: Option<Vec<db::ZoneUpdate>>,
 }
 
 impl Publisher {
     /// Returns a publisher without a last-known-good state, which has published nothing yet.
-    pub fn new(
-        db: Arc<ZoneDb>,
-        apexes: Arc<ApexOwners>,
-        status: Arc<Status>,
-        alias_apex: Name,
-        publishing: Publishing,
-    ) -> Self {
+    pub fn new(db: Arc<ZoneDb>, apexes: Arc<ApexOwners>, status: Arc<Status>, publishing: Publishing) -> Self {
         Publisher {
             db,
             apexes,
             status,
-            alias_apex,
             publishing,
             state: None,
             renewed: None,
             journal: Vec::new(),
-            traces: PublishTraces::default(),
             first: Some(Vec::new()),
         }
     }
@@ -125,7 +112,7 @@ impl Publisher {
         match &mut self.first {
             Some(first) => first.extend(changes),
             None if changes.is_empty() => {}
-            None => self.publish(changes),
+            None => self.apexes.publish_platform(changes, &self.db),
         }
         self.status.set_counters(zones.counters, zones.count());
         let Some(state) = &self.state else { return self.journal.clear() };
@@ -133,17 +120,6 @@ impl Publisher {
         let records = serials.map(|(apex, published, zone)| record::zone(apex, published.as_ref(), zone.as_deref()));
         self.journal.extend(records);
         state.write(std::mem::take(&mut self.journal));
-    }
-
-    fn publish(&mut self, changes: Vec<db::ZoneUpdate>) {
-        let aliases = changes.iter().find_map(|change| match change {
-            db::ZoneUpdate::Publish(zone) if *zone.apex() == self.alias_apex => Some(Arc::clone(zone)),
-            _ => None,
-        });
-        self.apexes.publish_platform(changes, &self.db);
-        if let Some(aliases) = aliases {
-            self.traces.published(&aliases, &self.alias_apex);
-        }
     }
 
     /// Serves the zones of the first step, when all of them are built.

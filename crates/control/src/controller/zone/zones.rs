@@ -18,10 +18,10 @@ use crate::compiler::former_names::FormerNames;
 use crate::compiler::inputs::RouterInput;
 use crate::compiler::platform::{Change, Input, Platform};
 use crate::compiler::{Diagnostic, Digest, Settings, alias, apex, parent, shard};
-use signpost_api::v1alpha1::router::Router;
 use signpost_dns::wire::{Name, NameMap, NameSet};
 use signpost_dns::zone::parallel::in_parallel;
 use signpost_dns::zone::{Contents, OwnerChange, Serial, Zone, db};
+use signpost_types::v1alpha1::router::Router;
 
 /// The number of serials of removed zones from which those that the clock has passed are forgotten.
 const REMEMBERED_MAX: usize = 1024;

@@ -14,9 +14,9 @@ use tokio_rustls::rustls::ClientConfig;
 
 use crate::client::transport_error::cause_text;
 use crate::observe::network::simulated;
-use signpost_api::statuses::Statuses;
-use signpost_api::v1alpha1::router::{CheckKind, HealthCheck};
 use signpost_runtime::trust;
+use signpost_types::statuses::Statuses;
+use signpost_types::v1alpha1::router::{CheckKind, HealthCheck};
 
 /// The expected name in the certificate.
 const TLS_NAME: &str = "healthCheck.host, or than the address where that is absent";

@@ -18,7 +18,7 @@ use crate::reconcile::queue::{Item, WorkQueue};
 use crate::status::health::is_panic;
 use crate::world::RouterInfo;
 use crate::world::observations::HealthFindings;
-use signpost_api::v1alpha1::router::{AddressHealth, AddressHealthState, HealthCheck, Router};
+use signpost_types::v1alpha1::router::{AddressHealth, AddressHealthState, HealthCheck, Router};
 
 /// The wait after which a new address without a verdict is served, because the prober is overloaded.
 const FIRST_VERDICT: Duration = Duration::from_secs(15);

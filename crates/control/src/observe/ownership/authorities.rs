@@ -172,9 +172,12 @@ fn texts(reply: &Response, question: &Question) -> Result<Vec<Vec<u8>>, String> 
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::observe::verify::fake::{FakeServer, Say};
     use std::net::Ipv4Addr;
+
+    use signpost_testing::dns::{RecordType, ResponseCode};
+    use signpost_testing::name_server::{NameServer, Reply, records};
+
+    use super::*;
 
     /// The time limit for a response that arrives, even on a busy machine.
     const PATIENCE: Duration = Duration::from_secs(60);
@@ -186,17 +189,15 @@ mod tests {
     }
 
     /// Returns a resolver with `shop.example`, whose name server is at `address`.
-    async fn resolver(address: IpAddr) -> FakeServer {
-        FakeServer::start(move |question, _| {
-            let is = |text: &str| question.name == name(text);
-            vec![match question.rtype {
-                RecordType::NS if is("shop.example.") => Say::Records(vec![
-                    Data::NameServer(name("ns.host.example.")),
-                    Data::NameServer(name("gone.example.")),
-                ]),
-                RecordType::A if is("ns.host.example.") => Say::Records(vec![Data::Address(address)]),
-                _ if question.name.is_at_or_below(&name("broken.example.")) => Say::Rcode(Rcode::SERVFAIL),
-                _ => Say::Records(Vec::new()),
+    async fn resolver(address: Ipv4Addr) -> NameServer {
+        NameServer::answering(move |name, rtype| {
+            vec![match (name, rtype) {
+                ("shop.example.", RecordType::NS) => {
+                    Reply::Records(records(&["NS ns.host.example.", "NS gone.example."]))
+                }
+                ("ns.host.example.", RecordType::A) => Reply::Records(records(&[&format!("A {address}")])),
+                _ if name.ends_with("broken.example.") => Reply::Rcode(ResponseCode::ServFail),
+                _ => Reply::Records(Vec::new()),
             }]
         })
         .await
@@ -204,11 +205,11 @@ mod tests {
 
     async fn ask_all(
         asked: &str,
-        authority: &FakeServer,
+        authority: &NameServer,
         private: bool,
         patience: Duration,
     ) -> Result<Vec<Result<Vec<String>, String>>, String> {
-        let resolver = resolver(Ipv4Addr::LOCALHOST.into()).await;
+        let resolver = resolver(Ipv4Addr::LOCALHOST).await;
         let authorities = AuthoritativeServers {
             resolvers: vec![resolver.address],
             port: authority.address.port(),
@@ -222,9 +223,11 @@ mod tests {
 
     #[tokio::test]
     async fn the_zones_own_servers_are_asked() {
-        let authority = FakeServer::start(|question, _| {
-            assert_eq!((&question.name, question.rtype), (&name("_x.www.shop.example."), RecordType::TXT));
-            vec![Say::Records(vec![Data::Text(b"one".to_vec()), Data::Text(b"two".to_vec())])]
+        let authority = NameServer::answering(|name, rtype| {
+            vec![match (name, rtype) {
+                ("_x.www.shop.example.", RecordType::TXT) => Reply::Records(records(&["TXT one", "TXT two"])),
+                _ => Reply::Rcode(ResponseCode::Refused),
+            }]
         })
         .await;
         let found = ask_all("_x.www.shop.example.", &authority, true, PATIENCE).await;
@@ -245,13 +248,13 @@ mod tests {
 
     #[tokio::test]
     async fn other_answers_are_reported_as_such() {
-        let stranger = Say::NotAuthoritative(vec![Data::Text(b"one".to_vec())]);
-        for (say, patience, why) in [
-            (stranger, PATIENCE, "it is not authoritative for the name"),
-            (Say::Rcode(Rcode::REFUSED), PATIENCE, "it answered REFUSED"),
-            (Say::Nothing, SHORT, "no response within 700 ms, in 2 attempts"),
+        let stranger = Reply::NotAuthoritative(records(&["TXT one"]));
+        for (replies, patience, why) in [
+            (vec![stranger], PATIENCE, "it is not authoritative for the name"),
+            (vec![Reply::Rcode(ResponseCode::Refused)], PATIENCE, "it answered REFUSED"),
+            (Vec::new(), SHORT, "no response within 700 ms, in 2 attempts"),
         ] {
-            let authority = FakeServer::start(move |_, _| vec![say.clone()]).await;
+            let authority = NameServer::answering(move |_, _| replies.clone()).await;
             let found = ask_all("_x.www.shop.example.", &authority, true, patience).await;
             assert_eq!(found, Ok(vec![Err(why.to_owned())]));
         }

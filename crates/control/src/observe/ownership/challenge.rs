@@ -5,8 +5,8 @@ use data_encoding::BASE32_NOPAD;
 
 use super::authorities::{LookupError, TxtAnswer};
 use crate::observe::verify::check::text;
-use signpost_api::names::challenge_name;
-use signpost_api::v1alpha1::route::Challenge;
+use signpost_types::names::challenge_name;
+use signpost_types::v1alpha1::route::Challenge;
 
 /// The bytes of a token's MAC that are used: 160 bits, which cannot be guessed.
 const TOKEN_OCTETS: usize = 20;

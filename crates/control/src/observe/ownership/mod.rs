@@ -32,8 +32,8 @@ use crate::client::uid::Uid;
 use crate::world::RouteInfo;
 use crate::world::condition::ConditionUpdate;
 use crate::world::observations::{About, Part, RouteFinding};
-use signpost_api::names::{challenge_name, is_at_or_below, wanted_label};
-use signpost_api::v1alpha1::route::{Challenge, HOST_VERIFIED, Phase, Route};
+use signpost_types::names::{challenge_name, is_at_or_below, wanted_label};
+use signpost_types::v1alpha1::route::{Challenge, HOST_VERIFIED, Phase, Route};
 
 pub mod authorities;
 pub mod challenge;

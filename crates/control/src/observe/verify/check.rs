@@ -304,8 +304,10 @@ fn is_for_documentation(address: IpAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use signpost_testing::dns::{RecordType, ResponseCode};
+    use signpost_testing::name_server::{NameServer, Reply, records};
+
     use super::*;
-    use crate::observe::verify::fake::{FakeServer, Say};
 
     /// The time limit for a response that arrives, even on a busy machine.
     const PATIENCE: Duration = Duration::from_secs(60);
@@ -318,29 +320,21 @@ mod tests {
         text.split_whitespace().map(|address| address.parse().expect("an address")).collect()
     }
 
-    fn records(text: &str) -> Vec<Say> {
-        vec![Say::Records(addresses(text).into_iter().map(Data::Address).collect())]
+    fn answer(texts: &[&str]) -> Vec<Reply> {
+        vec![Reply::Records(records(texts))]
     }
 
-    fn soa(serial: u32) -> Vec<Say> {
-        vec![Say::Records(vec![Data::Soa(Serial(serial))])]
-    }
-
-    fn cname(target: &str) -> Vec<Say> {
-        vec![Say::Records(vec![Data::Cname(name(target))])]
+    fn soa(serial: u32) -> Vec<Reply> {
+        answer(&[&format!("SOA . . {serial} 1 1 1 1")])
     }
 
     /// Runs a check of a server with these answers for SOA, A, AAAA, and CNAME. Returns the serial and the faults of the witness
     /// and of the name.
-    async fn check(answers: [Vec<Say>; 4], stale: StaleSerialPolicy) -> Result<(u32, [Option<String>; 2]), String> {
-        let patience = if answers.iter().any(|all| matches!(all[..], [Say::Nothing])) {
-            Duration::from_millis(50)
-        } else {
-            PATIENCE
-        };
-        let server = FakeServer::start(move |question, _| {
+    async fn check(answers: [Vec<Reply>; 4], stale: StaleSerialPolicy) -> Result<(u32, [Option<String>; 2]), String> {
+        let patience = if answers.iter().any(Vec::is_empty) { Duration::from_millis(50) } else { PATIENCE };
+        let server = NameServer::answering(move |_, queried| {
             let types = [RecordType::SOA, RecordType::A, RecordType::AAAA, RecordType::CNAME];
-            answers[types.iter().position(|rtype| *rtype == question.rtype).expect("one of these")].clone()
+            answers[types.iter().position(|rtype| *rtype == queried).expect("one of these")].clone()
         })
         .await;
         let to = addresses("192.0.2.1 192.0.2.2 2001:db8::1");
@@ -357,9 +351,9 @@ mod tests {
     #[tokio::test]
     async fn answers_are_compared_with_the_expected_ones() {
         use StaleSerialPolicy::{Query, QueryAll, Stop};
-        let [a, aaaa, alias] = [records("192.0.2.2"), records("2001:db8::1"), cname("Z.example.")];
-        let good = |soa: Vec<Say>| [soa, a.clone(), aaaa.clone(), alias.clone()];
-        let with = |at: usize, answer: Vec<Say>| {
+        let [a, aaaa, alias] = [answer(&["A 192.0.2.2"]), answer(&["AAAA 2001:db8::1"]), answer(&["CNAME Z.example."])];
+        let good = |soa: Vec<Reply>| [soa, a.clone(), aaaa.clone(), alias.clone()];
+        let with = |at: usize, answer: Vec<Reply>| {
             let mut answers = good(soa(7));
             answers[at] = answer;
             answers
@@ -374,31 +368,31 @@ mod tests {
             // The older version may have had only one of the two addresses.
             (good(soa(6)), QueryAll, Ok((6, [Some("WrongAnswer answers 192.0.2.2 for x.s.example A"), right]))),
             (
-                with(1, records("192.0.2.1 192.0.2.9")),
+                with(1, answer(&["A 192.0.2.1", "A 192.0.2.9"])),
                 Stop,
                 Ok((7, [Some("WrongAnswer answers 192.0.2.1, 192.0.2.9 for x.s.example A"), right])),
             ),
-            (with(2, records("")), Stop, Ok((7, [Some("WrongAnswer answers NODATA for x.s.example AAAA"), right]))),
+            (with(2, answer(&[])), Stop, Ok((7, [Some("WrongAnswer answers NODATA for x.s.example AAAA"), right]))),
             (
-                with(3, cname("w.example.")),
+                with(3, answer(&["CNAME w.example."])),
                 Stop,
                 Ok((7, [right, Some("WrongAnswer answers CNAME w.example for y.s.example CNAME")])),
             ),
             (
-                with(1, vec![Say::Rcode(Rcode::NXDOMAIN)]),
+                with(1, vec![Reply::Rcode(ResponseCode::NXDomain)]),
                 Stop,
                 Ok((7, [Some("WrongAnswer answers NXDOMAIN for x.s.example A"), right])),
             ),
-            (good(vec![Say::Rcode(Rcode::REFUSED)]), Stop, Err("ErrorAnswer answers REFUSED for s.example")),
+            (good(vec![Reply::Rcode(ResponseCode::Refused)]), Stop, Err("ErrorAnswer answers REFUSED for s.example")),
             (
-                good(vec![Say::NotAuthoritative(vec![Data::Soa(Serial(7))])]),
+                good(vec![Reply::NotAuthoritative(records(&["SOA . . 7 1 1 1 1"]))]),
                 Stop,
                 Err("NotAuthoritative is not authoritative for s.example"),
             ),
-            (good(records("")), Stop, Err("WrongAnswer answers NODATA for s.example SOA")),
-            (good(vec![Say::Nothing]), Stop, Err("NotAnswering does not answer")),
+            (good(answer(&[])), Stop, Err("WrongAnswer answers NODATA for s.example SOA")),
+            (good(Vec::new()), Stop, Err("NotAnswering does not answer")),
             (
-                good(vec![Say::Garbage; 40]),
+                good(vec![Reply::Mismatched; 40]),
                 Stop,
                 Err("NotAnswering does not answer: the response is invalid or does not match the query"),
             ),

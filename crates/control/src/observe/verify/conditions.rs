@@ -25,10 +25,10 @@ use crate::compiler::settings::text_of;
 use crate::world::condition::{ConditionUpdate, Status};
 use crate::world::expectation::NameConflict;
 use crate::world::route::{Mark, NOT_PUBLISHED, Reported, ReportedNames};
-use signpost_api::v1alpha1::route::{PUBLISHED, RESOLVABLE};
-use signpost_api::v1alpha1::router::{NO_ACTIVE_ADDRESS, ZONE_PUBLISHED};
 use signpost_dns::wire::Name;
 use signpost_dns::zone::Serial;
+use signpost_types::v1alpha1::route::{PUBLISHED, RESOLVABLE};
+use signpost_types::v1alpha1::router::{NO_ACTIVE_ADDRESS, ZONE_PUBLISHED};
 
 /// The servers that a message names; the others are counted.
 const SERVERS_NAMED_MAX: usize = 4;

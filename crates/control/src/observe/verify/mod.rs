@@ -35,11 +35,10 @@ use crate::compiler::inputs::{BindingInput, binding_key};
 use crate::world::condition::ConditionUpdate;
 use crate::world::observations::{About, Observations, Part, RouteFinding};
 use crate::world::{BindingInfo, RouteInfo, World};
-use signpost_api::names::is_at_or_below;
-use signpost_api::v1alpha1::deletion_hold::{DeletionHold, DeletionHoldKind};
-use signpost_api::v1alpha1::route::{NameKind, RESOLVABLE};
 use signpost_dns::wire::Name;
-use signpost_runtime::telemetry::trace::Trace;
+use signpost_types::names::is_at_or_below;
+use signpost_types::v1alpha1::deletion_hold::{DeletionHold, DeletionHoldKind};
+use signpost_types::v1alpha1::route::NameKind;
 
 pub mod feed;
 pub mod state;
@@ -52,8 +51,6 @@ pub mod check;
 
 pub mod metrics;
 
-#[cfg(test)]
-pub(super) mod fake;
 #[cfg(test)]
 mod state_tests;
 
@@ -237,9 +234,6 @@ impl Verifier {
         }
         let system_name = format!("{}.{}", binding.label, binding.shard);
         let changed = desired.changed_conditions(&route.conditions.names);
-        if changed.iter().any(|condition| condition.kind == RESOLVABLE && condition.is_true()) {
-            self.trace(&key, &route, label);
-        }
         self.report(&key, &route, About::Name(NameKind::System, system_name), changed);
     }
 
@@ -263,14 +257,6 @@ impl Verifier {
     fn report(&self, key: &ObjectKey, route: &RouteInfo, about: About, changed: Vec<ConditionUpdate>) {
         let finding = RouteFinding { uid: route.uid.clone(), about, statements: changed, challenge: None };
         self.observations.set_route(key, Part::Names, Some(finding).filter(|finding| !finding.statements.is_empty()));
-    }
-
-    /// Ends the span of a verification, from the moment at which a version of the zones had the Route's names.
-    fn trace(&self, key: &ObjectKey, route: &RouteInfo, label: &str) {
-        let Some(trace) = Trace::of(&route.uid.to_string()) else { return };
-        let Some(since) = self.state.routes.get(label).map(|route| route.since) else { return };
-        let span = trace.step("prove", since.into_std()).with("signpost.route", key.to_string());
-        span.with("signpost.label", label).with("signpost.resolvable", "true").end();
     }
 
     /// Starts the due checks, as many as the query rate allows.

@@ -23,9 +23,9 @@ use crate::compiler::Settings;
 use crate::compiler::former_names::top_label;
 use crate::compiler::inputs::{BindingInput, RouterInput};
 use crate::world::expectation::Expectation;
-use signpost_api::v1alpha1::deletion_hold::DeletionHoldKind;
 use signpost_dns::wire::Name;
 use signpost_dns::zone::Serial;
+use signpost_types::v1alpha1::deletion_hold::DeletionHoldKind;
 
 /// The maximum number of servers: one machine word per route marks the servers that must be queried for its own names.
 pub const SERVERS_MAX: usize = 32;

@@ -11,10 +11,10 @@ use super::checks::Job;
 use super::feed::ZoneUpdate;
 use super::server_zone::DOUBT as PATIENCE;
 use crate::world::expectation::Expected;
-use signpost_api::v1alpha1::deletion_hold::DeletionHoldKind;
 use signpost_dns::wire::Name;
 use signpost_dns::wire::header::Rcode;
 use signpost_dns::zone::Serial;
+use signpost_types::v1alpha1::deletion_hold::DeletionHoldKind;
 
 mod world;
 use world::*;

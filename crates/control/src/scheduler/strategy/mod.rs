@@ -4,8 +4,9 @@
 //! input always gives equal output. Strategies are pure: their history comes with the candidates, and is derived from the
 //! existing bindings, so that a restart loses nothing.
 //!
-//! To add a strategy, add a file here, a variant of [`StrategyName`], and a line in the conformance suites below and in
-//! `tests/simulation/scenarios/conformance.rs`, which all strategies pass. `docs/scheduling.md` shows the steps.
+//! To add a strategy, add a file here, a variant of [`StrategyName`] and of [`StrategyName::ALL`], and a line in the conformance
+//! suites below and in `tests/simulation/scenarios/conformance.rs`, which all strategies pass. `docs/internals/scheduler.md` shows
+//! the steps.
 
 use std::fmt;
 use std::str::FromStr;
@@ -84,7 +85,7 @@ pub enum StrategyName {
 }
 
 impl StrategyName {
-    /// All strategies.
+    /// All strategies. Settings accept exactly these.
     pub const ALL: [StrategyName; 4] =
         [StrategyName::RoundRobin, StrategyName::LeastRoutes, StrategyName::Weighted, StrategyName::Rendezvous];
 
@@ -126,7 +127,7 @@ impl FromStr for StrategyName {
 
 /// The error for a name that is not a strategy's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown strategy {0:?}; the built-in strategies are round-robin, least-routes, weighted, and rendezvous")]
+#[error("unknown strategy {0:?}; the built-in strategies are {all}", all = StrategyName::ALL.map(StrategyName::as_str).join(", "))]
 pub struct UnknownStrategy(pub String);
 
 #[cfg(test)]
@@ -189,6 +190,23 @@ mod tests {
         }
         let error = "random".parse::<StrategyName>().expect_err("there is none");
         assert!(error.to_string().contains("round-robin"));
+    }
+
+    /// A strategy is a file here; one that is not in `ALL` could not be selected.
+    #[test]
+    fn all_has_every_strategy() {
+        let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/src/scheduler/strategy");
+        let mut files: Vec<String> = std::fs::read_dir(directory)
+            .expect("the directory of this file")
+            .map(|entry| {
+                entry.expect("readable").path().file_stem().expect("a file").to_string_lossy().replace('_', "-")
+            })
+            .filter(|name| name != "mod")
+            .collect();
+        let mut all = StrategyName::ALL.map(StrategyName::as_str);
+        files.sort();
+        all.sort_unstable();
+        assert_eq!(files, all);
     }
 
     #[test]

@@ -11,8 +11,8 @@ use serde_json::{Map, Value, json};
 use crate::scheduler::snapshot::Shard;
 use crate::world::NamespaceInfo;
 use crate::world::router::RouterTarget;
-use signpost_api::v1alpha1::route::Route;
-use signpost_api::v1alpha1::{GROUP, VERSION};
+use signpost_types::v1alpha1::route::Route;
+use signpost_types::v1alpha1::{GROUP, VERSION};
 
 /// The maximum length of the stored reason of an answer, in characters: it is part of one line.
 const REASON_CHARACTERS_MAX: usize = 256;

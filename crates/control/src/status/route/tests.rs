@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::world::{self, route::Conditions};
-use signpost_api::v1alpha1::router::Router;
+use signpost_types::v1alpha1::router::Router;
 
 fn router(spec: serde_json::Value) -> RouterInfo {
     let router: Router = serde_json::from_value(json!({

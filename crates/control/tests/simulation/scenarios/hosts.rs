@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use signpost_api::names::host_claim_name;
 use signpost_control::scheduler::Settings;
+use signpost_types::names::host_claim_name;
 
 use super::scheduling::{platform, scheduled, start, start_with};
 use super::{Scene, condition, namespace, route, router, until};

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use signpost_api::identity::USER_SCHEDULER;
-use signpost_api::v1alpha1::SCHEDULER_LEASE_NAMESPACE;
 use signpost_control::client::lease::{Leadership, Lease, Settings, Term};
+use signpost_types::v1alpha1::SCHEDULER_LEASE_NAMESPACE;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 

@@ -318,7 +318,7 @@ async fn the_scheduler_does_what_was_foretold() {
         api.put("routers", router("shard3", &json!({"weight": 3})));
         api.put("routers", router("shard4", &json!({"capacity": {"hard": 5}})));
         let mut foretold = simulation(&api);
-        foretold.edit_router("shard1", |router| router.state = signpost_api::v1alpha1::router::RouterState::Draining);
+        foretold.edit_router("shard1", |router| router.state = signpost_types::v1alpha1::router::RouterState::Draining);
         let mut expected = where_all_are(&api);
         for step in foretold.drain(strategy.strategy()) {
             expected.insert(step.key.name, step.outcome.expect("there is room").router);

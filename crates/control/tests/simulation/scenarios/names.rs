@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use proptest::prelude::*;
-use signpost_api::names::{is_label_to_have, shortened_label, system_name, wanted_label};
+use signpost_types::names::{is_label_to_have, shortened_label, system_name, wanted_label};
 
 /// Returns namespaces and names as Kubernetes allows them, made to collide: few letters, many dashes and dots, up to full length,
 /// and some that resemble A-labels.

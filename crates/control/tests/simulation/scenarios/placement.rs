@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use signpost_api::names::host_claim_name;
 use signpost_control::reconcile::Settings;
 use signpost_control::world::{self, World};
+use signpost_types::names::host_claim_name;
 
 use super::scheduling::{platform, scheduled, start_both};
 use super::{Scene, condition, namespace, route, router, until};

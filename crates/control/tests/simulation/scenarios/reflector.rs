@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use signpost_api::v1alpha1::router::Router;
 use signpost_control::client::reflector::{Change, Changes, Informer, ObjectKey, Restart, Settings, Store, reflect};
+use signpost_types::v1alpha1::router::Router;
 
 use super::{Scene, router, until};
 use crate::api::Behaviour;

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use signpost_api::identity::USER_SCHEDULER;
-use signpost_api::names::host_claim_name;
 use signpost_control::client::lease::{Leadership, Term};
 use signpost_control::reconcile::{self, Reconciler};
 use signpost_control::scheduler::chooser::StrategyConfig;
@@ -13,6 +12,7 @@ use signpost_control::scheduler::metrics::Metrics;
 use signpost_control::scheduler::queue::BackoffSettings;
 use signpost_control::scheduler::{Scheduler, Settings};
 use signpost_control::world::{self, World};
+use signpost_types::names::host_claim_name;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;

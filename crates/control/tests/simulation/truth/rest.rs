@@ -5,9 +5,9 @@ use std::net::IpAddr;
 
 use serde_json::Value;
 use signpost_api::kinds::{deletion_hold, name_claim, route, route_binding, router, zone};
-use signpost_api::names::covers;
 use signpost_dns::wire::Name;
 use signpost_dns::zone::{Serial, Zone, ZoneDb};
+use signpost_types::names::covers;
 
 use super::published::Server;
 use super::{Truth, bound_uid, conditions, holder, is_older, is_taken_by_none, is_true, names, newest_version, text};
