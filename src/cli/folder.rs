@@ -33,7 +33,6 @@ pub(super) struct StaticZones {
 }
 
 impl StaticZones {
-    /// Reads all of `folder`.
     pub(super) fn read(folder: &Path) -> io::Result<Self> {
         let mut all = StaticZones::default();
         let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", folder.display()));

@@ -75,7 +75,6 @@ impl std::error::Error for Errors {}
 pub struct ConfigSources {
     /// `--config` or `SIGNPOST_CONFIG`.
     pub config: Option<PathBuf>,
-    /// The values of flags.
     pub flags: Layer,
     /// The environment variables.
     pub environment: Vec<(String, String)>,
@@ -124,7 +123,6 @@ pub fn read_given(places: &ConfigSources) -> Result<(Settings, BTreeSet<&'static
     Errors::unless_empty(errors).map(|()| (settings, merged.into_keys().collect()))
 }
 
-/// Returns the key with this path.
 pub fn find(path: &str) -> Option<&'static Key> {
     KEYS.iter().find(|key| key.path == path)
 }

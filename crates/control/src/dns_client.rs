@@ -51,9 +51,7 @@ pub fn simulate(network: impl Fn(SocketAddr, Vec<u8>) -> BoxFuture<'static, Vec<
 /// A name and a type, in class IN.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Question {
-    /// The name.
     pub name: Name,
-    /// The type.
     pub rtype: RecordType,
 }
 
@@ -113,9 +111,7 @@ pub async fn serial_on(apex: Name, server: SocketAddr, patience: Duration) -> Re
 /// A question in class IN, with header flags and EDNS.
 #[derive(Debug, Clone, Copy)]
 pub struct Query<'a> {
-    /// The name.
     pub name: &'a Name,
-    /// The type.
     pub rtype: RecordType,
     /// Flags of the header, such as RD.
     pub flags: u16,
@@ -127,7 +123,6 @@ pub struct Query<'a> {
     pub options: &'a [u8],
 }
 
-/// The transport of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
     /// Datagrams.

@@ -111,7 +111,6 @@ fn asks(place: &ApiLocation) -> bool {
     place.settings.zones.is_none() || place.is_there()
 }
 
-/// Explains a response of this server.
 async fn explain(zones: &Zones, question: &Question, response: &Response, server: SocketAddr) -> Why {
     let mut why = Why::explain(zones, &question.name, question.rtype);
     let serial = match zones.of(&question.name) {

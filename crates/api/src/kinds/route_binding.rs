@@ -37,7 +37,6 @@ use signpost_types::v1alpha1::route::NameKind;
 use signpost_types::v1alpha1::route_binding::{FENCING_ANNOTATION, FENCING_FIELD, RouteBinding, RouteBindingSpec};
 use signpost_types::v1alpha1::{SCHEDULER_LEASE, SCHEDULER_LEASE_NAMESPACE};
 
-/// The kind.
 pub static ROUTE_BINDING: LazyLock<Kind> = LazyLock::new(|| {
     Kind::of::<RouteBinding>().with_columns(COLUMNS).selectable_by(&[
         "spec.router",
@@ -226,7 +225,6 @@ fn left<'a>(old: &'a Value, new: &Value) -> Option<&'a str> {
 /// The treatment of a label that was never claimed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Unclaimed {
-    /// The binding claims it.
     IsClaimed,
     /// The binding is rejected: an existing binding must have had a claim.
     IsRefused,

@@ -79,7 +79,6 @@ pub struct Options {
     pub settings: watch::Receiver<Arc<Settings>>,
     /// The directory of the last-known-good state; `None`: no state, as with the API in the same process.
     pub state: Option<PathBuf>,
-    /// The objects.
     pub world: World,
     /// The former domain of the platform, if the domain was changed.
     pub former_domain: Option<String>,

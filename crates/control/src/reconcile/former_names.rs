@@ -33,7 +33,6 @@ const DATE_LONGEST: Duration = Duration::from_secs(3600);
 /// The changes of a binding's names.
 #[derive(Debug, PartialEq)]
 pub struct Changed {
-    /// The new spec.
     pub spec: RouteBindingSpec,
     /// Whether its alias is another one then.
     pub alias: bool,

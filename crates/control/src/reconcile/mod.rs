@@ -174,7 +174,6 @@ impl Metrics {
 /// The key of a check.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Key {
-    /// A NameClaim.
     Claim(String),
     /// A RouteBinding.
     Binding(ObjectKey),
@@ -184,7 +183,6 @@ pub enum Key {
     Route(ObjectKey),
     /// A Route of which something was found out.
     Findings(ObjectKey),
-    /// A Router.
     Router(String),
 }
 

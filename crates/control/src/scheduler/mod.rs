@@ -77,7 +77,6 @@ pub mod webhook;
 /// The time limit for attempts in flight when the scheduler stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The settings of the scheduler.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The platform's domain, such as `v3.rhcloud.com`.
@@ -206,12 +205,10 @@ impl Scheduler {
         self.choice.switch()
     }
 
-    /// Returns the settings.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Returns the metrics.
     pub fn metrics(&self) -> Metrics {
         self.metrics.clone()
     }

@@ -16,13 +16,10 @@ use signpost_types::v1alpha1::route_binding::RouteBinding;
 /// A RouteBinding.
 #[derive(Debug, Clone, Default)]
 pub struct BindingInfo {
-    /// Uid of the Route that it binds.
     pub route_uid: Uid,
-    /// The Router.
     pub router: Arc<str>,
     /// The zone when the Route was bound; empty: unknown.
     pub dns: Arc<str>,
-    /// The label.
     pub label: Box<str>,
     /// Whether the Route's host is a custom one, not its system name.
     pub has_custom: bool,
@@ -34,7 +31,6 @@ pub struct BindingInfo {
     pub alias_differs: bool,
     /// Digest of its names and former names.
     pub names: NamesDigest,
-    /// The former names.
     pub former_names: Box<[FormerNameInfo]>,
     /// The input for zones, if the binding has an alias.
     pub input: Option<Arc<BindingInput>>,

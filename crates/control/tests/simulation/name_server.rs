@@ -26,7 +26,6 @@ use tokio_util::sync::CancellationToken;
 use super::connection::Connection;
 use super::settings;
 
-/// Returns the loops.
 pub fn loops(connection: &Connection, name: &str, db: Arc<ZoneDb>, state: PathBuf) -> Vec<BoxFuture<'static, ()>> {
     let client = connection.client(USER_NAME_SERVER);
     let platform: Arc<Settings> = settings();

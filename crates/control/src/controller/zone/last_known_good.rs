@@ -70,7 +70,6 @@ pub enum StateError {
     Unusable {
         /// The file or directory.
         path: PathBuf,
-        /// The error.
         #[source]
         source: io::Error,
     },
@@ -79,7 +78,6 @@ pub enum StateError {
     DomainMismatch {
         /// The file.
         path: PathBuf,
-        /// Which.
         #[source]
         other: DomainMismatch,
     },

@@ -34,9 +34,7 @@ pub type LiveEntries<'a> = HashMap<&'a [u8], &'a [u8], foldhash::fast::RandomSta
 pub struct Loaded {
     /// The platform's domain, without a trailing dot.
     pub domain: String,
-    /// The Routers.
     pub routers: Vec<RouterInput>,
-    /// The bindings.
     pub bindings: Vec<BindingInput>,
     /// The published version of each zone.
     pub published: NameMap<Published>,
