@@ -54,7 +54,7 @@ fn an_operator_looks_at_the_example(example: &Example) {
     let json_of = |arguments: &[&'static str]| json(&of(arguments).iter().map(String::as_str).collect::<Vec<_>>());
 
     let status = eventually("all zones are served, and all is well", || {
-        let ran = run(&["status", "--admin", &admin, "--interval", "0.2", "-o", "json", "--data-dir", data.path()]);
+        let ran = run(&["status", "--admin", admin, "--interval", "0.2", "-o", "json", "--data-dir", data.path()]);
         let status: Value = serde_json::from_str(&ran.out).ok()?;
         (status["processes"][0]["zones"] == 5 && status["healthy"] == true).then_some(status)
     });
@@ -70,11 +70,11 @@ fn an_operator_looks_at_the_example(example: &Example) {
             .iter()
             .any(|warning| { warning.as_str().is_some_and(|text| text.contains("foo-bar/vault")) })
     );
-    let screen = ok(&["status", "--admin", &admin, "--interval", "0", "--data-dir", data.path()]);
+    let screen = ok(&["status", "--admin", admin, "--interval", "0", "--data-dir", data.path()]);
     assert!(screen.contains("api, scheduler (leading), dns") && !screen.contains('\x1b'), "{screen}");
     // A process that does not respond is a failure.
     let nobody = format!("http://{}", free_address());
-    let broken = run(&["status", "--admin", &admin, "--admin", &nobody, "--interval", "0", "--data-dir", data.path()]);
+    let broken = run(&["status", "--admin", admin, "--admin", &nobody, "--interval", "0", "--data-dir", data.path()]);
     assert_eq!(broken.code, Some(1));
     assert!(broken.out.contains(&format!("{nobody} does not answer")), "{}", broken.out);
 
