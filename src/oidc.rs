@@ -100,7 +100,6 @@ pub struct Login {
 }
 
 impl Login {
-    /// Returns a new key.
     pub fn key() -> Result<hmac::Key, Error> {
         hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).map_err(|_| Error::NoRandomNumbers)
     }

@@ -230,7 +230,6 @@ fn faults_say_where_and_what() {
         ),
         ("name.quarantine = \"é\"", &[], &[], &["must be a whole number"]),
         ("name.quarantine-max = 0", &[], &[], &["must be a number from 1 to 1000000"]),
-        ("former-name.retention-max = \"1d\"", &[], &[], &["\"former-name.retention-max\" is shorter than"]),
         ("", &[], &[("roles", "scheduler")], &["the role scheduler needs an API: give --kubeconfig"]),
         ("", &[], &[("roles", "dns")], &["nothing to serve: give --zones"]),
         ("kubeconfig = \"k\"", &[], &[], &["\"roles\" has api: remove one of them"]),

@@ -9,7 +9,7 @@ use hickory_proto::op::Message;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, Method, Uri};
 use libfuzzer_sys::fuzz_target;
-use signpost_dns::transport::https::request::{Head, MEDIA_TYPE, Source, TARGET_OCTETS_MAX, TemplatePath, read};
+use signpost_dns::transport::https::request::{MEDIA_TYPE, Source, TARGET_OCTETS_MAX, TemplatePath, read};
 use signpost_dns::transport::https::response::freshness;
 
 fuzz_target!(|octets: &[u8]| {
@@ -28,13 +28,12 @@ fn request(octets: &[u8]) {
         }
     }
     let target = uri.path_and_query().map_or(0, |target| target.as_str().len());
-    let mut query = Vec::new();
-    match read(&TemplatePath::default(), &Head::new(&method, &uri, &headers), &mut query) {
+    match read(&TemplatePath::default(), &method, &uri, &headers) {
         Ok(source) => {
             assert_eq!(uri.path(), "/dns-query");
             assert!(target <= TARGET_OCTETS_MAX);
             match source {
-                Source::Head => {
+                Source::Head(query) => {
                     assert!(method == Method::GET || method == Method::HEAD);
                     let parameter = format!("dns={}", BASE64URL_NOPAD.encode(&query));
                     let mut parameters =

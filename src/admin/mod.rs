@@ -35,7 +35,6 @@ pub struct Admin {
     pub health: Arc<Health>,
     /// The liveness checks.
     pub liveness: Arc<Liveness>,
-    /// The metrics.
     pub metrics: Arc<Metrics>,
     /// The queried names without a Route.
     pub unrouted: Arc<Unrouted>,

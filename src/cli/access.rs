@@ -83,7 +83,6 @@ pub(super) struct RouteName {
 }
 
 impl RouteName {
-    /// Returns the key of the Route.
     pub(super) fn key(&self, access: &Access) -> ObjectKey {
         ObjectKey::namespaced(self.namespace.as_ref().unwrap_or(&access.namespace), &self.name)
     }
@@ -294,7 +293,6 @@ impl Access {
     }
 }
 
-/// Lists all objects.
 async fn pages<K>(api: &Api<K>, parameters: ListParams) -> Result<Vec<K>, kube::Error>
 where
     K: Clone + DeserializeOwned + Debug,

@@ -10,7 +10,7 @@ use super::{Exit, Outcome, check_store, complain, file, folder, option, print, s
 use crate::config::{layers, reference};
 use crate::daemon::configuration;
 use signpost_dns::wire::Name;
-use signpost_dns::zonefile::{CheckLevel, Severity, ZoneFinding};
+use signpost_dns::zonefile::{Severity, ZoneFinding};
 
 pub(super) fn command() -> Command {
     let reference =
@@ -136,7 +136,7 @@ fn text(found: &File) -> String {
 /// Returns the findings in one file, and the number of those that are at least as severe as `counts`.
 fn zone_file(file: &Path, origin: Option<Name>, counts: Severity) -> (File, usize) {
     let mut found = File { file: file.display().to_string(), error: None, zone: None, findings: Vec::new() };
-    let read = match folder::read(file, origin, CheckLevel::of_check) {
+    let read = match folder::read(file, origin) {
         Ok(read) => read,
         Err(error) => {
             found.error = Some(error.to_string());

@@ -11,19 +11,14 @@ use signpost_dns::zonefile::folder::{FileChange, Folder, origin_by_name};
 use signpost_dns::zonefile::include::{FolderIncludes, read_file};
 use signpost_dns::zonefile::{CheckLevel, Severity, ZoneFinding, ZoneRead, read_zone_with};
 
-/// Reads a zone file, whose first origin is `origin` or its name; `level` makes of the time and the number of threads how much
-/// is checked.
-pub(super) fn read(
-    file: &Path,
-    origin: Option<Name>,
-    level: fn(Option<u64>, usize) -> CheckLevel,
-) -> io::Result<ZoneRead> {
+/// Reads and checks a zone file, whose first origin is `origin` or its name.
+pub(super) fn read(file: &Path, origin: Option<Name>) -> io::Result<ZoneRead> {
     let mut text = Vec::new();
     read_file(file, &mut text)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs());
     let mut includes = FolderIncludes::new(file.parent().unwrap_or(Path::new("")));
     let origin = origin.or_else(|| origin_by_name(file));
-    Ok(read_zone_with(&text, &Arc::from(file), origin, &mut includes, &level(now, threads())))
+    Ok(read_zone_with(&text, &Arc::from(file), origin, &mut includes, &CheckLevel::of_check(now, threads())))
 }
 
 fn threads() -> usize {
@@ -38,7 +33,6 @@ pub(super) struct StaticZones {
 }
 
 impl StaticZones {
-    /// Reads all of `folder`.
     pub(super) fn read(folder: &Path) -> io::Result<Self> {
         let mut all = StaticZones::default();
         let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", folder.display()));

@@ -29,10 +29,8 @@ pub(super) struct PlatformSettings {
     pub(super) https_path: Option<TemplatePath>,
     /// The addresses at which the platform verifies names, as `ADDRESS:PORT`.
     pub(super) asked: Vec<String>,
-    /// The minimum lifetime of former names; `None`: not known.
+    /// The lifetime of former names; `None`: not known.
     pub(super) former_name_retention: Option<Duration>,
-    /// The time without queries after which a former name ends; `None`: not known, or no such condition.
-    pub(super) former_name_idle_timeout: Option<Duration>,
     /// The Routes per second that leave draining Routers; `None`: not known.
     pub(super) drain_rate: Option<u32>,
     /// The maximum number of labels in quarantine for a namespace that can still get new ones; `None`: not known.
@@ -116,8 +114,6 @@ impl PlatformSettings {
             }
         };
         let seconds = |seconds: u32| Duration::from_secs(seconds.into());
-        let quiet = published.map(|published| seconds(published.former_name_idle_timeout_seconds));
-        let quiet = own(place, "former-name.idle-timeout", &settings.former_name.idle_timeout).or(quiet);
         let retention = published.map(|published| seconds(published.former_name_retention_seconds));
         PlatformSettings {
             domain,
@@ -129,7 +125,6 @@ impl PlatformSettings {
             https_path: published.and_then(|published| published.https_path.as_deref()?.parse().ok()),
             asked: published.map(|published| published.asked.clone()).unwrap_or_default(),
             former_name_retention: own(place, "former-name.retention", &settings.former_name.retention).or(retention),
-            former_name_idle_timeout: quiet.filter(|quiet| !quiet.is_zero()),
             drain_rate: own(place, "scheduler.drain-rate", &settings.scheduler.drain_rate)
                 .or(published.map(|published| published.drain_rate)),
             quarantined_max: own(place, QUARANTINE_MAX, &settings.name.quarantine_max)
@@ -187,7 +182,7 @@ mod tests {
 
     fn published(strategy: &str) -> Value {
         json!({"nameServers": [{"name": "ns.plat.example", "addresses": ["192.0.2.53"]}], "strategy": strategy,
-            "webhookFallback": "round-robin", "drainRate": 3, "formerNameRetentionSeconds": 60, "formerNameIdleTimeoutSeconds": 0, "nameQuarantineMax": 5,
+            "webhookFallback": "round-robin", "drainRate": 3, "formerNameRetentionSeconds": 60, "nameQuarantineMax": 5,
             "reservedLabels": ["billing"], "asked": ["192.0.2.53:53"]}) // words:ok: a field
     }
 

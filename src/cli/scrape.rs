@@ -160,7 +160,6 @@ impl Scrape {
         Scrape { at, samples: samples(text).collect() }
     }
 
-    /// Returns the samples of this name.
     pub(super) fn of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a MetricSample> {
         self.samples.iter().filter(move |sample| sample.name == name)
     }

@@ -26,7 +26,6 @@ impl Cell {
         Cell { style: Some(style), ..Cell::from(text.into()) }
     }
 
-    /// Returns the text, or a dash.
     pub(super) fn or_dash(text: Option<impl Into<String>>) -> Cell {
         match text {
             Some(text) => Cell::from(text.into()),

@@ -107,7 +107,6 @@ struct Shard {
     instances: Option<Instances>,
 }
 
-/// The instances of a shard.
 #[derive(Debug, Serialize)]
 struct Instances {
     serving: u32,

@@ -63,7 +63,6 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// Returns the kind of the zone.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Source::Parent => "parent",
@@ -232,7 +231,6 @@ impl Zones {
         self.zones.iter().filter(holds).max_by_key(|zone| zone.contents.apex().label_count())
     }
 
-    /// Returns the zone with this apex.
     pub(super) fn at(&self, apex: &Name) -> Option<&ZoneEntry> {
         self.zones.iter().find(|zone| zone.contents.apex() == apex)
     }

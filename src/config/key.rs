@@ -45,7 +45,6 @@ macro_rules! settings {
                 }
             }
 
-            /// Returns the keys whose values differ.
             pub(super) fn differing(&self, other: &Self) -> Vec<&'static $crate::config::key::Key> {
                 let same = [
                     $( self.$top == other.$top, )+
@@ -110,7 +109,6 @@ pub struct Key {
     pub flag: String,
     /// The form of values.
     pub shape: Shape,
-    /// The default.
     pub default: Default,
     /// The title of the group of settings.
     pub heading: &'static str,
@@ -206,7 +204,6 @@ impl Key {
     }
 }
 
-/// Returns the variable of a flag.
 pub(super) fn variable(flag: &str) -> String {
     format!("{VARIABLE_PREFIX}{}", flag.to_ascii_uppercase().replace('-', "_"))
 }

@@ -75,7 +75,6 @@ impl std::error::Error for Errors {}
 pub struct ConfigSources {
     /// `--config` or `SIGNPOST_CONFIG`.
     pub config: Option<PathBuf>,
-    /// The values of flags.
     pub flags: Layer,
     /// The environment variables.
     pub environment: Vec<(String, String)>,
@@ -124,7 +123,6 @@ pub fn read_given(places: &ConfigSources) -> Result<(Settings, BTreeSet<&'static
     Errors::unless_empty(errors).map(|()| (settings, merged.into_keys().collect()))
 }
 
-/// Returns the key with this path.
 pub fn find(path: &str) -> Option<&'static Key> {
     KEYS.iter().find(|key| key.path == path)
 }
@@ -214,10 +212,6 @@ fn contradictions(settings: &Settings) -> Vec<Error> {
         !webhook.allow_http && webhook.url.as_deref().is_some_and(trust::is_readable_on_its_way),
         "\"webhook.url\" is plain http to another machine, where others can read and change it: use https, or set \
          \"webhook.allow-http\" to true",
-    );
-    fault(
-        settings.former_name.retention_max < settings.former_name.retention,
-        "\"former-name.retention-max\" is shorter than \"former-name.retention\": raise the former, or lower the latter",
     );
     faults
 }

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use super::settings::Settings;
 use super::value::{Role, Strategy};
@@ -117,11 +116,6 @@ impl Settings {
     /// Returns the rules on the labels of Routes.
     pub fn label_rules(&self) -> LabelRules {
         LabelRules { reserved: self.name.reserved_labels.clone(), tenant_subdomains: self.name.tenant_subdomains }
-    }
-
-    /// Returns the time that a former name must be without queries before it ends; `None`: queries do not matter.
-    pub fn former_name_idle_timeout(&self) -> Option<Duration> {
-        Some(self.former_name.idle_timeout).filter(|timeout| !timeout.is_zero())
     }
 
     /// Returns the size and the number of the audit log files.

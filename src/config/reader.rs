@@ -11,7 +11,6 @@ use super::rule::{Arity, Field, Rule};
 /// The location of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// A flag.
     Flag(String),
     /// An environment variable.
     Variable(String),

@@ -33,7 +33,6 @@ pub enum Form {
 /// The number of values that a setting takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arity {
-    /// One value.
     One,
     /// An array in the file; a flag that repeats. The separators apply within one flag and within one variable.
     List {
@@ -47,9 +46,7 @@ pub enum Arity {
 /// The form of values, for the parser and for help.
 #[derive(Debug, Clone)]
 pub struct Shape {
-    /// The form of a value.
     pub form: Form,
-    /// The number of values.
     pub arity: Arity,
     /// The placeholder of a value in help, such as `ADDR:PORT`.
     pub value_name: &'static str,
@@ -174,7 +171,6 @@ pub fn text(value_name: &'static str, octets: RangeInclusive<usize>) -> Rule<Str
     Rule::new(Form::Text, value_name, parse).ranging(range)
 }
 
-/// Returns the rule of a path.
 pub fn path(value_name: &'static str) -> Rule<PathBuf> {
     let parse = |text: &str| if text.is_empty() { Err("must not be empty".to_owned()) } else { Ok(text.into()) };
     Rule::new(Form::Path, value_name, parse)

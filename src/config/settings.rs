@@ -68,8 +68,8 @@ settings! {
             by("NAME=ADDR[,ADDR]", value::name_server).list_of_lists().unless(|a, b| a.name == b.name),
             unset("ns1.<domain> with the addresses of `dns.listen`"), common;
         /// An encrypted transport of all name servers, to publish in SVCB records (RFC 9461) at `_dns.<name server>`:
-        /// `dot`, `doq`, `h2` or `h3` (HTTPS), with `:PORT` if it is not 853 or 443. All processes need the same list.
-        /// See docs/encrypted-dns.md.
+        /// `dot`, `doq` or `h2` (HTTPS), with `:PORT` if it is not 853 or 443. All processes need the same list. See
+        /// docs/encrypted-dns.md.
         nameserver_transport: Vec<OfferedTransport> =
             parsed::<OfferedTransport>("ALPN[:PORT]").list().unless(|a, b| a == b), unset("none: no SVCB records");
         /// The directory of zone files (`*.zone`) to serve. Changed files are reloaded automatically; SIGHUP reloads them
@@ -172,8 +172,8 @@ settings! {
         listen: Vec<SocketAddr> = value::listen(), unset("none");
     }
     dns_https: DnsHttps "dns.https" "DNS over HTTPS" {
-        /// The addresses that answer queries over HTTPS, usually at port 443: HTTP/2 and HTTP/1.1 over TCP, and HTTP/3
-        /// over UDP. Port 0 selects a free port. The limits of `tcp` apply to both together. See docs/encrypted-dns.md.
+        /// The addresses that answer queries over HTTPS (HTTP/2 and HTTP/1.1), usually at port 443. Port 0 selects a free
+        /// port. The limits of `tcp` apply to it separately. See docs/encrypted-dns.md.
         listen: Vec<SocketAddr> = value::listen(), unset("none");
         /// The path of the URI template, without its variable (RFC 8484): `/dns-query` means
         /// `https://<name>/dns-query{?dns}`.
@@ -332,12 +332,6 @@ settings! {
         /// The time that the former name of a moved Route leads to its new name, such as `30d` or `12h`; it is longer
         /// if caches can hold the former addresses for longer. Until then, the former Router is not deleted.
         retention: Duration = duration(0..), "7d";
-        /// The time that a former name must be without queries before it ends, such as `12h`; it ends after `retention-max`
-        /// in any case. `0s`: queries do not matter. Schedulers and name servers need the same value.
-        idle_timeout: Duration = duration(0..), "1d";
-        /// The time after the move at which a former name ends that still gets queries, so that an unmaintained client
-        /// does not keep the name and the Router forever. It never ends before `retention`.
-        retention_max: Duration = duration(0..), "90d";
     }
     host: Host "host" "Custom hosts" {
         /// The time to reserve the host of a deleted Route for a Route of the same namespace and name. Other Routes

@@ -143,7 +143,6 @@ pub(super) const AUDIT_POLICIES: [(&str, Option<Policy>); 3] =
 /// One or more resolvers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resolver {
-    /// The resolvers of the system.
     System,
     /// The resolver at this address.
     At(SocketAddr),
@@ -152,9 +151,7 @@ pub enum Resolver {
 /// A Secret of a Kubernetes cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecretName {
-    /// The namespace of the Secret.
     pub namespace: String,
-    /// The name of the Secret.
     pub name: String,
 }
 

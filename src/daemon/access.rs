@@ -33,7 +33,6 @@ pub const NAME_SERVER_KUBECONFIG: &str = "name-server.kubeconfig";
 /// The kubeconfig of the agents of instances.
 pub const ROUTER_AGENT_KUBECONFIG: &str = "router-agent.kubeconfig";
 
-/// The kubeconfigs, each with its user.
 pub const KUBECONFIGS: &[(&str, Client<'static>)] = &[
     ("kubeconfig", Client { user: USER_ADMIN, groups: &[GROUP_MASTERS] }),
     ("scheduler.kubeconfig", Client { user: USER_SCHEDULER, groups: &[] }),

@@ -31,7 +31,6 @@ impl CertificateMetrics {
         all.into_iter().filter_map(|(name, period)| Some((name, period?)))
     }
 
-    /// Writes the metrics.
     pub fn write(&self, page: &mut Page<'_>) -> fmt::Result {
         let periods: Vec<_> = self.periods().collect();
         let rows = |time: fn(&Range<i64>) -> i64| -> Rows<'_, i64> {

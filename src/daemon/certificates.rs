@@ -39,7 +39,6 @@ pub struct Certificates {
 }
 
 impl Certificates {
-    /// Returns all that there are.
     pub fn each(&self) -> impl Iterator<Item = &Arc<Source>> {
         self.admin.iter().chain(&self.dns)
     }
@@ -56,7 +55,6 @@ pub struct Source {
     from: From,
 }
 
-/// The source of a certificate.
 enum From {
     Api(Arc<Access>),
     /// The platform's CA, which the API renews.

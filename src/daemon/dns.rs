@@ -25,7 +25,6 @@ use crate::config::settings;
 use signpost_control::client::reflector::{Health, HealthProbe};
 use signpost_control::compiler::{self, apex::serial_of};
 use signpost_control::controller::apexes::ApexOwners;
-use signpost_control::controller::asked::{self, register::Register};
 use signpost_control::controller::deletion_hold::Reporter;
 use signpost_control::controller::ledger::BaseSerial;
 use signpost_control::controller::static_zones::{self, Reloader, StaticZones};
@@ -33,11 +32,9 @@ use signpost_control::controller::zone;
 use signpost_control::controller::zone::status::Status;
 use signpost_control::world::World;
 use signpost_dns::nameserver::Transport;
-use signpost_dns::transport::https::HttpsConfig;
 use signpost_dns::transport::inherited_sockets::InheritedSockets;
 use signpost_dns::transport::{self, Bound, Running};
 use signpost_dns::wire::Name;
-use signpost_dns::zone::last_queried::LastQueried;
 use signpost_dns::zone::{Serial, ZoneDb};
 
 /// The interval at which the staleness of answers is checked.
@@ -74,7 +71,7 @@ pub fn bind(settings: &Settings, files_max: u64, given: &mut InheritedSockets) -
         tls_addresses: settings.dns_tls.listen.clone(),
         quic_addresses: settings.dns_quic.listen.clone(),
         https_addresses: settings.dns_https.listen.clone(),
-        https: HttpsConfig { path: settings.dns_https.path.clone(), http3: cfg!(feature = "quic") },
+        https_path: settings.dns_https.path.clone(),
         streams,
         pin: settings.dns.pin_workers,
         udp_gso: settings.dns.udp_gso,
@@ -322,12 +319,6 @@ impl Start<'_> {
         tasks.spawn("deletion holds", reporter.run(tasks.stop_token()));
         let (marked, after) = ((engine.clone(), status.clone()), runtime_settings.stale_after.subscribe());
         tasks.spawn("staleness", mark_stale(marked.0, marked.1, after, tasks.stop_token()));
-        let asked = Arc::new(Register::default());
-        if let Some(quiet) = settings.former_name_idle_timeout() {
-            let (engine, stop) = (engine.clone(), tasks.stop_token());
-            tasks.spawn("marks of former names", follow_marks(engine, asked.table(), stop.clone()));
-            tasks.spawn("former names", asked::run(follow.client.clone(), asked.clone(), quiet, stop));
-        }
         let (check, known) = (admin.health.add("dns", "zones", UNHEARD), status.clone());
         tasks.spawn("readiness of zones", check.follow(move || missing_zones(&known), tasks.stop_token()));
         let publishing = zone::metrics::Publishing::default();
@@ -342,7 +333,6 @@ impl Start<'_> {
             apexes: apexes.clone(),
             deletion_hold_threshold: runtime_settings.deletion_hold_threshold.subscribe(),
             status: status.clone(),
-            asked,
             publishing,
             loading,
         };
@@ -352,22 +342,6 @@ impl Start<'_> {
             zone::run(follow.client, db, options, stop).await.inspect_err(|error| tracing::error!("{error}"))
         });
         status
-    }
-}
-
-/// Makes query threads record queries where the register reads them.
-async fn follow_marks(
-    engine: Arc<Engine>,
-    mut table: watch::Receiver<Option<Arc<LastQueried>>>,
-    stop: CancellationToken,
-) {
-    loop {
-        engine.set_asked(table.borrow_and_update().clone());
-        match stop.run_until_cancelled(table.changed()).await {
-            None => return,
-            Some(Ok(())) => {}
-            Some(Err(_)) => return stop.cancelled().await,
-        }
     }
 }
 

@@ -32,7 +32,6 @@ pub struct DnsMetrics {
 }
 
 impl DnsMetrics {
-    /// Writes all metrics.
     pub fn write(&self, page: &mut Page<'_>) -> fmt::Result {
         if let Some(running) = self.running.upgrade() {
             queries(page, &running)?;

@@ -17,7 +17,6 @@ use crate::config::value::{CookieMode, LogFormat};
 use signpost_dns::nameserver;
 use signpost_dns::nameserver::cookie::{Cookies, Secret};
 use signpost_dns::transport::LiveSettings;
-use signpost_dns::zone::last_queried::LastQueried;
 
 /// The time for which a generated secret makes cookies.
 const SECRET_LIFETIME: Duration = Duration::from_secs(24 * 3600);
@@ -34,14 +33,12 @@ struct Origin {
     drawn: [Secret; 2],
     /// Whether answers are marked as possibly stale.
     stale: bool,
-    /// The record of the last queries for former names.
-    asked: Option<Arc<LastQueried>>,
 }
 
 impl Engine {
     /// Returns the engine of this configuration, with a fresh secret.
     pub fn new(settings: &Settings) -> Self {
-        let origin = Origin { settings: settings.clone(), drawn: [draw(), draw()], stale: false, asked: None };
+        let origin = Origin { settings: settings.clone(), drawn: [draw(), draw()], stale: false };
         Engine { live: Arc::new(ArcSwap::from_pointee(origin.compose())), origin: Mutex::new(origin) }
     }
 
@@ -57,11 +54,6 @@ impl Engine {
     /// Starts or stops marking answers as possibly stale.
     pub fn set_stale(&self, stale: bool) {
         self.change(|origin| origin.stale = stale);
-    }
-
-    /// Sets the record of the last queries for former names.
-    pub fn set_asked(&self, asked: Option<Arc<LastQueried>>) {
-        self.change(|origin| origin.asked = asked);
     }
 
     /// Generates a new secret; the current one is then only accepted for verification.
@@ -91,7 +83,6 @@ impl Origin {
             query_log_messages: settings.query_log.format == LogFormat::Dnstap,
             stale: self.stale,
             wildcard_hits: settings.metrics.unrouted_names > 0 && settings.dns_follows_api(),
-            asked: self.asked.clone(),
             cookies: self.cookies(),
             rate_limit: (limit.per_second > 0).then_some(limit),
         }

@@ -23,7 +23,6 @@ const MANAGER: &str = "signpost";
 /// The interval of writes of the Secret: after a change of the file, or of the Secret by another client, they can differ for as
 /// long.
 pub const LOOK_AGAIN: Duration = Duration::from_secs(300);
-/// The timeout of a write.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
 /// The waits after failures, the first and the maximum.
 const RETRY: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];

@@ -45,7 +45,6 @@ impl fmt::Display for Location {
     }
 }
 
-/// An error in the manifests.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
     #[error("{}: {fault}", path.display())]
@@ -70,11 +69,8 @@ impl ManifestError {
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// The number of created objects.
     pub created: usize,
-    /// The number of changed objects.
     pub changed: usize,
-    /// The number of unchanged objects.
     pub unchanged: usize,
     /// The objects that stay unchanged because other clients have set some of their fields, with these fields.
     pub kept: Vec<String>,

@@ -46,7 +46,6 @@ pub fn published(settings: &Settings, platform: &compiler::Settings, asked: &[So
         webhook_fallback,
         drain_rate: settings.scheduler.drain_rate,
         former_name_retention_seconds: seconds(settings.former_name.retention),
-        former_name_idle_timeout_seconds: seconds(settings.former_name.idle_timeout),
         name_quarantine_max: Some(settings.name.quarantine_max),
         reserved_labels: Some(settings.name.reserved_labels.clone()),
     }

@@ -49,12 +49,9 @@ const AFTER_TTL: Duration = Duration::from_secs(1);
 /// The time for a request to the API while the agent leaves.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyKind {
-    /// HAProxy.
     Haproxy,
-    /// nginx.
     Nginx,
 }
 
@@ -86,11 +83,9 @@ impl ProxyKind {
 
 /// The settings of the process.
 pub struct RouterAgent {
-    /// The proxy.
     pub proxy: ProxyKind,
     /// The settings of the proxy.
     pub rendering: render::Settings,
-    /// The settings of the agent.
     pub running: run::Settings,
     /// The name servers of the Router's zone; none: they are looked up.
     pub name_servers: Vec<SocketAddr>,
@@ -115,7 +110,6 @@ pub enum Error {
     /// The process cannot listen on the admin address.
     #[error(transparent)]
     Listen(#[from] sockets::ListenError),
-    /// The proxy.
     #[error(transparent)]
     Proxy(#[from] ProxyError),
 }
@@ -291,7 +285,6 @@ async fn resolve(name: &Name, rtype: RecordType) -> Option<Response> {
     None
 }
 
-/// The metrics of an agent.
 #[derive(Clone)]
 struct AgentMetrics {
     report: watch::Receiver<Report>,

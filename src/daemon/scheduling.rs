@@ -30,7 +30,6 @@ use signpost_control::observe::ownership::challenge::Key;
 use signpost_control::observe::verify::feed::ZoneFeed;
 use signpost_control::observe::verify::state::Server;
 use signpost_control::observe::{health, hosts, instances, ownership, programmed, route_checks, services, verify};
-use signpost_control::reconcile::former_names::FormerNameRetention;
 use signpost_control::reconcile::{self, Reconciler};
 use signpost_control::scheduler::chooser::StrategyConfig;
 use signpost_control::scheduler::{Scheduler, Settings};
@@ -149,10 +148,6 @@ impl Role<'_> {
             verify_hosts: self.here.host_key.is_some(),
             verify_names: self.config.verify.names,
             instance: self.here.instance.to_owned(),
-            quiet: FormerNameRetention {
-                time: self.config.former_name_idle_timeout(),
-                maximum: self.config.former_name.retention_max,
-            },
             ..reconcile::Settings::default()
         };
         let reconciler = Reconciler::new(self.clients.controller.clone(), self.clients.world, settings, counters);

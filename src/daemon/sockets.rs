@@ -11,7 +11,6 @@ use signpost_dns::transport::inherited_sockets::InheritedSockets;
 /// The maximum number of connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
 
-/// The error of a socket.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {address} ({flag}): {}", why(source))]
 pub struct ListenError {

@@ -40,7 +40,6 @@ impl Engine {
         Ok(Engine::File(room::when_there_is_room(check, open).await?))
     }
 
-    /// Returns the objects.
     pub fn objects(&self) -> Arc<dyn Store> {
         match self {
             Engine::File(file) => Arc::new(file.clone()),

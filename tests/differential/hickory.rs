@@ -1,6 +1,6 @@
 //! `hickory-server` as a further server, in the process of the test, with the unsigned zones: it loads no signed zone.
 //!
-//! It answers from its own in-memory store. [`Known`] lists its known faults; every other difference fails the test, and so does
+//! It answers from its own in-memory store. [`Fault`] lists its known faults; every other difference fails the test, and so does
 //! a fault that no longer occurs.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -23,7 +23,7 @@ use super::zones::Zone;
 
 /// The known faults of `hickory-server` 0.26.3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Known {
+pub enum Fault {
     /// The SOA record of a negative response has its own TTL. RFC 2308 §3 demands the minimum of that and the field MINIMUM.
     NegativeTtl,
     /// A referral has AA, and the addresses of at most one name server. If the query is for NS, or a CNAME leads to the cut, the NS
@@ -31,7 +31,7 @@ pub enum Known {
     /// former, in the authority section, and RFC 9471 §3.1 demands all in-domain glue. (hickory-dns#2810)
     Referral,
     /// A wildcard applies to names that exist, to names below them, and to names below closer enclosers. If it does not have the
-    /// type, the response is NXDOMAIN. RFC 4592 §3.3.1 demands the wildcard below the closest encloser only, and §2.2.3 NODATA.
+    /// type, the response is NXDOMAIN. RFC 4592 §3.3.1 demands the wildcard below the closest encloser only, and §2.2.1 NODATA.
     /// (hickory-dns#1275, #2905, #3893)
     Wildcard,
     /// A DNAME is a record like others, and nothing is below it. RFC 6672 §3.2 demands the substitution.
@@ -41,8 +41,8 @@ pub enum Known {
     EndOfChain,
 }
 
-impl Known {
-    const ALL: [Known; 5] = [Known::NegativeTtl, Known::Referral, Known::Wildcard, Known::Dname, Known::EndOfChain];
+impl Fault {
+    const ALL: [Fault; 5] = [Fault::NegativeTtl, Fault::Referral, Fault::Wildcard, Fault::Dname, Fault::EndOfChain];
 }
 
 /// The running server.
@@ -79,35 +79,35 @@ impl Hickory {
         query: &[u8],
         zone: &Zone,
         ours: &Answer,
-        met: &mut BTreeMap<Known, usize>,
+        met: &mut BTreeMap<Fault, usize>,
     ) -> Result<(), String> {
         let mut theirs = Answer::parse(&self.client.ask(query));
-        let mut meet = |known| *met.entry(known).or_default() += 1;
+        let mut meet = |fault| *met.entry(fault).or_default() += 1;
         if theirs.limit_negative_ttl() {
-            meet(Known::NegativeTtl);
+            meet(Fault::NegativeTtl);
         }
         let Err(difference) = compare(ours, &theirs, "hickory") else { return Ok(()) };
-        match self.known(zone, ours, &theirs) {
-            Some(known) => meet(known),
+        match self.fault(zone, ours, &theirs) {
+            Some(fault) => meet(fault),
             None => return Err(format!("{difference:?}\n--- hickory\n{theirs}")),
         }
         Ok(())
     }
 
     /// Returns the fault that explains a difference.
-    fn known(&self, zone: &Zone, ours: &Answer, theirs: &Answer) -> Option<Known> {
+    fn fault(&self, zone: &Zone, ours: &Answer, theirs: &Answer) -> Option<Fault> {
         let wildcards = &self.wildcards[&zone.apex];
         let below_wildcard = |name: &Name| {
             wildcards.iter().any(|parent| parent.zone_of(name) && parent.num_labels() < name.num_labels())
         };
         if ours.is_referral() && (theirs.truncated || ours.referral(&zone.apex) == theirs.referral(&zone.apex)) {
-            Some(Known::Referral)
+            Some(Fault::Referral)
         } else if ours.has_dname() {
-            Some(Known::Dname)
+            Some(Fault::Dname)
         } else if ours.is_longer_than(theirs) {
-            Some(Known::EndOfChain)
+            Some(Fault::EndOfChain)
         } else if ours.path.iter().any(below_wildcard) {
-            Some(Known::Wildcard)
+            Some(Fault::Wildcard)
         } else {
             None
         }
@@ -115,8 +115,8 @@ impl Hickory {
 }
 
 /// Fails if a known fault did not occur, so that the list is shortened with a newer version.
-pub fn assert_all_occur(met: &BTreeMap<Known, usize>) {
-    let gone: Vec<Known> = Known::ALL.into_iter().filter(|known| !met.contains_key(known)).collect();
+pub fn assert_all_occur(met: &BTreeMap<Fault, usize>) {
+    let gone: Vec<Fault> = Fault::ALL.into_iter().filter(|fault| !met.contains_key(fault)).collect();
     assert!(gone.is_empty(), "hickory-server no longer has these faults; remove them from the list: {gone:?}");
 }
 

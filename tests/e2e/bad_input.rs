@@ -58,10 +58,8 @@ fn a_zone_file_that_is_no_file_is_refused_at_once() {
     assert!(Command::new("mkfifo").arg(&fifo).status().expect("it runs").success());
     let fifo = fifo.display().to_string();
     for file in [fifo.as_str(), "/dev/zero"] {
-        for arguments in [&["check", "zone", file][..], &["zone", "diff", file, file]] {
-            let (_, complaint) = fails(arguments);
-            assert!(complaint.contains("it is not a regular file"), "{arguments:?}: {complaint}");
-        }
+        let (_, complaint) = fails(&["check", "zone", file]);
+        assert!(complaint.contains("it is not a regular file"), "{complaint}");
     }
 }
 

@@ -139,10 +139,6 @@ fn check_config_finds_what_cannot_work() {
     };
     for (text, expected) in [
         (
-            "former-name.retention = \"10d\"\nformer-name.retention-max = \"1d\"",
-            "\"former-name.retention-max\" is shorter than",
-        ),
-        (
             "nameserver = [\"ns1.signpost.dev=192.0.2.1\", \"ns1.signpost.dev=192.0.2.2\"]",
             "\"ns1.signpost.dev=192.0.2.2\": given twice",
         ),

@@ -78,7 +78,7 @@ fn documented(role: &str, namespace: &str, kinds: &[Resource]) -> BTreeSet<Strin
         "name-server" => {
             on(OURS, &["routers", "routes", "routebindings", "nameclaims", "zones", "deletionholds"], READ);
             on(OURS, &["deletionholds"], &["create", "delete"]);
-            on(OURS, &["deletionholds/status", "routebindings/status"], CHANGE);
+            on(OURS, &["deletionholds/status"], CHANGE);
             on("", &["namespaces"], READ);
         }
         "scheduler" => {

@@ -19,7 +19,6 @@ const ENDING: &str = ".pem";
 /// The replacement for `*.` in the name of a file.
 const WILDCARD: &str = "_wildcard.";
 
-/// A directory with certificates.
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,

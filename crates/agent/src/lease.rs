@@ -29,7 +29,6 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
 /// An instance of a Router.
 #[derive(Clone, Debug)]
 pub struct Instance {
-    /// The name of the Router.
     pub router: String,
     /// The address at which clients reach the proxy.
     pub address: IpAddr,

@@ -32,28 +32,22 @@ pub type Changed<K> = Vec<(Key, Option<Arc<K>>)>;
 /// Changed objects.
 #[derive(Clone, Debug, Default)]
 pub struct Objects {
-    /// The Routes.
     pub routes: Changed<Route>,
     /// The RouteBindings; those to other Routers may be among them.
     pub bindings: Changed<RouteBinding>,
-    /// The Services.
     pub services: Changed<Service>,
-    /// The EndpointSlices.
     pub slices: Changed<EndpointSlice>,
 }
 
 /// A reason why a Route is not, or not wholly, served.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RouteFault {
-    /// The Route.
     pub route: RouteKey,
-    /// The reason.
     pub reason: Reason,
     /// The object and what is wrong with it.
     pub message: String,
 }
 
-/// The reason of a [`RouteFault`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
     /// The Route has no target, or one that is not a Service.
@@ -124,7 +118,6 @@ impl Resolver {
         }
     }
 
-    /// Returns the Site.
     pub fn site(&self) -> &Arc<Site> {
         &self.site
     }

@@ -45,7 +45,6 @@ const FAULTS_LOGGED_MAX: usize = 20;
 /// The settings of an agent.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The instance.
     pub instance: Instance,
     /// The address where the proxy listens for plain HTTP.
     pub http: SocketAddr,
@@ -59,7 +58,6 @@ pub struct Settings {
     pub drain: Duration,
 }
 
-/// An agent.
 pub struct Agent {
     settings: Settings,
     proxy: Box<dyn Proxy>,
@@ -81,7 +79,6 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Creates an agent.
     pub fn new(settings: Settings, proxy: Box<dyn Proxy>) -> Agent {
         let router = settings.instance.router.clone();
         let (of_route, of_binding) = (router.clone(), router.clone());
@@ -94,7 +91,7 @@ impl Agent {
                     || status.former_names.iter().any(|former| former.router == of_route)
             })),
             bindings: Arc::new(Followed::new(move |binding: &mut RouteBinding| {
-                (binding.spec.explanation, binding.status) = (None, None);
+                binding.spec.explanation = None;
                 is_served(&of_binding, binding)
             })),
             services: Arc::new(Followed::new(|service: &mut Service| {

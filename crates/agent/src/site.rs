@@ -175,9 +175,7 @@ impl fmt::Debug for Certificate {
 /// A part of a Site that can be left out if a proxy rejects it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
-    /// A Route.
     Route(RouteKey),
-    /// The certificate of a host.
     Certificate(Host),
 }
 
@@ -210,7 +208,6 @@ impl Site {
         paths.get("/").filter(|route| self.routes.get(*route).is_some_and(Upstream::is_passthrough))
     }
 
-    /// Returns all parts of the Site.
     pub fn parts(&self) -> Vec<Part> {
         let routes = self.routes.keys().cloned().map(Part::Route);
         routes.chain(self.certificates.keys().cloned().map(Part::Certificate)).collect()
@@ -331,14 +328,12 @@ checked_text!(
 );
 
 impl Host {
-    /// Returns whether the host is a wildcard.
     pub fn is_wildcard(&self) -> bool {
         self.0.starts_with("*.")
     }
 }
 
 impl PathPrefix {
-    /// Returns the prefix of every path.
     pub fn root() -> PathPrefix {
         PathPrefix("/".to_owned())
     }

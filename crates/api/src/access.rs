@@ -17,7 +17,7 @@ pub const GROUP_ADMINS: &str = "signpost:admins";
 pub const GROUP_VIEWERS: &str = "signpost:viewers";
 /// The group of schedulers: they write RouteBindings.
 pub const GROUP_SCHEDULERS: &str = "signpost:schedulers";
-/// The group of name servers: they list and watch objects, and report deletion holds and the use of former names.
+/// The group of name servers: they list and watch objects, and report deletion holds.
 pub const GROUP_NAME_SERVERS: &str = "signpost:name-servers";
 /// The group of the platform's own router agents, which run next to the proxies: they read Routes and keep the Leases of all
 /// Routers.
@@ -88,8 +88,6 @@ const NAME_SERVER: Role = Role {
         // Name servers report holds; only administrators decide on them.
         on(&["create", "delete"], OURS, &["deletionholds"]),
         on(CHANGE, OURS, &["deletionholds/status"]),
-        // Name servers report the use of former names. They cannot change the Router of a Route.
-        on(CHANGE, OURS, &["routebindings/status"]),
         on(READ, CORE, &["namespaces"]),
         on(READ, BACKEND_GROUPS, BACKENDS),
     ],
@@ -280,7 +278,6 @@ mod tests {
             (masters(), "deletecollection", GROUP, "routebindings", Some("a"), None, true),
             (masters(), "*", GROUP, "routes", Some("a"), None, true),
             (masters(), "*", "*", "*", None, None, true),
-            (member(GROUP_VIEWERS), "patch", GROUP, "routebindings/status", Some("a"), Some("b"), false),
             (member(GROUP_VIEWERS), "patch", GROUP, "deletionholds", None, Some("b"), false),
             (member(GROUP_ADMINS), "patch", GROUP, "deletionholds", None, Some("b"), true),
             (tenant(), "get", GROUP, "deletionholds", None, Some("b"), false),
@@ -328,7 +325,6 @@ mod tests {
             (user(USER_NAME_SERVER), "create", GROUP, "zones", None, None, false),
             (user(USER_NAME_SERVER), "create", GROUP, "deletionholds", None, None, true),
             (user(USER_NAME_SERVER), "patch", GROUP, "deletionholds/status", None, Some("b"), true),
-            (user(USER_NAME_SERVER), "patch", GROUP, "routebindings/status", Some("a"), Some("b"), true),
             (user(USER_NAME_SERVER), "patch", GROUP, "routebindings", Some("a"), Some("b"), false),
             (user(USER_NAME_SERVER), "patch", GROUP, "deletionholds", None, Some("b"), false),
             (user(USER_NAME_SERVER), "update", GROUP, "deletionholds", None, Some("b"), false),

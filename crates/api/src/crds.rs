@@ -97,7 +97,6 @@ fn crd<T: CustomResourceExt>(kind: &Kind, domain: Option<&str>, columns: &[Print
     crd::definition::<T>(kind, columns, |schema| rules::declare(&rules_of(kind.kind, domain), schema))
 }
 
-/// Returns the rules of a kind.
 pub(crate) fn rules_of(kind: &str, domain: Option<&str>) -> Vec<Rule> {
     match kind {
         "Router" => kinds::router::rules::rules(domain),

@@ -1,5 +1,5 @@
 //! A DNS client: sends one query to one server over UDP, and over TCP when the response does not fit (RFC 1035 §4.2, RFC 7766
-//! §5), or over an encrypted transport.
+//! §5).
 //!
 //! Each datagram uses a separate socket, so that the kernel chooses a random port, under a random identifier. The client accepts
 //! only a response from the server's address, with that identifier and the same question (RFC 5452 §9.1), and discards
@@ -8,10 +8,8 @@
 //! `hickory-proto` parses responses. [`Response`] is the only model of a response: verification, ownership checks, host checks,
 //! `signpost doctor`, `dig`, and `zone status` use it.
 
-mod encrypted;
 mod response;
 
-pub use encrypted::Encrypted;
 pub use response::{Data, Edns, Record, Response};
 
 use std::cell::RefCell;
@@ -20,7 +18,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::timeout;
 
@@ -53,9 +51,7 @@ pub fn simulate(network: impl Fn(SocketAddr, Vec<u8>) -> BoxFuture<'static, Vec<
 /// A name and a type, in class IN.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Question {
-    /// The name.
     pub name: Name,
-    /// The type.
     pub rtype: RecordType,
 }
 
@@ -115,9 +111,7 @@ pub async fn serial_on(apex: Name, server: SocketAddr, patience: Duration) -> Re
 /// A question in class IN, with header flags and EDNS.
 #[derive(Debug, Clone, Copy)]
 pub struct Query<'a> {
-    /// The name.
     pub name: &'a Name,
-    /// The type.
     pub rtype: RecordType,
     /// Flags of the header, such as RD.
     pub flags: u16,
@@ -129,19 +123,12 @@ pub struct Query<'a> {
     pub options: &'a [u8],
 }
 
-/// The transport of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
     /// Datagrams.
     Udp,
     /// A connection.
     Tcp,
-    /// TLS (RFC 7858).
-    Tls,
-    /// HTTPS (RFC 8484).
-    Https,
-    /// QUIC (RFC 9250).
-    Quic,
 }
 
 /// The reason why there is no response.
@@ -153,18 +140,6 @@ pub enum QueryError {
     /// The kernel reports that the server is unreachable.
     #[error("unreachable: {0}")]
     Unreachable(io::ErrorKind),
-    /// The connection failed for another reason.
-    #[error("the connection failed: {0}")]
-    Broken(String),
-    /// The server's certificate is not trusted, or not valid for its name.
-    #[error("the certificate was rejected: {0}")]
-    Certificate(String),
-    /// The program is built without this transport.
-    #[error("this program was built without DNS over QUIC: build it with --features quic")]
-    NotBuilt,
-    /// The status of HTTP is not 200.
-    #[error("HTTP status {0}")]
-    Http(u16),
     /// The server sent no well-formed and complete response to the query.
     #[error("the response is invalid or does not match the query")]
     Malformed,
@@ -309,19 +284,13 @@ async fn over_udp(server: SocketAddr, query: &QueryMessage, is_mismatched: &mut 
 /// Sends a query over a new connection; `None` if the received message is not its response.
 async fn over_tcp(server: SocketAddr, query: &QueryMessage) -> io::Result<Option<Response>> {
     let sent = Instant::now();
-    let octets = exchange(&mut TcpStream::connect(server).await?, query).await?;
-    let is_answer = query.match_of(&octets) == Match::Answers;
-    Ok(if is_answer { Response::parse(&octets, Transport::Tcp, sent.elapsed()) } else { None })
-}
-
-/// Sends a query over a stream, and reads a message.
-async fn exchange(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), query: &QueryMessage) -> io::Result<Vec<u8>> {
+    let mut stream = TcpStream::connect(server).await?;
     stream.write_all(&query.framed()).await?;
-    stream.flush().await?;
     let length = stream.read_u16().await?;
     let mut octets = vec![0; usize::from(length)];
     stream.read_exact(&mut octets).await?;
-    Ok(octets)
+    let is_answer = query.match_of(&octets) == Match::Answers;
+    Ok(if is_answer { Response::parse(&octets, Transport::Tcp, sent.elapsed()) } else { None })
 }
 
 #[cfg(test)]

@@ -136,7 +136,6 @@ struct Replica {
     published: NameMap<Published>,
     /// The zones of the last-good state.
     images: HashMap<Name, Arc<Zone>>,
-    /// The contents of a map of zones.
     served: BTreeMap<Name, Contents>,
 }
 

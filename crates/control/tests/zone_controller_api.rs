@@ -85,11 +85,11 @@ async fn a_restart_without_the_api_serves_what_was_served() {
     assert!(after.is_after(before), "{after} after {before}");
     server.stop().await;
 
-    // A damaged state is moved aside and reported, for any position of the damage; no answers are given until the API responds,
-    // and then nothing is held from the former state.
+    // A damaged state is moved aside and reported, for any position of the damage, such as the version; no answers are given until
+    // the API responds, and then nothing is held from the former state.
     let file = state.join("last-good");
     let whole = std::fs::read(&file).expect("the state");
-    for at in [20, whole.len() / 2, whole.len() - 1] {
+    for at in [8, 20, whole.len() / 2, whole.len() - 1] {
         let mut octets = whole.clone();
         octets[at] ^= 1;
         std::fs::write(&file, octets).expect("damaged");

@@ -74,7 +74,9 @@ impl NameServer {
     }
 }
 
-struct Answers(Box<dyn Fn(&str, RecordType) -> Vec<Reply> + Send + Sync>);
+type AnswerFn = dyn Fn(&str, RecordType) -> Vec<Reply> + Send + Sync;
+
+struct Answers(Box<AnswerFn>);
 
 #[async_trait]
 impl RequestHandler for Answers {

@@ -1,4 +1,4 @@
-//! What a RouteBinding sets in the status of its Route: its phase, its Router, its names, and the conditions on them.
+//! The part of a Route's status that its RouteBinding sets: the phase, the Router, the names, and the conditions on them.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};

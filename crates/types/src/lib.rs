@@ -1,6 +1,6 @@
 //! The resources that users see, as data: types, documentation, the rules of names, and what a binding sets in a Route; no I/O.
 //!
-//! The API server, the control plane, and the agents share these types. Nothing here stands on the API server.
+//! The API server, the control plane, and the agents share these types. This crate does not depend on the API server.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -23,7 +23,6 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Returns a failure.
     pub fn new(status: StatusCode, reason: &str, message: impl Into<String>) -> Self {
         Failure { status, reason: reason.to_owned(), message: message.into() }
     }

@@ -30,7 +30,6 @@ pub struct EventSummary {
     warning: bool,
     reason: Box<str>,
     note: Box<str>,
-    /// The kind of the object.
     kind: Box<str>,
     /// The namespace of the object; empty for a cluster-scoped kind.
     namespace: Box<str>,

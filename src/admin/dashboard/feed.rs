@@ -27,7 +27,6 @@ const RECENT_MAX: usize = 256;
 
 /// The informers of Routes.
 pub type Feeds = Pool<RouteSummary, Arc<Mutex<Recent>>>;
-/// One informer of Routes.
 pub type Feed = Informer<RouteSummary, Arc<Mutex<Recent>>>;
 
 /// The last changes.
@@ -38,7 +37,6 @@ pub struct Recent {
     changes: VecDeque<(u64, Changed)>,
 }
 
-/// A change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Changed {
     Route(ObjectKey),
@@ -56,9 +54,7 @@ pub struct ChangeSummary {
     pub routes: Vec<String>,
     /// Whether further routes changed.
     pub more: bool,
-    /// Whether a Router changed.
     pub routers: bool,
-    /// Whether a Zone changed.
     pub zones: bool,
 }
 

@@ -31,7 +31,6 @@ pub type Scope = Option<String>;
 /// The informers of a kind.
 pub struct Pool<V, N = ()>(Mutex<HashMap<Scope, Arc<Informer<V, N>>>>);
 
-/// One informer.
 pub struct Informer<V, N = ()> {
     pub objects: Store<V>,
     /// The record of its changes.

@@ -86,7 +86,6 @@ pub(super) async fn explain_to_tenant(place: &ApiLocation, name: &Name) -> Resul
     Ok(Some(format!("{found}; you are not allowed to read other objects of the platform")))
 }
 
-/// Returns the claims for a name.
 fn claims(zones: &Zones, name: &Name) -> Vec<String> {
     let mut claims = vec![host_claim_name(&text_of(name))];
     let made = |source: &Source| matches!(source, Source::Alias | Source::Shard(_));

@@ -24,9 +24,9 @@ use super::output::{self, Format};
 use super::style::{Painter, Style, harmless};
 use super::table::{Cell, Properties};
 use super::zones::{self, RecordLine, Zones};
-use super::{Error, Exit, Outcome, file, note, option, progress, serve, switch};
+use super::{Error, Exit, Outcome, note, progress, serve, switch};
 use crate::daemon::query_log::line::flags;
-use signpost_control::dns_client::{Query, QueryError, Question, Record, Response, Transport};
+use signpost_control::dns_client::{Query, Question, Record, Response, Transport};
 use signpost_dns::wire::edns::option;
 use signpost_dns::wire::{Name, RecordType};
 use signpost_types::v1alpha1::route::NameKind;
@@ -39,29 +39,23 @@ const NSID: [u8; 4] = [(option::NSID >> 8) as u8, option::NSID as u8, 0, 0];
 pub(super) fn command() -> Command {
     let words = Arg::new("words").value_names(["@SERVER", "NAME", "TYPE", "+TRANSPORT"]).num_args(0..=4).help(
         "The name, then the type [default: A]; anywhere among them the server, as @ADDRESS, @ADDRESS:PORT, or @HOST, and \
-         the transport: +tcp, +tls, +https[=/PATH], or +quic [default: UDP, and TCP after a truncated response]",
+         +tcp to query over TCP [default: UDP, and TCP after a truncated response]",
     );
     let dnssec = switch("dnssec").help("Request DNSSEC records (the DO bit)");
-    let host = option("tls-host", "NAME")
-        .help("The name that the certificate must have [default: HOST of @HOST, or the address]");
-    let authority = file(option("tls-ca", "FILE"))
-        .help("The CA certificates in PEM to trust for an encrypted transport [default: the system's certificates]");
     let only = switch("answer-only").help("Query only the server, and not the API for the reason");
     Command::new("dig")
         .about("Query a name server and explain the response: the zone, the wildcard, and the objects")
         .override_usage("signpost dig [OPTIONS] [@SERVER] <NAME> [TYPE]")
         .after_help(
-            "Without @SERVER, the server is the first address of --dns-listen, or of --dns-tls-listen, \
-             --dns-https-listen, or --dns-quic-listen for that transport. The default ports are 53, 853 (TLS, QUIC), \
-             and 443 (HTTPS). The domain and the name servers come from the API. Set the same --zones as the name \
-             servers. Exit codes: 0 response received and explained; 1 the server or the API is unreachable; 2 invalid \
-             usage.",
+            "Without @SERVER, the server is the first address of --dns-listen. The default port is 53. The domain and \
+             the name servers come from the API. Set the same --zones as the name servers. For DNS over TLS, HTTPS, or \
+             QUIC, use kdig. Exit codes: 0 response received and explained; 1 the server or the API is unreachable; 2 \
+             invalid usage.",
         )
         .arg(words)
-        .args([dnssec, host, authority, only])
+        .args([dnssec, only])
         .arg(output::argument())
         .args(serve::arguments_of(zones::KEYS))
-        .args(serve::flags_of(args::KEYS))
         .arg(access::context_argument())
 }
 
@@ -72,14 +66,10 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     let dnssec_ok = matches.get_flag("dnssec");
     let explained = !matches.get_flag("answer-only");
     let asked = access::run(API_TIMEOUT, async {
-        let (server, encrypted) = words.target(matches, &place).await?;
+        let server = server(words.server.as_deref(), &place).await?;
         let asking = async {
             let query = Query { dnssec_ok, options: &NSID, ..Query::new(&question.name, question.rtype) };
-            match (&encrypted, words.transport) {
-                (Some(encrypted), _) => query.send_encrypted(server, encrypted, TIMEOUT).await,
-                (None, Transport::Tcp) => query.send_over_tcp(server, TIMEOUT).await,
-                (None, _) => query.send(server, TIMEOUT).await,
-            }
+            if words.is_tcp { query.send_over_tcp(server, TIMEOUT).await } else { query.send(server, TIMEOUT).await }
         };
         let (response, zones) = tokio::join!(asking, async {
             match explained {
@@ -97,24 +87,11 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
                 false => None,
             }
         });
-        let response = response.map_err(|error| match error {
-            QueryError::Certificate(_) => format!(
-                "{server}: {error}; give the name that it should have with --tls-host, and the CA that signed it with --tls-ca (the \
-                 platform's is pki/ca.crt in the data directory of the API server)"
-            ),
-            error => format!("{server}: {error}"),
-        })?;
+        let response = response.map_err(|error| format!("{server}: {error}"))?;
         let why = match zones {
             None => None,
             Some(Err(error)) => Some(Err(error)),
-            Some(Ok(zones)) => Some(Ok(explain(&zones, question, &response, async |soa: Question| {
-                let query = Query::new(&soa.name, soa.rtype);
-                match &encrypted {
-                    Some(encrypted) => query.send_encrypted(server, encrypted, TIMEOUT).await,
-                    None => query.send(server, TIMEOUT).await,
-                }
-            })
-            .await)),
+            Some(Ok(zones)) => Some(Ok(explain(&zones, question, &response, server).await)),
         };
         Ok((server, response, why))
     });
@@ -134,19 +111,13 @@ fn asks(place: &ApiLocation) -> bool {
     place.settings.zones.is_none() || place.is_there()
 }
 
-/// Explains a response; the callback queries the server that sent it.
-async fn explain(
-    zones: &Zones,
-    question: &Question,
-    response: &Response,
-    ask: impl AsyncFn(Question) -> Result<Response, QueryError>,
-) -> Why {
+async fn explain(zones: &Zones, question: &Question, response: &Response, server: SocketAddr) -> Why {
     let mut why = Why::explain(zones, &question.name, question.rtype);
     let serial = match zones.of(&question.name) {
         Some(zone) => {
             let name = zone.contents.apex().clone();
             let soa = Question { name, rtype: RecordType::SOA };
-            ask(soa).await.ok().and_then(|response| response.serial())
+            soa.ask(server, TIMEOUT).await.ok().and_then(|response| response.serial())
         }
         None => None,
     };
@@ -203,9 +174,6 @@ impl Report {
             transport: match response.transport {
                 Transport::Udp => "udp",
                 Transport::Tcp => "tcp",
-                Transport::Tls => "tls",
-                Transport::Https => "https",
-                Transport::Quic => "quic",
             },
             milliseconds: (response.took.as_secs_f64() * 100_000.0).round() / 100.0,
             octets: response.octets,

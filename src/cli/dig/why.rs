@@ -43,7 +43,6 @@ pub(super) struct Step {
     pub(super) zone: Option<ZoneFact>,
     /// The owner that speaks for the name: itself, a wildcard, a zone cut, or the closest name that exists.
     pub(super) owner: Option<String>,
-    /// Whether that is a wildcard.
     pub(super) wildcard: bool,
     /// The sources of the records there.
     pub(super) from: Vec<String>,
@@ -75,7 +74,6 @@ pub(super) struct ZoneFact {
     pub(super) served_serial: Option<u32>,
 }
 
-/// A route that has the name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct RouteFact {

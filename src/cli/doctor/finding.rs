@@ -7,7 +7,6 @@ use serde::Serialize;
 use crate::cli::style::{Painter, Style, harmless};
 use signpost_dns::wire::Name;
 
-/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
@@ -22,7 +21,6 @@ pub enum Severity {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Diagnosis {
-    /// The severity.
     pub severity: Severity,
     /// A word that stays the same from version to version, such as `glue-missing`.
     pub code: &'static str,
@@ -78,9 +76,7 @@ impl Diagnosis {
 #[derive(Debug, Serialize)]
 pub struct Report {
     pub domain: String,
-    /// The number of errors.
     pub errors: usize,
-    /// The number of warnings.
     pub warnings: usize,
     /// The findings, in the order of the walk.
     pub findings: Vec<Diagnosis>,

@@ -367,21 +367,12 @@ fn faults_of(survey: &Observations, server: &Server, udp: &Start) -> Vec<(Severi
         }
     }
     for EncryptedTransport { host, transport, checked } in &server.encrypted {
-        match checked {
-            Ok(()) => {}
-            Err(QueryError::Certificate(fault)) => {
-                let message = format!(
-                    "over {transport}: the certificate is not valid for {host}: {fault}; replace \"dns.certificate\", or give the CA that \
-                     signed it with --tls-ca"
-                );
-                say(Error, "certificate-invalid", message);
-            }
-            Err(fault) => {
-                let message = format!(
-                    "over {transport}, which its SVCB records offer: {fault}; open the port, or remove it from \"nameserver-transport\""
-                );
-                say(Error, "encrypted-failed", message);
-            }
+        if let Err(fault) = checked {
+            let message = format!(
+                "over {transport}, which the SVCB records of {host} offer: {fault}; open the port, replace \"dns.certificate\", give its CA \
+                 with --tls-ca, or remove {transport} from \"nameserver-transport\""
+            );
+            say(Error, "encrypted-failed", message);
         }
     }
     if !survey.expected.is_empty() && !server.child.keys().eq(survey.expected.keys()) {

@@ -82,7 +82,7 @@ pub(super) fn command() -> Command {
         .value_parser(host)
         .help("The zone of a shard, to check its wildcard (repeats) [default: the zones of all Routers]");
     let authority = file(option("tls-ca", "FILE"))
-        .help("The CA certificates in PEM to trust for the encrypted transports that SVCB records offer [default: the system's certificates]");
+        .help("The CA certificates in PEM to trust for the transports over TLS that SVCB records offer [default: the system's certificates]");
     let timeout = option("timeout", "SECONDS")
         .value_parser(value_parser!(u64).range(1..=60))
         .default_value("2")
@@ -95,7 +95,7 @@ pub(super) fn command() -> Command {
             "Without --parent or --root, the command queries public name servers, from the root of the Internet down \
              to those of the parent zone, and with --name also the system's resolver. It checks the parent's \
              delegation and glue, addresses, UDP and TCP, EDNS, authority, equal serials, recursion, transfers, the \
-             encrypted transports in SVCB records with their certificates, and the wildcards of shards. With --name, \
+             TLS handshakes of transports in SVCB records, and the wildcards of shards. With --name, \
              it also checks a custom host. It changes nothing. docs/delegate.md explains each finding. Exit codes: 0 \
              no errors (warnings are allowed without --strict), 1 errors found, 2 invalid usage.",
         )

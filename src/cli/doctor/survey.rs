@@ -70,18 +70,18 @@ pub struct Server {
     pub transfer: Transfer,
     /// The other zones of the platform: the alias zone and the shards.
     pub zones: Vec<Zone>,
-    /// The encrypted transports that its SVCB records offer.
+    /// The transports over TLS that its SVCB records offer.
     pub encrypted: Vec<EncryptedTransport>,
 }
 
-/// An encrypted transport that a name server offers.
+/// A transport over TLS that a name server offers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EncryptedTransport {
     /// The name server's name, which its certificate must have.
     pub host: Name,
     pub transport: OfferedTransport,
-    /// The result of a query for the SOA of the domain.
-    pub checked: Result<(), QueryError>,
+    /// The result of a TLS handshake.
+    pub checked: Result<(), String>,
 }
 
 /// The answer for a start of authority.

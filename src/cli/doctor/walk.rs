@@ -2,12 +2,17 @@
 //! each server.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt as _, join_all};
-
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::survey::{
     Delegation, EncryptedTransport, Host, NameServers, Observations, Parent, Proof, Server, Start, Trail, Transfer,
@@ -15,8 +20,7 @@ use super::survey::{
 };
 use signpost_control::compiler::discovery::{self, Alpn};
 use signpost_control::compiler::settings::text_of;
-use signpost_control::dns_client::{Data, Encrypted, Query, QueryError, Record, Response, Transport};
-use signpost_dns::transport::https::request::TemplatePath;
+use signpost_control::dns_client::{Data, Query, QueryError, Record, Response};
 use signpost_dns::wire::header::{FLAG_RD, Rcode};
 use signpost_dns::wire::{Name, RecordType};
 
@@ -258,39 +262,32 @@ impl DoctorTarget {
         Server { name, address, udp, tcp, child, unknown_option, unknown_version, transfer, zones, encrypted }
     }
 
-    /// Checks each encrypted transport that a name server's SVCB records offer, HTTP/3 excepted.
+    /// Checks that a TLS listener answers for each transport over TLS that a name server's SVCB records offer.
     async fn encrypted(&self, host: Name, address: SocketAddr) -> Vec<EncryptedTransport> {
         let Some(owner) = discovery::owner(&host) else { return Vec::new() };
         let Ok(response) = self.ask(address, &owner, RecordType::SVCB).await else { return Vec::new() };
         let records =
             response.answers.iter().filter(|record| record.rtype == RecordType::SVCB && record.owner == owner);
+        let offers = records.filter_map(|record| discovery::offered(&record.rdata, &host)).flatten();
         let mut all = Vec::new();
-        for offer in records.filter_map(|record| discovery::offer(&record.rdata, &host)) {
-            for transport in offer.transports {
-                let over = match transport.alpn {
-                    Alpn::Dot => Transport::Tls,
-                    Alpn::Doq => Transport::Quic,
-                    Alpn::H2 => Transport::Https,
-                    Alpn::H3 => continue,
-                };
-                let over = Encrypted {
-                    transport: over,
-                    trust: self.trust.clone(),
-                    host: text_of(&host),
-                    path: offer.path.clone().unwrap_or_else(|| TemplatePath::default().as_ref().to_owned()),
-                };
-                let port = transport.port.unwrap_or_else(|| transport.alpn.default_port());
-                let soa = Query::new(&self.domain, RecordType::SOA);
-                let response = soa.send_encrypted(SocketAddr::new(address.ip(), port), &over, self.timeout).await;
-                let checked = match response {
-                    Ok(_) => Ok(()),
-                    Err(QueryError::NotBuilt) => continue,
-                    Err(error) => Err(error),
-                };
-                all.push(EncryptedTransport { host: host.clone(), transport, checked });
-            }
+        for transport in offers.filter(|transport| transport.alpn != Alpn::Doq) {
+            let port = transport.port.unwrap_or_else(|| transport.alpn.default_port());
+            let handshake = self.handshake(&host, SocketAddr::new(address.ip(), port), transport.alpn);
+            let checked = match timeout(self.timeout, handshake).await {
+                Ok(done) => done.map_err(|error| error.to_string()),
+                Err(_) => Err(format!("no TLS handshake within {} ms", self.timeout.as_millis())),
+            };
+            all.push(EncryptedTransport { host: host.clone(), transport, checked });
         }
         all
+    }
+
+    async fn handshake(&self, host: &Name, address: SocketAddr, alpn: Alpn) -> io::Result<()> {
+        let mut trust = self.trust.clone();
+        trust.alpn_protocols = vec![alpn.as_str().into()];
+        let name = ServerName::try_from(text_of(host)).map_err(io::Error::other)?;
+        let stream = TcpStream::connect(address).await?;
+        TlsConnector::from(Arc::new(trust)).connect(name, stream).await.map(drop)
     }
 
     async fn zone(&self, server: SocketAddr, apex: &Name, has_wildcard: bool) -> Zone {

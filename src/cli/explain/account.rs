@@ -10,7 +10,7 @@ use crate::cli::style::{Painter, Style};
 use crate::cli::table::{Cell, Properties, Table};
 use signpost_control::scheduler::explain::enumerate;
 use signpost_types::v1alpha1::route::{AssignedName, FormerName, Phase, Route};
-use signpost_types::v1alpha1::route_binding::{Explanation, FormerNameUse, RouteBinding, RouterVerdict};
+use signpost_types::v1alpha1::route_binding::{Explanation, RouteBinding, RouterVerdict};
 
 /// The explanation of one Route. Its JSON is an interface: fields are added, and none is renamed.
 #[derive(Debug, Serialize)]
@@ -38,9 +38,6 @@ struct Placement {
     names: Vec<AssignedName>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     former_names: Vec<FormerName>,
-    /// The times of the last queries for former names, of those with queries.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    former_name_uses: Vec<FormerNameUse>,
     explanation: Option<Explanation>,
 }
 
@@ -68,7 +65,6 @@ impl RouteExplanation {
             strategy: binding.spec.strategy,
             names: binding.spec.names,
             former_names: binding.spec.former_names,
-            former_name_uses: binding.status.unwrap_or_default().former_names,
             explanation: binding.spec.explanation,
         });
         RouteExplanation {
@@ -161,16 +157,7 @@ impl RouteExplanation {
                 }
                 for former in &placement.former_names {
                     let from = former.from.as_ref().map_or(String::new(), |from| format!("from {} ", from.0));
-                    let asked = placement.former_name_uses.iter().find(|used| used.name == former.name);
-                    let asked =
-                        match asked.map(|used| used.last_queried_time.0).filter(|asked| *asked >= former.since.0) {
-                            Some(asked) => format!("last queried at {asked}"),
-                            None => "no query reported".to_owned(),
-                        };
-                    fact(
-                        "former name",
-                        format!("{} (kept {from}until at least {}; {asked})", former.name, former.until.0),
-                    );
+                    fact("former name", format!("{} (answered {from}until {})", former.name, former.until.0));
                 }
                 fact("strategy", placement.strategy.clone());
                 if let Some(at) = &placement.placed_at {

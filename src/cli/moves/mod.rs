@@ -36,7 +36,6 @@ pub(super) const KEYS: &[&str] = &[
     "webhook.fallback",
     "scheduler.drain-rate",
     "former-name.retention",
-    "former-name.idle-timeout",
 ];
 /// The polling interval for a moving Route.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);

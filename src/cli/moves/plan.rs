@@ -33,10 +33,8 @@ pub(crate) struct MovePlan {
     pub(crate) capacity: Vec<Capacity>,
     /// The maximum time that caches hold an address of a Router that a Route has left, in seconds.
     pub(crate) caches_seconds: u64,
-    /// The minimum time that former names lead to the new ones, in seconds; `None`: not known.
+    /// The time that former names lead to the new ones, in seconds; `None`: not known.
     pub(crate) former_name_seconds: Option<u64>,
-    /// The time without queries after which a former name ends, in seconds; 0: no such condition, or not known.
-    pub(crate) quiet_seconds: u64,
     /// Routers that Routes leave and that were deleted or have another zone: no former name stays there.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) gone: Vec<String>,
@@ -111,7 +109,6 @@ pub(crate) struct Context<'a> {
     pub(crate) domain: &'a str,
     /// `None`: not known.
     pub(crate) former_name_retention: Option<Duration>,
-    pub(crate) former_name_idle_timeout: Option<Duration>,
     /// The record that each custom host needs, from the status of its Route.
     pub(crate) records: &'a BTreeMap<ObjectKey, String>,
     pub(crate) bound: &'a BTreeMap<ObjectKey, BindingInfo>,
@@ -206,8 +203,7 @@ impl MovePlan {
         self.users.extend(users.into_iter().map(|(namespace, routes)| Users { namespace, routes }));
         self.caches_seconds = self.caches_seconds.max(caches.as_secs());
         if !self.users.is_empty() {
-            self.former_name_seconds = context.former_name_retention.map(|minimum| minimum.max(caches).as_secs());
-            self.quiet_seconds = context.former_name_idle_timeout.unwrap_or_default().as_secs();
+            self.former_name_seconds = context.former_name_retention.map(|retention| retention.max(caches).as_secs());
         }
     }
 
@@ -278,12 +274,9 @@ impl MovePlan {
         };
         let stay = self.moves.iter().any(leaves_former_name);
         if stay {
-            let how_long = match (self.former_name_seconds, self.quiet_seconds) {
-                (Some(seconds), 0) => format!("for at least {}", span(seconds)),
-                (Some(seconds), quiet) => {
-                    format!("for at least {}, and until no query for them arrives for {}", span(seconds), span(quiet))
-                }
-                (None, _) => "for the platform's former-name.retention, which is unknown".to_owned(),
+            let how_long = match self.former_name_seconds {
+                Some(seconds) => format!("for {}", span(seconds)),
+                None => "for the platform's former-name.retention, which is unknown".to_owned(),
             };
             names += &format!(
                 " The former names stay, as CNAMEs of the new ones, {how_long}. Caches can hold the old addresses for \
@@ -349,7 +342,6 @@ mod tests {
         let context = Context {
             domain: "v3.example",
             former_name_retention: Some(Duration::from_secs(3600)),
-            former_name_idle_timeout: None,
             records: &records,
             bound: &before,
             now: Timestamp::UNIX_EPOCH,

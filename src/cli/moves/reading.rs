@@ -92,7 +92,6 @@ impl MoveContext {
         Context {
             domain: &self.known.domain,
             former_name_retention: self.known.former_name_retention,
-            former_name_idle_timeout: self.known.former_name_idle_timeout,
             records: &self.records,
             bound: &self.bound,
             now: Timestamp::now(),

@@ -96,7 +96,6 @@ struct Counts {
 }
 
 impl Counts {
-    /// Counts objects by their states.
     fn of(states: impl Iterator<Item = &'static str>) -> Counts {
         let mut counts = Counts::default();
         for state in states {

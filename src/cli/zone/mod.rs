@@ -1,6 +1,5 @@
 //! `signpost zone`: the zones from the API's objects and the zone files, as text, and on name servers.
 
-mod difference;
 mod export;
 mod list;
 mod show;
@@ -15,7 +14,7 @@ use signpost_dns::wire::Name;
 
 pub(super) fn command() -> Command {
     Command::new("zone")
-        .about("List, show, compare, and export zones")
+        .about("List, show, and export zones")
         .after_help(
             "The zones are those built from API objects, and those of --zones. With --zones and without --kubeconfig, \
              the command does not use the API. The domain and the name servers come from the API. Set --zones to \
@@ -23,14 +22,13 @@ pub(super) fn command() -> Command {
         )
         .subcommand_required(true)
         .arg_required_else_help(true)
-        .subcommands([list::command(), show::command(), difference::command(), status::command(), export::command()])
+        .subcommands([list::command(), show::command(), status::command(), export::command()])
 }
 
 pub(super) fn run(matches: &ArgMatches) -> Outcome {
     match matches.subcommand() {
         Some(("list", matches)) => list::run(matches),
         Some(("show", matches)) => show::run(matches),
-        Some(("diff", matches)) => difference::run(matches),
         Some(("status", matches)) => status::run(matches),
         Some(("export", matches)) => export::run(matches),
         _ => Ok(Exit::Usage),

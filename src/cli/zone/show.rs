@@ -3,7 +3,6 @@
 use clap::{ArgMatches, Command};
 use serde::Serialize;
 
-use super::difference::lines;
 use crate::cli::Outcome;
 use crate::cli::output::{self, Format};
 use crate::cli::zones::{RecordLine, ZoneEntry, ZoneSummary};
@@ -38,8 +37,13 @@ struct ZoneDocument {
 
 impl ZoneDocument {
     fn new(zone: &ZoneEntry) -> ZoneDocument {
-        let owners = zone.contents.owners();
-        let records = owners.flat_map(|(owner, rrsets)| rrsets.iter().flat_map(|rrset| lines(owner, Some(rrset))));
-        ZoneDocument { summary: zone.summary(), records: records.collect() }
+        let mut records = Vec::new();
+        for (owner, rrsets) in zone.contents.owners() {
+            for rrset in rrsets {
+                let (ttl, rtype) = (rrset.ttl.seconds(), rrset.rtype);
+                records.extend(rrset.rdata.iter().map(|rdata| RecordLine::new(owner, ttl, rtype, rdata)));
+            }
+        }
+        ZoneDocument { summary: zone.summary(), records }
     }
 }

@@ -12,7 +12,6 @@ use crate::daemon::restored;
 
 /// The file in the data directory.
 const FILE: &str = "etcd-revision";
-/// The interval of writes.
 const WRITE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The cluster and the newest revision that this machine has seen. A file keeps them, to detect a restore while the machine is off.

@@ -19,7 +19,6 @@ const START: u32 = 2;
 const STOP: u32 = 3;
 const READY: u32 = 4;
 const FINISH: u32 = 5;
-/// The field with the content type.
 const FIELD_CONTENT_TYPE: u32 = 1;
 /// The maximum length of a control frame.
 const CONTROL_OCTETS_MAX: u32 = 512;

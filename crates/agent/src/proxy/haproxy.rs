@@ -26,7 +26,6 @@ use crate::site::{Changes, Site};
 
 /// The name of its processes.
 const NAME: &str = "haproxy";
-/// The socket of the master.
 const MASTER_SOCKET: &str = "master.sock";
 /// The file with the master's process id.
 const PID_FILE: &str = "haproxy.pid";

@@ -63,9 +63,7 @@ pub struct Applied {
 /// A part of the Site that the proxy rejects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The part.
     pub part: Part,
-    /// The message of the proxy.
     pub message: String,
 }
 
@@ -98,7 +96,6 @@ impl ProxyError {
 #[derive(Debug, Default)]
 pub(crate) struct Rejected(BTreeMap<Part, Rejection>);
 
-/// A rejected part.
 #[derive(Debug)]
 struct Rejection {
     fingerprint: u64,

@@ -18,7 +18,6 @@ pub const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 /// The endpoints of one target of a Route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Destination {
-    /// The name of the Service.
     pub service: String,
     /// The weight of the target, which its endpoints share; 0 to 256.
     pub weight: u32,
@@ -76,7 +75,6 @@ impl Backends {
         before.into_iter().chain(after).collect()
     }
 
-    /// Returns the slices of a Service.
     fn slices(&self, service: &Key) -> Vec<&EndpointSlice> {
         let names = self.of_service.get(service).into_iter().flatten();
         names.filter_map(|name| self.slices.get(&(service.0.clone(), name.clone()))).map(|slice| &**slice).collect()

@@ -187,7 +187,6 @@ pub fn plain(servers: &[(SocketAddr, u16)]) -> Upstream {
     Upstream { servers, ..Upstream::default() }
 }
 
-/// Returns an upstream with TLS.
 pub fn with_tls(address: SocketAddr, termination: Termination, insecure: Insecure) -> Upstream {
     let tls_name = (termination == Termination::Reencrypt).then(|| "web.test.svc".parse().expect("a host"));
     let servers = vec![Server { address, tls_name, weight: 1 }];

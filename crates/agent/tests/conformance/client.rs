@@ -11,7 +11,6 @@ use tokio_rustls::rustls::crypto::aws_lc_rs::default_provider;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 
-/// A response.
 #[derive(Debug)]
 pub struct Response {
     pub status: u16,

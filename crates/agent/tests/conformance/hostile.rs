@@ -61,7 +61,6 @@ impl World {
         self.values.extend([("route", route), ("binding", binding)]);
     }
 
-    /// A Service with one endpoint.
     fn service(&mut self, namespace: &str, name: &str, endpoint: &str, port: u16, port_name: &str) {
         let service = json!({"metadata": {"namespace": namespace, "name": name},
             "spec": {"ports": [{"name": port_name, "port": port}]}});

@@ -24,7 +24,6 @@ use signpost_apiserver::registry::{Context, Hooks, Operation, Reader, RelatedWri
 use signpost_types::v1alpha1::GROUP;
 use signpost_types::v1alpha1::deletion_hold::{DELETION_HOLDS_MAX, DeletionHold, DeletionHoldHolder, SILENCE_MAX};
 
-/// The DeletionHold kind.
 pub static DELETION_HOLD: LazyLock<Kind> =
     LazyLock::new(|| Kind::of::<DeletionHold>().with_columns(COLUMNS).selectable_by(&["spec.type", "spec.decision"]));
 

@@ -22,7 +22,6 @@ use signpost_types::addresses::unusable;
 /// connects to these addresses, and interfaces behind them trust local clients.
 const LOCAL_ADDRESSES_VERB: &str = "set-local-addresses";
 
-/// The kind.
 pub static ENDPOINT_SLICE: LazyLock<Kind> = LazyLock::new(|| {
     let atomic = |items_max: u32| json!({"x-kubernetes-list-type": "atomic", "maxItems": items_max});
     Kind::built_in::<k8s_openapi::api::discovery::v1::EndpointSlice>([

@@ -35,7 +35,6 @@ pub(crate) fn context() -> Context<'static> {
 
 static KINDS: LazyLock<Kinds> = LazyLock::new(|| kinds(PlatformConfig::new(DOMAIN)));
 
-/// Returns the kind with this name.
 pub(crate) fn known(name: &str) -> &'static Kind {
     KINDS.find_kind(name).expect("the name of a kind")
 }

@@ -28,7 +28,6 @@ use signpost_apiserver::registry::{Context, Hooks, Operation, Reader, RelatedWri
 use signpost_types::names;
 use signpost_types::v1alpha1::name_claim::{CLAIM_LABEL, CLAIM_LABEL_LABEL, Holder, NameClaim};
 
-/// The kind.
 pub static NAME_CLAIM: LazyLock<Kind> = LazyLock::new(|| {
     Kind::of::<NameClaim>().with_columns(COLUMNS).selectable_by(&[
         "spec.type",
@@ -186,7 +185,6 @@ async fn guard_overlap(now: Timestamp, claim: &Value, reader: &dyn Reader) -> Re
 
 static RULES: LazyLock<Vec<Rule>> = LazyLock::new(rules);
 
-/// Returns the rules of NameClaims.
 pub(crate) fn rules() -> Vec<Rule> {
     let is = |kind: &str| this().field("type").is(kind);
     let mut rules = rules::immutable(&["type", "value"], "field is immutable: create another NameClaim");

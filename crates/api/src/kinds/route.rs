@@ -23,7 +23,6 @@ use signpost_types::v1alpha1::route::{
     ADMITTED, HOST_POINTS_HERE, MOVE_ANNOTATION, PUBLISHED, READY, RESOLVABLE, ROUTER_GONE, Route, SCHEDULED,
 };
 
-/// The kind.
 pub static ROUTE: LazyLock<Kind> = LazyLock::new(|| {
     Kind::of::<Route>()
         .with_columns(COLUMNS)

@@ -37,7 +37,6 @@ use signpost_types::v1alpha1::route::NameKind;
 use signpost_types::v1alpha1::route_binding::{FENCING_ANNOTATION, FENCING_FIELD, RouteBinding, RouteBindingSpec};
 use signpost_types::v1alpha1::{SCHEDULER_LEASE, SCHEDULER_LEASE_NAMESPACE};
 
-/// The kind.
 pub static ROUTE_BINDING: LazyLock<Kind> = LazyLock::new(|| {
     Kind::of::<RouteBinding>().with_columns(COLUMNS).selectable_by(&[
         "spec.router",
@@ -181,8 +180,8 @@ fn namespace_fault(binding: &Value) -> Option<Cause> {
     Some(Cause::invalid("spec.routeNamespace", given, "must be the binding's own metadata.namespace"))
 }
 
-/// Returns whether a change only removes former names, lets others begin, or lets them end later. The bound names stay the same,
-/// so no other check is needed.
+/// Returns whether a change only removes former names, or lets others begin. The bound names stay the same, so no other check is
+/// needed.
 fn only_former_names_age(old: &Value, new: &Value) -> bool {
     let without = |binding: &Value| {
         let mut spec = binding["spec"].clone();
@@ -191,18 +190,13 @@ fn only_former_names_age(old: &Value, new: &Value) -> bool {
         spec
     };
     let former_names = |binding: &'_ Value| binding["spec"]["formerNames"].as_array().cloned().unwrap_or_default();
-    let but = |former: &Value, fields: &[&str]| {
+    let begun = |former: &Value| {
         let mut former = former.clone();
-        if let Some(former) = former.as_object_mut() {
-            fields.iter().for_each(|field| drop(former.remove(*field)));
-        }
+        former.as_object_mut().map(|former| former.remove("from"));
         former
     };
     let before = former_names(old);
-    let is_known = |now: &Value| {
-        let is = but(now, &["until"]);
-        before.iter().any(|was| but(was, &["until"]) == is || but(was, &["until", "from"]) == is)
-    };
+    let is_known = |now: &Value| before.iter().any(|was| was == now || begun(was) == *now);
     old["spec"] != new["spec"] && without(old) == without(new) && former_names(new).iter().all(is_known)
 }
 
@@ -231,7 +225,6 @@ fn left<'a>(old: &'a Value, new: &Value) -> Option<&'a str> {
 /// The treatment of a label that was never claimed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Unclaimed {
-    /// The binding claims it.
     IsClaimed,
     /// The binding is rejected: an existing binding must have had a claim.
     IsRefused,

@@ -20,7 +20,6 @@ use signpost_types::v1alpha1::router::{
     ADDRESSES_HEALTHY, FORCE_DELETE_ANNOTATION, FORCE_DELETE_OPTION, READY, Router, RouterKind,
 };
 
-/// The kind.
 pub static ROUTER: LazyLock<Kind> = LazyLock::new(|| {
     Kind::of::<Router>()
         .with_columns(COLUMNS)

@@ -16,7 +16,6 @@ use signpost_apiserver::kind::{Aliases, Kind};
 use signpost_apiserver::registry::labels::{check_label, check_labels, check_subdomain};
 use signpost_apiserver::registry::{Context, Hooks};
 
-/// The kind.
 pub static SERVICE: LazyLock<Kind> = LazyLock::new(|| {
     let keys = json!(["port", "protocol"]);
     let atomic = || json!({"x-kubernetes-list-type": "atomic"});

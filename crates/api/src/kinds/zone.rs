@@ -13,7 +13,6 @@ use signpost_apiserver::kind::columns::{AGE, Cell, Column};
 use signpost_apiserver::registry::{Context, Hooks};
 use signpost_types::v1alpha1::zone::Zone;
 
-/// The kind.
 pub static ZONE: LazyLock<Kind> =
     LazyLock::new(|| Kind::of::<Zone>().with_columns(COLUMNS).selectable_by(&["spec.type", "spec.router"]));
 
@@ -48,7 +47,6 @@ impl Hooks for Zones {
 
 static RULES: LazyLock<Vec<Rule>> = LazyLock::new(rules);
 
-/// Returns the rules of Zones.
 pub(crate) fn rules() -> Vec<Rule> {
     let is_shard = || this().field("type").is("shard");
     let mut rules = rules::immutable(&["type"], "field is immutable; delete the Zone and create it again");

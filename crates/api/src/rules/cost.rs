@@ -80,9 +80,7 @@ fn least_octets(schema: &Value) -> u64 {
 enum What<'a> {
     /// A whole object, whose metadata has only a name.
     Object(&'a Value),
-    /// The `metadata` of an object.
     Metadata,
-    /// A value of this schema.
     Schema(&'a Value),
     /// The list result of a function: the estimate assumes that its items are as long as the value to which the rule applies.
     Made,

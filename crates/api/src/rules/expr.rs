@@ -39,7 +39,6 @@ pub(crate) enum Expr {
     Items(Quantity, Box<Expr>, &'static str, Box<Expr>),
 }
 
-/// A function of one value.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Function {
     /// The number of characters of a text, or of items of a list.
@@ -47,7 +46,6 @@ pub(crate) enum Function {
     /// The number of octets of a text.
     Octets,
     Lower,
-    /// Whether a value is a text.
     IsText,
     /// The parts of a text between commas.
     Split(char),

@@ -104,7 +104,6 @@ impl Rule {
         Rule { cluster_only: true, ..self }
     }
 
-    /// Returns the rule in CEL.
     pub(crate) fn cel(&self) -> String {
         let Some((list, variable, _)) = self.each else { return self.test.cel() };
         let all = |list: Expr| list.items(Quantity::All, variable, self.test.clone());

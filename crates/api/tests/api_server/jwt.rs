@@ -138,7 +138,6 @@ async fn ask(authenticator: &Authenticator, token: &str) -> Result<Sender, u16> 
     authenticator.authenticate(&request.into_parts().0).await.map_err(|error| error.code)
 }
 
-/// Returns a key set in a file.
 fn file(set: &Value) -> (tempfile::TempDir, Source) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("keys.json");

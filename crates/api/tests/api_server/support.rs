@@ -22,7 +22,6 @@ use tower::ServiceExt;
 
 /// The path of our group.
 pub const GROUP: &str = "/apis/signpost.dev/v1alpha1";
-/// The routes of the namespace `default`.
 pub const ROUTES: &str = "/apis/signpost.dev/v1alpha1/namespaces/default/routes";
 /// A token that the server knows, of the user `tina` who is a tenant of `default`.
 pub const TOKEN: &str = "a-token-for-tests";

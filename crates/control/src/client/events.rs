@@ -34,7 +34,6 @@ const NOTE_OCTETS_MAX: usize = 1024;
 /// The time limit for recording one event.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The reporter of events.
 #[derive(Debug, Clone)]
 pub struct Reporter {
     /// The controller named in events, such as `signpost.dev/scheduler`.
@@ -48,7 +47,6 @@ pub struct Reporter {
 /// Counters of recorded and dropped events; clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Counters {
-    /// The events recorded.
     pub recorded: Counter,
     /// The events not recorded, because the queue was full or the API rejected them.
     pub dropped: Counter,
@@ -70,7 +68,6 @@ pub struct Notice {
     pub object: ObjectKey,
     /// The object's uid.
     pub uid: String,
-    /// Whether the event is a warning.
     pub is_warning: bool,
     /// The reason, as a single word.
     pub reason: &'static str,
@@ -112,7 +109,6 @@ async fn record_all(client: kube::Client, reporter: Reporter, counters: Counters
     }
 }
 
-/// Returns the Event object of `notice`.
 pub fn event(notice: Notice, reporter: &Reporter, now: Timestamp) -> Event {
     let ObjectKey { namespace, name } = notice.object;
     let mut event = Event {

@@ -352,7 +352,6 @@ mod tests {
         servers.send(clients, &head, &Bytes::new()).await.ok().map(|response| response.status().as_u16())
     }
 
-    /// Returns a client that answers after `time`.
     fn answers_after(time: Duration) -> Client {
         let answer = move |_| async move {
             tokio::time::sleep(time).await;

@@ -198,7 +198,6 @@ pub enum ClientError {
     Kubeconfig {
         /// The file.
         path: PathBuf,
-        /// The error.
         #[source]
         source: KubeconfigError,
     },
@@ -210,7 +209,6 @@ pub enum ClientError {
     Build {
         /// The file, or the other source of the settings.
         from: String,
-        /// The error.
         #[source]
         source: Box<kube::Error>,
     },

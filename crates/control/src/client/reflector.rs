@@ -93,12 +93,10 @@ where
 pub struct ObjectKey {
     /// The namespace; `None` for a cluster-scoped kind.
     pub namespace: Option<String>,
-    /// The name.
     pub name: String,
 }
 
 impl ObjectKey {
-    /// Returns the key of a namespaced object.
     pub fn namespaced(namespace: &str, name: &str) -> Self {
         ObjectKey { namespace: Some(namespace.to_owned()), name: name.to_owned() }
     }
@@ -255,7 +253,6 @@ impl<V> Clone for Store<V> {
 }
 
 impl<V> Store<V> {
-    /// Returns the value at `key`.
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<V>> {
         self.shared.objects().get(key).map(|entry| Arc::clone(&entry.value))
     }
@@ -265,7 +262,6 @@ impl<V> Store<V> {
         self.shared.objects().get(key).map(|entry| (Arc::clone(&entry.value), entry.version.text()))
     }
 
-    /// Returns the number of objects.
     pub fn len(&self) -> usize {
         self.shared.objects().len()
     }
@@ -340,7 +336,6 @@ pub struct Health {
     pub undecodable: u64,
     /// The number of objects without a known value: they cannot be read, and never could since this process started.
     pub unknown: usize,
-    /// The number of objects.
     pub objects: usize,
     /// The version up to which all changes are known.
     pub version: String,

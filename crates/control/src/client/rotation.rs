@@ -31,7 +31,6 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// price of one small request of each process.
 const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The source of the clients.
 pub(super) struct Source {
     pub(super) path: PathBuf,
     pub(super) with_credentials: bool,

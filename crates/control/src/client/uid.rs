@@ -8,7 +8,6 @@ use std::sync::Arc;
 pub struct Uid(Arc<str>);
 
 impl Uid {
-    /// Returns the uid with this text.
     pub fn new(text: &str) -> Self {
         Uid(text.into())
     }

@@ -5,10 +5,8 @@
 
 use std::fmt;
 
-/// The object that a diagnostic is on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Object {
-    /// A Router, by its name.
     Router(Box<str>),
     /// A RouteBinding, by `<namespace>/<name>`.
     Binding(Box<str>),
@@ -41,7 +39,6 @@ impl fmt::Display for Diagnostic {
 }
 
 impl Diagnostic {
-    /// Returns a diagnostic on a Router.
     pub fn router(name: &str, path: impl Into<String>, message: impl Into<String>) -> Self {
         Diagnostic { object: Object::Router(name.into()), path: path.into(), message: message.into() }
     }

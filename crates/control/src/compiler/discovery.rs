@@ -23,7 +23,7 @@ const KEY_DOHPATH: u16 = 7;
 pub struct OfferedTransport {
     /// The protocol.
     pub alpn: Alpn,
-    /// The port, if it is not the protocol's own: 853 of `dot` and `doq`, 443 of `h2` and `h3`.
+    /// The port, if it is not the protocol's own: 853 of `dot` and `doq`, 443 of `h2`.
     pub port: Option<u16>,
 }
 
@@ -36,12 +36,10 @@ pub enum Alpn {
     Doq,
     /// DNS over HTTPS by HTTP/2.
     H2,
-    /// DNS over HTTPS by HTTP/3.
-    H3,
 }
 
 impl Alpn {
-    const ALL: [Alpn; 4] = [Alpn::Dot, Alpn::Doq, Alpn::H2, Alpn::H3];
+    const ALL: [Alpn; 3] = [Alpn::Dot, Alpn::Doq, Alpn::H2];
 
     /// Returns the identifier.
     pub fn as_str(self) -> &'static str {
@@ -49,7 +47,6 @@ impl Alpn {
             Alpn::Dot => "dot",
             Alpn::Doq => "doq",
             Alpn::H2 => "h2",
-            Alpn::H3 => "h3",
         }
     }
 
@@ -57,18 +54,14 @@ impl Alpn {
     pub fn default_port(self) -> u16 {
         match self {
             Alpn::Dot | Alpn::Doq => 853,
-            Alpn::H2 | Alpn::H3 => 443,
+            Alpn::H2 => 443,
         }
-    }
-
-    fn is_http(self) -> bool {
-        matches!(self, Alpn::H2 | Alpn::H3)
     }
 }
 
 /// A text is not an offered transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("must be dot, doq, h2, or h3, with :PORT if it is not 853 (dot, doq) or 443 (h2, h3)")]
+#[error("must be dot, doq, or h2, with :PORT if it is not 853 (dot, doq) or 443 (h2)")]
 pub struct InvalidTransport;
 
 impl FromStr for OfferedTransport {
@@ -87,15 +80,6 @@ impl fmt::Display for OfferedTransport {
         f.write_str(self.alpn.as_str())?;
         self.port.map_or(Ok(()), |port| write!(f, ":{port}"))
     }
-}
-
-/// The transports that a record offers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Offer {
-    /// The transports, with their ports.
-    pub transports: Vec<OfferedTransport>,
-    /// The path of HTTPS, without the variable.
-    pub path: Option<String>,
 }
 
 /// Returns the owner of the SVCB records of a name server; `None` if the name would be too long.
@@ -133,21 +117,21 @@ fn rdata(target: &Name, port: Option<u16>, alpns: &[Alpn], path: &str) -> Rdata 
     if let Some(port) = port {
         put(KEY_PORT, &port.to_be_bytes());
     }
-    if alpns.iter().any(|alpn| alpn.is_http()) {
+    if alpns.contains(&Alpn::H2) {
         put(KEY_DOHPATH, format!("{path}{{?dns}}").as_bytes());
     }
     rdata.into()
 }
 
-/// Reads the data of an SVCB record; `None` if it is an alias, for another target than `server`, or unusable. Protocols
-/// that are not DNS over an encrypted transport are left out.
-pub fn offer(rdata: &[u8], server: &Name) -> Option<Offer> {
+/// Returns the transports that the data of an SVCB record offers; `None` if it is an alias, for another target than `server`, or
+/// unusable. Protocols that Signpost does not serve are left out.
+pub fn offered(rdata: &[u8], server: &Name) -> Option<Vec<OfferedTransport>> {
     let (priority, rest) = rdata.split_first_chunk()?;
     let (target, parameters) = Name::split_from(rest).ok()?;
     if u16::from_be_bytes(*priority) == 0 || (target != *server && !target.is_root()) {
         return None;
     }
-    let (mut alpns, mut port, mut path) = (Vec::new(), None, None);
+    let (mut alpns, mut port) = (Vec::new(), None);
     for parameter in svc_params(parameters) {
         let (key, value) = parameter.ok()?;
         match key {
@@ -160,15 +144,11 @@ pub fn offer(rdata: &[u8], server: &Name) -> Option<Offer> {
                 }
             }
             KEY_PORT => port = Some(u16::from_be_bytes(value.try_into().ok()?)),
-            KEY_DOHPATH => path = std::str::from_utf8(value).ok()?.strip_suffix("{?dns}").map(str::to_owned),
             _ => {}
         }
     }
-    let transports = alpns
-        .into_iter()
-        .map(|alpn| OfferedTransport { alpn, port: port.filter(|port| *port != alpn.default_port()) })
-        .collect();
-    Some(Offer { transports, path })
+    let transport = |alpn: Alpn| OfferedTransport { alpn, port: port.filter(|port| *port != alpn.default_port()) };
+    Some(alpns.into_iter().map(transport).collect())
 }
 
 #[cfg(test)]
@@ -203,8 +183,8 @@ mod tests {
         assert!(text(&[]).is_empty());
         assert_eq!(text(&["dot"]), [r#"1 ns1.v3.example. alpn="dot""#]);
         assert_eq!(
-            text(&["dot", "doq:853", "h2", "h3:443", "dot"]),
-            [r#"1 ns1.v3.example. alpn="dot,doq,h2,h3" key7="/dns-query{?dns}""#]
+            text(&["dot", "doq:853", "h2:443", "dot"]),
+            [r#"1 ns1.v3.example. alpn="dot,doq,h2" key7="/dns-query{?dns}""#]
         );
         assert_eq!(
             text(&["h2:8443", "dot:8853", "doq"]),
@@ -218,22 +198,20 @@ mod tests {
 
     #[test]
     fn what_is_published_is_read_back() {
-        let (server, rdata) = (server(), rdata_of(&["dot", "h2:8443", "h3:8443"]));
-        let offers: Vec<Offer> = rdata.iter().filter_map(|rdata| offer(rdata, &server)).collect();
-        let texts: Vec<String> = offers.iter().flat_map(|offer| &offer.transports).map(ToString::to_string).collect();
-        assert_eq!(texts, ["dot", "h2:8443", "h3:8443"]);
-        assert_eq!(offers[1].path.as_deref(), Some("/dns-query"));
-        assert_eq!(offer(&rdata[0], &"other.example.".parse().expect("a name")), None);
+        let (server, rdata) = (server(), rdata_of(&["dot", "h2:8443", "doq:8443"]));
+        let offers = rdata.iter().filter_map(|rdata| offered(rdata, &server)).flatten();
+        assert_eq!(offers.map(|offer| offer.to_string()).collect::<Vec<_>>(), ["dot", "h2:8443", "doq:8443"]);
+        assert_eq!(offered(&rdata[0], &"other.example.".parse().expect("a name")), None);
         for length in 0..rdata[1].len() {
-            // A part of a record is not another offer: only parameters after a whole one can be missing.
-            let part = offer(&rdata[1][..length], &server);
-            assert!(part.is_none_or(|part| part.path.is_none()), "{length}");
+            // Only parameters after a whole one can be missing.
+            let part = offered(&rdata[1][..length], &server).unwrap_or_default();
+            assert!(part.iter().all(|offer| offer.alpn != Alpn::Dot), "{length}");
         }
     }
 
     #[test]
     fn texts_that_are_not_transports() {
-        for text in ["", "tls", "dot:", "dot:0", "dot:65536", "DOT", "h2:443:1"] {
+        for text in ["", "tls", "h3", "dot:", "dot:0", "dot:65536", "DOT", "h2:443:1"] {
             assert_eq!(text.parse::<OfferedTransport>(), Err(InvalidTransport), "{text}");
         }
     }

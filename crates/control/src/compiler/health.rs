@@ -17,10 +17,12 @@
 
 use std::net::IpAddr;
 
+use serde::{Deserialize, Serialize};
+
 use signpost_types::v1alpha1::router::Mode;
 
-/// One address of a Router.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+/// One address of a Router. The last-known-good state on disk contains it in this form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct AddressInput {
     /// The address; never an IPv4 address in IPv6 form.
     pub ip: IpAddr,
@@ -35,7 +37,7 @@ pub struct AddressInput {
 }
 
 /// The known health of an address.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Health {
     /// The address is not probed, or could not be in time: it counts as healthy.
     #[default]

@@ -37,7 +37,6 @@ pub use settings::Settings;
 /// All objects that the zones are made from.
 #[derive(Debug, Clone, Default)]
 pub struct Inputs {
-    /// The Routers.
     pub routers: Vec<inputs::RouterInput>,
     /// The RouteBindings.
     pub bindings: Vec<inputs::BindingInput>,
@@ -52,10 +51,8 @@ pub struct Compiled {
     pub diagnostics: Vec<Diagnostic>,
 }
 
-/// One zone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompiledZone {
-    /// The kind of zone.
     pub kind: ZoneKind,
     /// The Router, for a shard.
     pub router: Option<Box<str>>,

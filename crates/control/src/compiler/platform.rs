@@ -252,12 +252,10 @@ impl Platform {
         self.bindings.values()
     }
 
-    /// Returns the Router of that name.
     pub fn router(&self, name: &str) -> Option<&Arc<RouterInput>> {
         self.routers.get(name)
     }
 
-    /// Returns the binding of that key.
     pub fn binding(&self, key: &str) -> Option<&Arc<BindingInput>> {
         self.bindings.get(key)
     }

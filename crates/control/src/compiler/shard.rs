@@ -35,7 +35,6 @@ const NO_ADDRESS: &[u8] = b"no active address";
 pub struct Shard {
     /// The wildcard, the further records, and the former names.
     pub records: Contents,
-    /// The digest of these.
     pub digest: Digest,
     /// The labels of the further records (see [`former_names::own_labels`]).
     pub own_labels: BTreeSet<Box<[u8]>>,

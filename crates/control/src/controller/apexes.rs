@@ -42,7 +42,6 @@ struct State {
 /// The use of a zone file's zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileZoneStatus {
-    /// The zone is served.
     Served,
     /// The zone is the base of the parent zone.
     Base,

@@ -108,7 +108,6 @@ impl Reporter {
         }
     }
 
-    /// Returns the health of its informer.
     pub fn informer(&self) -> HealthProbe {
         self.deletion_holds.probe()
     }
@@ -301,7 +300,6 @@ impl Writer {
     }
 }
 
-/// Returns the DeletionHold of a hold.
 fn deletion_hold(held: &Held) -> DeletionHold {
     DeletionHold::new(
         &held.id,

@@ -23,7 +23,6 @@ use signpost_types::v1alpha1::zone::{Zone, ZoneKind};
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 /// The time limit of a check.
 const ASK_TIMEOUT: Duration = Duration::from_secs(15);
-/// Zones of one page.
 const PAGE_ZONES: u32 = 500;
 
 /// The objects are of another domain than this process.
@@ -34,7 +33,6 @@ const PAGE_ZONES: u32 = 500;
      {found} (--former-domain)"
 )]
 pub struct DomainMismatch {
-    /// The domain of the objects.
     pub found: String,
     /// That of this process.
     pub configured: String,
@@ -43,7 +41,6 @@ pub struct DomainMismatch {
 /// A platform's domain, and its former domain; both without a trailing dot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Domains {
-    /// The domain.
     pub domain: String,
     /// The former domain, while the domain is being changed.
     pub former: Option<String>,

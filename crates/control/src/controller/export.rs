@@ -31,14 +31,11 @@ pub struct Export {
     pub diagnostics: Vec<Diagnostic>,
     /// The Routers that they were made from.
     pub routers: Vec<Router>,
-    /// The RouteBindings.
     pub bindings: Vec<RouteBinding>,
 }
 
-/// One zone.
 #[derive(Debug)]
 pub struct ExportedZone {
-    /// The kind of zone.
     pub kind: ZoneKind,
     /// The Router, for a shard.
     pub router: Option<Box<str>>,
@@ -51,7 +48,6 @@ pub struct ExportedZone {
 /// The RouteBindings from which zones are built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
-    /// All.
     Whole,
     /// Only the selected names. The zones lack all others.
     Part,
@@ -81,7 +77,6 @@ impl Objects {
         Ok(Objects { routers, bindings: Vec::new(), ledger, extent: Extent::Part })
     }
 
-    /// Adds a RouteBinding.
     pub fn add(&mut self, binding: RouteBinding) {
         self.bindings.push(binding);
     }

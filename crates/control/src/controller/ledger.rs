@@ -85,7 +85,6 @@ const BATCH_MAX: usize = 4096;
 /// The inputs of the ledger.
 #[derive(Clone)]
 pub struct Sources {
-    /// The objects.
     pub world: World,
     /// The platform.
     pub settings: Arc<Settings>,

@@ -1,7 +1,6 @@
 //! The control loops that translate the API's objects into the zones of the name server.
 
 pub mod apexes;
-pub mod asked;
 pub mod export;
 pub mod static_zones;
 pub mod zone;

@@ -77,14 +77,11 @@ impl Loaded {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read the zones directory {}: {source}; check its path and mode", path.display())]
 pub struct FolderError {
-    /// The folder.
     pub path: PathBuf,
-    /// The error.
     #[source]
     pub source: io::Error,
 }
 
-/// The zones of a folder.
 pub struct StaticZones {
     folder: Folder,
     db: Arc<ZoneDb>,

@@ -35,7 +35,6 @@ use self::status::Status;
 use self::version_history::Versions;
 use self::zones::Zones;
 use super::apexes::ApexOwners;
-use super::asked::register::Register;
 use super::domain::{self, DomainMismatch, Domains, Duty};
 use crate::client::reflector::{Change, Store};
 use crate::compiler::settings::text_of;
@@ -80,7 +79,6 @@ pub struct Options {
     pub settings: watch::Receiver<Arc<Settings>>,
     /// The directory of the last-known-good state; `None`: no state, as with the API in the same process.
     pub state: Option<PathBuf>,
-    /// The objects.
     pub world: World,
     /// The former domain of the platform, if the domain was changed.
     pub former_domain: Option<String>,
@@ -91,8 +89,6 @@ pub struct Options {
     pub deletion_hold_threshold: watch::Receiver<u32>,
     /// The status of the loop.
     pub status: Arc<Status>,
-    /// The register of the routes' former names.
-    pub asked: Arc<Register>,
     /// The metric of publication times.
     pub publishing: Publishing,
     /// Dropped as soon as the last-known-good state is served, or found to be missing: query threads can wait for that.
@@ -107,8 +103,7 @@ pub async fn run(
     stop: CancellationToken,
 ) -> Result<(), StateError> {
     let mut sources = Sources::new(&options);
-    let Options { state, former_domain, apexes, deletion_hold_threshold, status, asked, publishing, loading, .. } =
-        options;
+    let Options { state, former_domain, apexes, deletion_hold_threshold, status, publishing, loading, .. } = options;
     let mut log = DiagnosticLog::default();
     let settings = sources.current_settings(&apexes);
     let domains = Domains { domain: settings.domain_text(), former: former_domain };
@@ -127,7 +122,7 @@ pub async fn run(
         Some(zones) => zones,
         None => {
             let (platform, ledger) = tokio::select! {
-                gathered = gather(&mut sources, &asked, &mut log) => gathered,
+                gathered = gather(&mut sources, &mut log) => gathered,
                 () = stop.cancelled() => return Ok(()),
             };
             let report = |other: Option<&DomainMismatch>| status.set_hindrance(other.map(ToString::to_string));
@@ -144,8 +139,7 @@ pub async fn run(
         }
     };
     let ended = publisher.ended();
-    let mut run =
-        Run { sources, holds, zones, publisher, asked, log, ledger_relist: LedgerRelist::new(), is_partial: false };
+    let mut run = Run { sources, holds, zones, publisher, log, ledger_relist: LedgerRelist::new(), is_partial: false };
     tokio::select! {
         () = run.follow(&stop) => Ok(()),
         why = ended => Err(why),
@@ -190,7 +184,7 @@ fn restart(
 }
 
 /// Collects all objects, and the versions of the ledger.
-async fn gather(sources: &mut Sources, asked: &Register, log: &mut DiagnosticLog) -> (Platform, NameMap<Versions>) {
+async fn gather(sources: &mut Sources, log: &mut DiagnosticLog) -> (Platform, NameMap<Versions>) {
     let mut platform = Platform::new(&sources.settings.borrow());
     let mut ledger = NameMap::default();
     let mut ignored = Vec::new();
@@ -201,7 +195,6 @@ async fn gather(sources: &mut Sources, asked: &Register, log: &mut DiagnosticLog
                 put_all(&mut platform, &change, &mut ignored);
             }
             objects::Event::Binding(change) => {
-                asked.take(&change);
                 log.add_all(&change);
                 put_all(&mut platform, &change, &mut ignored);
             }
@@ -267,7 +260,6 @@ struct Run {
     holds: Holds,
     zones: Zones,
     publisher: Publisher,
-    asked: Arc<Register>,
     log: DiagnosticLog,
     ledger_relist: LedgerRelist,
     /// Whether names are missing because objects are unreadable.
@@ -309,7 +301,6 @@ impl Run {
                 self.take_objects(&store, &change);
             }
             Event::Object(objects::Event::Binding(change)) => {
-                self.asked.take(&change);
                 let store = self.sources.objects.bindings.0.clone();
                 self.take_objects(&store, &change);
             }

@@ -42,26 +42,21 @@ pub struct Response {
 /// A record of class IN.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// The owner.
     pub owner: Name,
-    /// The type.
     pub rtype: RecordType,
     /// The time to live in seconds.
     pub ttl: u32,
-    /// The data.
     pub data: Data,
     /// The data in wire format, without compression.
     pub rdata: Box<[u8]>,
 }
 
-/// The data of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Data {
     /// The address of an A or AAAA.
     Address(IpAddr),
     /// The target of a CNAME.
     Cname(Name),
-    /// The serial of an SOA.
     Soa(Serial),
     /// The name server of an NS.
     NameServer(Name),

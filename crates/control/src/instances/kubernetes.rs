@@ -16,7 +16,6 @@ use tokio::time::{Instant, timeout};
 use super::objects::{self, Kind, ROUTER, SELECTOR, Settings};
 use super::{Runtime, Wanted};
 
-/// The field manager of the objects.
 const MANAGER: &str = "signpost-routers";
 /// The time between two comparisons with the cluster.
 const INTERVAL: Duration = Duration::from_secs(5);

@@ -35,7 +35,6 @@ const INTERVAL: Duration = Duration::from_secs(1);
 pub struct Wanted {
     /// The proxy.
     pub kind: RouterKind,
-    /// The number of instances.
     pub count: usize,
     /// The ports on which they accept requests.
     pub ports: Ports,

@@ -47,7 +47,6 @@ const USER: u32 = 65_532;
 /// The properties of instances in a cluster.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The namespace of the objects.
     pub namespace: String,
     /// The image, which contains the program and the proxies.
     pub image: String,
@@ -85,7 +84,6 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All kinds.
     pub const ALL: [Kind; 4] = [Kind::ServiceAccount, Kind::Service, Kind::DisruptionBudget, Kind::Deployment];
 
     /// Returns its place in the API.

@@ -33,12 +33,10 @@ pub struct Slot {
     pub is_serving: bool,
 }
 
-/// A step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Starts an instance at an address that the Router names, or at a free one.
     Start(Option<IpAddr>),
-    /// Stops an instance.
     Stop(u32),
 }
 

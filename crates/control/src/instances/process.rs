@@ -53,9 +53,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The settings for running instances.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The program.
     pub program: PathBuf,
-    /// The directory of all instances.
     pub directory: PathBuf,
     /// The kubeconfig of agents.
     pub kubeconfig: PathBuf,
@@ -101,7 +99,6 @@ struct Record {
     process: Option<(i32, u64)>,
 }
 
-/// An instance.
 struct Instance {
     record: Record,
     /// The process, if it was not adopted.

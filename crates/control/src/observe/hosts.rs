@@ -35,7 +35,6 @@ const RETRY_LONGEST: Duration = Duration::from_secs(300);
 /// The time for one host, with all requests.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The check of hosts.
 #[derive(Debug, Clone)]
 pub struct HostCheck {
     /// The resolvers, queried in this order until one responds; without any, no host is checked.
@@ -44,7 +43,6 @@ pub struct HostCheck {
     pub patience: Duration,
 }
 
-/// Returns the metrics of the checks.
 pub fn metrics() -> Metrics {
     let help = "Checks of whether a custom host points to its Route, by outcome";
     Metrics::new("host_checks", help, &["here", "elsewhere", "unknown", "failed"])

@@ -133,7 +133,6 @@ struct Watch {
     instances: BTreeMap<String, HashMap<ObjectKey, TrackedInstance>>,
     /// The times at which Leases are checked.
     checks: BTreeSet<(Instant, ObjectKey)>,
-    /// The Routers that there are.
     routers: BTreeSet<String>,
     /// The Routers with changes to report.
     dirty: BTreeSet<String>,

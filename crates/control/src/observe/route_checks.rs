@@ -20,7 +20,6 @@ use crate::world::{RouteInfo, World};
 /// servers.
 const IN_FLIGHT_MAX: usize = 16;
 
-/// A check.
 pub trait RouteCheck: Send + Sync + 'static {
     /// The relevant part of a Route.
     type Target: Send + 'static;
@@ -60,9 +59,7 @@ pub trait RouteCheck: Send + Sync + 'static {
 pub struct Checked {
     /// The label of the metric.
     pub outcome: &'static str,
-    /// The finding.
     pub finding: RouteFinding,
-    /// The next check.
     pub next: Next,
 }
 

@@ -40,7 +40,6 @@ pub enum Step {
     Keep,
     /// Nothing before this time.
     LookAgain(Timestamp),
-    /// Release the claim.
     Release,
     /// The holder is another Route of the same namespace and name, and uses the claim: store its uid.
     Adopt,

@@ -52,7 +52,6 @@ impl Drain {
         }
     }
 
-    /// Returns whether a Router is draining.
     pub fn drains(&self, router: &str) -> bool {
         self.routers.contains(router)
     }

@@ -23,7 +23,6 @@ impl<K, T: Send + 'static> Executor<K, T> {
         Executor { limit, tasks: JoinSet::new(), keys: HashMap::new() }
     }
 
-    /// Starts a future for `key`.
     pub fn start(&mut self, key: K, action: impl Future<Output = kube::Result<T>> + Send + 'static) {
         let limit = self.limit;
         let late =

@@ -45,7 +45,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use self::executor::Executor;
-use self::former_names::{FormerNameRetention, NameWriter};
+use self::former_names::NameWriter;
 use self::moves::Moves;
 use self::queue::{Item, WorkQueue};
 use self::route_state_counts::RouteStateCounts;
@@ -92,8 +92,6 @@ pub struct Settings {
     pub settle: Duration,
     /// The first wait after a failed action; the longest is 32 times that.
     pub retry: Duration,
-    /// The reasons for keeping former names beyond their time.
-    pub quiet: FormerNameRetention,
     /// The settings of the platform's zones, to examine Routers; without them, their fields get no conditions.
     pub platform: Option<Arc<compiler::Settings>>,
     /// Name of this process in events.
@@ -110,7 +108,6 @@ impl Default for Settings {
             verify_names: true,
             settle: Duration::from_secs(1),
             retry: Duration::from_secs(2),
-            quiet: FormerNameRetention::default(),
             platform: None,
             instance: "signpost".to_owned(),
         }
@@ -177,7 +174,6 @@ impl Metrics {
 /// The key of a check.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Key {
-    /// A NameClaim.
     Claim(String),
     /// A RouteBinding.
     Binding(ObjectKey),
@@ -187,7 +183,6 @@ pub enum Key {
     Route(ObjectKey),
     /// A Route of which something was found out.
     Findings(ObjectKey),
-    /// A Router.
     Router(String),
 }
 
@@ -252,9 +247,8 @@ impl Reconciler {
     #[must_use]
     pub fn with_scheduler(mut self, scheduler: &Scheduler) -> Self {
         let (client, server, domain) = scheduler.platform();
-        let (quiet, next_overdue) = (self.settings.quiet, Instant::now());
         self.moves = Some(Moves::new(scheduler, self.planner.objects.clone()));
-        self.writer.names = Some(NameWriter { client, server, domain, quiet, next_overdue });
+        self.writer.names = Some(NameWriter { client, server, domain, next_overdue: Instant::now() });
         self
     }
 

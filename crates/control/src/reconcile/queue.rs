@@ -45,7 +45,6 @@ pub struct WorkQueue<T: Item> {
     retry: [Duration; 2],
 }
 
-/// The state of one owner.
 #[derive(Debug)]
 struct OwnerState<T> {
     due: BTreeSet<(Instant, T)>,

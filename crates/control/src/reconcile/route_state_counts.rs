@@ -23,7 +23,6 @@ pub struct RouteStateCounts(Arc<Mutex<Counts>>);
 #[derive(Debug, Default)]
 struct Counts {
     route_states: [i64; RouteState::ALL.len()],
-    /// Routes of each namespace that has any.
     namespaces: HashMap<Box<str>, i64>,
     /// The Routes without a Router, by the reason of their condition. A reason that occurred once stays, with zero.
     waiting: BTreeMap<Box<str>, i64>,

@@ -13,7 +13,6 @@ const ROUTERS_MAX: usize = 2_000;
 pub struct RouterMetrics(pub Store<RouterInfo>);
 
 impl RouterMetrics {
-    /// Writes the metric.
     pub fn write(&self, page: &mut Page<'_>) -> fmt::Result {
         let mut routers: Vec<(String, i64)> = self
             .0

@@ -68,7 +68,6 @@ pub(super) enum Plan {
     Done,
     /// Check again, not before this time.
     LookAgain(Duration),
-    /// This.
     Act(Box<Action>),
 }
 
@@ -275,7 +274,6 @@ impl Planner {
         }
     }
 
-    /// Returns the load of a Router.
     fn load(&self, router: &str) -> Load {
         let view = self.objects.router(router);
         let is_of_zone = |zone: &str| !view.as_ref().is_some_and(|view| view.has_other_zone(zone));
@@ -337,7 +335,6 @@ impl Index {
         claims.map(|(_, name)| name.to_string()).collect()
     }
 
-    /// Returns the former names on a Router.
     pub fn former_names_on(&self, router: &str) -> impl Iterator<Item = &FormerNameKey> + use<'_> {
         let router: Arc<str> = router.into();
         let from = (Arc::clone(&router), "".into(), Timestamp::MIN, ObjectKey::cluster(""));

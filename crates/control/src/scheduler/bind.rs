@@ -73,7 +73,6 @@ pub struct Plan {
 /// The Router that a route must leave.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MoveSource {
-    /// The Router.
     pub router: String,
     /// Why.
     pub reason: MoveReason,

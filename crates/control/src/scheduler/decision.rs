@@ -12,11 +12,9 @@ use signpost_types::v1alpha1::route_binding::Explanation;
 /// The Router for a route, and why.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Placement {
-    /// The Router.
     pub router: String,
     /// The Router's zone.
     pub dns: String,
-    /// The name of the strategy.
     pub strategy: &'static str,
     /// The explanation of the choice.
     pub explanation: Explanation,

@@ -21,7 +21,6 @@ use signpost_types::v1alpha1::router::RouterState;
 pub struct PlacementRequest<'a> {
     /// The Route's key.
     pub key: &'a ObjectKey,
-    /// The Route.
     pub route: &'a RouteInfo,
     /// The Route's Namespace.
     pub namespace: &'a NamespaceInfo,
@@ -150,7 +149,6 @@ pub enum OverQuota {
     Exceeded {
         /// The number of placed routes.
         placed: u32,
-        /// The quota.
         quota: u32,
     },
     /// The quota cannot be read.
@@ -183,7 +181,6 @@ pub struct FitError {
 
 /// The result for one Router.
 pub struct FilterResult<'a> {
-    /// The Router.
     pub router: &'a RouterTarget,
     /// The routes bound to the Router.
     pub shard: &'a Shard,

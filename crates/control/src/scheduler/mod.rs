@@ -77,7 +77,6 @@ pub mod webhook;
 /// The time limit for attempts in flight when the scheduler stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The settings of the scheduler.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The platform's domain, such as `v3.rhcloud.com`.
@@ -99,7 +98,7 @@ pub struct Settings {
     pub verify_hosts: bool,
     /// The number of routes per second that leave draining Routers.
     pub drain_rate: u32,
-    /// The minimum time for which a moved route's former name resolves to its new one; longer if caches hold it for longer.
+    /// The time for which a moved route's former name resolves to its new one; longer if caches hold it for longer.
     pub former_name_retention: Duration,
     /// The most labels in quarantine for a namespace that still gets new ones.
     pub quarantined_max: u32,
@@ -206,12 +205,10 @@ impl Scheduler {
         self.choice.switch()
     }
 
-    /// Returns the settings.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Returns the metrics.
     pub fn metrics(&self) -> Metrics {
         self.metrics.clone()
     }

@@ -28,7 +28,6 @@ pub enum MoveReason {
 /// A request that a route leave a Router.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MoveRequest {
-    /// The Router.
     pub router: Arc<str>,
     /// The Router's zone when the route was bound to it.
     pub dns: Arc<str>,
@@ -63,7 +62,6 @@ struct State {
     answers: Answers,
 }
 
-/// The answers of the scheduler.
 #[derive(Debug, Default)]
 pub struct Answers {
     /// Routes that have nowhere to go.
@@ -98,7 +96,6 @@ impl MoveRequests {
         self.0.answered.notified().await;
     }
 
-    /// Takes the answers.
     pub fn take_answers(&self) -> Answers {
         std::mem::take(&mut self.0.state.lock().answers)
     }
@@ -126,7 +123,6 @@ impl MoveRequests {
         self.0.state.lock().outstanding.get(key).cloned()
     }
 
-    /// Returns whether there is a request.
     pub fn holds(&self, key: &ObjectKey) -> bool {
         self.0.state.lock().outstanding.contains_key(key)
     }

@@ -43,7 +43,6 @@ pub struct Simulation {
     label_rules: LabelRules,
 }
 
-/// A label in quarantine.
 struct QuarantinedLabel {
     holder: ObjectKey,
     until: Timestamp,
@@ -155,7 +154,6 @@ impl Simulation {
         self.snapshot.router(name)
     }
 
-    /// Returns a Route.
     pub fn route(&self, key: &ObjectKey) -> Option<&RouteInfo> {
         self.routes.get(key)
     }

@@ -82,12 +82,10 @@ struct Assumed {
 }
 
 impl Snapshot {
-    /// Returns the Routers, by name.
     pub fn routers(&self) -> impl Iterator<Item = (&RouterTarget, &Shard)> {
         self.shards.values().filter_map(|shard| shard.router.as_ref().map(|router| (router, shard)))
     }
 
-    /// Returns the Router of this name.
     pub fn router(&self, name: &str) -> Option<(&RouterTarget, &Shard)> {
         self.shards.get(name).and_then(|shard| shard.router.as_ref().map(|router| (router, shard)))
     }

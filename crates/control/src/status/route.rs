@@ -86,11 +86,9 @@ pub struct Inputs<'a> {
     pub key: &'a ObjectKey,
     /// The placement, if there is one and the informers have settled.
     pub placement: Option<Placement<'a>>,
-    /// The findings.
     pub findings: &'a RouteFindings,
     /// Whether hosts must be verified.
     pub verifies_hosts: bool,
-    /// The inputs of `Ready`.
     pub ready: ready::Needs,
 }
 
@@ -101,7 +99,6 @@ pub struct Placement<'a> {
     pub binding: &'a BindingInfo,
     /// The Route's Router, if that exists.
     pub router: Option<&'a RouterInfo>,
-    /// The labels of its Namespace.
     pub namespace: &'a Labels,
     /// The state of the Route's host.
     pub hold: &'a Hold,
@@ -137,7 +134,6 @@ pub struct Change {
     pub is_unassigned: bool,
     /// The updates of conditions about the placement.
     pub statements: Vec<ConditionUpdate>,
-    /// The findings.
     pub findings: RouteFindings,
     /// Conditions that it should not have.
     pub withdrawn: Vec<&'static str>,

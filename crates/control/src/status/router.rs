@@ -199,7 +199,7 @@ fn drained(router: &RouterInfo, load: &Load, says_drained: bool) -> Option<Condi
         (true, Load { routes: 0, former_names, former_names_until: Some(until), .. }) => {
             let message = format!(
                 "no Route is left; its zone still has the former names of {former_names} that moved, the last until \
-                 {until}, or longer if it is still queried"
+                 {until}"
             );
             (false, "FormerNamesServed", message)
         }

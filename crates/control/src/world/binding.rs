@@ -16,13 +16,10 @@ use signpost_types::v1alpha1::route_binding::RouteBinding;
 /// A RouteBinding.
 #[derive(Debug, Clone, Default)]
 pub struct BindingInfo {
-    /// Uid of the Route that it binds.
     pub route_uid: Uid,
-    /// The Router.
     pub router: Arc<str>,
     /// The zone when the Route was bound; empty: unknown.
     pub dns: Arc<str>,
-    /// The label.
     pub label: Box<str>,
     /// Whether the Route's host is a custom one, not its system name.
     pub has_custom: bool,
@@ -34,7 +31,6 @@ pub struct BindingInfo {
     pub alias_differs: bool,
     /// Digest of its names and former names.
     pub names: NamesDigest,
-    /// The former names.
     pub former_names: Box<[FormerNameInfo]>,
     /// The input for zones, if the binding has an alias.
     pub input: Option<Arc<BindingInput>>,
@@ -45,8 +41,6 @@ pub struct BindingInfo {
 /// A former name of a Route.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FormerNameInfo {
-    /// The name.
-    pub name: Box<str>,
     /// The Router that it was on.
     pub router: Arc<str>,
     /// The zone of that Router, in which the name is.
@@ -55,8 +49,6 @@ pub struct FormerNameInfo {
     pub from: Option<Timestamp>,
     /// The time until which the name resolves to the Route.
     pub until: Timestamp,
-    /// The last query of the name according to the status, in seconds since 1970.
-    pub asked: Option<u64>,
 }
 
 impl BindingInfo {
@@ -102,18 +94,11 @@ impl BindingInfo {
 }
 
 fn former_names(binding: &RouteBinding) -> Box<[FormerNameInfo]> {
-    let reported = binding.status.as_ref().map_or(&[][..], |status| &status.former_names);
-    let asked = |name: &str| {
-        let reported = reported.iter().find(|reported| reported.name == name)?;
-        u64::try_from(reported.last_queried_time.0.as_second()).ok()
-    };
     let of = |former_name: &FormerName| FormerNameInfo {
-        name: former_name.name.as_str().into(),
         router: former_name.router.as_str().into(),
         zone: former_name.name.split_once('.').unwrap_or_default().1.into(),
         from: former_name.from.as_ref().map(|from| from.0),
         until: former_name.until.0,
-        asked: asked(&former_name.name),
     };
     binding.spec.former_names.iter().map(of).collect()
 }

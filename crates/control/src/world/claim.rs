@@ -6,7 +6,6 @@ use crate::client::reflector::ObjectKey;
 use crate::client::uid::Uid;
 use signpost_types::v1alpha1::name_claim::{ClaimKind, NameClaim};
 
-/// A NameClaim.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClaimInfo {
     /// The kind of the claimed name: label or host.

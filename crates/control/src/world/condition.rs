@@ -5,7 +5,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use signpost_types::text::{MESSAGE_OCTETS_MAX, cut};
 
-/// The status of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
     /// The condition is met.
@@ -33,12 +32,10 @@ impl From<bool> for Status {
     }
 }
 
-/// An update of a condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConditionUpdate {
     /// The type, such as `Ready`.
     pub kind: &'static str,
-    /// The status.
     pub status: Status,
     /// The reason, as a single word.
     pub reason: &'static str,

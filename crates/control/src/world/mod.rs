@@ -50,17 +50,13 @@ const HOLDS_WAIT_LONGEST: Duration = Duration::from_secs(60);
 /// The informers.
 #[derive(Clone)]
 pub struct World {
-    /// The informer of Routers.
     pub routers: Informer<RouterInfo>,
-    /// The informer of Routes.
     pub routes: Informer<RouteInfo>,
     /// The informer of RouteBindings.
     pub bindings: Informer<BindingInfo>,
-    /// The informer of NameClaims.
     pub claims: Informer<ClaimInfo>,
     /// The numbers of labels in quarantine and reserved hosts, from the NameClaims.
     pub quarantined: Quarantined,
-    /// The informer of Namespaces.
     pub namespaces: Informer<NamespaceInfo>,
     /// The informer of Zones, the ledger of serials. There is one object for each shard, kept unchanged.
     pub zones: Informer<Zone>,
@@ -119,7 +115,6 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Returns the settings of this platform.
     pub fn of(platform: Arc<compiler::Settings>) -> Self {
         let name_servers = platform.name_servers().iter().map(|server| text_of(&server.name)).collect();
         Settings { domain: platform.domain_text(), name_servers, platform: Some(platform) }

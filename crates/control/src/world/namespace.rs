@@ -5,10 +5,8 @@ use k8s_openapi::api::core::v1::Namespace;
 use super::router::Labels;
 use signpost_types::v1alpha1::route::QUOTA_ANNOTATION;
 
-/// A Namespace.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct NamespaceInfo {
-    /// The labels.
     pub labels: Labels,
     /// The number of its routes that may have a Router.
     pub quota: Quota,
@@ -19,7 +17,6 @@ pub struct NamespaceInfo {
 /// The limit on the placed routes of a Namespace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Quota {
-    /// Any number.
     #[default]
     Unlimited,
     /// This many.

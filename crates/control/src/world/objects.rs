@@ -8,29 +8,21 @@ use crate::client::reflector::{Changes, HealthProbe, ObjectKey, Store};
 /// The objects as the informers show them.
 #[derive(Clone)]
 pub struct Objects {
-    /// Routes.
     pub routes: Store<RouteInfo>,
     /// RouteBindings.
     pub bindings: Store<BindingInfo>,
-    /// NameClaims.
     pub claims: Store<ClaimInfo>,
-    /// Routers.
     pub routers: Store<RouterInfo>,
-    /// Namespaces.
     pub namespaces: Store<NamespaceInfo>,
 }
 
 /// The changes of the objects, each for this reader.
 pub struct ObjectChanges {
-    /// The changes of Routes.
     pub routes: Changes<RouteInfo>,
     /// The changes of RouteBindings.
     pub bindings: Changes<BindingInfo>,
-    /// The changes of NameClaims.
     pub claims: Changes<ClaimInfo>,
-    /// The changes of Routers.
     pub routers: Changes<RouterInfo>,
-    /// The changes of Namespaces.
     pub namespaces: Changes<NamespaceInfo>,
 }
 
@@ -69,12 +61,10 @@ impl Objects {
         vec![routes.probe(), bindings.probe(), claims.probe(), routers.probe(), namespaces.probe()]
     }
 
-    /// Returns the Router of this name.
     pub fn router(&self, name: &str) -> Option<Arc<RouterInfo>> {
         self.routers.get(&ObjectKey::cluster(name))
     }
 
-    /// Returns the claim of this name.
     pub fn claim(&self, name: &str) -> Option<Arc<ClaimInfo>> {
         self.claims.get(&ObjectKey::cluster(name))
     }

@@ -55,7 +55,6 @@ pub struct RouteFinding {
     pub uid: Uid,
     /// The subject; an outdated finding is dropped.
     pub about: About,
-    /// The condition updates.
     pub statements: Vec<ConditionUpdate>,
     /// The challenge for the status.
     pub challenge: Option<Challenge>,
@@ -81,7 +80,6 @@ pub enum About {
 /// The finding of each [`Part`] about a Route.
 pub type RouteFindings = [Option<Arc<RouteFinding>>; 5];
 
-/// The findings about a Router.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RouterFindings {
     /// The update of its condition `ZonePublished`, and the serial of its zone if that is known.
@@ -96,7 +94,6 @@ pub struct RouterFindings {
     pub runtime_error: Option<String>,
 }
 
-/// The instances of a Router.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct InstanceFindings {
     /// The instances with a Lease, by name.
@@ -115,7 +112,6 @@ pub struct HealthFindings {
 }
 
 impl HealthFindings {
-    /// Returns the health in a status.
     pub fn of_status(status: Option<&RouterStatus>) -> Self {
         let of_status = |status: &RouterStatus| HealthFindings {
             addresses: status.addresses.clone(),
@@ -128,9 +124,7 @@ impl HealthFindings {
 /// A Route or a Router with findings.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub enum Observed {
-    /// A Route.
     Route(ObjectKey),
-    /// The Router of this name.
     Router(String),
 }
 

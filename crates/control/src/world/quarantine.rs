@@ -38,19 +38,16 @@ impl Quarantined {
         (self.count(kind, namespace) >= most).then_some(most)
     }
 
-    /// Takes in a change of the claims.
     pub fn take(&self, change: &Change<ClaimInfo>) {
         let (less, more) = keys(change);
         less.iter().for_each(|key| self.remove(key));
         more.into_iter().for_each(|key| self.add(key));
     }
 
-    /// Adds one.
     pub fn add(&self, key: QuarantineKey) {
         *self.0.lock().entry(key).or_default() += 1;
     }
 
-    /// Removes one.
     pub fn remove(&self, key: &QuarantineKey) {
         let mut counts = self.0.lock();
         if let Some(count) = counts.get_mut(key) {

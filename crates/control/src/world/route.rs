@@ -24,7 +24,6 @@ pub const HOST_TAKEN: &str = "HostAlreadyClaimed";
 /// The reason of the conditions `Published` and `Resolvable` if no zone contains the names.
 pub const NOT_PUBLISHED: &str = "NotPublished";
 
-/// A Route.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RouteInfo {
     /// `metadata.uid`.
@@ -55,7 +54,6 @@ pub struct RouteInfo {
     pub host_is_system: bool,
     /// The digest of the names and former names in its status.
     pub names: NamesDigest,
-    /// The conditions.
     pub conditions: Conditions,
 }
 
@@ -64,7 +62,6 @@ pub struct RouteInfo {
 pub struct NamesDigest(u64);
 
 impl NamesDigest {
-    /// Returns the digest of these names.
     pub fn new(names: &[AssignedName], former_names: &[FormerName]) -> Self {
         let mut hasher = DefaultHasher::new();
         for name in names {
@@ -81,11 +78,9 @@ impl NamesDigest {
 /// The conditions of a Route, and the values that depend on them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Conditions {
-    /// `Scheduled`.
     pub scheduled: Option<Mark>,
     /// Whether `Scheduled` reports that the Router was deleted.
     pub router_gone: bool,
-    /// `Admitted`.
     pub admitted: Option<Mark>,
     /// Whether `Admitted` reports that another Route holds the host.
     pub host_taken: bool,
@@ -248,9 +243,7 @@ pub struct ReportedNames {
     pub published: Option<Reported>,
     /// The state of `Resolvable`.
     pub resolvable: Option<Reported>,
-    /// `Programmed`.
     pub programmed: Option<Mark>,
-    /// `Ready`.
     pub ready: Option<Mark>,
 }
 

@@ -15,13 +15,11 @@ use crate::compiler::inputs::RouterInput;
 use signpost_types::names::is_host_label;
 use signpost_types::v1alpha1::router::{AddressState, Capacity, Router, RouterState, RouterStatus};
 
-/// Labels of an object.
 pub type Labels = BTreeMap<String, String>;
 
 /// A Router. There are few, so the object is kept unchanged with the values that are read from it.
 #[derive(Debug, Clone)]
 pub struct RouterInfo {
-    /// The Router.
     pub object: Arc<Router>,
     /// The inputs for placing routes on it.
     pub target: RouterTarget,
@@ -99,13 +97,11 @@ impl RouterInfo {
 /// The inputs for placing routes on a Router.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RouterTarget {
-    /// The name.
     pub name: String,
     /// `metadata.resourceVersion`.
     pub version: String,
     /// The zone.
     pub dns: String,
-    /// The labels.
     pub labels: Labels,
     /// The selector of the routes' labels. An error is the reason why the selector is invalid.
     pub route_selector: Result<Selector, String>,
@@ -134,7 +130,6 @@ pub struct RouterTarget {
 /// The addresses of a Router that are in answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ActiveAddresses {
-    /// Whether it has any.
     pub any: bool,
     /// Whether one is an IPv4 address.
     pub ipv4: bool,

@@ -15,7 +15,6 @@ use signpost_control::observe::ownership::challenge::Key;
 use signpost_control::observe::verify::feed::ZoneFeed;
 use signpost_control::observe::verify::state::Server;
 use signpost_control::observe::{health, hosts, instances, ownership, programmed, route_checks, verify};
-use signpost_control::reconcile::former_names::FormerNameRetention;
 use signpost_control::reconcile::{self, Reconciler};
 use signpost_control::scheduler::{Scheduler, Settings};
 use signpost_control::world::{self, World};
@@ -25,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::connection::Connection;
 use super::outside::OWNERS;
-use super::{DOMAIN, FORMER_NAME, GRACE, PANIC_PERCENT, QUIET, settings};
+use super::{DOMAIN, FORMER_NAME, GRACE, PANIC_PERCENT, settings};
 
 /// Returns the loops. `verify_hosts`: whether hosts must be verified.
 pub fn loops(
@@ -50,7 +49,6 @@ pub fn loops(
         platform: Some(platform.clone()),
         verify_hosts,
         instance: name.to_owned(),
-        quiet: FormerNameRetention { time: Some(QUIET), maximum: 2 * FORMER_NAME },
         ..reconcile::Settings::default()
     };
     let reconciler = Reconciler::new(controller.clone(), &world, settings, reconcile::Metrics::default());

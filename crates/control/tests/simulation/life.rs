@@ -39,7 +39,6 @@ use super::{
 
 /// The number of storms, each followed by calm.
 const ROUNDS: u32 = 2;
-/// The duration of a storm.
 const STORM: Duration = Duration::from_secs(8 * 60);
 /// The time after a storm within which everything must be in the desired state.
 const RECOVERY: Duration = Duration::from_secs(15 * 60);

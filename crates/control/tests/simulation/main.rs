@@ -33,10 +33,8 @@ use signpost_control::compiler::settings::NameServer;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const DOMAIN: &str = "v3.example";
-/// The retention of a former name, and its idle timeout.
+/// The retention of a former name.
 const FORMER_NAME: Duration = Duration::from_secs(900);
-const QUIET: Duration = Duration::from_secs(300);
-/// The name servers.
 const SERVERS: [&str; 3] = ["ns1", "ns2", "ns3"];
 /// The processes that may lead.
 const PLANES: [&str; 3] = ["plane1", "plane2", "plane3"];
@@ -55,7 +53,6 @@ const PANIC_PERCENT: u32 = 50;
 const GRACE: Duration = Duration::from_secs(300);
 /// The value of the label `pool` that no Router selects.
 const NOWHERE: &str = "nowhere";
-/// The number of seeds.
 const SEEDS: u64 = 190;
 /// The number of parallel runs: each is a process of one thread.
 const AT_A_TIME: usize = 2;

@@ -12,7 +12,6 @@ use hickory_proto::rr::RData;
 use signpost_api::identity::USER_NAME_SERVER;
 use signpost_control::compiler::Settings;
 use signpost_control::controller::apexes::ApexOwners;
-use signpost_control::controller::asked::{self, register::Register};
 use signpost_control::controller::deletion_hold::Reporter;
 use signpost_control::controller::zone::{self, status::Status};
 use signpost_control::world::{self, World};
@@ -25,9 +24,8 @@ use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::connection::Connection;
-use super::{QUIET, settings};
+use super::settings;
 
-/// Returns the loops.
 pub fn loops(connection: &Connection, name: &str, db: Arc<ZoneDb>, state: PathBuf) -> Vec<BoxFuture<'static, ()>> {
     let client = connection.client(USER_NAME_SERVER);
     let platform: Arc<Settings> = settings();
@@ -35,7 +33,7 @@ pub fn loops(connection: &Connection, name: &str, db: Arc<ZoneDb>, state: PathBu
     let apexes = Arc::new(ApexOwners::of_platform(&platform));
     apexes.hold_platform(&db);
     db.open();
-    let (status, asked, stop) = (Arc::<Status>::default(), Arc::<Register>::default(), CancellationToken::new());
+    let (status, stop) = (Arc::<Status>::default(), CancellationToken::new());
     let reporter = Reporter::new(client.clone(), &world.holds, name.to_owned(), None, status.clone());
     let options = zone::Options {
         settings: watch::Sender::new(platform).subscribe(),
@@ -45,13 +43,12 @@ pub fn loops(connection: &Connection, name: &str, db: Arc<ZoneDb>, state: PathBu
         apexes,
         deletion_hold_threshold: watch::Sender::new(25).subscribe(),
         status,
-        asked: asked.clone(),
         publishing: zone::metrics::Publishing::default(),
         loading: oneshot::channel().0,
     };
-    let (zones, until) = (zone::run(client.clone(), db, options, stop.clone()), stop.clone());
+    let (zones, until) = (zone::run(client, db, options, stop.clone()), stop);
     let zones = async { zones.await.expect("its state is usable") };
-    vec![zones.boxed(), reporter.run(until).boxed(), asked::run(client, asked, QUIET, stop).boxed()]
+    vec![zones.boxed(), reporter.run(until).boxed()]
 }
 
 /// Returns the response of a name server with these zones.

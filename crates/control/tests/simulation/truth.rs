@@ -32,7 +32,6 @@ use published::Published;
 /// The number of recent events that a failure shows.
 const SHOWN: usize = 300;
 
-/// The schedulers' Lease.
 pub const LEASE: &str = "/coordination.k8s.io/leases/signpost-system/signpost-scheduler";
 /// The minimum time for which the former name of a moved Route must be answered: less than [`super::FORMER_NAME`], because clocks
 /// have errors.
@@ -58,7 +57,6 @@ pub struct Truth {
     /// The objects, by their keys in the store, without field sets.
     objects: BTreeMap<String, Value>,
     history: VecDeque<String>,
-    /// The sum of all of it.
     sum: DefaultHasher,
     /// The last write of an object, except for Leases.
     pub last_write: (Duration, String),
@@ -93,7 +91,6 @@ pub struct Truth {
 /// A key in the store, with the old and the new value.
 type ObjectChange = (String, Option<Value>, Option<Value>);
 
-/// A name that is live.
 #[derive(Clone)]
 struct LiveName {
     /// The uid of its Route.

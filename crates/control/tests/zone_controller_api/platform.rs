@@ -164,7 +164,6 @@ impl NameServer {
         let state = state.map(PathBuf::from);
         let deletion_hold_threshold = watch::Sender::new(25).subscribe();
         let publishing = zone::metrics::Publishing::default();
-        let asked = Arc::default();
         let status_of = status.clone();
         let options = zone::Options {
             settings,
@@ -174,7 +173,6 @@ impl NameServer {
             apexes,
             deletion_hold_threshold,
             status: status_of,
-            asked,
             publishing,
             loading: tokio::sync::oneshot::channel().0,
         };

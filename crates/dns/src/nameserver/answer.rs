@@ -103,7 +103,6 @@ fn follow(
     source: NameHash,
     message: &mut Message<'_, '_>,
 ) -> Result<AnswerOutcome, Full> {
-    ask.mark(source);
     let left = AnswerOutcome::of(Rcode::NOERROR, Kind::Data, source);
     let mut seen: [NameHash; CNAME_CHAIN_MAX] = [asked.hash(0); CNAME_CHAIN_MAX];
     let mut qname = Qname::new();
@@ -123,10 +122,7 @@ fn follow(
         match step(ask, Current { qname: &qname, at: target_at, aliases }, message)? {
             // The owner of the first name decides AA (RFC 1035 §4.1.1), and this server is authoritative for it.
             ChainStep::Done(verdict) => return Ok(AnswerOutcome { authoritative: true, source, ..verdict }),
-            ChainStep::Cname { target_at: next, source } => {
-                ask.mark(source);
-                target_at = next;
-            }
+            ChainStep::Cname { target_at: next, .. } => target_at = next,
         }
     }
     // The chain leaves the zone, is a loop, or is too long: it ends here.

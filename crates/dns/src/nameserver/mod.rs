@@ -486,8 +486,7 @@ fn reply(
     }
     let start = writer.position();
     let dnssec = state.query.edns.is_some_and(|edns| edns.dnssec_ok);
-    let asked = &context.settings.asked;
-    let ask = ZoneQuery { zone, qtype: question.qtype, dnssec, random: peer.random, asked, now: peer.now };
+    let ask = ZoneQuery { zone, qtype: question.qtype, dnssec, random: peer.random };
     let mut message = Message::new(writer, question, zone);
     let mut answered = answer::answer(&ask, &state.qname, &mut message);
     let mut counts = message.counts;

@@ -1,11 +1,9 @@
 //! The operator's settings for answers. A reload creates a new value; workers use it from their next batch on.
 
 use std::num::NonZeroU32;
-use std::sync::Arc;
 
 use super::cookie::Cookies;
 use super::rrl::RateLimit;
-use crate::zone::last_queried::LastQueried;
 
 /// Settings of the query engine, the same for every worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,8 +30,6 @@ pub struct Settings {
     pub query_log_messages: bool,
     /// Whether workers sample the names that shards' wildcards answer.
     pub wildcard_hits: bool,
-    /// The record of the last queries for aliases in shards' zones; `None`: there are no aliases, or no reader.
-    pub asked: Option<Arc<LastQueried>>,
 }
 
 /// The maximum number of octets of a sent NSID; a longer one would displace answers in 512 octets.
@@ -52,7 +48,6 @@ impl Default for Settings {
             query_log: None,
             query_log_messages: false,
             wildcard_hits: false,
-            asked: None,
         }
     }
 }

@@ -1,11 +1,8 @@
 //! A query to a zone, and the name that is looked up for it.
 
-use std::sync::Arc;
-
 use crate::wire::RecordType;
 use crate::zone::Zone;
-use crate::zone::last_queried::LastQueried;
-use crate::zone::qname::{NameHash, Qname};
+use crate::zone::qname::Qname;
 
 /// The maximum number of CNAMEs that are followed for one query: long enough for every reasonable chain, and short enough to
 /// bound the cost. A resolver continues from the last target.
@@ -19,21 +16,6 @@ pub(super) struct ZoneQuery<'a> {
     pub(super) dnssec: bool,
     /// The random number that selects the first address.
     pub(super) random: u32,
-    /// The record of the last queries for aliases in shards' zones, if there is a reader.
-    pub(super) asked: &'a Option<Arc<LastQueried>>,
-    /// Seconds since 1970.
-    pub(super) now: u64,
-}
-
-impl ZoneQuery<'_> {
-    /// Records that the alias with this owner was queried.
-    pub(super) fn mark(&self, alias: NameHash) {
-        if let Some(asked) = self.asked
-            && self.zone.is_shard()
-        {
-            asked.mark(alias, self.now);
-        }
-    }
 }
 
 /// A name that is being looked up, and its position in the message.

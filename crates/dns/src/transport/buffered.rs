@@ -2,6 +2,8 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -14,11 +16,28 @@ pub(super) struct Buffered<S> {
     socket: S,
     octets: Vec<u8>,
     written: usize,
+    cork: Cork,
+}
+
+/// Whether a socket ignores flushes, so that further writes join the collected octets. Clones share it.
+#[derive(Clone, Default)]
+pub(super) struct Cork(Arc<AtomicBool>);
+
+impl Cork {
+    /// Sets or removes the cork. After its removal, another flush is necessary.
+    pub(super) fn set(&self, is_corked: bool) {
+        self.0.store(is_corked, Ordering::Relaxed);
+    }
 }
 
 impl<S: AsyncWrite + Unpin> Buffered<S> {
     pub(super) fn new(socket: S) -> Self {
-        Buffered { socket, octets: Vec::new(), written: 0 }
+        Buffered { socket, octets: Vec::new(), written: 0, cork: Cork::default() }
+    }
+
+    /// Returns the cork of this socket.
+    pub(super) fn cork(&self) -> Cork {
+        self.cork.clone()
     }
 
     fn poll_drain(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -50,6 +69,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Buffered<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.cork.0.load(Ordering::Relaxed) {
+            return Poll::Ready(Ok(()));
+        }
         ready!(self.poll_drain(context))?;
         Pin::new(&mut self.socket).poll_flush(context)
     }
@@ -73,6 +95,10 @@ mod tests {
         buffered.write_all(b"one").await.expect("it is collected");
         buffered.write_all(b" and two, more than the pipe holds").await.expect("it is collected");
         let mut octets = [0; 37];
+        let cork = buffered.cork();
+        cork.set(true);
+        buffered.flush().await.expect("it is ignored");
+        cork.set(false);
         assert!(futures::poll!(pin!(far.read(&mut octets))).is_pending());
         let (flushed, read) = tokio::join!(buffered.flush(), far.read_exact(&mut octets));
         flushed.expect("all octets are written");

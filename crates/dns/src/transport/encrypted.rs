@@ -9,13 +9,10 @@ use std::sync::Arc;
 
 use tokio::runtime::Handle;
 
+use super::https;
 use super::https::request::TemplatePath;
-use super::https::response::Common;
-use super::https::{self, Site};
 use super::inherited_sockets::InheritedSockets;
 use super::stream::Service;
-#[cfg(feature = "quic")]
-use super::tls_base::ALPN_H3;
 use super::tls_base::{ALPN_DOT, ALPN_H2, ALPN_HTTP1, TlsBase};
 use super::{BindError, Config, Running, tcp};
 use crate::nameserver::Transport;
@@ -25,32 +22,22 @@ use crate::nameserver::Transport;
 pub(super) struct EncryptedSockets {
     pub(super) tls: Vec<TcpListener>,
     pub(super) quic: Vec<UdpSocket>,
-    pub(super) https: Vec<Https>,
+    pub(super) https: Vec<TcpListener>,
     path: TemplatePath,
-}
-
-/// An address of DNS over HTTPS, with its socket of HTTP/3, if that is served.
-pub(super) struct Https {
-    listener: TcpListener,
-    http3: Option<UdpSocket>,
 }
 
 impl EncryptedSockets {
     /// Opens all of `config`.
     pub(super) fn bind(config: &Config, given: &mut InheritedSockets) -> Result<Self, BindError> {
-        let mut sockets = EncryptedSockets { path: config.https.path.clone(), ..EncryptedSockets::default() };
+        let mut sockets = EncryptedSockets { path: config.https_path.clone(), ..EncryptedSockets::default() };
         for address in &config.tls_addresses {
             sockets.tls.push(super::tcp_listener(*address, "TLS", given)?);
         }
         for address in &config.quic_addresses {
-            sockets.quic.push(quic_socket(*address, "QUIC", given)?);
+            sockets.quic.push(quic_socket(*address, given)?);
         }
         for address in &config.https_addresses {
-            let listener = super::tcp_listener(*address, "HTTPS", given)?;
-            // The port that the system chose, if it was 0.
-            let address = listener.local_addr().unwrap_or(*address);
-            let http3 = config.https.http3.then(|| quic_socket(address, "HTTP/3", given)).transpose()?;
-            sockets.https.push(Https { listener, http3 });
+            sockets.https.push(super::tcp_listener(*address, "HTTPS", given)?);
         }
         Ok(sockets)
     }
@@ -86,34 +73,22 @@ impl EncryptedSockets {
             let _inside = handle.enter();
             for socket in self.quic {
                 let address = socket.local_addr()?;
-                let endpoint = quic::listen(socket, config.clone(), &service.limits, 0)?;
+                let endpoint = quic::listen(socket, config.clone(), &service.limits)?;
                 let service = Arc::clone(&service);
-                let accept = |iterations| quic::accept(endpoint, service, iterations, doq::serve);
+                let accept = |iterations| quic::accept(endpoint, service, iterations);
                 running.start_listener(handle, "QUIC", address, accept);
             }
         }
         if !self.https.is_empty() {
             let config = Arc::new(tls.server_config(&[ALPN_H2, ALPN_HTTP1]).map_err(io::Error::other)?);
-            let of = addresses(&self.https, |https| https.listener.local_addr());
-            let service = running.add_encrypted(Transport::Https, of, &service);
-            for Https { listener, http3 } in self.https {
-                let port = http3.as_ref().and_then(|socket| Some(socket.local_addr().ok()?.port()));
-                let site = Arc::new(Site { path: self.path.clone(), common: Common::new(port) });
-                #[cfg(feature = "quic")]
-                if let Some(socket) = http3 {
-                    use super::quic;
-                    let address = socket.local_addr()?;
-                    let config = tls.server_config_for_quic(&[ALPN_H3]).map_err(io::Error::other)?;
-                    let _inside = handle.enter();
-                    let endpoint = quic::listen(socket, config, &service.limits, https::http3::UNI_STREAMS_MAX)?;
-                    let (site, service) = (Arc::clone(&site), Arc::clone(&service));
-                    let serve = move |opened| https::http3::serve(opened, Arc::clone(&site));
-                    let accept = |iterations| quic::accept(endpoint, service, iterations, serve);
-                    running.start_listener(handle, "HTTP/3", address, accept);
-                }
+            let template = Arc::new(self.path);
+            let service =
+                running.add_encrypted(Transport::Https, addresses(&self.https, TcpListener::local_addr), &service);
+            for listener in self.https {
+                let template = Arc::clone(&template);
                 let config = Arc::clone(&config);
                 let serve = move |stream, peer, service| {
-                    https::tcp::serve(stream, peer, service, Arc::clone(&config), Arc::clone(&site))
+                    https::connection::serve(stream, peer, service, Arc::clone(&config), Arc::clone(&template))
                 };
                 running.start_tcp(handle, listener, "HTTPS", Arc::clone(&service), serve)?;
             }
@@ -128,21 +103,17 @@ fn addresses<S>(sockets: &[S], address: impl Fn(&S) -> io::Result<SocketAddr>) -
 
 /// Returns a socket for QUIC.
 #[cfg(feature = "quic")]
-fn quic_socket(
-    address: SocketAddr,
-    protocol: &'static str,
-    given: &mut InheritedSockets,
-) -> Result<UdpSocket, BindError> {
+fn quic_socket(address: SocketAddr, given: &mut InheritedSockets) -> Result<UdpSocket, BindError> {
     // One is sufficient: a connection's packets have to reach the endpoint that has its state.
     match given.take_udp(address).into_iter().next() {
-        None => super::quic::bind(address, protocol),
-        Some(socket) => super::quic::adopt(address, socket, protocol),
+        None => super::quic::bind(address),
+        Some(socket) => super::quic::adopt(address, socket),
     }
 }
 
 #[cfg(not(feature = "quic"))]
-fn quic_socket(address: SocketAddr, protocol: &'static str, _: &mut InheritedSockets) -> Result<UdpSocket, BindError> {
-    Err(BindError::NotBuilt { address, protocol })
+fn quic_socket(address: SocketAddr, _: &mut InheritedSockets) -> Result<UdpSocket, BindError> {
+    Err(BindError::NotBuilt { address })
 }
 
 /// A transport that is listened on.

@@ -14,7 +14,6 @@ mod encrypted;
 pub mod https;
 pub mod inherited_sockets;
 mod panic;
-mod prefixed;
 pub mod query_log;
 #[cfg(feature = "quic")]
 pub mod quic;
@@ -45,7 +44,7 @@ use self::count::Count;
 use self::counters::Counters;
 use self::durations::DurationCounts;
 use self::encrypted::{Encrypted, EncryptedSockets};
-use self::https::HttpsConfig;
+use self::https::request::TemplatePath;
 use self::inherited_sockets::InheritedSockets;
 use self::panic::{Guard, Panics};
 use self::query_log::QueryLogReceiver;
@@ -73,8 +72,8 @@ pub struct Config {
     pub quic_addresses: Vec<SocketAddr>,
     /// Addresses for DNS over HTTPS. Port 0 selects a free port.
     pub https_addresses: Vec<SocketAddr>,
-    /// The settings of DNS over HTTPS on these addresses.
-    pub https: HttpsConfig,
+    /// The path of the URI template of DNS over HTTPS.
+    pub https_path: TemplatePath,
     /// The number of UDP threads per address: one for each processor that answers.
     pub udp_workers: usize,
     /// Whether the n-th worker of each address stays on the n-th processor.
@@ -97,7 +96,7 @@ impl Default for Config {
             tls_addresses: Vec::new(),
             quic_addresses: Vec::new(),
             https_addresses: Vec::new(),
-            https: HttpsConfig::default(),
+            https_path: TemplatePath::default(),
             udp_workers: std::thread::available_parallelism().map_or(1, usize::from),
             pin: false,
             udp_buffer_octets: 4 * 1024 * 1024,
@@ -119,7 +118,7 @@ pub enum BindError {
     InUse {
         /// The address.
         address: SocketAddr,
-        /// `UDP`, `TCP`, `TLS`, `QUIC`, `HTTPS` or `HTTP/3`.
+        /// `UDP`, `TCP`, `TLS`, `QUIC` or `HTTPS`.
         protocol: &'static str,
     },
     /// Ports below 1024 need a right.
@@ -127,7 +126,7 @@ pub enum BindError {
     Denied {
         /// The address.
         address: SocketAddr,
-        /// `UDP`, `TCP`, `TLS`, `QUIC`, `HTTPS` or `HTTP/3`.
+        /// `UDP`, `TCP`, `TLS`, `QUIC` or `HTTPS`.
         protocol: &'static str,
     },
     /// The address does not belong to this machine.
@@ -137,19 +136,17 @@ pub enum BindError {
         address: SocketAddr,
     },
     /// The program has no such transport.
-    #[error("{protocol} {address}: not supported by this build; build the program with the feature quic")]
+    #[error("QUIC {address}: not supported by this build; build the program with the feature quic")]
     NotBuilt {
         /// The address.
         address: SocketAddr,
-        /// `QUIC` or `HTTP/3`.
-        protocol: &'static str,
     },
     /// Another error of the system.
     #[error("{protocol} {address}: {source}")]
     Io {
         /// The address.
         address: SocketAddr,
-        /// `UDP`, `TCP`, `TLS`, `QUIC`, `HTTPS` or `HTTP/3`.
+        /// `UDP`, `TCP`, `TLS`, `QUIC` or `HTTPS`.
         protocol: &'static str,
         /// The error of the system.
         source: io::Error,
@@ -172,7 +169,7 @@ fn setting(protocol: &str) -> &'static str {
     match protocol {
         "TLS" => "--dns-tls-listen",
         "QUIC" => "--dns-quic-listen",
-        "HTTPS" | "HTTP/3" => "--dns-https-listen",
+        "HTTPS" => "--dns-https-listen",
         _ => "--dns-listen",
     }
 }

@@ -1,17 +1,19 @@
-//! The requests of one connection whose requests are tasks: DNS over QUIC, HTTP/3, and HTTP/1.1.
+//! The requests of one connection whose requests are separate futures: DNS over QUIC and DNS over HTTPS.
 //!
 //! A [`super::stream`] answers in order, and so bounds its memory by not reading on. Here, each request runs separately, and
 //! waits for the octets of its query and for its client to read the answer. [`Requests`] limits their total memory, and decides
 //! when the connection ends ([`Requests::end`]).
 
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
-use tokio::time::{Instant, sleep_until, timeout};
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::stream::{CloseReason, Service};
@@ -22,13 +24,9 @@ use crate::nameserver::Transport;
 /// each connection could hold more incomplete queries.
 pub(super) const REQUESTS_MAX: u32 = 128;
 
-/// The maximum size of an incomplete query that each request may hold: more than any query needs, with padding and a signature.
-/// A connection may hold one larger query at a time.
-pub(super) const SMALL_OCTETS: usize = 2_048;
-
 /// The maximum number of cancelled requests of a connection above the number of answered ones. Each costs the server about as
 /// much as the client, which sends no query then (RFC 9250 §5.3.1, RFC 9113 §10.5).
-pub(super) const CANCELLED_MAX: u64 = 256;
+const CANCELLED_MAX: u64 = 256;
 
 /// The maximum size of an answer in octets, including its two octets of length.
 const ANSWER_OCTETS_MAX: usize = 2 + MESSAGE_OCTETS_MAX;
@@ -47,8 +45,9 @@ pub(super) struct Requests {
     ///
     /// [`Limits::unsent_octets_max`]: super::stream::Limits::unsent_octets_max
     unsent: Arc<Semaphore>,
-    /// The permit of the only query that may be large.
-    large: Semaphore,
+    /// The current interval of [`Self::unread`]. Each answer has a clone, so that the count shows whether answers of an interval are
+    /// left.
+    interval: Mutex<Arc<()>>,
     answered: AtomicU64,
     cancelled: AtomicU64,
     ended: OnceLock<CloseReason>,
@@ -58,7 +57,15 @@ pub(super) struct Requests {
 /// One answer, with its share of the connection's unsent octets, which its drop releases.
 pub(super) struct Answer {
     pub(super) octets: Bytes,
-    pub(super) permit: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
+    /// The interval in which it was made.
+    _interval: Arc<()>,
+}
+
+impl AsRef<[u8]> for Answer {
+    fn as_ref(&self) -> &[u8] {
+        &self.octets
+    }
 }
 
 impl Requests {
@@ -71,7 +78,7 @@ impl Requests {
             opened: Instant::now(),
             last_request: AtomicU64::new(0),
             unsent,
-            large: Semaphore::new(1),
+            interval: Mutex::default(),
             answered: AtomicU64::new(0),
             cancelled: AtomicU64::new(0),
             ended: OnceLock::new(),
@@ -85,11 +92,6 @@ impl Requests {
         let now = Instant::now();
         self.last_request.store((now - self.opened).as_millis() as u64, Ordering::Relaxed);
         now
-    }
-
-    /// Waits for the permit of a query larger than [`SMALL_OCTETS`], and returns it.
-    pub(super) async fn large(&self) -> Option<SemaphorePermit<'_>> {
-        self.large.acquire().await.ok()
     }
 
     /// Answers one query that arrived at `began`, with the two octets of its length in front if it is `framed`. Waits while the
@@ -127,7 +129,7 @@ impl Requests {
         });
         let Some(octets) = octets else { return Err(CloseReason::Malformed) };
         drop(permit.split(ANSWER_OCTETS_MAX - octets.len()));
-        Ok(Answer { octets, permit })
+        Ok(Answer { octets, _permit: permit, _interval: Arc::clone(&self.interval.lock()) })
     }
 
     /// Records the duration of a request that began at `began`.
@@ -154,8 +156,10 @@ impl Requests {
         self.ending.cancel();
     }
 
-    /// Waits until the connection must end: by [`Self::fail`], after silence, at its maximum age, or because the server stops.
+    /// Waits until the connection must end: by [`Self::fail`], because an answer is not read, after silence, at its maximum age, or
+    /// because the server stops.
     pub(super) async fn end(&self) -> CloseReason {
+        let mut unread = pin!(self.unread());
         loop {
             let last = Duration::from_millis(self.last_request.load(Ordering::Relaxed));
             let idle_at = self.opened + last + self.service.idle();
@@ -164,6 +168,7 @@ impl Requests {
                 biased;
                 () = self.ending.cancelled() => return self.ended.get().copied().unwrap_or(CloseReason::Broken),
                 () = self.service.stopped() => return CloseReason::Stopped,
+                () = &mut unread => return CloseReason::SlowWrite,
                 () = sleep_until(idle_at.min(old_at)) => {}
             }
             if Instant::now() >= old_at {
@@ -172,6 +177,19 @@ impl Requests {
             if self.last_request.load(Ordering::Relaxed) == last.as_millis() as u64 {
                 return CloseReason::Idle;
             }
+        }
+    }
+
+    /// Waits until an answer exists for longer than the write timeout, at most twice as long: time is divided into intervals of the
+    /// timeout, and at the end of each one, no answer of the interval before it may be left.
+    async fn unread(&self) {
+        let mut before = Arc::default();
+        loop {
+            sleep(self.service.limits.write).await;
+            if Arc::strong_count(&before) > 1 {
+                return;
+            }
+            before = std::mem::take(&mut *self.interval.lock());
         }
     }
 

@@ -1,18 +1,17 @@
-//! Connections over TCP and TLS. How requests and responses follow each other is exchangeable ([`Framing`]): with their length in front
-//! (`prefixed`), or as frames of HTTP/2 (`https`).
+//! Messages on a stream: two octets of length, then the message (RFC 1035 §4.2.2, RFC 7766).
 //!
 //! ```text
 //!        ┌──────────── idle ◄───────────────┐
 //!        ▼  some octets                     │ nothing left
-//!  answer every whole request ──► write all answers at once ──► part of a request left: wait for the rest
-//!        │ not a request                                                    │ too slow
+//!  answer every whole message ──► write all answers at once ──► part of a message left: wait for the rest
+//!        │ not a message                                                    │ too slow
 //!        └────────────► answers so far, then close ◄────────────────────────┘
 //! ```
 //!
 //! Each connection is one task over any byte stream, TLS included. It answers in the order of the queries, because no answer ever
 //! waits; RFC 7766 §6.2.1.1 recommends that servers answer pipelined queries without delay and lets clients match by ID. While answers
 //! wait to be written, nothing more is read, so a client can make the server hold at most one read and
-//! [`Limits::unsent_octets_max`] (and one message beyond it), and with HTTP/2 the same again that flow control blocks.
+//! [`Limits::unsent_octets_max`] (and one message beyond it).
 
 use std::future::poll_fn;
 use std::io;
@@ -25,12 +24,12 @@ use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::time::{Instant, Sleep, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, Sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::admission::Admission;
 use super::counters::Counters;
-use super::worker::{StreamWorker, StreamWorkerPool};
+use super::worker::{MESSAGE_OCTETS_MAX, StreamWorkerPool};
 use crate::nameserver::Transport;
 
 /// The limits of stream clients.
@@ -76,6 +75,9 @@ const READ_OCTETS: usize = 2_048;
 /// had pipelined took 20 KiB, of which TLS itself takes 10.
 const KEPT_OCTETS_MAX: usize = 8 * 1024;
 
+/// The size of a header (RFC 1035 §4.1.1): a shorter message cannot even be rejected.
+const HEADER_OCTETS: usize = 12;
+
 /// The time and the number of octets for which a connection that the server closed still reads, so that the client receives the
 /// answers and not a reset.
 const LINGER: Duration = Duration::from_millis(500);
@@ -115,7 +117,7 @@ pub(super) enum CloseReason {
     SlowWrite,
     /// The message is malformed, or must not be answered.
     Malformed,
-    /// The client sent too much without a request, or cancelled too many.
+    /// The client cancelled too many requests.
     Cancelled,
     /// The connection reached its maximum lifetime.
     Old,
@@ -163,16 +165,14 @@ impl Service {
     }
 
     /// Serves one connection to its end.
-    pub(super) async fn serve<S, F>(&self, stream: S, peer: SocketAddr, transport: Transport, framing: F) -> CloseReason
+    pub(super) async fn serve<S>(&self, stream: S, peer: SocketAddr, transport: Transport) -> CloseReason
     where
         S: AsyncRead + AsyncWrite + Unpin,
-        F: Framing,
     {
         let opened = Instant::now();
         let mut connection = Connection {
             service: self,
             stream,
-            framing,
             peer,
             transport,
             query_worker: self.connections.fetch_add(1, Ordering::Relaxed),
@@ -182,14 +182,9 @@ impl Service {
             timer: Box::pin(sleep_until(opened + self.limits.idle)),
             opened,
             active_at: opened,
+            partial_since: None,
         };
-        let mut ended = connection.run().await;
-        if matches!(ended, CloseReason::Old | CloseReason::Stopped) {
-            let is_announced = connection.framing.announce_end(&mut connection.output);
-            if is_announced || ended == CloseReason::Stopped {
-                ended = connection.finish(ended).await;
-            }
-        }
+        let ended = connection.run().await;
         connection.close(ended).await;
         self.count_end(ended);
         ended
@@ -209,67 +204,9 @@ impl Service {
     }
 }
 
-/// The way in which requests and responses follow each other on a stream.
-pub(super) trait Framing {
-    /// Returns how many octets the next request misses, if that is known.
-    fn missing(&self, input: &[u8]) -> usize;
-
-    /// Answers the whole requests of `input`; returns how many octets of it are done, and the progress.
-    fn answer(&mut self, input: &[u8], output: &mut Vec<u8>, answerer: &mut Answerer<'_>) -> (usize, WriteProgress);
-
-    /// Returns the times since which the oldest incomplete request and the oldest response that the client does not accept wait.
-    fn waits(&self) -> (Option<std::time::Instant>, Option<std::time::Instant>);
-
-    /// Returns how many octets of `output` are one write.
-    fn write_octets(output: &[u8]) -> usize {
-        output.len()
-    }
-
-    /// Announces the end of the connection; false if the protocol has no announcement. Requests that are on their way are still
-    /// answered then.
-    fn announce_end(&self, _output: &mut Vec<u8>) -> bool {
-        false
-    }
-
-    /// Writes the last octets of the connection.
-    fn end(&mut self, _output: &mut Vec<u8>) {}
-}
-
-/// The progress of answering the input.
-pub(super) enum WriteProgress {
-    /// Up to the last whole request.
-    All,
-    /// Answered until the output was full.
-    Some,
-    /// Up to a fault that ends the connection for this reason.
-    UpToFault(CloseReason),
-}
-
-/// Answers the messages of one read.
-pub(super) struct Answerer<'a> {
-    worker: &'a mut StreamWorker,
-    client: (SocketAddr, Transport, Option<Duration>),
-    /// The time of the read, and the same in seconds since the epoch.
-    pub(super) moment: std::time::Instant,
-    pub(super) second: u64,
-    pub(super) unsent_octets_max: usize,
-    messages: u64,
-}
-
-impl Answerer<'_> {
-    /// Answers a message; `None` if it must not be answered.
-    pub(super) fn answer(&mut self, query: &[u8]) -> Option<&[u8]> {
-        self.messages += 1;
-        let StreamWorker { query_worker, buffer } = &mut *self.worker;
-        let octets = query_worker.answer_one(query, self.client, self.second, buffer)?;
-        buffer.get(..octets).filter(|answer| !answer.is_empty())
-    }
-}
-
-struct Connection<'a, S, F> {
+struct Connection<'a, S> {
     service: &'a Service,
     stream: S,
-    framing: F,
     peer: SocketAddr,
     transport: Transport,
     query_worker: usize,
@@ -279,6 +216,18 @@ struct Connection<'a, S, F> {
     opened: Instant,
     /// The time of the last answer.
     active_at: Instant,
+    /// The arrival of the first octet of the current message.
+    partial_since: Option<Instant>,
+}
+
+/// The progress of answering the input.
+enum WriteProgress {
+    /// Up to the last whole message.
+    All,
+    /// Answered until the output was full.
+    Some,
+    /// Up to a fault that ends the connection.
+    UpToFault,
 }
 
 /// The outcome of a read.
@@ -289,7 +238,7 @@ enum ReadOutcome {
     Stop,
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin, F: Framing> Connection<'_, S, F> {
+impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
     async fn run(&mut self) -> CloseReason {
         loop {
             let (deadline, slow) = self.deadline();
@@ -297,7 +246,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin, F: Framing> Connection<'_, S, F> {
                 Ok(ReadOutcome::Octets) => {}
                 Ok(ReadOutcome::End) => return CloseReason::ByClient,
                 Ok(ReadOutcome::Silence) => return slow,
-                Ok(ReadOutcome::Stop) => return CloseReason::Stopped,
+                Ok(ReadOutcome::Stop) => return self.finish().await,
                 // Over TLS: the end without close_notify. Messages have lengths, so a truncated one is detected.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return CloseReason::ByClient,
                 Err(_) => return CloseReason::Broken,
@@ -306,7 +255,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin, F: Framing> Connection<'_, S, F> {
                 return ended;
             }
             if self.service.stopping.get().is_some() {
-                return CloseReason::Stopped;
+                return self.finish().await;
             }
             if self.opened.elapsed() >= self.service.limits.lifetime {
                 return CloseReason::Old;
@@ -317,18 +266,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin, F: Framing> Connection<'_, S, F> {
     /// Returns the time until which the client must send something, and the reason to end otherwise.
     fn deadline(&self) -> (Instant, CloseReason) {
         let limits = &self.service.limits;
-        let (request, response) = self.framing.waits();
-        let read = request.map(|since| (Instant::from_std(since) + limits.read, CloseReason::SlowRead));
-        let write = response.map(|since| (Instant::from_std(since) + limits.write, CloseReason::SlowWrite));
-        read.into_iter().chain(write).min_by_key(|(at, _)| *at).unwrap_or_else(|| {
-            let (idle_at, old_at) = (self.active_at + self.service.idle(), self.opened + limits.lifetime);
-            if old_at < idle_at { (old_at, CloseReason::Old) } else { (idle_at, CloseReason::Idle) }
-        })
+        if let Some(since) = self.partial_since {
+            return (since + limits.read, CloseReason::SlowRead);
+        }
+        let (idle_at, old_at) = (self.active_at + self.service.idle(), self.opened + limits.lifetime);
+        if old_at < idle_at { (old_at, CloseReason::Old) } else { (idle_at, CloseReason::Idle) }
     }
 
     /// Reads the available data, waiting until `deadline`.
     async fn read(&mut self, deadline: Instant) -> io::Result<ReadOutcome> {
-        self.input.reserve(self.framing.missing(&self.input).max(READ_OCTETS / 2));
+        let missing = match self.input.first_chunk::<2>() {
+            Some(length) => (2 + usize::from(u16::from_be_bytes(*length))).saturating_sub(self.input.len()),
+            None => 0,
+        };
+        self.input.reserve(missing.max(READ_OCTETS / 2));
         if self.timer.deadline() > deadline {
             self.timer.as_mut().reset(deadline);
         }
@@ -366,14 +317,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin, F: Framing> Connection<'_, S, F> {
         }
     }
 
-    /// Answers all whole requests of the input, in one write where they fit; returns how that ended the connection.
+    /// Answers all whole messages of the input, in one write where they fit; returns how that ended the connection.
     ///
     /// The queries of one read can result in megabytes of answers. A client that reads each write just in time would be served
     /// for minutes that way, so the end of the connection is also checked between writes.
     async fn respond(&mut self) -> Option<CloseReason> {
         let mut begun = std::time::Instant::now();
         loop {
+            let before = self.input.len();
             let (messages, answered) = self.answer(begun);
+            if self.input.is_empty() {
+                self.partial_since = None;
+            } else if self.input.len() < before || self.partial_since.is_none() {
+                self.partial_since = Some(Instant::from_std(begun));
+            }
             let flushed = self.flush().await;
             if messages > 0 {
                 let done = std::time::Instant::now();
@@ -388,7 +345,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin, F: Framing> Connection<'_, S, F> {
             match answered {
                 WriteProgress::Some => {}
                 WriteProgress::All => break,
-                WriteProgress::UpToFault(ended) => return Some(ended),
+                WriteProgress::UpToFault => return Some(CloseReason::Malformed),
             }
             if let Some(ended) = self.overdue() {
                 return Some(ended);
@@ -411,20 +368,35 @@ impl<S: AsyncRead + AsyncWrite + Unpin, F: Framing> Connection<'_, S, F> {
         (self.opened.elapsed() >= self.service.limits.lifetime).then_some(CloseReason::Old)
     }
 
-    /// Turns whole requests of `input`, which came at `moment`, into responses in `output`; returns how many messages there were.
+    /// Turns whole messages of `input`, which came at `moment`, into answers in `output`; returns how many there were.
     fn answer(&mut self, moment: std::time::Instant) -> (u64, WriteProgress) {
-        let Connection { service, framing, input, output, peer, transport, .. } = self;
-        // RFC 7828, RFC 8484 §5: HTTP has timeouts of its own.
-        let keepalive = (*transport != Transport::Https).then(|| service.idle());
-        let client = (*peer, *transport, keepalive);
-        let (messages, octets, answered) = service.stream_workers.with(self.query_worker, |worker| {
-            let second = worker.query_worker.begin(moment);
-            let unsent_octets_max = service.limits.unsent_octets_max;
-            let mut answerer = Answerer { worker, client, moment, second, unsent_octets_max, messages: 0 };
-            let (octets, answered) = framing.answer(input, output, &mut answerer);
-            (answerer.messages, octets, answered)
+        let idle = Some(self.service.idle());
+        let Connection { service, input, output, peer, transport, .. } = self;
+        let mut messages = 0;
+        let answered = service.stream_workers.with(self.query_worker, |worker| {
+            let now = worker.query_worker.begin(moment);
+            loop {
+                if output.len() >= service.limits.unsent_octets_max {
+                    return WriteProgress::Some;
+                }
+                let Some(length) = input.first_chunk::<2>() else { return WriteProgress::All };
+                let length = usize::from(u16::from_be_bytes(*length));
+                if length < HEADER_OCTETS {
+                    return WriteProgress::UpToFault;
+                }
+                let Some(query) = input.get(2..2 + length) else { return WriteProgress::All };
+                messages += 1;
+                let client = (*peer, *transport, idle);
+                let answer = worker.query_worker.answer_one(query, client, now, &mut worker.buffer);
+                // A message that must not be answered, such as a response, does not come from a real client.
+                let Some(octets) = answer.filter(|octets| (1..=MESSAGE_OCTETS_MAX).contains(octets)) else {
+                    return WriteProgress::UpToFault;
+                };
+                output.extend_from_slice(&(octets as u16).to_be_bytes());
+                output.extend_from_slice(&worker.buffer[..octets]);
+                input.advance(2 + length);
+            }
         });
-        input.advance(octets);
         service.counters.messages.add_shared(messages);
         (messages, answered)
     }
@@ -442,12 +414,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin, F: Framing> Connection<'_, S, F> {
             self.timer.as_mut().reset(deadline);
         }
         let mut written = pin!(async {
-            let mut rest = &self.output[..];
-            while !rest.is_empty() {
-                let (part, after) = rest.split_at(F::write_octets(rest));
-                self.stream.write_all(part).await?;
-                rest = after;
-            }
+            self.stream.write_all(&self.output).await?;
             // TLS keeps encrypted data until it is flushed.
             self.stream.flush().await
         });
@@ -470,22 +437,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin, F: Framing> Connection<'_, S, F> {
         Ok(())
     }
 
-    /// Answers the requests that have already arrived at the end of the connection, as far as the client reads the answers in time.
-    async fn finish(&mut self, ended: CloseReason) -> CloseReason {
-        if let Err(ended) = self.flush().await {
-            return ended;
-        }
-        let until = self.service.last_moment().unwrap_or_else(|| Instant::now() + self.service.limits.write);
-        let mut reads = 0;
-        while Instant::now() < until {
-            let deadline = match self.framing.waits() {
-                (_, Some(_)) => until,
-                _ if reads < LAST_READS_MAX => until.min(Instant::now() + LAST_READ_WAIT),
-                _ => break,
-            };
-            reads += 1;
+    /// Answers the queries that have already arrived when the server stops, as far as the client reads the answers in time.
+    async fn finish(&mut self) -> CloseReason {
+        for _ in 0..LAST_READS_MAX {
             self.input.reserve(READ_OCTETS / 2);
-            match timeout_at(deadline, self.stream.read_buf(&mut self.input)).await {
+            match timeout(LAST_READ_WAIT, self.stream.read_buf(&mut self.input)).await {
                 Ok(Ok(read)) if read > 0 => {}
                 _ => break,
             }
@@ -493,7 +449,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin, F: Framing> Connection<'_, S, F> {
                 return ended;
             }
         }
-        ended
+        CloseReason::Stopped
     }
 
     /// Closes so that the client receives the written data.
@@ -501,14 +457,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin, F: Framing> Connection<'_, S, F> {
         if matches!(ended, CloseReason::Broken | CloseReason::SlowWrite) {
             return;
         }
-        self.framing.end(&mut self.output);
-        let goodbye = async {
-            self.stream.write_all(&self.output).await?;
-            self.stream.shutdown().await
-        };
         // A client that has disconnected needs no close_notify.
-        drop(timeout(LINGER, goodbye).await);
-        if !matches!(ended, CloseReason::ByClient | CloseReason::Idle | CloseReason::SlowRead) {
+        drop(timeout(LINGER, self.stream.shutdown()).await);
+        if matches!(ended, CloseReason::Malformed | CloseReason::Old | CloseReason::Stopped) {
             let mut left = LINGER_OCTETS_MAX;
             let drain = async {
                 self.input.clear();

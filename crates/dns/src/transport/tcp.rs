@@ -14,7 +14,6 @@ use tokio_util::task::TaskTracker;
 use super::BindError;
 use super::admission::{Permit, Refusal};
 use super::count::Count;
-use super::prefixed::Prefixed;
 use super::stream::Service;
 use super::tls;
 use crate::nameserver::Transport;
@@ -106,7 +105,7 @@ pub(super) async fn accept<F>(
 /// Serves a connection if there is room for it.
 pub(super) async fn serve(stream: TcpStream, peer: SocketAddr, service: Arc<Service>) {
     if let Some(_permit) = admit(&stream, peer, &service) {
-        service.serve(stream, peer, Transport::Tcp, Prefixed::default()).await;
+        service.serve(stream, peer, Transport::Tcp).await;
     }
 }
 

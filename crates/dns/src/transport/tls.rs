@@ -1,4 +1,4 @@
-//! DNS over TLS (RFC 7858): a TCP connection, a handshake, and then messages as over TCP ([`super::prefixed`]).
+//! DNS over TLS (RFC 7858): a TCP connection, a handshake, and then messages as over TCP ([`super::stream`]).
 //!
 //! A connection counts for its client before the handshake, and a handshake has the timeout of one message. Unfinished
 //! handshakes are therefore limited like connections, in total and for each client. The runtime limits their cost: encrypted
@@ -17,14 +17,13 @@ use tokio_rustls::server::TlsStream;
 
 use super::count::Count;
 use super::counters::Counters;
-use super::prefixed::Prefixed;
 use super::stream::Service;
 use crate::nameserver::Transport;
 
 /// Serves an admitted connection.
 pub(super) async fn serve(stream: TcpStream, peer: SocketAddr, service: &Service, config: Arc<ServerConfig>) {
     if let Some(stream) = handshake(stream, service, config).await {
-        service.serve(stream, peer, Transport::Tls, Prefixed::default()).await;
+        service.serve(stream, peer, Transport::Tls).await;
     }
 }
 

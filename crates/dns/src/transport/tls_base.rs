@@ -18,8 +18,6 @@ pub const ALPN_DOQ: &[u8] = b"doq";
 pub const ALPN_H2: &[u8] = b"h2";
 /// DNS over HTTPS by HTTP/1.1.
 pub const ALPN_HTTP1: &[u8] = b"http/1.1";
-/// DNS over HTTPS by HTTP/3.
-pub const ALPN_H3: &[u8] = b"h3";
 
 /// The TLS settings that are common to all encrypted transports.
 #[derive(Clone)]

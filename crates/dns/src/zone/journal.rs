@@ -1,10 +1,10 @@
 //! The format of a journal: a file of keys and values to which changes are appended, and that can be truncated without damage.
 //!
 //! A name server stores its last-known-good state in one: the sources of its zones, and their serials. This module reads and
-//! writes the octets of the format; another one owns the file.
+//! writes the octets of the format; another one owns the file, and the format of keys and values, with the version of both.
 //!
 //! ```text
-//! header   "signpost" │ format version u32 │ 0 u32
+//! header   "signpost" │ version u32 │ 0 u32
 //! frame    length u32 │ !length u32 │ first 16 octets of the payload's SHA-256 │ payload
 //!   …      frames of the snapshot: every key that was live when the file was written
 //! frame    its payload is empty: the end of the snapshot
@@ -23,8 +23,6 @@ use aws_lc_rs::digest::{SHA256, digest};
 
 use super::parallel::in_parallel;
 
-/// The format that is written, and the only one that is read.
-pub const VERSION: u32 = 1;
 /// The largest payload of a frame. A frame is checked as a whole before it is used.
 pub const PAYLOAD_OCTETS_MAX: usize = 16 << 20;
 /// The size from which a writer should begin another frame.
@@ -44,9 +42,14 @@ pub enum JournalError {
     /// The file is something else, or was cut off within its header.
     #[error("it is not a Signpost journal")]
     NotAJournal,
-    /// The file was written by a newer version.
-    #[error("its format is version {0}, but this program supports version {VERSION}")]
-    OtherVersion(u32),
+    /// The file was written by another version.
+    #[error("its format is version {found}, but this program supports version {supported}")]
+    OtherVersion {
+        /// The version of the file.
+        found: u32,
+        /// The expected version.
+        supported: u32,
+    },
     /// A part that was once complete on disk has changed.
     #[error("it is damaged at octet {at}")]
     Damaged {
@@ -75,15 +78,15 @@ pub struct Entry<'a> {
     pub value: Option<&'a [u8]>,
 }
 
-/// Reads a journal's entries in order. Entries of an incomplete frame are not passed on.
-pub fn read<'a>(octets: &'a [u8], mut each: impl FnMut(Entry<'a>)) -> Result<Recovered, JournalError> {
+/// Reads the entries of a journal of this version in order. Entries of an incomplete frame are not passed on.
+pub fn read<'a>(octets: &'a [u8], version: u32, mut each: impl FnMut(Entry<'a>)) -> Result<Recovered, JournalError> {
     let header = octets.get(..HEADER_OCTETS).ok_or(JournalError::NotAJournal)?;
     if !header.starts_with(MAGIC) {
         return Err(JournalError::NotAJournal);
     }
-    match u32_at(header, 8) {
-        Some(VERSION) => {}
-        version => return Err(JournalError::OtherVersion(version.unwrap_or_default())),
+    let found = u32_at(header, 8).ok_or(JournalError::NotAJournal)?;
+    if found != version {
+        return Err(JournalError::OtherVersion { found, supported: version });
     }
     let mut at = HEADER_OCTETS;
     let frames: Vec<Frame<'_>> =
@@ -180,9 +183,9 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Returns the beginning of a new file.
-    pub fn with_header() -> Self {
-        let octets = [&MAGIC[..], &VERSION.to_le_bytes(), &[0; 4]].concat();
+    /// Returns the beginning of a new file of this version.
+    pub fn with_header(version: u32) -> Self {
+        let octets = [&MAGIC[..], &version.to_le_bytes(), &[0; 4]].concat();
         Writer { octets, frame: Vec::new() }
     }
 
@@ -245,8 +248,10 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
+    const VERSION: u32 = 7;
+
     fn sample() -> (Vec<u8>, usize) {
-        let mut file = Writer::with_header();
+        let mut file = Writer::with_header(VERSION);
         for key in 0..2000u32 {
             assert!(file.put(Entry { key: &key.to_le_bytes(), value: Some(&[7; 300]) }));
         }
@@ -263,7 +268,7 @@ mod tests {
 
     fn live(octets: &[u8]) -> Result<(usize, Recovered), JournalError> {
         let mut live = BTreeMap::new();
-        let recovered = read(octets, |entry| match entry.value {
+        let recovered = read(octets, VERSION, |entry| match entry.value {
             Some(value) => drop(live.insert(entry.key, value)),
             None => drop(live.remove(entry.key)),
         })?;
@@ -328,7 +333,7 @@ mod tests {
         assert_eq!(live(b"something else, of some length"), Err(JournalError::NotAJournal));
         assert_eq!(live(&octets[..5]), Err(JournalError::NotAJournal));
         let mut newer = octets.clone();
-        newer[8] = 2;
-        assert_eq!(live(&newer), Err(JournalError::OtherVersion(2)));
+        newer[8] = 8;
+        assert_eq!(live(&newer), Err(JournalError::OtherVersion { found: 8, supported: VERSION }));
     }
 }

@@ -22,7 +22,6 @@ pub mod counter_slots;
 pub mod db;
 pub mod diff;
 pub mod journal;
-pub mod last_queried;
 pub mod parallel;
 pub mod serial;
 pub mod stored;

@@ -114,7 +114,7 @@ impl Qname {
 
 /// Returns the hash of `*` directly under the name of `parent`.
 #[inline]
-pub fn wildcard_hash(parent: NameHash) -> NameHash {
+pub(super) fn wildcard_hash(parent: NameHash) -> NameHash {
     mix(parent ^ u64::from_le_bytes(*b"\x01*\0\0\0\0\0\0"), SEED.multiplier)
 }
 

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 #[cfg(feature = "quic")]
 use quinn::crypto::rustls::QuicClientConfig;
 use signpost_dns::nameserver::stats::TRANSPORTS;
-use signpost_dns::nameserver::{Peer, Settings, Stats, Transport};
+use signpost_dns::nameserver::{Peer, Stats, Transport};
 use signpost_dns::transport::Config;
 use signpost_dns::wire::RecordType;
 use signpost_dns::wire::message::Query;
@@ -79,16 +79,14 @@ pub fn also_ask(stage: &Stage, query: &[u8]) {
     if live.asked.fetch_add(1, Ordering::Relaxed) >= ASKED_MAX {
         return;
     }
-    // Marks of names are of the stage's own time.
-    let settings = Settings { asked: None, ..stage.settings.clone() };
-    live.server.settings.store(settings.clone().into());
+    live.server.settings.store(stage.settings.clone().into());
     let (found, address) = live.ask(transport, query);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("it is later").as_secs();
     let peer = Peer { address, transport: Transport::Tcp, now, random: 0, keepalive: None };
     let mut expected = None;
     let is_expected = (0..CHANCES).any(|chance| {
         let peer = Peer { random: chance.wrapping_mul(0x9e37_79b9), ..peer };
-        let answer = stage.respond_to(query, &peer, &settings, &Stats::new());
+        let answer = stage.respond_to(query, &peer, &stage.settings, &Stats::new());
         let is_same = answer.as_deref().map(essence) == found.as_deref().map(essence);
         expected = expected.take().or(answer);
         is_same

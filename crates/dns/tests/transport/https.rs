@@ -1,5 +1,4 @@
-//! DNS over HTTPS by HTTP/2 and HTTP/1.1: RFC 8484's rules for requests and responses, and limits for a hostile client. The rules of
-//! HTTP/2 itself are in `tests/http2`.
+//! DNS over HTTPS by HTTP/2 and HTTP/1.1: RFC 8484's rules for requests and responses, and limits for a hostile client.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -12,12 +11,14 @@ use hyper::{HeaderMap, Request, Response};
 use signpost_dns::nameserver::Transport;
 use signpost_dns::transport::tls_base::{ALPN_H2, ALPN_HTTP1};
 use signpost_dns::transport::{Config, Totals};
+use tokio::io::AsyncWriteExt as _;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::DEFAULT_VERSIONS;
 use tokio_rustls::rustls::pki_types::ServerName;
 
+use crate::frames::{self, frame, head};
 use crate::support::{A, LIMIT, PATIENCE, Server, TXT, check, query, query_with_option};
 use crate::tls_client::{NAME, connect_tls};
 
@@ -147,12 +148,7 @@ fn queries_are_answered_by_each_method() {
     let padded = query_with_option(0, "app.shard.example", 12);
     let response = https.ask(&client, post(), &padded).unwrap();
     assert_eq!(response.body().len() % 468, 0, "padded, RFC 8467 §4.1");
-    // A duration is recorded after its response is written.
-    let deadline = Instant::now() + PATIENCE;
-    while https.server.requests(Transport::Https) != (8, 8) {
-        assert!(Instant::now() < deadline, "{:?}", https.server.requests(Transport::Https));
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    assert_eq!(https.server.requests(Transport::Https), (8, 8));
 }
 
 /// §5.1: how long what does not exist may be kept, and what may not be.
@@ -321,6 +317,115 @@ fn a_client_that_takes_no_answers_is_cut_off() {
     https.server.wait_encrypted(Transport::Https, "a slow one", |stats| stats.write_timeouts == 1);
     let made = https.server.requests(Transport::Https).0;
     assert!(made < 20, "{made} answers were made");
+}
+
+/// A client whose window takes nothing, or one octet, of a single answer is cut off, too.
+#[test]
+fn a_window_that_stays_closed_ends_a_connection() {
+    for window in [0, 1] {
+        let https = Https::with(|config| {
+            config.streams.write = Duration::from_millis(500);
+            config.streams.idle = Duration::from_secs(600);
+        });
+        let tls = TlsConnector::from(https.server.certificate.client(DEFAULT_VERSIONS, &[ALPN_H2]));
+        let response = https.run(async {
+            let stream = tokio::net::TcpStream::connect(https.address).await.unwrap();
+            let stream = tls.connect(ServerName::try_from(NAME).unwrap(), stream).await.unwrap();
+            let mut builder = h2::client::Builder::new();
+            let (client, connection) = builder.initial_window_size(window).handshake::<_, Bytes>(stream).await.unwrap();
+            tokio::spawn(connection);
+            let request = get(&query(0, "app.shard.example", A));
+            client.ready().await.unwrap().send_request(request, true).unwrap().0.await.unwrap()
+        });
+        assert_eq!(response.status(), 200);
+        https.server.wait_encrypted(Transport::Https, "a slow one", |stats| stats.write_timeouts == 1);
+    }
+}
+
+/// Queries that never end take a bounded share of the memory; beyond it, others of the connection are refused.
+#[test]
+fn queries_that_are_not_whole_are_bounded() {
+    let https = Https::start();
+    let client = https.connect();
+    let (refused, held) = https.run(async {
+        let mut held = Vec::new();
+        loop {
+            let (response, mut send) = client.clone().ready().await.unwrap().send_request(post(), false).unwrap();
+            send.send_data(Bytes::from_static(&[0; 16_000]), false).unwrap();
+            match timeout(Duration::from_millis(200), response).await {
+                Ok(response) => return (response.unwrap().status().as_u16(), held.len()),
+                Err(_) => held.push(send),
+            }
+        }
+    });
+    assert_eq!((refused, held), (503, 8), "128 KiB");
+    https.check(&client);
+}
+
+/// Frames that cost the server more than the client, or about as much without a request, end their connection.
+#[test]
+fn floods_of_frames_end_their_connection() {
+    let post = |stream| head(stream, 0, "POST", "/dns-query");
+    let empty = frame(frames::DATA, 0, 1, b"");
+    let begun = frame(frames::HEADERS, 0, 1, b"");
+    let continued = frame(frames::CONTINUATION, 0, 1, b"\0\x01a\x01b");
+    // The server resets each of these streams for the update (CVE-2025-8671).
+    let reset = |stream| [post(stream), frame(frames::WINDOW_UPDATE, 0, stream, &[0; 4])].concat();
+    let is_idle: fn(&Totals) -> bool = |stats| stats.idle_timeouts == 1;
+    let is_malformed: fn(&Totals) -> bool = |stats| stats.malformed == 1;
+    for (what, first, flood, is_ended) in [
+        ("PING", vec![], frame(frames::PING, 0, 0, &[0; 8]).repeat(1_000), is_idle),
+        ("SETTINGS", vec![], frame(frames::SETTINGS, 0, 0, b"").repeat(1_000), is_idle),
+        ("PRIORITY", vec![], frame(frames::PRIORITY, 0, 1, &[0; 5]).repeat(1_000), is_idle),
+        ("empty DATA", post(1), empty.repeat(1_000), is_malformed),
+        ("CONTINUATION", begun, continued.repeat(1_000), is_malformed),
+        ("resets by the server", vec![], (0..2_000).flat_map(|number| reset(2 * number + 1)).collect(), is_malformed),
+    ] {
+        let https = Https::with(|config| config.streams.idle = Duration::from_secs(1));
+        let tls = TlsConnector::from(https.server.certificate.client(DEFAULT_VERSIONS, &[ALPN_H2]));
+        https.run(async {
+            let stream = tokio::net::TcpStream::connect(https.address).await.unwrap();
+            let stream = tls.connect(ServerName::try_from(NAME).unwrap(), stream).await.unwrap();
+            let (mut read, mut write) = tokio::io::split(stream);
+            let reading = tokio::spawn(async move { drop(tokio::io::copy(&mut read, &mut tokio::io::sink()).await) });
+            write.write_all(&[frames::PREFACE, &first].concat()).await.unwrap();
+            while !reading.is_finished() && write.write_all(&flood).await.is_ok() {}
+        });
+        https.server.wait_encrypted(Transport::Https, what, is_ended);
+        https.check(&https.connect());
+    }
+}
+
+/// `dnsperf` 2.10 loses responses that share a TLS record.
+#[test]
+fn responses_to_requests_of_one_record_have_records_of_their_own() {
+    let https = Https::start();
+    let config = https.server.certificate.client(DEFAULT_VERSIONS, &[ALPN_H2]);
+    let mut stream = connect_tls(https.address, &config, PATIENCE).unwrap();
+    let target = target(&query(0, "app.shard.example", A));
+    let requests = (0..4).map(|number| head(2 * number + 1, frames::END_STREAM, "GET", &target));
+    let requests: Vec<u8> = requests.flatten().collect();
+    stream.write_all(&[frames::PREFACE, &requests].concat()).unwrap();
+    let mut answered = 0;
+    while answered < 4 {
+        let mut record = vec![0; 5];
+        stream.sock.read_exact(&mut record).unwrap();
+        let length = usize::from(u16::from_be_bytes([record[3], record[4]]));
+        record.resize(5 + length, 0);
+        stream.sock.read_exact(&mut record[5..]).unwrap();
+        stream.conn.read_tls(&mut &record[..]).unwrap();
+        stream.conn.process_new_packets().unwrap();
+        let mut octets = Vec::new();
+        drop(stream.conn.reader().read_to_end(&mut octets));
+        let mut rest = &octets[..];
+        let mut ends = 0;
+        while let Some((frame, after)) = rest.split_first_chunk::<9>() {
+            ends += u32::from(frame[3] == frames::DATA && frame[4] & frames::END_STREAM != 0);
+            rest = &after[u32::from_be_bytes([0, frame[0], frame[1], frame[2]]) as usize..];
+        }
+        assert!(rest.is_empty() && ends <= 1, "{ends} responses in one record");
+        answered += ends;
+    }
 }
 
 /// The same where HTTP gives all the room that there is, and the socket is not read.

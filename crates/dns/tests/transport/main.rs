@@ -2,8 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod bind;
-#[cfg(feature = "quic")]
-mod http3;
+mod frames;
 mod https;
 #[cfg(feature = "quic")]
 mod quic;

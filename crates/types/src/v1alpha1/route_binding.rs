@@ -28,7 +28,6 @@ pub const SUMMARY_OCTETS_MAX: usize = 4_096;
     shortname = "rtb",
     category = "signpost",
     namespaced,
-    status = "RouteBindingStatus",
     doc = "A RouteBinding binds a Route to a Router and sets the status of the Route."
 )]
 #[serde(rename_all = "camelCase")]
@@ -80,28 +79,6 @@ impl RouteBindingSpec {
             _ => format!("the strategy {} chose Router {}", self.strategy, self.router),
         }
     }
-}
-
-/// The status of a RouteBinding: the use of former names that name servers report.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct RouteBindingStatus {
-    /// The former names that clients have queried, at most 16. Other former names have not been queried since the Route left
-    /// them, as far as name servers could report to the API.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
-    pub former_names: Vec<FormerNameUse>,
-}
-
-/// The use of a former name.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct FormerNameUse {
-    /// The former DNS name, as in `spec.formerNames`.
-    #[schemars(length(max = 253))]
-    pub name: String,
-    /// The time of the last query, as name servers report it from time to time.
-    pub last_queried_time: Time,
 }
 
 /// The explanation of a decision: the results for all Routers at the time of the decision.

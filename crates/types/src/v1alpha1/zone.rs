@@ -67,11 +67,9 @@ pub struct ZonePlatform {
     pub webhook_fallback: Option<String>,
     /// The number of Routes per second that move away from draining Routers.
     pub drain_rate: u32,
-    /// The minimum time for which the former names of a moved Route lead to it, in seconds.
+    /// The time for which the former names of a moved Route lead to it, in seconds. It is longer if caches can hold the former
+    /// addresses for longer.
     pub former_name_retention_seconds: u32,
-    /// The time without a query after which a former name can end, in seconds. 0: former names end regardless of queries.
-    #[serde(default)]
-    pub former_name_idle_timeout_seconds: u32,
     /// The maximum number of labels in quarantine for a namespace to get new labels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name_quarantine_max: Option<u32>,

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use super::ObjectKey;
 use crate::client::uid::Uid;
 
-/// The objects by key.
 pub(super) type CompactStore<V> = HashMap<ObjectKey, Entry<V>>;
 
 /// An object's entry.

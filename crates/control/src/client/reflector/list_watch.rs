@@ -165,7 +165,6 @@ where
         }
     }
 
-    /// Requests one page of the list.
     fn request_page(
         &self,
         continue_token: Option<String>,

@@ -20,7 +20,6 @@ const AGAIN: Duration = Duration::from_secs(600);
 /// The log of this process.
 static LOG: LazyLock<Mutex<OutageLog>> = LazyLock::new(Mutex::default);
 
-/// The log of one informer.
 pub(super) struct InformerLog {
     kind: String,
     reflector: u64,

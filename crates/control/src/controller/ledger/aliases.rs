@@ -37,7 +37,6 @@ impl Default for AliasChanges {
 }
 
 impl AliasChanges {
-    /// Returns the number of changes.
     pub fn len(&self) -> usize {
         self.changes.len()
     }

@@ -10,7 +10,6 @@ use signpost_types::v1alpha1::zone::Zone;
 /// A write that is due.
 #[derive(Debug, Clone)]
 pub enum Write {
-    /// Create the object.
     Create(Box<Zone>),
     /// Replace the object, if its version is unchanged.
     Replace(Box<Zone>),

@@ -72,7 +72,6 @@ struct HoldStart {
 /// The thresholds from which losses of one kind are held.
 #[derive(Debug, Clone, Copy)]
 pub struct Rules {
-    /// The kind.
     pub kind: DeletionHoldKind,
     /// The percentage of known objects that can be lost at once.
     pub share_percent: u32,
@@ -114,11 +113,9 @@ pub struct Held {
     pub id: String,
     /// A digest of the held objects, which differs when they do.
     pub set: String,
-    /// Kind of the objects.
     pub kind: DeletionHoldKind,
     /// The source of the loss.
     pub cause: DeletionHoldCause,
-    /// The number of held objects.
     pub count: usize,
     /// The largest number of objects known at once since the hold began, including the held ones.
     pub known: usize,
@@ -128,10 +125,8 @@ pub struct Held {
     pub decision: Option<Decision>,
 }
 
-/// The decision on a hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HoldDecision {
-    /// That.
     pub decision: Decision,
     /// The [`Held::set`] that the decision is about.
     pub set: String,
@@ -219,7 +214,6 @@ impl<V> Hold<V> {
         began.known = began.known.max(known);
     }
 
-    /// Names the hold, if there is one.
     fn name_by(&mut self, name: Digest) {
         if let Some(began) = &mut self.began {
             began.name = name;

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::hold::{Decisions, Held, Hold, Losses, Rules};
 use super::objects::{Reduced, each};
-use super::record::{self, JournalEntry};
+use super::record::{self, JournalEntry, StoredHold};
 use crate::client::reflector::{Change, Store};
 use crate::compiler::inputs::{BindingInput, RouterInput};
 use crate::compiler::platform::Input;
@@ -129,9 +129,6 @@ pub struct Holds {
     /// The sums and the names of the stored holds.
     stored_sums: [(Digest, Digest); 2],
 }
-
-/// An object whose loss is held, with the name of its hold.
-pub type StoredHold = (DeletionHoldKind, Box<str>, Digest);
 
 /// Objects by name, in the order in which to apply them; `None`: deleted.
 pub type Accepted<V> = Vec<(Box<str>, Option<Arc<V>>)>;

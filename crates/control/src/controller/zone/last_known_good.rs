@@ -70,7 +70,6 @@ pub enum StateError {
     Unusable {
         /// The file or directory.
         path: PathBuf,
-        /// The error.
         #[source]
         source: io::Error,
     },
@@ -79,7 +78,6 @@ pub enum StateError {
     DomainMismatch {
         /// The file.
         path: PathBuf,
-        /// Which.
         #[source]
         other: DomainMismatch,
     },
@@ -193,7 +191,7 @@ enum LoadError {
 
 fn load(octets: &[u8], domain: &str) -> Result<(Loaded, Recovered), LoadError> {
     let mut live = LiveEntries::default();
-    let recovered = journal::read(octets, |entry| match entry.value {
+    let recovered = journal::read(octets, record::VERSION, |entry| match entry.value {
         Some(value) => drop(live.insert(entry.key, value)),
         None => drop(live.remove(entry.key)),
     })?;
@@ -274,7 +272,7 @@ struct Writer {
 
 impl Writer {
     fn create(path: &Path, domain: &str) -> io::Result<Writer> {
-        let mut first = journal::Writer::with_header();
+        let mut first = journal::Writer::with_header(record::VERSION);
         let (key, value) = record::domain(domain);
         first.put(Entry { key: &key, value: Some(&value) });
         first.end_snapshot();
@@ -382,7 +380,7 @@ impl Writer {
     fn compact(&mut self) -> io::Result<()> {
         let octets = fs::read(&self.path)?;
         let mut live = LiveEntries::default();
-        let found = journal::read(&octets, |entry| match entry.value {
+        let found = journal::read(&octets, record::VERSION, |entry| match entry.value {
             Some(value) => drop(live.insert(entry.key, value)),
             None => drop(live.remove(entry.key)),
         });
@@ -390,7 +388,7 @@ impl Writer {
         if found.good_octets != self.good_octets {
             return Err(io::Error::other("the length of the file differs from the length that was written"));
         }
-        let mut anew = journal::Writer::with_header();
+        let mut anew = journal::Writer::with_header(record::VERSION);
         for (key, value) in live {
             anew.put(Entry { key, value: Some(value) });
         }
@@ -428,9 +426,11 @@ fn sync_directory(path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::record::tests::{entries, sorted, state};
     use super::super::version_history::Published;
     use super::*;
     use crate::compiler::Digest;
+    use proptest::prelude::*;
     use signpost_dns::wire::Name;
     use signpost_dns::zone::Serial;
 
@@ -444,6 +444,37 @@ mod tests {
 
     fn serial(opened: &Opened, apex: &Name) -> Option<u32> {
         opened.loaded.as_ref()?.published.get(apex).map(|published| published.serial.0)
+    }
+
+    proptest! {
+        /// A file with a snapshot and appended entries. Any changed octet is an error, or makes no difference.
+        #[test]
+        fn a_damaged_file_is_not_used(
+            state in state(), snapshot in 0_usize..20, at in any::<prop::sample::Index>(), change in 1..=u8::MAX,
+        ) {
+            let entries = entries(&state);
+            let (snapshot, appended) = entries.split_at(snapshot.min(entries.len()));
+            let put = |frames: &mut journal::Writer, (key, value): &(Vec<u8>, Vec<u8>)| {
+                frames.put(Entry { key, value: Some(value) })
+            };
+            let mut file = journal::Writer::with_header(record::VERSION);
+            prop_assert!(snapshot.iter().all(|entry| put(&mut file, entry)));
+            file.end_snapshot();
+            let mut file = file.finish();
+            for entry in appended {
+                let mut frames = journal::Writer::append();
+                prop_assert!(put(&mut frames, entry));
+                file.extend(frames.finish());
+            }
+            let (found, recovered) = load(&file, &state.domain).expect("it was written here");
+            prop_assert_eq!(&sorted(found), &state);
+            prop_assert_eq!((recovered.good_octets, recovered.torn_octets), (file.len(), 0));
+            let at = at.index(file.len());
+            file[at] ^= change;
+            if let Ok((found, again)) = load(&file, &state.domain) {
+                prop_assert_eq!((sorted(found), again), (state, recovered), "octet {}", at);
+            }
+        }
     }
 
     #[test]
@@ -516,7 +547,7 @@ mod tests {
         let (state, opened) = LastKnownGood::open(folder.path(), &domains("v3.example", None)).expect("usable");
         assert!(opened.loaded.is_none() && opened.problem.is_none());
         state.write(vec![record::zone(&gone, Some(&published(1)), None)]);
-        for batch in 0..100 {
+        for batch in 0..220 {
             state.write(
                 (0..1000).map(|number| record::zone(&apex, Some(&published(batch * 1000 + number)), None)).collect(),
             );
@@ -527,11 +558,11 @@ mod tests {
         // They exceed that by half. The file is rewritten at the end, and earlier on a slow machine: then the later messages
         // remain.
         let octets = fs::metadata(&path).expect("it is there").len();
-        assert!(octets < APPENDED_OCTETS_MIN as u64 + 1000, "100,000 changes of one key took {octets} octets");
+        assert!(octets < APPENDED_OCTETS_MIN as u64 + 1000, "220,000 changes of one key took {octets} octets");
 
         let (state, opened) = LastKnownGood::open(folder.path(), &domains("v3.example", None)).expect("usable");
-        assert_eq!((serial(&opened, &apex), serial(&opened, &gone)), (Some(99_999), None));
-        state.write(vec![record::zone(&apex, Some(&published(100_000)), None)]);
+        assert_eq!((serial(&opened, &apex), serial(&opened, &gone)), (Some(219_999), None));
+        state.write(vec![record::zone(&apex, Some(&published(220_000)), None)]);
         drop(state);
 
         // A flipped bit in the appended part is not a torn end: no older state may replace the served one.
@@ -551,12 +582,12 @@ mod tests {
         torn.extend_from_slice(&[9; 11]);
         fs::write(&path, torn).expect("written");
         let (state, opened) = LastKnownGood::open(folder.path(), &domains("v3.example", None)).expect("usable");
-        assert_eq!(serial(&opened, &apex), Some(100_000));
+        assert_eq!(serial(&opened, &apex), Some(220_000));
         assert!(opened.problem.is_some());
-        state.write(vec![record::zone(&apex, Some(&published(100_001)), None)]);
+        state.write(vec![record::zone(&apex, Some(&published(220_001)), None)]);
         drop(state);
         let (state, opened) = LastKnownGood::open(folder.path(), &domains("v3.example", None)).expect("usable");
-        assert_eq!((serial(&opened, &apex), opened.problem), (Some(100_001), None));
+        assert_eq!((serial(&opened, &apex), opened.problem), (Some(220_001), None));
         drop(state);
 
         // The state of another platform is not ours.

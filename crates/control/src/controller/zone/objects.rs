@@ -11,7 +11,6 @@ use signpost_types::v1alpha1::zone::Zone;
 
 /// Readers of the objects that zones are made from, and of the ledger of their serials.
 pub struct Objects {
-    /// The Routers.
     pub routers: (Store<RouterInfo>, Changes<RouterInfo>),
     /// The RouteBindings.
     pub bindings: (Store<BindingInfo>, Changes<BindingInfo>),
@@ -21,7 +20,6 @@ pub struct Objects {
 
 /// A change of these.
 pub enum Event {
-    /// A change of Routers.
     Router(Change<RouterInfo>),
     /// A change of RouteBindings.
     Binding(Change<BindingInfo>),

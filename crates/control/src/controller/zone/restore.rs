@@ -20,11 +20,8 @@ use signpost_dns::zone::{Contents, Zone, db, stored};
 /// The zones published before a restart.
 #[derive(Default)]
 pub struct Restored {
-    /// Zones of shards.
     pub shards: NameMap<Arc<Zone>>,
-    /// The parent zone.
     pub parent: Option<Arc<Zone>>,
-    /// The alias zone.
     pub alias: Option<Arc<Zone>>,
     /// The shards whose zone must be rebuilt.
     pub missing: Vec<Name>,

@@ -37,7 +37,6 @@ pub enum Step {
     Router(Arc<RouterInput>),
     /// The former name of a label leads elsewhere.
     FormerName {
-        /// The label.
         label: Box<str>,
         /// The zone to which its name points; `None`: the former name was removed.
         zone: Option<Box<str>>,
@@ -52,7 +51,6 @@ struct BuiltZone {
 
 /// A shard's zone to serve.
 pub struct Built {
-    /// The zone.
     pub zone: Arc<Zone>,
     /// The findings of a rebuild.
     pub found: Option<Found>,

@@ -38,7 +38,6 @@ const FIRST_PROVISIONAL_LAG: u64 = 86_400;
 /// The ledger's entries for a zone, newest first.
 pub type Versions = Arc<[(Serial, Digest)]>;
 
-/// The published version of a zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Published {
     /// The SOA's serial.

@@ -62,7 +62,6 @@ pub struct Counters {
     pub provisional: u64,
     /// The shard zones that were rebuilt as a whole, not by their changes.
     pub made_anew: u64,
-    /// The removed zones.
     pub removed: u64,
 }
 
@@ -180,7 +179,6 @@ impl Zones {
         (zones, to_serve)
     }
 
-    /// Returns the objects.
     pub fn platform(&self) -> &Platform {
         &self.platform
     }
@@ -257,7 +255,6 @@ impl Zones {
         parent::hidden_base_names(self.platform.delegations(), &self.settings)
     }
 
-    /// Returns the number of zones.
     pub fn count(&self) -> usize {
         self.shards.len() + 2
     }
@@ -519,7 +516,6 @@ impl PublishTrigger {
 enum RestoredZone {
     /// The zone has changed, or was not published.
     Not,
-    /// The zone is served.
     Served,
     /// The zone has been rebuilt.
     Built(Box<Built>),

@@ -44,7 +44,6 @@ impl Item for Key {
     }
 }
 
-/// The schedule of probes.
 pub struct ProbeSchedule {
     settings: Settings,
     clients: Clients,
@@ -68,7 +67,6 @@ struct Checked {
     reported: Option<HealthFindings>,
 }
 
-/// One address.
 struct ProbedAddress {
     tracker: HealthTracker,
     probe: Option<Result<Probe, ProbeError>>,
@@ -115,7 +113,6 @@ impl ProbeSchedule {
         }
     }
 
-    /// Takes in a change of Routers.
     pub fn take_change(&mut self, change: Change<RouterInfo>, now: Instant, time: Timestamp) {
         let (applied, gone) = change.into_parts();
         gone.iter().for_each(|(key, _)| self.forget(&key.name));

@@ -65,7 +65,6 @@ pub struct OwnershipCheck {
     pub grace: Duration,
 }
 
-/// Returns the metrics of the checks.
 pub fn metrics() -> Metrics {
     let help = "Checks of the ownership record of custom hosts on the hosts' own name servers, by outcome";
     Metrics::new("verify_host_checks", help, &["found", "missing", "failed"])

@@ -47,7 +47,6 @@ pub enum StaleSerialPolicy {
 /// A name with its expected answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Probe {
-    /// The name.
     pub name: Name,
     /// The expected answer.
     pub expected: Expected,
@@ -82,7 +81,6 @@ pub enum Fault {
     NotAuthoritative(Name),
     /// The server gives a different answer.
     WrongAnswer {
-        /// The question.
         question: Question,
         /// The answer, in a few words.
         found: String,
@@ -176,7 +174,6 @@ impl Check {
         serial == self.serial || serial.is_after(self.serial)
     }
 
-    /// Returns the number of its queries.
     pub fn queries(&self) -> usize {
         1 + self.names.iter().chain(&self.witness).map(|probe| types(&probe.expected).len()).sum::<usize>()
     }

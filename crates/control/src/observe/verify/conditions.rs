@@ -38,9 +38,7 @@ const NO_NAME_SERVER: &str =
 /// The conditions that a Route should have. `None`: not known yet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DesiredConditions {
-    /// `Published`.
     pub published: Option<ConditionUpdate>,
-    /// `Resolvable`.
     pub resolvable: Option<ConditionUpdate>,
 }
 

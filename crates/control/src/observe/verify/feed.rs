@@ -44,7 +44,6 @@ impl ZoneFeed {
         self.changed.notified().await;
     }
 
-    /// Takes the update.
     pub fn take(&self) -> ZoneUpdate {
         std::mem::take(&mut self.update.lock())
     }

@@ -63,7 +63,6 @@ const ROUTES_IN_A_ROW: usize = 1024;
 /// The wait for room for more findings.
 const NO_ROOM_WAIT: Duration = Duration::from_millis(5);
 
-/// The settings.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The listed name servers; `None`: none is queried.

@@ -64,7 +64,6 @@ impl Failure {
         self.has_failed && !had_failed
     }
 
-    /// Returns the state of the failure.
     pub fn state(&self) -> State<'_> {
         if self.has_failed { State::Failed(&self.fault) } else { State::Unknown }
     }
@@ -106,7 +105,6 @@ pub enum Outcome {
     Fault(Fault),
 }
 
-/// A zone on a server.
 #[derive(Debug, Clone)]
 pub struct ServerZone {
     serial: Option<Serial>,

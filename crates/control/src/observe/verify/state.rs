@@ -100,7 +100,6 @@ pub(super) struct Config {
     pub interval: Duration,
 }
 
-/// The zones.
 pub(super) struct Zones {
     pub alias: Zone,
     pub shards: HashMap<Name, Shard>,
@@ -126,7 +125,6 @@ pub(super) struct Sampled {
     arrivals: VecDeque<Instant>,
 }
 
-/// A zone.
 #[derive(Debug)]
 pub(super) struct Zone {
     /// The newest version, by the serial allocator.
@@ -147,7 +145,6 @@ pub(super) struct ZoneServer {
     pub queried: usize,
 }
 
-/// A shard.
 #[derive(Debug)]
 pub(super) struct Shard {
     pub zone: Zone,
@@ -588,7 +585,6 @@ pub(super) fn shard_of(binding: &BindingInput) -> Name {
     binding.shard.parse().expect("BindingInput::read has checked it")
 }
 
-/// Returns the target of the alias.
 pub(super) fn alias_target(binding: &BindingInput) -> Name {
     let zone: Name = binding.target().parse().expect("BindingInput::read has checked it");
     zone.prepend(binding.label.as_bytes()).expect("BindingInput::read has checked the length")

@@ -99,7 +99,6 @@ impl StrategyName {
         }
     }
 
-    /// Returns the strategy of this name.
     pub fn strategy(self) -> &'static dyn Strategy {
         match self {
             StrategyName::RoundRobin => &round_robin::RoundRobin,

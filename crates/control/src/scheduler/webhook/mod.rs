@@ -178,7 +178,6 @@ pub enum FileError {
     /// The authorities to trust.
     #[error("webhook.ca: {0}")]
     Authorities(String),
-    /// The token.
     #[error("webhook.token-file: {0}")]
     Token(String),
 }

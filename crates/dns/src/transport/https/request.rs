@@ -51,46 +51,11 @@ impl AsRef<str> for TemplatePath {
     }
 }
 
-/// The fields of the head of a request that matter.
-#[derive(Debug, Clone, Copy)]
-pub struct Head<'h> {
-    /// The method.
-    pub method: &'h Method,
-    /// The path.
-    pub path: &'h [u8],
-    /// The query behind the path.
-    pub query: Option<&'h [u8]>,
-    /// Whether the body is a DNS message, by its media type.
-    pub is_message: bool,
-    /// The length of the body.
-    pub content_length: Option<u64>,
-}
-
-impl<'h> Head<'h> {
-    /// Returns the fields of a parsed head.
-    pub fn new(method: &'h Method, uri: &'h Uri, headers: &HeaderMap) -> Self {
-        let value = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
-        Head {
-            method,
-            path: uri.path().as_bytes(),
-            query: uri.query().map(str::as_bytes),
-            is_message: value(CONTENT_TYPE).is_some_and(|value| is_media_type(value.as_bytes())),
-            content_length: value(CONTENT_LENGTH).and_then(|value| value.parse().ok()),
-        }
-    }
-}
-
-/// Whether a media type is that of DNS messages. Parameters have no meaning (RFC 8484 §6).
-pub(super) fn is_media_type(value: &[u8]) -> bool {
-    let media_type = value.split(|octet| *octet == b';').next().unwrap_or_default();
-    media_type.trim_ascii().eq_ignore_ascii_case(MEDIA_TYPE.as_bytes())
-}
-
 /// The location of the query in a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// In its head.
-    Head,
+    /// In its head: these octets.
+    Head(Vec<u8>),
     /// In its body.
     Body,
 }
@@ -106,87 +71,90 @@ pub enum Refusal {
     MethodNotAllowed,
     /// A body larger than a DNS message.
     ContentTooLarge,
-    /// A head that is too large.
-    HeadTooLarge,
     /// A path and query that are too long.
     UriTooLong,
     /// A body of another media type, or of none.
     UnsupportedMediaType,
+    /// Too many octets of other incomplete requests on the connection.
+    Unavailable,
 }
 
 impl Refusal {
-    /// Returns the HTTP status (RFC 9110 §15.5).
+    /// Returns the HTTP status (RFC 9110 §15.5, §15.6).
     pub fn status(self) -> StatusCode {
         match self {
             Refusal::BadRequest => StatusCode::BAD_REQUEST,
             Refusal::NotFound => StatusCode::NOT_FOUND,
             Refusal::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Refusal::ContentTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            Refusal::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Refusal::UriTooLong => StatusCode::URI_TOO_LONG,
             Refusal::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Refusal::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 }
 
-/// Finds the query of a request; `into` contains it if it is in the head. `Accept` is ignored: there is one media type, and RFC 9110
-/// §12.5.1 allows a server to send it regardless.
+/// Finds the query of a request. `Accept` is ignored: there is one media type, and RFC 9110 §12.5.1 allows a server to send it
+/// regardless.
 ///
 /// # Errors
 ///
 /// See [`Refusal`].
-pub fn read(template: &TemplatePath, head: &Head<'_>, into: &mut Vec<u8>) -> Result<Source, Refusal> {
-    into.clear();
-    if head.path.len() + head.query.map_or(0, |query| 1 + query.len()) > TARGET_OCTETS_MAX {
+pub fn read(template: &TemplatePath, method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<Source, Refusal> {
+    if uri.path_and_query().is_some_and(|target| target.as_str().len() > TARGET_OCTETS_MAX) {
         return Err(Refusal::UriTooLong);
     }
-    if head.path != template.0.as_bytes() {
+    if uri.path() != template.as_ref() {
         return Err(Refusal::NotFound);
     }
-    match *head.method {
-        Method::GET | Method::HEAD => read_parameter(head.query.unwrap_or_default(), into).map(|()| Source::Head),
-        Method::POST if !head.is_message => Err(Refusal::UnsupportedMediaType),
-        Method::POST if head.content_length.is_some_and(|octets| octets > MESSAGE_OCTETS_MAX as u64) => {
-            Err(Refusal::ContentTooLarge)
-        }
-        Method::POST => Ok(Source::Body),
+    match *method {
+        Method::GET | Method::HEAD => read_parameter(uri.query().unwrap_or_default()).map(Source::Head),
+        Method::POST => check_body(headers).map(|()| Source::Body),
         _ => Err(Refusal::MethodNotAllowed),
     }
 }
 
 /// Decodes the value of the one `dns` parameter; others are ignored.
-fn read_parameter(query: &[u8], into: &mut Vec<u8>) -> Result<(), Refusal> {
-    let mut values = query.split(|octet| *octet == b'&').filter_map(|parameter| parameter.strip_prefix(b"dns="));
+fn read_parameter(query: &str) -> Result<Vec<u8>, Refusal> {
+    let mut values = query.split('&').filter_map(|parameter| parameter.strip_prefix("dns="));
     let (Some(value), None) = (values.next(), values.next()) else { return Err(Refusal::BadRequest) };
     // RFC 8484 §6: "Padding characters for base64url MUST NOT be included."
-    into.resize(BASE64URL_NOPAD.decode_len(value.len()).map_err(|_| Refusal::BadRequest)?, 0);
-    BASE64URL_NOPAD.decode_mut(value, into).map_err(|_| Refusal::BadRequest)?;
-    Ok(())
+    BASE64URL_NOPAD.decode(value.as_bytes()).map_err(|_| Refusal::BadRequest)
+}
+
+/// Checks the media type and the announced length of a body.
+fn check_body(headers: &HeaderMap) -> Result<(), Refusal> {
+    let value = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    // Parameters have no meaning (RFC 8484 §6).
+    let media_type = value(CONTENT_TYPE).and_then(|value| value.split(';').next()).unwrap_or_default();
+    if !media_type.trim().eq_ignore_ascii_case(MEDIA_TYPE) {
+        return Err(Refusal::UnsupportedMediaType);
+    }
+    match value(CONTENT_LENGTH).and_then(|value| value.parse::<u64>().ok()) {
+        Some(octets) if octets > MESSAGE_OCTETS_MAX as u64 => Err(Refusal::ContentTooLarge),
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Returns the query of the head, or `None` if it is in the body.
-    fn read_one(method: &str, uri: &str, headers: &[(&str, &str)]) -> Result<Option<Vec<u8>>, Refusal> {
+    fn read_one(method: &str, uri: &str, headers: &[(&str, &str)]) -> Result<Source, Refusal> {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             let name: HeaderName = name.parse().expect("a name");
             map.append(name, value.parse().expect("a value"));
         }
-        let (method, uri) = (method.parse().expect("a method"), uri.parse().expect("a URI"));
-        let mut query = b"of another request".to_vec();
-        let source = read(&TemplatePath::default(), &Head::new(&method, &uri, &map), &mut query)?;
-        assert!(source == Source::Head || query.is_empty());
-        Ok((source == Source::Head).then_some(query))
+        let method = method.parse().expect("a method");
+        read(&TemplatePath::default(), &method, &uri.parse().expect("a URI"), &map)
     }
 
     #[test]
     fn requests_of_each_kind() {
         let long = format!("/dns-query?dns={}", "A".repeat(TARGET_OCTETS_MAX));
         let ours = [("content-type", MEDIA_TYPE)];
-        let head = |octets: &[u8]| Ok(Some(octets.to_vec()));
+        let head = |octets: &[u8]| Ok(Source::Head(octets.to_vec()));
         for (method, uri, headers, expected) in [
             // RFC 8484 §4.1.1 with its example, as far as this test needs it.
             ("GET", "/dns-query?dns=AAABAAAB", &[][..], head(&[0, 0, 1, 0, 0, 1])),
@@ -211,10 +179,10 @@ mod tests {
             ("GET", &long, &[], Err(Refusal::UriTooLong)),
             ("PUT", "/dns-query", &ours, Err(Refusal::MethodNotAllowed)),
             ("OPTIONS", "/dns-query", &[], Err(Refusal::MethodNotAllowed)),
-            ("POST", "/dns-query", &ours, Ok(None)),
-            ("POST", "/dns-query?dns=AAAB", &ours, Ok(None)),
-            ("POST", "/dns-query", &[("content-type", "Application/DNS-Message; a=b")], Ok(None)),
-            ("POST", "/dns-query", &[("content-type", MEDIA_TYPE), ("content-length", "65535")], Ok(None)),
+            ("POST", "/dns-query", &ours, Ok(Source::Body)),
+            ("POST", "/dns-query?dns=AAAB", &ours, Ok(Source::Body)),
+            ("POST", "/dns-query", &[("content-type", "Application/DNS-Message; a=b")], Ok(Source::Body)),
+            ("POST", "/dns-query", &[("content-type", MEDIA_TYPE), ("content-length", "65535")], Ok(Source::Body)),
             (
                 "POST",
                 "/dns-query",

@@ -1,59 +1,33 @@
 //! The head of an HTTP response to a DNS query (RFC 8484 §4.2, §5.1), without any input or output.
 
-use hyper::header::{ALLOW, ALT_SVC, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
-use hyper::{HeaderMap, Response};
+use hyper::Response;
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 
 use super::request::{MEDIA_TYPE, METHODS, Refusal};
 use crate::wire::RecordType;
 use crate::wire::header::{FLAG_TC, HEADER_OCTETS, Header, Opcode, Rcode};
 use crate::wire::message::{skip_name, skip_questions};
 
-/// The common headers of the responses of a listener.
-#[derive(Debug, Clone, Default)]
-pub struct Common {
-    /// The value of `Alt-Svc`, where HTTP/3 is served, too (RFC 7838).
-    pub alt_svc: Option<HeaderValue>,
+/// Returns the head of the response with this DNS message.
+pub fn answer<T>(message: &[u8], body: T) -> Response<T> {
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(message.len()));
+    headers.insert(CACHE_CONTROL, cache_control(message));
+    response
 }
 
-/// The time for which browsers may cache that HTTP/3 is available, in seconds: a day, the default of RFC 7838 §3.1.
-const ALT_SVC_MAX_AGE: u32 = 86_400;
-
-impl Common {
-    /// Returns headers that advertise HTTP/3 on this port, if there is one.
-    pub fn new(http3_port: Option<u16>) -> Self {
-        let alt_svc = http3_port.map(|port| format!("h3=\":{port}\"; ma={ALT_SVC_MAX_AGE}"));
-        Common { alt_svc: alt_svc.and_then(|value| value.try_into().ok()) }
+/// Returns the response to a request that cannot be answered. It has no body.
+pub fn refusal<T>(refusal: Refusal, empty: T) -> Response<T> {
+    let mut response = Response::new(empty);
+    *response.status_mut() = refusal.status();
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(0));
+    if refusal == Refusal::MethodNotAllowed {
+        headers.insert(ALLOW, HeaderValue::from_static(METHODS));
     }
-
-    /// Returns the head of the response with this DNS message.
-    pub fn answer<T>(&self, message: &[u8], body: T) -> Response<T> {
-        let mut response = Response::new(body);
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
-        headers.insert(CONTENT_LENGTH, HeaderValue::from(message.len()));
-        headers.insert(CACHE_CONTROL, cache_control(message));
-        self.put(headers);
-        response
-    }
-
-    /// Returns the response to a request that cannot be answered. It has no body.
-    pub fn refusal<T>(&self, refusal: Refusal, empty: T) -> Response<T> {
-        let mut response = Response::new(empty);
-        *response.status_mut() = refusal.status();
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_LENGTH, HeaderValue::from(0));
-        if refusal == Refusal::MethodNotAllowed {
-            headers.insert(ALLOW, HeaderValue::from_static(METHODS));
-        }
-        self.put(headers);
-        response
-    }
-
-    fn put(&self, headers: &mut HeaderMap) {
-        if let Some(alt_svc) = &self.alt_svc {
-            headers.insert(ALT_SVC, alt_svc.clone());
-        }
-    }
+    response
 }
 
 fn cache_control(message: &[u8]) -> HeaderValue {

@@ -12,15 +12,16 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use quinn::{Connection, ConnectionError, RecvStream, SendStream, VarInt};
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_rustls::rustls::server::{ProducesTickets, ServerSessionMemoryCache};
 use tokio_rustls::rustls::{self, ServerConfig};
 use tokio_util::sync::CancellationToken;
 
-use super::super::requests::{Requests, SMALL_OCTETS};
+use super::super::requests::Requests;
 use super::super::stream::CloseReason;
 use super::super::tls_base::{ALPN_DOQ, TlsBase};
-use super::{Opened, framing};
+use super::{Opened, SMALL_OCTETS, framing};
 use crate::nameserver::Transport;
 use crate::wire::header::{Header, Opcode};
 
@@ -86,6 +87,8 @@ struct Doq {
     connection: Connection,
     requests: Requests,
     handshaken: CancellationToken,
+    /// The permit of the only query that may be larger than [`SMALL_OCTETS`].
+    large: Semaphore,
 }
 
 /// The reason why a stream got no answer.
@@ -97,10 +100,10 @@ enum Unanswered {
 }
 
 /// Serves one connection to its end.
-pub(in super::super) async fn serve(opened: Opened) {
+pub(super) async fn serve(opened: Opened) {
     let Opened { connection, handshaken, service } = opened;
     let requests = Requests::new(service, Transport::Quic);
-    let doq = Doq { connection, requests, handshaken };
+    let doq = Doq { connection, requests, handshaken, large: Semaphore::new(1) };
     let mut streams = FuturesUnordered::new();
     let mut end = std::pin::pin!(doq.requests.end());
     let ended = loop {
@@ -194,7 +197,6 @@ impl Doq {
         };
         let written = timeout(limits.write, write).await;
         written.unwrap_or(Err(Unanswered::Closes(CloseReason::SlowWrite)))?;
-        drop(answer.permit);
         self.requests.record(began);
         Ok(())
     }
@@ -209,7 +211,7 @@ impl Doq {
         let mut large = None;
         while let Some(chunk) = next {
             if octets.len() + chunk.len() > SMALL_OCTETS && large.is_none() {
-                large = self.requests.large().await;
+                large = self.large.acquire().await.ok();
             }
             octets.extend_from_slice(&chunk);
             self.check(&octets)?;

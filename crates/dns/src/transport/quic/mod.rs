@@ -1,13 +1,12 @@
-//! QUIC (RFC 9000) for DNS over QUIC and HTTP/3: sockets, and the admission of clients.
+//! QUIC (RFC 9000) for DNS over QUIC: sockets, and the admission of clients.
 //!
 //! `serve` accepts connections as they arrive and never waits for one of them: each handshake is a separate task with the
 //! timeout [`Limits::read`]. A connection counts for its client from its first packet on. That packet may have a forged address,
 //! so while many handshakes are in progress a client first proves its address (Retry, RFC 9000 §8.1.2).
 //!
-//! `hickory-server` 0.26.3 has such listeners, but not ones for this: its QUIC and HTTP/3 accept loops each wait up to 5 s for a
-//! handshake before they take the next (`hickory-net` `quic_server.rs`, `next`; `h3_server.rs`, `accept`), read one request of a
-//! connection after another, end a connection after 100, and have no limits of clients; and its responses are made of `Record`s,
-//! never of existing octets.
+//! `hickory-server` 0.26.3 has such a listener, but not one for this: its accept loop waits up to 5 s for a handshake before it
+//! takes the next (`hickory-net` `quic_server.rs`, `next`), reads one request of a connection after another, ends a connection
+//! after 100, and has no limits of clients; and its responses are made of `Record`s, never of existing octets.
 
 pub mod doq;
 pub mod framing;
@@ -29,7 +28,7 @@ use tokio_util::task::TaskTracker;
 use super::BindError;
 use super::admission::Refusal;
 use super::count::Count;
-use super::requests::{REQUESTS_MAX, SMALL_OCTETS};
+use super::requests::REQUESTS_MAX;
 use super::stream::{Limits, Service};
 
 /// The number of handshakes in progress from which clients' addresses are validated first, which costs them one more round trip.
@@ -46,6 +45,10 @@ const INCOMING_MAX: usize = 1_024;
 const INCOMING_OCTETS: u64 = 8 * 1024;
 const INCOMING_OCTETS_TOTAL: u64 = 4 * 1024 * 1024;
 
+/// The maximum size of an incomplete query that each request may hold: more than any query needs, with padding and a signature.
+/// A connection may hold one larger query at a time.
+const SMALL_OCTETS: usize = 2_048;
+
 /// The amount that a connection may receive before it is read: a few large queries, or all the small ones that it may have open.
 const RECEIVE_OCTETS: u32 = 2 * SMALL_OCTETS as u32 * REQUESTS_MAX;
 
@@ -56,7 +59,7 @@ const TICK_EVERY: Duration = Duration::from_secs(1);
 const LAST_PACKETS_WAIT: Duration = Duration::from_millis(50);
 
 /// Opens a socket for QUIC.
-pub(super) fn bind(address: SocketAddr, protocol: &'static str) -> Result<UdpSocket, BindError> {
+pub(super) fn bind(address: SocketAddr) -> Result<UdpSocket, BindError> {
     let open = || -> io::Result<UdpSocket> {
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
         if address.is_ipv6() {
@@ -65,12 +68,12 @@ pub(super) fn bind(address: SocketAddr, protocol: &'static str) -> Result<UdpSoc
         socket.bind(&address.into())?;
         Ok(socket.into())
     };
-    open().and_then(tuned).map_err(|source| BindError::new(address, protocol, source))
+    open().and_then(tuned).map_err(|source| BindError::new(address, "QUIC", source))
 }
 
 /// Uses a bound socket.
-pub(super) fn adopt(address: SocketAddr, socket: UdpSocket, protocol: &'static str) -> Result<UdpSocket, BindError> {
-    tuned(socket).map_err(|source| BindError::new(address, protocol, source))
+pub(super) fn adopt(address: SocketAddr, socket: UdpSocket) -> Result<UdpSocket, BindError> {
+    tuned(socket).map_err(|source| BindError::new(address, "QUIC", source))
 }
 
 fn tuned(socket: UdpSocket) -> io::Result<UdpSocket> {
@@ -82,19 +85,13 @@ fn tuned(socket: UdpSocket) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// Makes a listener of a socket. Clients choose among the ALPN protocols of `tls`, and may open `uni_streams` unidirectional
-/// streams. Call it inside a runtime.
-pub(super) fn listen(
-    socket: UdpSocket,
-    tls: rustls::ServerConfig,
-    limits: &Limits,
-    uni_streams: u32,
-) -> io::Result<Endpoint> {
+/// Makes a listener of a socket. Call it inside a runtime.
+pub(super) fn listen(socket: UdpSocket, tls: rustls::ServerConfig, limits: &Limits) -> io::Result<Endpoint> {
     let crypto = QuicServerConfig::try_from(Arc::new(tls)).map_err(io::Error::other)?;
     let mut transport = TransportConfig::default();
     transport
         .max_concurrent_bidi_streams(REQUESTS_MAX.into())
-        .max_concurrent_uni_streams(uni_streams.into())
+        .max_concurrent_uni_streams(0_u8.into())
         .datagram_receive_buffer_size(None)
         .stream_receive_window((2 * SMALL_OCTETS as u32).into())
         .receive_window(RECEIVE_OCTETS.into())
@@ -110,20 +107,15 @@ pub(super) fn listen(
 }
 
 /// A connection whose handshake may not be complete yet.
-pub(super) struct Opened {
-    pub(super) connection: Connection,
+struct Opened {
+    connection: Connection,
     /// Cancelled when the handshake is complete: data before that may be a replay (0-RTT).
-    pub(super) handshaken: CancellationToken,
-    pub(super) service: Arc<Service>,
+    handshaken: CancellationToken,
+    service: Arc<Service>,
 }
 
-/// Accepts clients until a stop is requested, and serves each of them with `serve`. Each iteration is counted, and there is one
-/// every second.
-pub(super) async fn accept<F, S>(endpoint: Endpoint, service: Arc<Service>, iterations: Arc<Count>, serve: S)
-where
-    S: Fn(Opened) -> F + Clone + Send + 'static,
-    F: Future<Output = ()> + Send + 'static,
-{
+/// Accepts clients until a stop is requested, and serves them. Each iteration is counted, and there is one every second.
+pub(super) async fn accept(endpoint: Endpoint, service: Arc<Service>, iterations: Arc<Count>) {
     let connections = TaskTracker::new();
     let handshakes = Arc::new(AtomicUsize::new(0));
     let mut tick = tokio::time::interval(TICK_EVERY);
@@ -143,7 +135,7 @@ where
             drop(incoming.retry());
             continue;
         }
-        connections.spawn(admit(incoming, Arc::clone(&service), Arc::clone(&handshakes), serve.clone()));
+        connections.spawn(admit(incoming, Arc::clone(&service), Arc::clone(&handshakes)));
     }
     endpoint.set_server_config(None);
     connections.close();
@@ -152,11 +144,7 @@ where
 }
 
 /// Serves a connection if there is room for it.
-async fn admit<F, S>(incoming: Incoming, service: Arc<Service>, handshakes: Arc<AtomicUsize>, serve: S)
-where
-    S: Fn(Opened) -> F,
-    F: Future<Output = ()>,
-{
+async fn admit(incoming: Incoming, service: Arc<Service>, handshakes: Arc<AtomicUsize>) {
     let counters = &service.counters;
     let permit = service.admission.admit(incoming.remote_address().ip());
     let _permit = match permit {
@@ -192,7 +180,7 @@ where
         std::future::pending().await
     };
     tokio::select! {
-        () = serve(opened) => {}
+        () = doq::serve(opened) => {}
         () = watched => {}
     }
 }

@@ -1,6 +1,5 @@
 //! Ends of connections that no client can bring about in time: stops and ages between the answers to one read.
 
-use super::super::prefixed::Prefixed;
 use super::*;
 use crate::nameserver::Settings;
 use crate::wire::{Name, RecordType};
@@ -60,7 +59,7 @@ async fn a_client_that_reads_slowly_does_not_hold_up_a_stop() {
     let (client, server) = pipelined(400).await;
     let serving = tokio::spawn({
         let service = Arc::clone(&service);
-        async move { service.serve(server, peer(), Transport::Tcp, Prefixed::default()).await }
+        async move { service.serve(server, peer(), Transport::Tcp).await }
     });
     // Half a second for an answer and 200 s for all: never too slow for one write.
     let reading = tokio::spawn(take_slowly(client, 1_600, Duration::from_millis(20)));
@@ -78,7 +77,7 @@ async fn what_has_arrived_before_a_stop_is_answered_to_who_takes_it() {
     let (client, server) = pipelined(30).await;
     let serving = tokio::spawn({
         let service = Arc::clone(&service);
-        async move { service.serve(server, peer(), Transport::Tcp, Prefixed::default()).await }
+        async move { service.serve(server, peer(), Transport::Tcp).await }
     });
     service.stop();
     let octets = timeout(PATIENCE, take_slowly(client, 64 * 1024, Duration::ZERO)).await.expect("an end");
@@ -94,11 +93,10 @@ async fn a_lifetime_ends_between_the_answers_to_one_read() {
         tokio::time::sleep(Duration::from_millis(100)).await;
         take_slowly(client, 64 * 1024, Duration::ZERO).await
     };
-    let (ended, octets) = timeout(PATIENCE, async {
-        tokio::join!(service.serve(server, peer(), Transport::Tcp, Prefixed::default()), client)
-    })
-    .await
-    .expect("both end");
+    let (ended, octets) =
+        timeout(PATIENCE, async { tokio::join!(service.serve(server, peer(), Transport::Tcp), client) })
+            .await
+            .expect("both end");
     assert_eq!(ended, CloseReason::Old);
     assert!((TEXT_OCTETS..2 * TEXT_OCTETS).contains(&octets), "one whole answer: {octets}");
 }

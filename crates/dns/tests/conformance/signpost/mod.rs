@@ -1,6 +1,5 @@
 //! Signpost's own rules: weights, publishing, batches.
 
-mod asked;
 mod batch;
 mod publish;
 mod rate_limit;
