@@ -200,7 +200,11 @@ fn no_comment_has_a_doc_test() {
             let Some(language) = comment.trim_start().strip_prefix("```") else { continue };
             is_open = !is_open;
             let is_rust = language.is_empty() || language.starts_with("rust");
-            assert!(!is_open || !is_rust, "{file}:{}: the block is a doc test; name its language, such as text", at + 1);
+            assert!(
+                !is_open || !is_rust,
+                "{file}:{}: the block is a doc test; name its language, such as text",
+                at + 1
+            );
         }
     }
 }
