@@ -189,6 +189,26 @@ fn every_file_says_what_it_is() {
     }
 }
 
+/// A doc test is a program that is linked by itself. There are none, so that no step has to build them: examples are tests.
+#[test]
+fn no_comment_has_a_doc_test() {
+    for (file, text) in sources("src").into_iter().chain(sources("crates")) {
+        let mut is_open = false;
+        for (at, line) in text.lines().enumerate() {
+            let line = line.trim_start();
+            let comment = line.strip_prefix("///").or_else(|| line.strip_prefix("//!")).unwrap_or_default();
+            let Some(language) = comment.trim_start().strip_prefix("```") else { continue };
+            is_open = !is_open;
+            let is_rust = language.is_empty() || language.starts_with("rust");
+            assert!(
+                !is_open || !is_rust,
+                "{file}:{}: the block is a doc test; name its language, such as text",
+                at + 1
+            );
+        }
+    }
+}
+
 #[test]
 fn every_dependency_says_why_it_is_here() {
     let manifest = std::fs::read_to_string(root().join("Cargo.toml")).expect("Cargo.toml");
