@@ -6,6 +6,8 @@ pub mod nginx;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use ipnet::IpNet;
+
 use crate::site::Host;
 
 /// The settings of a proxy that do not depend on Routes.
@@ -20,6 +22,27 @@ pub struct Settings {
     /// The certificate authorities (PEM) that verify applications with TLS termination `reencrypt`. `None`: connections to
     /// applications are encrypted, but the certificate is not verified.
     pub upstream_authorities: Option<PathBuf>,
+    /// The networks of proxies in front of this one. Their `X-Forwarded-*` headers are kept, and they have no limit of connections.
+    pub trusted_proxies: Vec<IpNet>,
+    /// The most connections of one client: an IPv4 address or an IPv6 /64.
+    pub client_connections_max: u32,
+}
+
+/// Browsers open six connections for a host, and a network address translator can have hundreds of them behind one address. HAProxy
+/// accepts 16 times as many in total, so that a few clients cannot use up all of them.
+pub const CLIENT_CONNECTIONS_MAX: u32 = 1_024;
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            http: Vec::new(),
+            https: Vec::new(),
+            public_https_port: 443,
+            upstream_authorities: None,
+            trusted_proxies: Vec::new(),
+            client_connections_max: CLIENT_CONNECTIONS_MAX,
+        }
+    }
 }
 
 /// The file with the certificate for clients that name no host or an unknown one.

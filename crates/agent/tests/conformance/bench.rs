@@ -86,7 +86,7 @@ impl Drop for Bench {
 
 fn make(kind: &str, directory: &TempDir, program: &Path, http: SocketAddr, https: SocketAddr) -> Box<dyn Proxy> {
     let settings =
-        Settings { http: vec![http], https: vec![https], public_https_port: https.port(), upstream_authorities: None };
+        Settings { http: vec![http], https: vec![https], public_https_port: https.port(), ..Settings::default() };
     let directory = directory.path().join("proxy");
     match kind {
         "haproxy" => Box::new(Haproxy::new(program.to_owned(), &directory, settings).expect("a directory")),
