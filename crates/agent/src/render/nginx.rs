@@ -1,151 +1,203 @@
-//! nginx's configuration: one server for each host, one upstream for each Route. Every change needs a reload.
+//! nginx's configuration, in which Routes are entries of maps. Every change needs a reload.
 //!
 //! ```text
-//! :80  ─► http server
-//! :443 ─► stream ─┬─► https.sock ─► http server
-//!                 └─► passthrough.sock ─► stream ─► servers
+//! :80  ─► stream ───► http.sock ──┐
+//! :443 ─► stream ─┬─► https.sock ─┴─► the http server ─► servers
+//!                 └─► passthrough.sock ─► stream ─────► servers
 //! ```
 //!
-//! The first stream server reads the name in the TLS handshake. It sends the client's address ahead (PROXY protocol), which the http
-//! server reads, and which the second stream server removes, because applications do not expect it.
+//! The stream servers limit the connections of each client, and read the name in the TLS handshake. They send the client's address ahead
+//! (PROXY protocol). The http server reads it. The last stream server removes it, because applications do not expect it.
+//!
+//! One server has all hosts, because nginx takes about 0.1 ms and 20 KiB for each further one, in every reload and every worker.
+//! A request goes through these maps:
+//!
+//! ```text
+//! $sent_host ─► $routed_host ─► $virtual_host ─► $route ─► $upstream, $tls_name, $route_id, $treatment ─► $action
+//!                               └─► $paths_0 … ──┘
+//! ```
+//!
+//! The value of `$route` is `<labels>:<upstream>:<over http>:<over https>:<identifier>:<TLS name>`. `labels` is the number of labels
+//! below the `*.` of a wildcard. Paths are compared with `$request_uri`, the octets that the client sent; `$uri` is decoded.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
-use std::net::SocketAddr;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use signpost_types::probe::{BACKEND_HEADER, PROBE_HEADER, ROUTE_HEADER, TRACE_HEADER, backend_id, route_id};
 
-use super::{AUTHORITIES, DEFAULT_CERTIFICATE, MISDIRECTED, NOT_FOUND, Settings, UNAVAILABLE, certificate_file};
-use crate::site::{Action, Host, Paths, RouteKey, Site, Upstream};
+use super::{AUTHORITIES, CERTIFICATES, MISDIRECTED, NOT_FOUND, Settings, UNAVAILABLE};
+use crate::pem::KeyPair;
+use crate::site::{Action, Host, PathPrefix, Paths, RouteKey, Site, WILDCARD_DEPTH_MAX};
 
-/// The main file.
+/// The main file. It has private keys, which workers then need not read from files.
 pub const CONFIG: &str = "nginx.conf";
+/// The file in which nginx writes why it rejects a configuration.
+pub const ERRORS: &str = "errors.log";
 /// The socket of a server that responds with the generation of the configuration.
 pub const GENERATION_SOCKET: &str = "generation.sock";
 /// All sockets that nginx creates in its directory.
-pub const SOCKETS: [&str; 3] = [GENERATION_SOCKET, "https.sock", "passthrough.sock"];
+pub const SOCKETS: [&str; 4] = [GENERATION_SOCKET, "http.sock", "https.sock", "passthrough.sock"];
 
-/// The scheme of a request.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Scheme {
-    Http,
-    Https,
-}
+/// The most paths in a map. nginx compares them one by one, and has a variable for each map in every request.
+const PATHS_PER_MAP: usize = 64;
+/// The longest private key. nginx reads no longer words than 4,096 bytes. An RSA key of 4,096 bits has 3,272.
+pub const KEY_BYTES_MAX: usize = 4_000;
+/// The passes of a request through Signpost's proxies after which it is in a loop (RFC 8586).
+const PASSES_MAX: usize = 8;
+/// The body of the response to a request that is in a loop.
+const LOOP: &str = "508: this request has passed this platform 8 times: it is in a loop.\n";
+/// The body of the response to a request with an invalid host or target.
+const BAD_REQUEST: &str = "400: the host or the path of this request is not valid.\n";
 
-/// Returns all files of the configuration by name. Each configuration has a generation of its own.
-pub fn files(site: &Site, settings: &Settings, generation: u64) -> BTreeMap<String, String> {
-    let mut files = BTreeMap::from([(CONFIG.to_owned(), config(site, settings, generation))]);
-    let certificates = site.certificates.iter();
-    files.extend(certificates.map(|(host, certificate)| (certificate_file(host), certificate.pem.to_string())));
+/// Returns all files of the configuration by name. Each configuration has a generation of its own. `default` is the certificate of
+/// clients that name no host or an unknown one.
+///
+/// Certificates without a [`KeyPair`] are left out.
+pub fn files(site: &Site, default: &KeyPair, settings: &Settings, generation: u64) -> BTreeMap<String, String> {
+    let pairs = site.certificates.iter().filter_map(|(host, one)| Some((host, KeyPair::split(&one.pem).ok()?)));
+    let pairs: BTreeMap<&Host, KeyPair> = pairs.collect();
+    let mut files = BTreeMap::from([(CONFIG.to_owned(), config(site, default, &pairs, settings, generation))]);
+    let all = pairs.into_values().chain([default.clone()]);
+    files.extend(all.map(|pair| (chain_file(&pair), pair.chain)));
     files
 }
 
-fn config(site: &Site, settings: &Settings, generation: u64) -> String {
+/// Returns the file of the certificate of a pair and its chain. Its name changes with its contents, so that workers that read it before and
+/// after a reload see the chain of the key that they have.
+fn chain_file(pair: &KeyPair) -> String {
+    let mut hasher = DefaultHasher::new();
+    pair.hash(&mut hasher);
+    format!("{CERTIFICATES}/{:016x}.pem", hasher.finish())
+}
+
+fn config(
+    site: &Site,
+    default: &KeyPair,
+    pairs: &BTreeMap<&Host, KeyPair>,
+    settings: &Settings,
+    generation: u64,
+) -> String {
     let numbers: BTreeMap<&RouteKey, usize> = site.routes.keys().enumerate().map(|(at, route)| (route, at)).collect();
     // The hash tables must have room for all; nginx doubles none by itself.
-    let room = |entries: usize| (entries * 2).max(1_024).next_power_of_two();
-    let size = room(site.hosts.len());
-    let servers = room(site.routes.values().map(|upstream| upstream.servers.len()).sum());
-    let mut text = format!(
-        "{GLOBAL}\nhttp {{\n    server_names_hash_max_size {size};\n    map_hash_bucket_size 512;\n    map_hash_max_size {servers};\n{HTTP}"
-    );
+    let servers: usize = site.routes.values().map(|upstream| upstream.servers.len()).sum();
+    let entries = servers.max(site.hosts.len()).max(pairs.len());
+    let size = (entries * 2).max(2_048).next_power_of_two();
+    let sizes = format!("    map_hash_bucket_size 512;\n    map_hash_max_size {size};\n");
+    let http = HTTP.replace("$PROBE", &request_header(PROBE_HEADER)).replace("{PASSES}", &format!("{{{PASSES_MAX}}}"));
+    let mut text = format!("{GLOBAL}\nhttp {{\n{sizes}{http}");
     if settings.upstream_authorities.is_some() {
-        let _ = writeln!(text, "    proxy_ssl_verify on;\n    proxy_ssl_trusted_certificate {AUTHORITIES};");
+        let _ = writeln!(text, "    proxy_ssl_verify on;\n    proxy_ssl_verify_depth 9;");
+        let _ = writeln!(text, "    proxy_ssl_trusted_certificate {AUTHORITIES};");
     }
-    let _ = writeln!(text, "    server {{ listen unix:{GENERATION_SOCKET}; return 200 \"{generation}\"; }}");
-    for scheme in [Scheme::Http, Scheme::Https] {
-        let listen = listen(settings, scheme, " default_server");
-        let _ = writeln!(text, "    server {{{listen} {} }}", respond(404, NOT_FOUND));
-    }
-    upstreams(site, &numbers, false, &mut text);
+    text.push_str(&trusted(settings));
+    removed_headers(&mut text);
+    routes(site, &numbers, &mut text);
     trace(site, &numbers, &mut text);
-    for (host, paths) in &site.hosts {
-        for scheme in [Scheme::Http, Scheme::Https] {
-            server(site, settings, &numbers, (host, paths), scheme, &mut text);
-        }
-    }
-    let _ = writeln!(text, "}}\n\nstream {{\n    map_hash_bucket_size 512;\n    map_hash_max_size {size};");
-    let _ = writeln!(text, "    upstream https {{ server unix:https.sock; }}");
-    let _ = writeln!(text, "    upstream passthrough {{ server unix:passthrough.sock; }}");
-    upstreams(site, &numbers, true, &mut text);
-    let (mut first, mut second) = (String::new(), String::new());
-    for (host, paths) in &site.hosts {
-        let route = site.passthrough(paths);
-        let _ = writeln!(first, "        {host} {};", if route.is_some() { "passthrough" } else { "https" });
-        if let Some(route) = route.filter(|route| site.routes[*route].is_available()) {
-            let _ = writeln!(second, "        {host} u{};", numbers[route]);
-        }
-    }
-    let _ = writeln!(
-        text,
-        "    map $ssl_preread_server_name $first {{\n        hostnames;\n        default https;\n{first}    }}"
-    );
-    let _ = writeln!(
-        text,
-        "    map $ssl_preread_server_name $second {{\n        hostnames;\n        default \"\";\n{second}    }}"
-    );
-    let binds: String = settings.https.iter().map(|address| format!(" listen {address};")).collect();
-    let _ = writeln!(text, "    server {{{binds} ssl_preread on; proxy_protocol on; proxy_pass $first; }}");
-    let _ = writeln!(
-        text,
-        "    server {{ listen unix:passthrough.sock proxy_protocol; ssl_preread on; proxy_pass $second; }}\n}}"
-    );
+    upstreams(site, &numbers, false, &mut text);
+    certificates(default, pairs, &mut text);
+    server(settings, &mut text);
+    let _ = writeln!(text, "    server {{ listen unix:{GENERATION_SOCKET}; return 200 \"{generation}\"; }}\n}}\n");
+    stream(site, settings, &numbers, &sizes, generation, &mut text);
     text
 }
 
-/// The server of a host.
-fn server(
-    site: &Site,
-    settings: &Settings,
-    numbers: &BTreeMap<&RouteKey, usize>,
-    (host, paths): (&Host, &Paths),
-    scheme: Scheme,
-    text: &mut String,
-) {
-    let _ = writeln!(text, "    server {{{} server_name {host};", listen(settings, scheme, ""));
-    if scheme == Scheme::Https {
-        let file = certificate(site, host).map_or(DEFAULT_CERTIFICATE.to_owned(), certificate_file);
-        let _ = writeln!(text, "        ssl_certificate {file}; ssl_certificate_key {file};");
-        if site.passthrough(paths).is_some() {
-            let _ = writeln!(text, "        {}\n    }}", respond(421, MISDIRECTED));
-            return;
+/// The maps from a host and a path to a Route.
+fn routes(site: &Site, numbers: &BTreeMap<&RouteKey, usize>, text: &mut String) {
+    let (mut hosts, mut several, mut maps) = (String::new(), String::new(), vec![Vec::new()]);
+    let mut depths = BTreeSet::new();
+    for (number, (host, paths)) in site.hosts.iter().enumerate() {
+        let labels = host.as_str().strip_prefix("*.").map(|suffix| suffix.split('.').count());
+        depths.extend(labels);
+        let value = |route: &RouteKey| value(site, numbers, labels, paths, route);
+        match (paths.get("/"), paths.len()) {
+            (Some(route), 1) => _ = writeln!(hosts, "        {} \"{}\";", map_key(host), value(route)),
+            _ => {
+                let map = maps.last_mut().expect("there is one");
+                if map.len() + paths.len() > PATHS_PER_MAP && !map.is_empty() {
+                    maps.push(Vec::new());
+                }
+                let _ = writeln!(hosts, "        {} {number};", map_key(host));
+                let _ = writeln!(several, "        {number} $paths_{};", maps.len() - 1);
+                // The longest prefix first.
+                let mut longest: Vec<(&PathPrefix, &RouteKey)> = paths.iter().collect();
+                longest.sort_by_key(|(path, _)| std::cmp::Reverse(path.as_str().len()));
+                let entry = |(path, route)| format!("        \"~^{number}{}\" \"{}\";\n", pattern(path), value(route));
+                maps.last_mut().expect("there is one").extend(longest.into_iter().map(entry));
+            }
         }
     }
-    for (path, route) in paths {
-        let Some(upstream) = site.routes.get(route) else { continue };
-        let action = match scheme {
-            Scheme::Http => upstream.over_http(),
-            Scheme::Https => upstream.over_https(),
-        };
-        let content = match action {
-            Action::Refuse => respond(404, NOT_FOUND),
-            Action::Redirect => match settings.public_https_port {
-                443 => "return 302 https://$host$request_uri;".to_owned(),
-                port => format!("return 302 https://$host:{port}$request_uri;"),
-            },
-            Action::Serve if !upstream.is_available() => respond(503, UNAVAILABLE),
-            Action::Serve => proxy_pass(upstream, numbers[route]),
-        };
-        let content = match scheme {
-            Scheme::Http => format!("{} {content}", probe(upstream)),
-            Scheme::Https => content,
-        };
-        let path = path.as_str().trim_end_matches('/');
-        if !path.is_empty() {
-            let _ = writeln!(text, "        location = \"{path}\" {{ {content} }}");
-        }
-        let _ = writeln!(text, "        location \"{path}/\" {{ {content} }}");
+    let _ = writeln!(
+        text,
+        "    map $routed_host $virtual_host {{\n        hostnames;\n        default \"\";\n{hosts}    }}"
+    );
+    let _ =
+        writeln!(text, "    map $virtual_host $path_route {{\n        default $virtual_host;\n{several}    }}");
+    for (number, entries) in maps.into_iter().enumerate() {
+        let entries: String = entries.into_iter().collect();
+        let _ = writeln!(
+            text,
+            "    map \"$virtual_host$request_uri\" $paths_{number} {{\n        default \"\";\n{entries}    }}"
+        );
     }
-    if !paths.contains_key("/") {
-        let _ = writeln!(text, "        location / {{ {} }}", respond(404, NOT_FOUND));
-    }
-    text.push_str("    }\n");
+    // A wildcard has a limit of labels, as in HAProxy.
+    let deep = |labels: &usize| {
+        format!(
+            "        \"~^{labels}:[^ ]* (?:[^.]+\\.){{{},}}[^.]+(?:\\.[^.]+){{{}}}$\" \"\";\n",
+            WILDCARD_DEPTH_MAX + 1,
+            labels - 1
+        )
+    };
+    let deep: String = depths.iter().map(deep).collect();
+    let _ = writeln!(text, "    map \"$path_route $routed_host\" $route {{\n        default $path_route;\n{deep}    }}");
 }
 
-/// Returns the response to probes of a Route.
-fn probe(upstream: &Upstream) -> String {
-    let id = route_id(&upstream.uid);
-    format!("if ({} != \"\") {{ add_header {ROUTE_HEADER} {id}; return 204; }}", request_header(PROBE_HEADER))
+/// Returns the value of `$route`.
+fn value(
+    site: &Site,
+    numbers: &BTreeMap<&RouteKey, usize>,
+    labels: Option<usize>,
+    paths: &Paths,
+    route: &RouteKey,
+) -> String {
+    let Some(upstream) = site.routes.get(route) else { return String::new() };
+    let treatment = |action: Action| match action {
+        Action::Serve if !upstream.is_available() => "unavailable",
+        action => action.word(),
+    };
+    let https = match site.passthrough(paths) {
+        Some(_) => "misdirected",
+        None => treatment(upstream.over_https()),
+    };
+    format!(
+        "{}:u{}:{}:{https}:{}:{}",
+        labels.map(|labels| labels.to_string()).unwrap_or_default(),
+        numbers[route],
+        treatment(upstream.over_http()),
+        route_id(&upstream.uid),
+        // One name for all servers: nginx has no name by server.
+        upstream.servers.iter().find_map(|server| server.tls_name.as_ref()).map(Host::as_str).unwrap_or_default(),
+    )
+}
+
+/// Returns a host as a key of a map. A few words mean something else there.
+fn map_key(host: &Host) -> String {
+    match host.as_str() {
+        word @ ("default" | "hostnames" | "include" | "volatile") => format!("\\{word}"),
+        host => host.to_owned(),
+    }
+}
+
+/// Returns a regular expression for the targets below a prefix.
+fn pattern(path: &PathPrefix) -> String {
+    let mut pattern = String::new();
+    for character in path.as_str().trim_end_matches('/').chars() {
+        if !character.is_ascii_alphanumeric() && !"/-_~!&',;=:@".contains(character) {
+            pattern.push('\\');
+        }
+        pattern.push(character);
+    }
+    pattern + "(?=[/?]|$)"
 }
 
 /// The header of traced responses that names the endpoint.
@@ -153,7 +205,6 @@ fn trace(site: &Site, numbers: &BTreeMap<&RouteKey, usize>, text: &mut String) {
     let mut ids = BTreeMap::new();
     for (route, upstream) in site.routes.iter().filter(|(_, upstream)| !upstream.is_passthrough()) {
         for server in &upstream.servers {
-            // The value of $proxy_host is the name of the upstream.
             let key = format!("u{} {}", numbers[route], server.address);
             ids.insert(key, backend_id(&upstream.uid, server.address));
         }
@@ -167,14 +218,13 @@ fn trace(site: &Site, numbers: &BTreeMap<&RouteKey, usize>, text: &mut String) {
         default "";
         "~[0-9]\|(.* )?(?<address>[^ ]+)$" $address;
     }}
-    map "$proxy_host $responder" $backend {{
+    map "$upstream $responder" $backend {{
         default "";
 {entries}    }}
     map {traced} $traced_backend {{ default $backend; '' ''; }}
     add_header {BACKEND_HEADER} $traced_backend always;
     proxy_hide_header {BACKEND_HEADER};
-    proxy_set_header {TRACE_HEADER} "";
-    proxy_set_header {PROBE_HEADER} "";
+    proxy_hide_header {ROUTE_HEADER};
 "#
     );
 }
@@ -184,66 +234,189 @@ fn request_header(name: &str) -> String {
     format!("$http_{}", name.to_ascii_lowercase().replace('-', "_"))
 }
 
-fn proxy_pass(upstream: &Upstream, number: usize) -> String {
-    // One name for all servers: nginx has no name by server.
-    match upstream.servers.iter().find_map(|server| server.tls_name.as_ref()) {
-        Some(name) => format!("proxy_ssl_server_name on; proxy_ssl_name {name}; proxy_pass https://u{number};"),
-        None => format!("proxy_pass http://u{number};"),
+/// The headers of a client that applications do not get, in all spellings: a CGI application sees `-` and `_` as the same.
+fn removed_headers(text: &mut String) {
+    let own = [PROBE_HEADER, TRACE_HEADER, ROUTE_HEADER, BACKEND_HEADER];
+    for header in REMOVED.into_iter().chain(own) {
+        let mut spellings = vec![String::new()];
+        for (at, part) in header.split('-').enumerate() {
+            let separators: &[&str] = if at == 0 { &[""] } else { &["-", "_"] };
+            let longer = |start: String| separators.iter().map(move |one| format!("{start}{one}{part}"));
+            spellings = spellings.into_iter().flat_map(longer).collect();
+        }
+        for spelling in spellings.iter().filter(|spelling| !SET.contains(&spelling.as_str())) {
+            let _ = writeln!(text, "    proxy_set_header {spelling} \"\";");
+        }
     }
+}
+
+/// The headers about the client that a proxy in front of the router may have set.
+fn trusted(settings: &Settings) -> String {
+    format!("{}{FORWARDED}", trusted_networks(settings))
+}
+
+fn trusted_networks(settings: &Settings) -> String {
+    let networks: String = settings.trusted_proxies.iter().map(|network| format!(" {} 1;", network.trunc())).collect();
+    format!("    geo $is_trusted {{ default 0;{networks} }}\n")
 }
 
 /// The servers of the Routes with (`tcp`) or without passthrough.
 fn upstreams(site: &Site, numbers: &BTreeMap<&RouteKey, usize>, tcp: bool, text: &mut String) {
+    // The default server of Node.js closes a connection that is idle for 5 s.
+    let keepalive = if tcp { "" } else { " keepalive 16; keepalive_timeout 4s;" };
     for (route, upstream) in &site.routes {
         if upstream.is_passthrough() != tcp || !upstream.is_available() {
             continue;
         }
         let servers = upstream.servers.iter().filter(|server| server.weight > 0);
-        let servers: String =
-            servers.map(|server| format!(" server {} weight={};", server.address, server.weight)).collect();
-        let keepalive = if tcp { "" } else { " keepalive 16;" };
+        // With `max_fails`, the failure of one request would take the server from all.
+        let server = |(address, weight)| format!(" server {address} weight={weight} max_fails=0;");
+        let servers: String = servers.map(|one| server((one.address, one.weight))).collect();
         let _ = writeln!(text, "    upstream u{} {{{servers}{keepalive} }}", numbers[route]);
     }
 }
 
-fn listen(settings: &Settings, scheme: Scheme, extra: &str) -> String {
-    let http = |address: &SocketAddr| format!(" listen {address}{extra};");
-    match scheme {
-        Scheme::Http => settings.http.iter().map(http).collect(),
-        Scheme::Https if extra.is_empty() => " listen unix:https.sock ssl http2 proxy_protocol;".to_owned(),
-        Scheme::Https => format!(
-            " listen unix:https.sock ssl http2 proxy_protocol{extra}; ssl_certificate {DEFAULT_CERTIFICATE}; ssl_certificate_key {DEFAULT_CERTIFICATE};"
-        ),
+/// The certificates by the name in the TLS handshake. Keys are not in files, so that workers cannot read them there.
+fn certificates(default: &KeyPair, pairs: &BTreeMap<&Host, KeyPair>, text: &mut String) {
+    for (variable, of) in [("chain", chain_file as fn(&KeyPair) -> String), ("key", |pair| pair.key.clone())] {
+        let entries = pairs.iter().map(|(host, pair)| format!("        {} \"{}\";\n", map_key(host), of(pair)));
+        let entries: String = entries.collect();
+        let _ = writeln!(
+            text,
+            "    map $ssl_server_name ${variable} {{\n        hostnames;\n        default \"{}\";\n{entries}    }}",
+            of(default)
+        );
     }
 }
 
-/// Returns the certificate of a host, which can be that of a wildcard one label above (RFC 9525 §6.3).
-fn certificate<'a>(site: &'a Site, host: &Host) -> Option<&'a Host> {
-    let wildcard = host.as_str().split_once('.').map(|(_, parent)| format!("*.{parent}")).unwrap_or_default();
-    let found = site.certificates.get_key_value(host).or_else(|| site.certificates.get_key_value(wildcard.as_str()));
-    found.map(|(host, _)| host)
+/// The server of all hosts.
+fn server(settings: &Settings, text: &mut String) {
+    let port = match settings.public_https_port {
+        443 => String::new(),
+        port => format!(":{port}"),
+    };
+    let responses = [
+        ("invalid", 400, BAD_REQUEST),
+        ("refuse", 404, NOT_FOUND),
+        ("misdirected", 421, MISDIRECTED),
+        ("unavailable", 503, UNAVAILABLE),
+        ("loop", 508, LOOP),
+    ];
+    let _ = writeln!(
+        text,
+        "    server {{\n        listen unix:http.sock proxy_protocol;\n        listen unix:https.sock ssl http2 proxy_protocol;\n        \
+         ssl_certificate $chain;\n        ssl_certificate_key data:$key;\n        location / {{"
+    );
+    for (action, status, body) in responses {
+        let body = body.replace('\n', "\\n");
+        let _ = writeln!(text, "            if ($action = {action}) {{ return {status} \"{body}\"; }}");
+    }
+    let _ = write!(
+        text,
+        "            if ($action = redirect) {{ return 302 https://$routed_host{port}$request_uri; }}
+            if ($action = probe) {{ add_header {ROUTE_HEADER} $route_id; return 204; }}
+            # A status leads to a location that passes the request as it came. No client sees it.
+            error_page 470 = @once;
+            error_page 471 = @patient;
+            error_page 472 = @once-patient;
+            if ($action = once) {{ return 470; }}
+            if ($action = patient) {{ return 471; }}
+            if ($action = once-patient) {{ return 472; }}
+            proxy_pass $upstream_scheme://$upstream;
+        }}
+"
+    );
+    let once = " proxy_next_upstream off;";
+    let patient = " proxy_read_timeout 1h; proxy_send_timeout 1h; send_timeout 1h;";
+    for (name, directives) in
+        [("once", once.to_owned()), ("patient", patient.to_owned()), ("once-patient", format!("{once}{patient}"))]
+    {
+        let _ = writeln!(
+            text,
+            "        location @{name} {{{directives} proxy_pass $upstream_scheme://$upstream; }}"
+        );
+    }
+    text.push_str("    }\n");
 }
 
-fn respond(status: u16, body: &str) -> String {
-    format!("return {status} \"{}\";", body.replace('\n', "\\n"))
+/// The listeners, and passthrough.
+fn stream(
+    site: &Site,
+    settings: &Settings,
+    numbers: &BTreeMap<&RouteKey, usize>,
+    sizes: &str,
+    generation: u64,
+    text: &mut String,
+) {
+    let _ = write!(text, "stream {{\n{sizes}{STREAM}{}", trusted_networks(settings));
+    // A zone for each generation: the count of a worker that is killed would stay in a zone for ever.
+    let _ = writeln!(text, "    limit_conn_zone $limited_client zone=clients{generation}:10m;");
+    upstreams(site, numbers, true, text);
+    let (mut first, mut second) = (String::new(), String::new());
+    for (host, paths) in &site.hosts {
+        let route = site.passthrough(paths);
+        let way = if route.is_some() { "passthrough" } else { "https" };
+        let _ = writeln!(first, "        {} {way};", map_key(host));
+        if let Some(route) = route.filter(|route| site.routes[*route].is_available()) {
+            let _ = writeln!(second, "        {} u{};", map_key(host), numbers[route]);
+        }
+    }
+    for (variable, default, entries) in [("first", "https", first), ("second", "\"\"", second)] {
+        let _ = writeln!(
+            text,
+            "    map $ssl_preread_server_name ${variable} {{\n        hostnames;\n        default {default};\n{entries}    }}"
+        );
+    }
+    let limit = format!("limit_conn clients{generation} {};", settings.client_connections_max);
+    for (addresses, way) in [(&settings.http, "http"), (&settings.https, "$first")] {
+        let binds: String = addresses.iter().map(|address| format!(" listen {address};")).collect();
+        let preread = if way == "http" { "" } else { " ssl_preread on;" };
+        let _ = writeln!(text, "    server {{{binds}{preread} {limit} proxy_protocol on; proxy_pass {way}; }}");
+    }
+    let _ = writeln!(
+        text,
+        "    server {{ listen unix:passthrough.sock proxy_protocol; ssl_preread on; proxy_pass $second; }}\n}}"
+    );
 }
 
-/// Directives that are the same everywhere. Timeouts are those of HAProxy's configuration.
+/// The headers of a client that never reach an application as they are.
+const REMOVED: [&str; 13] = [
+    "Forwarded",
+    "HTTP2-Settings",
+    "Proxy",
+    "Proxy-Connection",
+    "X-Forwarded-For",
+    "X-Forwarded-Host",
+    "X-Forwarded-Port",
+    "X-Forwarded-Proto",
+    "X-Forwarded-Server",
+    "X-Forwarded-Ssl",
+    "X-Original-URL",
+    "X-Real-IP",
+    "X-Rewrite-URL",
+];
+/// Those that have a value of the router's.
+const SET: [&str; 5] = ["Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Port", "X-Forwarded-Proto"];
+
+/// Directives that are the same everywhere. Limits and timeouts are those of HAProxy's configuration.
 const GLOBAL: &str = "\
 # Written by signpost agent, which overwrites changes.
 load_module /usr/lib/nginx/modules/ngx_stream_module.so;
 daemon off;
 pid nginx.pid;
 error_log stderr warn;
+error_log errors.log emerg;
 worker_processes auto;
 # The limit for the remaining connections of a replaced worker.
-worker_shutdown_timeout 30m;
+worker_shutdown_timeout 10m;
 events { worker_connections 16384; }
 ";
 
-const HTTP: &str = "    \
-server_names_hash_bucket_size 512;
+const HTTP: &str = r#"    variables_hash_max_size 4096;
+    variables_hash_bucket_size 256;
     access_log off;
+    # An application that fails is not an error of the router.
+    error_log stderr crit;
     server_tokens off;
     default_type text/plain;
     client_body_temp_path temporary/body;
@@ -254,19 +427,115 @@ server_names_hash_bucket_size 512;
     # The size of a request is for the application to limit.
     client_max_body_size 0;
     client_header_timeout 10s;
+    client_body_timeout 5m;
+    send_timeout 5m;
+    keepalive_timeout 60s;
+    # In all, less than 64 KiB.
+    large_client_header_buffers 2 31k;
+    underscores_in_headers on;
     ssl_protocols TLSv1.2 TLSv1.3;
     set_real_ip_from unix:;
     real_ip_header proxy_protocol;
-    map $http_upgrade $connection_header { default upgrade; '' ''; }
+
+    # RFC 9112 section 3.2.2: the host of a target in absolute form is that of the request, whatever the Host field has.
+    map $request $sent_host {
+        default $http_host;
+        "~^[^ ]+ [A-Za-z][A-Za-z0-9+.-]*://(?<authority>[^/?# ]*)" $authority;
+    }
+    # $host is its host in lower case, without the port.
+    map $sent_host $routed_host { default ""; "~^[A-Za-z0-9._-]+(?::[0-9]{1,5})?$" $host; }
+    map "$routed_host$request_uri" $is_invalid { default ""; "~^/" invalid; "~#" invalid; }
+    map $route $upstream { default ""; "~^[0-9]*:(?<route_upstream>[^:]+)" $route_upstream; }
+    map $route $route_id { default ""; "~^(?:[^:]*:){4}(?<route_identifier>[^:]+)" $route_identifier; }
+    map $route $tls_name { default ""; "~^(?:[^:]*:){5}(?<route_tls_name>.+)" $route_tls_name; }
+    map $tls_name $upstream_scheme { default https; "" http; }
+    map "$scheme:$route" $treatment {
+        default none;
+        "~^http:[0-9]*:[^:]+:(?<over_http>[^:]+)" $over_http;
+        "~^https:[0-9]*:[^:]+:[^:]+:(?<over_https>[^:]+)" $over_https;
+    }
+    # Methods that nginx sends to another server only if it can have no effect: safe ones, and those of which no byte was sent.
+    map $request_method $repetition { default once; "~^(?:GET|HEAD|OPTIONS|TRACE|POST|PATCH|LOCK)$" ""; }
+    map "$server_protocol $http_upgrade" $upgrade { default ""; "~*^HTTP/1\.1 websocket$" websocket; }
+    map "$upgrade $http_accept" $patience { default ""; "~*^websocket |text/event-stream" patient; }
+    map "$repetition-$patience" $way { default once-patient; "-" direct; "once-" once; "-patient" patient; }
+    map $upgrade $connection_option { default ""; websocket upgrade; }
+    map $http_te $te { default ""; "~*(?:^|,)[ \t]*trailers[ \t]*(?:[,;]|$)" trailers; }
+    map $http_cdn_loop $cdn_loop { default "$http_cdn_loop, signpost"; "" signpost; }
+    map $http_cdn_loop $is_loop {
+        default "";
+        "~*^(?>.*?(?<![^, \t])signpost(?=[ \t]*(?:[,;]|$))){PASSES}" loop;
+    }
+    map "$scheme:$PROBE" $is_probe { default ""; "~^http:." probe; }
+    map "$is_invalid:$is_probe:$treatment:$is_loop" $action {
+        default $treatment;
+        "~^invalid" invalid;
+        "~:none:" refuse;
+        "~^:probe:" probe;
+        "~:serve:loop$" loop;
+        "~:serve:$" $way;
+    }
+
     proxy_http_version 1.1;
+    # Neither requests nor responses get onto the disk.
     proxy_request_buffering off;
+    proxy_buffering off;
+    proxy_max_temp_file_size 0;
+    proxy_buffer_size 32k;
+    proxy_buffers 4 32k;
     proxy_connect_timeout 5s;
-    proxy_read_timeout 30s;
-    proxy_send_timeout 30s;
-    proxy_set_header Host $http_host;
-    proxy_set_header Upgrade $http_upgrade;
-    proxy_set_header Connection $connection_header;
-    proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
-    proxy_set_header X-Forwarded-Proto $scheme;
-    proxy_set_header X-Forwarded-Host $http_host;
-";
+    proxy_read_timeout 5m;
+    proxy_send_timeout 5m;
+    # The timeout is that of a connection; a server that took longer to respond has the request.
+    proxy_next_upstream error timeout;
+    proxy_next_upstream_tries 3;
+    proxy_next_upstream_timeout 16s;
+    proxy_ssl_server_name on;
+    proxy_ssl_name $tls_name;
+    proxy_ignore_headers X-Accel-Redirect X-Accel-Expires X-Accel-Limit-Rate X-Accel-Buffering X-Accel-Charset;
+    proxy_pass_header X-Accel-Redirect;
+    proxy_pass_header X-Accel-Expires;
+    proxy_pass_header X-Accel-Limit-Rate;
+    proxy_pass_header X-Accel-Buffering;
+    proxy_pass_header X-Accel-Charset;
+    proxy_pass_header X-Pad;
+    proxy_pass_header Server;
+    proxy_pass_header Date;
+    proxy_headers_hash_max_size 2048;
+    proxy_headers_hash_bucket_size 128;
+    proxy_set_header Host $sent_host;
+    proxy_set_header Upgrade $upgrade;
+    proxy_set_header Connection $connection_option;
+    proxy_set_header TE $te;
+    proxy_set_header CDN-Loop $cdn_loop;
+"#;
+
+/// A header that is absent, and one that is empty, are the same to nginx.
+const FORWARDED: &str = r#"    map $is_trusted $forwarded { default ""; 1 $http_forwarded; }
+    map $is_trusted $forwarded_for { default $remote_addr; 1 $proxy_add_x_forwarded_for; }
+    map "$is_trusted:$http_x_forwarded_proto" $forwarded_proto { default $scheme; "~^1:." $http_x_forwarded_proto; }
+    map "$is_trusted:$http_x_forwarded_host" $forwarded_host { default $sent_host; "~^1:." $http_x_forwarded_host; }
+    map "$is_trusted:$http_x_forwarded_port" $forwarded_port {
+        default $proxy_protocol_server_port;
+        "~^1:." $http_x_forwarded_port;
+    }
+    proxy_set_header Forwarded $forwarded;
+    proxy_set_header X-Forwarded-For $forwarded_for;
+    proxy_set_header X-Forwarded-Proto $forwarded_proto;
+    proxy_set_header X-Forwarded-Host $forwarded_host;
+    proxy_set_header X-Forwarded-Port $forwarded_port;
+"#;
+
+const STREAM: &str = r#"    error_log stderr crit;
+    preread_timeout 10s;
+    proxy_connect_timeout 5s;
+    proxy_next_upstream_tries 3;
+    # More than the longest of the http server, which is to end the connection; and the limit of an idle connection with passthrough.
+    proxy_timeout 61m;
+    upstream http { server unix:http.sock max_fails=0; }
+    upstream https { server unix:https.sock max_fails=0; }
+    upstream passthrough { server unix:passthrough.sock max_fails=0; }
+    # A client is an IPv4 address or an IPv6 /64.
+    map $binary_remote_addr $client { default $binary_remote_addr; "~(?s)^(?<network>.{8}).{8}$" $network; }
+    map $is_trusted $limited_client { default $client; 1 ""; }
+"#;

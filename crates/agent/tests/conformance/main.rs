@@ -55,3 +55,8 @@ async fn haproxy_follows_a_thousand_changes_without_a_reload() {
 async fn haproxy_with_ten_thousand_routes() {
     reload::ten_thousand_routes(bench::Bench::new("haproxy")).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nginx_with_a_thousand_routes() {
+    reload::thousand_routes(bench::Bench::new("nginx")).await;
+}

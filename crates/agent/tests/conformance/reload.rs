@@ -200,3 +200,28 @@ pub async fn ten_thousand_routes(mut bench: Bench) {
     times.sort();
     println!("10,000 Routes: start {first:.1?}; a new Route: median {:.1?}, worst of 100 {:.1?}", times[50], times[99]);
 }
+
+/// One change among 20, 120 and 1,000 Routes, and the time from the Site to the first response by it.
+pub async fn thousand_routes(mut bench: Bench) {
+    let address = application("web", None).await;
+    let mut site = Site::default();
+    let mut added = 0;
+    for routes in [20, 120, 1_000] {
+        for at in site.routes.len()..routes {
+            route(&mut site, &format!("r{at}"), &format!("r{at}.example"), "/", plain(&[(address, 1)]));
+        }
+        bench.apply(&site).await;
+        let mut times = Vec::new();
+        for _ in 0..20 {
+            added += 1;
+            let host = format!("new{added}.example");
+            route(&mut site, "new", &host, "/", plain(&[(address, 1)]));
+            let start = Instant::now();
+            assert!(bench.apply(&site).await.reloaded);
+            assert_eq!(get(bench.http, &host, "/").await.expect("a response").body, "web");
+            times.push(start.elapsed());
+        }
+        times.sort();
+        println!("{routes} Routes: a new host: p50 {:.0?}, p99 {:.0?}", times[10], times[19]);
+    }
+}
