@@ -86,6 +86,9 @@ pub enum ProxyError {
     /// The proxy rejects the configuration, and no single Route is the reason.
     #[error("the proxy rejects its configuration: {0}")]
     Rejected(String),
+    /// The program lacks a feature that the configuration needs.
+    #[error("{0}")]
+    Unsuitable(String),
     /// An operation took longer than its time limit.
     #[error("{0} timed out")]
     Timeout(&'static str),
