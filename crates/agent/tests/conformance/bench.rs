@@ -28,6 +28,7 @@ pub struct Bench {
     /// The name of the proxy.
     pub kind: &'static str,
     program: PathBuf,
+    settings: Settings,
 }
 
 impl Bench {
@@ -36,13 +37,22 @@ impl Bench {
         let directory = tempfile::tempdir_in("/tmp").expect("a directory");
         let (http, https) = (signpost_testing::free_address(), signpost_testing::free_address());
         let program = PathBuf::from(kind);
-        let proxy = make(kind, &directory, &program, http, https);
-        Bench { proxy, http, https, directory, kind, program }
+        let settings =
+            Settings { http: vec![http], https: vec![https], public_https_port: https.port(), ..Settings::default() };
+        let proxy = make(kind, &directory, &program, &settings);
+        Bench { proxy, http, https, directory, kind, program, settings }
+    }
+
+    /// Changes the settings, before the first Site.
+    pub fn with(mut self, change: impl FnOnce(&mut Settings)) -> Bench {
+        change(&mut self.settings);
+        self.restart_agent();
+        self
     }
 
     /// Replaces the agent by another one, which adopts the proxy.
     pub fn restart_agent(&mut self) {
-        self.proxy = make(self.kind, &self.directory, &self.program, self.http, self.https);
+        self.proxy = make(self.kind, &self.directory, &self.program, &self.settings);
     }
 
     /// Makes the proxy's check fail whenever its configuration contains a text.
@@ -84,10 +94,9 @@ impl Drop for Bench {
     }
 }
 
-fn make(kind: &str, directory: &TempDir, program: &Path, http: SocketAddr, https: SocketAddr) -> Box<dyn Proxy> {
-    let settings =
-        Settings { http: vec![http], https: vec![https], public_https_port: https.port(), ..Settings::default() };
+fn make(kind: &str, directory: &TempDir, program: &Path, settings: &Settings) -> Box<dyn Proxy> {
     let directory = directory.path().join("proxy");
+    let settings = settings.clone();
     match kind {
         "haproxy" => Box::new(Haproxy::new(program.to_owned(), &directory, settings).expect("a directory")),
         _ => Box::new(Nginx::new(program.to_owned(), &directory, settings).expect("a directory")),
