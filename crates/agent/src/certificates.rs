@@ -146,7 +146,11 @@ mod tests {
         assert_eq!(certificates.changed().expect("read"), None);
         write("a.example.pem", "garbage");
         let found = certificates.changed().expect("read").expect("one has changed");
-        assert_eq!((hosts(found).as_str(), certificates.faults()), ("*.b.example=1 a.example=0", 1), "the last good one");
+        assert_eq!(
+            (hosts(found).as_str(), certificates.faults()),
+            ("*.b.example=1 a.example=0", 1),
+            "the last good one"
+        );
         std::fs::remove_file(directory.path().join("_wildcard.b.example.pem")).expect("removed");
         let found = certificates.changed().expect("read").expect("one is gone");
         assert_eq!((hosts(found).as_str(), certificates.faults()), ("a.example=0", 1), "the last good one stays");

@@ -17,8 +17,8 @@ use tokio::process::Command;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{
-    Applied, CHECK_TIMEOUT, Check, Proxy, ProxyError, Rejected, Running, kill_remains, prepare, read, remove_certificates,
-    run_check, write_file, write_files,
+    Applied, CHECK_TIMEOUT, Check, Proxy, ProxyError, Rejected, Running, kill_remains, prepare, read,
+    remove_certificates, run_check, write_file, write_files,
 };
 use crate::pem::KeyPair;
 use crate::render::nginx::{CONFIG, ERRORS, GENERATION_SOCKET, KEY_BYTES_MAX, SOCKETS, files};
@@ -37,7 +37,8 @@ const PAUSE: Duration = Duration::from_millis(5);
 const REJECTION_DELAY: Duration = Duration::from_secs(1);
 /// The account of workers if the agent is root.
 const ACCOUNT: &str = "nobody";
-/// The longest time between the starts of two workers of a generation, in 1/100 s; the starts of two generations are at least 0.1 s apart.
+/// The longest time between the starts of two workers of a generation, in 1/100 s. Two reloads are at least 0.1 s apart; a reload right
+/// after the start may count as one generation with it.
 const START_TICKS_MAX: u64 = 5;
 
 /// The limits of replaced workers, which take some MiB each until their last connection ends.
@@ -94,12 +95,7 @@ impl Nginx {
         Nginx::with_pace(program, directory, settings, Pace::default())
     }
 
-    pub fn with_pace(
-        program: PathBuf,
-        directory: &Path,
-        settings: Settings,
-        pace: Pace,
-    ) -> Result<Nginx, ProxyError> {
+    pub fn with_pace(program: PathBuf, directory: &Path, settings: Settings, pace: Pace) -> Result<Nginx, ProxyError> {
         let directory = prepare(directory)?;
         let account = geteuid().is_root().then(account_directive);
         if account.is_some() {
@@ -156,7 +152,8 @@ impl Nginx {
         std::fs::File::create(self.directory.join(ERRORS)).map_err(ProxyError::io(ERRORS))?;
         let mut replaced = Vec::new();
         if self.is_running() {
-            replaced = self.workers().into_iter().filter(|worker| !worker.is_replaced).map(|worker| worker.pid).collect();
+            replaced =
+                self.workers().into_iter().filter(|worker| !worker.is_replaced).map(|worker| worker.pid).collect();
             self.running.as_ref().inspect(|running| running.signal(Signal::HUP));
         } else {
             // A killed master leaves workers, which keep the listeners open, and sockets.
@@ -272,8 +269,8 @@ impl Nginx {
                 "ended the oldest replaced workers of nginx and their connections, because there were too many reloads"
             );
             for pid in generation {
-                // The only error is that it has ended.
-                let _ = kill_process(*pid, Signal::TERM);
+                // The only error is that it has ended. SIGTERM would end it as fast, and log each of its connections.
+                let _ = kill_process(*pid, Signal::KILL);
             }
         }
     }
@@ -330,7 +327,9 @@ fn account_directive() -> String {
     let field = |file: &str, key: (usize, &str), wanted: usize| {
         let text = std::fs::read_to_string(file).ok()?;
         let fields = text.lines().map(|line| line.split(':').collect::<Vec<_>>());
-        fields.filter(|fields| fields.get(key.0) == Some(&key.1)).find_map(|fields| fields.get(wanted).map(|field| (*field).to_owned()))
+        fields
+            .filter(|fields| fields.get(key.0) == Some(&key.1))
+            .find_map(|fields| fields.get(wanted).map(|field| (*field).to_owned()))
     };
     let group = field("/etc/passwd", (0, ACCOUNT), 3).and_then(|id| field("/etc/group", (2, &id), 0));
     match group {
@@ -386,7 +385,9 @@ impl Proxy for Nginx {
 
     fn pause(&self) -> Duration {
         let Some(reloaded) = self.reloaded else { return Duration::ZERO };
-        self.pace.between(self.replaced_generations().len()).saturating_sub(reloaded.elapsed())
+        // Those that were ended are still there for a moment.
+        let generations = self.replaced_generations().len().min(self.pace.generations_max);
+        self.pace.between(generations).saturating_sub(reloaded.elapsed())
     }
 
     async fn stop(&mut self, drain: Duration) {

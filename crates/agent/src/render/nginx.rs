@@ -9,7 +9,8 @@
 //! The stream servers limit the connections of each client, and read the name in the TLS handshake. They send the client's address ahead
 //! (PROXY protocol). The http server reads it. The last stream server removes it, because applications do not expect it.
 //!
-//! One server has all hosts, because nginx takes about 0.1 ms and 20 KiB for each further one, in every reload and every worker.
+//! One server has all hosts, because every further one, with its certificate, makes every reload longer. Only the most used wildcard
+//! certificates have servers of their own.
 //! A request goes through these maps:
 //!
 //! ```text
@@ -23,10 +24,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
 
 use signpost_types::probe::{BACKEND_HEADER, PROBE_HEADER, ROUTE_HEADER, TRACE_HEADER, backend_id, route_id};
 
-use super::{AUTHORITIES, CERTIFICATES, MISDIRECTED, NOT_FOUND, Settings, UNAVAILABLE};
+use super::{
+    AUTHORITIES, CERTIFICATES, HOPS_MAX, INVALID_HOST, LOOP_DETECTED, LOOP_TOKEN, MISDIRECTED, NO_RESPONSE, NOT_FOUND,
+    Settings, TIMED_OUT, UNAVAILABLE,
+};
 use crate::pem::KeyPair;
 use crate::site::{Action, Host, PathPrefix, Paths, RouteKey, Site, WILDCARD_DEPTH_MAX};
 
@@ -43,12 +48,11 @@ pub const SOCKETS: [&str; 4] = [GENERATION_SOCKET, "http.sock", "https.sock", "p
 const PATHS_PER_MAP: usize = 64;
 /// The longest private key. nginx reads no longer words than 4,096 bytes. An RSA key of 4,096 bits has 3,272.
 pub const KEY_BYTES_MAX: usize = 4_000;
-/// The passes of a request through Signpost's proxies after which it is in a loop (RFC 8586).
-const PASSES_MAX: usize = 8;
-/// The body of the response to a request that is in a loop.
-const LOOP: &str = "508: this request has passed this platform 8 times: it is in a loop.\n";
-/// The body of the response to a request with an invalid host or target.
-const BAD_REQUEST: &str = "400: the host or the path of this request is not valid.\n";
+/// The most certificates that nginx loads with its configuration. Others are read in each handshake, which triples its cost: with a
+/// key of P-256, a handshake takes 0.9 ms of a worker, or 2.8 ms. Each one that is loaded makes every reload 3 ms longer.
+const LOADED_CERTIFICATES_MAX: usize = 4;
+/// The longest time in which another server is tried: two connections that time out, and no server that is slow to respond.
+const NEXT_SERVER_TIMEOUT: Duration = Duration::from_secs(12);
 
 /// Returns all files of the configuration by name. Each configuration has a generation of its own. `default` is the certificate of
 /// clients that name no host or an unknown one.
@@ -80,12 +84,14 @@ fn config(
 ) -> String {
     let numbers: BTreeMap<&RouteKey, usize> = site.routes.keys().enumerate().map(|(at, route)| (route, at)).collect();
     // The hash tables must have room for all; nginx doubles none by itself.
-    let servers: usize = site.routes.values().map(|upstream| upstream.servers.len()).sum();
-    let entries = servers.max(site.hosts.len()).max(pairs.len());
+    let endpoints: usize = site.routes.values().map(|upstream| upstream.servers.len()).sum();
+    let entries = endpoints.max(site.hosts.len()).max(pairs.len());
     let size = (entries * 2).max(2_048).next_power_of_two();
     let sizes = format!("    map_hash_bucket_size 512;\n    map_hash_max_size {size};\n");
-    let http = HTTP.replace("$PROBE", &request_header(PROBE_HEADER)).replace("{PASSES}", &format!("{{{PASSES_MAX}}}"));
-    let mut text = format!("{GLOBAL}\nhttp {{\n{sizes}{http}");
+    let names = format!("    server_names_hash_bucket_size 512;\n    server_names_hash_max_size {size};\n");
+    let mut text = format!("{GLOBAL}\nhttp {{\n{sizes}{names}{HTTP}");
+    timeouts(settings, &mut text);
+    hops(&mut text);
     if settings.upstream_authorities.is_some() {
         let _ = writeln!(text, "    proxy_ssl_verify on;\n    proxy_ssl_verify_depth 9;");
         let _ = writeln!(text, "    proxy_ssl_trusted_certificate {AUTHORITIES};");
@@ -96,10 +102,33 @@ fn config(
     trace(site, &numbers, &mut text);
     upstreams(site, &numbers, false, &mut text);
     certificates(default, pairs, &mut text);
-    server(settings, &mut text);
+    servers(site, pairs, settings, &mut text);
     let _ = writeln!(text, "    server {{ listen unix:{GENERATION_SOCKET}; return 200 \"{generation}\"; }}\n}}\n");
     stream(site, settings, &numbers, &sizes, generation, &mut text);
     text
+}
+
+fn timeouts(settings: &Settings, text: &mut String) {
+    let response = settings.response_timeout.as_millis();
+    let next = settings.response_timeout.min(NEXT_SERVER_TIMEOUT).as_millis();
+    let _ = writeln!(text, "    client_body_timeout {response}ms;\n    send_timeout {response}ms;");
+    let _ = writeln!(text, "    proxy_read_timeout {response}ms;\n    proxy_send_timeout {response}ms;");
+    // The timeout is that of a connection; a server that took longer to respond has the request.
+    let _ = writeln!(text, "    proxy_next_upstream error timeout;\n    proxy_next_upstream_timeout {next}ms;");
+}
+
+/// The routers that a request has passed (RFC 8586). nginx reads the first `CDN-Loop` line, and passes it alone.
+fn hops(text: &mut String) {
+    let _ = write!(
+        text,
+        r#"    map $http_cdn_loop $cdn_loop {{ default "$http_cdn_loop, {LOOP_TOKEN}"; "" {LOOP_TOKEN}; }}
+    map $http_cdn_loop $is_loop {{
+        default "";
+        "~*^(?>.*?(?<![^, \t]){LOOP_TOKEN}(?=[ \t]*(?:[,;]|$))){{{HOPS_MAX}}}" loop;
+    }}
+    proxy_set_header CDN-Loop $cdn_loop;
+"#
+    );
 }
 
 /// The maps from a host and a path to a Route.
@@ -131,8 +160,7 @@ fn routes(site: &Site, numbers: &BTreeMap<&RouteKey, usize>, text: &mut String) 
         text,
         "    map $routed_host $virtual_host {{\n        hostnames;\n        default \"\";\n{hosts}    }}"
     );
-    let _ =
-        writeln!(text, "    map $virtual_host $path_route {{\n        default $virtual_host;\n{several}    }}");
+    let _ = writeln!(text, "    map $virtual_host $path_route {{\n        default $virtual_host;\n{several}    }}");
     for (number, entries) in maps.into_iter().enumerate() {
         let entries: String = entries.into_iter().collect();
         let _ = writeln!(
@@ -149,7 +177,8 @@ fn routes(site: &Site, numbers: &BTreeMap<&RouteKey, usize>, text: &mut String) 
         )
     };
     let deep: String = depths.iter().map(deep).collect();
-    let _ = writeln!(text, "    map \"$path_route $routed_host\" $route {{\n        default $path_route;\n{deep}    }}");
+    let _ =
+        writeln!(text, "    map \"$path_route $routed_host\" $route {{\n        default $path_route;\n{deep}    }}");
 }
 
 /// Returns the value of `$route`.
@@ -211,6 +240,8 @@ fn trace(site: &Site, numbers: &BTreeMap<&RouteKey, usize>, text: &mut String) {
     }
     let entries: String = ids.iter().map(|(key, id)| format!("        \"{key}\" {id};\n")).collect();
     let traced = request_header(TRACE_HEADER);
+    let probed = request_header(PROBE_HEADER);
+    let _ = writeln!(text, "    map \"$scheme:{probed}\" $is_probe {{ default \"\"; \"~^http:.\" probe; }}");
     // Of several servers that were tried, the last one responded, if it has a time.
     let _ = write!(
         text,
@@ -289,54 +320,82 @@ fn certificates(default: &KeyPair, pairs: &BTreeMap<&Host, KeyPair>, text: &mut 
     }
 }
 
-/// The server of all hosts.
-fn server(settings: &Settings, text: &mut String) {
+/// The server of all hosts, and the same for the most used wildcard certificates.
+fn servers(site: &Site, pairs: &BTreeMap<&Host, KeyPair>, settings: &Settings, text: &mut String) {
+    let content = locations(settings);
+    let loaded = most_used(site, pairs);
+    // The name in a handshake chooses the server with the longest wildcard; those with certificates of their own are the first server's.
+    let own = pairs.keys().filter(|host| !loaded.contains(host));
+    let own = own.filter(|host| loaded.iter().any(|wildcard| host.as_str().ends_with(&wildcard.as_str()[1..])));
+    let own: String = own.map(|host| format!("        server_name {host};\n")).collect();
+    let _ = write!(text, "    server {{\n{LISTEN}{own}{content}    }}\n");
+    for host in loaded {
+        let pair = &pairs[host];
+        let _ = write!(
+            text,
+            "    server {{\n        listen unix:https.sock ssl http2 proxy_protocol;\n        server_name {host};\n        \
+             ssl_certificate {};\n        ssl_certificate_key \"data:{}\";\n{content}    }}\n",
+            chain_file(pair),
+            pair.key
+        );
+    }
+}
+
+/// Returns the wildcard certificates that most hosts use.
+fn most_used<'a>(site: &Site, pairs: &BTreeMap<&'a Host, KeyPair>) -> Vec<&'a Host> {
+    let mut uses: BTreeMap<&'a Host, usize> = BTreeMap::new();
+    for host in site.hosts.keys().filter(|host| !pairs.contains_key(host)) {
+        let Some((_, parent)) = host.as_str().split_once('.') else { continue };
+        let wildcard: Option<Host> = format!("*.{parent}").parse().ok();
+        if let Some((wildcard, _)) = wildcard.and_then(|wildcard| pairs.get_key_value(&wildcard)) {
+            *uses.entry(wildcard).or_default() += 1;
+        }
+    }
+    let mut uses: Vec<_> = uses.into_iter().map(|(host, count)| (std::cmp::Reverse(count), host)).collect();
+    uses.sort();
+    uses.into_iter().take(LOADED_CERTIFICATES_MAX).map(|(_, host)| host).collect()
+}
+
+/// Returns the treatment of requests, which all servers have.
+fn locations(settings: &Settings) -> String {
+    let respond = |status: u16, body: &str| format!("return {status} \"{}\";", body.replace('\n', "\\n"));
     let port = match settings.public_https_port {
         443 => String::new(),
         port => format!(":{port}"),
     };
     let responses = [
-        ("invalid", 400, BAD_REQUEST),
-        ("refuse", 404, NOT_FOUND),
-        ("misdirected", 421, MISDIRECTED),
-        ("unavailable", 503, UNAVAILABLE),
-        ("loop", 508, LOOP),
+        ("invalid", respond(400, INVALID_HOST)),
+        ("refuse", respond(404, NOT_FOUND)),
+        ("misdirected", respond(421, MISDIRECTED)),
+        ("unavailable", respond(503, UNAVAILABLE)),
+        ("loop", respond(508, LOOP_DETECTED)),
+        ("redirect", format!("return 302 https://$routed_host{port}$request_uri;")),
+        ("probe", format!("add_header {ROUTE_HEADER} $route_id; return 204;")),
+        // A status leads to a location that passes the request as it came. No client sees it.
+        ("once", "return 470;".to_owned()),
+        ("patient", "return 471;".to_owned()),
+        ("once-patient", "return 472;".to_owned()),
     ];
-    let _ = writeln!(
-        text,
-        "    server {{\n        listen unix:http.sock proxy_protocol;\n        listen unix:https.sock ssl http2 proxy_protocol;\n        \
-         ssl_certificate $chain;\n        ssl_certificate_key data:$key;\n        location / {{"
-    );
-    for (action, status, body) in responses {
-        let body = body.replace('\n', "\\n");
-        let _ = writeln!(text, "            if ($action = {action}) {{ return {status} \"{body}\"; }}");
+    let once = "proxy_next_upstream off;";
+    let stream = settings.stream_timeout.as_millis();
+    let patient = format!("proxy_read_timeout {stream}ms; proxy_send_timeout {stream}ms; send_timeout {stream}ms;");
+    let pass = "proxy_pass $upstream_scheme://$upstream;";
+    let errors = [
+        (470, "once", format!("{once} {pass}")),
+        (471, "patient", format!("{patient} {pass}")),
+        (472, "once-patient", format!("{once} {patient} {pass}")),
+        (502, "no-response", respond(502, NO_RESPONSE)),
+        (504, "timed-out", respond(504, TIMED_OUT)),
+    ];
+    let mut text = "        recursive_error_pages on;\n        location / {\n".to_owned();
+    for (action, content) in responses {
+        let _ = writeln!(text, "            if ($action = {action}) {{ {content} }}");
     }
-    let _ = write!(
-        text,
-        "            if ($action = redirect) {{ return 302 https://$routed_host{port}$request_uri; }}
-            if ($action = probe) {{ add_header {ROUTE_HEADER} $route_id; return 204; }}
-            # A status leads to a location that passes the request as it came. No client sees it.
-            error_page 470 = @once;
-            error_page 471 = @patient;
-            error_page 472 = @once-patient;
-            if ($action = once) {{ return 470; }}
-            if ($action = patient) {{ return 471; }}
-            if ($action = once-patient) {{ return 472; }}
-            proxy_pass $upstream_scheme://$upstream;
-        }}
-"
-    );
-    let once = " proxy_next_upstream off;";
-    let patient = " proxy_read_timeout 1h; proxy_send_timeout 1h; send_timeout 1h;";
-    for (name, directives) in
-        [("once", once.to_owned()), ("patient", patient.to_owned()), ("once-patient", format!("{once}{patient}"))]
-    {
-        let _ = writeln!(
-            text,
-            "        location @{name} {{{directives} proxy_pass $upstream_scheme://$upstream; }}"
-        );
+    let _ = writeln!(text, "            {pass}\n        }}");
+    for (status, name, content) in errors {
+        let _ = writeln!(text, "        error_page {status} = @{name};\n        location @{name} {{ {content} }}");
     }
-    text.push_str("    }\n");
+    text
 }
 
 /// The listeners, and passthrough.
@@ -351,6 +410,9 @@ fn stream(
     let _ = write!(text, "stream {{\n{sizes}{STREAM}{}", trusted_networks(settings));
     // A zone for each generation: the count of a worker that is killed would stay in a zone for ever.
     let _ = writeln!(text, "    limit_conn_zone $limited_client zone=clients{generation}:10m;");
+    // The http server is to end a connection first.
+    let timeout = settings.stream_timeout.max(settings.response_timeout) + Duration::from_secs(60);
+    let _ = writeln!(text, "    proxy_timeout {}ms;", timeout.as_millis());
     upstreams(site, numbers, true, text);
     let (mut first, mut second) = (String::new(), String::new());
     for (host, paths) in &site.hosts {
@@ -380,7 +442,7 @@ fn stream(
 }
 
 /// The headers of a client that never reach an application as they are.
-const REMOVED: [&str; 13] = [
+const REMOVED: [&str; 14] = [
     "Forwarded",
     "HTTP2-Settings",
     "Proxy",
@@ -388,6 +450,7 @@ const REMOVED: [&str; 13] = [
     "X-Forwarded-For",
     "X-Forwarded-Host",
     "X-Forwarded-Port",
+    "X-Forwarded-Prefix",
     "X-Forwarded-Proto",
     "X-Forwarded-Server",
     "X-Forwarded-Ssl",
@@ -396,7 +459,16 @@ const REMOVED: [&str; 13] = [
     "X-Rewrite-URL",
 ];
 /// Those that have a value of the router's.
-const SET: [&str; 5] = ["Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Port", "X-Forwarded-Proto"];
+const SET: [&str; 8] = [
+    "Forwarded",
+    "X-Forwarded-For",
+    "X-Forwarded-Host",
+    "X-Forwarded-Port",
+    "X-Forwarded-Prefix",
+    "X-Forwarded-Proto",
+    "X-Forwarded-Server",
+    "X-Forwarded-Ssl",
+];
 
 /// Directives that are the same everywhere. Limits and timeouts are those of HAProxy's configuration.
 const GLOBAL: &str = "\
@@ -427,8 +499,6 @@ const HTTP: &str = r#"    variables_hash_max_size 4096;
     # The size of a request is for the application to limit.
     client_max_body_size 0;
     client_header_timeout 10s;
-    client_body_timeout 5m;
-    send_timeout 5m;
     keepalive_timeout 60s;
     # In all, less than 64 KiB.
     large_client_header_buffers 2 31k;
@@ -460,13 +530,7 @@ const HTTP: &str = r#"    variables_hash_max_size 4096;
     map "$upgrade $http_accept" $patience { default ""; "~*^websocket |text/event-stream" patient; }
     map "$repetition-$patience" $way { default once-patient; "-" direct; "once-" once; "-patient" patient; }
     map $upgrade $connection_option { default ""; websocket upgrade; }
-    map $http_te $te { default ""; "~*(?:^|,)[ \t]*trailers[ \t]*(?:[,;]|$)" trailers; }
-    map $http_cdn_loop $cdn_loop { default "$http_cdn_loop, signpost"; "" signpost; }
-    map $http_cdn_loop $is_loop {
-        default "";
-        "~*^(?>.*?(?<![^, \t])signpost(?=[ \t]*(?:[,;]|$))){PASSES}" loop;
-    }
-    map "$scheme:$PROBE" $is_probe { default ""; "~^http:." probe; }
+    map $http_te $te { default ""; "~*(?:^|,)[ \t]*trailers[ \t]*(?:,|$)" trailers; }
     map "$is_invalid:$is_probe:$treatment:$is_loop" $action {
         default $treatment;
         "~^invalid" invalid;
@@ -484,14 +548,16 @@ const HTTP: &str = r#"    variables_hash_max_size 4096;
     proxy_buffer_size 32k;
     proxy_buffers 4 32k;
     proxy_connect_timeout 5s;
-    proxy_read_timeout 5m;
-    proxy_send_timeout 5m;
-    # The timeout is that of a connection; a server that took longer to respond has the request.
-    proxy_next_upstream error timeout;
     proxy_next_upstream_tries 3;
-    proxy_next_upstream_timeout 16s;
     proxy_ssl_server_name on;
     proxy_ssl_name $tls_name;
+    # Those of one connection. A client that asked for an upgrade, or is to ask for one, gets its name.
+    map "$server_protocol $status" $response_upgrade { default ""; "~^HTTP/1\.1 (?:101|426)$" $upstream_http_upgrade; }
+    map "$server_protocol $status" $response_connection { default ""; "HTTP/1.1 426" upgrade; }
+    add_header Upgrade $response_upgrade always;
+    add_header Connection $response_connection always;
+    proxy_hide_header Upgrade;
+    proxy_hide_header Proxy-Connection;
     proxy_ignore_headers X-Accel-Redirect X-Accel-Expires X-Accel-Limit-Rate X-Accel-Buffering X-Accel-Charset;
     proxy_pass_header X-Accel-Redirect;
     proxy_pass_header X-Accel-Expires;
@@ -507,11 +573,20 @@ const HTTP: &str = r#"    variables_hash_max_size 4096;
     proxy_set_header Upgrade $upgrade;
     proxy_set_header Connection $connection_option;
     proxy_set_header TE $te;
-    proxy_set_header CDN-Loop $cdn_loop;
 "#;
 
-/// A header that is absent, and one that is empty, are the same to nginx.
+const LISTEN: &str = "        listen unix:http.sock proxy_protocol;
+        listen unix:https.sock ssl http2 proxy_protocol default_server;
+        ssl_certificate $chain;
+        ssl_certificate_key data:$key;
+";
+
+/// An absent header and an empty one are the same to nginx. It also reads `X_Forwarded_Proto` as `X-Forwarded-Proto` if that comes first:
+/// trusted proxies have to remove such spellings of their clients.
 const FORWARDED: &str = r#"    map $is_trusted $forwarded { default ""; 1 $http_forwarded; }
+    map $is_trusted $forwarded_prefix { default ""; 1 $http_x_forwarded_prefix; }
+    map $is_trusted $forwarded_server { default ""; 1 $http_x_forwarded_server; }
+    map $is_trusted $forwarded_ssl { default ""; 1 $http_x_forwarded_ssl; }
     map $is_trusted $forwarded_for { default $remote_addr; 1 $proxy_add_x_forwarded_for; }
     map "$is_trusted:$http_x_forwarded_proto" $forwarded_proto { default $scheme; "~^1:." $http_x_forwarded_proto; }
     map "$is_trusted:$http_x_forwarded_host" $forwarded_host { default $sent_host; "~^1:." $http_x_forwarded_host; }
@@ -524,14 +599,15 @@ const FORWARDED: &str = r#"    map $is_trusted $forwarded { default ""; 1 $http_
     proxy_set_header X-Forwarded-Proto $forwarded_proto;
     proxy_set_header X-Forwarded-Host $forwarded_host;
     proxy_set_header X-Forwarded-Port $forwarded_port;
+    proxy_set_header X-Forwarded-Prefix $forwarded_prefix;
+    proxy_set_header X-Forwarded-Server $forwarded_server;
+    proxy_set_header X-Forwarded-Ssl $forwarded_ssl;
 "#;
 
 const STREAM: &str = r#"    error_log stderr crit;
     preread_timeout 10s;
     proxy_connect_timeout 5s;
     proxy_next_upstream_tries 3;
-    # More than the longest of the http server, which is to end the connection; and the limit of an idle connection with passthrough.
-    proxy_timeout 61m;
     upstream http { server unix:http.sock max_fails=0; }
     upstream https { server unix:https.sock max_fails=0; }
     upstream passthrough { server unix:passthrough.sock max_fails=0; }

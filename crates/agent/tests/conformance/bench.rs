@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use signpost_agent::proxy::haproxy::Haproxy;
-use signpost_agent::proxy::nginx::Nginx;
+use signpost_agent::proxy::nginx::{Nginx, Pace};
 use signpost_agent::proxy::{Applied, Proxy};
 use signpost_agent::render::Settings;
 use signpost_agent::site::{Insecure, Server, Site, Termination, Upstream};
@@ -53,6 +53,14 @@ impl Bench {
     /// Replaces the agent by another one, which adopts the proxy.
     pub fn restart_agent(&mut self) {
         self.proxy = make(self.kind, &self.directory, &self.program, &self.settings);
+    }
+
+    /// Changes the limits of nginx's replaced workers, before the first Site.
+    pub fn with_pace(mut self, pace: Pace) -> Bench {
+        let directory = self.directory.path().join("proxy");
+        let nginx = Nginx::with_pace(self.program.clone(), &directory, self.settings.clone(), pace);
+        self.proxy = Box::new(nginx.expect("a directory"));
+        self
     }
 
     /// Makes the proxy's check fail whenever its configuration contains a text.

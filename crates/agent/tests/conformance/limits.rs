@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::timeout;
 
 use crate::bench::Bench;
-use crate::recorder::{Answer, HOST, Recorder, Request, Served, WAYS, Way, read_head, read_response};
+use crate::recorder::{Answer, HOST, Recorder, Request, Served, WAYS, Way, read_head, read_response, site};
 
 const KIB: usize = 1024;
 
@@ -73,19 +73,22 @@ pub async fn bodies(bench: Bench) {
         assert_eq!((response.status, response.body.len()), (200, 8 << 20), "{way:?}");
         assert_eq!(application.take().pop().map(|request| request.body.len()), Some(8 << 20), "{way:?}");
     }
+    // An application that is new to the router.
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("it is bound");
+    let mut served = served;
+    served.bench.apply(&site(&[address], &served.identity)).await;
     let mut stream = TcpStream::connect(served.bench.http).await.expect("a connection");
-    let head = format!("POST / HTTP/1.1\r\nHost: {HOST}\r\nContent-Length: 1000000000000\r\n\r\n");
+    let head = format!("POST / HTTP/1.1\r\nHost: {HOST}\r\nContent-Length: 1000000000000\r\n\r\nbegin");
     stream.write_all(head.as_bytes()).await.expect("it is read");
-    let before = application.connections.load(std::sync::atomic::Ordering::Relaxed);
-    let deadline = Instant::now() + signpost_testing::PATIENCE;
-    while application.connections.load(std::sync::atomic::Ordering::Relaxed) <= before && Instant::now() < deadline {
-        // Either it has one already, or gets one while the body is on its way.
-        let _ = stream.write_all(&[b'x'; 1024]).await;
-        tokio::time::sleep(Duration::from_millis(20)).await;
-        if before > 2 {
-            break;
+    let read = async {
+        let (mut stream, _) = listener.accept().await.expect("a connection");
+        let mut received = Vec::new();
+        while !received.ends_with(b"\r\n\r\nbegin") {
+            assert!(stream.read_buf(&mut received).await.expect("it is open") > 0, "the connection ended");
         }
-    }
+    };
+    timeout(signpost_testing::PATIENCE, read).await.expect("the application reads while the client still sends");
 }
 
 /// A response whose parts come slowly reaches the client part by part, also for longer than an application may take to respond:
@@ -224,6 +227,10 @@ pub async fn loops(bench: Bench) {
         (vec!["signpost".to_owned(); 8], 508),
         (vec!["signpost".to_owned(); 7], 200),
     ] {
+        // nginx reads the first line, and passes it alone. Its own passes are in one line.
+        if served.bench.kind == "nginx" && lines.len() > 1 {
+            continue;
+        }
         for way in WAYS {
             let mut request = Request::new("GET", "/");
             for line in &lines {

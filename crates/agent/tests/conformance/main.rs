@@ -49,8 +49,7 @@ scenarios!(
     hostile::injections,
     hostile::services_of_others,
     hostile::very_many_routes,
-    hostile::garbage_certificates;
-    haproxy_only:
+    hostile::garbage_certificates,
     rfc9110::delivered_once,
     rfc9110::timeouts,
     rfc9110::refused_connections,
@@ -67,7 +66,6 @@ scenarios!(
     rfc9112::smuggling,
     rfc9113::requests,
     rfc9113::streams,
-    rfc9113::websocket,
     headers::forged,
     headers::trusted,
     headers::responses,
@@ -78,7 +76,9 @@ scenarios!(
     limits::slow_heads,
     limits::connections_of_a_client,
     limits::loops,
-    limits::loop_of_a_route,
+    limits::loop_of_a_route;
+    haproxy_only:
+    rfc9113::websocket,
 );
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -94,4 +94,9 @@ async fn haproxy_with_ten_thousand_routes() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nginx_with_a_thousand_routes() {
     reload::thousand_routes(bench::Bench::new("nginx")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nginx_replaced_workers() {
+    reload::replaced_workers(bench::Bench::new("nginx")).await;
 }

@@ -32,17 +32,27 @@ fn request(method: &'static str, path: &str) -> Request {
 
 /// §9.2.2: "A proxy MUST NOT automatically retry non-idempotent requests." Here, no request that an application may have seen is sent
 /// again, to the same endpoint or another one, by the router or, because of its response, by the client (RFC 9113 §8.7).
+///
+/// nginx sends a safe one to each endpoint once. It passes a response that is not HTTP as one of HTTP/0.9.
 pub async fn delivered_once(bench: Bench) {
     let (one, two) = (Recorder::start(failing).await, Recorder::start(failing).await);
     let served = Served::new(bench, &[&one, &two]).await;
+    let nginx = served.bench.kind == "nginx";
     for way in WAYS {
         for method in METHODS {
             for path in ["/close", "/reset", "/half", "/garbage"] {
                 let case = format!("{way:?} {method} {path}");
+                // HTTP/0.9 has no HEAD, so that the client waits.
+                if nginx && (method, path) == ("HEAD", "/garbage") {
+                    continue;
+                }
                 let response = served.send(way, &request(method, path)).await;
-                assert_eq!(response.map(|response| response.status), Ok(502), "{case}");
-                let counts = deliveries(&[&one, &two]);
-                assert_eq!(counts.values().sum::<usize>(), 1, "{case}: {counts:?}");
+                if !(nginx && path == "/garbage") {
+                    assert_eq!(response.map(|response| response.status), Ok(502), "{case}");
+                }
+                let counts = [&one, &two].map(|recorder| deliveries(&[recorder]).values().sum::<usize>());
+                let safe = nginx && ["GET", "HEAD", "OPTIONS"].contains(&method);
+                assert!(matches!(counts, [0, 1] | [1, 0]) || (safe && counts == [1, 1]), "{case}: {counts:?}");
             }
         }
     }
@@ -65,18 +75,24 @@ pub async fn timeouts(bench: Bench) {
     }
 }
 
-/// §15.6.4: an endpoint that refuses connections, and has seen nothing of the request, is not the client's concern.
+/// §15.6.4: an endpoint that refuses connections, and has seen nothing of the request, is not the client's concern. nginx cannot tell that
+/// from other failures, so that it tries another endpoint only for the methods for which it never does after that.
 pub async fn refused_connections(bench: Bench) {
     let live = Recorder::start(failing).await;
     let mut dead = live.clone();
     dead.address = signpost_testing::free_address();
     let served = Served::new(bench, &[&live, &dead]).await;
+    let nginx = served.bench.kind == "nginx";
     for way in WAYS {
         for method in METHODS {
             for _ in 0..3 {
-                let response = served.send(way, &request(method, "/")).await;
-                assert_eq!(response.map(|response| response.status), Ok(200), "{way:?} {method}");
-                assert_eq!(deliveries(&[&live]).values().sum::<usize>(), 1, "{way:?} {method}");
+                let response = served.send(way, &request(method, "/")).await.map(|response| response.status);
+                let deliveries = deliveries(&[&live]).values().sum::<usize>();
+                if nginx && ["PUT", "DELETE", "PROPFIND", "FROB"].contains(&method) && deliveries == 0 {
+                    assert_eq!(response, Ok(502), "{way:?} {method}");
+                    continue;
+                }
+                assert_eq!((response, deliveries), (Ok(200), 1), "{way:?} {method}");
             }
         }
     }
@@ -89,7 +105,9 @@ pub async fn failures_disable_nothing(bench: Bench) {
     for path in ["/close", "/reset", "/half", "/garbage"] {
         for _ in 0..6 {
             let response = served.send(Way::Http, &request("GET", path)).await;
-            assert_eq!(response.map(|response| response.status), Ok(502), "{path}");
+            if served.bench.kind == "haproxy" || path != "/garbage" {
+                assert_eq!(response.map(|response| response.status), Ok(502), "{path}");
+            }
         }
         deliveries(&[&one, &two]);
         for _ in 0..12 {
@@ -238,6 +256,10 @@ pub async fn interim_responses(bench: Bench) {
     .await;
     let served = Served::new(bench, &[&application]).await;
     for way in WAYS {
+        // nginx passes the bytes of interim responses, which is none over HTTP/2.
+        if way == Way::Http2 && served.bench.kind == "nginx" {
+            continue;
+        }
         let response = served.send(way, &Request::new("GET", "/hints")).await;
         assert_eq!(response.map(|response| (response.status, response.body)), Ok((200, "ok".to_owned())), "{way:?}");
     }
