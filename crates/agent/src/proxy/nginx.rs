@@ -52,7 +52,7 @@ pub struct Pace {
     pub generations_max: usize,
 }
 
-/// With eight generations of two workers, nginx takes about 200 MiB. If tenants change Routes without pause, and every generation has a
+/// A worker takes 14 MiB: with eight generations of two workers, nginx takes about 250 MiB. If tenants change Routes without pause, and every generation has a
 /// connection that stays, a change waits for at most ten seconds, and a connection lives for more than a minute.
 impl Default for Pace {
     fn default() -> Pace {
@@ -84,8 +84,7 @@ pub struct Nginx {
     generation: u64,
     reloaded: Option<Instant>,
     rejected: Rejected,
-    /// The directive for the account of workers.
-    account: Option<String>,
+    account: Option<Account>,
 }
 
 impl Nginx {
@@ -97,10 +96,9 @@ impl Nginx {
 
     pub fn with_pace(program: PathBuf, directory: &Path, settings: Settings, pace: Pace) -> Result<Nginx, ProxyError> {
         let directory = prepare(directory)?;
-        let account = geteuid().is_root().then(account_directive);
-        if account.is_some() {
-            // Workers connect to sockets in it, by relative paths. The directories above may be closed to them.
-            set_mode(&directory, 0o711)?;
+        let account = geteuid().is_root().then(Account::find);
+        if let Some(account) = &account {
+            account.admit(&directory)?;
         }
         Ok(Nginx {
             program,
@@ -178,8 +176,8 @@ impl Nginx {
         for (name, contents) in files {
             write_file(&self.directory.join(name), contents)?;
         }
-        if self.account.is_some() {
-            set_mode(&self.directory.join(CERTIFICATES), 0o711)?;
+        if let Some(account) = &self.account {
+            account.admit(&self.directory.join(CERTIFICATES))?;
             for name in chains.difference(&self.chains) {
                 set_mode(&self.directory.join(name), 0o644)?;
             }
@@ -192,7 +190,7 @@ impl Nginx {
         // All paths are relative to the working directory, so that workers need no access to those above.
         command.current_dir(directory).stdin(Stdio::null()).args(["-p", "./", "-e", "stderr", "-c", CONFIG]);
         if let Some(account) = &self.account {
-            command.args(["-g", account]);
+            command.args(["-g", &format!("user {};", account.user)]);
         }
         command
     }
@@ -321,24 +319,41 @@ fn usable(pem: &str) -> Result<(), String> {
     }
 }
 
-/// Returns the directive for the account of workers, if the agent is root. An account without rights has no files; the keys are in the
-/// memory of workers only.
-fn account_directive() -> String {
-    let field = |file: &str, key: (usize, &str), wanted: usize| {
-        let text = std::fs::read_to_string(file).ok()?;
-        let fields = text.lines().map(|line| line.split(':').collect::<Vec<_>>());
-        fields
-            .filter(|fields| fields.get(key.0) == Some(&key.1))
-            .find_map(|fields| fields.get(wanted).map(|field| (*field).to_owned()))
-    };
-    let group = field("/etc/passwd", (0, ACCOUNT), 3).and_then(|id| field("/etc/group", (2, &id), 0));
-    match group {
-        Some(group) => format!("user {ACCOUNT} {group};"),
-        None => {
-            tracing::warn!("there is no account {ACCOUNT:?} with a group: nginx's workers run as root");
-            "user root;".to_owned()
+/// The account of workers if the agent is root. It has no rights and no files; the keys are in the memory of workers only.
+#[derive(Debug)]
+struct Account {
+    /// The value of nginx's directive `user`.
+    user: String,
+    group: u32,
+}
+
+impl Account {
+    fn find() -> Account {
+        let group = field("/etc/passwd", (0, ACCOUNT), 3);
+        let name = group.as_ref().and_then(|group| field("/etc/group", (2, group), 0));
+        match (group.and_then(|group| group.parse().ok()), name) {
+            (Some(group), Some(name)) => Account { user: format!("{ACCOUNT} {name}"), group },
+            _ => {
+                tracing::warn!("there is no account {ACCOUNT:?} with a group: nginx's workers run as root");
+                Account { user: "root".to_owned(), group: 0 }
+            }
         }
     }
+
+    /// Permits workers to connect to the sockets in a directory, and to read files of which they have the name. They use relative paths: the
+    /// directories above can be closed to them.
+    fn admit(&self, directory: &Path) -> Result<(), ProxyError> {
+        let admitted = std::os::unix::fs::chown(directory, None, Some(self.group));
+        admitted.map_err(ProxyError::io(directory.display().to_string()))?;
+        set_mode(directory, 0o710)
+    }
+}
+
+/// Returns a field of the first line of a file such as `/etc/passwd` in which another field has a value.
+fn field(file: &str, (at, value): (usize, &str), wanted: usize) -> Option<String> {
+    let text = std::fs::read_to_string(file).ok()?;
+    let mut lines = text.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    Some((*lines.find(|fields| fields.get(at) == Some(&value))?.get(wanted)?).to_owned())
 }
 
 fn set_mode(path: &Path, mode: u32) -> Result<(), ProxyError> {
