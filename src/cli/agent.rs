@@ -105,6 +105,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
             upstream_authorities: path("upstream-ca"),
             trusted_proxies: matches.get_many("trusted-proxies").unwrap_or_default().map(network).collect(),
             client_connections_max: *matches.get_one("client-connections").expect("it has a default"),
+            ..render::Settings::default()
         },
         running: agent::Settings {
             directory: settings.data_dir.join(format!("agent-{}", instance.router)),

@@ -65,11 +65,15 @@ impl Bench {
 
     /// Makes the proxy's check fail whenever its configuration contains a text.
     pub fn reject(&mut self, text: &str) {
-        let path = self.directory.path().join("program");
         let kind = self.kind;
-        let script = format!(
+        self.replace_program(&format!(
             "#!/bin/sh\nfor word; do case $word in -c|-t) if grep -rqF '{text}' *.c*f*; then echo 'refused by the test' >&2; exit 1; fi;; esac; done\nexec {kind} \"$@\"\n"
-        );
+        ));
+    }
+
+    /// Runs a script instead of the proxy.
+    pub fn replace_program(&mut self, script: &str) {
+        let path = self.directory.path().join("program");
         std::fs::write(&path, script).expect("it is written");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).expect("it is ours");
         self.program = path;

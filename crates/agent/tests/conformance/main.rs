@@ -64,6 +64,7 @@ scenarios!(
     rfc9112::paths_as_sent,
     rfc9112::fragments,
     rfc9112::smuggling,
+    rfc9112::response_framing,
     rfc9113::requests,
     rfc9113::streams,
     headers::forged,
@@ -78,6 +79,7 @@ scenarios!(
     limits::loops,
     limits::loop_of_a_route;
     haproxy_only:
+    rfc9110::interim_response_and_close,
     rfc9113::websocket,
 );
 
@@ -99,4 +101,9 @@ async fn nginx_with_a_thousand_routes() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nginx_replaced_workers() {
     reload::replaced_workers(bench::Bench::new("nginx")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn haproxy_without_lua() {
+    reload::without_lua(bench::Bench::new("haproxy")).await;
 }

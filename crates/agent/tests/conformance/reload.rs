@@ -268,3 +268,10 @@ pub async fn replaced_workers(bench: Bench) {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
+
+/// A HAProxy without Lua is not started, and the error says what to do.
+pub async fn without_lua(mut bench: Bench) {
+    bench.replace_program("#!/bin/sh\necho 'Feature list : -LUA'\n");
+    let error = bench.proxy.apply(&Site::default(), None).await.expect_err("it cannot run");
+    assert!(error.to_string().contains("was built without Lua; install"), "{error}");
+}

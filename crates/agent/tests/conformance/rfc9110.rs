@@ -270,3 +270,19 @@ pub async fn interim_responses(bench: Bench) {
         assert_eq!(response.map(|response| response.status), Ok(200), "{way:?}");
     }
 }
+
+/// Known wrong behavior of HAProxy: after an interim response, it does not see the application close. The request is delivered once, and
+/// the client gets no final response.
+pub async fn interim_response_and_close(bench: Bench) {
+    let application = Recorder::start(|request| match request.target.as_str() {
+        "/first" => Answer::Body("ok"),
+        _ => Answer::Last("HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n".to_owned()),
+    })
+    .await;
+    let served = Served::new(bench, &[&application]).await;
+    for way in [Way::Http, Way::Kept, Way::Https, Way::Http2] {
+        let response = served.send(way, &request("POST", "/hints")).await;
+        assert!(response.map_or(true, |response| response.status == 502), "{way:?}");
+        assert_eq!(deliveries(&[&application]).values().sum::<usize>(), 1, "{way:?}");
+    }
+}
