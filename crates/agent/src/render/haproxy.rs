@@ -29,7 +29,7 @@ use super::{
 use crate::site::{Certificate, Changes, Host, Paths, RouteKey, Server, Site, Upstream, WILDCARD_DEPTH_MAX};
 
 /// The backends that are free after a reload, so that as many Routes can come before the next. An empty backend takes
-/// 11 KiB of HAProxy's memory; 12,000 of them add 0.1 s to a reload.
+/// 15 KiB of HAProxy's memory, 4 KiB of which are its rules; 12,000 of them add 0.3 s to a reload.
 const SPARE_HTTP: usize = 1_024;
 /// The free backends for passthrough.
 const SPARE_TCP: usize = 128;
@@ -428,7 +428,8 @@ fn header_rules(settings: &Settings, scheme: &str, port: &str) -> String {
     http-request set-header X-Forwarded-Host %[req.fhdr(host)] if !{{ req.fhdr(X-Forwarded-Host) -m found }}
     http-request set-header X-Forwarded-Port {port} if !{{ req.fhdr(X-Forwarded-Port) -m found }}
     # Headers of one connection (RFC 9110 §7.6.1, §7.8, §10.1.4). The last one that HAProxy itself needs is that of a WebSocket.
-    acl websocket req.hdr(Upgrade) -m str -i websocket
+    http-request set-var(txn.websocket) bool(true) if {{ req.hdr(Upgrade) -m str -i websocket }} {{ req.hdr(Connection) -m str -i upgrade }}
+    acl websocket var(txn.websocket) -m found
     acl trailers req.hdr(TE) -m str -i trailers
     http-request set-header Upgrade websocket if websocket
     http-request set-header Connection upgrade if websocket

@@ -202,6 +202,7 @@ pub async fn upgrades(bench: Bench) {
         ("Upgrade", "websocket", 101),
         ("keep-alive, Upgrade", "WebSocket", 101),
         ("Upgrade, HTTP2-Settings", "h2c", 200),
+        ("keep-alive", "websocket", 200),
         ("Upgrade", "TLS/1.0", 200),
         ("Upgrade", "h2c, foo/1", 200),
     ] {
