@@ -526,7 +526,10 @@ const HTTP: &str = r#"    variables_hash_max_size 4096;
     }
     # Methods that nginx sends to another server only if it can have no effect: safe ones, and those of which no byte was sent.
     map $request_method $repetition { default once; "~^(?:GET|HEAD|OPTIONS|TRACE|POST|PATCH|LOCK)$" ""; }
-    map "$server_protocol $http_upgrade" $upgrade { default ""; "~*^HTTP/1\.1 websocket$" websocket; }
+    map "$server_protocol $http_upgrade $http_connection" $upgrade {
+        default "";
+        "~*^HTTP/1\.1 websocket (?:.*[, \t])?upgrade[ \t]*(?:,|$)" websocket;
+    }
     map "$upgrade $http_accept" $patience { default ""; "~*^websocket |text/event-stream" patient; }
     map "$repetition-$patience" $way { default once-patient; "-" direct; "once-" once; "-patient" patient; }
     map $upgrade $connection_option { default ""; websocket upgrade; }
