@@ -35,6 +35,10 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(5);
 /// The time from the first error until a reload has failed. An error of a worker, which is started again, is also one.
 const REJECTION_DELAY: Duration = Duration::from_secs(1);
+/// The settings of the C library's memory. nginx takes and returns 1.2 MB for each map that it reads. If that memory stays with the process,
+/// a reload is 50 ms faster.
+const MEMORY: [(&str, &str); 3] =
+    [("MALLOC_TRIM_THRESHOLD_", "33554432"), ("MALLOC_MMAP_THRESHOLD_", "33554432"), ("MALLOC_TOP_PAD_", "1048576")];
 /// The account of workers if the agent is root.
 const ACCOUNT: &str = "nobody";
 /// The longest time between the starts of two workers of a generation, in 1/100 s. Two reloads are at least 0.1 s apart; a reload right
@@ -189,6 +193,7 @@ impl Nginx {
         let mut command = Command::new(&self.program);
         // All paths are relative to the working directory, so that workers need no access to those above.
         command.current_dir(directory).stdin(Stdio::null()).args(["-p", "./", "-e", "stderr", "-c", CONFIG]);
+        command.envs(MEMORY);
         if let Some(account) = &self.account {
             command.args(["-g", &format!("user {};", account.user)]);
         }
