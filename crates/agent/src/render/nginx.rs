@@ -375,25 +375,38 @@ fn locations(settings: &Settings) -> String {
         ("once", "return 470;".to_owned()),
         ("patient", "return 471;".to_owned()),
         ("once-patient", "return 472;".to_owned()),
+        ("again", "return 473;".to_owned()),
+        ("again-patient", "return 474;".to_owned()),
     ];
     let once = "proxy_next_upstream off;";
     let stream = settings.stream_timeout.as_millis();
     let patient = format!("proxy_read_timeout {stream}ms; proxy_send_timeout {stream}ms; send_timeout {stream}ms;");
     let pass = "proxy_pass $upstream_scheme://$upstream;";
-    let errors = [
-        (470, "once", format!("{once} {pass}")),
-        (471, "patient", format!("{patient} {pass}")),
-        (472, "once-patient", format!("{once} {patient} {pass}")),
-        (502, "no-response", respond(502, NO_RESPONSE)),
-        (504, "timed-out", respond(504, TIMED_OUT)),
+    let (no_response, timed_out) = (respond(502, NO_RESPONSE), respond(504, TIMED_OUT));
+    let failed =
+        format!("if ($failure = no-response) {{ {no_response} }} if ($failure = timed-out) {{ {timed_out} }} {once}");
+    let mut locations = vec![
+        ("470", "once", format!("{once} {pass}")),
+        ("471", "patient", format!("{patient} {pass}")),
+        ("472", "once-patient", format!("{once} {patient} {pass}")),
+        ("473", "again", format!("{once} error_page 502 504 = @second; {pass}")),
+        ("474", "again-patient", format!("{once} {patient} error_page 502 504 = @second-patient; {pass}")),
+        ("", "second", format!("{failed} error_page 502 504 = @third; {pass}")),
+        ("", "second-patient", format!("{failed} {patient} error_page 502 504 = @third-patient; {pass}")),
+        ("", "third", format!("{failed} {pass}")),
+        ("", "third-patient", format!("{failed} {patient} {pass}")),
     ];
+    locations.extend([("502", "no-response", no_response), ("504", "timed-out", timed_out)]);
     let mut text = "        recursive_error_pages on;\n        location / {\n".to_owned();
     for (action, content) in responses {
         let _ = writeln!(text, "            if ($action = {action}) {{ {content} }}");
     }
     let _ = writeln!(text, "            {pass}\n        }}");
-    for (status, name, content) in errors {
-        let _ = writeln!(text, "        error_page {status} = @{name};\n        location @{name} {{ {content} }}");
+    for (status, name, content) in locations {
+        if !status.is_empty() {
+            let _ = writeln!(text, "        error_page {status} = @{name};");
+        }
+        let _ = writeln!(text, "        location @{name} {{ {content} }}");
     }
     text
 }
@@ -524,14 +537,26 @@ const HTTP: &str = r#"    variables_hash_max_size 4096;
         "~^http:[0-9]*:[^:]+:(?<over_http>[^:]+)" $over_http;
         "~^https:[0-9]*:[^:]+:[^:]+:(?<over_https>[^:]+)" $over_https;
     }
-    # Methods that nginx sends to another server only if it can have no effect: safe ones, and those of which no byte was sent.
-    map $request_method $repetition { default once; "~^(?:GET|HEAD|OPTIONS|TRACE|POST|PATCH|LOCK)$" ""; }
+    # A request goes to another server only if no byte of it was sent. nginx itself does that for POST, PATCH and LOCK. For others, it can
+    # be done for requests without a body, which nginx would not read twice. HTTP/2 does not say whether one comes.
+    map "$server_protocol $request_method $content_length:$http_transfer_encoding" $repetition {
+        default once;
+        "~^[^ ]+ (?:POST|PATCH|LOCK) " "";
+        "~^[^ ]+ (?:GET|HEAD|OPTIONS) 0?:$" again;
+        "~^HTTP/1\.[01] [^ ]+ 0?:$" again;
+    }
+    map "$upstream_bytes_sent|$upstream_status" $failure {
+        volatile;
+        default no-response;
+        "~(?:^|[ ,:])0\|(?:.*[ ,:])?50[24]$" unsent;
+        "~504$" timed-out;
+    }
     map "$server_protocol $http_upgrade $http_connection" $upgrade {
         default "";
         "~*^HTTP/1\.1 websocket (?:.*[, \t])?upgrade[ \t]*(?:,|$)" websocket;
     }
     map "$upgrade $http_accept" $patience { default ""; "~*^websocket |text/event-stream" patient; }
-    map "$repetition-$patience" $way { default once-patient; "-" direct; "once-" once; "-patient" patient; }
+    map "$repetition-$patience" $way { default "$repetition-$patience"; "-" direct; "-patient" patient; "~^([a-z]+)-$" $repetition; }
     map $upgrade $connection_option { default ""; websocket upgrade; }
     map $http_te $te { default ""; "~*(?:^|,)[ \t]*trailers[ \t]*(?:,|$)" trailers; }
     map "$is_invalid:$is_probe:$treatment:$is_loop" $action {
