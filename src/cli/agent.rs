@@ -5,12 +5,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, ArgMatches, Command, value_parser};
+use ipnet::IpNet;
 
 use super::{Error, Exit, Outcome, directory, file, option, serve, switch};
 use crate::config;
 use crate::daemon::router_agent::{self, ProxyKind, RouterAgent};
 use signpost_agent::lease::Instance;
 use signpost_agent::{render, run as agent};
+use signpost_dns::nameserver::prefix::Prefix;
 
 /// The keys of the configuration that the agent shares with `signpost serve`.
 const KEYS: &[&str] =
@@ -47,6 +49,22 @@ pub(super) fn command() -> Command {
             "Certificate authorities in PEM that verify applications of Routes with TLS termination reencrypt [default: not \
              verified]",
         ))
+        .arg(
+            option("trusted-proxies", "PREFIX")
+                .value_parser(value_parser!(Prefix))
+                .value_delimiter(',')
+                .action(ArgAction::Append)
+                .help(
+                    "Networks of proxies in front of this one, such as 192.0.2.0/24 or 2001:db8::53 (repeats): their \
+                     X-Forwarded-* headers are kept, and they have no limit of connections [default: none]",
+                ),
+        )
+        .arg(
+            option("client-connections", "NUMBER")
+                .value_parser(value_parser!(u32).range(1..=1_000_000))
+                .default_value("1024")
+                .help("The most connections of one client: an IPv4 address or an IPv6 /64"),
+        )
         .arg(switch("loopback-endpoints").help("Send requests also to endpoints with loopback addresses"))
         .arg(
             option("name-server", "ADDR")
@@ -85,6 +103,9 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
             https: vec![SocketAddr::new(listen, instance.https_port)],
             public_https_port: instance.https_port,
             upstream_authorities: path("upstream-ca"),
+            trusted_proxies: matches.get_many("trusted-proxies").unwrap_or_default().map(network).collect(),
+            client_connections_max: *matches.get_one("client-connections").expect("it has a default"),
+            ..render::Settings::default()
         },
         running: agent::Settings {
             directory: settings.data_dir.join(format!("agent-{}", instance.router)),
@@ -100,6 +121,10 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     };
     router_agent::run(agent).map_err(|error| Error::Failed(error.to_string()))?;
     Ok(Exit::Success)
+}
+
+fn network(prefix: &Prefix) -> IpNet {
+    IpNet::new(prefix.address(), prefix.length()).expect("a prefix has a length of its family")
 }
 
 /// Returns the address from which this machine sends to others. Nothing is sent.

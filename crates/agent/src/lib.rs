@@ -8,6 +8,8 @@
 
 pub mod site;
 
+pub mod pem;
+
 pub mod resolve;
 
 pub mod render;

@@ -20,7 +20,7 @@ use signpost_types::v1alpha1::route::Route;
 use signpost_types::v1alpha1::route_binding::RouteBinding;
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -154,11 +154,17 @@ impl Agent {
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut applied, mut pause) = (Instant::now(), PAUSE.0);
+        // The time at which changes that have come are applied.
+        let mut due: Option<Instant> = None;
         loop {
             tokio::select! {
                 () = &mut leaving => break,
-                () = changed.notified() => {
-                    sleep(pause.saturating_sub(applied.elapsed()).max(PAUSE.0)).await;
+                () = changed.notified(), if due.is_none() => {
+                    let pause = pause.saturating_sub(applied.elapsed()).max(PAUSE.0);
+                    due = Some(Instant::now() + pause.max(self.proxy.pause()));
+                }
+                () = sleep_until(due.unwrap_or(applied)), if due.is_some() => {
+                    due = None;
                     let started = Instant::now();
                     self.update().await;
                     (applied, pause) = (Instant::now(), started.elapsed().clamp(PAUSE.0, PAUSE.1));
@@ -198,7 +204,7 @@ impl Agent {
         }
         if self.is_applied {
             let (revision, routes) = (self.resolver.revision(newest), self.resolver.site().routes.len());
-            let faults = self.resolver.routes_at_fault() + self.rejected;
+            let faults = self.resolver.routes_at_fault() + self.rejected + self.certificate_faults();
             self.report.send_if_modified(|report| {
                 let before = (report.revision, report.routes, report.faults);
                 (report.revision, report.routes, report.faults) = (revision, routes, faults);
@@ -236,9 +242,9 @@ impl Agent {
         let (revision, mut site) = (*revision, Site::clone(site));
         site.certificates.clone_from(&self.resolver.site().certificates);
         if self.apply(&site, None).await {
-            let rejected = self.rejected;
+            let faults = self.rejected + self.certificate_faults();
             self.report.send_modify(|report| {
-                (report.revision, report.routes, report.faults) = (revision, site.routes.len(), rejected);
+                (report.revision, report.routes, report.faults) = (revision, site.routes.len(), faults);
             });
         }
         self.probe().await;
@@ -277,6 +283,10 @@ impl Agent {
         }
         let is_serving = matches!(timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await, Ok(Ok(_)));
         self.report.send_if_modified(|report| std::mem::replace(&mut report.is_serving, is_serving) != is_serving);
+    }
+
+    fn certificate_faults(&self) -> usize {
+        self.directory.as_ref().map_or(0, Directory::faults)
     }
 
     /// Reads the certificates if they have changed; returns whether they have.

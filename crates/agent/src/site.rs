@@ -314,8 +314,8 @@ checked_text!(
 );
 checked_text!(
     /// A path such as `/shop`, which matches the paths `/shop` and `/shop/…`, but not `/shopping`. It has no `/` at the end unless
-    /// it is `/`, and consists of the characters of RFC 3986 §3.3 without percent-encoding: HAProxy compares a path as the client
-    /// sent it, and nginx after decoding, so that only paths without encoding mean the same to both.
+    /// it is `/`, and consists of the characters of RFC 3986 §3.3 without percent-encoding: paths are compared octet by octet as the
+    /// client sent them, and clients encode one path in several ways.
     PathPrefix,
     "path prefix",
     is_path_prefix

@@ -10,7 +10,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use rustix::process::Signal;
+use rustix::process::{Resource, Signal, getrlimit};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::process::Command as Process;
@@ -20,7 +20,7 @@ use super::{
     Applied, CHECK_TIMEOUT, Check, PAUSE, Proxy, ProxyError, Rejected, Running, kill_remains, prepare, read, run_check,
     write_file, write_files,
 };
-use crate::render::haproxy::{CONFIG, Command, Layout, WORKER_SOCKET};
+use crate::render::haproxy::{CONFIG, Command, DESCRIPTORS_MAX, Layout, WORKER_SOCKET};
 use crate::render::{AUTHORITIES, DEFAULT_CERTIFICATE, Settings};
 use crate::site::{Changes, Site};
 
@@ -38,7 +38,11 @@ const DELETIONS_MAX: usize = 256;
 /// The longest directory: the path of a socket has 107 bytes at most, and HAProxy adds a suffix while it binds.
 const DIRECTORY_BYTES_MAX: usize = 80;
 
-/// HAProxy 2.6 or later.
+/// The descriptors for each connection that one client may have. A connection over TLS has four, so that one client never has more
+/// than a tenth of all.
+const DESCRIPTORS_PER_CONNECTION: u64 = 40;
+
+/// HAProxy 2.6 or later, built with Lua.
 pub struct Haproxy {
     program: PathBuf,
     directory: PathBuf,
@@ -47,18 +51,50 @@ pub struct Haproxy {
     /// The contents of the worker; `None` if they are unknown.
     layout: Option<Layout>,
     rejected: Rejected,
+    /// Whether the program has all that the configuration needs.
+    is_suitable: bool,
 }
 
 impl Haproxy {
     /// Creates a proxy that keeps its files in a directory, whose absolute path has at most 80 bytes, and which one agent at a time
     /// uses. The directory has or gets `default.pem`, the certificate for unknown hosts.
-    pub fn new(program: PathBuf, directory: &Path, settings: Settings) -> Result<Haproxy, ProxyError> {
+    pub fn new(program: PathBuf, directory: &Path, mut settings: Settings) -> Result<Haproxy, ProxyError> {
         let directory = prepare(directory)?;
         if directory.as_os_str().len() > DIRECTORY_BYTES_MAX {
             let long = io::Error::new(io::ErrorKind::InvalidInput, "the path is too long for sockets");
             return Err(ProxyError::io(directory.display().to_string())(long));
         }
-        Ok(Haproxy { program, directory, settings, running: None, layout: None, rejected: Rejected::default() })
+        let wanted = settings.client_connections_max;
+        // HAProxy raises its soft limit.
+        settings.client_connections_max = client_connections(wanted, getrlimit(Resource::Nofile).maximum);
+        if settings.client_connections_max < wanted {
+            tracing::warn!(
+                wanted,
+                limit = settings.client_connections_max,
+                "the limit of open files permits fewer connections of one client; raise it"
+            );
+        }
+        let rejected = Rejected::default();
+        Ok(Haproxy { program, directory, settings, running: None, layout: None, rejected, is_suitable: false })
+    }
+
+    /// Checks once that the program was built with Lua.
+    async fn require_lua(&mut self) -> Result<(), ProxyError> {
+        if self.is_suitable {
+            return Ok(());
+        }
+        let name = self.program.display().to_string();
+        let mut command = Process::new(&self.program);
+        command.arg("-vv").stdin(Stdio::null()).kill_on_drop(true);
+        let output = timeout(CHECK_TIMEOUT, command.output()).await;
+        let output = output.map_err(|_| ProxyError::Timeout("haproxy -vv"))?.map_err(ProxyError::io(name.clone()))?;
+        if !has_lua(&String::from_utf8_lossy(&output.stdout)) {
+            return Err(ProxyError::Unsuitable(format!(
+                "{name} was built without Lua; install a package of HAProxy with Lua, such as that of Debian, Ubuntu, or Fedora"
+            )));
+        }
+        self.is_suitable = true;
+        Ok(())
     }
 
     fn is_running(&mut self) -> bool {
@@ -92,6 +128,7 @@ impl Haproxy {
 
     /// Writes the whole configuration, and starts HAProxy or makes the master reload it.
     async fn reload(&mut self, site: &Site) -> Result<(), ProxyError> {
+        self.require_lua().await?;
         let mut rejected = std::mem::take(&mut self.rejected);
         let accepted = rejected.search(site, self).await;
         self.rejected = rejected;
@@ -212,6 +249,21 @@ impl Proxy for Haproxy {
     }
 }
 
+/// Returns the most connections of one client, as it is wanted and as the limit of descriptors permits.
+fn client_connections(wanted: u32, descriptors: Option<u64>) -> u32 {
+    let descriptors = descriptors.unwrap_or(DESCRIPTORS_MAX).min(DESCRIPTORS_MAX);
+    u32::try_from(descriptors / DESCRIPTORS_PER_CONNECTION).map_or(wanted, |most| wanted.min(most)).max(1)
+}
+
+/// Returns whether the features in the output of `haproxy -vv` contain Lua.
+fn has_lua(features: &str) -> bool {
+    features
+        .lines()
+        .filter(|line| line.starts_with("Feature list"))
+        .flat_map(str::split_whitespace)
+        .any(|one| one == "+LUA")
+}
+
 /// The reason for a reload.
 #[derive(Debug, thiserror::Error)]
 enum Unchanged {
@@ -266,5 +318,31 @@ impl Session {
         }
         response.truncate(response.len() - self.prompt.len());
         String::from_utf8(response).map_err(io::Error::other)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_client_has_at_most_a_tenth() {
+        for (wanted, descriptors, expected) in [
+            (1_024, None, 1_024),
+            (1_024, Some(4_096), 102),
+            (1_024, Some(1 << 20), 1_024),
+            (9_999, None, 5_000),
+            (8, Some(10), 1),
+        ] {
+            assert_eq!(client_connections(wanted, descriptors), expected, "{wanted} of {descriptors:?}");
+        }
+    }
+
+    #[test]
+    fn features() {
+        assert!(has_lua(
+            "HAProxy version 3.2.0\nFeature list : -51DEGREES +KQUEUE +LUA -QUIC\nBuilt with Lua version : Lua 5.4.6"
+        ));
+        assert!(!has_lua("Feature list : -51DEGREES -LUA\nLua +LUA"));
     }
 }

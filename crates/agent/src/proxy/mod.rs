@@ -40,6 +40,11 @@ pub trait Proxy: Send {
     /// Parts that the proxy rejects are left out and reported. After an error, the proxy serves what it served before.
     async fn apply(&mut self, site: &Site, changes: Option<&Changes>) -> Result<Applied, ProxyError>;
 
+    /// Returns the time for which the next change should wait, so that changes are applied together. Certificates do not wait.
+    fn pause(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// Stops the proxy: it closes its listeners at once, and ends when its connections have ended or after `drain`.
     async fn stop(&mut self, drain: Duration);
 }
@@ -81,6 +86,9 @@ pub enum ProxyError {
     /// The proxy rejects the configuration, and no single Route is the reason.
     #[error("the proxy rejects its configuration: {0}")]
     Rejected(String),
+    /// The program lacks a feature that the configuration needs.
+    #[error("{0}")]
+    Unsuitable(String),
     /// An operation took longer than its time limit.
     #[error("{0} timed out")]
     Timeout(&'static str),
@@ -113,6 +121,14 @@ impl Rejected {
         }
         let parts = site.parts().into_iter().filter(|part| !self.0.contains_key(part));
         Cow::Owned(site.only(&parts.collect()))
+    }
+
+    /// Records that a part was rejected.
+    pub(crate) fn insert(&mut self, site: &Site, part: Part, message: String) {
+        let has_part = |paths: &Paths| matches!(&part, Part::Route(route) if paths.values().any(|one| one == route));
+        let hosts = site.hosts.iter().filter(|(_, paths)| has_part(paths)).map(|(host, _)| host.clone()).collect();
+        let fingerprint = site.fingerprint(&part);
+        self.0.insert(part, Rejection { fingerprint, hosts, message });
     }
 
     /// Returns whether no rejected part is among what may have changed, so that the proxy can follow the changes without a
@@ -153,11 +169,7 @@ impl Rejected {
             }
             let part = parts.remove(good);
             tracing::warn!(%part, message, "the proxy rejected a part of its configuration; applying the rest without it");
-            let has_part =
-                |paths: &Paths| matches!(&part, Part::Route(route) if paths.values().any(|one| one == route));
-            let hosts = site.hosts.iter().filter(|(_, paths)| has_part(paths)).map(|(host, _)| host.clone()).collect();
-            let fingerprint = site.fingerprint(&part);
-            self.0.insert(part, Rejection { fingerprint, hosts, message });
+            self.insert(site, part, message);
         }
         Err(ProxyError::Rejected(format!("more than {REJECTED_MAX} parts are rejected")))
     }
@@ -192,6 +204,10 @@ impl Running {
         let pid = Pid::from_raw(pid.trim().parse().ok()?).filter(|pid| runs_in(*pid, name, directory))?;
         tracing::info!(name, %pid, "adopted the running proxy");
         Some(Running { pid, child: None })
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        self.pid
     }
 
     pub(crate) fn is_alive(&mut self) -> bool {
@@ -292,9 +308,14 @@ pub(crate) fn write_files(directory: &Path, files: &BTreeMap<String, String>) ->
     for (name, contents) in files {
         write_file(&directory.join(name), contents)?;
     }
+    remove_certificates(directory, |name| !files.contains_key(name))
+}
+
+/// Removes the certificates in a directory that are not needed.
+pub(crate) fn remove_certificates(directory: &Path, is_unused: impl Fn(&str) -> bool) -> Result<(), ProxyError> {
     for entry in std::fs::read_dir(directory.join(CERTIFICATES)).into_iter().flatten().flatten() {
         let name = format!("{CERTIFICATES}/{}", entry.file_name().to_string_lossy());
-        if !files.contains_key(&name) {
+        if is_unused(&name) {
             std::fs::remove_file(entry.path()).map_err(ProxyError::io(name))?;
         }
     }

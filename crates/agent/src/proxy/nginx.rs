@@ -1,24 +1,29 @@
 //! nginx: every change is a new configuration, which the master process reloads.
+//!
+//! The workers of the former configuration, a *generation*, close their listeners and end with their last connection. A reload while many
+//! of them live makes the next ones wait, and there are at most [`Pace::generations_max`]: the workers of the oldest are ended.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use rustix::process::{Signal, geteuid};
+use rustix::process::{Pid, Signal, geteuid, kill_process};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::process::Command;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{
-    Applied, CHECK_TIMEOUT, Check, PAUSE, Proxy, ProxyError, Rejected, Running, kill_remains, prepare, read, run_check,
-    write_files,
+    Applied, CHECK_TIMEOUT, Check, Proxy, ProxyError, Rejected, Running, kill_remains, prepare, read,
+    remove_certificates, run_check, write_file, write_files,
 };
-use crate::render::nginx::{CONFIG, GENERATION_SOCKET, SOCKETS, files};
-use crate::render::{AUTHORITIES, DEFAULT_CERTIFICATE, Settings};
-use crate::site::{Changes, Site};
+use crate::pem::KeyPair;
+use crate::render::nginx::{CONFIG, ERRORS, GENERATION_SOCKET, KEY_BYTES_MAX, SOCKETS, files};
+use crate::render::{AUTHORITIES, CERTIFICATES, DEFAULT_CERTIFICATE, Settings};
+use crate::site::{Certificate, Changes, Host, Part, Site};
 
 /// The name of its processes.
 const NAME: &str = "nginx";
@@ -26,42 +31,131 @@ const NAME: &str = "nginx";
 const PID_FILE: &str = "nginx.pid";
 /// The time for the response with the generation.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
-/// The responses in a row that must have the new generation. Workers that are replaced accept connections for some milliseconds.
-const RESPONSES: usize = 3;
+/// The pause between two looks at a reload. A reload takes at least 0.1 s, for which the master waits for its new workers.
+const PAUSE: Duration = Duration::from_millis(5);
+/// The time from the first error until a reload has failed. An error of a worker, which is started again, is also one.
+const REJECTION_DELAY: Duration = Duration::from_secs(1);
+/// The settings of the C library's memory. nginx takes and returns 1.2 MB for each map that it reads. If that memory stays with the process,
+/// a reload is 50 ms faster.
+const MEMORY: [(&str, &str); 3] =
+    [("MALLOC_TRIM_THRESHOLD_", "33554432"), ("MALLOC_MMAP_THRESHOLD_", "33554432"), ("MALLOC_TOP_PAD_", "1048576")];
+/// The account of workers if the agent is root.
+const ACCOUNT: &str = "nobody";
+/// The longest time between the starts of two workers of a generation, in 1/100 s. Two reloads are at least 0.1 s apart; a reload right
+/// after the start may count as one generation with it.
+const START_TICKS_MAX: u64 = 5;
+
+/// The limits of replaced workers, which take some MiB each until their last connection ends.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// The time between two reloads while one generation of replaced workers lives. It doubles with each further one.
+    pub step: Duration,
+    /// The longest time between two reloads.
+    pub step_max: Duration,
+    /// The most generations of replaced workers.
+    pub generations_max: usize,
+}
+
+/// A worker takes 14 MiB: with eight generations of two workers, nginx takes about 250 MiB. If tenants change Routes without pause, and every generation has a
+/// connection that stays, a change waits for at most ten seconds, and a connection lives for more than a minute.
+impl Default for Pace {
+    fn default() -> Pace {
+        Pace { step: Duration::from_millis(250), step_max: Duration::from_secs(10), generations_max: 8 }
+    }
+}
+
+impl Pace {
+    /// Returns the time between two reloads.
+    fn between(&self, generations: usize) -> Duration {
+        let doubled = |over: usize| self.step.saturating_mul(1 << over.min(16));
+        generations.checked_sub(1).map_or(Duration::ZERO, doubled).min(self.step_max)
+    }
+}
 
 /// nginx 1.22 or later with its stream module.
 pub struct Nginx {
     program: PathBuf,
     directory: PathBuf,
     settings: Settings,
+    pace: Pace,
     running: Option<Running>,
     /// The Site that nginx serves; `None` if it is unknown.
     served: Option<Site>,
+    /// The files of certificates that the running configuration names.
+    chains: BTreeSet<String>,
+    /// The certificates that were checked.
+    sound: BTreeMap<Host, Certificate>,
     generation: u64,
+    reloaded: Option<Instant>,
     rejected: Rejected,
+    account: Option<Account>,
 }
 
 impl Nginx {
     /// Creates a proxy that keeps its files in a directory, which one agent at a time uses. The directory has or gets `default.pem`,
     /// the certificate for unknown hosts.
     pub fn new(program: PathBuf, directory: &Path, settings: Settings) -> Result<Nginx, ProxyError> {
+        Nginx::with_pace(program, directory, settings, Pace::default())
+    }
+
+    pub fn with_pace(program: PathBuf, directory: &Path, settings: Settings, pace: Pace) -> Result<Nginx, ProxyError> {
         let directory = prepare(directory)?;
-        let rejected = Rejected::default();
-        Ok(Nginx { program, directory, settings, running: None, served: None, generation: 0, rejected })
+        let account = geteuid().is_root().then(Account::find);
+        if let Some(account) = &account {
+            account.admit(&directory)?;
+        }
+        Ok(Nginx {
+            program,
+            directory,
+            settings,
+            pace,
+            running: None,
+            served: None,
+            chains: BTreeSet::new(),
+            sound: BTreeMap::new(),
+            generation: 0,
+            reloaded: None,
+            rejected: Rejected::default(),
+            account,
+        })
     }
 
     fn is_running(&mut self) -> bool {
         self.running.as_mut().is_some_and(Running::is_alive)
     }
 
+    /// Makes nginx serve a Site without the parts that it rejects.
+    ///
+    /// nginx itself keeps its configuration if it rejects a new one, so that no check comes before: with 1,000 Routes, a check takes a
+    /// quarter of the time of a change.
     async fn reload(&mut self, site: &Site) -> Result<(), ProxyError> {
-        let mut rejected = std::mem::take(&mut self.rejected);
-        let accepted = rejected.search(site, self).await;
-        self.rejected = rejected;
-        let accepted = accepted?;
+        let accepted = match self.attempt(site).await {
+            Err(ProxyError::Rejected(message)) => {
+                tracing::debug!(message, "nginx rejected its configuration");
+                let mut rejected = std::mem::take(&mut self.rejected);
+                let accepted = rejected.search(site, self).await;
+                self.rejected = rejected;
+                let accepted = accepted?;
+                self.attempt(&accepted).await?;
+                accepted
+            }
+            outcome => outcome.map(|()| site.clone())?,
+        };
+        self.served = Some(accepted);
+        Ok(())
+    }
+
+    async fn attempt(&mut self, site: &Site) -> Result<(), ProxyError> {
         self.generation += 1;
-        write_files(&self.directory, &self.files(&accepted)?)?;
+        let files = self.files(site)?;
+        let chains: BTreeSet<String> = files.keys().filter(|name| name.starts_with(CERTIFICATES)).cloned().collect();
+        self.write(&files, &chains)?;
+        // nginx has it open.
+        std::fs::File::create(self.directory.join(ERRORS)).map_err(ProxyError::io(ERRORS))?;
+        let mut replaced = Vec::new();
         if self.is_running() {
+            replaced =
+                self.workers().into_iter().filter(|worker| !worker.is_replaced).map(|worker| worker.pid).collect();
             self.running.as_ref().inspect(|running| running.signal(Signal::HUP));
         } else {
             // A killed master leaves workers, which keep the listeners open, and sockets.
@@ -72,32 +166,65 @@ impl Nginx {
             let child = self.command(&self.directory).process_group(0).spawn();
             self.running = Running::started(child.map_err(ProxyError::io(self.program.display().to_string()))?);
         }
-        self.wait_for_generation().await?;
-        self.served = Some(accepted);
+        self.wait_for_generation(&replaced).await?;
+        self.reloaded = Some(Instant::now());
+        self.end_oldest();
+        // The workers before the last reload are not needed to accept connections any more.
+        remove_certificates(&self.directory, |name| !self.chains.contains(name) && !chains.contains(name))?;
+        self.chains = chains;
+        Ok(())
+    }
+
+    /// Writes the files of a configuration. Those with the certificates have no keys, and workers read them.
+    fn write(&self, files: &BTreeMap<String, String>, chains: &BTreeSet<String>) -> Result<(), ProxyError> {
+        for (name, contents) in files {
+            write_file(&self.directory.join(name), contents)?;
+        }
+        if let Some(account) = &self.account {
+            account.admit(&self.directory.join(CERTIFICATES))?;
+            for name in chains.difference(&self.chains) {
+                set_mode(&self.directory.join(name), 0o644)?;
+            }
+        }
         Ok(())
     }
 
     fn command(&self, directory: &Path) -> Command {
         let mut command = Command::new(&self.program);
-        // The sockets' paths are relative to the working directory, all others to the prefix.
-        command.current_dir(directory).stdin(Stdio::null()).arg("-p").arg(directory);
-        command.args(["-e", "stderr", "-c", CONFIG]);
-        if geteuid().is_root() {
-            // Otherwise workers could not enter the directory, which holds keys.
-            command.args(["-g", "user root;"]);
+        // All paths are relative to the working directory, so that workers need no access to those above.
+        command.current_dir(directory).stdin(Stdio::null()).args(["-p", "./", "-e", "stderr", "-c", CONFIG]);
+        command.envs(MEMORY);
+        if let Some(account) = &self.account {
+            command.args(["-g", &format!("user {};", account.user)]);
         }
         command
     }
 
     /// Returns all files, with those that come from elsewhere.
     fn files(&self, site: &Site) -> Result<BTreeMap<String, String>, ProxyError> {
-        let mut files = files(site, &self.settings, self.generation);
-        files.insert(DEFAULT_CERTIFICATE.to_owned(), read(&self.directory.join(DEFAULT_CERTIFICATE))?);
-        files.insert("temporary/readme".to_owned(), "nginx buffers requests and responses here.\n".to_owned());
+        let default = read(&self.directory.join(DEFAULT_CERTIFICATE))?;
+        let default = KeyPair::split(&default)
+            .map_err(|error| ProxyError::Rejected(format!("{DEFAULT_CERTIFICATE}: {error}")))?;
+        let mut files = files(site, &default, &self.settings, self.generation);
+        files.insert("temporary/readme".to_owned(), "nginx requires this directory.\n".to_owned());
         if let Some(path) = &self.settings.upstream_authorities {
             files.insert(AUTHORITIES.to_owned(), read(path)?);
         }
         Ok(files)
+    }
+
+    /// Records the certificates that cannot be used, of those that have changed.
+    fn check_certificates(&mut self, site: &Site) {
+        self.sound.retain(|host, certificate| site.certificates.get(host) == Some(certificate));
+        for (host, certificate) in &site.certificates {
+            if self.sound.contains_key(host) {
+                continue;
+            }
+            match usable(&certificate.pem) {
+                Ok(()) => _ = self.sound.insert(host.clone(), certificate.clone()),
+                Err(message) => self.rejected.insert(site, Part::Certificate(host.clone()), message),
+            }
+        }
     }
 
     /// Queries nginx for the generation of its configuration.
@@ -113,13 +240,19 @@ impl Nginx {
         response.rsplit_once("\r\n\r\n")?.1.parse().ok()
     }
 
-    async fn wait_for_generation(&mut self) -> Result<(), ProxyError> {
+    /// Waits until new workers respond, and the replaced ones have closed their listeners.
+    async fn wait_for_generation(&mut self, replaced: &[Pid]) -> Result<(), ProxyError> {
         let deadline = Instant::now() + CHECK_TIMEOUT;
-        let mut seen = 0;
-        while seen < RESPONSES {
-            seen = if self.running_generation().await == Some(self.generation) { seen + 1 } else { 0 };
+        let mut rejected = None;
+        while self.running_generation().await != Some(self.generation)
+            || self.workers().iter().any(|worker| !worker.is_replaced && replaced.contains(&worker.pid))
+        {
+            let errors = read(&self.directory.join(ERRORS)).unwrap_or_default();
             if !self.is_running() {
-                return Err(ProxyError::Rejected("nginx ended while it started".to_owned()));
+                return Err(ProxyError::Rejected(format!("nginx ended while it started: {}", errors.trim())));
+            }
+            if !errors.is_empty() && rejected.get_or_insert_with(Instant::now).elapsed() > REJECTION_DELAY {
+                return Err(ProxyError::Rejected(errors.trim().to_owned()));
             }
             if Instant::now() > deadline {
                 return Err(ProxyError::Timeout("the start of nginx's workers"));
@@ -128,13 +261,118 @@ impl Nginx {
         }
         Ok(())
     }
+
+    /// Ends the workers of the oldest generations, if there are too many.
+    fn end_oldest(&self) {
+        let generations = self.replaced_generations();
+        let surplus = generations.len().saturating_sub(self.pace.generations_max);
+        for generation in &generations[..surplus] {
+            tracing::warn!(
+                workers = generation.len(),
+                "ended the oldest replaced workers of nginx and their connections, because there were too many reloads"
+            );
+            for pid in generation {
+                // The only error is that it has ended. SIGTERM would end it as fast, and log each of its connections.
+                let _ = kill_process(*pid, Signal::KILL);
+            }
+        }
+    }
+
+    /// Returns the replaced workers that still live, the oldest generation first.
+    fn replaced_generations(&self) -> Vec<Vec<Pid>> {
+        let mut workers: Vec<Worker> = self.workers().into_iter().filter(|worker| worker.is_replaced).collect();
+        workers.sort_by_key(|worker| worker.started);
+        let generations = workers.chunk_by(|one, next| next.started - one.started <= START_TICKS_MAX);
+        generations.map(|workers| workers.iter().map(|worker| worker.pid).collect()).collect()
+    }
+
+    fn workers(&self) -> Vec<Worker> {
+        let Some(master) = self.running.as_ref().map(Running::pid) else { return Vec::new() };
+        let children = std::fs::read_to_string(format!("/proc/{master}/task/{master}/children")).unwrap_or_default();
+        children.split_whitespace().filter_map(|pid| Worker::read(Pid::from_raw(pid.parse().ok()?)?)).collect()
+    }
+}
+
+/// A worker process of nginx.
+#[derive(Debug)]
+struct Worker {
+    pid: Pid,
+    /// Whether it accepts no connections any more.
+    is_replaced: bool,
+    /// The time of its start, in 1/100 s.
+    started: u64,
+}
+
+impl Worker {
+    fn read(pid: Pid) -> Option<Worker> {
+        let title = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+        let is_replaced = String::from_utf8_lossy(&title).contains("is shutting down");
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // proc(5): the name of the program is in parentheses; 20 fields later comes the time of the start.
+        let started = stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()?;
+        Some(Worker { pid, is_replaced, started })
+    }
+}
+
+/// Returns why nginx cannot use a certificate.
+fn usable(pem: &str) -> Result<(), String> {
+    let pair = KeyPair::split(pem).map_err(|error| error.to_string())?;
+    pair.check().map_err(|error| error.to_string())?;
+    match pair.key.len() {
+        0..=KEY_BYTES_MAX => Ok(()),
+        bytes => Err(format!("the private key has {bytes} bytes; nginx takes at most {KEY_BYTES_MAX}")),
+    }
+}
+
+/// The account of workers if the agent is root. It has no rights and no files; the keys are in the memory of workers only.
+#[derive(Debug)]
+struct Account {
+    /// The value of nginx's directive `user`.
+    user: String,
+    group: u32,
+}
+
+impl Account {
+    fn find() -> Account {
+        let group = field("/etc/passwd", (0, ACCOUNT), 3);
+        let name = group.as_ref().and_then(|group| field("/etc/group", (2, group), 0));
+        match (group.and_then(|group| group.parse().ok()), name) {
+            (Some(group), Some(name)) => Account { user: format!("{ACCOUNT} {name}"), group },
+            _ => {
+                tracing::warn!("there is no account {ACCOUNT:?} with a group: nginx's workers run as root");
+                Account { user: "root".to_owned(), group: 0 }
+            }
+        }
+    }
+
+    /// Permits workers to connect to the sockets in a directory, and to read files of which they have the name. They use relative paths: the
+    /// directories above can be closed to them.
+    fn admit(&self, directory: &Path) -> Result<(), ProxyError> {
+        let admitted = std::os::unix::fs::chown(directory, None, Some(self.group));
+        admitted.map_err(ProxyError::io(directory.display().to_string()))?;
+        set_mode(directory, 0o710)
+    }
+}
+
+/// Returns a field of the first line of a file such as `/etc/passwd` in which another field has a value.
+fn field(file: &str, (at, value): (usize, &str), wanted: usize) -> Option<String> {
+    let text = std::fs::read_to_string(file).ok()?;
+    let mut lines = text.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    Some((*lines.find(|fields| fields.get(at) == Some(&value))?.get(wanted)?).to_owned())
+}
+
+fn set_mode(path: &Path, mode: u32) -> Result<(), ProxyError> {
+    let permissions = std::fs::Permissions::from_mode(mode);
+    std::fs::set_permissions(path, permissions).map_err(ProxyError::io(path.display().to_string()))
 }
 
 #[async_trait]
 impl Check for Nginx {
     async fn check(&self, site: &Site) -> Result<(), ProxyError> {
         let directory = self.directory.join("check");
-        write_files(&directory, &self.files(site)?)?;
+        let mut files = self.files(site)?;
+        files.retain(|name, _| !name.starts_with(CERTIFICATES));
+        write_files(&directory, &files)?;
         let mut command = self.command(&directory);
         command.args(["-t", "-q"]).kill_on_drop(true);
         run_check(command).await
@@ -153,6 +391,7 @@ impl Proxy for Nginx {
 
     async fn apply(&mut self, site: &Site, _: Option<&Changes>) -> Result<Applied, ProxyError> {
         let runs = self.adopt().await;
+        self.check_certificates(site);
         let wanted = self.rejected.filter(site);
         let served = self.served.take();
         let reloaded = !runs || served.as_ref() != Some(&*wanted);
@@ -162,6 +401,13 @@ impl Proxy for Nginx {
             self.served = served;
         }
         Ok(Applied { reloaded, faults: self.rejected.faults() })
+    }
+
+    fn pause(&self) -> Duration {
+        let Some(reloaded) = self.reloaded else { return Duration::ZERO };
+        // Those that were ended are still there for a moment.
+        let generations = self.replaced_generations().len().min(self.pace.generations_max);
+        self.pace.between(generations).saturating_sub(reloaded.elapsed())
     }
 
     async fn stop(&mut self, drain: Duration) {

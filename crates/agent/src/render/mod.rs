@@ -5,6 +5,9 @@ pub mod nginx;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
+
+use ipnet::IpNet;
 
 use crate::site::Host;
 
@@ -20,6 +23,33 @@ pub struct Settings {
     /// The certificate authorities (PEM) that verify applications with TLS termination `reencrypt`. `None`: connections to
     /// applications are encrypted, but the certificate is not verified.
     pub upstream_authorities: Option<PathBuf>,
+    /// The networks of proxies in front of this one. Their `X-Forwarded-*` headers are kept, and they have no limit of connections.
+    pub trusted_proxies: Vec<IpNet>,
+    /// The most connections of one client: an IPv4 address or an IPv6 /64.
+    pub client_connections_max: u32,
+    /// The time for an application to begin its response, and between two reads of a request or response body.
+    pub response_timeout: Duration,
+    /// The same for a WebSocket, in either direction, and for requests that accept `text/event-stream`.
+    pub stream_timeout: Duration,
+}
+
+/// Browsers open six connections for a host, and a network address translator can have hundreds of them behind one address. HAProxy
+/// accepts 16 times as many in total, so that a few clients cannot use up all of them.
+pub const CLIENT_CONNECTIONS_MAX: u32 = 1_024;
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            http: Vec::new(),
+            https: Vec::new(),
+            public_https_port: 443,
+            upstream_authorities: None,
+            trusted_proxies: Vec::new(),
+            client_connections_max: CLIENT_CONNECTIONS_MAX,
+            response_timeout: Duration::from_secs(5 * 60),
+            stream_timeout: Duration::from_secs(60 * 60),
+        }
+    }
 }
 
 /// The file with the certificate for clients that name no host or an unknown one.
@@ -29,6 +59,22 @@ pub const CERTIFICATES: &str = "certificates";
 /// The file with the certificate authorities of applications.
 pub const AUTHORITIES: &str = "authorities.pem";
 
+/// The most times that a request may pass a router of the platform: more mean that an application sends it back to where it came
+/// from. Two shards, or a Route that leads to another Route, are legitimate.
+pub(crate) const HOPS_MAX: u8 = 8;
+/// The name of the platform in `CDN-Loop` (RFC 8586 §2).
+pub(crate) const LOOP_TOKEN: &str = "signpost";
+
+/// The body of the response to requests without a valid host, or with several (RFC 9112 §3.2).
+pub(crate) const INVALID_HOST: &str = "400: the request needs one Host header with a valid host name.\n";
+/// The body of the response to methods that are about the router itself, not about the application.
+pub(crate) const METHOD_NOT_ALLOWED: &str = "405: CONNECT and TRACE are not supported.\n";
+/// The body of the response to requests that an application ended without a response.
+pub(crate) const NO_RESPONSE: &str = "502: the application sent no valid response.\n";
+/// The body of the response to requests that an application did not answer in time.
+pub(crate) const TIMED_OUT: &str = "504: the application did not respond in time.\n";
+/// The body of the response to requests that have passed the platform too often (RFC 5842 §7.2).
+pub(crate) const LOOP_DETECTED: &str = "508: this request has passed this platform 8 times: it is in a loop.\n";
 /// The body of the response to requests for hosts and paths that no Route has.
 pub(crate) const NOT_FOUND: &str = "404: no application is served at this address.\n";
 /// The body of the response to requests for Routes without a ready endpoint.

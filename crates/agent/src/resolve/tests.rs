@@ -274,7 +274,7 @@ proptest! {
     /// The outcome depends only on the current objects; and a layout that follows the changes has nothing left to do.
     #[test]
     fn changes_lead_to_what_the_objects_mean(steps in prop::collection::vec((0..12_usize, 0..4_usize), 1..60)) {
-        let settings = Settings { http: vec![], https: vec![], public_https_port: 443, upstream_authorities: None };
+        let settings = Settings::default();
         let mut layout = Layout::new(&Site::default(), &settings);
         let mut resolver = Resolver::new("shard1", false);
         for (at, step) in steps.iter().enumerate() {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use signpost_agent::proxy::haproxy::Haproxy;
-use signpost_agent::proxy::nginx::Nginx;
+use signpost_agent::proxy::nginx::{Nginx, Pace};
 use signpost_agent::proxy::{Applied, Proxy};
 use signpost_agent::render::Settings;
 use signpost_agent::site::{Insecure, Server, Site, Termination, Upstream};
@@ -28,6 +28,7 @@ pub struct Bench {
     /// The name of the proxy.
     pub kind: &'static str,
     program: PathBuf,
+    settings: Settings,
 }
 
 impl Bench {
@@ -36,22 +37,43 @@ impl Bench {
         let directory = tempfile::tempdir_in("/tmp").expect("a directory");
         let (http, https) = (signpost_testing::free_address(), signpost_testing::free_address());
         let program = PathBuf::from(kind);
-        let proxy = make(kind, &directory, &program, http, https);
-        Bench { proxy, http, https, directory, kind, program }
+        let settings =
+            Settings { http: vec![http], https: vec![https], public_https_port: https.port(), ..Settings::default() };
+        let proxy = make(kind, &directory, &program, &settings);
+        Bench { proxy, http, https, directory, kind, program, settings }
+    }
+
+    /// Changes the settings, before the first Site.
+    pub fn with(mut self, change: impl FnOnce(&mut Settings)) -> Bench {
+        change(&mut self.settings);
+        self.restart_agent();
+        self
     }
 
     /// Replaces the agent by another one, which adopts the proxy.
     pub fn restart_agent(&mut self) {
-        self.proxy = make(self.kind, &self.directory, &self.program, self.http, self.https);
+        self.proxy = make(self.kind, &self.directory, &self.program, &self.settings);
+    }
+
+    /// Changes the limits of nginx's replaced workers, before the first Site.
+    pub fn with_pace(mut self, pace: Pace) -> Bench {
+        let directory = self.directory.path().join("proxy");
+        let nginx = Nginx::with_pace(self.program.clone(), &directory, self.settings.clone(), pace);
+        self.proxy = Box::new(nginx.expect("a directory"));
+        self
     }
 
     /// Makes the proxy's check fail whenever its configuration contains a text.
     pub fn reject(&mut self, text: &str) {
-        let path = self.directory.path().join("program");
         let kind = self.kind;
-        let script = format!(
+        self.replace_program(&format!(
             "#!/bin/sh\nfor word; do case $word in -c|-t) if grep -rqF '{text}' *.c*f*; then echo 'refused by the test' >&2; exit 1; fi;; esac; done\nexec {kind} \"$@\"\n"
-        );
+        ));
+    }
+
+    /// Runs a script instead of the proxy.
+    pub fn replace_program(&mut self, script: &str) {
+        let path = self.directory.path().join("program");
         std::fs::write(&path, script).expect("it is written");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).expect("it is ours");
         self.program = path;
@@ -84,10 +106,9 @@ impl Drop for Bench {
     }
 }
 
-fn make(kind: &str, directory: &TempDir, program: &Path, http: SocketAddr, https: SocketAddr) -> Box<dyn Proxy> {
-    let settings =
-        Settings { http: vec![http], https: vec![https], public_https_port: https.port(), upstream_authorities: None };
+fn make(kind: &str, directory: &TempDir, program: &Path, settings: &Settings) -> Box<dyn Proxy> {
     let directory = directory.path().join("proxy");
+    let settings = settings.clone();
     match kind {
         "haproxy" => Box::new(Haproxy::new(program.to_owned(), &directory, settings).expect("a directory")),
         _ => Box::new(Nginx::new(program.to_owned(), &directory, settings).expect("a directory")),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::crypto::aws_lc_rs::default_provider;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
@@ -30,6 +31,23 @@ impl Identity {
         let made = rcgen::generate_simple_self_signed(vec![name.to_owned()]).expect("a name");
         let pem = made.cert.pem() + &made.signing_key.serialize_pem();
         Identity { pem, certificate: made.cert.der().clone(), key: made.signing_key.serialize_der() }
+    }
+
+    /// Opens a TLS connection to a server that must have this certificate, with one ALPN protocol or none.
+    pub async fn connect(&self, address: SocketAddr, name: &str, protocol: &[u8]) -> Option<TlsStream<TcpStream>> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.certificate.clone()).ok()?;
+        let mut config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_safe_default_protocol_versions()
+            .ok()?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        if !protocol.is_empty() {
+            config.alpn_protocols = vec![protocol.to_vec()];
+        }
+        let stream = TcpStream::connect(address).await.ok()?;
+        let name = ServerName::try_from(name.to_owned()).ok()?;
+        TlsConnector::from(Arc::new(config)).connect(name, stream).await.ok()
     }
 
     /// Returns the settings of a server with this certificate.
@@ -77,16 +95,7 @@ pub async fn get_tls_with(
     path: &str,
     headers: &str,
 ) -> Option<Response> {
-    let mut roots = RootCertStore::empty();
-    roots.add(identity.certificate.clone()).ok()?;
-    let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
-        .with_safe_default_protocol_versions()
-        .ok()?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    let stream = TcpStream::connect(address).await.ok()?;
-    let name = ServerName::try_from(name.to_owned()).ok()?;
-    exchange(TlsConnector::from(Arc::new(config)).connect(name, stream).await.ok()?, host, path, headers).await
+    exchange(identity.connect(address, name, b"").await?, host, path, headers).await
 }
 
 async fn exchange(

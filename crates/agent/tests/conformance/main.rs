@@ -2,17 +2,23 @@
 
 mod bench;
 mod client;
+mod headers;
 mod hostile;
+mod limits;
 mod probe;
+mod recorder;
 mod reload;
+mod rfc9110;
+mod rfc9112;
+mod rfc9113;
 mod routing;
 mod rules;
 mod tls;
 
-/// Runs each scenario with each proxy.
+/// Runs each scenario with each proxy, and those of a second list with HAProxy only.
 macro_rules! scenarios {
-    ($($module:ident::$name:ident),* $(,)?) => {
-        scenarios!(haproxy, $($module::$name),*);
+    ($($module:ident::$name:ident),* $(,)?; haproxy_only: $($only_module:ident::$only:ident),* $(,)?) => {
+        scenarios!(haproxy, $($module::$name,)* $($only_module::$only),*);
         scenarios!(nginx, $($module::$name),*);
     };
     ($proxy:ident, $($module:ident::$name:ident),*) => {
@@ -44,6 +50,37 @@ scenarios!(
     hostile::services_of_others,
     hostile::very_many_routes,
     hostile::garbage_certificates,
+    rfc9110::delivered_once,
+    rfc9110::timeouts,
+    rfc9110::refused_connections,
+    rfc9110::failures_disable_nothing,
+    rfc9110::methods,
+    rfc9110::connection_headers,
+    rfc9110::upgrades,
+    rfc9110::upgrade_required,
+    rfc9110::interim_responses,
+    rfc9112::host,
+    rfc9112::absolute_form,
+    rfc9112::paths_as_sent,
+    rfc9112::fragments,
+    rfc9112::smuggling,
+    rfc9112::response_framing,
+    rfc9113::requests,
+    rfc9113::streams,
+    headers::forged,
+    headers::trusted,
+    headers::responses,
+    limits::heads,
+    limits::bodies,
+    limits::events,
+    limits::idle_websocket,
+    limits::slow_heads,
+    limits::connections_of_a_client,
+    limits::loops,
+    limits::loop_of_a_route;
+    haproxy_only:
+    rfc9110::interim_response_and_close,
+    rfc9113::websocket,
 );
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -54,4 +91,19 @@ async fn haproxy_follows_a_thousand_changes_without_a_reload() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn haproxy_with_ten_thousand_routes() {
     reload::ten_thousand_routes(bench::Bench::new("haproxy")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nginx_with_a_thousand_routes() {
+    reload::thousand_routes(bench::Bench::new("nginx")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nginx_replaced_workers() {
+    reload::replaced_workers(bench::Bench::new("nginx")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn haproxy_without_lua() {
+    reload::without_lua(bench::Bench::new("haproxy")).await;
 }

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use signpost_agent::proxy::nginx::Pace;
 use signpost_agent::site::{Certificate, Insecure, Part, Site, Termination};
 use signpost_testing::PATIENCE;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
 
 use crate::bench::{Bench, application, plain, route, slow_application, with_tls};
 use crate::client::{Identity, get, get_tls, parse};
@@ -199,4 +201,77 @@ pub async fn ten_thousand_routes(mut bench: Bench) {
     }
     times.sort();
     println!("10,000 Routes: start {first:.1?}; a new Route: median {:.1?}, worst of 100 {:.1?}", times[50], times[99]);
+}
+
+/// One change among 20, 120 and 1,000 Routes, and the time from the Site to the first response by it.
+pub async fn thousand_routes(mut bench: Bench) {
+    let address = application("web", None).await;
+    let mut site = Site::default();
+    let mut added = 0;
+    for routes in [20, 120, 1_000] {
+        for at in site.routes.len()..routes {
+            route(&mut site, &format!("r{at}"), &format!("r{at}.example"), "/", plain(&[(address, 1)]));
+        }
+        bench.apply(&site).await;
+        let mut times = Vec::new();
+        for _ in 0..20 {
+            added += 1;
+            let host = format!("new{added}.example");
+            route(&mut site, "new", &host, "/", plain(&[(address, 1)]));
+            let start = Instant::now();
+            assert!(bench.apply(&site).await.reloaded);
+            assert_eq!(get(bench.http, &host, "/").await.expect("a response").body, "web");
+            times.push(start.elapsed());
+        }
+        times.sort();
+        println!("{routes} Routes: a new host: p50 {:.0?}, p99 {:.0?}", times[10], times[19]);
+    }
+}
+
+/// Each reload leaves workers with an open connection: they delay the next change, and the oldest are ended with their connections.
+pub async fn replaced_workers(bench: Bench) {
+    let pace = Pace { step: Duration::from_secs(5), step_max: Duration::from_secs(60), generations_max: 3 };
+    let mut bench = bench.with_pace(pace);
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let silent = listener.local_addr().expect("it is bound");
+    let mut site = Site::default();
+    route(&mut site, "silent", "silent.example", "/", plain(&[(silent, 1)]));
+    let (mut clients, mut pauses) = (Vec::new(), Vec::new());
+    for at in 0..7 {
+        route(&mut site, "other", &format!("other{at}.example"), "/", plain(&[(silent, 1)]));
+        assert!(bench.apply(&site).await.reloaded);
+        pauses.push(bench.proxy.pause().as_secs_f64().ceil());
+        let mut client = TcpStream::connect(bench.http).await.expect("a connection");
+        client.write_all(b"GET / HTTP/1.1\r\nHost: silent.example\r\n\r\n").await.expect("it is read");
+        // It holds the connection of a worker.
+        clients.push((client, listener.accept().await.expect("a request")));
+        // Generations are told apart by the time of their start.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(pauses, [0.0, 5.0, 10.0, 20.0, 20.0, 20.0, 20.0]);
+    let mut open = Vec::new();
+    for (client, _) in &mut clients {
+        open.push(timeout(Duration::from_millis(500), client.read(&mut [0; 1])).await.is_err());
+    }
+    assert_eq!(open, [false, false, false, true, true, true, true]);
+    // An agent that takes over finds them.
+    bench.restart_agent();
+    route(&mut site, "other", "last.example", "/", plain(&[(silent, 1)]));
+    bench = bench.with_pace(pace);
+    assert!(bench.apply(&site).await.reloaded);
+    assert!(timeout(Duration::from_secs(5), clients[3].0.read(&mut [0; 1])).await.is_ok());
+    // A generation ends with its last connection.
+    clients.clear();
+    let deadline = Instant::now() + PATIENCE;
+    while bench.proxy.pause() > Duration::ZERO {
+        assert!(Instant::now() < deadline, "replaced workers do not end");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// A HAProxy without Lua is not started, and the error says what to do.
+pub async fn without_lua(mut bench: Bench) {
+    bench.replace_program("#!/bin/sh\necho 'Feature list : -LUA'\n");
+    let error = bench.proxy.apply(&Site::default(), None).await.expect_err("it cannot run");
+    assert!(error.to_string().contains("was built without Lua; install"), "{error}");
 }

@@ -23,7 +23,11 @@ pub async fn hosts_and_paths(mut bench: Bench) {
     }
     route(&mut site, "empty", "empty.example", "/", plain(&[]));
     bench.apply(&site).await;
+    // The most labels that a wildcard matches, and one more.
+    let deep = [16, 17].map(|labels| format!("{}w.example", "a.".repeat(labels)));
     let hosts = [
+        deep[0].as_str(),
+        deep[1].as_str(),
         "a.example",
         "x.a.example",
         "example",

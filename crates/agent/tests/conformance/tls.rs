@@ -95,4 +95,16 @@ pub async fn certificates(mut bench: Bench) {
     site.certificates.remove("web.example");
     bench.apply(&site).await;
     assert!(!serves(&second, "web.example").await && serves(&wild, "x.wild.example").await);
+    // Hosts below the wildcard share its certificate, unless they have their own.
+    let upstream = site.routes["test/web"].clone();
+    let own = Identity::new("own.wild.example");
+    for name in ["one", "two", "own"] {
+        route(&mut site, name, &format!("{name}.wild.example"), "/", upstream.clone());
+    }
+    certificate(&mut site, "own.wild.example", &own);
+    bench.apply(&site).await;
+    for host in ["one.wild.example", "two.wild.example", "x.wild.example"] {
+        assert!(serves(&wild, host).await, "{host}");
+    }
+    assert!(serves(&own, "own.wild.example").await && !serves(&wild, "own.wild.example").await);
 }

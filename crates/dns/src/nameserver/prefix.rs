@@ -23,6 +23,16 @@ pub enum PrefixError {
 }
 
 impl Prefix {
+    /// Returns the first address of the range.
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// Returns the number of bits that the addresses share.
+    pub fn length(&self) -> u8 {
+        self.length
+    }
+
     /// Returns whether `address` is in the range.
     pub fn contains(&self, address: IpAddr) -> bool {
         self.address.is_ipv4() == address.is_ipv4() && first_bits(address, self.length) == first_bits(self.address, 128)

@@ -2,9 +2,6 @@
 
 use super::*;
 
-const SETTINGS: Settings =
-    Settings { http: Vec::new(), https: Vec::new(), public_https_port: 443, upstream_authorities: None };
-
 /// Returns a Site with a Route for each host and its servers.
 fn site(routes: &[(&str, &[(&str, u16)])]) -> Site {
     let mut site = Site::default();
@@ -41,7 +38,7 @@ fn texts(commands: Option<Vec<Command>>) -> Vec<String> {
 
 #[test]
 fn a_change_becomes_commands_in_a_safe_order() {
-    let mut layout = Layout::new(&Site::default(), &SETTINGS);
+    let mut layout = Layout::new(&Site::default(), &Settings::default());
     let one: &[(&str, u16)] = &[("192.0.2.1:80", 7)];
     let added = [
         "add server h0/a.example-192.0.2.1:80 192.0.2.1:80 weight 7",
@@ -72,7 +69,7 @@ fn a_change_becomes_commands_in_a_safe_order() {
 fn a_backend_is_reused_when_its_servers_are_deleted() {
     let one: &[(&str, u16)] = &[("192.0.2.1:80", 1)];
     let (a, b) = (site(&[("a.example", one)]), site(&[("b.example", one)]));
-    let mut layout = Layout::new(&a, &SETTINGS);
+    let mut layout = Layout::new(&a, &Settings::default());
     assert!(
         texts(layout.advance(&b, None))
             .contains(&"add server h1/b.example-192.0.2.1:80 192.0.2.1:80 weight 1".to_owned())
@@ -92,7 +89,7 @@ fn a_backend_is_reused_when_its_servers_are_deleted() {
 #[test]
 fn a_server_that_returns_before_it_is_deleted_is_enabled() {
     let servers: [&[(&str, u16)]; 2] = [&[("192.0.2.1:80", 1), ("192.0.2.2:80", 1)], &[("192.0.2.1:80", 1)]];
-    let mut layout = Layout::new(&site(&[("a.example", servers[0])]), &SETTINGS);
+    let mut layout = Layout::new(&site(&[("a.example", servers[0])]), &Settings::default());
     let maint = ["set server h0/a.example-192.0.2.2:80 state maint"];
     assert_eq!(texts(layout.advance(&site(&[("a.example", servers[1])]), None)), maint);
     let ready = ["set server h0/a.example-192.0.2.2:80 weight 1", "set server h0/a.example-192.0.2.2:80 state ready"];
@@ -105,7 +102,7 @@ fn more_routes_than_spare_backends_need_a_new_layout() {
     let hosts: Vec<String> = (0..=SPARE_HTTP).map(|at| format!("h{at}.example")).collect();
     let one: &[(&str, u16)] = &[("192.0.2.1:80", 1)];
     let routes: Vec<_> = hosts.iter().map(|host| (host.as_str(), one)).collect();
-    let mut layout = Layout::new(&Site::default(), &SETTINGS);
+    let mut layout = Layout::new(&Site::default(), &Settings::default());
     assert!(layout.advance(&site(&routes[1..]), None).is_some());
     assert_eq!(layout.advance(&site(&routes), None), None);
 }

@@ -1,0 +1,134 @@
+//! Certificates and keys in PEM (RFC 7468). Pure.
+//!
+//! nginx reads a certificate in each handshake, so that its check of a configuration does not find one that is broken. The agent
+//! therefore checks certificates itself, as strictly as the TLS library of its own connections.
+
+use tokio_rustls::rustls::crypto::aws_lc_rs::sign::any_supported_type;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::sign::CertifiedKey;
+use tokio_rustls::rustls::{Error, InconsistentKeys};
+
+/// The labels of blocks with a private key.
+const KEY_LABELS: [&str; 3] = ["PRIVATE KEY", "RSA PRIVATE KEY", "EC PRIVATE KEY"];
+
+/// A certificate with its chain, and its private key, without any text between their blocks.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct KeyPair {
+    /// The certificate first.
+    pub chain: String,
+    pub key: String,
+}
+
+/// A text that is not a certificate with its key.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PemError {
+    #[error("there is no certificate in PEM")]
+    NoCertificate,
+    #[error("there is no private key in PEM, or it is encrypted")]
+    NoKey,
+    #[error("a certificate is damaged")]
+    Certificate,
+    #[error("the private key is damaged, or of a type that is not supported")]
+    Key,
+    #[error("the private key does not belong to the certificate")]
+    Mismatch,
+}
+
+impl KeyPair {
+    /// Returns the blocks of a text. They are not decoded.
+    pub fn split(text: &str) -> Result<KeyPair, PemError> {
+        let (mut chain, mut key) = (String::new(), None);
+        for (label, block) in blocks(text) {
+            match label {
+                "CERTIFICATE" => chain.push_str(&block),
+                label if KEY_LABELS.contains(&label) => key = key.or(Some(block)),
+                _ => {}
+            }
+        }
+        if chain.is_empty() {
+            return Err(PemError::NoCertificate);
+        }
+        Ok(KeyPair { chain, key: key.ok_or(PemError::NoKey)? })
+    }
+
+    /// Checks that every certificate and the key are whole, and belong together.
+    pub fn check(&self) -> Result<(), PemError> {
+        let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(self.chain.as_bytes()).collect();
+        let chain = chain.map_err(|_| PemError::Certificate)?;
+        let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes()).map_err(|_| PemError::Key)?;
+        let key = any_supported_type(&key).map_err(|_| PemError::Key)?;
+        match CertifiedKey::new(chain, key).keys_match() {
+            Ok(()) => Ok(()),
+            Err(Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => Err(PemError::Mismatch),
+            Err(_) => Err(PemError::Certificate),
+        }
+    }
+}
+
+/// Checks a text with a certificate, its chain and its private key.
+pub fn check(text: &str) -> Result<(), PemError> {
+    KeyPair::split(text)?.check()
+}
+
+/// Returns the blocks of a text with their labels, each with nothing but base64 between its two lines.
+fn blocks(text: &str) -> Vec<(&str, String)> {
+    let mut blocks = Vec::new();
+    let mut open: Option<(&str, String)> = None;
+    for line in text.lines().map(str::trim) {
+        let begin = line.strip_prefix("-----BEGIN ").and_then(|rest| rest.strip_suffix("-----"));
+        let end = line.strip_prefix("-----END ").and_then(|rest| rest.strip_suffix("-----"));
+        let is_base64 = line.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte));
+        open = match (begin, end, open) {
+            (Some(label), ..) => Some((label, format!("{line}\n"))),
+            (_, Some(label), Some((begun, block))) if begun == label => {
+                blocks.push((label, format!("{block}{line}\n")));
+                None
+            }
+            (None, None, Some((label, block))) if is_base64 => Some((label, format!("{block}{line}\n"))),
+            _ => None,
+        };
+    }
+    blocks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pem(name: &str) -> (String, String) {
+        let made = rcgen::generate_simple_self_signed(vec![name.to_owned()]).expect("a name");
+        (made.cert.pem(), made.signing_key.serialize_pem())
+    }
+
+    #[test]
+    fn certificates_with_and_without_their_keys() {
+        let ((certificate, key), (other, other_key)) = (pem("a.example"), pem("b.example"));
+        let cut = certificate.replacen("MII", "", 1);
+        let cases = [
+            (format!("{certificate}{key}"), Ok(())),
+            (format!("{key}{certificate}"), Ok(())),
+            (format!("{certificate}{other}{key}"), Ok(())),
+            (format!("a \"comment\"; }}\n{certificate}x\n{key}"), Ok(())),
+            (format!("{certificate}{key}").replace('\n', "\r\n"), Ok(())),
+            (String::new(), Err(PemError::NoCertificate)),
+            (key.clone(), Err(PemError::NoCertificate)),
+            (certificate.clone(), Err(PemError::NoKey)),
+            (format!("{certificate}{}", key.replace("PRIVATE", "ENCRYPTED PRIVATE")), Err(PemError::NoKey)),
+            (format!("{certificate}{}", key.replace('M', "\";")), Err(PemError::NoKey)),
+            (format!("{certificate}{other_key}"), Err(PemError::Mismatch)),
+            (format!("{cut}{key}"), Err(PemError::Certificate)),
+            (format!("{certificate}{}", key.replacen("MI", "AA", 1)), Err(PemError::Key)),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(check(&text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn text_between_blocks_is_left_out() {
+        let (certificate, key) = pem("a.example");
+        let pair = KeyPair::split(&format!("#\n{certificate}\" ;\n{key}}}\n")).expect("both are there");
+        assert_eq!((pair.chain, pair.key), (certificate.replace("\r\n", "\n"), key.replace("\r\n", "\n")));
+    }
+}
