@@ -418,7 +418,7 @@ fn header_rules(settings: &Settings, scheme: &str, port: &str) -> String {
     http-request set-uri / if {{ url_beg -i http:// https:// }} !{{ path -m found }}
     http-request set-uri %[pathq] if {{ url_beg -i http:// https:// }}
     # Headers by which a client could pretend to be someone or somewhere else.
-    http-request del-header ^(proxy|x[-_]real[-_]ip|x[-_]original[-_]url|x[-_]rewrite[-_]url|signpost[-_](trace|probe|route|backend))$ -m reg
+    http-request del-header ^(proxy|((x[-_](cluster[-_])?|true[-_])?client|x[-_]real)[-_]ip|x[-_]scheme|x[-_]original[-_]url|x[-_]rewrite[-_]url|signpost[-_](trace|probe|route|backend))$ -m reg
     http-request del-header ^x(_forwarded[-_]|-forwarded_)(for|proto|host|port|server|ssl|prefix)$ -m reg
     http-request del-header ^(forwarded|x-forwarded-(for|proto|host|port|server|ssl|prefix))$ -m reg if !trusted
     http-request add-header X-Forwarded-For %[src] if {{ req.fhdr_cnt(X-Forwarded-For) gt 1 }}

@@ -455,11 +455,15 @@ fn stream(
 }
 
 /// The headers of a client that never reach an application as they are.
-const REMOVED: [&str; 14] = [
+const REMOVED: [&str; 19] = [
+    "Client-IP",
     "Forwarded",
     "HTTP2-Settings",
     "Proxy",
     "Proxy-Connection",
+    "True-Client-IP",
+    "X-Client-IP",
+    "X-Cluster-Client-IP",
     "X-Forwarded-For",
     "X-Forwarded-Host",
     "X-Forwarded-Port",
@@ -470,6 +474,7 @@ const REMOVED: [&str; 14] = [
     "X-Original-URL",
     "X-Real-IP",
     "X-Rewrite-URL",
+    "X-Scheme",
 ];
 /// Those that have a value of the router's.
 const SET: [&str; 8] = [

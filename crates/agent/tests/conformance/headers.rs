@@ -4,7 +4,7 @@ use crate::bench::Bench;
 use crate::recorder::{Answer, HOST, Recorder, Request, Served, WAYS, Way};
 
 /// Headers that no client may choose.
-const FORGED: [(&str, &str); 30] = [
+const FORGED: [(&str, &str); 37] = [
     ("X-Forwarded-For", "192.0.2.99"),
     ("x-forwarded-for", "192.0.2.98, 192.0.2.97"),
     ("X-Forwarded-Proto", "gopher"),
@@ -14,6 +14,13 @@ const FORGED: [(&str, &str); 30] = [
     ("X-Forwarded-Ssl", "evil"),
     ("X-Forwarded-Prefix", "/evil"),
     ("X-Real-IP", "192.0.2.99"),
+    ("X-Client-IP", "192.0.2.99"),
+    ("X-Cluster-Client-IP", "192.0.2.99"),
+    ("X_Cluster_Client_IP", "192.0.2.99"),
+    ("Client-IP", "192.0.2.99"),
+    ("True-Client-IP", "192.0.2.99"),
+    ("True_Client_IP", "192.0.2.99"),
+    ("X-Scheme", "gopher"),
     ("Forwarded", "for=192.0.2.99;host=evil.example"),
     ("Proxy", "http://evil.example"),
     ("X-Original-URL", "/evil"),
@@ -39,7 +46,19 @@ const FORGED: [(&str, &str); 30] = [
 
 /// What an application reads in its headers, as a CGI variable: `-` and `_` are the same.
 fn known(request: &crate::recorder::Received) -> Vec<(String, String)> {
-    let names = ["forwarded", "proxy", "x-real-ip", "x-original-url", "x-rewrite-url", "signpost"];
+    let names = [
+        "client-ip",
+        "forwarded",
+        "proxy",
+        "signpost",
+        "true-client-ip",
+        "x-client-ip",
+        "x-cluster-client-ip",
+        "x-original-url",
+        "x-real-ip",
+        "x-rewrite-url",
+        "x-scheme",
+    ];
     let named = request.headers.iter().map(|(name, value)| (name.replace('_', "-"), value.clone()));
     let mut known: Vec<_> = named
         .filter(|(name, _)| name.starts_with("x-forwarded") || names.iter().any(|one| name.starts_with(one)))
