@@ -4,7 +4,7 @@ pub mod haproxy;
 pub mod nginx;
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,6 +12,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
+use tokio::time::timeout;
 
 use crate::render::{CERTIFICATES, DEFAULT_CERTIFICATE};
 use crate::site::{Changes, Host, Part, Paths, Site};
@@ -21,6 +22,8 @@ use crate::site::{Changes, Host, Part, Paths, Site};
 const REJECTED_MAX: usize = 16;
 /// The time for one check of a configuration, and for a reload to take effect. With 10,000 backends it takes 0.3 s.
 pub(crate) const CHECK_TIMEOUT: Duration = Duration::from_secs(60);
+/// The least share of the time limit that a check has. A part of a Site has a part of the time for the whole.
+const CHECK_SHARE_MIN: f64 = 1.0 / 12.0;
 /// The time for a process to end after SIGTERM or SIGKILL.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 /// The pause between two checks of a process that starts, reloads or ends.
@@ -54,6 +57,11 @@ pub trait Proxy: Send {
 pub(crate) trait Check: Sync {
     /// Validates a Site in a directory of its own; fails with [`ProxyError::Rejected`] and the proxy's message.
     async fn check(&self, site: &Site) -> Result<(), ProxyError>;
+
+    /// Returns the time limit for the check of a whole Site.
+    fn timeout(&self) -> Duration {
+        CHECK_TIMEOUT
+    }
 }
 
 /// The outcome of an applied Site.
@@ -148,39 +156,80 @@ impl Rejected {
         self.0.iter().map(|(part, one)| Fault { part: part.clone(), message: one.message.clone() }).collect()
     }
 
-    /// Finds the parts that the proxy rejects by bisection, and returns the Site without them.
+    /// Finds the parts that the proxy rejects by bisection, and returns the Site without them. A check that takes too long is like one that
+    /// fails; if two Routes of a namespace are the reason for that, all of its Routes are left out.
     pub(crate) async fn search(&mut self, site: &Site, proxy: &impl Check) -> Result<Site, ProxyError> {
         let mut parts = site.parts();
+        let count = parts.len();
+        let mut slow_namespaces = BTreeSet::new();
         for _ in 0..=REJECTED_MAX {
-            let Some(mut message) = rejection(site, &parts, proxy).await? else {
+            let Some(mut complaint) = rejection(site, &parts, count, proxy).await? else {
                 return Ok(site.only(&parts.into_iter().collect()));
             };
-            if let Some(message) = rejection(site, &[], proxy).await? {
-                return Err(ProxyError::Rejected(message));
+            if let Some(complaint) = rejection(site, &[], count, proxy).await? {
+                return Err(match complaint.timed_out {
+                    true => ProxyError::Timeout("the check of a configuration without Routes"),
+                    false => ProxyError::Rejected(complaint.message),
+                });
             }
             // The first `good` parts are accepted, the first `bad` ones are not.
             let (mut good, mut bad) = (0, parts.len());
             while bad - good > 1 {
                 let middle = good.midpoint(bad);
-                match rejection(site, &parts[..middle], proxy).await? {
-                    Some(found) => (bad, message) = (middle, found),
+                match rejection(site, &parts[..middle], count, proxy).await? {
+                    Some(found) => (bad, complaint) = (middle, found),
                     None => good = middle,
                 }
             }
             let part = parts.remove(good);
-            tracing::warn!(%part, message, "the proxy rejected a part of its configuration; applying the rest without it");
-            self.insert(site, part, message);
+            let slow = namespace(&part).map(str::to_owned).filter(|_| complaint.timed_out);
+            let mut rejected = vec![part];
+            if let Some(slow) = slow
+                && !slow_namespaces.insert(slow.clone())
+            {
+                rejected.extend(parts.extract_if(.., |part| namespace(part) == Some(&slow)));
+            }
+            for part in rejected {
+                let message = complaint.message.clone();
+                tracing::warn!(%part, message, "the proxy rejected a part of its configuration; applying the rest without it");
+                self.insert(site, part, message);
+            }
         }
         Err(ProxyError::Rejected(format!("more than {REJECTED_MAX} parts are rejected")))
     }
 }
 
-/// Returns the message with which a proxy rejects a Site that has only the given parts; `None` if it accepts that.
-async fn rejection(site: &Site, parts: &[Part], proxy: &impl Check) -> Result<Option<String>, ProxyError> {
-    match proxy.check(&site.only(&parts.iter().cloned().collect())).await {
-        Ok(()) => Ok(None),
-        Err(ProxyError::Rejected(message)) => Ok(Some(message)),
-        Err(other) => Err(other),
+/// The reason why a proxy does not accept a Site.
+struct Complaint {
+    message: String,
+    timed_out: bool,
+}
+
+/// Returns the reason why a proxy does not accept a Site that has only the given parts of `count`; `None` if it does.
+async fn rejection(
+    site: &Site,
+    parts: &[Part],
+    count: usize,
+    proxy: &impl Check,
+) -> Result<Option<Complaint>, ProxyError> {
+    let share = parts.len() as f64 / count.max(1) as f64;
+    let limit = proxy.timeout().mul_f64(share.max(CHECK_SHARE_MIN));
+    let site = site.only(&parts.iter().cloned().collect());
+    match timeout(limit, proxy.check(&site)).await {
+        Ok(Ok(())) => Ok(None),
+        Ok(Err(ProxyError::Rejected(message))) => Ok(Some(Complaint { message, timed_out: false })),
+        Err(_) | Ok(Err(ProxyError::Timeout(_))) => {
+            let message = format!("the check of a configuration with it takes longer than {limit:.0?}");
+            Ok(Some(Complaint { message, timed_out: true }))
+        }
+        Ok(Err(other)) => Err(other),
+    }
+}
+
+fn namespace(part: &Part) -> Option<&str> {
+    match part {
+        Part::Route(route) => route.as_str().split_once('/').map(|(namespace, _)| namespace),
+        Part::Certificate(_) => None,
     }
 }
 
@@ -336,4 +385,67 @@ pub(crate) fn write_file(path: &Path, contents: &str) -> Result<(), ProxyError> 
         std::fs::rename(&candidate, path)
     };
     write().map_err(ProxyError::io(path.display().to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::site::{Server, Upstream};
+
+    /// A check that does not end with more than 50,000 servers, and rejects those of port 1.
+    struct Slow;
+
+    #[async_trait]
+    impl Check for Slow {
+        async fn check(&self, site: &Site) -> Result<(), ProxyError> {
+            let servers = || site.routes.values().flat_map(|upstream| &upstream.servers);
+            if servers().count() > 50_000 {
+                std::future::pending().await
+            }
+            match servers().any(|server| server.address.port() == 1) {
+                true => Err(ProxyError::Rejected("port 1".to_owned())),
+                false => Ok(()),
+            }
+        }
+
+        fn timeout(&self) -> Duration {
+            Duration::from_millis(60)
+        }
+    }
+
+    /// Returns a Site with Routes, each with a number of servers on a port.
+    fn site(routes: &[(String, usize, u16)]) -> Site {
+        let mut site = Site::default();
+        for (route, servers, port) in routes {
+            let server = |_| Server { address: ([192, 0, 2, 1], *port).into(), tls_name: None, weight: 1 };
+            let upstream = Upstream { servers: (0..*servers).map(server).collect(), ..Upstream::default() };
+            site.routes.insert(route.parse().expect("a Route"), upstream);
+        }
+        site
+    }
+
+    /// Returns the rejected Routes.
+    async fn search(routes: &[(String, usize, u16)]) -> Vec<String> {
+        let mut rejected = Rejected::default();
+        let accepted = rejected.search(&site(routes), &Slow).await.expect("the rest is accepted");
+        let parts: Vec<String> = rejected.faults().iter().map(|fault| fault.part.to_string()).collect();
+        assert_eq!(accepted.routes.len() + parts.len(), routes.len());
+        parts
+    }
+
+    #[tokio::test]
+    async fn a_check_that_times_out_is_bisected() {
+        let small = || (0..1_000).map(|at| (format!("n{at:03}/r"), 2, 80));
+        let with = |more: Vec<(String, usize, u16)>| small().chain(more).collect::<Vec<_>>();
+        assert_eq!(search(&with(vec![])).await, Vec::<String>::new());
+        let huge = || ("huge/r".to_owned(), 100_000, 80);
+        assert_eq!(search(&with(vec![huge()])).await, ["Route huge/r"]);
+        // A rejected Route beside it.
+        let parts = search(&with(vec![huge(), ("n500/bad".to_owned(), 1, 1)])).await;
+        assert_eq!(parts, ["Route huge/r", "Route n500/bad"]);
+        // Very many Routes of a tenant that are slow together.
+        let parts = search(&with((0..200).map(|at| (format!("huge/r{at:03}"), 1_000, 80)).collect())).await;
+        assert_eq!(parts.len(), 200);
+        assert!(parts.iter().all(|part| part.starts_with("Route huge/")));
+    }
 }
