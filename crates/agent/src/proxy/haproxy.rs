@@ -33,7 +33,7 @@ const PID_FILE: &str = "haproxy.pid";
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The largest response that is read. The largest one is that of `show info`, with 4 KiB.
 const RESPONSE_BYTES_MAX: u64 = 1 << 20;
-/// The most servers that are tried for deletion with one change.
+/// The most servers that are tried for deletion with one change, unless it adds more.
 const DELETIONS_MAX: usize = 256;
 /// The longest directory: the path of a socket has 107 bytes at most, and HAProxy adds a suffix while it binds.
 const DIRECTORY_BYTES_MAX: usize = 80;
@@ -51,6 +51,8 @@ pub struct Haproxy {
     /// The contents of the worker; `None` if they are unknown.
     layout: Option<Layout>,
     rejected: Rejected,
+    /// The number of the next server to try for deletion.
+    deletions_begun: usize,
     /// Whether the program has all that the configuration needs.
     is_suitable: bool,
 }
@@ -75,7 +77,8 @@ impl Haproxy {
             );
         }
         let rejected = Rejected::default();
-        Ok(Haproxy { program, directory, settings, running: None, layout: None, rejected, is_suitable: false })
+        let (running, layout, deletions_begun, is_suitable) = (None, None, 0, false);
+        Ok(Haproxy { program, directory, settings, running, layout, rejected, deletions_begun, is_suitable })
     }
 
     /// Checks once that the program was built with Lua.
@@ -106,7 +109,7 @@ impl Haproxy {
         // Taken, so that it is gone if any step fails.
         let mut layout = self.layout.take().ok_or(Unchanged::Unknown)?;
         let commands = layout.advance(site, changes).ok_or(Unchanged::Full)?;
-        let deletions = layout.deletions();
+        let (mut deletions, commands_count) = (layout.deletions(), commands.len());
         if !commands.is_empty() || !deletions.is_empty() {
             let mut session = Session::open(&self.directory.join(WORKER_SOCKET)).await?;
             for command in commands {
@@ -115,7 +118,12 @@ impl Haproxy {
                     return Err(Unchanged::Refused(command, response));
                 }
             }
-            for (command, backend, server) in deletions.into_iter().take(DELETIONS_MAX) {
+            let most = DELETIONS_MAX.max(commands_count);
+            // In turn, so that servers with long connections do not keep others.
+            let first = self.deletions_begun % deletions.len().max(1);
+            self.deletions_begun = first + most;
+            deletions.rotate_left(first);
+            for (command, backend, server) in deletions.into_iter().take(most) {
                 let response = session.run(&command.text).await?;
                 if command.is_success(&response) || response.starts_with("No such server") {
                     layout.deleted(&backend, &server);
