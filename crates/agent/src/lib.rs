@@ -20,6 +20,10 @@ pub mod run;
 
 pub mod lease;
 
+mod pending;
+
+mod listeners;
+
 mod follow;
 
 mod last_site;

@@ -5,10 +5,14 @@
 //! the old addresses.
 //!
 //! `port.targetPort` means a port of the endpoints by number or name, as in OpenShift; a number that no endpoint has means the port
-//! of the Service with that number. A headless Service is like any other. A Service of type ExternalName is not supported: with it,
+//! of the Service with that number. A Route without a port means the first TCP port of the Service, and has a note if there are several:
+//! OpenShift sends requests to all of them, which its users report as a fault (openshift/origin#2092, #5040). A headless Service is like any
+//! other. A Service of type ExternalName is not supported: with it,
 //! a tenant could make the router connect to hosts that only the router can reach.
 
 mod backends;
+mod refused;
+mod shares;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -19,8 +23,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use signpost_types::v1alpha1::route::{self, Route, RouteSpec};
 use signpost_types::v1alpha1::route_binding::RouteBinding;
 
-use self::backends::Backends;
+use self::backends::{Backends, ResolvedTarget, distribute, upstream};
 pub use self::backends::{Destination, SERVICE_LABEL};
+pub use self::refused::{NETWORKS, Refused, networks};
+pub use self::shares::Limits;
+use self::shares::{Scope, Shares};
 use crate::site::{Certificate, Changes, Host, PathPrefix, Paths, RouteKey, Site, Upstream};
 
 /// Namespace and name.
@@ -62,6 +69,42 @@ pub enum Reason {
     Conflict,
     /// The proxies do not support the Route's path or one of its names.
     Unsupported,
+    /// An endpoint must not get requests: see [`Refused`].
+    RefusedEndpoint,
+    /// The Route, its namespace or the Router has more endpoints than its limit: see [`Limits`].
+    TooManyEndpoints,
+    /// The Route has no port, and its Service several: the first one gets the requests. This is a note; the Route is served.
+    FirstPort,
+}
+
+impl Reason {
+    /// Returns whether the Route is served in full.
+    pub fn is_note(self) -> bool {
+        self == Reason::FirstPort
+    }
+}
+
+/// A Route that has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouteChange {
+    pub route: RouteKey,
+    /// The hosts that it has or had.
+    pub hosts: BTreeSet<Host>,
+    /// The servers that it has and had.
+    pub servers: usize,
+    /// Whether its binding may have changed.
+    pub binding: bool,
+}
+
+impl FromIterator<RouteChange> for Changes {
+    fn from_iter<T: IntoIterator<Item = RouteChange>>(changes: T) -> Changes {
+        let mut all = Changes::default();
+        for change in changes {
+            all.routes.insert(change.route);
+            all.hosts.extend(change.hosts);
+        }
+        all
+    }
 }
 
 /// The [`Site`] of a Router, and the objects from which it follows. A change costs what depends on it, and not the size of the Site.
@@ -78,6 +121,9 @@ pub struct Resolver {
     claims: HashMap<Host, BTreeMap<PathPrefix, BTreeSet<Claim>>>,
     /// The resource versions of the bindings whose Route has not come yet.
     waiting: HashMap<RouteKey, u64>,
+    shares: Shares,
+    /// Whether all Routes must be resolved again.
+    is_stale: bool,
     faults: HashMap<RouteKey, BTreeSet<(Reason, String)>>,
     site: Arc<Site>,
 }
@@ -89,7 +135,9 @@ struct Served {
     path: PathPrefix,
     hosts: BTreeSet<Host>,
     services: BTreeSet<Key>,
-    /// The faults of the Route, except conflicts.
+    /// The targets; `None`: the Route cannot be served.
+    targets: Option<Vec<ResolvedTarget>>,
+    /// The faults of the Route, except conflicts and limits.
     faults: BTreeSet<(Reason, String)>,
 }
 
@@ -101,21 +149,29 @@ struct Claim {
 }
 
 impl Resolver {
-    /// Creates a resolver for a Router without Routes. Endpoints on loopback addresses count only if `loopback` is set: on a machine
-    /// that runs more than the applications of one tenant, they are a way around its firewall.
-    pub fn new(router: &str, loopback: bool) -> Resolver {
+    /// Creates a resolver for a Router without Routes.
+    pub fn new(router: &str, refused: Refused, limits: Limits) -> Resolver {
         Resolver {
             router: router.to_owned(),
             routes: HashMap::new(),
             bindings: HashMap::new(),
-            backends: Backends::new(loopback),
+            backends: Backends::new(refused),
             served: HashMap::new(),
             users: HashMap::new(),
             claims: HashMap::new(),
             waiting: HashMap::new(),
+            shares: Shares::new(limits),
+            is_stale: false,
             faults: HashMap::new(),
             site: Arc::default(),
         }
+    }
+
+    /// Replaces the rules for endpoints; the next update applies them. Returns whether they differ.
+    pub fn set_refused(&mut self, refused: Refused) -> bool {
+        let differs = self.backends.set_refused(refused);
+        self.is_stale |= differs;
+        differs
     }
 
     pub fn site(&self) -> &Arc<Site> {
@@ -129,7 +185,8 @@ impl Resolver {
 
     /// Returns the number of Routes that are not, or not wholly, served.
     pub fn routes_at_fault(&self) -> usize {
-        self.faults.len()
+        let is_at_fault = |faults: &&BTreeSet<(Reason, String)>| faults.iter().any(|(reason, _)| !reason.is_note());
+        self.faults.values().filter(is_at_fault).count()
     }
 
     /// Returns the resource version up to which all bindings are resolved, of which the newest is `newest`. A binding whose Route has not
@@ -139,37 +196,56 @@ impl Resolver {
     }
 
     /// Follows changed objects. Returns what has changed in the Site, and the faults that are new.
-    pub fn update(&mut self, objects: Objects) -> (Changes, Vec<RouteFault>) {
+    pub fn update(&mut self, objects: Objects) -> (Vec<RouteChange>, Vec<RouteFault>) {
         let mut changed = put(&mut self.routes, objects.routes);
-        changed.extend(put(&mut self.bindings, objects.bindings));
+        let of_bindings = put(&mut self.bindings, objects.bindings);
+        changed.extend(of_bindings.iter().cloned());
         for (key, service) in objects.services {
-            changed.extend(self.users.get(&key).into_iter().flatten().cloned());
-            self.backends.put_service(key, service);
+            if self.backends.put_service(key.clone(), service) {
+                changed.extend(self.users.get(&key).into_iter().flatten().cloned());
+            }
         }
         for (key, slice) in objects.slices {
             for service in self.backends.put_slice(key, slice) {
                 changed.extend(self.users.get(&service).into_iter().flatten().cloned());
             }
         }
-        let (mut changes, mut hosts) = (Changes::default(), BTreeSet::new());
-        for route in &changed {
-            let before = self.site.routes.get(route).cloned();
-            let mut of_route = self.leave(route);
-            of_route.extend(self.enter(route));
-            if self.site.routes.get(route) != before.as_ref() {
-                changes.routes.insert(route.clone());
-                changes.hosts.extend(of_route.iter().cloned());
+        if std::mem::take(&mut self.is_stale) {
+            changed.extend(self.served.keys().cloned());
+        }
+        let mut hosts: BTreeMap<RouteKey, BTreeSet<Host>> = BTreeMap::new();
+        for route in changed {
+            let mut of_route = self.leave(&route);
+            of_route.extend(self.enter(&route));
+            hosts.insert(route, of_route);
+        }
+        for route in self.shares.settle() {
+            let Some(served) = self.served.get(&route) else { continue };
+            hosts.entry(route).or_insert_with(|| served.hosts.clone());
+        }
+        let servers: HashMap<RouteKey, usize> =
+            hosts.keys().filter_map(|route| Some((route.clone(), self.replace_upstream(route)?))).collect();
+        let mut settled: HashMap<Host, bool> = HashMap::new();
+        let mut concerned: BTreeSet<RouteKey> = hosts.keys().cloned().collect();
+        for host in hosts.values().flatten() {
+            if !settled.contains_key(host) {
+                let (has_changed, claimants) = self.settle(host);
+                settled.insert(host.clone(), has_changed);
+                concerned.extend(claimants);
             }
-            hosts.extend(of_route);
         }
-        for host in hosts {
-            changed.extend(self.settle(&host, &mut changes));
-        }
-        let faults = changed.into_iter().flat_map(|route| self.update_faults(route)).collect();
+        let change = |(route, hosts): (RouteKey, BTreeSet<Host>)| {
+            let servers = servers.get(&route).copied();
+            let has_changed = servers.is_some() || hosts.iter().any(|host| settled.get(host) == Some(&true));
+            let (servers, binding) = (servers.unwrap_or_default(), of_bindings.contains(&route));
+            has_changed.then_some(RouteChange { route, hosts, servers, binding })
+        };
+        let changes = hosts.into_iter().filter_map(change).collect();
+        let faults = concerned.into_iter().flat_map(|route| self.update_faults(route)).collect();
         (changes, faults)
     }
 
-    /// Takes a Route out of all that it takes part in. Returns its hosts.
+    /// Takes a Route out of all that it takes part in, except the Site. Returns its hosts.
     fn leave(&mut self, route: &RouteKey) -> BTreeSet<Host> {
         self.waiting.remove(route);
         let Some(served) = self.served.remove(route) else { return BTreeSet::new() };
@@ -184,7 +260,7 @@ impl Resolver {
             let routes = self.claims.get_mut(host).and_then(|paths| paths.get_mut(&served.path));
             routes.expect("it has this Route").remove(&served.claim);
         }
-        Arc::make_mut(&mut self.site).routes.remove(route);
+        self.shares.want(&served.claim, 0);
         served.hosts
     }
 
@@ -200,6 +276,7 @@ impl Resolver {
         };
         let namespace = route.metadata.namespace.as_deref().unwrap_or_default();
         let (mut hosts, mut services, mut faults) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        let mut resolved = None;
         let mut report = |reason, message| _ = faults.insert((reason, message));
         let path = path(&route.spec, &mut report);
         if path.is_some() {
@@ -211,9 +288,7 @@ impl Resolver {
             }
             let targets = route.spec.to.iter().chain(&route.spec.alternate_backends);
             services.extend(targets.map(|target| (namespace.to_owned(), target.name.clone())));
-            let upstream = self.backends.upstream(namespace, &route.spec, &mut report);
-            let upstream = Upstream { uid: binding.spec.route_uid.clone(), ..upstream };
-            Arc::make_mut(&mut self.site).routes.insert(key.clone(), upstream);
+            resolved = Some(self.backends.targets(namespace, &route.spec, &mut report));
         }
         let path = path.unwrap_or_else(PathPrefix::root);
         let claim = Claim { since: route.metadata.creation_timestamp.clone(), route: key.clone() };
@@ -224,19 +299,46 @@ impl Resolver {
         for service in &services {
             self.users.entry(service.clone()).or_default().insert(key.clone());
         }
-        self.served.insert(key.clone(), Served { claim, path, hosts: hosts.clone(), services, faults });
+        self.shares.want(&claim, wanted(resolved.iter().flatten()));
+        let served = Served { claim, path, hosts: hosts.clone(), services, targets: resolved, faults };
+        self.served.insert(key.clone(), served);
         hosts
     }
 
-    /// Gives each path of a host to its oldest Route. Returns all that have one.
-    fn settle(&mut self, host: &Host, changes: &mut Changes) -> Vec<RouteKey> {
-        let Some(claims) = self.claims.get_mut(host) else { return Vec::new() };
+    /// Brings a Route of the Site to what it is now. Returns the servers that it has and had, if anything differs.
+    fn replace_upstream(&mut self, key: &RouteKey) -> Option<usize> {
+        let after = self.upstream(key);
+        let before = self.site.routes.get(key);
+        if before == after.as_ref() {
+            return None;
+        }
+        let servers = before.into_iter().chain(&after).map(|upstream| upstream.servers.len()).sum();
+        let routes = &mut Arc::make_mut(&mut self.site).routes;
+        match after {
+            Some(upstream) => _ = routes.insert(key.clone(), upstream),
+            None => _ = routes.remove(key),
+        }
+        Some(servers)
+    }
+
+    fn upstream(&self, key: &RouteKey) -> Option<Upstream> {
+        let targets = self.served.get(key)?.targets.as_ref()?;
+        let (given, _) = self.shares.given(key, wanted(targets));
+        let (route, binding) = (self.routes.get(key)?, self.bindings.get(key)?);
+        let namespace = route.metadata.namespace.as_deref().unwrap_or_default();
+        let upstream = upstream(namespace, &route.spec, distribute(targets, given));
+        Some(Upstream { uid: binding.spec.route_uid.clone(), ..upstream })
+    }
+
+    /// Gives each path of a host to its oldest Route. Returns whether any path has another Route, and all Routes that claim one.
+    fn settle(&mut self, host: &Host) -> (bool, Vec<RouteKey>) {
+        let Some(claims) = self.claims.get_mut(host) else { return (false, Vec::new()) };
         claims.retain(|_, routes| !routes.is_empty());
         let winners = claims.iter().filter_map(|(path, routes)| Some((path.clone(), routes.first()?.route.clone())));
         let winners: Paths = winners.collect();
         let claimants = claims.values().flatten().map(|claim| claim.route.clone()).collect();
-        if self.site.hosts.get(host) != Some(&winners) {
-            changes.hosts.insert(host.clone());
+        let has_changed = self.site.hosts.get(host) != Some(&winners);
+        if has_changed {
             let hosts = &mut Arc::make_mut(&mut self.site).hosts;
             match winners.is_empty() {
                 true => _ = hosts.remove(host),
@@ -246,14 +348,18 @@ impl Resolver {
         if claims.is_empty() {
             self.claims.remove(host);
         }
-        claimants
+        (has_changed, claimants)
     }
 
     /// Records the faults of a Route. Returns those that are new.
     fn update_faults(&mut self, route: RouteKey) -> Vec<RouteFault> {
         let mut faults = BTreeSet::new();
-        if let Some(Served { path, hosts, faults: own, .. }) = self.served.get(&route) {
+        if let Some(Served { path, hosts, targets, faults: own, .. }) = self.served.get(&route) {
             faults.clone_from(own);
+            let wanted = wanted(targets.iter().flatten());
+            if let (given, Some(scope)) = self.shares.given(&route, wanted) {
+                faults.insert((Reason::TooManyEndpoints, beyond(scope, self.shares.limits(), given, wanted)));
+            }
             for host in hosts {
                 let winner = self.site.hosts.get(host).and_then(|paths| paths.get(path));
                 let older = winner.filter(|winner| **winner != route);
@@ -269,6 +375,23 @@ impl Resolver {
         }
         new
     }
+}
+
+/// Returns the number of servers that targets want.
+fn wanted<'a>(targets: impl IntoIterator<Item = &'a ResolvedTarget>) -> usize {
+    targets.into_iter().map(|target| target.endpoints.addresses.len()).sum()
+}
+
+fn beyond(scope: Scope, limits: Limits, given: usize, wanted: usize) -> String {
+    let (what, limit) = match scope {
+        Scope::Route => return format!("requests go to {given} of {wanted} endpoints, the limit of a Route"),
+        Scope::Namespace => ("namespace", limits.namespace),
+        Scope::Router => ("Router", limits.router),
+    };
+    format!(
+        "the Routes of the {what} have more than {limit} endpoints: requests go to {given} of the {wanted} endpoints of this \
+         Route, because older Routes come first"
+    )
 }
 
 /// Replaces the objects that have changed. Returns their Routes.
@@ -301,26 +424,30 @@ fn names(binding: &RouteBinding) -> impl Iterator<Item = String> {
 }
 
 /// Resolves the targets of one Route, as a [`Resolver`] does for all: its endpoints by target, and why it is not, or not wholly, served,
-/// apart from conflicts with other Routes.
+/// apart from conflicts with other Routes, the limits of the namespace and the Router, and the settings of agents.
 pub fn destinations(
     route: &Route,
     services: &[Arc<Service>],
     slices: &[Arc<EndpointSlice>],
-    loopback: bool,
+    refused: Refused,
 ) -> (Vec<Destination>, Vec<(Reason, String)>) {
     let mut faults = Vec::new();
     let mut report = |reason, message| faults.push((reason, message));
     let (namespace, _) = key(&route.metadata);
     path(&route.spec, &mut report);
-    let mut backends = Backends::new(loopback);
+    let mut backends = Backends::new(refused);
     for service in services {
         backends.put_service(key(&service.metadata), Some(service.clone()));
     }
     for slice in slices {
         backends.put_slice(key(&slice.metadata), Some(slice.clone()));
     }
-    let found = backends.destinations(&namespace, &route.spec, &mut report);
-    (found, faults)
+    let targets = backends.targets(&namespace, &route.spec, &mut report);
+    let (limits, wanted) = (Limits::default(), wanted(&targets));
+    if wanted > limits.route {
+        report(Reason::TooManyEndpoints, beyond(Scope::Route, limits, limits.route, wanted));
+    }
+    (distribute(&targets, limits.route), faults)
 }
 
 /// Returns the path that a Route has on its hosts. With passthrough it has them all, because the proxy does not see any path.

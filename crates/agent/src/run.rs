@@ -2,6 +2,9 @@
 //!
 //! The last Site that was applied is on disk, so that an agent that starts while the API is unreachable serves it. Until the first
 //! complete lists of all kinds, nothing else is applied.
+//!
+//! A change is applied by a task of its own, one at a time, so that neither a slow proxy nor a slow check of its configuration holds up
+//! reports, the Lease, or the end of the agent.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -9,7 +12,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::Api;
@@ -18,8 +20,10 @@ use kube::{Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use signpost_types::v1alpha1::route::Route;
 use signpost_types::v1alpha1::route_binding::RouteBinding;
+use signpost_types::v1alpha1::router::Router;
 use tokio::net::TcpStream;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Mutex, Notify, watch};
+use tokio::task::JoinError;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -28,8 +32,10 @@ use crate::certificates::Directory;
 use crate::follow::Followed;
 use crate::last_site::{LastSite, LastSiteFile};
 use crate::lease::{Instance, Report};
-use crate::proxy::Proxy;
-use crate::resolve::{Objects, Resolver, RouteFault, is_served};
+use crate::listeners::Listeners;
+use crate::pending::PendingChanges;
+use crate::proxy::{Applied, Proxy, ProxyError};
+use crate::resolve::{Limits, Objects, Refused, Resolver, RouteFault, is_served};
 use crate::site::{Changes, Site};
 
 /// The pause in which changes are gathered: at least, and at most. In between, the time since the last change was applied is as long as
@@ -52,30 +58,59 @@ pub struct Settings {
     pub directory: PathBuf,
     /// The directory with certificates.
     pub certificates: Option<PathBuf>,
-    /// Whether endpoints on loopback addresses count; see [`Resolver::new`].
-    pub loopback: bool,
+    /// All addresses where the proxy listens.
+    pub listeners: Vec<SocketAddr>,
+    /// The rules for endpoints, apart from the listeners of Routers.
+    pub refused: Refused,
+    /// The most servers of a Route, a namespace and the Router.
+    pub limits: Limits,
     /// The time in which connections may finish when the proxy stops.
     pub drain: Duration,
 }
 
 pub struct Agent {
     settings: Settings,
-    proxy: Box<dyn Proxy>,
+    /// The proxy; locked while a Site is applied.
+    proxy: Arc<Mutex<Box<dyn Proxy>>>,
     routes: Arc<Followed<Route>>,
     bindings: Arc<Followed<RouteBinding>>,
     services: Arc<Followed<Service>>,
     slices: Arc<Followed<EndpointSlice>>,
+    routers: Arc<Followed<Router>>,
     directory: Option<Directory>,
+    listeners: Listeners,
     resolver: Resolver,
+    /// The changes of the resolver's Site that the proxy does not serve yet.
+    pending: PendingChanges,
+    /// The resource version up to which all bindings are in the resolver.
+    newest: u64,
     /// The last Site of an earlier run.
     restored: Option<LastSite>,
-    /// Whether the proxy serves the Site of the resolver, apart from the parts that it rejects.
+    /// Whether the proxy serves the Site of the resolver, apart from pending changes and the parts that it rejects.
     is_applied: bool,
     /// The number of these parts.
     rejected: usize,
+    applying: Option<Applying>,
+    /// The time at which the next change is applied, unless one is at that time.
+    due: Option<Instant>,
+    /// The end of the last change, and the pause after it.
+    last: (Instant, Duration),
+    probing: Option<AbortOnDropHandle<bool>>,
+    /// Whether a failure leads to another try when the probe ends: at most one with each tick.
+    may_retry: bool,
+    /// Whether the next change is another try, also if nothing has changed.
+    retries: bool,
     file: LastSiteFile,
     report: watch::Sender<Report>,
     renewed: watch::Sender<bool>,
+}
+
+/// A Site that the proxy is about to serve.
+struct Applying {
+    task: AbortOnDropHandle<Result<Applied, ProxyError>>,
+    started: Instant,
+    /// The revision and the Routes of the Site, if it is that of an earlier run.
+    restored: Option<(u64, usize)>,
 }
 
 impl Agent {
@@ -83,7 +118,7 @@ impl Agent {
         let router = settings.instance.router.clone();
         let (of_route, of_binding) = (router.clone(), router.clone());
         Agent {
-            proxy,
+            proxy: Arc::new(Mutex::new(proxy)),
             // A Route's status has the Router and former names of its binding; the Routes of other Routers are not kept.
             routes: Arc::new(Followed::new(move |route: &mut Route| {
                 let Some(status) = route.status.take() else { return false };
@@ -102,11 +137,21 @@ impl Agent {
                 slice.annotations_mut().clear();
                 true
             })),
+            routers: Arc::new(Followed::new(|_: &mut Router| true)),
             directory: settings.certificates.clone().map(Directory::new),
-            resolver: Resolver::new(&router, settings.loopback),
+            listeners: Listeners::new(settings.listeners.clone()),
+            resolver: Resolver::new(&router, settings.refused.clone(), settings.limits),
+            pending: PendingChanges::default(),
+            newest: 0,
             restored: None,
             is_applied: false,
             rejected: 0,
+            applying: None,
+            due: None,
+            last: (Instant::now(), PAUSE.0),
+            probing: None,
+            may_retry: false,
+            retries: false,
             file: LastSiteFile::new(&settings.directory),
             report: watch::Sender::new(Report::default()),
             renewed: watch::Sender::new(false),
@@ -128,6 +173,7 @@ impl Agent {
     /// closes its listeners and lets connections finish. Errors are logged, and the agent tries again.
     pub async fn run(mut self, client: Client, stopping: impl Future<Output = ()>, left: impl Future<Output = ()>) {
         self.reload_certificates();
+        self.listeners.read_local();
         self.restore().await;
         let changed = Arc::new(Notify::new());
         let _following = [
@@ -135,6 +181,7 @@ impl Agent {
             spawn_follower(&self.bindings, &client, &changed),
             spawn_follower(&self.services, &client, &changed),
             spawn_follower(&self.slices, &client, &changed),
+            spawn_follower(&self.routers, &client, &changed),
         ];
         let lease_stop = CancellationToken::new();
         let lease = self.settings.instance.clone().keep(
@@ -153,74 +200,94 @@ impl Agent {
         });
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut applied, mut pause) = (Instant::now(), PAUSE.0);
-        // The time at which changes that have come are applied.
-        let mut due: Option<Instant> = None;
         loop {
+            let is_idle = self.applying.is_none();
             tokio::select! {
                 () = &mut leaving => break,
-                () = changed.notified(), if due.is_none() => {
-                    let pause = pause.saturating_sub(applied.elapsed()).max(PAUSE.0);
-                    due = Some(Instant::now() + pause.max(self.proxy.pause()));
-                }
-                () = sleep_until(due.unwrap_or(applied)), if due.is_some() => {
-                    due = None;
-                    let started = Instant::now();
-                    self.update().await;
-                    (applied, pause) = (Instant::now(), started.elapsed().clamp(PAUSE.0, PAUSE.1));
-                }
+                () = changed.notified() => self.schedule(),
+                () = sleep_until(self.due.unwrap_or_else(Instant::now)), if is_idle && self.due.is_some() => self.start().await,
+                outcome = applied(&mut self.applying) => self.finish(outcome).await,
+                is_serving = probed(&mut self.probing) => self.record_probe(is_serving),
                 _ = ticks.tick() => self.tick().await,
             }
         }
-        self.proxy.stop(self.settings.drain).await;
+        // What it has begun does not matter any more; it ends before it releases the proxy.
+        self.applying = None;
+        self.proxy.lock().await.stop(self.settings.drain).await;
         lease_stop.cancel();
         // Its requests have time limits, and it has no panic of its own.
         let _ = lease.await;
         self.file.finish(|| last_site(&self.report, &self.resolver)).await;
     }
 
-    /// Applies what the API has, if that is known.
-    async fn update(&mut self) {
+    /// Lets the next change be applied, after the pause.
+    fn schedule(&mut self) {
+        let (ended, pause) = self.last;
+        self.due.get_or_insert_with(|| (Instant::now() + PAUSE.0).max(ended + pause));
+    }
+
+    /// Starts to apply what the API has, if that is known.
+    async fn start(&mut self) {
+        self.due = None;
+        let retries = std::mem::take(&mut self.retries);
         let is_synced = self.routes.is_synced() && self.bindings.is_synced();
         if !is_synced || !self.services.is_synced() || !self.slices.is_synced() {
+            if retries {
+                self.apply_restored();
+            }
             return;
         }
         let ((routes, _), (bindings, newest)) = (self.routes.take(), self.bindings.take());
         let ((services, _), (slices, _)) = (self.services.take(), self.slices.take());
+        self.update_listeners();
         let (changes, faults) = self.resolver.update(Objects { routes, bindings, services, slices });
+        self.pending.extend(changes, std::mem::replace(&mut self.newest, newest));
         for fault in faults.iter().take(FAULTS_LOGGED_MAX) {
             let RouteFault { route, reason, message } = fault;
-            tracing::warn!(%route, ?reason, message, "a Route is not served, or is served only in part");
+            match reason.is_note() {
+                true => tracing::info!(%route, ?reason, message, "a Route is served, with a note"),
+                false => tracing::warn!(%route, ?reason, message, "a Route is not served, or is served only in part"),
+            }
         }
         self.report.send_if_modified(|report| !std::mem::replace(&mut report.is_synced, true));
         self.restored = None;
         let is_serving = self.report.borrow().is_serving;
-        let is_same = self.is_applied && changes.is_empty() && is_serving;
-        if !is_same {
-            // After anything but a success, what the proxy serves is not known.
-            let known = self.is_applied.then_some(&changes);
-            let site = self.resolver.site().clone();
-            self.is_applied = self.apply(&site, known).await;
-        }
-        if self.is_applied {
-            let (revision, routes) = (self.resolver.revision(newest), self.resolver.site().routes.len());
-            let faults = self.resolver.routes_at_fault() + self.rejected + self.certificate_faults();
-            self.report.send_if_modified(|report| {
-                let before = (report.revision, report.routes, report.faults);
-                (report.revision, report.routes, report.faults) = (revision, routes, faults);
-                before != (revision, routes, faults)
-            });
-            self.file.has_changed(!is_same);
+        if self.is_applied && self.pending.is_empty() && is_serving {
+            self.report_applied();
             self.save().await;
+            return;
         }
-        if !is_serving {
-            self.probe().await;
-        }
+        // After anything but a success, what the proxy serves is not known.
+        let changes = match self.is_applied {
+            true => Some(self.pending.take()),
+            false => {
+                self.pending.clear();
+                None
+            }
+        };
+        self.apply(self.resolver.site().clone(), changes, None);
     }
 
-    /// Makes the proxy serve a Site; returns whether it does.
-    async fn apply(&mut self, site: &Site, changes: Option<&Changes>) -> bool {
-        let outcome = self.proxy.apply(site, changes).await;
+    /// Starts to make the proxy serve a Site.
+    fn apply(&mut self, site: Arc<Site>, changes: Option<Changes>, restored: Option<(u64, usize)>) {
+        let proxy = self.proxy.clone();
+        let task = tokio::spawn(async move { proxy.lock().await.apply(&site, changes.as_ref()).await });
+        self.applying = Some(Applying { task: AbortOnDropHandle::new(task), started: Instant::now(), restored });
+    }
+
+    /// Starts to make the proxy serve the Site of an earlier run.
+    fn apply_restored(&mut self) {
+        let Some(LastSite { revision, site }) = &self.restored else { return };
+        let (revision, mut site) = (*revision, Site::clone(site));
+        site.certificates.clone_from(&self.resolver.site().certificates);
+        let routes = site.routes.len();
+        self.apply(Arc::new(site), None, Some((revision, routes)));
+    }
+
+    /// Reports the outcome of a change, and continues with the next one.
+    async fn finish(&mut self, (Applying { started, restored, .. }, outcome): Outcome) {
+        let pause = started.elapsed().clamp(PAUSE.0, PAUSE.1);
+        self.last = (Instant::now(), pause.max(self.proxy.lock().await.pause()));
         self.report.send_modify(|report| match &outcome {
             Ok(applied) => {
                 report.error = None;
@@ -232,37 +299,75 @@ impl Agent {
                 report.error = Some(error.to_string());
             }
         });
-        self.rejected = outcome.as_ref().map_or(self.rejected, |applied| applied.faults.len());
-        outcome.is_ok()
+        if let Ok(applied) = &outcome {
+            self.rejected = applied.faults.len();
+            // A reload is by the whole Site.
+            if applied.reloaded {
+                self.pending.clear();
+            }
+        }
+        match restored {
+            None => {
+                self.is_applied = outcome.is_ok();
+                if self.is_applied {
+                    self.report_applied();
+                    self.file.has_changed(true);
+                    self.save().await;
+                }
+            }
+            Some((revision, routes)) if outcome.is_ok() => {
+                let faults = self.rejected + self.certificate_faults();
+                self.report.send_modify(|report| {
+                    (report.revision, report.routes, report.faults) = (revision, routes, faults);
+                });
+            }
+            Some(_) => {}
+        }
+        if !self.report.borrow().is_serving {
+            self.probe();
+        }
+        if self.due.take().is_some() || !self.pending.is_empty() {
+            self.schedule();
+        }
     }
 
-    /// Makes the proxy serve the Site of an earlier run.
-    async fn apply_restored(&mut self) {
-        let Some(LastSite { revision, site }) = &self.restored else { return };
-        let (revision, mut site) = (*revision, Site::clone(site));
-        site.certificates.clone_from(&self.resolver.site().certificates);
-        if self.apply(&site, None).await {
-            let faults = self.rejected + self.certificate_faults();
-            self.report.send_modify(|report| {
-                (report.revision, report.routes, report.faults) = (revision, site.routes.len(), faults);
-            });
+    /// Reports the Site that the proxy serves.
+    fn report_applied(&self) {
+        let revision = self.resolver.revision(self.pending.revision(self.newest));
+        let routes = self.resolver.site().routes.len();
+        let faults = self.resolver.routes_at_fault() + self.rejected + self.certificate_faults();
+        self.report.send_if_modified(|report| {
+            let before = (report.revision, report.routes, report.faults);
+            (report.revision, report.routes, report.faults) = (revision, routes, faults);
+            before != (revision, routes, faults)
+        });
+    }
+
+    /// Refuses the listeners of Routers as endpoints.
+    fn update_listeners(&mut self) {
+        for (key, router) in self.routers.take().0 {
+            self.listeners.put(key, router);
         }
-        self.probe().await;
+        let listeners = self.listeners.all();
+        self.resolver.set_refused(Refused { listeners, ..self.settings.refused.clone() });
     }
 
     /// Starts a proxy that has ended, applies changed certificates and failed changes, and saves the last Site.
     async fn tick(&mut self) {
-        let has_changed = self.reload_certificates();
-        self.probe().await;
-        let report = self.report.borrow().clone();
-        if has_changed || !report.is_serving || report.error.is_some() {
-            // Certificates are compared whole.
-            self.is_applied &= !has_changed;
-            match report.is_synced {
-                true => self.update().await,
-                false => self.apply_restored().await,
+        // Not while a Site is applied: it would be copied.
+        if self.applying.is_none() {
+            if self.reload_certificates() {
+                // Certificates are compared whole, and do not wait for other changes.
+                self.is_applied = false;
+                self.retries = true;
+                self.due = Some(Instant::now());
+            }
+            if self.listeners.read_local() {
+                self.schedule();
             }
         }
+        self.may_retry = true;
+        self.probe();
         self.save().await;
     }
 
@@ -273,16 +378,26 @@ impl Agent {
         }
     }
 
-    /// Reports whether the proxy accepts connections.
-    async fn probe(&mut self) {
+    /// Starts to test whether the proxy accepts connections.
+    fn probe(&mut self) {
         let mut address = self.settings.http;
         match address.ip() {
             ip if !ip.is_unspecified() => {}
             ip if ip.is_ipv4() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
             _ => address.set_ip(Ipv6Addr::LOCALHOST.into()),
         }
-        let is_serving = matches!(timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await, Ok(Ok(_)));
+        let connect = async move { matches!(timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await, Ok(Ok(_))) };
+        self.probing.get_or_insert_with(|| AbortOnDropHandle::new(tokio::spawn(connect)));
+    }
+
+    /// Reports whether the proxy accepts connections. A tick leads to another try if it does not, or if a change failed.
+    fn record_probe(&mut self, is_serving: bool) {
         self.report.send_if_modified(|report| std::mem::replace(&mut report.is_serving, is_serving) != is_serving);
+        let has_failed = self.report.borrow().error.is_some();
+        if std::mem::take(&mut self.may_retry) && (!is_serving || has_failed) {
+            self.retries = true;
+            self.due.get_or_insert_with(Instant::now);
+        }
     }
 
     fn certificate_faults(&self) -> usize {
@@ -307,7 +422,7 @@ impl Agent {
 
     /// Serves the last Site of an earlier run, unless its proxy still does.
     async fn restore(&mut self) {
-        let is_adopted = self.proxy.adopt().await;
+        let is_adopted = self.proxy.lock().await.adopt().await;
         self.restored = self.file.read();
         let Some(last) = &self.restored else { return };
         let (routes, revision) = (last.site.routes.len(), last.revision);
@@ -316,11 +431,33 @@ impl Agent {
             // What it serves may be newer than the file.
             true => {
                 self.report.send_modify(|report| (report.revision, report.routes) = (revision, routes));
-                self.probe().await;
+                self.probe();
             }
-            false => self.apply_restored().await,
+            false => self.apply_restored(),
         }
     }
+}
+
+type Outcome = (Applying, Result<Applied, ProxyError>);
+
+/// Waits until a Site is applied; without end if none is about to be.
+async fn applied(applying: &mut Option<Applying>) -> Outcome {
+    let Some(current) = applying else { return std::future::pending().await };
+    let outcome = joined((&mut current.task).await);
+    (applying.take().expect("it has just ended"), outcome)
+}
+
+/// Waits for the outcome of a probe; without end if there is none.
+async fn probed(probing: &mut Option<AbortOnDropHandle<bool>>) -> bool {
+    let Some(current) = probing else { return std::future::pending().await };
+    let is_serving = joined(current.await);
+    *probing = None;
+    is_serving
+}
+
+/// Returns the outcome of a task. Its panic is one of the agent.
+fn joined<T>(outcome: Result<T, JoinError>) -> T {
+    outcome.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
 }
 
 /// Returns the current state for the file.
@@ -330,9 +467,80 @@ fn last_site(report: &watch::Sender<Report>, resolver: &Resolver) -> LastSite {
 
 fn spawn_follower<K>(objects: &Arc<Followed<K>>, client: &Client, changed: &Arc<Notify>) -> AbortOnDropHandle<()>
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + std::fmt::Debug + DeserializeOwned,
+    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
     K: Send + Sync + 'static,
 {
     let api: Api<DeserializeGuard<K>> = Api::all(client.clone());
     AbortOnDropHandle::new(tokio::spawn(objects.clone().follow(api, changed.clone())))
+}
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+
+    use super::*;
+
+    /// A proxy that never finishes a change.
+    struct Stuck {
+        events: Arc<parking_lot::Mutex<Vec<&'static str>>>,
+    }
+
+    #[async_trait]
+    impl Proxy for Stuck {
+        async fn adopt(&mut self) -> bool {
+            false
+        }
+
+        async fn apply(&mut self, _: &Site, _: Option<&Changes>) -> Result<Applied, ProxyError> {
+            self.events.lock().push("apply");
+            std::future::pending().await
+        }
+
+        async fn stop(&mut self, _: Duration) {
+            self.events.lock().push("stop");
+        }
+    }
+
+    /// An agent whose proxy does not finish a change reports whether it serves, and stops.
+    #[tokio::test]
+    async fn a_change_blocks_nothing() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let last = LastSite { revision: 7, site: Arc::default() };
+        let text = serde_json::to_string(&last).expect("it is data");
+        signpost_runtime::tls::files::write_private(&directory.path().join("site.json"), text.as_bytes())
+            .expect("it is written");
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let http = listener.local_addr().expect("it is bound");
+        let instance = Instance {
+            router: "shard1".to_owned(),
+            address: http.ip(),
+            http_port: http.port(),
+            https_port: 1,
+            proxy: "haproxy",
+        };
+        let settings = Settings {
+            instance,
+            http,
+            listeners: vec![http],
+            directory: directory.path().to_owned(),
+            certificates: None,
+            refused: Refused::default(),
+            limits: Limits::default(),
+            drain: Duration::ZERO,
+        };
+        let events = Arc::new(parking_lot::Mutex::new(Vec::new()));
+        let agent = Agent::new(settings, Box::new(Stuck { events: events.clone() }));
+        let mut report = agent.report();
+        // Nothing listens there.
+        let api = kube::Config::new("http://127.0.0.1:1".parse().expect("an address"));
+        let client = Client::try_from(api).expect("a client");
+        let (stop, stopping) = tokio::sync::oneshot::channel::<()>();
+        let running = tokio::spawn(agent.run(client, async { stopping.await.expect("a signal") }, async {}));
+        let patience = Duration::from_secs(20);
+        timeout(patience, report.wait_for(|report| report.is_serving)).await.expect("in time").expect("it runs");
+        assert_eq!(*events.lock(), ["apply"]);
+        stop.send(()).expect("it runs");
+        timeout(patience, running).await.expect("it stops").expect("without a panic");
+        assert_eq!(*events.lock(), ["apply", "stop"]);
+    }
 }

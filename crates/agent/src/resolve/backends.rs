@@ -1,19 +1,25 @@
 //! Resolves the targets of a Route to the endpoints that receive its requests.
+//!
+//! A Service and port are resolved once for all Routes that use them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use k8s_openapi::api::core::v1::{Service, ServicePort};
-use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use signpost_types::v1alpha1::route::{self, InsecurePolicy, RouteSpec, Target, WEIGHT_DEFAULT};
 
+use super::refused::Refused;
 use super::{Key, Reason};
 use crate::site::{Host, Insecure, Server, Termination, Upstream, WEIGHT_MAX};
 
 /// The label of an EndpointSlice with the name of its Service.
 pub const SERVICE_LABEL: &str = "kubernetes.io/service-name";
+/// The most refused endpoints of a Service that a fault lists.
+const REFUSED_LISTED_MAX: usize = 3;
 
 /// The endpoints of one target of a Route.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +31,32 @@ pub struct Destination {
     pub endpoints: BTreeSet<SocketAddr>,
 }
 
+/// A target of a Route with what its Service and port mean.
+#[derive(Clone, Debug)]
+pub(super) struct ResolvedTarget {
+    pub(super) service: String,
+    pub(super) weight: u32,
+    pub(super) endpoints: Arc<Endpoints>,
+}
+
+/// The endpoints of a Service and port.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Endpoints {
+    /// The endpoints that get requests, in the order in which a limit keeps them. It depends on each address alone, so that a change of
+    /// some endpoints never moves the others.
+    pub(super) addresses: Vec<SocketAddr>,
+    faults: Vec<(Reason, String)>,
+}
+
+/// The port of a Route; `None`: it has none.
+type Port = Option<PortName>;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum PortName {
+    Number(i32),
+    Name(String),
+}
+
 /// Services and their endpoints.
 #[derive(Debug)]
 pub(super) struct Backends {
@@ -32,23 +64,43 @@ pub(super) struct Backends {
     slices: HashMap<Key, Arc<EndpointSlice>>,
     /// The names of the slices of each Service.
     of_service: HashMap<Key, BTreeSet<String>>,
-    loopback: bool,
+    /// The endpoints of each Service by port, as long as a Route uses them and neither the Service nor its slices change.
+    resolved: HashMap<Key, HashMap<Port, Weak<Endpoints>>>,
+    refused: Refused,
 }
 
 impl Backends {
-    pub(super) fn new(loopback: bool) -> Backends {
-        Backends { services: HashMap::new(), slices: HashMap::new(), of_service: HashMap::new(), loopback }
+    pub(super) fn new(refused: Refused) -> Backends {
+        let (services, slices, of_service, resolved) = Default::default();
+        Backends { services, slices, of_service, resolved, refused }
     }
 
-    /// Records a Service, or that it is gone.
-    pub(super) fn put_service(&mut self, key: Key, service: Option<Arc<Service>>) {
-        match service {
-            Some(service) => _ = self.services.insert(key, service),
-            None => _ = self.services.remove(&key),
+    /// Replaces the rules for endpoints; returns whether they differ.
+    pub(super) fn set_refused(&mut self, refused: Refused) -> bool {
+        if self.refused == refused {
+            return false;
         }
+        self.refused = refused;
+        self.resolved.clear();
+        true
     }
 
-    /// Records an EndpointSlice, or that it is gone. Returns the Services whose endpoints it has or had.
+    /// Records a Service, or that it is gone. Returns whether its endpoints may differ.
+    pub(super) fn put_service(&mut self, key: Key, service: Option<Arc<Service>>) -> bool {
+        let spec = |service: &Arc<Service>| service.spec.clone();
+        let after = service.as_ref().map(spec);
+        let before = match service {
+            Some(service) => self.services.insert(key.clone(), service),
+            None => self.services.remove(&key),
+        };
+        let has_changed = before.as_ref().map(spec) != after;
+        if has_changed {
+            self.resolved.remove(&key);
+        }
+        has_changed
+    }
+
+    /// Records an EndpointSlice, or that it is gone. Returns the Services whose endpoints may differ.
     pub(super) fn put_slice(&mut self, key: Key, slice: Option<Arc<EndpointSlice>>) -> BTreeSet<Key> {
         let (namespace, name) = key.clone();
         let service = |slice: &EndpointSlice| {
@@ -56,11 +108,12 @@ impl Backends {
             Some((namespace.clone(), service.clone()))
         };
         let after = slice.as_deref().and_then(service);
-        let before = match slice {
+        let new = slice.clone();
+        let old = match slice {
             Some(slice) => self.slices.insert(key, slice),
             None => self.slices.remove(&key),
         };
-        let before = before.as_deref().and_then(service);
+        let before = old.as_deref().and_then(service);
         if let Some(service) = before.as_ref().filter(|_| before != after)
             && let Some(names) = self.of_service.get_mut(service)
         {
@@ -72,7 +125,18 @@ impl Backends {
         if let Some(service) = &after {
             self.of_service.entry(service.clone()).or_default().insert(name);
         }
-        before.into_iter().chain(after).collect()
+        if before == after
+            && let (Some(old), Some(new)) = (old, new)
+            && old.endpoints == new.endpoints
+            && old.ports == new.ports
+        {
+            return BTreeSet::new();
+        }
+        let services: BTreeSet<Key> = before.into_iter().chain(after).collect();
+        for service in &services {
+            self.resolved.remove(service);
+        }
+        services
     }
 
     fn slices(&self, service: &Key) -> Vec<&EndpointSlice> {
@@ -80,122 +144,170 @@ impl Backends {
         names.filter_map(|name| self.slices.get(&(service.0.clone(), name.clone()))).map(|slice| &**slice).collect()
     }
 
-    pub(super) fn upstream(
-        &self,
+    /// Resolves the targets of a Route, and reports why they get no requests, or not all.
+    pub(super) fn targets(
+        &mut self,
         namespace: &str,
         spec: &RouteSpec,
         report: &mut impl FnMut(Reason, String),
-    ) -> Upstream {
-        let termination = spec.tls.as_ref().map(|tls| match tls.termination {
-            route::Termination::Edge => Termination::Edge,
-            route::Termination::Passthrough => Termination::Passthrough,
-            route::Termination::Reencrypt => Termination::Reencrypt,
-        });
-        let insecure = match spec.tls.as_ref().and_then(|tls| tls.insecure_edge_termination_policy) {
-            None | Some(InsecurePolicy::None) => Insecure::None,
-            Some(InsecurePolicy::Allow) => Insecure::Allow,
-            Some(InsecurePolicy::Redirect) => Insecure::Redirect,
-        };
-        let mut shares: BTreeMap<(SocketAddr, Option<Host>), f64> = BTreeMap::new();
-        for Destination { service, weight, endpoints } in self.destinations(namespace, spec, report) {
-            let tls_name = match termination {
-                Some(Termination::Reencrypt) => format!("{service}.{namespace}.svc").parse().ok(),
-                _ => None,
-            };
-            let weight = f64::from(weight) / endpoints.len() as f64;
-            for address in endpoints {
-                *shares.entry((address, tls_name.clone())).or_default() += weight;
-            }
-        }
-        Upstream { termination, insecure, servers: weighted(shares), ..Upstream::default() }
-    }
-
-    pub(super) fn destinations(
-        &self,
-        namespace: &str,
-        spec: &RouteSpec,
-        report: &mut impl FnMut(Reason, String),
-    ) -> Vec<Destination> {
+    ) -> Vec<ResolvedTarget> {
         if spec.to.is_none() {
             report(Reason::NoTarget, "the Route has no target; set spec.to".to_owned());
         }
-        let port = spec.port.as_ref().map(|port| &port.target_port);
-        let mut found = Vec::new();
-        for target in spec.to.iter().chain(&spec.alternate_backends) {
-            let endpoints = self.endpoints(namespace, target, port, report);
-            let weight = target.weight.unwrap_or(WEIGHT_DEFAULT);
-            found.push(Destination { service: target.name.clone(), weight, endpoints });
+        let port = spec.port.as_ref().map(|port| match &port.target_port {
+            IntOrString::Int(number) => PortName::Number(*number),
+            IntOrString::String(name) => PortName::Name(name.clone()),
+        });
+        let mut targets = Vec::new();
+        for Target { kind, name, weight, .. } in spec.to.iter().chain(&spec.alternate_backends) {
+            let endpoints = match kind.as_str() {
+                "Service" => self.endpoints(&(namespace.to_owned(), name.clone()), &port),
+                _ => {
+                    report(Reason::NoTarget, format!("target {name:?} has kind {kind:?}, which is not supported"));
+                    Arc::default()
+                }
+            };
+            endpoints.faults.iter().for_each(|(reason, message)| report(*reason, message.clone()));
+            targets.push(ResolvedTarget { service: name.clone(), weight: weight.unwrap_or(WEIGHT_DEFAULT), endpoints });
         }
-        if found.iter().all(|target| target.weight == 0 || target.endpoints.is_empty()) {
+        if targets.iter().all(|target| target.weight == 0 || target.endpoints.addresses.is_empty()) {
             report(Reason::NoReadyEndpoints, "no endpoint is ready: requests get a 503".to_owned());
         }
-        found
+        targets
     }
 
-    /// Returns the addresses of a target's endpoints that get requests.
-    fn endpoints(
-        &self,
-        namespace: &str,
-        target: &Target,
-        port: Option<&IntOrString>,
-        report: &mut impl FnMut(Reason, String),
-    ) -> BTreeSet<SocketAddr> {
-        let name = &target.name;
-        if target.kind != "Service" {
-            report(Reason::NoTarget, format!("target {name:?} has kind {:?}, which is not supported", target.kind));
-            return BTreeSet::new();
+    /// Returns the endpoints of a Service and port.
+    fn endpoints(&mut self, service: &Key, port: &Port) -> Arc<Endpoints> {
+        let known = self.resolved.get(service).and_then(|ports| ports.get(port));
+        if let Some(endpoints) = known.and_then(Weak::upgrade) {
+            return endpoints;
         }
-        let service = (namespace.to_owned(), name.clone());
-        let Some(object) = self.services.get(&service) else {
-            report(Reason::NoService, format!("Service {name} does not exist"));
-            return BTreeSet::new();
+        let endpoints = Arc::new(self.resolve(service, port));
+        let ports = self.resolved.entry(service.clone()).or_default();
+        // So that it has no more entries than Routes.
+        ports.retain(|_, endpoints| endpoints.strong_count() > 0);
+        ports.insert(port.clone(), Arc::downgrade(&endpoints));
+        endpoints
+    }
+
+    fn resolve(&self, service: &Key, port: &Port) -> Endpoints {
+        let (_, name) = service;
+        let failed = |reason, message| Endpoints { addresses: Vec::new(), faults: vec![(reason, message)] };
+        let Some(object) = self.services.get(service) else {
+            return failed(Reason::NoService, format!("Service {name} does not exist"));
         };
-        let spec = object.spec.clone().unwrap_or_default();
-        if spec.type_.as_deref() == Some("ExternalName") {
-            report(Reason::Unsupported, format!("Service {name} has type ExternalName, which is not supported"));
-            return BTreeSet::new();
+        let spec = object.spec.as_ref();
+        if spec.and_then(|spec| spec.type_.as_deref()) == Some("ExternalName") {
+            let message = format!("Service {name} has type ExternalName, which is not supported");
+            return failed(Reason::Unsupported, message);
         }
-        let slices = self.slices(&service);
+        let of_service = spec.and_then(|spec| spec.ports.as_deref()).unwrap_or_default();
+        let slices = self.slices(service);
         let mut has_port = slices.is_empty();
         let mut found: Vec<(SocketAddr, bool)> = Vec::new();
-        for slice in slices {
-            for port in ports(slice, port, spec.ports.as_deref().unwrap_or_default()) {
+        let mut refused = BTreeMap::new();
+        for slice in &slices {
+            for port in ports(slice, port.as_ref(), of_service) {
                 has_port = true;
-                let endpoints = slice.endpoints.iter().flatten();
-                found.extend(
-                    endpoints.filter_map(|endpoint| Some((self.address(endpoint, port)?, is_ready(endpoint)?))),
-                );
+                for endpoint in slice.endpoints.iter().flatten() {
+                    let (Some(text), Some(is_ready)) = (endpoint.addresses.first(), is_ready(endpoint)) else {
+                        continue;
+                    };
+                    let Ok(address) = text.parse::<IpAddr>() else {
+                        refused.insert(text.clone(), "is not an IP address".to_owned());
+                        continue;
+                    };
+                    let endpoint = SocketAddr::new(address.to_canonical(), port);
+                    match self.refused.reason(address, port) {
+                        Some(reason) => _ = refused.insert(endpoint.to_string(), reason),
+                        None => found.push((endpoint, is_ready)),
+                    }
+                }
             }
         }
+        let mut faults = Vec::new();
         if let (false, Some(port)) = (has_port, port) {
             let port = match port {
-                IntOrString::Int(number) => number.to_string(),
-                IntOrString::String(name) => name.clone(),
+                PortName::Number(number) => number.to_string(),
+                PortName::Name(name) => name.clone(),
             };
-            report(Reason::NoPort, format!("Service {name} has no endpoints with port {port}"));
+            faults.push((Reason::NoPort, format!("Service {name} has no endpoints with port {port}")));
+        }
+        if let (None, Some(first)) = (port, first_of_several(&slices, of_service)) {
+            let message = format!("Service {name} has several ports: requests go to the first, {first}; set spec.port");
+            faults.push((Reason::FirstPort, message));
+        }
+        for (endpoint, reason) in refused.iter().take(REFUSED_LISTED_MAX) {
+            let message = format!("endpoint {endpoint} of Service {name} {reason}, and gets no requests");
+            faults.push((Reason::RefusedEndpoint, message));
+        }
+        if refused.len() > REFUSED_LISTED_MAX {
+            let message = format!("further endpoints of Service {name} are refused, {} in total", refused.len());
+            faults.push((Reason::RefusedEndpoint, message));
         }
         // The endpoints that end are better than none: Kubernetes does the same.
         let ready = found.iter().any(|(_, ready)| *ready);
         let addresses = found.into_iter().filter(|(_, is_ready)| *is_ready == ready).map(|(address, _)| address);
         let (v4, v6): (BTreeSet<_>, BTreeSet<_>) = addresses.partition(SocketAddr::is_ipv4);
         // In a dual-stack cluster, both are the same endpoints.
-        if v4.is_empty() { v6 } else { v4 }
+        let mut addresses: Vec<SocketAddr> = if v4.is_empty() { v6 } else { v4 }.into_iter().collect();
+        addresses.sort_by_cached_key(|address| (rank(address), *address));
+        Endpoints { addresses, faults }
     }
+}
 
-    /// Returns the address of an endpoint, unless it is one that no application should be reached at.
-    fn address(&self, endpoint: &Endpoint, port: u16) -> Option<SocketAddr> {
-        let address: IpAddr = endpoint.addresses.first()?.parse().ok()?;
-        let address = address.to_canonical();
-        let link_local = match address {
-            IpAddr::V4(address) => address.is_link_local() || address.is_broadcast(),
-            IpAddr::V6(address) => address.is_unicast_link_local(),
-        };
-        let forbidden = link_local
-            || address.is_unspecified()
-            || address.is_multicast()
-            || (address.is_loopback() && !self.loopback);
-        (!forbidden).then_some(SocketAddr::new(address, port))
+/// Returns the place of an endpoint among those that a limit keeps.
+fn rank(address: &SocketAddr) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    address.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Distributes a number of servers among the targets of a Route: as evenly as their endpoints permit, and first to those that get
+/// requests.
+pub(super) fn distribute(targets: &[ResolvedTarget], most: usize) -> Vec<Destination> {
+    let mut order: Vec<usize> = (0..targets.len()).collect();
+    order.sort_by_key(|at| (targets[*at].weight == 0, targets[*at].endpoints.addresses.len()));
+    let (mut left, mut counts) = (most, vec![0; targets.len()]);
+    let weighted = targets.iter().filter(|target| target.weight > 0).count();
+    for (done, at) in order.into_iter().enumerate() {
+        let of_group = if done < weighted { weighted } else { targets.len() };
+        // Rounded up, so that the first targets get at least one.
+        counts[at] = targets[at].endpoints.addresses.len().min(left.div_ceil(of_group - done));
+        left -= counts[at];
     }
+    let destination = |(target, count): (&ResolvedTarget, usize)| Destination {
+        service: target.service.clone(),
+        weight: target.weight,
+        endpoints: target.endpoints.addresses[..count].iter().copied().collect(),
+    };
+    targets.iter().zip(counts).map(destination).collect()
+}
+
+/// Returns the servers of a Route, and its treatment of TLS.
+pub(super) fn upstream(namespace: &str, spec: &RouteSpec, destinations: Vec<Destination>) -> Upstream {
+    let termination = spec.tls.as_ref().map(|tls| match tls.termination {
+        route::Termination::Edge => Termination::Edge,
+        route::Termination::Passthrough => Termination::Passthrough,
+        route::Termination::Reencrypt => Termination::Reencrypt,
+    });
+    let insecure = match spec.tls.as_ref().and_then(|tls| tls.insecure_edge_termination_policy) {
+        None | Some(InsecurePolicy::None) => Insecure::None,
+        Some(InsecurePolicy::Allow) => Insecure::Allow,
+        Some(InsecurePolicy::Redirect) => Insecure::Redirect,
+    };
+    let mut shares: BTreeMap<(SocketAddr, Option<Host>), f64> = BTreeMap::new();
+    for Destination { service, weight, endpoints } in destinations {
+        let tls_name = match termination {
+            Some(Termination::Reencrypt) => format!("{service}.{namespace}.svc").parse().ok(),
+            _ => None,
+        };
+        let weight = f64::from(weight) / endpoints.len() as f64;
+        for address in endpoints {
+            *shares.entry((address, tls_name.clone())).or_default() += weight;
+        }
+    }
+    Upstream { termination, insecure, servers: weighted(shares), ..Upstream::default() }
 }
 
 /// Returns whether an endpoint is ready (`true`), or still serves while it ends (`false`).
@@ -208,28 +320,60 @@ fn is_ready(endpoint: &Endpoint) -> Option<bool> {
     }
 }
 
+fn is_tcp(protocol: Option<&String>) -> bool {
+    protocol.is_none_or(|protocol| protocol == "TCP")
+}
+
+fn tcp_ports(slice: &EndpointSlice) -> impl Iterator<Item = &EndpointPort> {
+    slice.ports.iter().flatten().filter(|port| is_tcp(port.protocol.as_ref()))
+}
+
 /// Returns the TCP ports of a slice that a Route means.
-fn ports(slice: &EndpointSlice, wanted: Option<&IntOrString>, of_service: &[ServicePort]) -> Vec<u16> {
-    let is_tcp = |protocol: &Option<String>| protocol.as_deref().unwrap_or("TCP") == "TCP";
-    let ports: Vec<_> = slice.ports.iter().flatten().filter(|port| is_tcp(&port.protocol)).collect();
-    let named = |name: &str| -> Vec<_> {
+fn ports(slice: &EndpointSlice, wanted: Option<&PortName>, of_service: &[ServicePort]) -> BTreeSet<u16> {
+    let ports: Vec<_> = tcp_ports(slice).collect();
+    // The ports of Services and of their slices have the same names; a single one may have none.
+    let named = |name: Option<&str>| -> Vec<i32> {
+        let name = name.unwrap_or_default();
         ports
             .iter()
             .filter(|port| port.name.as_deref().unwrap_or_default() == name)
             .filter_map(|port| port.port)
             .collect()
     };
+    let tcp_of_service: Vec<_> = of_service.iter().filter(|port| is_tcp(port.protocol.as_ref())).collect();
     let numbers = match wanted {
-        None => ports.iter().filter_map(|port| port.port).collect(),
-        Some(IntOrString::Int(number)) if ports.iter().any(|port| port.port == Some(*number)) => vec![*number],
-        // The ports of Services and of their slices have the same names; a single one may have none.
-        Some(IntOrString::Int(number)) => {
-            let port = of_service.iter().find(|port| port.port == *number && is_tcp(&port.protocol));
-            port.map(|port| named(port.name.as_deref().unwrap_or_default())).unwrap_or_default()
+        None => {
+            let first = tcp_of_service.first().map(|port| named(port.name.as_deref())).unwrap_or_default();
+            match first.is_empty() && tcp_of_service.len() < 2 {
+                // A slice that was written by hand, or a Service without ports.
+                true => ports.first().and_then(|port| port.port).into_iter().collect(),
+                false => first,
+            }
         }
-        Some(IntOrString::String(name)) => named(name),
+        Some(PortName::Number(number)) if ports.iter().any(|port| port.port == Some(*number)) => vec![*number],
+        Some(PortName::Number(number)) => {
+            let port = tcp_of_service.iter().find(|port| port.port == *number);
+            port.map(|port| named(port.name.as_deref())).unwrap_or_default()
+        }
+        Some(PortName::Name(name)) => named(Some(name)),
     };
     numbers.into_iter().filter_map(|number| u16::try_from(number).ok().filter(|port| *port > 0)).collect()
+}
+
+/// Returns the first TCP port of a Service that has several, or whose endpoints have several.
+fn first_of_several(slices: &[&EndpointSlice], of_service: &[ServicePort]) -> Option<String> {
+    let text = |name: Option<&String>, port: Option<i32>| {
+        name.filter(|name| !name.is_empty()).cloned().or_else(|| Some(port?.to_string())).unwrap_or_default()
+    };
+    let mut of_service = of_service.iter().filter(|port| is_tcp(port.protocol.as_ref()));
+    match (of_service.next(), of_service.next()) {
+        (Some(first), Some(_)) => Some(text(first.name.as_ref(), Some(first.port))),
+        _ => slices.iter().find_map(|slice| {
+            let mut ports = tcp_ports(slice);
+            let first = ports.next()?;
+            ports.next().map(|_| text(first.name.as_ref(), first.port))
+        }),
+    }
 }
 
 /// Scales the shares so that the largest one has the largest weight, and none that is not 0 becomes 0.

@@ -1,5 +1,7 @@
 //! Tests that the served state of a Router depends only on the current objects, and not on their history.
 
+use std::net::SocketAddr;
+
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use signpost_types::v1alpha1::route::WEIGHT_DEFAULT;
@@ -71,13 +73,8 @@ impl World {
 
     fn resolve(&self) -> (Site, Vec<(String, Reason)>) {
         let World { routes, bindings, services, slices } = self;
-        let mut resolver = Resolver::new("shard1", false);
-        let (_, mut faults) = resolver.update(Objects {
-            routes: routes.iter().map(|object| (key(&object.metadata), Some(object.clone()))).collect(),
-            bindings: bindings.iter().map(|object| (key(&object.metadata), Some(object.clone()))).collect(),
-            services: services.iter().map(|object| (key(&object.metadata), Some(object.clone()))).collect(),
-            slices: slices.iter().map(|object| (key(&object.metadata), Some(object.clone()))).collect(),
-        });
+        let mut resolver = Resolver::new("shard1", Refused::default(), Limits::default());
+        let (_, mut faults) = resolver.update(objects(routes, bindings, services, slices));
         faults.sort();
         let site = Site::clone(resolver.site());
         (site, faults.into_iter().map(|fault| (fault.route.to_string(), fault.reason)).collect())
@@ -88,6 +85,18 @@ impl World {
         let (site, _) = self.resolve();
         site.routes["test/a"].servers.iter().map(|server| (server.address.to_string(), server.weight)).collect()
     }
+}
+
+fn objects(
+    routes: &[Arc<Route>],
+    bindings: &[Arc<RouteBinding>],
+    services: &[Arc<Service>],
+    slices: &[Arc<EndpointSlice>],
+) -> Objects {
+    fn all<K: kube::Resource>(objects: &[Arc<K>]) -> Changed<K> {
+        objects.iter().map(|object| (key(object.meta()), Some(object.clone()))).collect()
+    }
+    Objects { routes: all(routes), bindings: all(bindings), services: all(services), slices: all(slices) }
 }
 
 fn to(name: &str) -> Value {
@@ -176,6 +185,258 @@ fn endpoints() {
     }
 }
 
+/// Returns a slice of a Service `web` with an endpoint for each address and the given ports.
+fn slice(name: &str, addresses: impl IntoIterator<Item = String>, ports: Value) -> Arc<EndpointSlice> {
+    let endpoints: Vec<_> = addresses.into_iter().map(|address| json!({"addresses": [address]})).collect();
+    shared(
+        json!({"metadata": {"namespace": "test", "name": name, "labels": {SERVICE_LABEL: "web"}}, "addressType": "IPv4",
+        "endpoints": endpoints, "ports": ports}),
+    )
+}
+
+fn service(ports: Value) -> Arc<Service> {
+    shared(json!({"metadata": {"namespace": "test", "name": "web"}, "spec": {"ports": ports}}))
+}
+
+fn addresses(count: usize) -> impl Iterator<Item = String> {
+    (0..count).map(|at| format!("198.51.{}.{}", at / 200, at % 200 + 1))
+}
+
+#[test]
+fn refused_endpoints() {
+    let listeners = ["192.0.2.7:80", "0.0.0.0:8443", "[2001:db8::7]:80"]
+        .map(|text| text.parse::<SocketAddr>().expect("an address"));
+    let listeners = listeners.map(|one| (one.ip(), one.port())).into();
+    let refused = |loopback| Refused { loopback, listeners: BTreeSet::clone(&listeners), ..Refused::default() };
+    // Refused; refused without --loopback-endpoints; accepted.
+    for (address, ports) in [
+        ("192.0.2.7", &[(80, 'r'), (81, 'a'), (8443, 'a')][..]),
+        ("::ffff:192.0.2.7", &[(80, 'r'), (81, 'r')]),
+        ("2001:db8::7", &[(80, 'r'), (81, 'a')]),
+        ("127.0.0.1", &[(80, 'l'), (8443, 'r')]),
+        ("127.9.9.9", &[(80, 'l'), (8443, 'r')]),
+        ("::1", &[(80, 'l'), (8443, 'r')]),
+        ("::ffff:127.0.0.1", &[(80, 'r'), (8443, 'r')]),
+        ("0.0.0.0", &[(80, 'r')]),
+        ("0.1.2.3", &[(80, 'r')]),
+        ("::", &[(80, 'r')]),
+        ("169.254.169.254", &[(80, 'r')]),
+        ("169.254.170.2", &[(80, 'r')]),
+        ("100.100.100.200", &[(80, 'r')]),
+        ("100.100.100.201", &[(80, 'a')]),
+        ("168.63.129.16", &[(80, 'r'), (32526, 'r')]),
+        ("192.0.0.192", &[(80, 'r')]),
+        ("fd00:ec2::254", &[(80, 'r')]),
+        ("fd00::254", &[(80, 'a')]),
+        ("fd20:ce::254", &[(80, 'r')]),
+        ("::ffff:192.0.2.1", &[(80, 'r')]),
+        ("::192.0.2.1", &[(80, 'r')]),
+        ("64:ff9b::a9fe:a9fe", &[(80, 'r')]),
+        ("64:ff9b:1::a9fe:a9fe", &[(80, 'r')]),
+        ("2002:a9fe:a9fe::1", &[(80, 'r')]),
+        ("2001:0:a9fe:a9fe::1", &[(80, 'r')]),
+        ("fe80::1", &[(80, 'r')]),
+        ("ff02::1", &[(80, 'r')]),
+        ("224.0.0.1", &[(80, 'r')]),
+        ("240.0.0.1", &[(80, 'r')]),
+        ("255.255.255.255", &[(80, 'r')]),
+        ("10.0.0.1", &[(80, 'a')]),
+        ("198.51.100.1", &[(80, 'a')]),
+        ("2001:db8::1", &[(80, 'a')]),
+        ("metadata.google.internal", &[(80, 'r')]),
+    ] {
+        for &(port, expected) in ports {
+            let world = World::new().route("a", 1, "shard1", &["a.example"], to("web"));
+            let slice = slice("web", [address.to_owned()], json!([{"port": port}]));
+            for loopback in [false, true] {
+                let (found, faults) = destinations(
+                    &world.routes[0],
+                    &[service(json!([{"port": 80}]))],
+                    std::slice::from_ref(&slice),
+                    refused(loopback),
+                );
+                let is_refused = faults.iter().any(|(reason, _)| *reason == Reason::RefusedEndpoint);
+                let is_expected = expected == 'r' || (expected == 'l' && !loopback);
+                assert_eq!(
+                    (found[0].endpoints.is_empty(), is_refused),
+                    (is_expected, is_expected),
+                    "{address} {port} {loopback}: {faults:?}"
+                );
+            }
+        }
+    }
+}
+
+/// The rules for endpoints apply to all Routes as soon as they change.
+#[test]
+fn another_listener() {
+    let World { routes, bindings, services, slices } =
+        World::new().route("a", 1, "shard1", &["a.example"], to("web")).service("web", 80, &["192.0.2.1", "192.0.2.2"]);
+    let mut resolver = Resolver::new("shard1", Refused::default(), Limits::default());
+    resolver.update(objects(&routes, &bindings, &services, &slices));
+    assert_eq!(resolver.site().routes["test/a"].servers.len(), 2);
+    let listeners = BTreeSet::from([("192.0.2.1".parse().expect("an address"), 80)]);
+    assert!(resolver.set_refused(Refused { listeners, ..Refused::default() }));
+    let (changes, faults) = resolver.update(Objects::default());
+    assert_eq!((changes.len(), faults.len()), (1, 1));
+    assert_eq!(resolver.site().routes["test/a"].servers.len(), 1);
+    assert!(faults[0].message.contains("192.0.2.1:80 of Service web is a listener"), "{}", faults[0].message);
+}
+
+#[test]
+fn ports_of_a_route_without_one() {
+    let tcp = |name: &str, port: u16| json!({"name": name, "port": port});
+    let udp = |name: &str, port: u16| json!({"name": name, "port": port, "protocol": "UDP"});
+    for (of_service, of_slice, expected, note) in [
+        (json!([{"port": 80}]), json!([{"port": 8080}]), Some(8080), false),
+        (json!([tcp("web", 80)]), json!([tcp("web", 8080)]), Some(8080), false),
+        (json!([tcp("web", 80), tcp("ssh", 22)]), json!([tcp("ssh", 2222), tcp("web", 8080)]), Some(8080), true),
+        (json!([tcp("ssh", 22), tcp("web", 80)]), json!([tcp("ssh", 2222), tcp("web", 8080)]), Some(2222), true),
+        (json!([udp("dns", 53), tcp("web", 80)]), json!([udp("dns", 53), tcp("web", 8080)]), Some(8080), false),
+        // Slices that were written by hand.
+        (json!([tcp("web", 80)]), json!([{"port": 8080}]), Some(8080), false),
+        (json!([]), json!([tcp("b", 8080), tcp("a", 9090)]), Some(8080), true),
+        (json!([tcp("web", 80), tcp("ssh", 22)]), json!([tcp("other", 8080)]), None, true),
+        (json!([]), json!([]), None, false),
+    ] {
+        let mut world = World::new().route("a", 1, "shard1", &["a.example"], to("web"));
+        world.services.push(service(of_service.clone()));
+        world.slices.push(slice("web", ["192.0.2.1".to_owned()], of_slice.clone()));
+        let servers: Vec<String> = world.servers().into_iter().map(|(address, _)| address).collect();
+        let expected: Vec<String> = expected.iter().map(|port| format!("192.0.2.1:{port}")).collect();
+        assert_eq!(servers, expected, "{of_service} {of_slice}");
+        let (_, faults) = world.resolve();
+        assert_eq!(faults.iter().any(|(_, reason)| *reason == Reason::FirstPort), note, "{of_service} {of_slice}");
+    }
+    let mut world = World::new().route("a", 1, "shard1", &["a.example"], to("web"));
+    world.services.push(service(json!([tcp("web", 80), tcp("ssh", 22)])));
+    world.slices.push(slice("web", ["192.0.2.1".to_owned()], json!([tcp("web", 8080)])));
+    let mut resolver = Resolver::new("shard1", Refused::default(), Limits::default());
+    let (_, faults) = resolver.update(objects(&world.routes, &world.bindings, &world.services, &world.slices));
+    assert_eq!(faults[0].message, "Service web has several ports: requests go to the first, web; set spec.port");
+    assert_eq!(resolver.routes_at_fault(), 0);
+}
+
+/// One Route cannot have more servers than its limit, and keeps almost all of them when some endpoints change.
+#[test]
+fn servers_of_a_route() {
+    let mut world = World::new().route("a", 1, "shard1", &["a.example"], to("web"));
+    world.services.push(service(json!([])));
+    let many: Vec<Value> = (1..=100).map(|port| json!({"name": "x", "port": port})).collect();
+    world.slices.push(slice("web", addresses(1_000), json!(many)));
+    let port = json!({"to": {"name": "web"}, "port": {"targetPort": "x"}});
+    for spec in [port, to("web")] {
+        Arc::make_mut(&mut world.routes[0]).spec = object(spec);
+        let before = world.servers();
+        assert_eq!(before.len(), 200);
+        let (_, faults) = world.resolve();
+        assert!(faults.contains(&("test/a".to_owned(), Reason::TooManyEndpoints)), "{faults:?}");
+        // 50 of 1,000 endpoints are replaced.
+        let kept = addresses(1_050).skip(50);
+        let old = std::mem::replace(&mut world.slices[0], slice("web", kept, json!(many)));
+        let kept = world.servers().into_iter().filter(|server| before.contains(server)).count();
+        assert!(kept > 160, "{kept}");
+        world.slices[0] = old;
+    }
+}
+
+/// A large target leaves room for a small one.
+#[test]
+fn servers_of_targets() {
+    let spec = json!({"to": {"name": "web", "weight": 1}, "alternateBackends": [{"name": "small", "weight": 1}, {"name": "none", "weight": 0}]});
+    let mut world = World::new()
+        .route("a", 1, "shard1", &["a.example"], spec)
+        .service("small", 80, &["192.0.2.1", "192.0.2.2"])
+        .service("none", 80, &["192.0.2.3"]);
+    world.services.push(service(json!([{"port": 80}])));
+    world.slices.push(slice("web", addresses(1_000), json!([{"port": 80}])));
+    let servers = world.servers();
+    assert_eq!(servers.len(), 200);
+    let small: Vec<u16> =
+        servers.iter().filter(|(address, _)| address.starts_with("192.")).map(|server| server.1).collect();
+    assert_eq!(small, [256, 256]);
+}
+
+#[test]
+fn servers_of_a_namespace_and_a_router() {
+    let mut world = World::new();
+    for (at, namespace) in [(1, "test"), (2, "test"), (3, "other"), (4, "test"), (5, "third")] {
+        let name = format!("r{at}");
+        world = world.route(&name, at, "shard1", &[&format!("{name}.example")], to("web"));
+        let namespace = namespace.to_owned();
+        Arc::make_mut(world.routes.last_mut().expect("it was added")).metadata.namespace = Some(namespace.clone());
+        Arc::make_mut(world.bindings.last_mut().expect("it was added")).metadata.namespace = Some(namespace);
+    }
+    for namespace in ["test", "other", "third"] {
+        let (mut service, mut slice) =
+            (service(json!([{"port": 80}])), slice("web", addresses(10), json!([{"port": 80}])));
+        Arc::make_mut(&mut service).metadata.namespace = Some(namespace.to_owned());
+        Arc::make_mut(&mut slice).metadata.namespace = Some(namespace.to_owned());
+        world.services.push(service);
+        world.slices.push(slice);
+    }
+    let World { routes, bindings, services, slices } = &world;
+    let mut resolver = Resolver::new("shard1", Refused::default(), Limits { route: 8, namespace: 12, router: 22 });
+    let counts = |resolver: &Resolver| {
+        let of = |route: &str| resolver.site().routes.get(route).map(|upstream| upstream.servers.len());
+        ["test/r1", "test/r2", "other/r3", "test/r4", "third/r5"].map(|route| of(route).unwrap_or(99))
+    };
+    let (_, mut faults) = resolver.update(objects(routes, bindings, services, slices));
+    assert_eq!(counts(&resolver), [8, 4, 8, 0, 2]);
+    faults.sort();
+    let messages: Vec<&str> = faults.iter().map(|fault| fault.message.as_str()).collect();
+    assert_eq!(
+        messages,
+        [
+            "requests go to 8 of 10 endpoints, the limit of a Route",
+            "requests go to 8 of 10 endpoints, the limit of a Route",
+            "the Routes of the namespace have more than 12 endpoints: requests go to 4 of the 10 endpoints of this Route, because older Routes come first",
+            "the Routes of the namespace have more than 12 endpoints: requests go to 0 of the 10 endpoints of this Route, because older Routes come first",
+            "the Routes of the Router have more than 22 endpoints: requests go to 2 of the 10 endpoints of this Route, because older Routes come first",
+        ]
+    );
+    assert_eq!(resolver.routes_at_fault(), 5);
+    // An older Route leaves, and the others get more.
+    let (changes, _) =
+        resolver.update(Objects { routes: vec![(key(&routes[0].metadata), None)], ..Objects::default() });
+    assert_eq!(counts(&resolver), [99, 8, 8, 4, 2]);
+    let changed: Vec<&str> = changes.iter().map(|change| change.route.as_str()).collect();
+    assert_eq!(changed, ["test/r1", "test/r2", "test/r4"]);
+    assert!(changes.iter().all(|change| change.hosts.len() == 1 && change.servers >= 4));
+}
+
+/// Prints the CPU time of one changed slice with 1,000 Routes and 60 slices of their Service.
+#[test]
+fn a_changed_label() {
+    let mut world = World::new();
+    for at in 0..1_000 {
+        world = world.route(&format!("r{at}"), 1, "shard1", &[&format!("r{at}.example")], to("web"));
+    }
+    world.services.push(service(json!([{"port": 80}])));
+    for at in 0..60 {
+        let of_slice = addresses(6_000).skip(at * 100).take(100);
+        world.slices.push(slice(&format!("web-{at}"), of_slice, json!([{"port": 80}])));
+    }
+    let World { routes, bindings, services, slices } = &world;
+    let mut resolver = Resolver::new("shard1", Refused::default(), Limits::default());
+    resolver.update(objects(routes, bindings, services, slices));
+    let mut slice = EndpointSlice::clone(&slices[0]);
+    let mut measure = |slice: &EndpointSlice| {
+        let started = std::time::Instant::now();
+        let changed =
+            Objects { slices: vec![(key(&slice.metadata), Some(Arc::new(slice.clone())))], ..Objects::default() };
+        let (changes, _) = resolver.update(changed);
+        (changes.len(), started.elapsed())
+    };
+    slice.metadata.labels.as_mut().expect("it has labels").insert("x".to_owned(), "y".to_owned());
+    let (label, endpoints) = (measure(&slice), {
+        slice.endpoints.as_mut().expect("it has endpoints").clear();
+        measure(&slice)
+    });
+    println!("1,000 Routes, 60 slices: a changed label takes {:.1?}, changed endpoints {:.1?}", label.1, endpoints.1);
+    assert_eq!(label.0, 0);
+}
+
 #[test]
 fn weights() {
     let spec = |a: Value, b: Value| json!({"to": {"name": "one", "weight": a}, "alternateBackends": [{"name": "two", "weight": b}]});
@@ -200,7 +461,7 @@ fn targets_of_one_route() {
     let spec = json!({"path": "/%61", "to": {"name": "one", "weight": 3}, "alternateBackends": [{"name": "none"}]});
     let World { routes, services, slices, .. } =
         World::new().route("a", 1, "shard1", &[], spec).service("one", 80, &["192.0.2.1", "!192.0.2.2"]);
-    let (found, faults) = destinations(&routes[0], &services, &slices, false);
+    let (found, faults) = destinations(&routes[0], &services, &slices, Refused::default());
     let found: Vec<_> =
         found.iter().map(|target| (target.service.as_str(), target.weight, target.endpoints.len())).collect();
     assert_eq!(found, [("one", 3, 1), ("none", WEIGHT_DEFAULT, 0)]);
@@ -276,12 +537,21 @@ proptest! {
     fn changes_lead_to_what_the_objects_mean(steps in prop::collection::vec((0..12_usize, 0..4_usize), 1..60)) {
         let settings = Settings::default();
         let mut layout = Layout::new(&Site::default(), &settings);
-        let mut resolver = Resolver::new("shard1", false);
+        // Another layout follows later and in parts.
+        let (mut late, mut pending) = (Layout::new(&Site::default(), &settings), std::collections::VecDeque::new());
+        // Two of three Routes with servers are beyond a limit.
+        let limits = Limits { route: 2, namespace: 2, router: 1 };
+        let mut resolver = Resolver::new("shard1", Refused::default(), limits);
         for (at, step) in steps.iter().enumerate() {
             let (changes, _) = resolver.update(changed(*step));
-            layout.advance(resolver.site(), Some(&changes)).expect("there is room");
+            pending.extend(changes.clone());
+            for change in pending.drain(..pending.len().min(step.1)) {
+                let changes = [change].into_iter().collect();
+                late.advance(resolver.site(), Some(&changes)).expect("there is room");
+            }
+            layout.advance(resolver.site(), Some(&changes.into_iter().collect())).expect("there is room");
             prop_assert_eq!(layout.advance(resolver.site(), None), Some(vec![]));
-            let mut fresh = Resolver::new("shard1", false);
+            let mut fresh = Resolver::new("shard1", Refused::default(), limits);
             let last: BTreeMap<usize, usize> = steps[..=at].iter().map(|(object, state)| match object {
                 // Both are Service "api".
                 8 => (7, *state),
@@ -292,5 +562,7 @@ proptest! {
             prop_assert_eq!(&resolver.faults, &fresh.faults);
             prop_assert_eq!(resolver.revision(100), fresh.revision(100));
         }
+        late.advance(resolver.site(), Some(&pending.into_iter().collect())).expect("there is room");
+        prop_assert_eq!(late.advance(resolver.site(), None), Some(vec![]));
     }
 }

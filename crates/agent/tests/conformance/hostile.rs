@@ -4,13 +4,14 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use signpost_agent::resolve::{Objects, Resolver};
+use signpost_agent::resolve::{Limits, Objects, Refused, Resolver};
 use signpost_agent::site::{Certificate, Insecure, Site, Termination};
 
 use crate::bench::{Bench, application, plain, route, with_tls};
-use crate::client::get;
+use crate::client::{Identity, get, get_tls};
 
 /// Texts that end a word, a line or a block of a configuration, and begin another.
 const INJECTIONS: &[&str] = &[
@@ -70,7 +71,22 @@ impl World {
         self.values.extend([("service", service), ("slice", slice)]);
     }
 
+    /// Adds a Service without ports, and an EndpointSlice with endpoints on all of some ports.
+    fn endpoints(&mut self, namespace: &str, name: &str, addresses: &[String], ports: impl Iterator<Item = u16>) {
+        let service = json!({"metadata": {"namespace": namespace, "name": name}, "spec": {}});
+        let endpoints: Vec<Value> = addresses.iter().map(|address| json!({"addresses": [address]})).collect();
+        let ports: Vec<Value> = ports.map(|port| json!({"name": "x", "port": port})).collect();
+        let slice = json!({"metadata": {"namespace": namespace, "name": format!("{name}-1"),
+            "labels": {"kubernetes.io/service-name": name}}, "addressType": "IPv4", "endpoints": endpoints, "ports": ports});
+        self.values.extend([("service", service), ("slice", slice)]);
+    }
+
     fn site(&self) -> Site {
+        self.site_with(&[])
+    }
+
+    /// Returns the Site of a Router whose instances have some listeners.
+    fn site_with(&self, listeners: &[SocketAddr]) -> Site {
         fn of<K: serde::de::DeserializeOwned>(world: &World, kind: &str) -> Entries<K> {
             let own = world.values.iter().filter(|(one, _)| *one == kind);
             let entry = |(_, value): &(&str, Value)| {
@@ -80,7 +96,9 @@ impl World {
             };
             own.map(entry).collect()
         }
-        let mut resolver = Resolver::new("shard1", true);
+        let listeners = listeners.iter().map(|listener| (listener.ip(), listener.port())).collect();
+        let refused = Refused { loopback: true, listeners, ..Refused::default() };
+        let mut resolver = Resolver::new("shard1", refused, Limits::default());
         resolver.update(Objects {
             routes: of(self, "route"),
             bindings: of(self, "binding"),
@@ -200,6 +218,73 @@ pub async fn very_many_routes(mut bench: Bench) {
     assert_eq!(bench.apply(&site).await.faults, []);
     assert_eq!(body(bench.http, "same.example").await, (200, "own".to_owned()));
     assert_eq!(body(bench.http, "victim.shard1.example").await, (200, "victim".to_owned()));
+}
+
+/// The time for a change to be served beside a tenant who has as much as possible. The slowest machines are slow.
+const BYSTANDER_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Routes with 100,000 endpoints each do not keep another tenant's Route waiting, neither in a running proxy nor in one that starts.
+pub async fn very_many_servers(mut bench: Bench) {
+    let mut world = with_victim().await;
+    bench.apply(&world.site()).await;
+    let addresses: Vec<String> = (0..1_000).map(|at| format!("127.66.{}.{}", at / 200, at % 200 + 1)).collect();
+    world.endpoints("thief", "huge", &addresses, 1_001..=1_100);
+    let tls = |termination: &str| json!({"to": {"name": "huge"}, "tls": {"termination": termination}});
+    let named = json!({"to": {"name": "huge"}, "port": {"targetPort": "x"}});
+    for (at, spec) in
+        [json!({"to": {"name": "huge"}}), named.clone(), tls("passthrough"), tls("reencrypt"), named].iter().enumerate()
+    {
+        world.route(&format!("thief/r{at}"), &[&format!("r{at}.example")], spec.clone());
+        let own = format!("new{at}.shard1.example");
+        world.route(&format!("victim/new{at}"), &[&own], json!({"to": {"name": "web"}}));
+        let started = Instant::now();
+        assert_eq!(bench.apply(&world.site()).await.faults, []);
+        assert_eq!(body(bench.http, &own).await, (200, "victim".to_owned()));
+        assert!(started.elapsed() < BYSTANDER_PATIENCE, "{:?}", started.elapsed());
+    }
+    bench.signal("-KILL");
+    let started = Instant::now();
+    while !bench.apply(&world.site()).await.reloaded {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(body(bench.http, "victim.shard1.example").await, (200, "victim".to_owned()));
+    assert!(started.elapsed() < BYSTANDER_PATIENCE, "{:?}", started.elapsed());
+}
+
+/// A Route cannot lead to the router itself, nor to an address that only the router's machine should reach.
+pub async fn router_itself(mut bench: Bench) {
+    let mut world = with_victim().await;
+    let (http, https) = (bench.http, bench.https);
+    for (name, listener) in [("http", http), ("https", https)] {
+        world.endpoints("thief", name, &[listener.ip().to_string()], listener.port()..=listener.port());
+    }
+    let addresses: Vec<String> =
+        ["169.254.169.254", "100.100.100.200", "168.63.129.16", "0.0.0.0", "::ffff:169.254.169.254", "fd00:ec2::254"]
+            .map(str::to_owned)
+            .into();
+    world.endpoints("thief", "metadata", &addresses, http.port()..=http.port());
+    world.route("thief/loop", &["loop.example"], json!({"to": {"name": "http"}}));
+    world.route("thief/metadata", &["metadata.example"], json!({"to": {"name": "metadata"}}));
+    let tls = |termination: &str| json!({"to": {"name": "https"}, "tls": {"termination": termination}});
+    world.route("thief/pass", &["pass.example"], tls("passthrough"));
+    world.route("thief/again", &["again.example"], tls("reencrypt"));
+    let site = world.site_with(&[http, https]);
+    for route in ["loop", "metadata", "pass", "again"] {
+        assert_eq!(site.routes[format!("thief/{route}").as_str()].servers, [], "{route}");
+    }
+    assert_eq!(bench.apply(&site).await.faults, []);
+    for host in ["loop.example", "metadata.example"] {
+        assert_eq!(body(http, host).await.0, 503, "{host}");
+    }
+    let identity = Identity::new("again.example");
+    assert!(get_tls(https, &identity, "pass.example", "pass.example", "/").await.is_none());
+    assert_eq!(body(http, "victim.shard1.example").await, (200, "victim".to_owned()));
+    // Another port of the same machine is an application.
+    let own = application("own", None).await;
+    world.service("thief", "own", &own.ip().to_string(), own.port(), "http");
+    world.route("thief/own", &["own.example"], json!({"to": {"name": "own"}}));
+    bench.apply(&world.site_with(&[http, https])).await;
+    assert_eq!(body(http, "own.example").await, (200, "own".to_owned()));
 }
 
 /// Certificates that are none, some of which hold commands, are left out, and everything else is served.

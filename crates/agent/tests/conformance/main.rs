@@ -49,6 +49,8 @@ scenarios!(
     hostile::injections,
     hostile::services_of_others,
     hostile::very_many_routes,
+    hostile::very_many_servers,
+    hostile::router_itself,
     hostile::garbage_certificates,
     rfc9110::delivered_once,
     rfc9110::timeouts,
