@@ -60,7 +60,7 @@ pub struct Settings {
     pub certificates: Option<PathBuf>,
     /// All addresses where the proxy listens.
     pub listeners: Vec<SocketAddr>,
-    /// The rules for endpoints, apart from the listeners of Routers.
+    /// The rules for endpoints; the agent adds the listeners of all Routers.
     pub refused: Refused,
     /// The most servers of a Route, a namespace and the Router.
     pub limits: Limits,
@@ -348,8 +348,9 @@ impl Agent {
         for (key, router) in self.routers.take().0 {
             self.listeners.put(key, router);
         }
-        let listeners = self.listeners.all();
-        self.resolver.set_refused(Refused { listeners, ..self.settings.refused.clone() });
+        let mut refused = self.settings.refused.clone();
+        refused.listeners.extend(self.listeners.all());
+        self.resolver.set_refused(refused);
     }
 
     /// Starts a proxy that has ended, applies changed certificates and failed changes, and saves the last Site.
