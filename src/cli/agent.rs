@@ -11,6 +11,7 @@ use super::{Error, Exit, Outcome, directory, file, option, serve, switch};
 use crate::config;
 use crate::daemon::router_agent::{self, ProxyKind, RouterAgent};
 use signpost_agent::lease::Instance;
+use signpost_agent::resolve::{self, Limits, Refused};
 use signpost_agent::{render, run as agent};
 use signpost_dns::nameserver::prefix::Prefix;
 
@@ -25,6 +26,10 @@ pub(super) fn command() -> Command {
         option(name, "PORT").value_parser(value_parser!(u16).range(1..)).default_value(default)
     };
     let address = |name| option(name, "IP").value_parser(value_parser!(IpAddr));
+    let servers = |name, default: &'static str, help: &'static str| {
+        let number = value_parser!(u32).range(1..=1_000_000);
+        option(name, "NUMBER").value_parser(number).default_value(default).help(help)
+    };
     Command::new("agent")
         .about("Run the agent of a Router's instance: it configures HAProxy or nginx for the Router's Routes")
         .after_help(
@@ -67,6 +72,30 @@ pub(super) fn command() -> Command {
         )
         .arg(switch("loopback-endpoints").help("Send requests also to endpoints with loopback addresses"))
         .arg(
+            option("refused-endpoint-networks", "PREFIX")
+                .value_parser(refused)
+                .value_delimiter(',')
+                .action(ArgAction::Append)
+                .default_value("default")
+                .help(
+                    "Networks whose addresses get no requests as endpoints (repeats); `default` means the link-local, translated \
+                     and reserved networks, and the metadata services of clouds, of docs/agent.md",
+                ),
+        )
+        .arg(
+            option("refused-endpoints", "ADDR")
+                .value_parser(value_parser!(SocketAddr))
+                .value_delimiter(',')
+                .action(ArgAction::Append)
+                .help(
+                    "Endpoints that get no requests, as IP:PORT (repeats), besides the listeners of the platform's Routers, such \
+                     as a load balancer in front of one [default: none]",
+                ),
+        )
+        .arg(servers("route-servers", "200", "The most servers of a Route"))
+        .arg(servers("namespace-servers", "2000", "The most servers of the Routes of a namespace; the oldest Routes come first"))
+        .arg(servers("router-servers", "20000", "The most servers of all Routes; the oldest Routes come first"))
+        .arg(
             option("name-server", "ADDR")
                 .value_parser(value_parser!(SocketAddr))
                 .action(ArgAction::Append)
@@ -95,12 +124,14 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
         https_port: port("https-port"),
         proxy: proxy.word(),
     };
-    let http = SocketAddr::new(listen, instance.http_port);
+    let (http, https) = (SocketAddr::new(listen, instance.http_port), SocketAddr::new(listen, instance.https_port));
+    let at = |address: &SocketAddr| (address.ip().to_canonical(), address.port());
+    let servers = |name: &str| *matches.get_one::<u32>(name).expect("it has a default") as usize;
     let agent = RouterAgent {
         proxy,
         rendering: render::Settings {
             http: vec![http],
-            https: vec![SocketAddr::new(listen, instance.https_port)],
+            https: vec![https],
             public_https_port: instance.https_port,
             upstream_authorities: path("upstream-ca"),
             trusted_proxies: matches.get_many("trusted-proxies").unwrap_or_default().map(network).collect(),
@@ -112,7 +143,24 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
             instance,
             http,
             certificates: path("certificates"),
-            loopback: matches.get_flag("loopback-endpoints"),
+            // Clients reach it there, also if it listens on another address.
+            listeners: vec![http, https, SocketAddr::new(address, http.port()), SocketAddr::new(address, https.port())],
+            refused: Refused {
+                loopback: matches.get_flag("loopback-endpoints"),
+                networks: matches
+                    .get_many::<Vec<IpNet>>("refused-endpoint-networks")
+                    .into_iter()
+                    .flatten()
+                    .flatten()
+                    .copied()
+                    .collect(),
+                listeners: matches.get_many("refused-endpoints").unwrap_or_default().map(at).collect(),
+            },
+            limits: Limits {
+                route: servers("route-servers"),
+                namespace: servers("namespace-servers"),
+                router: servers("router-servers"),
+            },
             drain: seconds("drain-timeout"),
         },
         name_servers: matches.get_many("name-server").unwrap_or_default().copied().collect(),
@@ -121,6 +169,17 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     };
     router_agent::run(agent).map_err(|error| Error::Failed(error.to_string()))?;
     Ok(Exit::Success)
+}
+
+/// Parses a network of `--refused-endpoint-networks`.
+fn refused(text: &str) -> Result<Vec<IpNet>, String> {
+    match text {
+        "default" => Ok(resolve::networks()),
+        text => text
+            .parse()
+            .map(|prefix| vec![network(&prefix)])
+            .map_err(|error: <Prefix as std::str::FromStr>::Err| error.to_string()),
+    }
 }
 
 fn network(prefix: &Prefix) -> IpNet {

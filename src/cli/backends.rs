@@ -12,7 +12,7 @@ use kube::api::ListParams;
 use serde::Serialize;
 
 use super::access::Access;
-use signpost_agent::resolve::{self, Destination, SERVICE_LABEL};
+use signpost_agent::resolve::{self, Destination, Refused, SERVICE_LABEL};
 use signpost_types::v1alpha1::route::Route;
 
 /// The longest name of a Service (RFC 1035 §2.3.4).
@@ -33,7 +33,7 @@ pub(super) struct Backends {
 #[serde(rename_all = "camelCase")]
 pub(super) struct BackendTarget {
     pub(super) service: String,
-    /// The port of the Route; absent if requests go to all ports.
+    /// The port of the Route; absent: the first port of the Service.
     port: Option<String>,
     weight: u32,
     pub(super) endpoints: BTreeSet<SocketAddr>,
@@ -62,7 +62,8 @@ impl Backends {
             IntOrString::Int(number) => number.to_string(),
             IntOrString::String(name) => name.clone(),
         });
-        let (found, faults) = resolve::destinations(route, services, slices, true);
+        let (found, faults) =
+            resolve::destinations(route, services, slices, Refused { loopback: true, ..Refused::default() });
         let target = |Destination { service, weight, endpoints }| {
             let port = port.clone();
             BackendTarget { service, port, weight, endpoints }
@@ -73,7 +74,7 @@ impl Backends {
 
     pub(super) fn target_lines(&self) -> impl Iterator<Item = String> {
         self.targets.iter().map(|BackendTarget { service, port, weight, endpoints }| {
-            let port = port.as_ref().map_or("all ports".to_owned(), |port| format!("port {port}"));
+            let port = port.as_ref().map_or("first port".to_owned(), |port| format!("port {port}"));
             let count = match endpoints.len() {
                 1 => "1 endpoint".to_owned(),
                 count => format!("{count} endpoints"),

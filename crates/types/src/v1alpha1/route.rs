@@ -85,7 +85,7 @@ pub struct RouteSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 3), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name", "kind"]))]
     pub alternate_backends: Vec<Target>,
-    /// The port of the target. Absent: all ports of the target.
+    /// The port of the target. Absent: the first TCP port of the Service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<RoutePort>,
     /// The TLS settings. Absent: the Route serves plain HTTP only.
