@@ -88,7 +88,7 @@ pub(super) fn command() -> Command {
                 .value_delimiter(',')
                 .action(ArgAction::Append)
                 .help(
-                    "Endpoints that get no requests, as IP:PORT (repeats), besides the listeners of the platform's Routers, such \
+                    "Endpoints that get no requests, as IP:PORT (repeats), in addition to the listeners of the platform's Routers, such \
                      as a load balancer in front of one [default: none]",
                 ),
         )

@@ -134,7 +134,8 @@ mod tests {
         let texts: Vec<String> = (0..3).map(|_| pem("a.example")).collect();
         let hosts = |certificates: BTreeMap<Host, Certificate>| {
             let number = |found: &Certificate| texts.iter().position(|text| **text == *found.pem);
-            let host = |(host, found): (Host, Certificate)| format!("{host}={}", number(&found).expect("one of ours"));
+            let host =
+                |(host, found): (Host, Certificate)| format!("{host}={}", number(&found).expect("it is in the list"));
             certificates.into_iter().map(host).collect::<Vec<_>>().join(" ")
         };
         assert_eq!(certificates.changed().expect("read"), None);

@@ -17,8 +17,8 @@ pub(crate) struct PendingChanges {
     changes: BTreeMap<RouteKey, Pending>,
     /// The Routes of each namespace, the first come first.
     namespaces: BTreeMap<String, VecDeque<RouteKey>>,
-    /// The namespaces in the order of their turns.
-    turns: VecDeque<String>,
+    /// The namespaces, in the order in which their changes are taken.
+    order: VecDeque<String>,
 }
 
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl PendingChanges {
             }
             let (namespace, _) = change.route.as_str().split_once('/').expect("it is namespace/name");
             if !self.namespaces.contains_key(namespace) {
-                self.turns.push_back(namespace.to_owned());
+                self.order.push_back(namespace.to_owned());
             }
             self.namespaces.entry(namespace.to_owned()).or_default().push_back(change.route.clone());
             self.changes.insert(change.route.clone(), Pending { change, revision });
@@ -52,12 +52,12 @@ impl PendingChanges {
     pub(crate) fn take(&mut self) -> Changes {
         let (mut batch, mut servers) = (Vec::new(), 0);
         while batch.len() < ROUTES_MAX && servers < SERVERS_MAX {
-            let Some(namespace) = self.turns.pop_front() else { break };
+            let Some(namespace) = self.order.pop_front() else { break };
             let routes = self.namespaces.get_mut(&namespace).expect("it has a turn");
             let route = routes.pop_front().expect("a namespace without Routes has no turn");
             match routes.is_empty() {
                 true => _ = self.namespaces.remove(&namespace),
-                false => self.turns.push_back(namespace),
+                false => self.order.push_back(namespace),
             }
             let Pending { change, .. } = self.changes.remove(&route).expect("it is in its namespace");
             servers += change.servers;

@@ -27,7 +27,7 @@ use self::backends::{Backends, ResolvedTarget, distribute, upstream};
 pub use self::backends::{Destination, SERVICE_LABEL};
 pub use self::refused::{NETWORKS, Refused, networks};
 pub use self::shares::Limits;
-use self::shares::{Scope, Shares};
+use self::shares::{Scope, ServerQuotas};
 use crate::site::{Certificate, Changes, Host, PathPrefix, Paths, RouteKey, Site, Upstream};
 
 /// Namespace and name.
@@ -121,7 +121,7 @@ pub struct Resolver {
     claims: HashMap<Host, BTreeMap<PathPrefix, BTreeSet<Claim>>>,
     /// The resource versions of the bindings whose Route has not come yet.
     waiting: HashMap<RouteKey, u64>,
-    shares: Shares,
+    shares: ServerQuotas,
     /// Whether all Routes must be resolved again.
     is_stale: bool,
     faults: HashMap<RouteKey, BTreeSet<(Reason, String)>>,
@@ -160,7 +160,7 @@ impl Resolver {
             users: HashMap::new(),
             claims: HashMap::new(),
             waiting: HashMap::new(),
-            shares: Shares::new(limits),
+            shares: ServerQuotas::new(limits),
             is_stale: false,
             faults: HashMap::new(),
             site: Arc::default(),
@@ -305,7 +305,7 @@ impl Resolver {
         hosts
     }
 
-    /// Brings a Route of the Site to what it is now. Returns the servers that it has and had, if anything differs.
+    /// Resolves a Route of the Site again. Returns the servers that it has and had, if anything differs.
     fn replace_upstream(&mut self, key: &RouteKey) -> Option<usize> {
         let after = self.upstream(key);
         let before = self.site.routes.get(key);

@@ -257,7 +257,7 @@ impl Proxy for Haproxy {
     }
 }
 
-/// Returns the most connections of one client, as it is wanted and as the limit of descriptors permits.
+/// Returns the most connections of one client: the setting, or less if the limit of descriptors is low.
 fn client_connections(wanted: u32, descriptors: Option<u64>) -> u32 {
     let descriptors = descriptors.unwrap_or(DESCRIPTORS_MAX).min(DESCRIPTORS_MAX);
     u32::try_from(descriptors / DESCRIPTORS_PER_CONNECTION).map_or(wanted, |most| wanted.min(most)).max(1)

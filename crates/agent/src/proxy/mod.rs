@@ -440,7 +440,7 @@ mod tests {
         assert_eq!(search(&with(vec![])).await, Vec::<String>::new());
         let huge = || ("huge/r".to_owned(), 100_000, 80);
         assert_eq!(search(&with(vec![huge()])).await, ["Route huge/r"]);
-        // A rejected Route beside it.
+        // A rejected Route in the same namespace.
         let parts = search(&with(vec![huge(), ("n500/bad".to_owned(), 1, 1)])).await;
         assert_eq!(parts, ["Route huge/r", "Route n500/bad"]);
         // Very many Routes of a tenant that are slow together.

@@ -1,7 +1,7 @@
 //! nginx: every change is a new configuration, which the master process reloads.
 //!
 //! The workers of the former configuration, a *generation*, close their listeners and end with their last connection. A reload while many
-//! of them live makes the next ones wait, and there are at most [`Pace::generations_max`]: the workers of the oldest are ended.
+//! of them live makes the next ones wait, and there are at most [`ReloadPacing::generations_max`]: the workers of the oldest are ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt;
@@ -31,7 +31,7 @@ const NAME: &str = "nginx";
 const PID_FILE: &str = "nginx.pid";
 /// The time for the response with the generation.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
-/// The pause between two looks at a reload. A reload takes at least 0.1 s, for which the master waits for its new workers.
+/// The pause between two checks of a reload. A reload takes at least 0.1 s, for which the master waits for its new workers.
 const PAUSE: Duration = Duration::from_millis(5);
 /// The time from the first error until a reload has failed. An error of a worker, which is started again, is also one.
 const REJECTION_DELAY: Duration = Duration::from_secs(1);
@@ -40,14 +40,14 @@ const REJECTION_DELAY: Duration = Duration::from_secs(1);
 const MEMORY: [(&str, &str); 3] =
     [("MALLOC_TRIM_THRESHOLD_", "33554432"), ("MALLOC_MMAP_THRESHOLD_", "33554432"), ("MALLOC_TOP_PAD_", "1048576")];
 /// The account of workers if the agent is root.
-const ACCOUNT: &str = "nobody";
+const ACCOUNT: &str = "nobody"; // words:ok
 /// The longest time between the starts of two workers of a generation, in 1/100 s. Two reloads are at least 0.1 s apart; a reload right
 /// after the start may count as one generation with it.
 const START_TICKS_MAX: u64 = 5;
 
 /// The limits of replaced workers, which take some MiB each until their last connection ends.
 #[derive(Clone, Copy, Debug)]
-pub struct Pace {
+pub struct ReloadPacing {
     /// The time between two reloads while one generation of replaced workers lives. It doubles with each further one.
     pub step: Duration,
     /// The longest time between two reloads.
@@ -58,13 +58,13 @@ pub struct Pace {
 
 /// A worker takes 14 MiB: with eight generations of two workers, nginx takes about 250 MiB. If tenants change Routes without pause, and every generation has a
 /// connection that stays, a change waits for at most ten seconds, and a connection lives for more than a minute.
-impl Default for Pace {
-    fn default() -> Pace {
-        Pace { step: Duration::from_millis(250), step_max: Duration::from_secs(10), generations_max: 8 }
+impl Default for ReloadPacing {
+    fn default() -> ReloadPacing {
+        ReloadPacing { step: Duration::from_millis(250), step_max: Duration::from_secs(10), generations_max: 8 }
     }
 }
 
-impl Pace {
+impl ReloadPacing {
     /// Returns the time between two reloads.
     fn between(&self, generations: usize) -> Duration {
         let doubled = |over: usize| self.step.saturating_mul(1 << over.min(16));
@@ -77,7 +77,7 @@ pub struct Nginx {
     program: PathBuf,
     directory: PathBuf,
     settings: Settings,
-    pace: Pace,
+    pace: ReloadPacing,
     running: Option<Running>,
     /// The Site that nginx serves; `None` if it is unknown.
     served: Option<Site>,
@@ -95,10 +95,15 @@ impl Nginx {
     /// Creates a proxy that keeps its files in a directory, which one agent at a time uses. The directory has or gets `default.pem`,
     /// the certificate for unknown hosts.
     pub fn new(program: PathBuf, directory: &Path, settings: Settings) -> Result<Nginx, ProxyError> {
-        Nginx::with_pace(program, directory, settings, Pace::default())
+        Nginx::with_pace(program, directory, settings, ReloadPacing::default())
     }
 
-    pub fn with_pace(program: PathBuf, directory: &Path, settings: Settings, pace: Pace) -> Result<Nginx, ProxyError> {
+    pub fn with_pace(
+        program: PathBuf,
+        directory: &Path,
+        settings: Settings,
+        pace: ReloadPacing,
+    ) -> Result<Nginx, ProxyError> {
         let directory = prepare(directory)?;
         let account = geteuid().is_root().then(Account::find);
         if let Some(account) = &account {

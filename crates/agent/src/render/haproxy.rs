@@ -409,7 +409,7 @@ fn limits(settings: &Settings) -> String {
 
 /// Rules for the headers of requests that go to applications, and of their responses.
 ///
-/// `^` and `$` and lower case: the names of headers are lower-case here. Some applications cannot tell `_` from `-` in a name (CGI).
+/// `^` and `$` and lower case: the names of headers are lower-case here. Some applications cannot distinguish `_` from `-` in a name (CGI).
 fn header_rules(settings: &Settings, scheme: &str, port: &str) -> String {
     format!(
         r#"    http-request return status 508 content-type text/plain string "{loop_detected}" if {{ req.hdr_cnt(CDN-Loop) ge {HOPS_MAX} }} {{ lua.hops -m int ge {HOPS_MAX} }}
@@ -417,7 +417,7 @@ fn header_rules(settings: &Settings, scheme: &str, port: &str) -> String {
     # The absolute form (RFC 9112 §3.2.2) is for proxies; HAProxy has compared its authority with Host.
     http-request set-uri / if {{ url_beg -i http:// https:// }} !{{ path -m found }}
     http-request set-uri %[pathq] if {{ url_beg -i http:// https:// }}
-    # Headers by which a client could pretend to be someone or somewhere else.
+    # Headers by which a client could claim another identity or address.
     http-request del-header ^(proxy|((x[-_](cluster[-_])?|true[-_])?client|x[-_]real)[-_]ip|x[-_]scheme|x[-_]original[-_]url|x[-_]rewrite[-_]url|signpost[-_](trace|probe|route|backend))$ -m reg
     http-request del-header ^x(_forwarded[-_]|-forwarded_)(for|proto|host|port|server|ssl|prefix)$ -m reg
     http-request del-header ^(forwarded|x-forwarded-(for|proto|host|port|server|ssl|prefix))$ -m reg if !trusted
@@ -458,7 +458,7 @@ fn header_rules(settings: &Settings, scheme: &str, port: &str) -> String {
 /// The delay must be longer than every timeout.
 ///
 /// A worker that is replaced does not do this for new requests: in HAProxy 2.6, waiting for the status would sometimes lose a response
-/// that comes together with the end of the server's connection, which such a worker asks for.
+/// that comes together with the end of the server's connection, which such a worker requests.
 fn http_backend(settings: &Settings) -> String {
     let stream = milliseconds(settings.stream_timeout);
     let delay = milliseconds(settings.stream_timeout.max(settings.response_timeout) * 2);
@@ -478,7 +478,7 @@ fn script() -> String {
     format!(
         r#"-- Written by signpost agent, which overwrites changes.
 
--- Answers a request that the application did not answer. HAProxy does not say why; a timeout is recognized by the time that passed.
+-- Answers a request that the application did not answer. HAProxy does not give the reason; a timeout is recognized by the time that passed.
 core.register_action("no-response", {{"tcp-res"}}, function(txn)
     local elapsed = txn.f:date(0, "ms") - (txn:get_var("txn.start") or 0)
     local reply = txn:reply()

@@ -29,7 +29,7 @@ pub struct Settings {
     pub client_connections_max: u32,
     /// The time for an application to begin its response, and between two reads of a request or response body.
     pub response_timeout: Duration,
-    /// The same for a WebSocket, in either direction, and for requests that accept `text/event-stream`.
+    /// The same limit for a WebSocket, in either direction, and for requests that accept `text/event-stream`.
     pub stream_timeout: Duration,
 }
 

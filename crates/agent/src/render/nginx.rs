@@ -421,7 +421,7 @@ fn stream(
     text: &mut String,
 ) {
     let _ = write!(text, "stream {{\n{sizes}{STREAM}{}", trusted_networks(settings));
-    // A zone for each generation: the count of a worker that is killed would stay in a zone for ever.
+    // A zone for each generation: the count of a worker that is killed would stay in a zone.
     let _ = writeln!(text, "    limit_conn_zone $limited_client zone=clients{generation}:10m;");
     // The http server is to end a connection first.
     let timeout = settings.stream_timeout.max(settings.response_timeout) + Duration::from_secs(60);
@@ -454,7 +454,7 @@ fn stream(
     );
 }
 
-/// The headers of a client that never reach an application as they are.
+/// The headers of a client that never reach an application unchanged.
 const REMOVED: [&str; 19] = [
     "Client-IP",
     "Forwarded",
@@ -476,7 +476,7 @@ const REMOVED: [&str; 19] = [
     "X-Rewrite-URL",
     "X-Scheme",
 ];
-/// Those that have a value of the router's.
+/// The headers that get a value from the router.
 const SET: [&str; 8] = [
     "Forwarded",
     "X-Forwarded-For",
@@ -525,7 +525,7 @@ const HTTP: &str = r#"    variables_hash_max_size 4096;
     set_real_ip_from unix:;
     real_ip_header proxy_protocol;
 
-    # RFC 9112 section 3.2.2: the host of a target in absolute form is that of the request, whatever the Host field has.
+    # RFC 9112 section 3.2.2: the host of a target in absolute form is that of the request, regardless of the Host field has.
     map $request $sent_host {
         default $http_host;
         "~^[^ ]+ [A-Za-z][A-Za-z0-9+.-]*://(?<authority>[^/?# ]*)" $authority;
@@ -543,7 +543,7 @@ const HTTP: &str = r#"    variables_hash_max_size 4096;
         "~^https:[0-9]*:[^:]+:[^:]+:(?<over_https>[^:]+)" $over_https;
     }
     # A request goes to another server only if no byte of it was sent. nginx itself does that for POST, PATCH and LOCK. For others, it can
-    # be done for requests without a body, which nginx would not read twice. HTTP/2 does not say whether one comes.
+    # be done for requests without a body, which nginx would not read twice. HTTP/2 does not announce one.
     map "$server_protocol $request_method $content_length:$http_transfer_encoding" $repetition {
         default once;
         "~^[^ ]+ (?:POST|PATCH|LOCK) " "";
@@ -584,7 +584,7 @@ const HTTP: &str = r#"    variables_hash_max_size 4096;
     proxy_next_upstream_tries 3;
     proxy_ssl_server_name on;
     proxy_ssl_name $tls_name;
-    # Those of one connection. A client that asked for an upgrade, or is to ask for one, gets its name.
+    # Those of one connection. A client that requested an upgrade, or must request one, gets its name.
     map "$server_protocol $status" $response_upgrade { default ""; "~^HTTP/1\.1 (?:101|426)$" $upstream_http_upgrade; }
     map "$server_protocol $status" $response_connection { default ""; "HTTP/1.1 426" upgrade; }
     add_header Upgrade $response_upgrade always;

@@ -184,7 +184,7 @@ impl Backends {
         }
         let endpoints = Arc::new(self.resolve(service, port));
         let ports = self.resolved.entry(service.clone()).or_default();
-        // So that it has no more entries than Routes.
+        // So that it never has more entries than there are Routes.
         ports.retain(|_, endpoints| endpoints.strong_count() > 0);
         ports.insert(port.clone(), Arc::downgrade(&endpoints));
         endpoints

@@ -1,7 +1,7 @@
 //! The numbers of servers that Routes may have.
 //!
-//! A server costs the proxy memory and time at each start and check. Without limits, one tenant's Route can have so many that no change
-//! of any tenant is applied. The oldest Routes get their servers first, so that a new Route never takes any from another one.
+//! A server costs the proxy memory and time at each start and check. Without limits, one tenant's Route can have enough of them to stop
+//! the changes of all tenants. The oldest Routes get their servers first, so that a new Route never takes any from another one.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -26,7 +26,7 @@ impl Default for Limits {
 
 /// The servers of all Routes.
 #[derive(Debug)]
-pub(super) struct Shares {
+pub(super) struct ServerQuotas {
     limits: Limits,
     namespaces: HashMap<String, Namespace>,
     /// The servers of all Routes, within the limits of the namespaces.
@@ -54,10 +54,10 @@ pub(super) enum Scope {
     Router,
 }
 
-impl Shares {
-    pub(super) fn new(limits: Limits) -> Shares {
+impl ServerQuotas {
+    pub(super) fn new(limits: Limits) -> ServerQuotas {
         let (namespaces, changed, beyond) = (HashMap::new(), HashSet::new(), HashMap::new());
-        Shares { limits, namespaces, total: 0, changed, beyond }
+        ServerQuotas { limits, namespaces, total: 0, changed, beyond }
     }
 
     pub(super) fn limits(&self) -> Limits {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use signpost_agent::proxy::haproxy::Haproxy;
-use signpost_agent::proxy::nginx::{Nginx, Pace};
+use signpost_agent::proxy::nginx::{Nginx, ReloadPacing};
 use signpost_agent::proxy::{Applied, Proxy};
 use signpost_agent::render::Settings;
 use signpost_agent::site::{Insecure, Server, Site, Termination, Upstream};
@@ -56,7 +56,7 @@ impl Bench {
     }
 
     /// Changes the limits of nginx's replaced workers, before the first Site.
-    pub fn with_pace(mut self, pace: Pace) -> Bench {
+    pub fn with_pace(mut self, pace: ReloadPacing) -> Bench {
         let directory = self.directory.path().join("proxy");
         let nginx = Nginx::with_pace(self.program.clone(), &directory, self.settings.clone(), pace);
         self.proxy = Box::new(nginx.expect("a directory"));

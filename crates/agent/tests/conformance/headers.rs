@@ -44,7 +44,7 @@ const FORGED: [(&str, &str); 37] = [
     ("Signpost_Trace", "evil"),
 ];
 
-/// What an application reads in its headers, as a CGI variable: `-` and `_` are the same.
+/// Returns the headers as an application reads them, as CGI variables: `-` and `_` are the same.
 fn known(request: &crate::recorder::Received) -> Vec<(String, String)> {
     let names = [
         "client-ip",
@@ -67,7 +67,7 @@ fn known(request: &crate::recorder::Received) -> Vec<(String, String)> {
     known
 }
 
-/// The headers about a client are the router's own, each once, whatever the client sends.
+/// The headers about a client are the router's own, each once, regardless of the client's headers.
 pub async fn forged(bench: Bench) {
     let application = Recorder::start(|_| Answer::Body("ok")).await;
     let served = Served::new(bench, &[&application]).await;
@@ -129,7 +129,7 @@ pub async fn trusted(bench: Bench) {
         assert_eq!(served.send(way, &request).await.map(|response| response.status), Ok(200), "{way:?}");
         let received = application.take().pop().expect("a request");
         assert_eq!(received.all("x-forwarded-for").join(", "), "192.0.2.99, 192.0.2.98, 127.0.0.1", "{way:?}");
-        // What is not there, is set.
+        // Missing headers are set.
         assert_eq!(served.send(way, &Request::new("GET", "/")).await.map(|response| response.status), Ok(200));
         let received = application.take().pop().expect("a request");
         assert_eq!(

@@ -220,7 +220,7 @@ pub async fn very_many_routes(mut bench: Bench) {
     assert_eq!(body(bench.http, "victim.shard1.example").await, (200, "victim".to_owned()));
 }
 
-/// The time for a change to be served beside a tenant who has as much as possible. The slowest machines are slow.
+/// The time for a change to be served while another tenant has as much as possible. The slowest machines are slow.
 const BYSTANDER_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Routes with 100,000 endpoints each do not keep another tenant's Route waiting, neither in a running proxy nor in one that starts.

@@ -17,7 +17,7 @@ use tokio_rustls::client::TlsStream;
 use crate::bench::{Bench, plain, route, with_tls};
 use crate::client::{Identity, Response};
 
-/// The time in which a router must respond, whatever happens.
+/// The time in which a router must respond in any case.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The host of the only Route.
 pub const HOST: &str = "app.example";
@@ -54,13 +54,13 @@ impl Received {
 pub enum Answer {
     /// A response with a body.
     Body(&'static str),
-    /// A whole response as it is sent.
+    /// A whole response, octet by octet.
     Raw(String),
     /// The same, and the end of the connection.
     Last(String),
     /// The end of the connection, without a response.
     Close,
-    /// The same with RST.
+    /// A close with RST instead of FIN.
     Reset,
     /// Nothing.
     Silence,
@@ -218,7 +218,7 @@ async fn read_body(
     Some(body)
 }
 
-/// How a request reaches the router.
+/// The transport of a request to the router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// The first request of a plain connection.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use signpost_agent::proxy::nginx::Pace;
+use signpost_agent::proxy::nginx::ReloadPacing;
 use signpost_agent::site::{Certificate, Insecure, Part, Site, Termination};
 use signpost_testing::PATIENCE;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -230,7 +230,7 @@ pub async fn thousand_routes(mut bench: Bench) {
 
 /// Each reload leaves workers with an open connection: they delay the next change, and the oldest are ended with their connections.
 pub async fn replaced_workers(bench: Bench) {
-    let pace = Pace { step: Duration::from_secs(5), step_max: Duration::from_secs(60), generations_max: 3 };
+    let pace = ReloadPacing { step: Duration::from_secs(5), step_max: Duration::from_secs(60), generations_max: 3 };
     let mut bench = bench.with_pace(pace);
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let silent = listener.local_addr().expect("it is bound");
@@ -269,7 +269,7 @@ pub async fn replaced_workers(bench: Bench) {
     }
 }
 
-/// A HAProxy without Lua is not started, and the error says what to do.
+/// A HAProxy without Lua is not started, and the error names the remedy.
 pub async fn without_lua(mut bench: Bench) {
     bench.replace_program("#!/bin/sh\necho 'Feature list : -LUA'\n");
     let error = bench.proxy.apply(&Site::default(), None).await.expect_err("it cannot run");

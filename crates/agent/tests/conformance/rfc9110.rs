@@ -118,7 +118,7 @@ pub async fn failures_disable_nothing(bench: Bench) {
     }
 }
 
-/// §9.1 and §9.3: every method and its body get to the application as they are. CONNECT and TRACE are about the router itself.
+/// §9.1 and §9.3: every method and its body get to the application unchanged. CONNECT and TRACE are about the router itself.
 pub async fn methods(bench: Bench) {
     let application = Recorder::start(failing).await;
     let served = Served::new(bench, &[&application]).await;
@@ -230,7 +230,7 @@ pub async fn upgrades(bench: Bench) {
     assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
 }
 
-/// §15.5.22: a response that asks for an upgrade passes with the headers that say which.
+/// §15.5.22: a response that requires an upgrade passes with the headers that name it.
 pub async fn upgrade_required(bench: Bench) {
     let application = Recorder::start(|_| {
         Answer::Raw(

@@ -106,7 +106,7 @@ pub async fn absolute_form(bench: Bench) {
     }
 }
 
-/// §3.2.1, and docs/agent.md: a path is compared and passed octet by octet, as it was sent.
+/// §3.2.1, and docs/agent.md: a path is compared and passed octet by octet, without normalization.
 pub async fn paths_as_sent(bench: Bench) {
     let (served, application) = served(bench).await;
     let paths = [
