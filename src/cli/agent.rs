@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ArgAction, ArgMatches, Command, value_parser};
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use ipnet::IpNet;
 
 use super::{Error, Exit, Outcome, directory, file, option, serve, switch};
@@ -26,10 +26,6 @@ pub(super) fn command() -> Command {
         option(name, "PORT").value_parser(value_parser!(u16).range(1..)).default_value(default)
     };
     let address = |name| option(name, "IP").value_parser(value_parser!(IpAddr));
-    let servers = |name, default: &'static str, help: &'static str| {
-        let number = value_parser!(u32).range(1..=1_000_000);
-        option(name, "NUMBER").value_parser(number).default_value(default).help(help)
-    };
     Command::new("agent")
         .about("Run the agent of a Router's instance: it configures HAProxy or nginx for the Router's Routes")
         .after_help(
@@ -54,47 +50,8 @@ pub(super) fn command() -> Command {
             "Certificate authorities in PEM that verify applications of Routes with TLS termination reencrypt [default: not \
              verified]",
         ))
-        .arg(
-            option("trusted-proxies", "PREFIX")
-                .value_parser(value_parser!(Prefix))
-                .value_delimiter(',')
-                .action(ArgAction::Append)
-                .help(
-                    "Networks of proxies in front of this one, such as 192.0.2.0/24 or 2001:db8::53 (repeats): their \
-                     X-Forwarded-* headers are kept, and they have no limit of connections [default: none]",
-                ),
-        )
-        .arg(
-            option("client-connections", "NUMBER")
-                .value_parser(value_parser!(u32).range(1..=1_000_000))
-                .default_value("1024")
-                .help("The most connections of one client: an IPv4 address or an IPv6 /64"),
-        )
-        .arg(switch("loopback-endpoints").help("Send requests also to endpoints with loopback addresses"))
-        .arg(
-            option("refused-endpoint-networks", "PREFIX")
-                .value_parser(refused)
-                .value_delimiter(',')
-                .action(ArgAction::Append)
-                .default_value("default")
-                .help(
-                    "Networks whose addresses get no requests as endpoints (repeats); `default` means the link-local, translated \
-                     and reserved networks, and the metadata services of clouds, of docs/agent.md",
-                ),
-        )
-        .arg(
-            option("refused-endpoints", "ADDR")
-                .value_parser(value_parser!(SocketAddr))
-                .value_delimiter(',')
-                .action(ArgAction::Append)
-                .help(
-                    "Endpoints that get no requests, as IP:PORT (repeats), in addition to the listeners of the platform's Routers, such \
-                     as a load balancer in front of one [default: none]",
-                ),
-        )
-        .arg(servers("route-servers", "200", "The most servers of a Route"))
-        .arg(servers("namespace-servers", "2000", "The most servers of the Routes of a namespace; the oldest Routes come first"))
-        .arg(servers("router-servers", "20000", "The most servers of all Routes; the oldest Routes come first"))
+        .args(client_arguments())
+        .args(endpoint_arguments())
         .arg(
             option("name-server", "ADDR")
                 .value_parser(value_parser!(SocketAddr))
@@ -104,6 +61,57 @@ pub(super) fn command() -> Command {
         .arg(seconds("leave-timeout", "300").help("The longest wait for DNS after SIGTERM"))
         .arg(seconds("drain-timeout", "60").help("The longest wait for connections to finish"))
         .args(serve::arguments_of(KEYS))
+}
+
+fn client_arguments() -> [Arg; 2] {
+    [
+        option("trusted-proxies", "PREFIX")
+            .value_parser(value_parser!(Prefix))
+            .value_delimiter(',')
+            .action(ArgAction::Append)
+            .help(
+                "Networks of proxies in front of this one, such as 192.0.2.0/24 or 2001:db8::53 (repeats): their \
+                     X-Forwarded-* headers are kept, and they have no limit of connections [default: none]",
+            ),
+        option("client-connections", "NUMBER")
+            .value_parser(value_parser!(u32).range(1..=1_000_000))
+            .default_value("1024")
+            .help("The most connections of one client: an IPv4 address or an IPv6 /64"),
+    ]
+}
+
+fn endpoint_arguments() -> [Arg; 6] {
+    let servers = |name, default: &'static str, help: &'static str| {
+        let number = value_parser!(u32).range(1..=1_000_000);
+        option(name, "NUMBER").value_parser(number).default_value(default).help(help)
+    };
+    [
+        switch("loopback-endpoints").help("Send requests also to endpoints with loopback addresses"),
+        option("refused-endpoint-networks", "PREFIX")
+            .value_parser(refused)
+            .value_delimiter(',')
+            .action(ArgAction::Append)
+            .default_value("default")
+            .help(
+                "Networks whose addresses get no requests as endpoints (repeats); `default` means the link-local, \
+                     translated and reserved networks, and the metadata services of clouds, of docs/agent.md",
+            ),
+        option("refused-endpoints", "ADDR")
+            .value_parser(value_parser!(SocketAddr))
+            .value_delimiter(',')
+            .action(ArgAction::Append)
+            .help(
+                "Endpoints that get no requests, as IP:PORT (repeats), in addition to the listeners of the platform's \
+                     Routers, such as a load balancer in front of one [default: none]",
+            ),
+        servers("route-servers", "200", "The most servers of a Route"),
+        servers(
+            "namespace-servers",
+            "2000",
+            "The most servers of the Routes of a namespace; the oldest Routes come first",
+        ),
+        servers("router-servers", "20000", "The most servers of all Routes; the oldest Routes come first"),
+    ]
 }
 
 pub(super) fn run(matches: &ArgMatches) -> Outcome {
