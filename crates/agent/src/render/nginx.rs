@@ -525,7 +525,7 @@ const HTTP: &str = r#"    variables_hash_max_size 4096;
     set_real_ip_from unix:;
     real_ip_header proxy_protocol;
 
-    # RFC 9112 section 3.2.2: the host of a target in absolute form is that of the request, regardless of the Host field has.
+    # RFC 9112 section 3.2.2: the host of a target in absolute form is that of the request, regardless of the Host field.
     map $request $sent_host {
         default $http_host;
         "~^[^ ]+ [A-Za-z][A-Za-z0-9+.-]*://(?<authority>[^/?# ]*)" $authority;
