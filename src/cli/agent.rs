@@ -107,10 +107,10 @@ fn endpoint_arguments() -> [Arg; 6] {
         servers("route-servers", "200", "The most servers of a Route"),
         servers(
             "namespace-servers",
-            "2000",
+            "15000",
             "The most servers of the Routes of a namespace; the oldest Routes come first",
         ),
-        servers("router-servers", "20000", "The most servers of all Routes; the oldest Routes come first"),
+        servers("router-servers", "50000", "The most servers of all Routes; the oldest Routes come first"),
     ]
 }
 
