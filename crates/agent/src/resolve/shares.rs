@@ -18,7 +18,8 @@ pub struct Limits {
 
 impl Default for Limits {
     /// A Deployment of more than 200 pods is rare, and with fewer than 200 of them the load is still spread. A namespace of a thousand
-    /// Routes with 15 pods each gets all its servers, and cannot use up those of a Router. HAProxy checks a configuration with 20,000 servers in a second, and each needs 4 KiB of its memory.
+    /// Routes with 15 pods each gets all its servers, and cannot use up those of a Router. HAProxy checks a configuration with 20,000 servers
+    /// in a second, and each needs 4 KiB of its memory.
     fn default() -> Limits {
         Limits { route: 200, namespace: 15_000, router: 50_000 }
     }
