@@ -323,7 +323,12 @@ impl AgentMetrics {
             (
                 "agent_applied_revision",
                 "Resource version up to which every RouteBinding of the Router is applied",
-                report.revision,
+                report.revisions.bindings,
+            ),
+            (
+                "agent_applied_routes",
+                "Resource version up to which every Route of the Router is applied",
+                report.revisions.routes,
             ),
             ("agent_routes", "Routes served", report.routes as u64),
             ("agent_faults", "Routes and certificates that are not served, or only partly", report.faults as u64),

@@ -84,6 +84,17 @@ impl Agent {
         Agent { data, http, arguments, process: None }
     }
 
+    /// Adds arguments for the next start.
+    pub fn with(mut self, arguments: &[&str]) -> Agent {
+        self.arguments.extend(arguments.iter().map(|&argument| argument.to_owned()));
+        self
+    }
+
+    /// Kills the agent. Its proxy continues to serve.
+    pub fn kill(&mut self) {
+        self.process.take().expect("it runs").kill();
+    }
+
     pub fn start(&mut self) {
         self.process = Some(Process::logged(program::command(&["agent"]).args(&self.arguments)));
     }
@@ -168,7 +179,12 @@ impl Drop for Client {
 
 /// Starts a platform, and creates the kubeconfig of an agent.
 pub fn platform(data: &DataDir, ports: Ports) -> (Server, Kubectl) {
-    let server = Server::start(ports, &[&["--data-dir", data.path()][..], &DOMAIN].concat());
+    platform_with(data, ports, &DOMAIN)
+}
+
+/// Starts a platform with these arguments, and creates the kubeconfig of an agent.
+pub fn platform_with(data: &DataDir, ports: Ports, arguments: &[&str]) -> (Server, Kubectl) {
+    let server = Server::start(ports, &[&["--data-dir", data.path()][..], arguments].concat());
     let (directory, kubeconfig) = (["--data-dir", data.path()], data.join("agent.kubeconfig"));
     let user = ["user", "add", "agent1", "--role", "router-agent", "--router", "shard1", "--no-credential"];
     program::ok(&[&user[..], &directory].concat());
@@ -220,7 +236,7 @@ fn a_route_is_served_until_its_instance_has_left() {
 
     // The new agent adopts the proxy of its killed predecessor.
     let proxy = std::fs::read_to_string(agent.proxy_id_file()).expect("HAProxy runs");
-    agent.process.take().expect("it runs").kill();
+    agent.kill();
     client.check("the agent was killed");
     agent.start();
     agent.process.as_ref().expect("it runs").logs("adopted");
@@ -229,7 +245,7 @@ fn a_route_is_served_until_its_instance_has_left() {
 
     // Without the API, a restarted agent and its proxy serve the last known state.
     server.kill();
-    agent.process.take().expect("it runs").kill();
+    agent.kill();
     client.check("the API was killed");
     client.stop();
     assert!(Command::new("kill").args(["-KILL", &proxy]).status().expect("kill runs").success());

@@ -32,6 +32,7 @@ mod operator;
 mod ownership;
 mod platform;
 mod query_log;
+mod readiness;
 mod resolver;
 mod restart;
 mod routers;

@@ -9,7 +9,9 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crate::pem;
+use signpost_types::instance::{CertificateReport, ServedCertificate};
+
+use crate::pem::KeyPair;
 use crate::site::{Certificate, Host};
 
 /// The largest file that is read. A chain of certificates has some KiB.
@@ -25,19 +27,30 @@ pub(crate) struct Directory {
     /// The files as of the last look.
     seen: BTreeMap<PathBuf, (u64, Option<SystemTime>)>,
     /// The last good certificates.
-    good: BTreeMap<Host, Certificate>,
-    /// The files that cannot be used.
-    faults: usize,
+    good: BTreeMap<Host, (Certificate, ServedCertificate)>,
+    /// The hosts with a file that cannot be used, and the reason.
+    faults: BTreeMap<Host, String>,
 }
 
 impl Directory {
     pub(crate) fn new(path: PathBuf) -> Directory {
-        Directory { path, seen: BTreeMap::new(), good: BTreeMap::new(), faults: 0 }
+        Directory { path, seen: BTreeMap::new(), good: BTreeMap::new(), faults: BTreeMap::new() }
     }
 
-    /// Returns the number of files that cannot be used. Hosts with such a file have their last good certificate, or none.
+    /// Returns the number of hosts with a file that cannot be used. They have their last good certificate, or none.
     pub(crate) fn faults(&self) -> usize {
-        self.faults
+        self.faults.len()
+    }
+
+    /// Returns what the platform may know of the certificates.
+    pub(crate) fn report(&self) -> BTreeMap<Host, CertificateReport> {
+        let hosts = self.good.keys().chain(self.faults.keys());
+        let report = |host: &Host| CertificateReport {
+            host: host.to_string(),
+            served: self.good.get(host).map(|(_, served)| served.clone()),
+            fault: self.faults.get(host).cloned(),
+        };
+        hosts.map(|host| (host.clone(), report(host))).collect()
     }
 
     /// Returns the certificates if any file has changed since the last call.
@@ -53,27 +66,27 @@ impl Directory {
         if files == self.seen {
             return Ok(None);
         }
-        let mut certificates = BTreeMap::new();
-        self.faults = 0;
+        let mut good = BTreeMap::new();
+        self.faults.clear();
         for path in files.keys() {
             let Some(host) = host(path) else { continue };
             let certificate = read(path).or_else(|problem| {
-                self.faults += 1;
                 let last = self.good.get(&host).cloned();
                 let (file, is_last_good_used) = (path.display(), last.is_some());
                 tracing::warn!(%file, problem, is_last_good_used, "cannot use a certificate; replace the file");
-                last.ok_or(problem)
+                self.faults.insert(host.clone(), problem);
+                last.ok_or(())
             });
-            certificates.extend(certificate.ok().map(|certificate| (host, certificate)));
+            good.extend(certificate.ok().map(|certificate| (host, certificate)));
         }
-        self.good.clone_from(&certificates);
+        self.good = good;
         self.seen = files;
-        Ok(Some(certificates))
+        Ok(Some(self.good.iter().map(|(host, (certificate, _))| (host.clone(), certificate.clone())).collect()))
     }
 }
 
 /// Reads and checks a file.
-fn read(path: &Path) -> Result<Certificate, String> {
+fn read(path: &Path) -> Result<(Certificate, ServedCertificate), String> {
     let mut text = String::new();
     // It may have grown since its size was found, or be another one.
     let read = std::fs::File::open(path).and_then(|file| file.take(BYTES_MAX + 1).read_to_string(&mut text));
@@ -81,8 +94,8 @@ fn read(path: &Path) -> Result<Certificate, String> {
     if u64::try_from(bytes).is_ok_and(|bytes| bytes > BYTES_MAX) {
         return Err(format!("it has more than {BYTES_MAX} bytes"));
     }
-    pem::check(&text).map_err(|error| error.to_string())?;
-    Ok(Certificate { pem: text.into() })
+    let served = KeyPair::split(&text).and_then(|pair| pair.check()).map_err(|error| error.to_string())?;
+    Ok((Certificate { pem: text.into() }, served))
 }
 
 /// Returns the host of a file with a certificate.
@@ -124,6 +137,9 @@ mod tests {
         let found: Vec<&str> = found.keys().map(Host::as_str).collect();
         assert_eq!(found, ["linked.example"]);
         assert_eq!(certificates.faults(), 3);
+        let report = certificates.report();
+        assert_eq!(report.values().filter(|one| one.served.is_some()).count(), 1);
+        assert_eq!(report.values().filter(|one| one.fault.is_some()).count(), 3);
     }
 
     #[test]
@@ -151,6 +167,15 @@ mod tests {
             (hosts(found).as_str(), certificates.faults()),
             ("*.b.example=1 a.example=0", 1),
             "the last good one"
+        );
+        let report = certificates.report();
+        let of = |host: &str| report.get(host).expect("it is reported");
+        let damaged = Some("there is no certificate in PEM".to_owned());
+        assert_eq!((of("a.example").fault.clone(), of("*.b.example").fault.clone()), (damaged, None));
+        let names = |host: &str| of(host).served.clone().expect("it is served").names;
+        assert_eq!(
+            (names("a.example"), names("*.b.example")),
+            (vec!["a.example".to_owned()], vec!["a.example".to_owned()])
         );
         std::fs::remove_file(directory.path().join("_wildcard.b.example.pem")).expect("removed");
         let found = certificates.changed().expect("read").expect("one is gone");

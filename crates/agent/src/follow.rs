@@ -23,13 +23,15 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_
 pub(crate) struct Followed<K> {
     /// Whether an object concerns the Router; it may drop unused fields.
     wants: Box<dyn Fn(&mut K) -> bool + Send + Sync>,
+    /// Whether an object with an equal uid and generation is the same.
+    by_generation: bool,
     state: Mutex<State<K>>,
 }
 
 struct State<K> {
     objects: BTreeMap<Key, Arc<K>>,
-    /// The objects of a list that is not complete yet.
-    listed: Option<BTreeMap<Key, Arc<K>>>,
+    /// The objects of a list that is not complete yet, and the highest resource version among them.
+    listed: Option<(BTreeMap<Key, Arc<K>>, u64)>,
     /// The objects that may have changed since they were taken.
     changed: BTreeSet<Key>,
     is_synced: bool,
@@ -43,7 +45,13 @@ where
     pub(crate) fn new(wants: impl Fn(&mut K) -> bool + Send + Sync + 'static) -> Followed<K> {
         let (objects, changed) = (BTreeMap::new(), BTreeSet::new());
         let state = State { objects, listed: None, changed, is_synced: false, revision: 0 };
-        Followed { wants: Box::new(wants), state: Mutex::new(state) }
+        Followed { wants: Box::new(wants), by_generation: false, state: Mutex::new(state) }
+    }
+
+    /// Follows a kind whose status and metadata do not matter: a change of these alone is not a change. It moves only
+    /// [`Self::revision`].
+    pub(crate) fn by_generation(wants: impl Fn(&mut K) -> bool + Send + Sync + 'static) -> Followed<K> {
+        Followed { by_generation: true, ..Followed::new(wants) }
     }
 
     /// Returns whether a list is complete.
@@ -58,6 +66,11 @@ where
         let state = &mut *guard;
         let changed = std::mem::take(&mut state.changed).into_iter();
         (changed.map(|key| (key.clone(), state.objects.get(&key).cloned())).collect(), state.revision)
+    }
+
+    /// Returns the resource version that the next [`Self::take`] returns.
+    pub(crate) fn revision(&self) -> u64 {
+        self.state.lock().revision
     }
 
     /// Lists and watches without end. Each change notifies `changed`.
@@ -97,17 +110,21 @@ where
         let state = &mut *guard;
         match event {
             Event::Init => {
-                state.listed = Some(BTreeMap::new());
+                state.listed = Some(Default::default());
                 false
             }
             Event::InitApply(object) => {
-                let mut listed = state.listed.take().unwrap_or_default();
-                self.insert(object, &mut listed, state);
-                state.listed = Some(listed);
+                let (mut objects, highest) = state.listed.take().unwrap_or_default();
+                let version = revision(&object);
+                let has_changed = self.insert(object, &mut objects, state);
+                state.listed = Some((objects, if has_changed { highest.max(version) } else { highest }));
                 false
             }
             Event::InitDone => {
-                let before = std::mem::replace(&mut state.objects, state.listed.take().unwrap_or_default());
+                let (listed, highest) = state.listed.take().unwrap_or_default();
+                // Not the higher one of both: a list after the store went back to an earlier state is all that is known.
+                state.revision = highest;
+                let before = std::mem::replace(&mut state.objects, listed);
                 state.changed.extend(before.into_keys());
                 state.changed.extend(state.objects.keys().cloned());
                 state.is_synced = true;
@@ -115,9 +132,16 @@ where
             }
             Event::Apply(object) => {
                 let mut objects = std::mem::take(&mut state.objects);
-                let key = key(&object);
-                let has_changed = self.insert(object, &mut objects, state);
+                let (key, version) = (key(&object), revision(&object));
+                let before = objects.get(&key).cloned();
+                let concerns = self.insert(object, &mut objects, state);
+                if concerns {
+                    state.revision = state.revision.max(version);
+                }
+                let is_same = self.by_generation
+                    && before.zip(objects.get(&key)).is_some_and(|(before, now)| has_same_generation(&*before, &**now));
                 state.objects = objects;
+                let has_changed = concerns && !is_same;
                 if has_changed {
                     state.changed.insert(key);
                 }
@@ -135,9 +159,9 @@ where
         }
     }
 
-    /// Puts an object into a map, or takes it out if it does not concern the Router any more.
-    fn insert(&self, object: DeserializeGuard<K>, into: &mut BTreeMap<Key, Arc<K>>, state: &mut State<K>) -> bool {
-        let (key, revision) = (key(&object), revision(&object));
+    /// Puts an object into a map, or takes it out if it does not concern the Router any more. Returns whether it does or did.
+    fn insert(&self, object: DeserializeGuard<K>, into: &mut BTreeMap<Key, Arc<K>>, state: &State<K>) -> bool {
+        let key = key(&object);
         let wanted = match object.0 {
             Ok(mut object) => {
                 object.managed_fields_mut().clear();
@@ -149,18 +173,19 @@ where
                 state.objects.get(&key).or_else(|| into.get(&key)).cloned()
             }
         };
-        let has_changed = match wanted {
+        match wanted {
             Some(object) => {
                 into.insert(key, object);
                 true
             }
             None => into.remove(&key).is_some(),
-        };
-        if has_changed {
-            state.revision = state.revision.max(revision);
         }
-        has_changed
     }
+}
+
+fn has_same_generation(one: &impl Resource, other: &impl Resource) -> bool {
+    let (one, other) = (one.meta(), other.meta());
+    one.generation.is_some() && (&one.uid, one.generation) == (&other.uid, other.generation)
 }
 
 fn key(object: &impl Resource) -> Key {
@@ -211,12 +236,46 @@ mod tests {
             (Event::Apply(object("new", 13, bad())), false, some("a b c", 12)),
             (Event::Delete(object("b", 14, good())), true, some("a c", 14)),
             (Event::Delete(object("other", 15, good())), false, some("a c", 14)),
+            // The version counts with the objects.
             (Event::Init, false, some("a c", 14)),
-            (Event::InitApply(object("a", 16, bad())), false, some("a c", 16)),
+            (Event::InitApply(object("a", 16, bad())), false, some("a c", 14)),
             (Event::InitDone, true, some("a", 16)),
+            // The store is back at an earlier state.
+            (Event::Init, false, some("a", 16)),
+            (Event::InitApply(object("a", 8, good())), false, some("a", 16)),
+            (Event::InitApply(object("other", 9, good())), false, some("a", 16)),
+            (Event::InitDone, true, some("a", 8)),
         ] {
             let text = format!("{event:?}");
             assert_eq!((followed.apply(event), seen()), (has_changed, expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_equal_generation_moves_only_the_version() {
+        let followed = Followed::<Service>::by_generation(|service| service.name_any() != "other");
+        let object = |uid: &str, generation: Option<i64>, revision| {
+            let mut object = object("a", revision, json!({}));
+            let metadata = object.meta_mut();
+            (metadata.uid, metadata.generation) = (Some(uid.to_owned()), generation);
+            object
+        };
+        for (uid, generation, revision, has_changed) in [
+            ("u1", Some(1), 10, true),
+            ("u1", Some(1), 11, false),
+            ("u1", Some(2), 12, true),
+            ("u1", Some(2), 13, false),
+            // It was deleted and re-created.
+            ("u2", Some(2), 14, true),
+            // A kind without generations.
+            ("u2", None, 15, true),
+            ("u2", None, 16, true),
+        ] {
+            let event = Event::Apply(object(uid, generation, revision));
+            assert_eq!(followed.apply(event), has_changed, "{uid} {generation:?}");
+            assert_eq!(followed.revision(), u64::from(revision));
+            let (changed, version) = followed.take();
+            assert_eq!((changed.len(), version), (usize::from(has_changed), u64::from(revision)));
         }
     }
 }

@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use signpost_runtime::tls::files;
+use signpost_types::instance::CertificatesReport;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::Instant;
 
+use crate::lease::Revisions;
 use crate::site::Site;
 
 const NAME: &str = "site.json";
@@ -21,8 +23,12 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// The contents of the file.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct LastSite {
-    /// The revision that it serves.
-    pub(crate) revision: u64,
+    /// The objects that it serves.
+    #[serde(default)]
+    pub(crate) revisions: Revisions,
+    /// The certificates that the proxy served with it, for a proxy that still does.
+    #[serde(default)]
+    pub(crate) certificates: Option<Arc<CertificatesReport>>,
     /// The Site, without certificates.
     pub(crate) site: Arc<Site>,
 }

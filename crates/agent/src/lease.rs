@@ -4,24 +4,25 @@
 //! Lease, so that it expires; an instance that has left deletes it.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
-use signpost_types::instance::AGENT_NAMESPACE;
-use signpost_types::instance::{InstanceReport, LEASE_DURATION};
+use serde::{Deserialize, Serialize};
+use signpost_types::instance::{AGENT_NAMESPACE, CertificatesReport, InstanceReport, LEASE_DURATION};
 use signpost_types::v1alpha1::router::InstanceState;
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 /// The time between two renewals. Two can fail before the Lease expires.
 const RENEWAL: Duration = Duration::from_secs(5);
 /// The time between two tries after a failure.
 const RETRY: Duration = Duration::from_secs(1);
-/// The least time between two renewals, also if the applied revision changes.
+/// The least time between two renewals. The first change after a quiet time is reported at once.
 const PAUSE: Duration = Duration::from_millis(100);
 /// The time for one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
@@ -40,11 +41,29 @@ pub struct Instance {
     pub proxy: &'static str,
 }
 
+/// The resource versions up to which all objects of a kind that concern the Router are applied; 0 if that is unknown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Revisions {
+    /// That of RouteBindings.
+    pub bindings: u64,
+    /// That of Routes.
+    pub routes: u64,
+}
+
+impl Revisions {
+    /// Returns the lower one of each kind.
+    pub(crate) fn min(self, other: Revisions) -> Revisions {
+        Revisions { bindings: self.bindings.min(other.bindings), routes: self.routes.min(other.routes) }
+    }
+}
+
 /// The state of an agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Every RouteBinding of the Router up to this resource version is applied; 0 if that is unknown.
-    pub revision: u64,
+    /// The applied objects.
+    pub revisions: Revisions,
+    /// The certificates that the proxy serves; `None` if they are unknown.
+    pub certificates: Option<Arc<CertificatesReport>>,
     /// The Routes that are served.
     pub routes: usize,
     /// The Routes and certificates that are not, or not wholly, served.
@@ -75,7 +94,9 @@ impl Instance {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             state: if report.is_leaving { InstanceState::Leaving } else { InstanceState::Serving },
             faults: u32::try_from(report.faults).unwrap_or(u32::MAX),
-            applied_revision: report.revision,
+            applied_revision: report.revisions.bindings,
+            applied_routes: Some(report.revisions.routes),
+            certificates: report.certificates.as_deref().cloned(),
             renewed: Timestamp::now(),
             duration: LEASE_DURATION,
         }
@@ -94,7 +115,7 @@ impl Instance {
         let name = self.report(&Report::default()).lease_name();
         while !stop.is_cancelled() {
             let report = reports.borrow_and_update().clone();
-            let mut pause = RENEWAL;
+            let (mut pause, next) = (RENEWAL, Instant::now() + PAUSE);
             if report.is_serving {
                 let object = Patch::Apply(self.report(&report).to_lease());
                 let request = leases.patch(&name, &parameters, &object);
@@ -113,7 +134,7 @@ impl Instance {
             tokio::select! {
                 () = stop.cancelled() => break,
                 () = sleep(pause) => {}
-                Ok(()) = reports.changed() => sleep(PAUSE).await,
+                Ok(()) = reports.changed() => sleep_until(next).await,
             }
         }
         let deleted = timeout(REQUEST_TIMEOUT, leases.delete(&name, &DeleteParams::default())).await;

@@ -3,11 +3,15 @@
 //! nginx reads a certificate in each handshake, so that its check of a configuration does not find one that is broken. The agent
 //! therefore checks certificates itself, as strictly as the TLS library of its own connections.
 
+use aws_lc_rs::digest::{SHA256, digest};
+use data_encoding::HEXLOWER;
+use signpost_types::instance::ServedCertificate;
 use tokio_rustls::rustls::crypto::aws_lc_rs::sign::any_supported_type;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::sign::CertifiedKey;
 use tokio_rustls::rustls::{Error, InconsistentKeys};
+use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
 /// The labels of blocks with a private key.
 const KEY_LABELS: [&str; 3] = ["PRIVATE KEY", "RSA PRIVATE KEY", "EC PRIVATE KEY"];
@@ -52,23 +56,36 @@ impl KeyPair {
         Ok(KeyPair { chain, key: key.ok_or(PemError::NoKey)? })
     }
 
-    /// Checks that every certificate and the key are whole, and belong together.
-    pub fn check(&self) -> Result<(), PemError> {
+    /// Checks that every certificate and the key are whole, and belong together. Returns what clients see of the certificate.
+    pub fn check(&self) -> Result<ServedCertificate, PemError> {
         let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(self.chain.as_bytes()).collect();
         let chain = chain.map_err(|_| PemError::Certificate)?;
+        let served = chain.first().and_then(served).ok_or(PemError::Certificate)?;
         let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes()).map_err(|_| PemError::Key)?;
         let key = any_supported_type(&key).map_err(|_| PemError::Key)?;
         match CertifiedKey::new(chain, key).keys_match() {
-            Ok(()) => Ok(()),
+            Ok(()) => Ok(served),
             Err(Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => Err(PemError::Mismatch),
             Err(_) => Err(PemError::Certificate),
         }
     }
 }
 
-/// Checks a text with a certificate, its chain and its private key.
-pub fn check(text: &str) -> Result<(), PemError> {
-    KeyPair::split(text)?.check()
+/// Returns what clients see of a certificate. Of its names, only the DNS names of the extension count (RFC 9525 §2).
+fn served(der: &CertificateDer<'_>) -> Option<ServedCertificate> {
+    let (_, certificate) = X509Certificate::from_der(der).ok()?;
+    let names = certificate.subject_alternative_name().ok()?;
+    let names = names.into_iter().flat_map(|extension| &extension.value.general_names);
+    let name = |name: &GeneralName<'_>| match name {
+        GeneralName::DNSName(name) => Some(name.to_ascii_lowercase()),
+        _ => None,
+    };
+    Some(ServedCertificate {
+        sha256: HEXLOWER.encode(digest(&SHA256, der).as_ref()),
+        not_before: certificate.validity().not_before.timestamp(),
+        not_after: certificate.validity().not_after.timestamp(),
+        names: names.filter_map(name).collect(),
+    })
 }
 
 /// Returns the blocks of a text with their labels, each with nothing but base64 between its two lines.
@@ -121,8 +138,23 @@ mod tests {
             (format!("{certificate}{}", key.replacen("MI", "AA", 1)), Err(PemError::Key)),
         ];
         for (text, expected) in cases {
-            assert_eq!(check(&text), expected, "{text}");
+            let found = KeyPair::split(&text).and_then(|pair| pair.check());
+            assert_eq!(found.map(|served| assert_eq!(served.names, ["a.example"])), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn what_clients_see() {
+        let names = ["*.Shop.example".to_owned(), "192.0.2.1".to_owned(), "shop.example".to_owned()];
+        let mut parameters = rcgen::CertificateParams::new(names).expect("names");
+        (parameters.not_before, parameters.not_after) =
+            (rcgen::date_time_ymd(2026, 1, 1), rcgen::date_time_ymd(2026, 2, 1));
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let made = parameters.self_signed(&key).expect("a certificate");
+        let served = KeyPair { chain: made.pem(), key: key.serialize_pem() }.check().expect("it is whole");
+        assert_eq!(served.names, ["*.shop.example", "shop.example"]);
+        assert_eq!((served.not_before, served.not_after), (1_767_225_600, 1_769_904_000));
+        assert_eq!(served.sha256, HEXLOWER.encode(digest(&SHA256, made.der()).as_ref()));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use crate::lease::Revisions;
 use crate::resolve::RouteChange;
 use crate::site::{Changes, RouteKey};
 
@@ -24,19 +25,22 @@ pub(crate) struct PendingChanges {
 #[derive(Debug)]
 struct Pending {
     change: RouteChange,
-    /// The resource version of bindings before the Route's binding changed; `None`: it has not.
-    revision: Option<u64>,
+    /// The resource versions before the Route or its binding changed; the highest possible if it has not.
+    before: Revisions,
 }
 
 impl PendingChanges {
-    /// Adds changed Routes. Up to the resource version `revision`, bindings were known before.
-    pub(crate) fn extend(&mut self, changes: Vec<RouteChange>, revision: u64) {
+    /// Adds changed Routes. Up to the resource versions `known`, objects were known before.
+    pub(crate) fn extend(&mut self, changes: Vec<RouteChange>, known: Revisions) {
         for change in changes {
-            let revision = change.binding.then_some(revision);
+            let before = Revisions {
+                bindings: if change.binding { known.bindings } else { u64::MAX },
+                routes: if change.spec { known.routes } else { u64::MAX },
+            };
             if let Some(pending) = self.changes.get_mut(&change.route) {
                 pending.change.hosts.extend(change.hosts);
                 pending.change.servers += change.servers;
-                pending.revision = pending.revision.or(revision);
+                pending.before = pending.before.min(before);
                 continue;
             }
             let (namespace, _) = change.route.as_str().split_once('/').expect("it is namespace/name");
@@ -44,7 +48,7 @@ impl PendingChanges {
                 self.order.push_back(namespace.to_owned());
             }
             self.namespaces.entry(namespace.to_owned()).or_default().push_back(change.route.clone());
-            self.changes.insert(change.route.clone(), Pending { change, revision });
+            self.changes.insert(change.route.clone(), Pending { change, before });
         }
     }
 
@@ -74,9 +78,9 @@ impl PendingChanges {
         *self = PendingChanges::default();
     }
 
-    /// Returns the resource version up to which no binding is pending, of which the newest is `newest`.
-    pub(crate) fn revision(&self, newest: u64) -> u64 {
-        self.changes.values().filter_map(|pending| pending.revision).fold(newest, u64::min)
+    /// Returns the resource versions up to which nothing is pending, of which the newest are `newest`.
+    pub(crate) fn revisions(&self, newest: Revisions) -> Revisions {
+        self.changes.values().map(|pending| pending.before).fold(newest, Revisions::min)
     }
 }
 
@@ -88,34 +92,44 @@ mod tests {
 
     fn change(route: &str, servers: usize, binding: bool) -> RouteChange {
         let hosts = BTreeSet::from([format!("{}.example", route.replace('/', ".")).parse().expect("a host")]);
-        RouteChange { route: route.parse().expect("a Route"), hosts, servers, binding }
+        RouteChange { route: route.parse().expect("a Route"), hosts, servers, binding, spec: !binding }
+    }
+
+    fn revisions(bindings: u64, routes: u64) -> Revisions {
+        Revisions { bindings, routes }
     }
 
     #[test]
     fn no_namespace_waits_for_another() {
         let mut pending = PendingChanges::default();
-        pending.extend((0..5_000).map(|at| change(&format!("many/r{at:04}"), 2, true)).collect(), 7);
+        pending.extend((0..5_000).map(|at| change(&format!("many/r{at:04}"), 2, true)).collect(), revisions(7, 3));
         assert_eq!(pending.take().routes.len(), ROUTES_MAX);
-        pending.extend(vec![change("one/a", 200, true), change("two/a", 2, false), change("many/r0064", 1, false)], 9);
+        pending.extend(
+            vec![change("one/a", 200, true), change("two/a", 2, false), change("many/r0064", 1, false)],
+            revisions(9, 4),
+        );
         let batch = pending.take();
         assert!(batch.routes.contains("one/a") && batch.routes.contains("two/a"));
         assert!(batch.hosts.contains("one.a.example"));
         // The first come first, and a Route once.
         assert!(batch.routes.contains("many/r0064") && batch.routes.len() < ROUTES_MAX);
-        assert_eq!(pending.revision(10), 7);
+        assert_eq!(pending.revisions(revisions(10, 12)), revisions(7, 12), "the changed Routes are in the batch");
+        pending.extend(vec![change("one/b", 1, false)], revisions(10, 5));
+        pending.extend(vec![change("one/b", 1, false)], revisions(10, 6));
+        assert_eq!(pending.revisions(revisions(10, 12)), revisions(7, 5));
         let mut batches = 0;
         while !pending.is_empty() {
             assert!(!pending.take().routes.contains("many/r0064"));
             batches += 1;
         }
-        assert_eq!((batches, pending.revision(10)), (77, 10));
+        assert_eq!((batches, pending.revisions(revisions(10, 12))), (77, revisions(10, 12)));
     }
 
     #[test]
     fn servers_end_a_batch() {
         let mut pending = PendingChanges::default();
-        pending.extend((0..10).map(|at| change(&format!("many/r{at}"), 200, false)).collect(), 0);
+        pending.extend((0..10).map(|at| change(&format!("many/r{at}"), 200, false)).collect(), revisions(1, 2));
         assert_eq!(pending.take().routes.len(), 2);
-        assert_eq!(pending.revision(10), 10);
+        assert_eq!(pending.revisions(revisions(10, 12)), revisions(10, 2));
     }
 }

@@ -94,6 +94,8 @@ pub struct RouteChange {
     pub servers: usize,
     /// Whether its binding may have changed.
     pub binding: bool,
+    /// Whether the Route itself may have changed.
+    pub spec: bool,
 }
 
 impl FromIterator<RouteChange> for Changes {
@@ -197,9 +199,9 @@ impl Resolver {
 
     /// Follows changed objects. Returns what has changed in the Site, and the faults that are new.
     pub fn update(&mut self, objects: Objects) -> (Vec<RouteChange>, Vec<RouteFault>) {
-        let mut changed = put(&mut self.routes, objects.routes);
+        let of_routes = put(&mut self.routes, objects.routes);
         let of_bindings = put(&mut self.bindings, objects.bindings);
-        changed.extend(of_bindings.iter().cloned());
+        let mut changed: BTreeSet<RouteKey> = of_routes.union(&of_bindings).cloned().collect();
         for (key, service) in objects.services {
             if self.backends.put_service(key.clone(), service) {
                 changed.extend(self.users.get(&key).into_iter().flatten().cloned());
@@ -237,8 +239,8 @@ impl Resolver {
         let change = |(route, hosts): (RouteKey, BTreeSet<Host>)| {
             let servers = servers.get(&route).copied();
             let has_changed = servers.is_some() || hosts.iter().any(|host| settled.get(host) == Some(&true));
-            let (servers, binding) = (servers.unwrap_or_default(), of_bindings.contains(&route));
-            has_changed.then_some(RouteChange { route, hosts, servers, binding })
+            let (binding, spec) = (of_bindings.contains(&route), of_routes.contains(&route));
+            has_changed.then_some(RouteChange { route, hosts, servers: servers.unwrap_or_default(), binding, spec })
         };
         let changes = hosts.into_iter().filter_map(change).collect();
         let faults = concerned.into_iter().flat_map(|route| self.update_faults(route)).collect();

@@ -6,6 +6,7 @@
 //! A change is applied by a task of its own, one at a time, so that neither a slow proxy nor a slow check of its configuration holds up
 //! reports, the Lease, or the end of the agent.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::pin::pin;
@@ -18,6 +19,7 @@ use kube::api::Api;
 use kube::core::DeserializeGuard;
 use kube::{Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
+use signpost_types::instance::{CertificateReport, CertificatesReport};
 use signpost_types::v1alpha1::route::Route;
 use signpost_types::v1alpha1::route_binding::RouteBinding;
 use signpost_types::v1alpha1::router::Router;
@@ -31,12 +33,12 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::certificates::Directory;
 use crate::follow::Followed;
 use crate::last_site::{LastSite, LastSiteFile};
-use crate::lease::{Instance, Report};
+use crate::lease::{Instance, Report, Revisions};
 use crate::listeners::Listeners;
 use crate::pending::PendingChanges;
-use crate::proxy::{Applied, Proxy, ProxyError};
+use crate::proxy::{Applied, Fault, Proxy, ProxyError};
 use crate::resolve::{Limits, Objects, Refused, Resolver, RouteFault, is_served};
-use crate::site::{Changes, Site};
+use crate::site::{Changes, Host, Part, Site};
 
 /// The pause in which changes are gathered: at least, and at most. In between, the time since the last change was applied is as long as
 /// it took to apply, so that applying takes half of the time under load.
@@ -82,14 +84,16 @@ pub struct Agent {
     resolver: Resolver,
     /// The changes of the resolver's Site that the proxy does not serve yet.
     pending: PendingChanges,
-    /// The resource version up to which all bindings are in the resolver.
-    newest: u64,
+    /// The resource versions up to which all objects are in the resolver.
+    newest: Revisions,
     /// The last Site of an earlier run.
     restored: Option<LastSite>,
     /// Whether the proxy serves the Site of the resolver, apart from pending changes and the parts that it rejects.
     is_applied: bool,
-    /// The number of these parts.
-    rejected: usize,
+    /// These parts.
+    rejected: Vec<Fault>,
+    /// The certificates of the last Site that was applied; `None` if they have changed since.
+    certificates: Option<Arc<CertificatesReport>>,
     applying: Option<Applying>,
     /// The time at which the next change is applied, unless one is at that time.
     due: Option<Instant>,
@@ -109,8 +113,8 @@ pub struct Agent {
 struct Applying {
     task: AbortOnDropHandle<Result<Applied, ProxyError>>,
     started: Instant,
-    /// The revision and the Routes of the Site, if it is that of an earlier run.
-    restored: Option<(u64, usize)>,
+    /// The revisions and the Routes of the Site, if it is that of an earlier run.
+    restored: Option<(Revisions, usize)>,
 }
 
 impl Agent {
@@ -120,7 +124,7 @@ impl Agent {
         Agent {
             proxy: Arc::new(Mutex::new(proxy)),
             // A Route's status has the Router and former names of its binding; the Routes of other Routers are not kept.
-            routes: Arc::new(Followed::new(move |route: &mut Route| {
+            routes: Arc::new(Followed::by_generation(move |route: &mut Route| {
                 let Some(status) = route.status.take() else { return false };
                 status.router.as_ref() == Some(&of_route)
                     || status.former_names.iter().any(|former| former.router == of_route)
@@ -142,10 +146,11 @@ impl Agent {
             listeners: Listeners::new(settings.listeners.clone()),
             resolver: Resolver::new(&router, settings.refused.clone(), settings.limits),
             pending: PendingChanges::default(),
-            newest: 0,
+            newest: Revisions::default(),
             restored: None,
             is_applied: false,
-            rejected: 0,
+            rejected: Vec::new(),
+            certificates: None,
             applying: None,
             due: None,
             last: (Instant::now(), PAUSE.0),
@@ -237,7 +242,8 @@ impl Agent {
             }
             return;
         }
-        let ((routes, _), (bindings, newest)) = (self.routes.take(), self.bindings.take());
+        let ((routes, of_routes), (bindings, of_bindings)) = (self.routes.take(), self.bindings.take());
+        let newest = Revisions { bindings: of_bindings, routes: of_routes };
         let ((services, _), (slices, _)) = (self.services.take(), self.slices.take());
         self.update_listeners();
         let (changes, faults) = self.resolver.update(Objects { routes, bindings, services, slices });
@@ -269,7 +275,7 @@ impl Agent {
     }
 
     /// Starts to make the proxy serve a Site.
-    fn apply(&mut self, site: Arc<Site>, changes: Option<Changes>, restored: Option<(u64, usize)>) {
+    fn apply(&mut self, site: Arc<Site>, changes: Option<Changes>, restored: Option<(Revisions, usize)>) {
         let proxy = self.proxy.clone();
         let task = tokio::spawn(async move { proxy.lock().await.apply(&site, changes.as_ref()).await });
         self.applying = Some(Applying { task: AbortOnDropHandle::new(task), started: Instant::now(), restored });
@@ -277,11 +283,11 @@ impl Agent {
 
     /// Starts to make the proxy serve the Site of an earlier run.
     fn apply_restored(&mut self) {
-        let Some(LastSite { revision, site }) = &self.restored else { return };
-        let (revision, mut site) = (*revision, Site::clone(site));
+        let Some(LastSite { revisions, site, .. }) = &self.restored else { return };
+        let (revisions, mut site) = (*revisions, Site::clone(site));
         site.certificates.clone_from(&self.resolver.site().certificates);
         let routes = site.routes.len();
-        self.apply(Arc::new(site), None, Some((revision, routes)));
+        self.apply(Arc::new(site), None, Some((revisions, routes)));
     }
 
     /// Reports the outcome of a change, and continues with the next one.
@@ -300,7 +306,10 @@ impl Agent {
             }
         });
         if let Ok(applied) = &outcome {
-            self.rejected = applied.faults.len();
+            if self.certificates.is_none() || self.rejected != applied.faults {
+                self.certificates = Some(Arc::new(certificates(self.directory.as_ref(), &applied.faults)));
+            }
+            self.rejected.clone_from(&applied.faults);
             // A reload is by the whole Site.
             if applied.reloaded {
                 self.pending.clear();
@@ -315,11 +324,9 @@ impl Agent {
                     self.save().await;
                 }
             }
-            Some((revision, routes)) if outcome.is_ok() => {
-                let faults = self.rejected + self.certificate_faults();
-                self.report.send_modify(|report| {
-                    (report.revision, report.routes, report.faults) = (revision, routes, faults);
-                });
+            Some((revisions, routes)) if outcome.is_ok() => {
+                let faults = self.rejected.len() + self.certificate_faults();
+                self.report_site(revisions, routes, faults);
             }
             Some(_) => {}
         }
@@ -331,15 +338,22 @@ impl Agent {
         }
     }
 
-    /// Reports the Site that the proxy serves.
+    /// Reports the Site of the resolver, which the proxy serves.
     fn report_applied(&self) {
-        let revision = self.resolver.revision(self.pending.revision(self.newest));
-        let routes = self.resolver.site().routes.len();
-        let faults = self.resolver.routes_at_fault() + self.rejected + self.certificate_faults();
+        let pending = self.pending.revisions(self.newest);
+        let revisions = Revisions { bindings: self.resolver.revision(pending.bindings), ..pending };
+        let faults = self.resolver.routes_at_fault() + self.rejected.len() + self.certificate_faults();
+        self.report_site(revisions, self.resolver.site().routes.len(), faults);
+    }
+
+    fn report_site(&self, revisions: Revisions, routes: usize, faults: usize) {
+        let certificates = &self.certificates;
         self.report.send_if_modified(|report| {
-            let before = (report.revision, report.routes, report.faults);
-            (report.revision, report.routes, report.faults) = (revision, routes, faults);
-            before != (revision, routes, faults)
+            let is_same = (report.revisions, report.routes, report.faults) == (revisions, routes, faults)
+                && report.certificates == *certificates;
+            (report.revisions, report.routes, report.faults) = (revisions, routes, faults);
+            report.certificates.clone_from(certificates);
+            !is_same
         });
     }
 
@@ -363,7 +377,9 @@ impl Agent {
                 self.retries = true;
                 self.due = Some(Instant::now());
             }
-            if self.listeners.read_local() {
+            // Changes that are none for the proxy wait for this, so that they do not delay the report of one that is.
+            let is_ahead = self.is_applied && self.routes.revision() != self.newest.routes;
+            if self.listeners.read_local() || is_ahead {
                 self.schedule();
             }
         }
@@ -411,6 +427,7 @@ impl Agent {
             None | Some(Ok(None)) => false,
             Some(Ok(Some(certificates))) => {
                 tracing::info!(certificates = certificates.len(), "read the certificates");
+                self.certificates = None;
                 self.resolver.set_certificates(certificates);
                 true
             }
@@ -426,12 +443,14 @@ impl Agent {
         let is_adopted = self.proxy.lock().await.adopt().await;
         self.restored = self.file.read();
         let Some(last) = &self.restored else { return };
-        let (routes, revision) = (last.site.routes.len(), last.revision);
-        tracing::info!(routes, revision, "starting with the last-known-good Site");
+        let (routes, revisions, certificates) = (last.site.routes.len(), last.revisions, last.certificates.clone());
+        tracing::info!(routes, revision = revisions.bindings, "starting with the last-known-good Site");
         match is_adopted {
             // What it serves may be newer than the file.
             true => {
-                self.report.send_modify(|report| (report.revision, report.routes) = (revision, routes));
+                self.report.send_modify(|report| {
+                    (report.revisions, report.routes, report.certificates) = (revisions, routes, certificates);
+                });
                 self.probe();
             }
             false => self.apply_restored(),
@@ -463,7 +482,22 @@ fn joined<T>(outcome: Result<T, JoinError>) -> T {
 
 /// Returns the current state for the file.
 fn last_site(report: &watch::Sender<Report>, resolver: &Resolver) -> LastSite {
-    LastSite { revision: report.borrow().revision, site: resolver.site().clone() }
+    let report = report.borrow();
+    LastSite { revisions: report.revisions, certificates: report.certificates.clone(), site: resolver.site().clone() }
+}
+
+/// Returns the certificates that a proxy serves, which rejects some parts.
+fn certificates(directory: Option<&Directory>, rejected: &[Fault]) -> CertificatesReport {
+    let mut certificates: BTreeMap<Host, CertificateReport> = directory.map(Directory::report).unwrap_or_default();
+    for fault in rejected {
+        if let Part::Certificate(host) = &fault.part
+            && let Some(certificate) = certificates.get_mut(host)
+        {
+            // Its message has names of files.
+            (certificate.served, certificate.fault) = (None, Some("the proxy rejects the certificate".to_owned()));
+        }
+    }
+    CertificatesReport::new(certificates.into_values().collect())
 }
 
 fn spawn_follower<K>(objects: &Arc<Followed<K>>, client: &Client, changed: &Arc<Notify>) -> AbortOnDropHandle<()>
@@ -506,7 +540,7 @@ mod tests {
     #[tokio::test]
     async fn a_change_blocks_nothing() {
         let directory = tempfile::tempdir().expect("a directory");
-        let last = LastSite { revision: 7, site: Arc::default() };
+        let last = LastSite { revisions: Revisions::default(), certificates: None, site: Arc::default() };
         let text = serde_json::to_string(&last).expect("it is data");
         signpost_runtime::tls::files::write_private(&directory.path().join("site.json"), text.as_bytes())
             .expect("it is written");

@@ -10,6 +10,7 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::ObjectMeta;
+use serde::{Deserialize, Serialize};
 
 use crate::v1alpha1::router::{Instance, InstanceState};
 
@@ -39,6 +40,94 @@ pub fn router_of(lease_name: &str) -> Option<&str> {
     Some(lease_name.strip_prefix("router-")?.rsplit_once('.')?.0)
 }
 
+/// The maximum size of the annotation with certificates, in bytes: a quarter of what Kubernetes allows for all annotations of an
+/// object. It holds about 400 certificates with one name each. A Lease is written every few seconds, and each write stores it whole.
+pub const CERTIFICATES_BYTES_MAX: usize = 64 << 10;
+
+/// The certificates of an instance.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CertificatesReport {
+    /// The certificates by host, in ascending order.
+    #[serde(default)]
+    pub certificates: Vec<CertificateReport>,
+    /// The number of hosts that the report leaves out, because of its maximum size.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub omitted: usize,
+}
+
+/// The certificate that an instance has for a host. It contains nothing that clients of the host do not see, apart from `fault`. With
+/// neither `served` nor `fault`, the report has no room for them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CertificateReport {
+    /// The name in TLS handshakes for which the proxy uses it: a host, or `*.` and a domain. A wildcard matches one label.
+    pub host: String,
+    /// The certificate; absent with a fault: the proxy has none for the host.
+    #[serde(flatten)]
+    pub served: Option<ServedCertificate>,
+    /// The reason why the file of the host is not used. With `served`, the proxy uses an earlier certificate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
+}
+
+/// A certificate that a proxy sends to clients.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ServedCertificate {
+    /// The SHA-256 fingerprint, in lower-case hexadecimal digits.
+    pub sha256: String,
+    /// The start of its validity, in seconds since 1970.
+    pub not_before: i64,
+    /// The last second of its validity, in seconds since 1970.
+    pub not_after: i64,
+    /// The DNS names that it is for, in lower case.
+    #[serde(default)]
+    pub names: Vec<String>,
+}
+
+fn is_zero(number: &usize) -> bool {
+    *number == 0
+}
+
+impl CertificateReport {
+    fn of_host(host: &str) -> CertificateReport {
+        CertificateReport { host: host.to_owned(), ..CertificateReport::default() }
+    }
+
+    /// Returns its size in the annotation.
+    fn bytes(&self) -> usize {
+        serde_json::to_string(self).map_or(0, |text| text.len() + ",".len())
+    }
+}
+
+impl CertificatesReport {
+    /// Returns a report of these certificates, which are in the order of their hosts. Hosts come before details where its maximum size
+    /// does not allow all: a host without a certificate of its own uses that of a wildcard.
+    pub fn new(mut certificates: Vec<CertificateReport>) -> CertificatesReport {
+        let mut room = CERTIFICATES_BYTES_MAX - r#"{"certificates":[],"omitted":18446744073709551615}"#.len();
+        let mut fits = |bytes: usize| {
+            let fits = bytes <= room;
+            room -= if fits { bytes } else { 0 };
+            fits
+        };
+        let all = certificates.len();
+        certificates.retain(|one| fits(CertificateReport::of_host(&one.host).bytes()));
+        for certificate in &mut certificates {
+            let host = CertificateReport::of_host(&certificate.host);
+            if !fits(certificate.bytes() - host.bytes()) {
+                *certificate = host;
+            }
+        }
+        CertificatesReport { omitted: all - certificates.len(), certificates }
+    }
+
+    /// Returns the entry of a host or wildcard.
+    pub fn of(&self, host: &str) -> Option<&CertificateReport> {
+        let at = self.certificates.binary_search_by(|one| one.host.as_str().cmp(host)).ok()?;
+        self.certificates.get(at)
+    }
+}
+
 /// A report. Each field but `renewed` and `duration` is an annotation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstanceReport {
@@ -60,6 +149,11 @@ pub struct InstanceReport {
     pub faults: u32,
     /// The resource version up to which all RouteBindings of the Router are applied; 0 if it is unknown.
     pub applied_revision: u64,
+    /// The resource version up to which all Routes of the Router are applied; 0 if it is unknown, `None` if the agent does not
+    /// report it.
+    pub applied_routes: Option<u64>,
+    /// The certificates that the proxy serves; `None` if they are unknown.
+    pub certificates: Option<CertificatesReport>,
     /// The time when the Lease was renewed, by the clock of the agent.
     pub renewed: Timestamp,
     /// The time from a renewal to the expiry of the Lease.
@@ -86,13 +180,20 @@ impl InstanceReport {
             ("faults", self.faults.to_string()),
             ("applied-revision", self.applied_revision.to_string()),
         ];
-        let annotations = annotations.map(|(name, value)| (format!("{PREFIX}{name}"), value));
+        let certificates = self.certificates.as_ref().and_then(|report| serde_json::to_string(report).ok());
+        let optional = [
+            ("applied-routes", self.applied_routes.map(|revision| revision.to_string())),
+            ("certificates", certificates),
+        ];
+        let optional = optional.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        let annotations = annotations.into_iter().chain(optional);
+        let annotations = annotations.map(|(name, value)| (format!("{PREFIX}{name}"), value)).collect();
         let labels = SELECTOR.split_once('=').map(|(key, value)| (key.to_owned(), value.to_owned()));
         Lease {
             metadata: ObjectMeta {
                 name: Some(self.lease_name()),
                 labels: Some(labels.into_iter().collect()),
-                annotations: Some(annotations.into()),
+                annotations: Some(annotations),
                 ..ObjectMeta::default()
             },
             spec: Some(LeaseSpec {
@@ -120,6 +221,10 @@ impl InstanceReport {
             state: if text("state") == Some("leaving") { InstanceState::Leaving } else { InstanceState::Serving },
             faults: text("faults").and_then(|count| count.parse().ok()).unwrap_or(0),
             applied_revision: text("applied-revision").and_then(|revision| revision.parse().ok()).unwrap_or(0),
+            applied_routes: text("applied-routes").and_then(|revision| revision.parse().ok()),
+            certificates: text("certificates")
+                .filter(|report| report.len() <= CERTIFICATES_BYTES_MAX)
+                .and_then(|report| serde_json::from_str(report).ok()),
             renewed: spec.renew_time.as_ref()?.0,
             duration: seconds.map_or(LEASE_DURATION, Duration::from_secs),
         };
@@ -157,9 +262,20 @@ mod tests {
             state: InstanceState::Leaving,
             faults: 2,
             applied_revision: 7,
+            applied_routes: Some(9),
+            certificates: Some(CertificatesReport { certificates: certificates(), omitted: 3 }),
             renewed: Timestamp::UNIX_EPOCH,
             duration: LEASE_DURATION,
         }
+    }
+
+    fn certificates() -> Vec<CertificateReport> {
+        let names = vec!["*.a.example".to_owned()];
+        let served = ServedCertificate { sha256: "ab".repeat(32), not_before: 1, not_after: 2, names };
+        vec![
+            CertificateReport { host: "*.a.example".to_owned(), served: Some(served), fault: None },
+            CertificateReport { host: "b.example".to_owned(), served: None, fault: Some("damaged".to_owned()) },
+        ]
     }
 
     #[test]
@@ -182,8 +298,42 @@ mod tests {
         for (name, value) in [("router", "shard1"), ("state", "leaving"), ("applied-revision", "7"), ("faults", "2")] {
             assert_eq!(annotations[format!("instance.signpost.dev/{name}")], value, "{lease}");
         }
+        assert_eq!(annotations["instance.signpost.dev/applied-routes"], "9");
+        let expected = format!(
+            r#"{{"certificates":[{{"host":"*.a.example","sha256":"{}","notBefore":1,"notAfter":2,"names":["*.a.example"]}},"#,
+            "ab".repeat(32)
+        ) + r#"{"host":"b.example","fault":"damaged"}],"omitted":3}"#;
+        assert_eq!(annotations["instance.signpost.dev/certificates"], expected);
         assert_eq!(lease["metadata"]["labels"]["app.kubernetes.io/component"], "router-instance");
         assert_eq!(lease["spec"]["leaseDurationSeconds"], 15);
+    }
+
+    /// An agent that does not report them differs from one that has applied and serves nothing.
+    #[test]
+    fn what_an_agent_does_not_report_is_unknown() {
+        let report = InstanceReport { applied_routes: None, certificates: None, ..report("192.0.2.1") };
+        let lease = report.to_lease();
+        assert_eq!(lease.metadata.annotations.as_ref().map(|annotations| annotations.len()), Some(9));
+        assert_eq!(InstanceReport::read(&lease), Some(report));
+    }
+
+    #[test]
+    fn certificates_are_bounded() {
+        let certificate = |number: usize| {
+            let host = format!("host{number:05}.example");
+            let served =
+                certificates()[0].served.clone().map(|one| ServedCertificate { names: vec![host.clone()], ..one });
+            CertificateReport { host, served, fault: None }
+        };
+        for (count, omitted, full) in [(0, 0, 0), (300, 0, 300), (1_000, 0, 274), (3_000, 742, 0)] {
+            let report = CertificatesReport::new((0..count).map(certificate).collect());
+            let with_details = report.certificates.iter().filter(|one| one.served.is_some()).count();
+            let text = serde_json::to_string(&report).expect("JSON");
+            assert!(text.len() <= CERTIFICATES_BYTES_MAX, "{}", text.len());
+            assert_eq!((report.omitted, with_details), (omitted, full), "{count}");
+            assert_eq!(report.of("host00299.example").is_some(), count >= 300);
+            assert_eq!(serde_json::from_str::<CertificatesReport>(&text).expect("it reads"), report);
+        }
     }
 
     #[test]

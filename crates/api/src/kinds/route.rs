@@ -20,7 +20,8 @@ use signpost_types::assignment::BOUND_FIELDS;
 use signpost_types::names::{self, takes_names_of};
 use signpost_types::v1alpha1::GROUP;
 use signpost_types::v1alpha1::route::{
-    ADMITTED, HOST_POINTS_HERE, MOVE_ANNOTATION, PUBLISHED, READY, RESOLVABLE, ROUTER_GONE, Route, SCHEDULED,
+    ADMITTED, CERTIFICATE_READY, HOST_POINTS_HERE, MOVE_ANNOTATION, PROGRAMMED, PUBLISHED, READY, RESOLVABLE,
+    ROUTER_GONE, Route, SCHEDULED,
 };
 
 pub static ROUTE: LazyLock<Kind> = LazyLock::new(|| {
@@ -65,7 +66,7 @@ const COLUMNS: &[Column] = &[
         "The reason of the first condition that is not met, otherwise of Scheduled.",
     )
     .with_cell(|read, _| {
-        let order = [ADMITTED, SCHEDULED, PUBLISHED, RESOLVABLE, HOST_POINTS_HERE];
+        let order = [ADMITTED, SCHEDULED, PUBLISHED, RESOLVABLE, PROGRAMMED, CERTIFICATE_READY, HOST_POINTS_HERE];
         let is_wrong = |kind: &&str| {
             let status = columns::condition(read[0], kind, "status");
             !status.is_null() && !status.is("True")

@@ -291,6 +291,8 @@ mod tests {
             state: InstanceState::Serving,
             faults: 0,
             applied_revision: 0,
+            applied_routes: None,
+            certificates: None,
             renewed: Timestamp::constant(renewal, 0),
             duration: LEASE_DURATION,
         }

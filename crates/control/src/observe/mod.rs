@@ -13,6 +13,8 @@ pub mod health;
 pub mod instances;
 pub mod programmed;
 
+pub mod certificates;
+
 pub mod services;
 
 pub mod network;

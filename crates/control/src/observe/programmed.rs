@@ -1,15 +1,20 @@
 //! The check whether the instances of Routers serve the Routes: the condition `Programmed`.
 //!
 //! ```text
-//!  RouteBinding ──► waits until every serving instance ──► one HTTP probe ──► Programmed
-//!                   has applied its resource version       of an instance
+//!  RouteBinding, ──► waits until every serving instance ──► one HTTP probe ──► Programmed
+//!  Route             has applied their resource versions    of an instance
 //! ```
 //!
-//! A Route is checked when its binding has changed, its Router has other instances, or its status is not `Programmed`, and again
-//! until it is. If it is not after five seconds, the condition reports that. Routers without instances that report are skipped.
+//! A Route is checked when its binding or its generation has changed, its Router has other instances, or its status is not
+//! `Programmed` at this generation, and again until it is. Until then, the condition stays about the earlier generation; if the Route
+//! is not programmed after five seconds, the condition reports that. Routers without instances that report are skipped.
+//!
+//! The resource version of a Route is that at which its generation came, or the present one if that is not known. Later changes of its
+//! status or metadata do not matter.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroI64;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,9 +35,9 @@ use crate::client::transport_error::cause_text;
 use crate::observe::network::simulated;
 use crate::world::condition::{ConditionUpdate, Status};
 use crate::world::observations::{About, Observations, Part, RouteFinding};
-use crate::world::route::Mark;
+use crate::world::route::Reported;
 use crate::world::{BindingInfo, RouteInfo, RouterInfo, World};
-use signpost_types::instance::InstanceReport;
+use signpost_types::instance::{AGENT_NAMESPACE, InstanceReport};
 use signpost_types::probe::{PROBE_HEADER, ROUTE_HEADER, route_id};
 use signpost_types::v1alpha1::route::{PROGRAMMED, Route};
 use signpost_types::v1alpha1::router::{Instance, InstanceState};
@@ -76,11 +81,11 @@ impl Metrics {
     pub fn register(&self, registry: &mut Registry) {
         let help = "Routes that are not confirmed on every instance of their Router";
         registry.register("routes_not_programmed", help, self.waiting.clone());
-        let help = "Routes whose bindings a serving instance of the Router has not applied";
+        let help = "Routes that a serving instance of the Router has not applied at their present generation";
         registry.register("router_unapplied_routes", help, self.unapplied.clone());
         registry.register("route_probes", "Probes of Routes at instances, by outcome", self.probes.clone());
         let help =
-            "Time from the first observation of a RouteBinding until every instance of its Router served the Route";
+            "Time from a change of a Route or its RouteBinding until every instance of its Router served the Route";
         registry.register("route_programmed_seconds", help, self.times.clone());
     }
 }
@@ -141,8 +146,17 @@ pub async fn run(client: kube::Client, world: World, metrics: Metrics, stop: Can
     watch.show();
 }
 
-/// Sends a request for a Route to an instance, as any client can; the error is the reason why it is not served.
-async fn probe(client: kube::Client, http: reqwest::Client, key: &ObjectKey, place: SocketAddr) -> Result<(), String> {
+/// The `metadata.generation` of a Route.
+type Generation = Option<NonZeroI64>;
+
+/// Sends a request for a Route to an instance, as any client can. Returns the generation that is served; the error is the reason why
+/// it is not.
+async fn probe(
+    client: kube::Client,
+    http: reqwest::Client,
+    key: &ObjectKey,
+    place: SocketAddr,
+) -> Result<Generation, String> {
     let routes = Api::<Route>::namespaced(client, key.namespace());
     let route = timeout(PROBE_TIMEOUT, routes.get(&key.name)).await;
     let route = route.map_err(|_| format!("the API did not return the Route within {} s", PROBE_TIMEOUT.as_secs()))?;
@@ -163,7 +177,9 @@ async fn probe(client: kube::Client, http: reqwest::Client, key: &ObjectKey, pla
     let response = answer.map_err(|error| format!("{place}: {error}"))?;
     let served = response.headers().get(ROUTE_HEADER).and_then(|id| id.to_str().ok());
     match served {
-        Some(id) if id == route_id(route.metadata.uid.as_deref().unwrap_or_default()) => Ok(()),
+        Some(id) if id == route_id(route.metadata.uid.as_deref().unwrap_or_default()) => {
+            Ok(route.metadata.generation.and_then(NonZeroI64::new))
+        }
         Some(_) => Err(format!("{place} serves another Route at the name")),
         None => Err(format!(
             "{place} does not serve the Route: it responded with HTTP status {}",
@@ -207,12 +223,14 @@ struct Waiting {
     /// The time of the next check; `None`: a probe is in flight.
     turn: Option<Instant>,
     pause: Duration,
+    /// The Route's generation, and the resource version that instances must have applied for it; `None` before the first check.
+    generation: Option<(Generation, u64)>,
     /// Whether the Route was programmed with its former binding, or before this process led: no probe is necessary if nothing
     /// lags.
     is_known: bool,
-    /// Whether a probe with this binding succeeded.
+    /// Whether a probe with this binding and generation succeeded.
     is_probed: bool,
-    /// The Router, if one of its instances has not applied the binding.
+    /// The Router, if one of its instances has not applied the binding or the Route.
     lags_at: Option<Arc<str>>,
     /// The reason why the Route is not programmed.
     error: Option<(&'static str, String)>,
@@ -249,12 +267,13 @@ impl Watch {
         self.checks.first().map(|(turn, _)| *turn)
     }
 
-    /// Schedules a check of a Route; `is_known`: its status was `Programmed`, and its binding has not changed.
-    fn add(&mut self, key: ObjectKey, is_known: bool) {
+    /// Schedules a check of a Route; `is_known`: its status was `Programmed`, and neither it nor its binding has changed.
+    fn add(&mut self, key: ObjectKey, is_known: bool, generation: Option<(Generation, u64)>) {
         let now = Instant::now();
         self.forget(&key);
         let (turn, pause) = (Some(now), PAUSE.0);
-        let waiting = Waiting { since: now, turn, pause, is_known, is_probed: false, lags_at: None, error: None };
+        let (is_probed, lags_at, error) = (false, None, None);
+        let waiting = Waiting { since: now, turn, pause, generation, is_known, is_probed, lags_at, error };
         self.checks.insert((now, key.clone()));
         self.waiting.insert(key, waiting);
     }
@@ -273,19 +292,22 @@ impl Watch {
         let (applied, gone) = change.into_parts();
         gone.iter().for_each(|(key, _)| self.forget(key));
         for applied in applied {
-            self.add(applied.key, is_first);
+            self.add(applied.key, is_first, None);
         }
     }
 
-    /// Checks a bound Route without `Programmed` in its status, regardless of earlier results: a status may have been written
-    /// from an outdated state, and a store can be restored.
+    /// Checks a Route of a new generation, and a bound Route without `Programmed` in its status, regardless of earlier results: a
+    /// status may have been written from an outdated state, and a store can be restored.
     fn take_routes(&mut self, change: Change<RouteInfo>, stores: &Stores) {
-        for Applied { key, now: route, .. } in change.into_parts().0 {
-            let is_true = route.conditions.names.programmed.is_some_and(Mark::is_true);
+        for Applied { key, now: route, before, .. } in change.into_parts().0 {
+            let differs = |before: &RouteInfo| (&before.uid, before.generation) != (&route.uid, route.generation);
+            let has_changed = before.is_some_and(|before| differs(&before));
+            let is_true = route.conditions.names.programmed.is_some_and(Reported::is_true_now);
             let is_reported = || self.observations.route(&key)[Part::Programmed as usize].is_some();
+            let is_due = || has_changed || !is_true && !self.waiting.contains_key(&key) && !is_reported();
             let router = || stores.bindings.get(&key).and_then(|binding| stores.router_of(&binding));
-            if route.bound && !is_true && !self.waiting.contains_key(&key) && router().is_some() && !is_reported() {
-                self.add(key, false);
+            if route.bound && is_due() && router().is_some() {
+                self.add(key, false, Some((route.generation, route.version)));
             }
         }
     }
@@ -310,7 +332,7 @@ impl Watch {
         }
         for (key, binding) in stores.bindings.all() {
             if changed.contains(&*binding.router) && !self.waiting.contains_key(&key) {
-                self.add(key, true);
+                self.add(key, true, None);
             }
         }
     }
@@ -343,12 +365,20 @@ impl Watch {
             self.forget(key);
             return None;
         };
-        let is_true = route.conditions.names.programmed.is_some_and(Mark::is_true);
+        // Its event is about to come, and begins the wait again.
+        if waiting.generation.is_none_or(|(generation, _)| generation != route.generation) {
+            (waiting.generation, waiting.is_probed) = (Some((route.generation, route.version)), false);
+        }
+        let version = waiting.generation.map_or(0, |(_, version)| version);
+        let is_true = route.conditions.names.programmed.is_some_and(Reported::is_true_now);
         let serving: Vec<&Instance> = serving(&router).collect();
+        // Of an agent that does not report Routes, only the probe shows that it serves this one.
+        let is_behind = |report: &InstanceReport| {
+            report.applied_revision < binding.turn || report.applied_routes.is_some_and(|applied| applied < version)
+        };
         let lags = |instance: &&&Instance| {
-            let report =
-                stores.reports.get(&ObjectKey::namespaced(signpost_types::instance::AGENT_NAMESPACE, &instance.name));
-            report.is_none_or(|report| Option::as_ref(&report).is_none_or(|one| one.applied_revision < binding.turn))
+            let report = stores.reports.get(&ObjectKey::namespaced(AGENT_NAMESPACE, &instance.name));
+            report.is_none_or(|report| Option::as_ref(&report).is_none_or(is_behind))
         };
         let lagging: Vec<&str> = serving.iter().filter(lags).map(|instance| &*instance.ip).collect();
         waiting.lags_at = (!lagging.is_empty()).then(|| binding.router.clone());
@@ -387,9 +417,7 @@ impl Watch {
     fn wait(&mut self, key: &ObjectKey, route: &RouteInfo, now: Instant) {
         let Some(waiting) = self.waiting.get_mut(key) else { return };
         let late = waiting.since + GRACE;
-        if let Some((reason, message)) = waiting.error.clone().filter(|_| now >= late)
-            && route.conditions.names.programmed != Some(Mark::of("False", reason, &message))
-        {
+        if let Some((reason, message)) = waiting.error.clone().filter(|_| now >= late) {
             report(&self.observations, key, route, Status::False, reason, message);
         }
         let wanted = now + waiting.pause.mul_f64(1.0 + (random() % 256) as f64 / 1024.0);
@@ -399,11 +427,16 @@ impl Watch {
         self.checks.insert((turn, key.clone()));
     }
 
-    fn take_result(&mut self, key: &ObjectKey, result: Result<(), String>, stores: &Stores) {
+    fn take_result(&mut self, key: &ObjectKey, result: Result<Generation, String>, stores: &Stores) {
         let (outcome, now) = (if result.is_ok() { "good" } else { "bad" }, Instant::now());
         self.metrics.probes.get_or_create(&[("outcome", outcome)]).inc();
-        // Another binding arrived meanwhile, and is checked anyway.
+        // Another binding or generation arrived meanwhile, and is checked anyway.
         let Some(waiting) = self.waiting.get_mut(key).filter(|waiting| waiting.turn.is_none()) else { return };
+        let awaited = waiting.generation.map(|(generation, _)| generation);
+        let result = result.and_then(|probed| match awaited == Some(probed) {
+            true => Ok(()),
+            false => Err("the Route changed during the probe".to_owned()),
+        });
         match (result, stores.routes.get(key)) {
             (Ok(()), _) => {
                 waiting.is_probed = true;
@@ -420,7 +453,7 @@ impl Watch {
 }
 
 /// Returns the instances of a Router that serve.
-fn serving(router: &RouterInfo) -> impl Iterator<Item = &Instance> {
+pub(super) fn serving(router: &RouterInfo) -> impl Iterator<Item = &Instance> {
     let instances = router.object.status.iter().flat_map(|status| &status.instances);
     instances.filter(|instance| instance.state == InstanceState::Serving)
 }
@@ -434,7 +467,11 @@ fn report(
     message: String,
 ) {
     let Some(router) = route.router.clone() else { return };
-    let statements = vec![ConditionUpdate { kind: PROGRAMMED, status, reason, message }];
-    let finding = RouteFinding { uid: route.uid.clone(), about: About::BoundTo(router), statements, challenge: None };
+    let update = ConditionUpdate { kind: PROGRAMMED, status, reason, message };
+    if route.conditions.names.programmed.is_some_and(|reported| reported.is_as(&update)) {
+        return;
+    }
+    let (about, statements) = (About::Generation(route.generation, router), vec![update]);
+    let finding = RouteFinding { uid: route.uid.clone(), about, statements, challenge: None };
     observations.set_route(key, Part::Programmed, Some(finding));
 }

@@ -181,7 +181,8 @@ impl Planner {
         let reported = route.router.as_deref().and_then(|name| self.objects.router(name));
         let says_programmed = route.conditions.names.programmed.is_some();
         let instances = reported.map_or(says_programmed, |router| router.target.active.has_instances);
-        let ready = Needs { instances, answers: settings.verify_names };
+        let certificate = instances && route.tls_name.is_some();
+        let ready = Needs { instances, certificate, answers: settings.verify_names };
         let inputs = Inputs { key, placement, findings: &findings, verifies_hosts: settings.verify_hosts, ready };
         let change = route::route(&route, inputs);
         if !change.is_empty() {

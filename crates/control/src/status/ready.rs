@@ -1,89 +1,145 @@
 //! The condition `Ready` of a Route, which follows from others.
+//!
+//! It is about the generation of the Route that these are about. While one of them is about an earlier generation, `Ready` keeps
+//! that one, so that nothing claims a generation before it is verified.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::world::RouteInfo;
 use crate::world::condition::{ConditionUpdate, Status};
-use crate::world::route::Mark;
-use signpost_types::v1alpha1::route::{PROGRAMMED, PUBLISHED, READY, RESOLVABLE};
+use signpost_types::v1alpha1::route::{CERTIFICATE_READY, PROGRAMMED, PUBLISHED, READY, RESOLVABLE};
 
 /// The conditions from which `Ready` follows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Needs {
     /// Whether instances of the Router report their Routes, so that `Programmed` counts.
     pub instances: bool,
+    /// Whether they need a certificate for the Route, so that `CertificateReady` counts.
+    pub certificate: bool,
     /// Whether name servers are queried, so that `Resolvable` counts; otherwise `Published` does.
     pub answers: bool,
+}
+
+/// A condition that `Ready` follows from.
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    is_true: bool,
+    /// Whether it is about the current generation.
+    is_current: bool,
+}
+
+/// Returns whether the Route is ready, and the condition that decides it: the first one that is not met, otherwise the first one about
+/// an earlier generation. `None`: one of them is not known yet.
+fn decide(needs: Needs, find: impl Fn(&'static str) -> Option<Known>) -> Option<(bool, &'static str)> {
+    let names = if needs.answers { RESOLVABLE } else { PUBLISHED };
+    let others = [(needs.instances, PROGRAMMED), (needs.certificate, CERTIFICATE_READY)];
+    let others = others.into_iter().filter_map(|(is_needed, kind)| is_needed.then_some(kind));
+    let (mut earlier, mut is_known) = (None, true);
+    for kind in [names].into_iter().chain(others) {
+        match find(kind) {
+            Some(Known { is_true: false, .. }) => return Some((false, kind)),
+            Some(Known { is_current, .. }) => earlier = earlier.or((!is_current).then_some(kind)),
+            None if kind == names => return None,
+            None if kind == PROGRAMMED => return Some((false, kind)),
+            None => is_known = false,
+        }
+    }
+    is_known.then_some((true, earlier.unwrap_or(names)))
 }
 
 /// Returns whether a Route's `Ready` is missing, or does not follow from its other conditions.
 pub fn is_wrong(route: &RouteInfo, needs: Needs) -> bool {
     let names = &route.conditions.names;
-    let names_are = if needs.answers { names.resolvable } else { names.published };
-    let Some(names_are) = names_are.filter(|_| route.bound) else { return false };
-    let is_ready = names_are.mark.is_true() && (!needs.instances || names.programmed.is_some_and(Mark::is_true));
-    names.ready.map(Mark::is_true) != Some(is_ready)
+    let find = |kind| {
+        let reported = match kind {
+            PUBLISHED => names.published,
+            RESOLVABLE => names.resolvable,
+            PROGRAMMED => names.programmed,
+            CERTIFICATE_READY => names.certificate,
+            _ => None,
+        };
+        reported.map(|reported| Known { is_true: reported.mark.is_true(), is_current: reported.is_current })
+    };
+    let Some((is_ready, kind)) = decide(needs, find).filter(|_| route.bound) else { return false };
+    let is_current = find(kind).is_none_or(|known| known.is_current);
+    names.ready.map(|ready| (ready.mark.is_true(), ready.is_current)) != Some((is_ready, is_current))
 }
 
-/// Returns the `Ready` condition that follows from the other ones; `None`: nothing is known of the names yet.
-pub fn statement(conditions: &[Condition], needs: Needs) -> Option<ConditionUpdate> {
-    let is_true = |kind: &str| {
-        conditions.iter().find(|condition| condition.type_ == kind).map(|condition| condition.status == "True")
+/// Returns the `Ready` condition that follows from the other ones of a Route of this generation, and the generation that it is about.
+/// `None`: it is not known yet.
+pub fn statement(
+    conditions: &[Condition],
+    needs: Needs,
+    generation: Option<i64>,
+) -> Option<(ConditionUpdate, Option<i64>)> {
+    let condition = |kind: &str| conditions.iter().find(|condition| condition.type_ == kind);
+    let known = |condition: &Condition| Known {
+        is_true: condition.status == "True",
+        is_current: condition.observed_generation == generation,
     };
-    let names_are = if needs.answers { RESOLVABLE } else { PUBLISHED };
-    let (status, reason, message) = match (is_true(names_are)?, needs.instances, is_true(PROGRAMMED)) {
-        (false, ..) if needs.answers => {
-            let why = "not all names resolve: see the condition Resolvable";
-            (Status::False, "NotResolvable", why.to_owned())
-        }
-        (false, ..) => {
-            let why = "not all names are published: see the condition Published";
-            (Status::False, "NotPublished", why.to_owned())
-        }
-        (true, true, None | Some(false)) => {
-            let why = "not every instance of its Router serves the Route: see the condition Programmed";
-            (Status::False, "NotProgrammed", why.to_owned())
-        }
-        (true, has_instances, _) => {
-            let mut message = match needs.answers {
-                true => "all names resolve".to_owned(),
-                // A name server can have another answer.
-                false => {
-                    "all names are published; name servers are not queried, because verify.names is false".to_owned()
-                }
-            };
-            if has_instances {
-                message += ", and every instance of its Router serves the Route";
-            }
-            (Status::True, "Ready", message)
-        }
+    let (is_ready, kind) = decide(needs, |kind| condition(kind).map(known))?;
+    let (reason, message) = if is_ready { ("Ready", met(needs)) } else { unmet(kind) };
+    let update = ConditionUpdate { kind: READY, status: Status::from(is_ready), reason, message };
+    Some((update, condition(kind).map_or(generation, |condition| condition.observed_generation)))
+}
+
+/// Returns the reason and the message if this condition is not met.
+fn unmet(kind: &str) -> (&'static str, String) {
+    let (reason, what) = match kind {
+        RESOLVABLE => ("NotResolvable", "not all names resolve"),
+        PUBLISHED => ("NotPublished", "not all names are published"),
+        PROGRAMMED => ("NotProgrammed", "not every instance of its Router serves the Route"),
+        _ => ("CertificateNotReady", "not every instance of its Router has a valid certificate for the Route"),
     };
-    Some(ConditionUpdate { kind: READY, status, reason, message })
+    (reason, format!("{what}: see the condition {kind}"))
+}
+
+fn met(needs: Needs) -> String {
+    let mut message = match needs.answers {
+        true => "all names resolve".to_owned(),
+        // A name server can have another answer.
+        false => "all names are published; name servers are not queried, because verify.names is false".to_owned(),
+    };
+    if needs.instances {
+        message += ", and every instance of its Router serves the Route";
+    }
+    if needs.certificate {
+        message += " with a valid certificate";
+    }
+    message
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::world::route::{Conditions, ReportedNames};
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use k8s_openapi::jiff::Timestamp;
 
-    /// Conditions by the first letters of their types, upper-case where they are true.
+    /// The generation of the Route.
+    const GENERATION: i64 = 7;
+
+    /// Conditions by the first letters of their types, upper-case where they are true. A digit is the generation of the one before.
     fn conditions(letters: &str) -> Vec<Condition> {
-        let condition = |letter: char| {
-            let types = [PUBLISHED, RESOLVABLE, PROGRAMMED];
-            let at = "urg".find(letter.to_ascii_lowercase()).expect("pUblished, Resolvable, proGrammed");
+        let generation = |at: usize| letters[at + 1..].chars().next().and_then(|next| next.to_digit(10)).map(i64::from);
+        let condition = |(at, letter): (usize, char)| {
+            let observed_generation = Some(generation(at).unwrap_or(GENERATION));
+            let types = [PUBLISHED, RESOLVABLE, PROGRAMMED, CERTIFICATE_READY, READY];
+            let at = "urgcy"
+                .find(letter.to_ascii_lowercase())
+                .expect("pUblished, Resolvable, proGrammed, Certificate, readY");
             let status = if letter.is_uppercase() { "True" } else { "False" };
             let last_transition_time = Time(Timestamp::UNIX_EPOCH);
             Condition {
                 last_transition_time,
                 message: String::new(),
-                observed_generation: None,
+                observed_generation,
                 reason: "X".to_owned(),
                 status: status.to_owned(),
                 type_: types[at].to_owned(),
             }
         };
-        letters.chars().map(condition).collect()
+        letters.char_indices().filter(|(_, letter)| letter.is_alphabetic()).map(condition).collect()
     }
 
     #[test]
@@ -121,13 +177,52 @@ mod tests {
             ),
             (false, true, "UG", Some("and every instance of its Router serves the Route")),
         ] {
-            let said = statement(&conditions(letters), Needs { instances, answers });
-            let said = said.map(|said| format!("{}: {}", said.reason, said.message));
+            let needs = Needs { instances, answers, certificate: false };
+            let said = statement(&conditions(letters), needs, Some(GENERATION));
+            let said = said.map(|(said, _)| format!("{}: {}", said.reason, said.message));
             let fits = match (&said, expected) {
                 (Some(said), Some(expected)) => said.contains(expected),
                 (said, expected) => said.is_none() && expected.is_none(),
             };
             assert!(fits, "{letters} {answers} {instances}: {said:?}");
+        }
+    }
+
+    /// Whether it is ready, and at which generation; and whether the status of a Route has it so, or lacks it.
+    #[test]
+    fn the_generation_that_it_is_about() {
+        let needs = Needs { instances: true, answers: true, certificate: true };
+        for (letters, expected) in [
+            ("RGC", Some((true, 7))),
+            // `Programmed` was not verified for the present generation.
+            ("RG6C", Some((true, 6))),
+            ("R5G6C", Some((true, 5))),
+            ("RGC6", Some((true, 6))),
+            // What is not met at the present generation counts at once.
+            ("RG6c", Some((false, 7))),
+            ("rG6C", Some((false, 7))),
+            ("Rg6C", Some((false, 6))),
+            ("Rg6c", Some((false, 6))),
+            ("Rg", Some((false, 7))),
+            ("RC", Some((false, 7))),
+            // The certificate is about to be known.
+            ("RG", None),
+            ("RG6", None),
+            // The store is back at an earlier generation.
+            ("RG9C", Some((true, 9))),
+        ] {
+            let found = statement(&conditions(letters), needs, Some(GENERATION));
+            let found = found.map(|(said, generation)| (said.is_true(), generation.expect("it has one")));
+            assert_eq!(found, expected, "{letters}");
+            let Some((is_ready, generation)) = expected else { continue };
+            let ready = format!("{}{generation}", if is_ready { 'Y' } else { 'y' });
+            let other = format!("{}{generation}", if is_ready { 'y' } else { 'Y' });
+            for (more, is_wrong) in [("", true), (&*ready, false), (&*other, true)] {
+                let names = ReportedNames::new(&conditions(&format!("{letters}{more}")), Some(GENERATION));
+                let conditions = Conditions { names, ..Conditions::default() };
+                let route = RouteInfo { bound: true, conditions, ..RouteInfo::default() };
+                assert_eq!(super::is_wrong(&route, needs), is_wrong, "{letters} {more}");
+            }
         }
     }
 }

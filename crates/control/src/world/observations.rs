@@ -7,6 +7,7 @@
 //! - [`ownership`](crate::observe::ownership): the verification of hosts.
 //! - [`hosts`](crate::observe::hosts): the targets of hosts.
 //! - [`programmed`](crate::observe::programmed): whether instances serve a Route.
+//! - [`certificates`](crate::observe::certificates): whether instances have a certificate for a Route.
 //! - [`health`](crate::observe::health): the addresses that answer probes.
 //! - [`instances`](crate::observe::instances): the instances that serve.
 //! - [`services`](crate::observe::services): the addresses of Services.
@@ -18,6 +19,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
+use std::num::NonZeroI64;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -46,6 +48,8 @@ pub enum Part {
     Pointing,
     /// Whether the instances of its Router serve it.
     Programmed,
+    /// Whether the instances of its Router have a certificate for it.
+    Certificate,
 }
 
 /// The finding of one part of the process about a Route.
@@ -69,6 +73,8 @@ pub enum About {
     Bound,
     /// A Route with this Router.
     BoundTo(Arc<str>),
+    /// A Route of this generation, with this Router.
+    Generation(Option<NonZeroI64>, Arc<str>),
     /// A Route with this name, without a trailing dot.
     Name(NameKind, String),
     /// A Route with this custom host.
@@ -78,7 +84,7 @@ pub enum About {
 }
 
 /// The finding of each [`Part`] about a Route.
-pub type RouteFindings = [Option<Arc<RouteFinding>>; 5];
+pub type RouteFindings = [Option<Arc<RouteFinding>>; 6];
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RouterFindings {

@@ -13,8 +13,9 @@ use crate::client::uid::Uid;
 use signpost_types::names::challenge_name;
 use signpost_types::route_state::RouteState;
 use signpost_types::v1alpha1::route::{
-    ADMITTED, AssignedName, FORMER_NAME_BLOCKED, FormerName, HOST_POINTS_HERE, HOST_VERIFIED, MOVE_ANNOTATION,
-    MOVE_PENDING, NameKind, PROGRAMMED, PUBLISHED, Phase, READY, RESOLVABLE, ROUTER_GONE, Route, SCHEDULED,
+    ADMITTED, AssignedName, CERTIFICATE_READY, FORMER_NAME_BLOCKED, FormerName, HOST_POINTS_HERE, HOST_VERIFIED,
+    MOVE_ANNOTATION, MOVE_PENDING, NameKind, PROGRAMMED, PUBLISHED, Phase, READY, RESOLVABLE, ROUTER_GONE, Route,
+    SCHEDULED, Tls,
 };
 
 /// The condition of a Route that is bound to a Router whose selectors no longer match it.
@@ -32,6 +33,8 @@ pub struct RouteInfo {
     pub created: i64,
     /// `metadata.generation`; none is 0.
     pub generation: Option<NonZeroI64>,
+    /// `metadata.resourceVersion`; 0 if it is not a number.
+    pub version: u64,
     /// `metadata.labels`.
     pub labels: Labels,
     /// Whether it is being deleted.
@@ -54,6 +57,8 @@ pub struct RouteInfo {
     pub host_is_system: bool,
     /// The digest of the names and former names in its status.
     pub names: NamesDigest,
+    /// The name in its status that clients use over TLS that ends at the router, in lower case, if it has such TLS.
+    pub tls_name: Option<Box<str>>,
     pub conditions: Conditions,
 }
 
@@ -100,7 +105,7 @@ pub struct Conditions {
     pub is_host_challenged: bool,
     /// Whether it has a condition `HostPointsHere`.
     pub has_points_here: bool,
-    /// `Published`, `Resolvable`, `Programmed` and `Ready`.
+    /// `Published`, `Resolvable`, `Programmed`, `CertificateReady` and `Ready`.
     pub names: ReportedNames,
     /// The state that they add up to.
     pub state: RouteState,
@@ -122,6 +127,7 @@ impl RouteInfo {
             uid: Uid::of(metadata.uid.as_deref()),
             created: metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
             generation: metadata.generation.and_then(NonZeroI64::new),
+            version: metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0),
             labels: metadata.labels.clone().unwrap_or_default(),
             deleting: metadata.deletion_timestamp.is_some(),
             subdomain: text(&route.spec.subdomain),
@@ -133,6 +139,7 @@ impl RouteInfo {
             host_is_system: names().any(|name| name.kind == NameKind::System && is_host(&name.name)),
             names: status
                 .map_or_else(NamesDigest::default, |status| NamesDigest::new(&status.names, &status.former_names)),
+            tls_name: tls_name(route),
             conditions: Conditions::new(route),
             host,
         }
@@ -181,6 +188,7 @@ impl RouteInfo {
         of(self) == of(other)
             && self.uid == other.uid
             && (&self.host, &self.custom_name, &self.router) == (&other.host, &other.custom_name, &other.router)
+            && self.tls_name == other.tls_name
             && self.names == other.names
             && self.conditions.former_name_blocked == other.conditions.former_name_blocked
             && self.labels == other.labels
@@ -195,6 +203,12 @@ impl RouteInfo {
     pub fn is_challenged(&self) -> bool {
         self.conditions.has_challenge || self.conditions.has_host_verified
     }
+}
+
+fn tls_name(route: &Route) -> Option<Box<str>> {
+    let ends_here = route.spec.tls.as_ref().is_some_and(Tls::ends_at_router);
+    let status = route.status.as_ref().filter(|status| ends_here && status.phase == Phase::Scheduled)?;
+    status.dns.as_deref().map(|name| name.to_ascii_lowercase().into())
 }
 
 impl Conditions {
@@ -243,8 +257,12 @@ pub struct ReportedNames {
     pub published: Option<Reported>,
     /// The state of `Resolvable`.
     pub resolvable: Option<Reported>,
-    pub programmed: Option<Mark>,
-    pub ready: Option<Mark>,
+    /// The state of `Programmed`.
+    pub programmed: Option<Reported>,
+    /// The state of `CertificateReady`.
+    pub certificate: Option<Reported>,
+    /// The state of `Ready`.
+    pub ready: Option<Reported>,
 }
 
 /// The state of one of these conditions.
@@ -256,6 +274,18 @@ pub struct Reported {
     pub is_unpublished: bool,
     /// Whether it is about the current generation of the Route.
     pub is_current: bool,
+}
+
+impl Reported {
+    /// Returns whether it is about the current generation of the Route, and its status is `True`.
+    pub fn is_true_now(self) -> bool {
+        self.is_current && self.mark.is_true()
+    }
+
+    /// Returns whether it is about the current generation, and as an update has it.
+    pub fn is_as(self, update: &ConditionUpdate) -> bool {
+        self.is_current && self.mark == Mark::of_update(update)
+    }
 }
 
 impl ReportedNames {
@@ -272,8 +302,9 @@ impl ReportedNames {
         ReportedNames {
             published: reported(PUBLISHED),
             resolvable: reported(RESOLVABLE),
-            programmed: Mark::find(conditions, PROGRAMMED),
-            ready: Mark::find(conditions, READY),
+            programmed: reported(PROGRAMMED),
+            certificate: reported(CERTIFICATE_READY),
+            ready: reported(READY),
         }
     }
 }

@@ -499,7 +499,7 @@ impl Pods {
         if current < replicas && count < replicas + surge {
             self.started += 1;
             let address = [192, 0, 2, self.started].into();
-            let agent = Agent { address, port: 80, revision: 1, state: InstanceState::Serving };
+            let agent = Agent { revision: 1, ..Agent::new(address, 80) };
             let pod = Pod { agent, image };
             pod.agent.renew(platform).await;
             self.all.push(pod);

@@ -15,7 +15,7 @@ use signpost_api::identity::{GROUP_MASTERS, Identity};
 use signpost_apiserver::store::memory::Memory;
 use signpost_apiserver::{ApiServer, Settings};
 use signpost_control::client;
-use signpost_types::instance::{InstanceReport, LEASE_DURATION, lease_name};
+use signpost_types::instance::{CertificatesReport, InstanceReport, LEASE_DURATION, lease_name};
 use signpost_types::v1alpha1::router::InstanceState;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -50,12 +50,20 @@ impl Running {
 struct Agent {
     address: IpAddr,
     port: u16,
-    /// The revision that it has applied.
+    /// The revision of bindings that it has applied.
     revision: u64,
+    /// That of Routes; `None`: it does not report it.
+    routes: Option<u64>,
+    certificates: Option<CertificatesReport>,
     state: InstanceState,
 }
 
 impl Agent {
+    /// Returns one that has applied nothing.
+    fn new(address: IpAddr, port: u16) -> Agent {
+        Agent { address, port, revision: 0, routes: None, certificates: None, state: InstanceState::Serving }
+    }
+
     fn leases(platform: &Client) -> Api<Lease> {
         Api::namespaced(platform.clone(), "default")
     }
@@ -75,6 +83,8 @@ impl Agent {
             state: self.state,
             faults: 0,
             applied_revision: self.revision,
+            applied_routes: self.routes,
+            certificates: self.certificates.clone(),
             renewed: Timestamp::now(),
             duration,
         };

@@ -1,5 +1,6 @@
 //! A simulated agent: it serves the Routes of its Router according to the API, and reports through its Lease.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,21 +8,26 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client};
 use parking_lot::Mutex;
 use signpost_api::access::GROUP_ROUTER_AGENTS;
 use signpost_api::identity::Identity;
-use signpost_types::instance::AGENT_NAMESPACE;
-use signpost_types::instance::InstanceReport;
+use signpost_types::instance::{
+    AGENT_NAMESPACE, CertificateReport, CertificatesReport, InstanceReport, ServedCertificate,
+};
 use signpost_types::probe::route_id;
+use signpost_types::v1alpha1::route::Route;
 use signpost_types::v1alpha1::route_binding::RouteBinding;
 use signpost_types::v1alpha1::router::InstanceState;
 use tokio::time::sleep;
 
 use super::connection::Connection;
-use super::outside::{Instance, Outside};
+use super::outside::{Instance, Outside, Served};
+use super::person::HOSTS;
 use super::system::elapsed;
+use super::{DOMAIN, WITH_INSTANCES};
 
 /// The longest possible duration: renewals are most of the events in calm.
 pub const LEASE: Duration = Duration::from_secs(360);
@@ -60,13 +66,19 @@ async fn sync(
 ) -> kube::Result<()> {
     let bindings = Api::<RouteBinding>::all(client.clone());
     let bindings = bindings.list(&ListParams::default().fields(&format!("spec.router={router}"))).await?;
+    // After the bindings, so that the Route of each is there.
+    let routes = Api::<Route>::all(client.clone()).list(&ListParams::default()).await?;
+    let generations: BTreeMap<_, _> =
+        routes.items.iter().map(|route| (route.metadata.uid.as_deref(), route.metadata.generation)).collect();
     let serves = bindings.items.iter().filter_map(|binding| {
-        let name = binding.spec.names.first()?.name.clone();
-        Some((name, route_id(&binding.spec.route_uid)))
+        let (name, uid) = (binding.spec.names.first()?.name.clone(), &binding.spec.route_uid);
+        let generation = generations.get(&Some(uid.as_str())).copied().flatten().unwrap_or_default();
+        Some((name, Served { route: route_id(uid), generation }))
     });
     if let Some(instance) = outside.lock().instances.get_mut(&address) {
         instance.serves = serves.collect();
     }
+    let revision = |list: &ListMeta| list.resource_version.as_ref().and_then(|version| version.parse().ok());
     let report = InstanceReport {
         router: router.to_owned(),
         address,
@@ -76,7 +88,9 @@ async fn sync(
         version: String::new(),
         state: InstanceState::Serving,
         faults: 0,
-        applied_revision: bindings.metadata.resource_version.and_then(|version| version.parse().ok()).unwrap_or(0),
+        applied_revision: revision(&bindings.metadata).unwrap_or(0),
+        applied_routes: revision(&routes.metadata),
+        certificates: Some(certificates()),
         renewed: jiff::Timestamp::now(),
         duration: LEASE,
     };
@@ -89,4 +103,17 @@ async fn sync(
         instance.renewed = sent;
     }
     Ok(())
+}
+
+/// Returns certificates for all names of the Router.
+fn certificates() -> CertificatesReport {
+    let mut hosts: Vec<String> = HOSTS.map(str::to_owned).to_vec();
+    hosts.push(format!("*.{WITH_INSTANCES}.{DOMAIN}"));
+    hosts.sort();
+    let certificate = |host: String| {
+        let served =
+            ServedCertificate { not_after: i64::from(u32::MAX), names: vec![host.clone()], ..Default::default() };
+        CertificateReport { host, served: Some(served), fault: None }
+    };
+    CertificatesReport::new(hosts.into_iter().map(certificate).collect())
 }

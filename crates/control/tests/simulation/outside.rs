@@ -36,8 +36,8 @@ pub struct Answering {
 /// An instance of a Router.
 #[derive(Clone)]
 pub struct Instance {
-    /// The identifier of the Route to which each name resolves.
-    pub serves: BTreeMap<String, String>,
+    /// What it serves under each name.
+    pub serves: BTreeMap<String, Served>,
     /// Since when it runs.
     pub since: Duration,
     /// The last renewal of the Lease.
@@ -45,6 +45,15 @@ pub struct Instance {
     /// Whether the Lease had expired before that renewal. A leader that takes over then keeps the instance expired, as the Router's
     /// status shows it, until the next renewal.
     pub had_expired: bool,
+}
+
+/// A Route as an instance serves it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Served {
+    /// The identifier of the Route.
+    pub route: String,
+    /// Its generation.
+    pub generation: i64,
 }
 
 #[derive(Default)]
@@ -145,7 +154,8 @@ pub fn simulate(outside: &Arc<Mutex<Outside>>, api: &Api, chance: &Chance) {
             }
             let served = outside.instances.get(&place.ip()).and_then(|instance| instance.serves.get(&host));
             let response = Response::builder().status(if served.is_some() { 204 } else { 404 });
-            let response = served.iter().fold(response, |response, id| response.header(ROUTE_HEADER, id.as_str()));
+            let response =
+                served.iter().fold(response, |response, one| response.header(ROUTE_HEADER, one.route.as_str()));
             Ok(response.body(()).expect("a response"))
         }
         .boxed()

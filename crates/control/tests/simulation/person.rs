@@ -15,6 +15,9 @@ use tokio::time::sleep;
 use super::life::{Life, NAMESPACES};
 use super::{DOMAIN, NOWHERE, SHARDS, WITH_INSTANCES};
 
+/// The hosts of Routes.
+pub const HOSTS: [&str; 4] = ["www.shop.example", "blog.example", "*.blog.example", "eu.blog.example"];
+
 impl Life {
     /// Performs one random action.
     pub async fn person(&mut self) {
@@ -38,7 +41,11 @@ impl Life {
             }
             (8, Some(key), _) => {
                 let value = self.chance.below(9).to_string();
-                self.patch_route(&key, json!({"metadata": {"labels": {"version": value}}})).await;
+                let patch = match self.chance.below(2) {
+                    0 => json!({"metadata": {"labels": {"version": value}}}),
+                    _ => json!({"spec": {"to": {"name": format!("version{value}")}}}),
+                };
+                self.patch_route(&key, patch).await;
             }
             (9 | 10, Some(key), Some(router)) => {
                 let to = if self.chance.below(4) == 0 { Value::Null } else { router.into() };
@@ -148,13 +155,15 @@ impl Life {
 
     async fn create_route_as(&mut self, key: &str) {
         let (namespace, name) = key.split_once('/').expect("a key");
-        let hosts = ["www.shop.example", "blog.example", "*.blog.example", "eu.blog.example"];
         let mut spec = json!({"to": {"kind": "Service", "name": name}});
         if self.chance.below(3) == 0 {
-            spec["host"] = json!(self.chance.one_of(&hosts));
+            spec["host"] = json!(self.chance.one_of(&HOSTS));
         }
         if self.chance.below(8) == 0 {
             spec["subdomain"] = json!(format!("sub{}", self.chance.below(3)));
+        }
+        if self.chance.below(4) == 0 {
+            spec["tls"] = json!({"termination": "edge"});
         }
         let labels = if self.chance.below(16) == 0 { json!({"pool": NOWHERE}) } else { json!({}) };
         let metadata = json!({"name": name, "namespace": namespace, "labels": labels});

@@ -21,7 +21,7 @@ use signpost_types::v1alpha1::route_binding::FENCING_ANNOTATION;
 
 use super::agent;
 use super::name_server::{Rcode, ask};
-use super::outside::Outside;
+use super::outside::{Outside, Served};
 use super::system::elapsed;
 
 mod published;
@@ -393,6 +393,7 @@ impl Truth {
         let Some(now) = now else { return };
         self.check_verified(before, now);
         self.check_ready(before, now);
+        self.check_programmed(before, now);
         if !is_true(now, "Resolvable")
             || before.is_some_and(|before| is_true(before, "Resolvable"))
             || elapsed() < self.unsettled
@@ -419,14 +420,34 @@ impl Truth {
         self.verified.insert(uid);
     }
 
-    /// Checks that a Route that becomes `Ready` is resolvable, and served by every live instance of its Router.
+    /// Checks that a Route that becomes `Ready` is resolvable, served by every live instance of its Router, and has a certificate there
+    /// if it ends TLS at the router.
     fn check_ready(&self, before: Option<&Value>, now: &Value) {
         if !is_true(now, "Ready") || before.is_some_and(|before| is_true(before, "Ready")) {
             return;
         }
         let uid = text(&now["metadata"]["uid"]);
         self.check(is_true(now, "Resolvable"), || format!("{uid} is Ready and not Resolvable"));
-        let router = text(&now["status"]["router"]);
+        let needs_certificate = is_true(now, "Programmed") && !now["spec"]["tls"].is_null();
+        // Of a generation that is not verified yet, nothing is known.
+        let is_present = observed(now, "Ready") == now["metadata"]["generation"].as_i64();
+        self.check(!needs_certificate || !is_present || is_true(now, "CertificateReady"), || {
+            format!("{uid} is Ready, and has no certificate")
+        });
+        self.check_served(now, 0, "Ready");
+    }
+
+    /// Checks that a Route that becomes `Programmed` at a generation is served by every live instance at this or a later one.
+    fn check_programmed(&self, before: Option<&Value>, now: &Value) {
+        let programmed = |route: &Value| is_true(route, "Programmed").then(|| observed(route, "Programmed")).flatten();
+        if let Some(generation) = programmed(now).filter(|now| before.and_then(programmed) != Some(*now)) {
+            self.check_served(now, generation, "Programmed");
+        }
+    }
+
+    /// Checks that every live instance serves a Route at least at this generation.
+    fn check_served(&self, now: &Value, generation: i64, kind: &str) {
+        let (uid, router) = (text(&now["metadata"]["uid"]), text(&now["status"]["router"]));
         let key = format!("{}/{}", text(&now["metadata"]["namespace"]), text(&now["metadata"]["name"]));
         let binding = self.get(route_binding::ROUTE_BINDING.key_prefix, &key);
         let is_bound = binding.is_some_and(|binding| binding["spec"]["router"] == router && bound_uid(binding) == uid);
@@ -443,8 +464,11 @@ impl Truth {
                 && elapsed() > instance.since + WAITING
                 && elapsed() < instance.renewed + agent::LEASE / 2
         });
-        let other = live.find(|(_, instance)| instance.serves.get(name) != Some(&route_id(uid)));
-        self.check(other.is_none(), || format!("{key} is Ready, and {} does not serve it", other.expect("found").0));
+        let serves = |served: &Served| served.route == route_id(uid) && served.generation >= generation;
+        let other = live.find(|(_, instance)| !instance.serves.get(name).is_some_and(serves));
+        self.check(other.is_none(), || {
+            format!("{key} is {kind} at {generation}, and {} does not serve that", other.expect("found").0)
+        });
     }
 
     fn is_live(&mut self, route: &Value) {
@@ -514,6 +538,12 @@ fn holder(claim: &Value) -> Option<String> {
 fn is_true(object: &Value, kind: &str) -> bool {
     let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
     conditions.into_iter().any(|condition| condition["type"] == kind && condition["status"] == "True")
+}
+
+/// Returns the generation that an object's condition is about.
+fn observed(object: &Value, kind: &str) -> Option<i64> {
+    let mut conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.find(|condition| condition["type"] == kind)?["observedGeneration"].as_i64()
 }
 
 /// Returns the reason of an object's condition.

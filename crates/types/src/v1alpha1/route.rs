@@ -18,8 +18,11 @@ pub const RESOLVABLE: &str = "Resolvable";
 
 /// The condition of a Route whose Router has instances that report: each live instance serves the Route.
 pub const PROGRAMMED: &str = "Programmed";
+/// The condition of a Route that ends TLS at the router, where instances report: each live instance has a valid certificate for the
+/// name of the Route.
+pub const CERTIFICATE_READY: &str = "CertificateReady";
 /// The condition of a Route whose requests reach its application. It requires [`RESOLVABLE`] and, if the Router has instances
-/// that report, [`PROGRAMMED`].
+/// that report, [`PROGRAMMED`] and, for a Route that ends TLS at the router, [`CERTIFICATE_READY`].
 pub const READY: &str = "Ready";
 
 /// The condition of a Route with a pending move to another Router. `False` after the move.
@@ -151,6 +154,13 @@ pub enum Termination {
     Edge,
     Passthrough,
     Reencrypt,
+}
+
+impl Tls {
+    /// Returns whether TLS ends at the router, which then needs a certificate.
+    pub fn ends_at_router(&self) -> bool {
+        matches!(self.termination, Termination::Edge | Termination::Reencrypt)
+    }
 }
 
 /// The response to plain HTTP requests for a Route with TLS. The values are those of OpenShift's Route.

@@ -116,7 +116,7 @@ fn what_was_judged_before_a_move_is_not_said_after_it() {
         let finding = RouteFinding { uid: uid.clone(), about, statements, challenge: None };
         let mut findings = RouteFindings::default();
         findings[Part::Programmed as usize] = Some(Arc::new(finding));
-        let ready = ready::Needs { instances: true, answers: true };
+        let ready = ready::Needs { instances: true, answers: true, ..Default::default() };
         let statements = vec![admitted("it holds its names")];
         let named = Some(router.into());
         let change = Change { uid, router: named, statements, findings, ready, ..Change::default() };

@@ -10,7 +10,9 @@ use signpost_dns::zone::{Serial, Zone, ZoneDb};
 use signpost_types::names::covers;
 
 use super::published::Server;
-use super::{Truth, bound_uid, conditions, holder, is_older, is_taken_by_none, is_true, names, newest_version, text};
+use super::{
+    Truth, bound_uid, conditions, holder, is_older, is_taken_by_none, is_true, names, newest_version, observed, text,
+};
 use crate::name_server::{Rcode, addresses, ask};
 use crate::{PANIC_PERCENT, WITH_INSTANCES};
 
@@ -52,6 +54,9 @@ impl Truth {
                     .filter(|kind| !is_true(route, kind))
                 {
                     unrest.push(format!("{key} is not {kind}: {}", conditions(route)));
+                }
+                if observed(route, "Ready") != route["metadata"]["generation"].as_i64() {
+                    unrest.push(format!("{key} is Ready at an earlier generation: {}", conditions(route)));
                 }
                 let router =
                     self.get(router::ROUTER.key_prefix, text(&binding["spec"]["router"])).expect("it is there");

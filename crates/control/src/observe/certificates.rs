@@ -1,0 +1,519 @@
+//! The check whether the instances of Routers have certificates for their Routes: the condition `CertificateReady`.
+//!
+//! Agents [report](signpost_types::instance) the certificates that their proxies serve. A Route that ends TLS at the router needs one on
+//! each serving instance: for the name in `status.dns`, and valid now. Whether clients trust its issuer is not checked: it can be one of
+//! the organization's own.
+//!
+//! A Route is examined when its generation or the condition changes, and all Routes of a Router when the certificates of one of its
+//! instances or the serving instances change, and when a certificate expires or becomes valid. While no instance serves, the condition
+//! stays.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroI64;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use crate::client::reflector::{Applied, Change, ObjectKey, Store};
+use crate::client::uid::Uid;
+use crate::observe::programmed::serving;
+use crate::world::condition::{ConditionUpdate, Status};
+use crate::world::observations::{About, Observations, Part, RouteFinding};
+use crate::world::{RouteInfo, RouterInfo, World};
+use signpost_types::instance::{
+    AGENT_NAMESPACE, CertificateReport, CertificatesReport, InstanceReport, ServedCertificate,
+};
+use signpost_types::text::cut;
+use signpost_types::v1alpha1::route::CERTIFICATE_READY;
+
+/// The Routes examined in a row, before other events.
+const ROUTES_IN_A_ROW: usize = 1024;
+/// The wait for room for more findings.
+const NO_ROOM_WAIT: Duration = Duration::from_millis(5);
+/// The longest wait for the next expiry: timers do not advance while a machine sleeps.
+const DATE_LONGEST: Duration = Duration::from_secs(3600);
+/// The maximum number of instances, and of names of a certificate, that a condition names.
+const NAMED_MAX: usize = 3;
+/// The longest part of the reason why a file is not used, in octets.
+const FAULT_OCTETS_MAX: usize = 200;
+
+/// The metrics on `/metrics`; clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct Metrics {
+    without: Gauge,
+    expiry: Family<[(&'static str, String); 1], Gauge>,
+}
+
+impl Metrics {
+    /// Adds them to `registry`, under the registry's own prefix.
+    pub fn register(&self, registry: &mut Registry) {
+        let help =
+            "Routes with TLS that ends at the router, for which an instance of their Router has no valid certificate";
+        registry.register("routes_without_certificate", help, self.without.clone());
+        let help =
+            "Earliest time at which a certificate of a serving instance of the Router expires, in seconds since 1970";
+        registry.register("router_certificate_expiry_time_seconds", help, self.expiry.clone());
+    }
+}
+
+/// Examines Routes until `stop`, which also ends with this process's leadership.
+pub async fn run(world: World, metrics: Metrics, stop: CancellationToken) {
+    let (routes, mut route_changes) = world.routes.read();
+    let (routers, mut router_changes) = world.routers.read();
+    let (reports, mut report_changes) = world.instances.read();
+    world.observations.forget(Part::Certificate);
+    let observations = Arc::clone(&world.observations);
+    let (due, without, turns) = Default::default();
+    let mut watch = Watch { routes, routers, reports, observations, metrics, due, without, turns };
+    loop {
+        let now = Timestamp::now().as_second();
+        watch.start_turns(now);
+        let has_more = watch.examine_due(now);
+        watch.metrics.without.set(i64::try_from(watch.without.len()).unwrap_or(i64::MAX));
+        let wait = watch.wait(now);
+        tokio::select! {
+            () = stop.cancelled() => break,
+            change = route_changes.next() => watch.take_routes(change),
+            change = router_changes.next() => watch.take_routers(change),
+            change = report_changes.next() => watch.take_reports(change),
+            () = sleep(wait.unwrap_or_default()), if wait.is_some() => {}
+            () = tokio::task::yield_now(), if has_more => {}
+        }
+    }
+    watch.metrics.without.set(0);
+    watch.metrics.expiry.clear();
+}
+
+struct Watch {
+    routes: Store<RouteInfo>,
+    routers: Store<RouterInfo>,
+    reports: Store<Option<InstanceReport>>,
+    observations: Arc<Observations>,
+    metrics: Metrics,
+    /// The Routes to examine.
+    due: BTreeSet<ObjectKey>,
+    /// The Routes without a valid certificate.
+    without: BTreeSet<ObjectKey>,
+    /// The time at which the result for a Route of the Router changes by itself, in seconds since 1970.
+    turns: BTreeMap<Arc<str>, i64>,
+}
+
+impl Watch {
+    fn take_routes(&mut self, change: Change<RouteInfo>) {
+        let (applied, gone) = change.into_parts();
+        for (key, _) in gone {
+            self.forget(&key);
+        }
+        for Applied { key, now: route, before, .. } in applied {
+            let differs = before.is_none_or(|before| subject(&before) != subject(&route));
+            if route.tls_name.is_none() {
+                self.forget(&key);
+            } else if differs || !route.conditions.names.certificate.is_some_and(|reported| reported.is_true_now()) {
+                self.due.insert(key);
+            }
+        }
+    }
+
+    fn forget(&mut self, key: &ObjectKey) {
+        self.due.remove(key);
+        self.without.remove(key);
+        self.observations.set_route(key, Part::Certificate, None);
+    }
+
+    /// Examines the Routes of a Router when other instances serve.
+    fn take_routers(&mut self, change: Change<RouterInfo>) {
+        let names = |router: &RouterInfo| -> BTreeSet<String> { serving(router).map(|one| one.name.clone()).collect() };
+        let of = |router: &RouterInfo| (router.target.active.has_instances, names(router));
+        let (applied, gone) = change.into_parts();
+        let mut routers: BTreeSet<String> = gone.into_iter().map(|(key, _)| key.name).collect();
+        for Applied { key, now, before, .. } in applied {
+            if before.is_none_or(|before| of(&before) != of(&now)) {
+                routers.insert(key.name);
+            }
+        }
+        self.examine(&routers);
+    }
+
+    fn take_reports(&mut self, change: Change<Option<InstanceReport>>) {
+        let (applied, gone) = change.into_parts();
+        let applied = applied.into_iter().map(|applied| [applied.before, Some(applied.now)]);
+        let gone = gone.into_iter().map(|(_, last)| [Some(last), None]);
+        let mut routers = BTreeSet::new();
+        for reports in applied.chain(gone) {
+            let [before, now] = reports.each_ref().map(|report| Some((router(report)?, certificates(report))));
+            if before != now {
+                routers.extend([before, now].into_iter().flatten().map(|(router, _)| router.to_owned()));
+            }
+        }
+        self.examine(&routers);
+    }
+
+    /// Lets all Routes of these Routers be examined.
+    fn examine(&mut self, routers: &BTreeSet<String>) {
+        if routers.is_empty() {
+            return;
+        }
+        self.turns.retain(|router, _| !routers.contains(&**router));
+        for router in routers {
+            self.show_expiry(router);
+        }
+        let concerns = |route: &RouteInfo| {
+            route.tls_name.is_some() && route.router.as_deref().is_some_and(|router| routers.contains(router))
+        };
+        let concerned = self.routes.all().into_iter().filter(|(_, route)| concerns(route));
+        self.due.extend(concerned.map(|(key, _)| key));
+    }
+
+    fn show_expiry(&self, router: &str) {
+        let instances = self.routers.get(&ObjectKey::cluster(router)).map(|router| self.instances(&router));
+        let reports = instances.iter().flatten().filter_map(|(_, report)| certificates(report));
+        let served = reports.flat_map(|report| &report.certificates).filter_map(|one| one.served.as_ref());
+        let labels = [("router", router.to_owned())];
+        match served.map(|served| served.not_after).min() {
+            Some(expiry) => _ = self.metrics.expiry.get_or_create(&labels).set(expiry),
+            None => _ = self.metrics.expiry.remove(&labels),
+        }
+    }
+
+    /// Returns the addresses and reports of the instances of a Router that serve.
+    fn instances(&self, router: &RouterInfo) -> Vec<(String, Report)> {
+        let key = |name: &str| ObjectKey::namespaced(AGENT_NAMESPACE, name);
+        serving(router).map(|instance| (instance.ip.clone(), self.reports.get(&key(&instance.name)))).collect()
+    }
+
+    /// Lets the Routes of Routers be examined whose certificates have expired or become valid.
+    fn start_turns(&mut self, now: i64) {
+        let routers = self.turns.iter().filter(|(_, turn)| **turn <= now).map(|(router, _)| router.to_string());
+        let routers: BTreeSet<String> = routers.collect();
+        self.examine(&routers);
+    }
+
+    /// Returns how long to wait for the next examination.
+    fn wait(&self, now: i64) -> Option<Duration> {
+        if !self.due.is_empty() && self.is_synced() {
+            return Some(NO_ROOM_WAIT);
+        }
+        let turn = self.turns.values().min()?;
+        Some(Duration::from_secs(u64::try_from(turn - now).unwrap_or(0)).min(DATE_LONGEST))
+    }
+
+    fn is_synced(&self) -> bool {
+        self.routes.is_synced() && self.routers.is_synced() && self.reports.is_synced()
+    }
+
+    /// Examines due Routes, while more findings may wait. Returns whether there are more.
+    fn examine_due(&mut self, now: i64) -> bool {
+        for _ in 0..ROUTES_IN_A_ROW {
+            if !self.is_synced() || !self.observations.has_room() {
+                return false;
+            }
+            let Some(key) = self.due.pop_first() else { return false };
+            self.examine_route(&key, now);
+        }
+        true
+    }
+
+    fn examine_route(&mut self, key: &ObjectKey, now: i64) {
+        let route = self.routes.get(key);
+        let router = route.as_ref().and_then(|route| self.routers.get(&ObjectKey::cluster(route.router.as_deref()?)));
+        let router = router.filter(|router| router.target.active.has_instances);
+        let (Some(route), Some(router)) = (route, router) else { return self.forget(key) };
+        let (Some(name), Some(router_name)) = (&route.tls_name, &route.router) else { return self.forget(key) };
+        let instances = self.instances(&router);
+        if instances.is_empty() {
+            return;
+        }
+        let reports: Vec<_> =
+            instances.iter().map(|(address, report)| (address.as_str(), certificates(report))).collect();
+        let (update, turn) = examine(name, router_name, &reports, now);
+        if let Some(turn) = turn {
+            let known = self.turns.entry(router_name.clone()).or_insert(turn);
+            *known = turn.min(*known);
+        }
+        match update.is_true() {
+            true => _ = self.without.remove(key),
+            false => _ = self.without.insert(key.clone()),
+        }
+        if !route.conditions.names.certificate.is_some_and(|reported| reported.is_as(&update)) {
+            let about = About::Generation(route.generation, router_name.clone());
+            let finding = RouteFinding { uid: route.uid.clone(), about, statements: vec![update], challenge: None };
+            self.observations.set_route(key, Part::Certificate, Some(finding));
+        }
+    }
+}
+
+/// The report of an instance, if its Lease is known.
+type Report = Option<Arc<Option<InstanceReport>>>;
+
+fn certificates(report: &Report) -> Option<&CertificatesReport> {
+    report.as_deref()?.as_ref()?.certificates.as_ref()
+}
+
+fn router(report: &Report) -> Option<&str> {
+    Some(&report.as_deref()?.as_ref()?.router)
+}
+
+/// Returns the parts of a Route on which the condition depends.
+fn subject(route: &RouteInfo) -> (&Uid, Option<NonZeroI64>, Option<&str>, Option<&str>) {
+    (&route.uid, route.generation, route.router.as_deref(), route.tls_name.as_deref())
+}
+
+/// The reasons why an instance has no valid certificate for a name, the worst first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Fault {
+    NoCertificate,
+    NameMismatch,
+    Expired,
+    NotYetValid,
+    /// It is not known whether it has one.
+    NotReported,
+}
+
+/// The certificate that an instance uses for a name.
+#[derive(Debug, Clone, Copy)]
+struct Found<'a> {
+    fault: Option<Fault>,
+    certificate: Option<&'a ServedCertificate>,
+    /// The reason why the file for the name is not used.
+    file_fault: Option<&'a str>,
+}
+
+/// Returns the condition of a Route that clients reach over TLS by this name, by the certificates that the serving instances of its
+/// Router report with their addresses, and the time at which it changes by itself. Times are in seconds since 1970.
+fn examine(
+    name: &str,
+    router: &str,
+    instances: &[(&str, Option<&CertificatesReport>)],
+    now: i64,
+) -> (ConditionUpdate, Option<i64>) {
+    let found: Vec<Found<'_>> = instances.iter().map(|(_, report)| find(name, *report, now)).collect();
+    let turn = |found: &Found<'_>| match (found.fault, found.certificate?) {
+        (None, certificate) => Some(certificate.not_after.saturating_add(1)),
+        (Some(Fault::NotYetValid), certificate) => Some(certificate.not_before),
+        _ => None,
+    };
+    let turn = found.iter().filter_map(turn).min();
+    let worst = found.iter().filter_map(|one| one.fault).min();
+    // The one that decides: it has the worst fault, or expires first.
+    let decides = found.iter().filter(|one| one.fault == worst);
+    let decides = decides.min_by_key(|one| one.certificate.map(|certificate| certificate.not_after));
+    let certificate = decides.and_then(|one| one.certificate);
+    let with_fault = instances.iter().zip(&found).filter(|(_, found)| found.fault == worst);
+    let places = listed(with_fault.map(|((address, _), _)| *address));
+    let (status, reason, message) = match worst {
+        None => {
+            let until = moment(certificate.map(|certificate| certificate.not_after));
+            let message =
+                format!("every live instance of Router {router} has a certificate for {name}, valid until {until}");
+            (Status::True, "CertificateValid", message)
+        }
+        Some(Fault::NoCertificate) => (
+            Status::False,
+            "NoCertificate",
+            format!("instances of Router {router} have no certificate for {name}: {places}"),
+        ),
+        Some(Fault::NameMismatch) => {
+            let names = certificate.into_iter().flat_map(|certificate| &certificate.names);
+            let names = listed(names.map(String::as_str));
+            let names = if names.is_empty() { "no name" } else { &names };
+            let message =
+                format!("the certificate that instances of Router {router} use for {name} is for {names}: {places}");
+            (Status::False, "NameMismatch", message)
+        }
+        Some(Fault::Expired) => {
+            let at = moment(certificate.map(|certificate| certificate.not_after));
+            let message =
+                format!("the certificate of instances of Router {router} for {name} expired at {at}: {places}");
+            (Status::False, "Expired", message)
+        }
+        Some(Fault::NotYetValid) => {
+            let at = moment(certificate.map(|certificate| certificate.not_before));
+            let message = format!(
+                "the certificate of instances of Router {router} for {name} is not valid before {at}: {places}"
+            );
+            (Status::False, "NotYetValid", message)
+        }
+        Some(Fault::NotReported) => {
+            let message = format!("instances of Router {router} do not report their certificate for {name}: {places}");
+            (Status::Unknown, "NotReported", message)
+        }
+    };
+    let file_fault = found.iter().filter(|one| one.fault == worst).find_map(|one| one.file_fault);
+    let file_fault = file_fault.map(|fault| format!("; its file cannot be used: {}", cut(fault, FAULT_OCTETS_MAX)));
+    let message = message + &file_fault.unwrap_or_default();
+    (ConditionUpdate { kind: CERTIFICATE_READY, status, reason, message }, turn)
+}
+
+/// Returns the certificate that an instance uses for a name, as proxies choose it: that of the name itself, otherwise that of the
+/// wildcard for its first label.
+fn find<'a>(name: &str, report: Option<&'a CertificatesReport>, now: i64) -> Found<'a> {
+    let not_reported = Found { fault: Some(Fault::NotReported), certificate: None, file_fault: None };
+    let Some(report) = report else { return not_reported };
+    let wildcard = name.split_once('.').and_then(|(_, domain)| report.of(&format!("*.{domain}")));
+    let entries = [report.of(name), wildcard];
+    let is_cut = |entry: &CertificateReport| entry.served.is_none() && entry.fault.is_none();
+    let file_fault = entries.into_iter().flatten().find_map(|entry| entry.fault.as_deref());
+    let Some(entry) = entries.into_iter().flatten().find(|entry| entry.served.is_some() || is_cut(entry)) else {
+        let fault = if report.omitted > 0 { Fault::NotReported } else { Fault::NoCertificate };
+        return Found { fault: Some(fault), certificate: None, file_fault };
+    };
+    let Some(certificate) = &entry.served else { return not_reported };
+    let fault = match certificate {
+        // The certificate of the name itself can be among those left out.
+        _ if entry.host != name && report.omitted > 0 => Some(Fault::NotReported),
+        certificate if !certificate.names.iter().any(|pattern| covers(pattern, name)) => Some(Fault::NameMismatch),
+        certificate if now > certificate.not_after => Some(Fault::Expired),
+        certificate if now < certificate.not_before => Some(Fault::NotYetValid),
+        _ => None,
+    };
+    Found { fault, certificate: Some(certificate), file_fault }
+}
+
+/// Returns whether a name of a certificate is that of a host: it is equal, or a wildcard for its first label (RFC 9525 §6.3).
+fn covers(pattern: &str, name: &str) -> bool {
+    let is_wildcard = |(domain, (_, parent)): (&str, (&str, &str))| domain == parent;
+    pattern == name || pattern.strip_prefix("*.").zip(name.split_once('.')).is_some_and(is_wildcard)
+}
+
+/// Returns the first few texts, and the number of the others.
+fn listed<'a>(texts: impl Iterator<Item = &'a str>) -> String {
+    let texts: Vec<&str> = texts.collect();
+    let more = texts.len().saturating_sub(NAMED_MAX);
+    let named = texts[..texts.len() - more].join(", ");
+    if more > 0 { format!("{named} and {more} more") } else { named }
+}
+
+fn moment(seconds: Option<i64>) -> String {
+    let moment = seconds.and_then(|seconds| Timestamp::from_second(seconds).ok());
+    moment.map_or("an unknown time".to_owned(), |moment| moment.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: i64 = 1_767_225_600;
+
+    /// Returns a report of entries `host names from until fault`: the names with commas; the days from now, or `-` for both without a
+    /// certificate.
+    fn report(entries: &[&str]) -> CertificatesReport {
+        let entry = |entry: &&str| {
+            let [host, names, from, until, fault] = entry.split(' ').collect::<Vec<_>>()[..] else { panic!("{entry}") };
+            let day = |days: &str| days.parse::<i64>().ok().map(|days| NOW + days * 86_400);
+            let names = names.split(',').filter(|name| *name != "-").map(str::to_owned).collect();
+            let served =
+                |(not_before, not_after)| ServedCertificate { sha256: String::new(), not_before, not_after, names };
+            let fault = (fault != "-").then(|| fault.to_owned());
+            CertificateReport { host: host.to_owned(), served: day(from).zip(day(until)).map(served), fault }
+        };
+        CertificatesReport { certificates: entries.iter().map(entry).collect(), omitted: 0 }
+    }
+
+    #[test]
+    fn the_certificate_of_a_name() {
+        let wildcard = "*.s1.example *.s1.example -1 1 -";
+        for (name, entries, expected) in [
+            (
+                "web.s1.example",
+                vec![wildcard],
+                "True CertificateValid: every live instance of Router s1 has a certificate",
+            ),
+            (
+                "shop.example",
+                vec![wildcard],
+                "False NoCertificate: instances of Router s1 have no certificate for shop.example",
+            ),
+            // A wildcard is for one label.
+            ("a.web.s1.example", vec![wildcard], "False NoCertificate"),
+            ("s1.example", vec![wildcard], "False NoCertificate"),
+            ("shop.example", vec!["shop.example www.shop.example,shop.example -1 1 -"], "True"),
+            ("*.shop.example", vec!["*.shop.example *.shop.example -1 1 -"], "True"),
+            ("*.shop.example", vec!["*.shop.example *.example -1 1 -"], "False NameMismatch"),
+            // Proxies use the certificate by the name of its file.
+            (
+                "shop.example",
+                vec!["shop.example a.example,b.example,c.example,d.example -1 1 -"],
+                "False NameMismatch: the certificate that instances of Router s1 use for shop.example is for a.example, b.example, \
+                 c.example and 1 more: 192.0.2.1",
+            ),
+            ("shop.example", vec!["a.example shop.example -1 1 -"], "False NoCertificate"),
+            (
+                "shop.example",
+                vec!["shop.example - -1 1 -"],
+                "False NameMismatch: the certificate that instances of Router s1 use \
+             for shop.example is for no name: 192.0.2.1",
+            ),
+            // That of the name itself comes first, whatever its state.
+            (
+                "web.s1.example",
+                vec![wildcard, "web.s1.example web.s1.example -2 -1 -"],
+                "False Expired: the certificate of instances of Router s1 for web.s1.example expired at 2025-12-31T00:00:00Z: \
+                 192.0.2.1",
+            ),
+            (
+                "web.s1.example",
+                vec![wildcard, "web.s1.example - - - damaged"],
+                "True CertificateValid: every live instance of \
+             Router s1 has a certificate for web.s1.example, valid until 2026-01-02T00:00:00Z; its file cannot be used: damaged",
+            ),
+            (
+                "shop.example",
+                vec!["shop.example shop.example 1 2 -"],
+                "False NotYetValid: the certificate of instances of Router s1 for shop.example is not valid before \
+                 2026-01-02T00:00:00Z: 192.0.2.1",
+            ),
+            ("shop.example", vec!["shop.example shop.example 0 0 -"], "True"),
+            ("shop.example", vec!["shop.example shop.example -1 1 damaged"], "True"),
+            (
+                "shop.example",
+                vec!["shop.example - - - damaged"],
+                "False NoCertificate: instances of Router s1 have no certificate for shop.example: 192.0.2.1; its file cannot be \
+                 used: damaged",
+            ),
+            // The report has no room for it.
+            ("shop.example", vec!["shop.example - - - -"], "Unknown NotReported"),
+            ("web.s1.example", vec![wildcard, "web.s1.example - - - -"], "Unknown NotReported"),
+        ] {
+            let report = report(&entries);
+            let (said, _) = examine(name, "s1", &[("192.0.2.1", Some(&report))], NOW);
+            let said = format!("{} {}: {}", said.status.text(), said.reason, said.message);
+            assert!(said.starts_with(expected), "{name} {entries:?}: {said}");
+        }
+    }
+
+    #[test]
+    fn every_instance_needs_it() {
+        let (good, old, later) = (
+            report(&["shop.example shop.example -1 9 -"]),
+            report(&["shop.example shop.example -1 2 -"]),
+            report(&["shop.example shop.example 3 9 -"]),
+        );
+        let (none, expired) = (report(&[]), report(&["shop.example shop.example -2 -1 -"]));
+        let cut = CertificatesReport { omitted: 1, ..report(&["*.example *.example -1 9 -"]) };
+        let day = |days: i64| Some(NOW + days * 86_400);
+        let next = |days: i64| day(days).map(|second| second + 1);
+        for (reports, expected, turn) in [
+            (vec![Some(&good), Some(&old)], "True CertificateValid 2026-01-03", next(2)),
+            (vec![Some(&good), None], "Unknown NotReported 192.0.2.2", next(9)),
+            (vec![Some(&cut)], "Unknown NotReported 192.0.2.1", None),
+            (vec![Some(&good), Some(&later)], "False NotYetValid 192.0.2.2", day(3)),
+            (vec![Some(&expired), Some(&later), None], "False Expired 192.0.2.1", day(3)),
+            (vec![Some(&expired), Some(&none), None, Some(&none)], "False NoCertificate 192.0.2.2, 192.0.2.4", None),
+            (vec![Some(&none); 5], "False NoCertificate 192.0.2.1, 192.0.2.2, 192.0.2.3 and 2 more", None),
+        ] {
+            let addresses: Vec<String> = (1..=reports.len()).map(|octet| format!("192.0.2.{octet}")).collect();
+            let instances: Vec<_> = addresses.iter().map(String::as_str).zip(reports.iter().copied()).collect();
+            let (said, found) = examine("shop.example", "s1", &instances, NOW);
+            let (head, rest) =
+                expected.split_at(expected.find("192").or(expected.find("2026")).expect("a place or date"));
+            assert_eq!(format!("{} {} ", said.status.text(), said.reason), head);
+            assert!(said.message.contains(rest) && found == turn, "{said:?} {found:?} {turn:?}");
+        }
+    }
+}
