@@ -1,4 +1,4 @@
-//! What the condition `Ready` of a Route promises where instances report: they serve this generation of it, with a valid certificate.
+//! The condition `Ready` of a Route where instances report: they serve this generation of it, with a valid certificate.
 
 use serde_json::{Value, json};
 
@@ -43,7 +43,7 @@ impl Scene {
             let conditions = route["status"]["conditions"].as_array_mut().map(std::mem::take).unwrap_or_default();
             check(&conditions);
             let has = |wanted: &&str| {
-                conditions.iter().any(|one| said(one) == **wanted && one["observedGeneration"] == generation)
+                conditions.iter().any(|one| summary(one) == **wanted && one["observedGeneration"] == generation)
             };
             if expected.iter().all(has) { Ok(conditions) } else { Err(json!(conditions)) }
         })
@@ -51,7 +51,7 @@ impl Scene {
 }
 
 /// Returns a condition as `Type=Status Reason`.
-fn said(condition: &Value) -> String {
+fn summary(condition: &Value) -> String {
     let text = |member: &str| condition[member].as_str().unwrap_or_default();
     format!("{}={} {}", text("type"), text("status"), text("reason"))
 }
@@ -66,7 +66,7 @@ fn a_changed_route_is_ready_only_when_the_proxy_has_the_change() {
     scene.waits_for(&["Ready=True Ready", "Programmed=True Programmed"], 1, |_| {});
     scene.agent.answers(NAME, 200, "b1");
 
-    // The proxy of the killed agent serves the Route as it was.
+    // The proxy of the killed agent still serves the first generation.
     scene.agent.kill();
     scene.patch(&json!({"to": {"name": "b2"}}));
     let claims_nothing = |conditions: &[Value]| {
@@ -82,14 +82,14 @@ fn a_changed_route_is_ready_only_when_the_proxy_has_the_change() {
 
     scene.agent.start();
     let serves = |conditions: &[Value]| {
-        let is_claim = |one: &&Value| said(one) == "Ready=True Ready" && one["observedGeneration"] == 2;
+        let is_claim = |one: &&Value| summary(one) == "Ready=True Ready" && one["observedGeneration"] == 2;
         if conditions.iter().any(|one| is_claim(&one)) {
             let answer = exchange(scene.agent.http, &format!("GET / HTTP/1.1\r\nHost: {NAME}"), "").expect("it serves");
             assert_eq!((answer.status, answer.body.as_str()), (200, "b2"));
         }
     };
     scene.waits_for(&["Ready=True Ready", "Programmed=True Programmed"], 2, serves);
-    // Labels are no change of the proxy's configuration.
+    // Changed labels do not change the configuration of the proxy.
     scene.kubectl.ok(&["label", "route", "shop", "-n", "web", "a=b"]);
     scene.waits_for(&["Ready=True Ready"], 2, serves);
     scene.patch(&json!({"path": "/cart"}));
@@ -119,7 +119,7 @@ fn a_route_with_tls_is_ready_only_with_a_valid_certificate() {
     write("_wildcard.shard1.example.org", &pem("*.shard1.example.org", 2000, 4000));
     waits_for(&ready, 1);
 
-    // The certificate of the name itself comes first, whatever it is.
+    // The certificate of the name itself comes first, also if it is not valid.
     for (text, reason) in [
         (pem(NAME, 2000, 2001), "Expired"),
         (pem(NAME, 4000, 4001), "NotYetValid"),

@@ -42,7 +42,7 @@ impl Directory {
         self.faults.len()
     }
 
-    /// Returns what the platform may know of the certificates.
+    /// Returns the report of the certificates.
     pub(crate) fn report(&self) -> BTreeMap<Host, CertificateReport> {
         let hosts = self.good.keys().chain(self.faults.keys());
         let report = |host: &Host| CertificateReport {

@@ -69,11 +69,11 @@ pub async fn run(world: World, metrics: Metrics, stop: CancellationToken) {
     let (reports, mut report_changes) = world.instances.read();
     world.observations.forget(Part::Certificate);
     let observations = Arc::clone(&world.observations);
-    let (due, without, turns) = Default::default();
-    let mut watch = Watch { routes, routers, reports, observations, metrics, due, without, turns };
+    let (due, without, changes_at) = Default::default();
+    let mut watch = Watch { routes, routers, reports, observations, metrics, due, without, changes_at };
     loop {
         let now = Timestamp::now().as_second();
-        watch.start_turns(now);
+        watch.examine_changed_by_time(now);
         let has_more = watch.examine_due(now);
         watch.metrics.without.set(i64::try_from(watch.without.len()).unwrap_or(i64::MAX));
         let wait = watch.wait(now);
@@ -101,7 +101,7 @@ struct Watch {
     /// The Routes without a valid certificate.
     without: BTreeSet<ObjectKey>,
     /// The time at which the result for a Route of the Router changes by itself, in seconds since 1970.
-    turns: BTreeMap<Arc<str>, i64>,
+    changes_at: BTreeMap<Arc<str>, i64>,
 }
 
 impl Watch {
@@ -159,7 +159,7 @@ impl Watch {
         if routers.is_empty() {
             return;
         }
-        self.turns.retain(|router, _| !routers.contains(&**router));
+        self.changes_at.retain(|router, _| !routers.contains(&**router));
         for router in routers {
             self.show_expiry(router);
         }
@@ -188,8 +188,8 @@ impl Watch {
     }
 
     /// Lets the Routes of Routers be examined whose certificates have expired or become valid.
-    fn start_turns(&mut self, now: i64) {
-        let routers = self.turns.iter().filter(|(_, turn)| **turn <= now).map(|(router, _)| router.to_string());
+    fn examine_changed_by_time(&mut self, now: i64) {
+        let routers = self.changes_at.iter().filter(|(_, turn)| **turn <= now).map(|(router, _)| router.to_string());
         let routers: BTreeSet<String> = routers.collect();
         self.examine(&routers);
     }
@@ -199,7 +199,7 @@ impl Watch {
         if !self.due.is_empty() && self.is_synced() {
             return Some(NO_ROOM_WAIT);
         }
-        let turn = self.turns.values().min()?;
+        let turn = self.changes_at.values().min()?;
         Some(Duration::from_secs(u64::try_from(turn - now).unwrap_or(0)).min(DATE_LONGEST))
     }
 
@@ -233,7 +233,7 @@ impl Watch {
             instances.iter().map(|(address, report)| (address.as_str(), certificates(report))).collect();
         let (update, turn) = examine(name, router_name, &reports, now);
         if let Some(turn) = turn {
-            let known = self.turns.entry(router_name.clone()).or_insert(turn);
+            let known = self.changes_at.entry(router_name.clone()).or_insert(turn);
             *known = turn.min(*known);
         }
         match update.is_true() {
@@ -271,7 +271,7 @@ enum Fault {
     NameMismatch,
     Expired,
     NotYetValid,
-    /// It is not known whether it has one.
+    /// Whether it has one is unknown.
     NotReported,
 }
 
@@ -300,7 +300,7 @@ fn examine(
     };
     let turn = found.iter().filter_map(turn).min();
     let worst = found.iter().filter_map(|one| one.fault).min();
-    // The one that decides: it has the worst fault, or expires first.
+    // This one decides: it has the worst fault, or expires first.
     let decides = found.iter().filter(|one| one.fault == worst);
     let decides = decides.min_by_key(|one| one.certificate.map(|certificate| certificate.not_after));
     let certificate = decides.and_then(|one| one.certificate);
@@ -449,7 +449,7 @@ mod tests {
                 "False NameMismatch: the certificate that instances of Router s1 use \
              for shop.example is for no name: 192.0.2.1",
             ),
-            // That of the name itself comes first, whatever its state.
+            // The certificate of the name itself comes first, also if it is not valid.
             (
                 "web.s1.example",
                 vec![wildcard, "web.s1.example web.s1.example -2 -1 -"],

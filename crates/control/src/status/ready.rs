@@ -22,7 +22,7 @@ pub struct Needs {
 
 /// A condition that `Ready` follows from.
 #[derive(Debug, Clone, Copy)]
-struct Known {
+struct Required {
     is_true: bool,
     /// Whether it is about the current generation.
     is_current: bool,
@@ -30,15 +30,15 @@ struct Known {
 
 /// Returns whether the Route is ready, and the condition that decides it: the first one that is not met, otherwise the first one about
 /// an earlier generation. `None`: one of them is not known yet.
-fn decide(needs: Needs, find: impl Fn(&'static str) -> Option<Known>) -> Option<(bool, &'static str)> {
+fn decide(needs: Needs, find: impl Fn(&'static str) -> Option<Required>) -> Option<(bool, &'static str)> {
     let names = if needs.answers { RESOLVABLE } else { PUBLISHED };
     let others = [(needs.instances, PROGRAMMED), (needs.certificate, CERTIFICATE_READY)];
     let others = others.into_iter().filter_map(|(is_needed, kind)| is_needed.then_some(kind));
     let (mut earlier, mut is_known) = (None, true);
     for kind in [names].into_iter().chain(others) {
         match find(kind) {
-            Some(Known { is_true: false, .. }) => return Some((false, kind)),
-            Some(Known { is_current, .. }) => earlier = earlier.or((!is_current).then_some(kind)),
+            Some(Required { is_true: false, .. }) => return Some((false, kind)),
+            Some(Required { is_current, .. }) => earlier = earlier.or((!is_current).then_some(kind)),
             None if kind == names => return None,
             None if kind == PROGRAMMED => return Some((false, kind)),
             None => is_known = false,
@@ -58,7 +58,7 @@ pub fn is_wrong(route: &RouteInfo, needs: Needs) -> bool {
             CERTIFICATE_READY => names.certificate,
             _ => None,
         };
-        reported.map(|reported| Known { is_true: reported.mark.is_true(), is_current: reported.is_current })
+        reported.map(|reported| Required { is_true: reported.mark.is_true(), is_current: reported.is_current })
     };
     let Some((is_ready, kind)) = decide(needs, find).filter(|_| route.bound) else { return false };
     let is_current = find(kind).is_none_or(|known| known.is_current);
@@ -73,7 +73,7 @@ pub fn statement(
     generation: Option<i64>,
 ) -> Option<(ConditionUpdate, Option<i64>)> {
     let condition = |kind: &str| conditions.iter().find(|condition| condition.type_ == kind);
-    let known = |condition: &Condition| Known {
+    let known = |condition: &Condition| Required {
         is_true: condition.status == "True",
         is_current: condition.observed_generation == generation,
     };
@@ -119,7 +119,7 @@ mod tests {
     /// The generation of the Route.
     const GENERATION: i64 = 7;
 
-    /// Conditions by the first letters of their types, upper-case where they are true. A digit is the generation of the one before.
+    /// Conditions by the first letters of their types, upper-case where they are true. A digit after a letter is its generation.
     fn conditions(letters: &str) -> Vec<Condition> {
         let generation = |at: usize| letters[at + 1..].chars().next().and_then(|next| next.to_digit(10)).map(i64::from);
         let condition = |(at, letter): (usize, char)| {
@@ -198,7 +198,7 @@ mod tests {
             ("RG6C", Some((true, 6))),
             ("R5G6C", Some((true, 5))),
             ("RGC6", Some((true, 6))),
-            // What is not met at the present generation counts at once.
+            // A condition that is not met at the present generation counts immediately.
             ("RG6c", Some((false, 7))),
             ("rG6C", Some((false, 7))),
             ("Rg6C", Some((false, 6))),

@@ -116,7 +116,7 @@ impl Scene {
         self.routes().patch("web", &PatchParams::default(), &Patch::Merge(patch)).await.expect("patched");
     }
 
-    /// Lets agents apply and report what there is, until the Route is programmed at this generation.
+    /// Lets agents apply the present objects and report that, until the Route is programmed at this generation.
     async fn apply(&self, agents: &mut [Agent], generation: i64) {
         let applying = async {
             while !matches!(self.condition("Programmed").await, (said, Some(at)) if said.starts_with("True") && at == generation)
@@ -303,7 +303,7 @@ async fn a_changed_route_is_programmed_when_each_instance_has_applied_the_change
     scene.report(&other).await;
     scene.apply(&mut agents, 2).await;
 
-    // Labels are no change for instances.
+    // Changed labels do not concern instances.
     scene.patch(json!({"metadata": {"labels": {"a": "b"}}})).await;
     assert_eq!(scene.condition("Programmed").await.1, Some(2));
 
@@ -318,7 +318,7 @@ async fn a_changed_route_is_programmed_when_each_instance_has_applied_the_change
     waits_for("True Programmed", "False ProbeFailed", (3, 3)).await;
 }
 
-/// Returns a report of one certificate for a host, which is valid from so many seconds from now, for an hour.
+/// Returns a report of one certificate for a host, which is valid for an hour, beginning this number of seconds from now.
 fn certificate(host: &str, from: i64) -> CertificatesReport {
     let not_before = jiff::Timestamp::now().as_second() + from;
     let (not_after, names) = (not_before + 3600, vec![host.to_owned()]);

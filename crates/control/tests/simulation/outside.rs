@@ -36,7 +36,7 @@ pub struct Answering {
 /// An instance of a Router.
 #[derive(Clone)]
 pub struct Instance {
-    /// What it serves under each name.
+    /// The Route under each name.
     pub serves: BTreeMap<String, Served>,
     /// Since when it runs.
     pub since: Duration,
@@ -52,7 +52,7 @@ pub struct Instance {
 pub struct Served {
     /// The identifier of the Route.
     pub route: String,
-    /// Its generation.
+    /// The generation of the Route.
     pub generation: i64,
 }
 
