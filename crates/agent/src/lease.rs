@@ -22,7 +22,8 @@ use tokio_util::sync::CancellationToken;
 const RENEWAL: Duration = Duration::from_secs(5);
 /// The time between two tries after a failure.
 const RETRY: Duration = Duration::from_secs(1);
-/// The least time between two renewals. The first change after a quiet time is reported at once.
+/// The least time between two renewals on average. Two in a row need no pause, so that a change that follows a periodic renewal is
+/// reported at once.
 const PAUSE: Duration = Duration::from_millis(100);
 /// The time for one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
@@ -113,9 +114,12 @@ impl Instance {
         let leases: Api<Lease> = Api::namespaced(client, AGENT_NAMESPACE);
         let parameters = PatchParams::apply("signpost-agent").force();
         let name = self.report(&Report::default()).lease_name();
+        // The time at which as many renewals as there were are due.
+        let mut due = Instant::now();
         while !stop.is_cancelled() {
             let report = reports.borrow_and_update().clone();
-            let (mut pause, next) = (RENEWAL, Instant::now() + PAUSE);
+            let mut pause = RENEWAL;
+            due = due.max(Instant::now()) + PAUSE;
             if report.is_serving {
                 let object = Patch::Apply(self.report(&report).to_lease());
                 let request = leases.patch(&name, &parameters, &object);
@@ -134,7 +138,7 @@ impl Instance {
             tokio::select! {
                 () = stop.cancelled() => break,
                 () = sleep(pause) => {}
-                Ok(()) = reports.changed() => sleep_until(next).await,
+                Ok(()) = reports.changed() => sleep_until(due - PAUSE).await,
             }
         }
         let deleted = timeout(REQUEST_TIMEOUT, leases.delete(&name, &DeleteParams::default())).await;
