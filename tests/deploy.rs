@@ -301,6 +301,7 @@ fn each_test_that_the_security_page_names_exists() {
         assert!(is_path(file) && is_path(test), "{file}::{test} is not the name of a test");
         let places = [
             "tests",
+            "crates/agent/tests",
             "crates/api/src",
             "crates/api/tests",
             "crates/apiserver/tests",

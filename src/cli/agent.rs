@@ -11,6 +11,7 @@ use super::{Error, Exit, Outcome, directory, file, option, serve, switch};
 use crate::config;
 use crate::daemon::router_agent::{self, ProxyKind, RouterAgent};
 use signpost_agent::lease::Instance;
+use signpost_agent::proxy::isolation::Isolation;
 use signpost_agent::resolve::{self, Limits, Refused};
 use signpost_agent::{render, run as agent};
 use signpost_dns::nameserver::prefix::Prefix;
@@ -52,6 +53,7 @@ pub(super) fn command() -> Command {
         ))
         .args(client_arguments())
         .args(endpoint_arguments())
+        .args(isolation_arguments())
         .arg(
             option("name-server", "ADDR")
                 .value_parser(value_parser!(SocketAddr))
@@ -114,6 +116,19 @@ fn endpoint_arguments() -> [Arg; 6] {
     ]
 }
 
+fn isolation_arguments() -> [Arg; 2] {
+    [
+        option("proxy-user", "NAME").help(
+            "The user of the proxy's processes that serve clients, if the agent runs as root [default: a user with the \
+                     name of the proxy, otherwise one without rights]",
+        ),
+        file(option("proxy-files", "PATH").action(ArgAction::Append)).help(
+            "A file or directory that the proxy may read and execute, in addition to those of docs/agent.md, such as \
+                     libraries outside /usr (repeats) [default: none]",
+        ),
+    ]
+}
+
 pub(super) fn run(matches: &ArgMatches) -> Outcome {
     let settings = config::read(&serve::places(matches))?;
     let address = matches.get_one::<IpAddr>("address").copied().map_or_else(default_address, Ok)?;
@@ -145,6 +160,10 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
             trusted_proxies: matches.get_many("trusted-proxies").unwrap_or_default().map(network).collect(),
             client_connections_max: *matches.get_one("client-connections").expect("it has a default"),
             ..render::Settings::default()
+        },
+        isolation: Isolation {
+            user: matches.get_one::<String>("proxy-user").cloned(),
+            readable: matches.get_many("proxy-files").unwrap_or_default().cloned().collect(),
         },
         running: agent::Settings {
             directory: settings.data_dir.join(format!("agent-{}", instance.router)),
@@ -204,4 +223,51 @@ fn default_address() -> Result<IpAddr, Error> {
     address()
         .map(|address| address.ip())
         .map_err(|error| Error::Usage(format!("there is no default route ({error}); set --address")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::ConfigSources;
+
+    /// Each option of the agents of managed instances is one that the agent has, with the value of the configuration.
+    #[test]
+    fn managed_instances_have_the_settings_of_the_platform() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("signpost.toml");
+        let text = "[routers]\ntrusted-proxies = [\"192.0.2.0/24\", \"2001:db8::1\"]\nclient-connections = 7\n\
+                    refused-endpoint-networks = [\"default\", \"198.51.100.0/24\"]\nrefused-endpoints = [\"203.0.113.1:80\"]\n\
+                    route-servers = 8\nnamespace-servers = 9\nrouter-servers = 10\nproxy-user = \"proxies\"\n\
+                    proxy-files = [\"/opt/haproxy\"]\n\
+                    [api]\nlisten = [\"192.0.2.53:6443\"]\n[dns]\nlisten = [\"127.0.0.1:0\"]\n";
+        std::fs::write(&file, text).expect("written");
+        let settings = config::read(&ConfigSources { config: Some(file), ..ConfigSources::default() }).expect("valid");
+        let (common, opt) = (["agent", "--router", "shard1"].map(str::to_owned), PathBuf::from("/opt/haproxy"));
+        let parse = |options: Vec<String>| command().try_get_matches_from(common.iter().cloned().chain(options));
+        for (options, refused, user) in [
+            (settings.agent_options(), vec!["203.0.113.1:80"], None),
+            (
+                settings.local_agent_options(),
+                vec!["203.0.113.1:80", "192.0.2.53:6443", "127.0.0.1:9453"],
+                Some("proxies"),
+            ),
+        ] {
+            let matches = parse(options).expect("the agent has these options");
+            let number = |name: &str| *matches.get_one::<u32>(name).expect("it has a value");
+            let servers = ["client-connections", "route-servers", "namespace-servers", "router-servers"].map(number);
+            assert_eq!(servers, [7, 8, 9, 10]);
+            let proxies: Vec<IpNet> = matches.get_many("trusted-proxies").unwrap_or_default().map(network).collect();
+            assert_eq!(proxies.iter().map(IpNet::to_string).collect::<Vec<_>>(), ["192.0.2.0/24", "2001:db8::1/128"]);
+            let networks = matches.get_many::<Vec<IpNet>>("refused-endpoint-networks").into_iter().flatten().flatten();
+            assert_eq!(networks.count(), resolve::networks().len() + 1);
+            let endpoints = matches.get_many::<SocketAddr>("refused-endpoints").unwrap_or_default();
+            assert_eq!(endpoints.map(SocketAddr::to_string).collect::<Vec<_>>(), refused);
+            assert_eq!(matches.get_one::<String>("proxy-user").map(String::as_str), user);
+            let files = matches.get_many::<PathBuf>("proxy-files").unwrap_or_default();
+            assert_eq!(files.collect::<Vec<_>>(), user.map(|_| &opt).into_iter().collect::<Vec<_>>());
+        }
+        // Without settings, an agent of another version gets no option that it may not have.
+        let plain = config::read(&ConfigSources::default()).expect("valid");
+        assert_eq!(plain.agent_options(), Vec::<String>::new());
+    }
 }

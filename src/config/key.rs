@@ -198,6 +198,7 @@ impl Key {
             (_, _, "NAMESPACE/NAME") => "signpost/name",
             (_, Form::Text, "NAME") => "apps.example.com",
             (_, Form::Boolean, _) => "true",
+            (_, Form::Integer, _) => "100",
             (_, _, "HEX") => "32 hexadecimal digits",
             _ => self.shape.words.first().copied().unwrap_or("text"),
         }

@@ -57,8 +57,44 @@ impl Settings {
         transports.into_iter().flatten().copied()
     }
 
+    /// Returns the options of the agents of Routers that differ from the defaults of `signpost agent`.
+    pub fn agent_options(&self) -> Vec<String> {
+        let routers = &self.routers;
+        let mut options = Vec::new();
+        let mut add = |flag: &str, value: String| options.extend([flag.to_owned(), value]);
+        routers.trusted_proxies.iter().for_each(|prefix| add("--trusted-proxies", prefix.to_string()));
+        routers.refused_endpoint_networks.iter().for_each(|one| add("--refused-endpoint-networks", one.clone()));
+        routers.refused_endpoints.iter().for_each(|endpoint| add("--refused-endpoints", endpoint.to_string()));
+        for (flag, value) in [
+            ("--client-connections", routers.client_connections),
+            ("--route-servers", routers.route_servers),
+            ("--namespace-servers", routers.namespace_servers),
+            ("--router-servers", routers.router_servers),
+        ] {
+            value.iter().for_each(|value| add(flag, value.to_string()));
+        }
+        options
+    }
+
+    /// Returns the same for agents on this machine. The listeners of this process get no requests of tenants.
+    pub fn local_agent_options(&self) -> Vec<String> {
+        let own = self.api.listen.iter().chain(&self.admin.listen).chain(&self.dns.listen).copied();
+        let own = own.chain(self.encrypted_dns_addresses()).filter(|address| address.port() != 0);
+        let mut options = self.agent_options();
+        options.extend(own.flat_map(|address| ["--refused-endpoints".to_owned(), address.to_string()]));
+        if let Some(user) = &self.routers.proxy_user {
+            options.extend(["--proxy-user".to_owned(), user.clone()]);
+        }
+        for path in &self.routers.proxy_files {
+            let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+            options.extend(["--proxy-files".to_owned(), path.to_string_lossy().into_owned()]);
+        }
+        options
+    }
+
     /// Returns the pods of Routers, for the runtime `kubernetes`.
     pub fn pods(&self, name_servers: Vec<SocketAddr>) -> objects::Settings {
+        let options = self.agent_options();
         let routers = self.routers.clone();
         objects::Settings {
             namespace: routers.namespace,
@@ -73,6 +109,7 @@ impl Settings {
             api_servers: self.api_server.clone(),
             admin: self.admin.listen.clone(),
             name_servers,
+            options,
         }
     }
 

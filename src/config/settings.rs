@@ -396,6 +396,33 @@ settings! {
         /// The directory of the certificates of these instances, for the runtime `process`; see `--certificates` of
         /// `signpost agent`.
         certificates: Option<PathBuf> = path("DIR"), unset("none");
+        /// The proxies in front of these instances, as networks or addresses: their `X-Forwarded-*` headers are kept, and
+        /// they have no limit of connections. See `--trusted-proxies` of `signpost agent`; other values of these options
+        /// start new instances.
+        trusted_proxies: Vec<Prefix> = parsed::<Prefix>("PREFIX").list().at_most(EXEMPT_MAX), unset("none");
+        /// The most connections of one client of these instances: an IPv4 address or an IPv6 /64.
+        client_connections: Option<u32> = number("NUMBER", 1..=1_000_000), unset("1024");
+        /// The networks whose addresses get no requests as endpoints; `default` means those of docs/agent.md.
+        refused_endpoint_networks: Vec<String> = by("PREFIX", value::refused_network).list().at_most(EXEMPT_MAX),
+            unset("default");
+        /// The endpoints that get no requests, in addition to the listeners of Routers, and of this process for the
+        /// runtime `process`.
+        refused_endpoints: Vec<SocketAddr> = parsed::<SocketAddr>("ADDR:PORT").list().at_most(EXEMPT_MAX), unset("none");
+        /// The most servers of a Route.
+        route_servers: Option<u32> = number("NUMBER", 1..=1_000_000), unset("200");
+        /// The most servers of the Routes of a namespace; the oldest Routes come first.
+        namespace_servers: Option<u32> = number("NUMBER", 1..=1_000_000), unset("15000");
+        /// The most servers of all Routes of a Router; the oldest Routes come first.
+        router_servers: Option<u32> = number("NUMBER", 1..=1_000_000), unset("50000");
+        /// The user of proxies, for the runtime `process`, if this process runs as root. See `--proxy-user` of
+        /// `signpost agent`.
+        proxy_user: Option<String> = text("NAME", 1..=32), unset("that with the name of the proxy");
+        /// Further files and directories that proxies may read, for the runtime `process`. See `--proxy-files` of
+        /// `signpost agent`.
+        proxy_files: Vec<PathBuf> = path("PATH").list(), unset("none");
+        /// The certificate authorities that verify applications, for the runtime `process`; see `--upstream-ca` of
+        /// `signpost agent`.
+        upstream_ca: Option<PathBuf> = path("FILE"), unset("none: not verified");
         /// The image of these instances, for the runtime `kubernetes`: it has `/usr/bin/signpost`, HAProxy and nginx
         /// (`deploy/container/Containerfile.router`). Another image is rolled out without a failed request.
         image: Option<String> = text("IMAGE", 1..=512), unset("none");

@@ -13,6 +13,7 @@ use signpost_apiserver::auth::jwt::IssuerSettings;
 use signpost_control::observe::verify::state::Server;
 use signpost_control::scheduler::strategy::StrategyName;
 use signpost_control::scheduler::webhook;
+use signpost_dns::nameserver::prefix::Prefix;
 use signpost_runtime::trust::{self, UrlError};
 use signpost_types::names;
 
@@ -206,6 +207,14 @@ pub(super) fn host(text: &str) -> Result<String, String> {
 pub(super) fn label(text: &str) -> Result<String, &'static str> {
     let expected = "must be one label of a host name: at most 63 letters, digits and inner dashes, no dots";
     names::is_host_label(text).then(|| text.to_ascii_lowercase()).ok_or(expected)
+}
+
+/// Reads a network of endpoints that get no requests, or the word for the default ones.
+pub(super) fn refused_network(text: &str) -> Result<String, String> {
+    match text {
+        "default" => Ok(text.to_owned()),
+        _ => text.parse().map(|prefix: Prefix| prefix.to_string()).map_err(|error| error.to_string()),
+    }
 }
 
 /// Reads `NAME=ADDR[,ADDR]`; the addresses may be missing.

@@ -455,6 +455,8 @@ impl<'a> Build<'a> {
                     api_servers: settings.api_server.clone(),
                     certificates: settings.routers.certificates.clone().map(absolute),
                     name_servers,
+                    upstream_authorities: settings.routers.upstream_ca.clone().map(absolute),
+                    options: settings.local_agent_options(),
                 };
                 let metrics = process::Metrics::default();
                 self.admin.metrics.register(|registry| metrics.register(registry));

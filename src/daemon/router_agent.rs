@@ -24,6 +24,7 @@ use crate::config::Settings;
 use crate::config::value::system_resolvers;
 use signpost_agent::lease::Report;
 use signpost_agent::proxy::haproxy::Haproxy;
+use signpost_agent::proxy::isolation::Isolation;
 use signpost_agent::proxy::nginx::Nginx;
 use signpost_agent::proxy::{Proxy, ProxyError};
 use signpost_agent::render;
@@ -72,11 +73,16 @@ impl ProxyKind {
         programs.find(|program| program.is_file())
     }
 
-    fn create(self, directory: &std::path::Path, rendering: render::Settings) -> Result<Box<dyn Proxy>, ProxyError> {
+    fn create(
+        self,
+        directory: &std::path::Path,
+        rendering: render::Settings,
+        isolation: &Isolation,
+    ) -> Result<Box<dyn Proxy>, ProxyError> {
         let program = self.program().unwrap_or_else(|| PathBuf::from(self.word()));
         Ok(match self {
-            ProxyKind::Haproxy => Box::new(Haproxy::new(program, directory, rendering)?),
-            ProxyKind::Nginx => Box::new(Nginx::new(program, directory, rendering)?),
+            ProxyKind::Haproxy => Box::new(Haproxy::new(program, directory, rendering, isolation)?),
+            ProxyKind::Nginx => Box::new(Nginx::new(program, directory, rendering, isolation)?),
         })
     }
 }
@@ -86,6 +92,7 @@ pub struct RouterAgent {
     pub proxy: ProxyKind,
     /// The settings of the proxy.
     pub rendering: render::Settings,
+    pub isolation: Isolation,
     pub running: run::Settings,
     /// The name servers of the Router's zone; none: they are looked up.
     pub name_servers: Vec<SocketAddr>,
@@ -129,7 +136,7 @@ async fn serve(this: RouterAgent) -> Result<(), Error> {
     let mut signals = Signals::new()?;
     let directory = DataDir::open(&this.running.directory)?;
     let client = connect(&this.settings).await?;
-    let proxy = this.proxy.create(&directory.join("proxy"), this.rendering)?;
+    let proxy = this.proxy.create(&directory.join("proxy"), this.rendering, &this.isolation)?;
     let instance = this.running.instance.clone();
     let agent = Agent::new(this.running, proxy);
 

@@ -49,6 +49,12 @@ fn the_platform_keeps_instances_running() {
     assert_eq!(reached.matches(":8080   200 ").count(), 2, "{reached}");
     assert_eq!(reached.matches(&format!("127.0.0.1:{port} (Service hello)")).count(), 2, "{reached}");
 
+    for instance in std::fs::read_dir(data.join("routers")).expect("it has instances").flatten() {
+        let log = std::fs::read_to_string(instance.path().join("log")).expect("it has a log");
+        let started = log.lines().find(|line| line.contains("started the proxy")).expect("it runs");
+        assert!(["Landlock ABI", "kernel"].iter().any(|part| started.contains(part)), "{started}");
+    }
+
     let clients = Client::start(ports.dns);
     clients.check("all is well");
     let before = agents();
@@ -59,6 +65,21 @@ fn the_platform_keeps_instances_running() {
     wait("InstancesReady", "router/local");
     clients.check("another server runs");
     assert_eq!(agents(), before, "they were adopted");
+
+    // Other options of instances need other instances.
+    server.kill();
+    let server = Server::start(ports, &[&arguments[..], &["--routers-route-servers", "50"]].concat());
+    until("instances with other options run", || match agents() {
+        now if now.len() == 2 && !now.keys().any(|id| before.contains_key(id)) => Ok(()),
+        now => Err(format!("{now:?}")),
+    });
+    let option = |id: &u32| {
+        let line = std::fs::read(format!("/proc/{id}/cmdline")).expect("it runs");
+        String::from_utf8_lossy(&line).contains("--route-servers\u{0}50\u{0}")
+    };
+    assert!(agents().keys().all(option));
+    wait("InstancesReady", "router/local");
+    clients.check("the instances were replaced");
 
     let serve = |what: &str, count: usize, proxy: &str| {
         until(what, || {

@@ -15,5 +15,7 @@ mod names;
 mod privilege;
 mod rebinding;
 mod roles;
+mod routers;
+mod scene;
 mod streams;
 mod support;

@@ -105,7 +105,7 @@ where
     }
 
     /// Applies an event; returns whether anything that concerns the Router has changed.
-    fn apply(&self, event: Event<DeserializeGuard<K>>) -> bool {
+    pub(crate) fn apply(&self, event: Event<DeserializeGuard<K>>) -> bool {
         let mut guard = self.state.lock();
         let state = &mut *guard;
         match event {

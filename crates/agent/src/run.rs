@@ -104,6 +104,10 @@ pub struct Agent {
     may_retry: bool,
     /// Whether the next change is another try, also if nothing has changed.
     retries: bool,
+    /// Whether certificates have changed since the last change began.
+    has_new_certificates: bool,
+    /// The deletion of what the proxy does not need any more.
+    tidying: Option<AbortOnDropHandle<()>>,
     file: LastSiteFile,
     report: watch::Sender<Report>,
     renewed: watch::Sender<bool>,
@@ -111,7 +115,8 @@ pub struct Agent {
 
 /// A Site that the proxy is about to serve.
 struct Applying {
-    task: AbortOnDropHandle<Result<Applied, ProxyError>>,
+    /// The outcome, and the pause before the next change.
+    task: AbortOnDropHandle<(Result<Applied, ProxyError>, Duration)>,
     started: Instant,
     /// The revisions and the Routes of the Site, if it is that of an earlier run.
     restored: Option<(Revisions, usize)>,
@@ -157,6 +162,8 @@ impl Agent {
             probing: None,
             may_retry: false,
             retries: false,
+            has_new_certificates: false,
+            tidying: None,
             file: LastSiteFile::new(&settings.directory),
             report: watch::Sender::new(Report::default()),
             renewed: watch::Sender::new(false),
@@ -217,7 +224,7 @@ impl Agent {
             }
         }
         // What it has begun does not matter any more; it ends before it releases the proxy.
-        self.applying = None;
+        (self.applying, self.tidying) = (None, None);
         self.proxy.lock().await.stop(self.settings.drain).await;
         lease_stop.cancel();
         // Its requests have time limits, and it has no panic of its own.
@@ -235,8 +242,14 @@ impl Agent {
     async fn start(&mut self) {
         self.due = None;
         let retries = std::mem::take(&mut self.retries);
+        let has_new_certificates = std::mem::take(&mut self.has_new_certificates);
+        if has_new_certificates {
+            self.certificates = None;
+        }
         let is_synced = self.routes.is_synced() && self.bindings.is_synced();
-        if !is_synced || !self.services.is_synced() || !self.slices.is_synced() {
+        // No endpoint is known as a listener of a Router before all Routers are.
+        let is_synced = is_synced && self.services.is_synced() && self.slices.is_synced() && self.routers.is_synced();
+        if !is_synced {
             if retries {
                 self.apply_restored();
             }
@@ -258,7 +271,7 @@ impl Agent {
         self.report.send_if_modified(|report| !std::mem::replace(&mut report.is_synced, true));
         self.restored = None;
         let is_serving = self.report.borrow().is_serving;
-        if self.is_applied && self.pending.is_empty() && is_serving {
+        if self.is_applied && self.pending.is_empty() && is_serving && !has_new_certificates {
             self.report_applied();
             self.save().await;
             return;
@@ -277,7 +290,11 @@ impl Agent {
     /// Starts to make the proxy serve a Site.
     fn apply(&mut self, site: Arc<Site>, changes: Option<Changes>, restored: Option<(Revisions, usize)>) {
         let proxy = self.proxy.clone();
-        let task = tokio::spawn(async move { proxy.lock().await.apply(&site, changes.as_ref()).await });
+        let task = tokio::spawn(async move {
+            let mut proxy = proxy.lock().await;
+            let outcome = proxy.apply(&site, changes.as_ref()).await;
+            (outcome, proxy.pause())
+        });
         self.applying = Some(Applying { task: AbortOnDropHandle::new(task), started: Instant::now(), restored });
     }
 
@@ -291,9 +308,8 @@ impl Agent {
     }
 
     /// Reports the outcome of a change, and continues with the next one.
-    async fn finish(&mut self, (Applying { started, restored, .. }, outcome): Outcome) {
-        let pause = started.elapsed().clamp(PAUSE.0, PAUSE.1);
-        self.last = (Instant::now(), pause.max(self.proxy.lock().await.pause()));
+    async fn finish(&mut self, (Applying { started, restored, .. }, (outcome, pause)): Outcome) {
+        self.last = (Instant::now(), started.elapsed().clamp(PAUSE.0, PAUSE.1).max(pause));
         self.report.send_modify(|report| match &outcome {
             Ok(applied) => {
                 report.error = None;
@@ -306,7 +322,9 @@ impl Agent {
             }
         });
         if let Ok(applied) = &outcome {
-            if self.certificates.is_none() || self.rejected != applied.faults {
+            // Certificates that were read meanwhile are reported with the next change.
+            let has_changed = self.certificates.is_none() || self.rejected != applied.faults;
+            if has_changed && !self.has_new_certificates {
                 self.certificates = Some(Arc::new(certificates(self.directory.as_ref(), &applied.faults)));
             }
             self.rejected.clone_from(&applied.faults);
@@ -333,7 +351,9 @@ impl Agent {
         if !self.report.borrow().is_serving {
             self.probe();
         }
-        if self.due.take().is_some() || !self.pending.is_empty() {
+        if self.has_new_certificates {
+            self.due = Some(Instant::now());
+        } else if self.due.take().is_some() || !self.pending.is_empty() {
             self.schedule();
         }
     }
@@ -369,23 +389,32 @@ impl Agent {
 
     /// Starts a proxy that has ended, applies changed certificates and failed changes, and saves the last Site.
     async fn tick(&mut self) {
-        // Not while a Site is applied: it would be copied.
+        if self.reload_certificates() {
+            // They do not wait for other changes.
+            (self.has_new_certificates, self.retries) = (true, true);
+            self.due = Some(Instant::now());
+        }
         if self.applying.is_none() {
-            if self.reload_certificates() {
-                // Certificates are compared whole, and do not wait for other changes.
-                self.is_applied = false;
-                self.retries = true;
-                self.due = Some(Instant::now());
-            }
             // Changes that are none for the proxy wait for this, so that they do not delay the report of one that is.
             let is_ahead = self.is_applied && self.routes.revision() != self.newest.routes;
+            // Not while a Site is applied: it would be copied.
             if self.listeners.read_local() || is_ahead {
                 self.schedule();
             }
+            self.tidy();
         }
         self.may_retry = true;
         self.probe();
         self.save().await;
+    }
+
+    /// Starts to delete what the proxy does not need any more, unless it still does that.
+    fn tidy(&mut self) {
+        if self.tidying.as_ref().is_none_or(AbortOnDropHandle::is_finished) {
+            let proxy = self.proxy.clone();
+            let tidying = tokio::spawn(async move { proxy.lock().await.tidy().await });
+            self.tidying = Some(AbortOnDropHandle::new(tidying));
+        }
     }
 
     /// Starts to write the last Site, if it has changed and the proxy serves it.
@@ -427,7 +456,6 @@ impl Agent {
             None | Some(Ok(None)) => false,
             Some(Ok(Some(certificates))) => {
                 tracing::info!(certificates = certificates.len(), "read the certificates");
-                self.certificates = None;
                 self.resolver.set_certificates(certificates);
                 true
             }
@@ -458,7 +486,7 @@ impl Agent {
     }
 }
 
-type Outcome = (Applying, Result<Applied, ProxyError>);
+type Outcome = (Applying, (Result<Applied, ProxyError>, Duration));
 
 /// Waits until a Site is applied; without end if none is about to be.
 async fn applied(applying: &mut Option<Applying>) -> Outcome {
@@ -511,7 +539,10 @@ where
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use async_trait::async_trait;
+    use kube::runtime::watcher::Event;
 
     use super::*;
 
@@ -536,16 +567,8 @@ mod tests {
         }
     }
 
-    /// An agent whose proxy does not finish a change reports whether it serves, and stops.
-    #[tokio::test]
-    async fn a_change_blocks_nothing() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let last = LastSite { revisions: Revisions::default(), certificates: None, site: Arc::default() };
-        let text = serde_json::to_string(&last).expect("it is data");
-        signpost_runtime::tls::files::write_private(&directory.path().join("site.json"), text.as_bytes())
-            .expect("it is written");
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let http = listener.local_addr().expect("it is bound");
+    /// Returns an agent of the Router shard1.
+    fn agent(http: SocketAddr, directory: &Path, certificates: Option<&Path>, proxy: impl Proxy + 'static) -> Agent {
         let instance = Instance {
             router: "shard1".to_owned(),
             address: http.ip(),
@@ -557,14 +580,27 @@ mod tests {
             instance,
             http,
             listeners: vec![http],
-            directory: directory.path().to_owned(),
-            certificates: None,
+            directory: directory.to_owned(),
+            certificates: certificates.map(Path::to_owned),
             refused: Refused::default(),
             limits: Limits::default(),
             drain: Duration::ZERO,
         };
+        Agent::new(settings, Box::new(proxy))
+    }
+
+    /// An agent whose proxy does not finish a change reports whether it serves, and stops.
+    #[tokio::test]
+    async fn a_change_blocks_nothing() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let last = LastSite { revisions: Revisions::default(), certificates: None, site: Arc::default() };
+        let text = serde_json::to_string(&last).expect("it is data");
+        signpost_runtime::tls::files::write_private(&directory.path().join("site.json"), text.as_bytes())
+            .expect("it is written");
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let http = listener.local_addr().expect("it is bound");
         let events = Arc::new(parking_lot::Mutex::new(Vec::new()));
-        let agent = Agent::new(settings, Box::new(Stuck { events: events.clone() }));
+        let agent = agent(http, directory.path(), None, Stuck { events: events.clone() });
         let mut report = agent.report();
         // Nothing listens there.
         let api = kube::Config::new("http://127.0.0.1:1".parse().expect("an address"));
@@ -577,5 +613,61 @@ mod tests {
         stop.send(()).expect("it runs");
         timeout(patience, running).await.expect("it stops").expect("without a panic");
         assert_eq!(*events.lock(), ["apply", "stop"]);
+    }
+
+    /// A proxy that finishes a change when the test permits that, and records the number of certificates in each.
+    struct Gated {
+        permits: Arc<tokio::sync::Semaphore>,
+        certificates: Arc<parking_lot::Mutex<Vec<usize>>>,
+    }
+
+    #[async_trait]
+    impl Proxy for Gated {
+        async fn adopt(&mut self) -> bool {
+            false
+        }
+
+        async fn apply(&mut self, site: &Site, _: Option<&Changes>) -> Result<Applied, ProxyError> {
+            self.certificates.lock().push(site.certificates.len());
+            self.permits.acquire().await.expect("it is open").forget();
+            Ok(Applied::default())
+        }
+
+        async fn stop(&mut self, _: Duration) {}
+    }
+
+    /// The first Site waits for all kinds. Certificates are read while it is applied, and are the next change.
+    #[tokio::test]
+    async fn nothing_waits_for_a_long_change() {
+        let (directory, files) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+        let permits = Arc::new(tokio::sync::Semaphore::new(0));
+        let certificates = Arc::new(parking_lot::Mutex::new(Vec::new()));
+        let proxy = Gated { permits: permits.clone(), certificates: certificates.clone() };
+        let http = "127.0.0.1:1".parse().expect("an address");
+        let mut agent = agent(http, directory.path(), Some(files.path()), proxy);
+        agent.routes.apply(Event::InitDone);
+        agent.bindings.apply(Event::InitDone);
+        agent.services.apply(Event::InitDone);
+        agent.slices.apply(Event::InitDone);
+        agent.start().await;
+        assert!(agent.applying.is_none(), "an endpoint can be a Router");
+        agent.routers.apply(Event::InitDone);
+        agent.start().await;
+        assert!(agent.applying.is_some());
+
+        let made = rcgen::generate_simple_self_signed(vec!["a.example".to_owned()]).expect("a name");
+        let pem = made.cert.pem() + &made.signing_key.serialize_pem();
+        std::fs::write(files.path().join("a.example.pem"), pem).expect("written");
+        agent.tick().await;
+        assert_eq!(agent.resolver.site().certificates.len(), 1);
+        permits.add_permits(2);
+        let outcome = applied(&mut agent.applying).await;
+        agent.finish(outcome).await;
+        assert!(agent.due.is_some_and(|due| due <= Instant::now()), "they do not wait for other changes");
+        agent.start().await;
+        let outcome = applied(&mut agent.applying).await;
+        agent.finish(outcome).await;
+        assert_eq!(*certificates.lock(), [0, 1]);
+        assert!(agent.due.is_none() && agent.is_applied);
     }
 }

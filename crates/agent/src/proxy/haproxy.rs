@@ -16,13 +16,14 @@ use tokio::net::UnixStream;
 use tokio::process::Command as Process;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::isolation::{Confinement, Isolation, account, admit};
 use super::{
-    Applied, CHECK_TIMEOUT, Check, PAUSE, Proxy, ProxyError, Rejected, Running, kill_remains, prepare, read, run_check,
-    write_file, write_files,
+    Applied, CHECK_TIMEOUT, Check, PAUSE, Proxy, ProxyError, Rejected, Running, kill_remains, prepare, read, run,
+    run_check, start, write_file, write_files,
 };
 use crate::render::haproxy::{CONFIG, Command, DESCRIPTORS_MAX, Layout, WORKER_SOCKET};
 use crate::render::{AUTHORITIES, DEFAULT_CERTIFICATE, Settings};
-use crate::site::{Changes, Site};
+use crate::site::{Certificate, Changes, Host, Site};
 
 /// The name of its processes.
 const NAME: &str = "haproxy";
@@ -35,6 +36,8 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 const RESPONSE_BYTES_MAX: u64 = 1 << 20;
 /// The most servers that are tried for deletion with one change, unless it adds more.
 const DELETIONS_MAX: usize = 256;
+/// The time for further deletions, between two changes. HAProxy stops all of its threads for each.
+const TIDY_TIME: Duration = Duration::from_millis(10);
 /// The longest directory: the path of a socket has 107 bytes at most, and HAProxy adds a suffix while it binds.
 const DIRECTORY_BYTES_MAX: usize = 80;
 
@@ -51,16 +54,22 @@ pub struct Haproxy {
     /// The contents of the worker; `None` if they are unknown.
     layout: Option<Layout>,
     rejected: Rejected,
-    /// The number of the next server to try for deletion.
+    /// The number of servers that were tried for deletion and had connections.
     deletions_begun: usize,
     /// Whether the program has all that the configuration needs.
     is_suitable: bool,
+    confinement: Confinement,
 }
 
 impl Haproxy {
     /// Creates a proxy that keeps its files in a directory, whose absolute path has at most 80 bytes, and which one agent at a time
     /// uses. The directory has or gets `default.pem`, the certificate for unknown hosts.
-    pub fn new(program: PathBuf, directory: &Path, mut settings: Settings) -> Result<Haproxy, ProxyError> {
+    pub fn new(
+        program: PathBuf,
+        directory: &Path,
+        mut settings: Settings,
+        isolation: &Isolation,
+    ) -> Result<Haproxy, ProxyError> {
         let directory = prepare(directory)?;
         if directory.as_os_str().len() > DIRECTORY_BYTES_MAX {
             let long = io::Error::new(io::ErrorKind::InvalidInput, "the path is too long for sockets");
@@ -76,9 +85,22 @@ impl Haproxy {
                 "the limit of open files permits fewer connections of one client; raise it"
             );
         }
-        let rejected = Rejected::default();
-        let (running, layout, deletions_begun, is_suitable) = (None, None, 0, false);
-        Ok(Haproxy { program, directory, settings, running, layout, rejected, deletions_begun, is_suitable })
+        settings.account = account(isolation, NAME)?;
+        if let Some(account) = &settings.account {
+            admit(account, &directory)?;
+        }
+        let confinement = Confinement::new(&program, &directory, isolation);
+        Ok(Haproxy {
+            program,
+            directory,
+            settings,
+            running: None,
+            layout: None,
+            rejected: Rejected::default(),
+            deletions_begun: 0,
+            is_suitable: false,
+            confinement,
+        })
     }
 
     /// Checks once that the program was built with Lua.
@@ -88,9 +110,8 @@ impl Haproxy {
         }
         let name = self.program.display().to_string();
         let mut command = Process::new(&self.program);
-        command.arg("-vv").stdin(Stdio::null()).kill_on_drop(true);
-        let output = timeout(CHECK_TIMEOUT, command.output()).await;
-        let output = output.map_err(|_| ProxyError::Timeout("haproxy -vv"))?.map_err(ProxyError::io(name.clone()))?;
+        command.arg("-vv").stdin(Stdio::null());
+        let output = run(command, &self.confinement, "haproxy -vv").await?;
         if !has_lua(&String::from_utf8_lossy(&output.stdout)) {
             return Err(ProxyError::Unsuitable(format!(
                 "{name} was built without Lua; install a package of HAProxy with Lua, such as that of Debian, Ubuntu, or Fedora"
@@ -104,13 +125,18 @@ impl Haproxy {
         self.running.as_mut().is_some_and(Running::is_alive)
     }
 
-    /// Makes the worker follow the Site without a reload.
-    async fn change(&mut self, site: &Site, changes: Option<&Changes>) -> Result<(), Unchanged> {
+    /// Makes the worker follow the Site, with some of its certificates, without a reload.
+    async fn change(
+        &mut self,
+        site: &Site,
+        certificates: &BTreeMap<Host, Certificate>,
+        changes: Option<&Changes>,
+    ) -> Result<(), Unchanged> {
         // Taken, so that it is gone if any step fails.
         let mut layout = self.layout.take().ok_or(Unchanged::Unknown)?;
-        let commands = layout.advance(site, changes).ok_or(Unchanged::Full)?;
-        let (mut deletions, commands_count) = (layout.deletions(), commands.len());
-        if !commands.is_empty() || !deletions.is_empty() {
+        let commands = layout.advance(site, certificates, changes).ok_or(Unchanged::Full)?;
+        let most = DELETIONS_MAX.max(commands.len());
+        if !commands.is_empty() || layout.retired() > 0 {
             let mut session = Session::open(&self.directory.join(WORKER_SOCKET)).await?;
             for command in commands {
                 let response = session.run(&command.text).await?;
@@ -118,19 +144,33 @@ impl Haproxy {
                     return Err(Unchanged::Refused(command, response));
                 }
             }
-            let most = DELETIONS_MAX.max(commands_count);
-            // In turn, so that servers with long connections do not keep others.
-            let first = self.deletions_begun % deletions.len().max(1);
-            self.deletions_begun = first + most;
-            deletions.rotate_left(first);
-            for (command, backend, server) in deletions.into_iter().take(most) {
-                let response = session.run(&command.text).await?;
-                if command.is_success(&response) || response.starts_with("No such server") {
-                    layout.deleted(&backend, &server);
-                }
-            }
+            self.delete(&mut layout, &mut session, most, None).await?;
         }
         self.layout = Some(layout);
+        Ok(())
+    }
+
+    /// Deletes servers that no Route uses any more and that have no connections: at most a number of them, and for a time.
+    async fn delete(
+        &mut self,
+        layout: &mut Layout,
+        session: &mut Session,
+        most: usize,
+        time: Option<Duration>,
+    ) -> io::Result<()> {
+        let started = Instant::now();
+        for (command, backend, server) in layout.deletions(self.deletions_begun, most) {
+            if time.is_some_and(|time| started.elapsed() > time) {
+                break;
+            }
+            let response = session.run(&command.text).await?;
+            if command.is_success(&response) || response.starts_with("No such server") {
+                layout.deleted(&backend, &server);
+            } else {
+                // In turn, so that servers with long connections do not keep others.
+                self.deletions_begun += 1;
+            }
+        }
         Ok(())
     }
 
@@ -161,8 +201,7 @@ impl Haproxy {
         command.args(["-q", "-W", "-S", &format!("unix@{MASTER_SOCKET},mode,600"), "-f", CONFIG]);
         // In a process group of its own, so that it survives what ends the agent.
         command.current_dir(&self.directory).stdin(Stdio::null()).process_group(0);
-        let child = command.spawn().map_err(ProxyError::io(self.program.display().to_string()))?;
-        self.running = Running::started(child);
+        self.running = start(&mut command, &self.confinement, self.settings.account.as_ref())?;
         let pid = self.running.as_ref().map(|running| running.pid.to_string());
         write_file(&self.directory.join(PID_FILE), &pid.unwrap_or_default())?;
         self.wait_for_worker(None).await
@@ -213,8 +252,8 @@ impl Check for Haproxy {
         let directory = self.directory.join("check");
         write_files(&directory, &self.files(&Layout::new(site, &self.settings))?)?;
         let mut command = Process::new(&self.program);
-        command.args(["-c", "-f", CONFIG]).current_dir(&directory).stdin(Stdio::null()).kill_on_drop(true);
-        run_check(command).await
+        command.args(["-c", "-f", CONFIG]).current_dir(&directory).stdin(Stdio::null());
+        run_check(command, &self.confinement).await
     }
 }
 
@@ -234,10 +273,13 @@ impl Proxy for Haproxy {
         // A part that was left out can be back with all its hosts.
         let changes = changes.filter(|changes| self.rejected.is_apart_from(changes));
         let outcome = match changes {
-            Some(_) => self.change(site, changes).await,
+            Some(_) => {
+                let certificates = self.rejected.certificates(site);
+                self.change(site, &certificates, changes).await
+            }
             None => {
                 let wanted = self.rejected.filter(site);
-                self.change(&wanted, None).await
+                self.change(&wanted, &wanted.certificates, None).await
             }
         };
         let reloaded = outcome.is_err();
@@ -247,6 +289,20 @@ impl Proxy for Haproxy {
             self.reload(&wanted).await?;
         }
         Ok(Applied { reloaded, faults: self.rejected.faults() })
+    }
+
+    async fn tidy(&mut self) {
+        let Some(mut layout) = self.layout.take() else { return };
+        if layout.retired() > 0 {
+            let deleted = async {
+                let mut session = Session::open(&self.directory.join(WORKER_SOCKET)).await?;
+                self.delete(&mut layout, &mut session, DELETIONS_MAX, Some(TIDY_TIME)).await
+            };
+            if let Err(error) = deleted.await {
+                tracing::debug!(%error, "failed to delete servers that are not used any more; retrying");
+            }
+        }
+        self.layout = Some(layout);
     }
 
     async fn stop(&mut self, drain: Duration) {

@@ -3,10 +3,13 @@
 pub mod haproxy;
 pub mod nginx;
 
+pub mod isolation;
+
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -14,8 +17,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use crate::render::{CERTIFICATES, DEFAULT_CERTIFICATE};
-use crate::site::{Changes, Host, Part, Paths, Site};
+use self::isolation::Confinement;
+use crate::render::{Account, CERTIFICATES, DEFAULT_CERTIFICATE};
+use crate::site::{Certificate, Changes, Host, Part, Paths, Site};
 
 /// The most parts of one Site that are left out one by one because the proxy rejects them. A search for one takes about
 /// `2 × log2(parts)` checks; more rejected parts than these mean that something else is wrong.
@@ -42,6 +46,9 @@ pub trait Proxy: Send {
     ///
     /// Parts that the proxy rejects are left out and reported. After an error, the proxy serves what it served before.
     async fn apply(&mut self, site: &Site, changes: Option<&Changes>) -> Result<Applied, ProxyError>;
+
+    /// Removes what no change needs any more. It takes some milliseconds at most, and the rest is for the next call.
+    async fn tidy(&mut self) {}
 
     /// Returns the time for which the next change should wait, so that changes are applied together. Certificates do not wait.
     fn pause(&self) -> Duration {
@@ -131,6 +138,20 @@ impl Rejected {
         Cow::Owned(site.only(&parts.collect()))
     }
 
+    /// Returns the certificates of the Site without those that were rejected as they still are; forgets other certificates.
+    pub(crate) fn certificates<'a>(&mut self, site: &'a Site) -> Cow<'a, BTreeMap<Host, Certificate>> {
+        self.0.retain(|part, rejection| {
+            matches!(part, Part::Route(_)) || site.fingerprint(part) == rejection.fingerprint
+        });
+        let mut certificates = Cow::Borrowed(&site.certificates);
+        for part in self.0.keys() {
+            if let Part::Certificate(host) = part {
+                certificates.to_mut().remove(host);
+            }
+        }
+        certificates
+    }
+
     /// Records that a part was rejected.
     pub(crate) fn insert(&mut self, site: &Site, part: Part, message: String) {
         let has_part = |paths: &Paths| matches!(&part, Part::Route(route) if paths.values().any(|one| one == route));
@@ -139,7 +160,7 @@ impl Rejected {
         self.0.insert(part, Rejection { fingerprint, hosts, message });
     }
 
-    /// Returns whether no rejected part is among what may have changed, so that the proxy can follow the changes without a
+    /// Returns whether no rejected Route is among what may have changed, so that the proxy can follow the changes without a
     /// comparison.
     pub(crate) fn is_apart_from(&self, changes: &Changes) -> bool {
         self.0.iter().all(|(part, rejection)| match part {
@@ -148,7 +169,7 @@ impl Rejected {
                 !changes.routes.contains(route) && !has_host
             }
             // They are always compared whole.
-            Part::Certificate(_) => false,
+            Part::Certificate(_) => true,
         })
     }
 
@@ -314,12 +335,39 @@ pub(crate) async fn wait_for(patience: Duration, mut holds: impl FnMut() -> bool
     true
 }
 
+/// Starts a proxy, and logs how it is isolated.
+pub(crate) fn start(
+    command: &mut Command,
+    confinement: &Confinement,
+    account: Option<&Account>,
+) -> Result<Option<Running>, ProxyError> {
+    let program = program(command);
+    let (child, confinement) = confinement.spawn(command).map_err(ProxyError::io(program.clone()))?;
+    let user = account.map_or("that of the agent", |account| account.user.as_str());
+    tracing::info!(program, process_id = child.id(), user, confinement, "started the proxy");
+    Ok(Running::started(child))
+}
+
+/// Runs the program of a proxy to its end.
+pub(crate) async fn run(
+    mut command: Command,
+    confinement: &Confinement,
+    what: &'static str,
+) -> Result<Output, ProxyError> {
+    let program = program(&command);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    let (child, _) = confinement.spawn(&mut command).map_err(ProxyError::io(program.clone()))?;
+    let output = timeout(CHECK_TIMEOUT, child.wait_with_output()).await;
+    output.map_err(|_| ProxyError::Timeout(what))?.map_err(ProxyError::io(program))
+}
+
+fn program(command: &Command) -> String {
+    command.as_std().get_program().to_string_lossy().into_owned()
+}
+
 /// Runs a proxy's own check of its configuration; its message is in the error.
-pub(crate) async fn run_check(mut command: Command) -> Result<(), ProxyError> {
-    let program = command.as_std().get_program().to_string_lossy().into_owned();
-    let checked = tokio::time::timeout(CHECK_TIMEOUT, command.output()).await;
-    let output = checked.map_err(|_| ProxyError::Timeout("the check of the configuration"))?;
-    let output = output.map_err(ProxyError::io(program))?;
+pub(crate) async fn run_check(command: Command, confinement: &Confinement) -> Result<(), ProxyError> {
+    let output = run(command, confinement, "the check of the configuration").await?;
     if output.status.success() {
         return Ok(());
     }

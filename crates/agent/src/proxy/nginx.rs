@@ -4,21 +4,21 @@
 //! of them live makes the next ones wait, and there are at most [`ReloadPacing::generations_max`]: the workers of the oldest are ended.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use rustix::process::{Pid, Signal, geteuid, kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::process::Command;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::isolation::{Confinement, Isolation, account, admit, set_mode};
 use super::{
     Applied, CHECK_TIMEOUT, Check, Proxy, ProxyError, Rejected, Running, kill_remains, prepare, read,
-    remove_certificates, run_check, write_file, write_files,
+    remove_certificates, run_check, start, write_file, write_files,
 };
 use crate::pem::KeyPair;
 use crate::render::nginx::{CONFIG, ERRORS, GENERATION_SOCKET, KEY_BYTES_MAX, SOCKETS, files};
@@ -39,8 +39,6 @@ const REJECTION_DELAY: Duration = Duration::from_secs(1);
 /// a reload is 50 ms faster.
 const MEMORY: [(&str, &str); 3] =
     [("MALLOC_TRIM_THRESHOLD_", "33554432"), ("MALLOC_MMAP_THRESHOLD_", "33554432"), ("MALLOC_TOP_PAD_", "1048576")];
-/// The account of workers if the agent is root.
-const ACCOUNT: &str = "nobody"; // words:ok
 /// The longest time between the starts of two workers of a generation, in 1/100 s. Two reloads are at least 0.1 s apart; a reload right
 /// after the start may count as one generation with it.
 const START_TICKS_MAX: u64 = 5;
@@ -88,27 +86,34 @@ pub struct Nginx {
     generation: u64,
     reloaded: Option<Instant>,
     rejected: Rejected,
-    account: Option<Account>,
+    confinement: Confinement,
 }
 
 impl Nginx {
     /// Creates a proxy that keeps its files in a directory, which one agent at a time uses. The directory has or gets `default.pem`,
     /// the certificate for unknown hosts.
-    pub fn new(program: PathBuf, directory: &Path, settings: Settings) -> Result<Nginx, ProxyError> {
-        Nginx::with_pace(program, directory, settings, ReloadPacing::default())
+    pub fn new(
+        program: PathBuf,
+        directory: &Path,
+        settings: Settings,
+        isolation: &Isolation,
+    ) -> Result<Nginx, ProxyError> {
+        Nginx::with_pace(program, directory, settings, isolation, ReloadPacing::default())
     }
 
     pub fn with_pace(
         program: PathBuf,
         directory: &Path,
         settings: Settings,
+        isolation: &Isolation,
         pace: ReloadPacing,
     ) -> Result<Nginx, ProxyError> {
         let directory = prepare(directory)?;
-        let account = geteuid().is_root().then(Account::find);
-        if let Some(account) = &account {
-            account.admit(&directory)?;
+        let settings = Settings { account: account(isolation, NAME)?, ..settings };
+        if let Some(account) = &settings.account {
+            admit(account, &directory)?;
         }
+        let confinement = Confinement::new(&program, &directory, isolation);
         Ok(Nginx {
             program,
             directory,
@@ -121,7 +126,7 @@ impl Nginx {
             generation: 0,
             reloaded: None,
             rejected: Rejected::default(),
-            account,
+            confinement,
         })
     }
 
@@ -168,8 +173,8 @@ impl Nginx {
             for socket in SOCKETS {
                 let _ = std::fs::remove_file(self.directory.join(socket));
             }
-            let child = self.command(&self.directory).process_group(0).spawn();
-            self.running = Running::started(child.map_err(ProxyError::io(self.program.display().to_string()))?);
+            let mut command = self.command(&self.directory);
+            self.running = start(command.process_group(0), &self.confinement, self.settings.account.as_ref())?;
         }
         self.wait_for_generation(&replaced).await?;
         self.reloaded = Some(Instant::now());
@@ -185,8 +190,8 @@ impl Nginx {
         for (name, contents) in files {
             write_file(&self.directory.join(name), contents)?;
         }
-        if let Some(account) = &self.account {
-            account.admit(&self.directory.join(CERTIFICATES))?;
+        if let Some(account) = &self.settings.account {
+            admit(account, &self.directory.join(CERTIFICATES))?;
             for name in chains.difference(&self.chains) {
                 set_mode(&self.directory.join(name), 0o644)?;
             }
@@ -199,8 +204,8 @@ impl Nginx {
         // All paths are relative to the working directory, so that workers need no access to those above.
         command.current_dir(directory).stdin(Stdio::null()).args(["-p", "./", "-e", "stderr", "-c", CONFIG]);
         command.envs(MEMORY);
-        if let Some(account) = &self.account {
-            command.args(["-g", &format!("user {};", account.user)]);
+        if let Some(account) = &self.settings.account {
+            command.args(["-g", &format!("user {} {};", account.user, account.group)]);
         }
         command
     }
@@ -329,48 +334,6 @@ fn usable(pem: &str) -> Result<(), String> {
     }
 }
 
-/// The account of workers if the agent is root. It has no rights and no files; the keys are in the memory of workers only.
-#[derive(Debug)]
-struct Account {
-    /// The value of nginx's directive `user`.
-    user: String,
-    group: u32,
-}
-
-impl Account {
-    fn find() -> Account {
-        let group = field("/etc/passwd", (0, ACCOUNT), 3);
-        let name = group.as_ref().and_then(|group| field("/etc/group", (2, group), 0));
-        match (group.and_then(|group| group.parse().ok()), name) {
-            (Some(group), Some(name)) => Account { user: format!("{ACCOUNT} {name}"), group },
-            _ => {
-                tracing::warn!("there is no account {ACCOUNT:?} with a group: nginx's workers run as root");
-                Account { user: "root".to_owned(), group: 0 }
-            }
-        }
-    }
-
-    /// Permits workers to connect to the sockets in a directory, and to read files of which they have the name. They use relative paths: the
-    /// directories above can be closed to them.
-    fn admit(&self, directory: &Path) -> Result<(), ProxyError> {
-        let admitted = std::os::unix::fs::chown(directory, None, Some(self.group));
-        admitted.map_err(ProxyError::io(directory.display().to_string()))?;
-        set_mode(directory, 0o710)
-    }
-}
-
-/// Returns a field of the first line of a file such as `/etc/passwd` in which another field has a value.
-fn field(file: &str, (at, value): (usize, &str), wanted: usize) -> Option<String> {
-    let text = std::fs::read_to_string(file).ok()?;
-    let mut lines = text.lines().map(|line| line.split(':').collect::<Vec<_>>());
-    Some((*lines.find(|fields| fields.get(at) == Some(&value))?.get(wanted)?).to_owned())
-}
-
-fn set_mode(path: &Path, mode: u32) -> Result<(), ProxyError> {
-    let permissions = std::fs::Permissions::from_mode(mode);
-    std::fs::set_permissions(path, permissions).map_err(ProxyError::io(path.display().to_string()))
-}
-
 #[async_trait]
 impl Check for Nginx {
     async fn check(&self, site: &Site) -> Result<(), ProxyError> {
@@ -379,8 +342,8 @@ impl Check for Nginx {
         files.retain(|name, _| !name.starts_with(CERTIFICATES));
         write_files(&directory, &files)?;
         let mut command = self.command(&directory);
-        command.args(["-t", "-q"]).kill_on_drop(true);
-        run_check(command).await
+        command.args(["-t", "-q"]);
+        run_check(command, &self.confinement).await
     }
 }
 

@@ -23,7 +23,7 @@ use std::time::Duration;
 use signpost_types::probe::{BACKEND_HEADER, PROBE_HEADER, ROUTE_HEADER, TRACE_HEADER, backend_id, route_id};
 
 use super::{
-    DEFAULT_CERTIFICATE, HOPS_MAX, INVALID_HOST, LOOP_DETECTED, LOOP_TOKEN, METHOD_NOT_ALLOWED, MISDIRECTED,
+    Account, DEFAULT_CERTIFICATE, HOPS_MAX, INVALID_HOST, LOOP_DETECTED, LOOP_TOKEN, METHOD_NOT_ALLOWED, MISDIRECTED,
     NO_RESPONSE, NOT_FOUND, Settings, TIMED_OUT, UNAVAILABLE, certificate_file,
 };
 use crate::site::{Certificate, Changes, Host, Paths, RouteKey, Server, Site, Upstream, WILDCARD_DEPTH_MAX};
@@ -113,16 +113,24 @@ impl Layout {
         let (http, tcp) = (pool('h', false, SPARE_HTTP), pool('t', true, SPARE_TCP));
         let certificates = BTreeMap::new();
         let mut layout = Layout { http, tcp, hosts: BTreeMap::new(), certificates, verify };
-        layout.advance(site, None).expect("the pools have room for the Site, from which their sizes come");
+        layout
+            .advance(site, &site.certificates, None)
+            .expect("the pools have room for the Site, from which their sizes come");
         layout
     }
 
     /// Changes the layout to that of another Site, and returns the commands that make a running HAProxy follow. Only what may have
-    /// changed is compared; `None`: all of it. `None` as the outcome: a pool is used up. The layout is then in an undefined state; a new
-    /// one and a reload are necessary.
-    pub fn advance(&mut self, site: &Site, changes: Option<&Changes>) -> Option<Vec<Command>> {
+    /// changed is compared; `None`: all of it. Certificates, which are those of the Site or some of them, are always compared whole.
+    ///
+    /// `None` as the outcome: a pool is used up. The layout is then in an undefined state; a new one and a reload are necessary.
+    pub fn advance(
+        &mut self,
+        site: &Site,
+        certificates: &BTreeMap<Host, Certificate>,
+        changes: Option<&Changes>,
+    ) -> Option<Vec<Command>> {
         let changes = changes.map_or_else(|| Cow::Owned(self.all_changes(site)), Cow::Borrowed);
-        let mut commands = self.advance_certificates(site);
+        let mut commands = self.advance_certificates(certificates);
         let mut retire = Vec::new();
         for (pool, tcp) in [(&mut self.http, false), (&mut self.tcp, true)] {
             for route in &changes.routes {
@@ -157,14 +165,28 @@ impl Layout {
         Changes { routes: routes.cloned().collect(), hosts: hosts.cloned().collect() }
     }
 
-    /// Returns commands that delete servers without connections, each with the backend and the server for [`Self::deleted`].
-    pub fn deletions(&self) -> Vec<(Command, String, String)> {
-        let retired = [&self.http, &self.tcp].into_iter().flat_map(|pool| {
-            let backends = pool.retired.iter().map(|(number, servers)| (format!("{}{number}", pool.prefix), servers));
-            backends.flat_map(|(backend, servers)| servers.iter().map(move |server| (backend.clone(), server.clone())))
-        });
-        let command = |backend: &str, server: &str| Command::new(format!("del server {backend}/{server}"), "deleted");
-        retired.map(|(backend, server)| (command(&backend, &server), backend, server)).collect()
+    /// Returns the number of servers that no Route uses any more.
+    pub fn retired(&self) -> usize {
+        [&self.http, &self.tcp].into_iter().flat_map(|pool| pool.retired.values()).map(BTreeSet::len).sum()
+    }
+
+    /// Returns commands that delete servers without connections, each with the backend and the server for [`Self::deleted`]: at most a
+    /// number of them, in turn from the `first` on.
+    pub fn deletions(&self, first: usize, most: usize) -> Vec<(Command, String, String)> {
+        let retired = || {
+            [&self.http, &self.tcp].into_iter().flat_map(|pool| {
+                let backends = pool.retired.iter();
+                backends
+                    .flat_map(move |(number, servers)| servers.iter().map(move |server| (pool.prefix, number, server)))
+            })
+        };
+        let count = self.retired();
+        let chosen = retired().chain(retired()).skip(first % count.max(1)).take(most.min(count));
+        let deletion = |(prefix, number, server): (char, &usize, &String)| {
+            let backend = format!("{prefix}{number}");
+            (Command::new(format!("del server {backend}/{server}"), "deleted"), backend, server.clone())
+        };
+        chosen.map(deletion).collect()
     }
 
     /// Records that a server was deleted; the last one of a released backend makes it free.
@@ -220,12 +242,12 @@ impl Layout {
         VirtualHost { tls, paths }
     }
 
-    fn advance_certificates(&mut self, site: &Site) -> Vec<Command> {
+    fn advance_certificates(&mut self, wanted: &BTreeMap<Host, Certificate>) -> Vec<Command> {
         let mut commands = Vec::new();
-        if self.certificates == site.certificates {
+        if self.certificates == *wanted {
             return commands;
         }
-        for (host, certificate) in &site.certificates {
+        for (host, certificate) in wanted {
             let file = certificate_file(host);
             let before = self.certificates.get(host);
             if before == Some(certificate) {
@@ -244,12 +266,12 @@ impl Layout {
                     .push(Command::new(format!("add ssl crt-list {CERTIFICATE_LIST} <<\n{file} {host}\n"), "Success!"));
             }
         }
-        for host in self.certificates.keys().filter(|host| !site.certificates.contains_key(*host)) {
+        for host in self.certificates.keys().filter(|host| !wanted.contains_key(*host)) {
             let file = certificate_file(host);
             commands.push(Command::new(format!("del ssl crt-list {CERTIFICATE_LIST} {file}"), "deleted"));
             commands.push(Command::new(format!("del ssl cert {file}"), "deleted"));
         }
-        self.certificates.clone_from(&site.certificates);
+        self.certificates.clone_from(wanted);
         commands
     }
 
@@ -260,8 +282,9 @@ impl Layout {
             port => format!(":{port}"),
         };
         let http = binds(&settings.http) + &limits(settings);
+        let owner = settings.account.as_ref().map(|account| format!(" uid {}", account.uid)).unwrap_or_default();
         let https = format!(
-            "    bind unix@https.sock mode 600 accept-proxy ssl crt {DEFAULT_CERTIFICATE} crt-list {CERTIFICATE_LIST} alpn h2,http/1.1\n{}",
+            "    bind unix@https.sock mode 600{owner} accept-proxy ssl crt {DEFAULT_CERTIFICATE} crt-list {CERTIFICATE_LIST} alpn h2,http/1.1\n{}",
             trusted(settings)
         );
         let misdirected = format!(
@@ -333,10 +356,12 @@ backend {UNAVAILABLE_TCP}
 
 /// Sections that are the same for all Routes.
 fn global(settings: &Settings) -> String {
+    let account = settings.account.as_ref();
+    let account = account.map(|Account { uid, gid, .. }| format!("    uid {uid}\n    gid {gid}\n")).unwrap_or_default();
     format!(
         r"# Written by signpost agent, which overwrites changes.
 global
-    stats socket unix@worker.sock mode 600 level admin expose-fd listeners
+{account}    stats socket unix@worker.sock mode 600 level admin expose-fd listeners
     stats timeout 1m
     # The limit for the remaining connections of a replaced worker.
     hard-stop-after 30m

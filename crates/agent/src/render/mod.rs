@@ -31,6 +31,17 @@ pub struct Settings {
     pub response_timeout: Duration,
     /// The same limit for a WebSocket, in either direction, and for requests that accept `text/event-stream`.
     pub stream_timeout: Duration,
+    /// The account of the processes that serve clients; `None`: that of the agent.
+    pub account: Option<Account>,
+}
+
+/// A user and a group of the system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account {
+    pub user: String,
+    pub group: String,
+    pub uid: u32,
+    pub gid: u32,
 }
 
 /// Browsers open six connections for a host, and a network address translator can have hundreds of them behind one address. HAProxy
@@ -48,6 +59,7 @@ impl Default for Settings {
             client_connections_max: CLIENT_CONNECTIONS_MAX,
             response_timeout: Duration::from_secs(5 * 60),
             stream_timeout: Duration::from_secs(60 * 60),
+            account: None,
         }
     }
 }

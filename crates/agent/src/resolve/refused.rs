@@ -69,7 +69,7 @@ impl Refused {
         let is_listener = |ip: IpAddr| self.listeners.contains(&(ip, port));
         let unspecified = [IpAddr::from([0; 4]), IpAddr::from([0; 16])];
         if is_listener(canonical) || (canonical.is_loopback() && unspecified.into_iter().any(is_listener)) {
-            return Some("is a listener of a Router's instance".to_owned());
+            return Some("is a listener of the platform".to_owned());
         }
         if canonical.is_loopback() && !self.loopback {
             return Some("is a loopback address".to_owned());

@@ -547,10 +547,10 @@ proptest! {
             pending.extend(changes.clone());
             for change in pending.drain(..pending.len().min(step.1)) {
                 let changes = [change].into_iter().collect();
-                late.advance(resolver.site(), Some(&changes)).expect("there is room");
+                late.advance(resolver.site(), &resolver.site().certificates, Some(&changes)).expect("there is room");
             }
-            layout.advance(resolver.site(), Some(&changes.into_iter().collect())).expect("there is room");
-            prop_assert_eq!(layout.advance(resolver.site(), None), Some(vec![]));
+            layout.advance(resolver.site(), &resolver.site().certificates, Some(&changes.into_iter().collect())).expect("there is room");
+            prop_assert_eq!(layout.advance(resolver.site(), &resolver.site().certificates, None), Some(vec![]));
             let mut fresh = Resolver::new("shard1", Refused::default(), limits);
             let last: BTreeMap<usize, usize> = steps[..=at].iter().map(|(object, state)| match object {
                 // Both are Service "api".
@@ -562,7 +562,7 @@ proptest! {
             prop_assert_eq!(&resolver.faults, &fresh.faults);
             prop_assert_eq!(resolver.revision(100), fresh.revision(100));
         }
-        late.advance(resolver.site(), Some(&pending.into_iter().collect())).expect("there is room");
-        prop_assert_eq!(late.advance(resolver.site(), None), Some(vec![]));
+        late.advance(resolver.site(), &resolver.site().certificates, Some(&pending.into_iter().collect())).expect("there is room");
+        prop_assert_eq!(late.advance(resolver.site(), &resolver.site().certificates, None), Some(vec![]));
     }
 }

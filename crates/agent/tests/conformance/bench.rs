@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use signpost_agent::proxy::haproxy::Haproxy;
+use signpost_agent::proxy::isolation::Isolation;
 use signpost_agent::proxy::nginx::{Nginx, ReloadPacing};
 use signpost_agent::proxy::{Applied, Proxy};
 use signpost_agent::render::Settings;
@@ -58,7 +59,8 @@ impl Bench {
     /// Changes the limits of nginx's replaced workers, before the first Site.
     pub fn with_pace(mut self, pace: ReloadPacing) -> Bench {
         let directory = self.directory.path().join("proxy");
-        let nginx = Nginx::with_pace(self.program.clone(), &directory, self.settings.clone(), pace);
+        let nginx =
+            Nginx::with_pace(self.program.clone(), &directory, self.settings.clone(), &Isolation::default(), pace);
         self.proxy = Box::new(nginx.expect("a directory"));
         self
     }
@@ -82,6 +84,11 @@ impl Bench {
 
     pub async fn apply(&mut self, site: &Site) -> Applied {
         self.proxy.apply(site, None).await.expect("the proxy follows")
+    }
+
+    /// Returns the path of a file in the directory of the test, in which the proxy has the directory `proxy`.
+    pub fn path(&self, file: &str) -> PathBuf {
+        self.directory.path().join(file)
     }
 
     /// Sends a signal to the proxy's master; returns whether that runs.
@@ -108,10 +115,10 @@ impl Drop for Bench {
 
 fn make(kind: &str, directory: &TempDir, program: &Path, settings: &Settings) -> Box<dyn Proxy> {
     let directory = directory.path().join("proxy");
-    let settings = settings.clone();
+    let (program, settings, isolation) = (program.to_owned(), settings.clone(), Isolation::default());
     match kind {
-        "haproxy" => Box::new(Haproxy::new(program.to_owned(), &directory, settings).expect("a directory")),
-        _ => Box::new(Nginx::new(program.to_owned(), &directory, settings).expect("a directory")),
+        "haproxy" => Box::new(Haproxy::new(program, &directory, settings, &isolation).expect("a directory")),
+        _ => Box::new(Nginx::new(program, &directory, settings, &isolation).expect("a directory")),
     }
 }
 

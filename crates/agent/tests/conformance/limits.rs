@@ -208,6 +208,45 @@ pub async fn connections_of_a_client(bench: Bench) {
     assert_eq!(status, Some(200));
 }
 
+/// A client that has as many slow uploads as it may have, to the same Route, harms no other client. They live as long as they make progress.
+pub async fn slow_bodies(bench: Bench) {
+    let application = Recorder::start(|request| match request.body.len() {
+        0 => Answer::Body("ok"),
+        _ => Answer::Body("uploaded"),
+    })
+    .await;
+    let bench = bench.with(|settings| {
+        settings.client_connections_max = 32;
+        settings.response_timeout = Duration::from_secs(3);
+    });
+    let served = Served::new(bench, &[&application]).await;
+    let mut held = hold("127.0.0.2", served.bench.http, 40).await;
+    assert!((16..=32).contains(&held.len()), "{}", held.len());
+    let head = format!("POST / HTTP/1.1\r\nHost: {HOST}\r\nContent-Length: 10\r\n\r\n");
+    for stream in &mut held {
+        stream.write_all(head.as_bytes()).await.expect("it is open");
+    }
+    let mut slowest = Duration::ZERO;
+    // In all, three times as long as the time limit for silence.
+    for _ in 0..10 {
+        for stream in &mut held {
+            stream.write_all(b"x").await.expect("it makes progress");
+        }
+        let start = Instant::now();
+        for way in WAYS {
+            let response = served.send(way, &Request::new("GET", "/")).await;
+            assert_eq!(response.map(|response| response.status), Ok(200), "{way:?}");
+        }
+        slowest = slowest.max(start.elapsed());
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    assert!(slowest < Duration::from_secs(5), "others waited for {slowest:?}");
+    for stream in &mut held {
+        let response = read_response(stream, "POST").await.expect("the upload is complete");
+        assert_eq!((response.status, response.body.as_str()), (200, "uploaded"));
+    }
+}
+
 /// RFC 8586: a request that has passed the platform 8 times is in a loop.
 pub async fn loops(bench: Bench) {
     let application = Recorder::start(|_| Answer::Body("ok")).await;

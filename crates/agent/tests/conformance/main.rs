@@ -4,6 +4,7 @@ mod bench;
 mod client;
 mod headers;
 mod hostile;
+mod isolation;
 mod limits;
 mod probe;
 mod recorder;
@@ -46,6 +47,8 @@ scenarios!(
     reload::rejected_certificate,
     reload::crash,
     reload::drain,
+    isolation::other_files,
+    isolation::users,
     hostile::injections,
     hostile::services_of_others,
     hostile::very_many_routes,
@@ -77,12 +80,15 @@ scenarios!(
     limits::events,
     limits::idle_websocket,
     limits::slow_heads,
+    limits::slow_bodies,
     limits::connections_of_a_client,
     limits::loops,
     limits::loop_of_a_route;
     haproxy_only:
     rfc9110::interim_response_and_close,
     rfc9113::websocket,
+    reload::old_servers,
+    reload::batches_with_a_rejected_certificate,
 );
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -108,4 +114,16 @@ async fn nginx_replaced_workers() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn haproxy_without_lua() {
     reload::without_lua(bench::Bench::new("haproxy")).await;
+}
+
+#[test]
+fn without_root() {
+    isolation::without_root(&[
+        "haproxy::other_files",
+        "haproxy::no_request_fails",
+        "haproxy::certificates",
+        "nginx::other_files",
+        "nginx::no_request_fails",
+        "nginx::certificates",
+    ]);
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use signpost_agent::proxy::nginx::ReloadPacing;
-use signpost_agent::site::{Certificate, Insecure, Part, Site, Termination};
+use signpost_agent::site::{Certificate, Changes, Host, Insecure, Part, Site, Termination};
 use signpost_testing::PATIENCE;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -267,6 +267,83 @@ pub async fn replaced_workers(bench: Bench) {
         assert!(Instant::now() < deadline, "replaced workers do not end");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// Returns the number of servers that HAProxy has with addresses that begin with a text.
+fn servers(bench: &Bench, begin: &str) -> usize {
+    use std::io::{Read as _, Write as _};
+    let mut stream = std::os::unix::net::UnixStream::connect(bench.path("proxy/worker.sock")).expect("it runs");
+    stream.write_all(b"show servers state\n").expect("it is read");
+    let mut state = String::new();
+    stream.read_to_string(&mut state).expect("a response");
+    state.lines().filter(|line| line.split(' ').nth(4).is_some_and(|address| address.starts_with(begin))).count()
+}
+
+/// Servers that no Route uses any more are deleted without a further change, as soon as their connections end, and never for long.
+pub async fn old_servers(mut bench: Bench) {
+    let address = application("web", None).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let busy = listener.local_addr().expect("it is bound");
+    let address_of = |at: usize| format!("127.66.{}.{}:80", at / 250, at % 250 + 1).parse().expect("an address");
+    let many: Vec<(SocketAddr, u16)> = (0..1_000).map(|at| (address_of(at), 1)).collect();
+    let mut site = Site::default();
+    route(&mut site, "web", "a.example", "/", plain(&[(address, 1)]));
+    bench.apply(&site).await;
+    route(&mut site, "busy", "busy.example", "/", plain(&[(busy, 1)]));
+    route(&mut site, "many", "many.example", "/", plain(&many));
+    assert!(!bench.apply(&site).await.reloaded);
+    let mut client = TcpStream::connect(bench.http).await.expect("a connection");
+    client.write_all(b"GET / HTTP/1.1\r\nHost: busy.example\r\n\r\n").await.expect("it is read");
+    let request = listener.accept().await.expect("a request");
+    assert_eq!(servers(&bench, "127.66."), 1_000);
+    // One change takes them all, and another one replaces the busy one: its request continues.
+    site.routes.get_mut("test/many").expect("it is there").servers.truncate(1);
+    route(&mut site, "busy", "busy.example", "/", plain(&[(address, 1)]));
+    assert!(!bench.apply(&site).await.reloaded);
+    let deadline = Instant::now() + PATIENCE;
+    while servers(&bench, "127.66.") > 1 {
+        let started = Instant::now();
+        bench.proxy.tidy().await;
+        assert!(started.elapsed() < Duration::from_secs(1), "others wait for {:?}", started.elapsed());
+        assert!(Instant::now() < deadline, "old servers are not deleted");
+    }
+    assert_eq!(servers(&bench, "127.0.0.1"), 3, "a server with a connection stays");
+    drop((request, client));
+    while servers(&bench, "127.0.0.1") > 2 {
+        bench.proxy.tidy().await;
+        assert!(Instant::now() < deadline, "the last old server is not deleted");
+    }
+    assert!(!bench.apply(&site).await.reloaded, "the contents of the worker are still known");
+    assert_eq!(get(bench.http, "busy.example", "/").await.expect("a response").body, "web");
+}
+
+/// While a certificate is rejected, a batch of changes is still a batch: nothing else is applied with it.
+pub async fn batches_with_a_rejected_certificate(mut bench: Bench) {
+    let address = application("web", None).await;
+    let mut site = Site::default();
+    route(&mut site, "web", "a.example", "/", plain(&[(address, 1)]));
+    let pem = "-----BEGIN CERTIFICATE-----\nnonsense\n-----END CERTIFICATE-----\n".to_owned();
+    let broken: Host = "a.example".parse().expect("a host");
+    site.certificates.insert(broken.clone(), Certificate { pem: pem.into() });
+    assert_eq!(bench.apply(&site).await.faults.len(), 1);
+    for name in ["first", "second"] {
+        route(&mut site, name, &format!("{name}.example"), "/", plain(&[(address, 1)]));
+    }
+    for (name, expected) in [("first", [200, 404]), ("second", [200, 200])] {
+        let mut changes = Changes::default();
+        changes.routes.insert(format!("test/{name}").parse().expect("a Route"));
+        changes.hosts.insert(format!("{name}.example").parse().expect("a host"));
+        let applied = bench.proxy.apply(&site, Some(&changes)).await.expect("the proxy follows");
+        assert_eq!((applied.reloaded, applied.faults.len()), (false, 1));
+        for (host, status) in ["first.example", "second.example"].into_iter().zip(expected) {
+            assert_eq!(get(bench.http, host, "/").await.expect("a response").status, status, "{host} after {name}");
+        }
+    }
+    // One that replaces it is tried at once.
+    let good = Identity::new("a.example");
+    site.certificates.insert(broken, Certificate { pem: good.pem.as_str().into() });
+    let applied = bench.proxy.apply(&site, Some(&Changes::default())).await.expect("the proxy follows");
+    assert_eq!((applied.reloaded, applied.faults), (false, vec![]));
 }
 
 /// A HAProxy without Lua is not started, and the error names the remedy.

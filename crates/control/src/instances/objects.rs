@@ -68,6 +68,8 @@ pub struct Settings {
     pub admin: Vec<SocketAddr>,
     /// The name servers of the platform.
     pub name_servers: Vec<SocketAddr>,
+    /// Further options of agents.
+    pub options: Vec<String>,
 }
 
 /// A kind of these objects, in the order in which they are created.
@@ -227,6 +229,7 @@ fn arguments(router: &str, wanted: &Wanted, settings: &Settings, leave: u64) -> 
         add("--kubeconfig", format!("{ACCESS}/kubeconfig"));
         settings.api_servers.iter().for_each(|server| add("--api-server", failover::text_of(server)));
     }
+    arguments.extend(settings.options.iter().cloned());
     arguments
 }
 

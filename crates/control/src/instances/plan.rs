@@ -23,7 +23,7 @@ pub struct Shape {
 pub struct Slot {
     /// The instance's number, constant for its lifetime.
     pub id: u32,
-    /// The instance's configuration; `None`: another version of the program has started it.
+    /// The instance's configuration; `None`: another version of the program, or one with other options, has started it.
     pub shape: Option<Shape>,
     /// The instance's address.
     pub address: IpAddr,

@@ -63,6 +63,10 @@ pub struct Settings {
     pub certificates: Option<PathBuf>,
     /// The name servers of the platform.
     pub name_servers: Vec<SocketAddr>,
+    /// The certificate authorities of applications.
+    pub upstream_authorities: Option<PathBuf>,
+    /// Further options of agents. Instances with others are replaced.
+    pub options: Vec<String>,
 }
 
 /// The metrics; clones share them.
@@ -94,6 +98,9 @@ struct Record {
     address: IpAddr,
     /// The version of the program that started it.
     version: String,
+    /// The options with which it was started.
+    #[serde(default)]
+    options: Vec<String>,
     is_stopping: bool,
     /// The process, and its start time according to the kernel.
     process: Option<(i32, u64)>,
@@ -223,6 +230,7 @@ impl Processes {
                     ports: wanted.ports,
                     address,
                     version: VERSION.to_owned(),
+                    options: self.settings.options.clone(),
                     is_stopping: false,
                     process: None,
                 };
@@ -246,8 +254,9 @@ impl Processes {
     fn slots(&self, router: &str, wanted: Option<&Wanted>) -> Vec<Slot> {
         let of_router = self.instances.iter().filter(|(_, instance)| instance.record.router == router);
         let slot = |(id, instance): (&u32, &Instance)| {
-            let Record { kind, ports, address, is_stopping, ref version, .. } = instance.record;
-            let shape = (version == VERSION).then_some(Shape { kind, ports });
+            let Record { kind, ports, address, is_stopping, ref version, ref options, .. } = instance.record;
+            let is_current = version == VERSION && *options == self.settings.options;
+            let shape = is_current.then_some(Shape { kind, ports });
             let lease = lease_name(router, address, ports.http);
             let is_serving = wanted.is_some_and(|wanted| wanted.serving.contains(&lease));
             Slot { id: *id, shape, address, is_stopping, is_serving }
@@ -337,7 +346,7 @@ impl Instance {
 fn spawn(settings: &Settings, record: &Record, directory: &Path) -> io::Result<Child> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     let log = std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(directory.join("log"))?;
-    let Record { router, kind, ports, address, .. } = record;
+    let Record { router, kind, ports, address, options, .. } = record;
     let admin = match address.is_loopback() {
         true => SocketAddr::new(*address, ADMIN_PORT),
         false => SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0),
@@ -359,6 +368,10 @@ fn spawn(settings: &Settings, record: &Record, directory: &Path) -> io::Result<C
     if let Some(certificates) = &settings.certificates {
         command.arg("--certificates").arg(certificates);
     }
+    if let Some(authorities) = &settings.upstream_authorities {
+        command.arg("--upstream-ca").arg(authorities);
+    }
+    command.args(options);
     // A terminal's signal goes to this process, which signals the others.
     let child = command.process_group(0).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?;
     limit(&child);

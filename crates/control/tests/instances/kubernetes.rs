@@ -101,6 +101,7 @@ fn settings(image: &str) -> objects::Settings {
         api_servers: Vec::new(),
         admin: vec!["0.0.0.0:9453".parse().expect("an address"), "[::]:9453".parse().expect("an address")],
         name_servers: vec!["192.0.2.53:53".parse().expect("an address")],
+        options: ["--route-servers", "100"].map(str::to_owned).into(),
     }
 }
 
@@ -206,7 +207,7 @@ fn the_objects_of_a_router() {
                             "--http-port", "80", "--https-port", "443", "--data-dir", "/data",
                             "--leave-timeout", "300", "--drain-timeout", "60",
                             "--admin-listen", "0.0.0.0:9453", "--admin-listen", "[::]:9453",
-                            "--name-server", "192.0.2.53:53",
+                            "--name-server", "192.0.2.53:53", "--route-servers", "100",
                         ],
                         "env": [{
                             "name": "POD_IP",

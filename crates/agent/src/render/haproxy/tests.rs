@@ -21,6 +21,11 @@ fn site(routes: &[(&str, &[(&str, u16)])]) -> Site {
     site
 }
 
+/// Returns the commands that make a layout follow a Site.
+fn follow(layout: &mut Layout, site: &Site) -> Option<Vec<Command>> {
+    layout.advance(site, &site.certificates, None)
+}
+
 /// Returns the commands, with `HOST-ADDRESS` and `HOST-id` for identifiers of endpoints and Routes.
 fn texts(commands: Option<Vec<Command>>) -> Vec<String> {
     let mut ids = Vec::new();
@@ -46,8 +51,8 @@ fn a_change_becomes_commands_in_a_safe_order() {
         "add map paths.map a.example/a\\;b/ h0:serve:refuse:a.example-id",
         "add map hosts.map a.example https",
     ];
-    assert_eq!(texts(layout.advance(&site(&[("a.example", one)]), None)), added);
-    assert_eq!(texts(layout.advance(&site(&[("a.example", one)]), None)), [""; 0]);
+    assert_eq!(texts(follow(&mut layout, &site(&[("a.example", one)]))), added);
+    assert_eq!(texts(follow(&mut layout, &site(&[("a.example", one)]))), [""; 0]);
     let changed = [
         "set server h0/a.example-192.0.2.1:80 weight 9",
         "set server h0/a.example-192.0.2.1:80 state ready",
@@ -55,14 +60,14 @@ fn a_change_becomes_commands_in_a_safe_order() {
         "set server h0/a.example-[2001:db8::1]:80 state ready",
     ];
     let two: &[(&str, u16)] = &[("192.0.2.1:80", 9), ("[2001:db8::1]:80", 1)];
-    assert_eq!(texts(layout.advance(&site(&[("a.example", two)]), None)), changed);
+    assert_eq!(texts(follow(&mut layout, &site(&[("a.example", two)]))), changed);
     let removed = [
         "del map hosts.map a.example",
         "del map paths.map a.example/a\\;b/",
         "set server h0/a.example-192.0.2.1:80 state maint",
         "set server h0/a.example-[2001:db8::1]:80 state maint",
     ];
-    assert_eq!(texts(layout.advance(&Site::default(), None)), removed);
+    assert_eq!(texts(follow(&mut layout, &Site::default())), removed);
 }
 
 #[test]
@@ -71,19 +76,36 @@ fn a_backend_is_reused_when_its_servers_are_deleted() {
     let (a, b) = (site(&[("a.example", one)]), site(&[("b.example", one)]));
     let mut layout = Layout::new(&a, &Settings::default());
     assert!(
-        texts(layout.advance(&b, None))
+        texts(follow(&mut layout, &b))
             .contains(&"add server h1/b.example-192.0.2.1:80 192.0.2.1:80 weight 1".to_owned())
     );
-    let deletions = layout.deletions();
+    let deletions = layout.deletions(0, 256);
     let names: Vec<_> = deletions.iter().map(|(_, backend, server)| (backend.as_str(), server.as_str())).collect();
     let id = backend_id("uid of a.example", "192.0.2.1:80".parse().expect("an address"));
     assert_eq!(names, [("h0", id.as_str())]);
     layout.deleted("h0", &id);
     let both = site(&[("a.example", one), ("b.example", one)]);
     assert!(
-        texts(layout.advance(&both, None))
+        texts(follow(&mut layout, &both))
             .contains(&"add server h0/a.example-192.0.2.1:80 192.0.2.1:80 weight 1".to_owned())
     );
+}
+
+#[test]
+fn deletions_are_in_turn_and_bounded() {
+    let all: Vec<(String, u16)> = (1..=7).map(|at| (format!("192.0.2.{at}:80"), 1)).collect();
+    let all: Vec<(&str, u16)> = all.iter().map(|(address, weight)| (address.as_str(), *weight)).collect();
+    let mut layout = Layout::new(&site(&[("a.example", &all), ("b.example", &all[..2])]), &Settings::default());
+    let _ = follow(&mut layout, &Site::default());
+    assert_eq!(layout.retired(), 9);
+    let names = |first, most| {
+        let deletions = layout.deletions(first, most).into_iter();
+        deletions.map(|(_, backend, server)| format!("{backend}/{server}")).collect::<Vec<_>>()
+    };
+    let sorted = names(0, 100);
+    assert_eq!((sorted.len(), names(0, 4)), (9, sorted[..4].to_vec()));
+    assert_eq!(names(7, 4), [&sorted[7..], &sorted[..2]].concat());
+    assert_eq!(names(9 + 3, 2), sorted[3..5]);
 }
 
 #[test]
@@ -91,10 +113,10 @@ fn a_server_that_returns_before_it_is_deleted_is_enabled() {
     let servers: [&[(&str, u16)]; 2] = [&[("192.0.2.1:80", 1), ("192.0.2.2:80", 1)], &[("192.0.2.1:80", 1)]];
     let mut layout = Layout::new(&site(&[("a.example", servers[0])]), &Settings::default());
     let maint = ["set server h0/a.example-192.0.2.2:80 state maint"];
-    assert_eq!(texts(layout.advance(&site(&[("a.example", servers[1])]), None)), maint);
+    assert_eq!(texts(follow(&mut layout, &site(&[("a.example", servers[1])]))), maint);
     let ready = ["set server h0/a.example-192.0.2.2:80 weight 1", "set server h0/a.example-192.0.2.2:80 state ready"];
-    assert_eq!(texts(layout.advance(&site(&[("a.example", servers[0])]), None)), ready);
-    assert!(layout.deletions().is_empty());
+    assert_eq!(texts(follow(&mut layout, &site(&[("a.example", servers[0])]))), ready);
+    assert_eq!((layout.retired(), layout.deletions(0, 256)), (0, vec![]));
 }
 
 #[test]
@@ -103,6 +125,6 @@ fn more_routes_than_spare_backends_need_a_new_layout() {
     let one: &[(&str, u16)] = &[("192.0.2.1:80", 1)];
     let routes: Vec<_> = hosts.iter().map(|host| (host.as_str(), one)).collect();
     let mut layout = Layout::new(&Site::default(), &Settings::default());
-    assert!(layout.advance(&site(&routes[1..]), None).is_some());
-    assert_eq!(layout.advance(&site(&routes), None), None);
+    assert!(follow(&mut layout, &site(&routes[1..])).is_some());
+    assert_eq!(follow(&mut layout, &site(&routes)), None);
 }
