@@ -15,7 +15,7 @@ use super::table::{Cell, Table};
 use super::{Outcome, note, option, progress};
 use signpost_types::route_state::RouteState;
 use signpost_types::v1alpha1::route::{NameKind, Route};
-use signpost_types::v1alpha1::router::{AddressHealthState, AddressState, Router, RouterState};
+use signpost_types::v1alpha1::router::{AddressHealthState, AddressState, InstanceState, Router, RouterState};
 
 /// The Routes of a row that have their names in it.
 const NAMES_SHOWN: usize = 5;
@@ -118,7 +118,7 @@ struct Instances {
 struct Address {
     ip: String,
     state: AddressState,
-    /// Whether probes found it unhealthy.
+    /// Whether probes found it unhealthy, or its instance is dead.
     unhealthy: bool,
 }
 
@@ -176,7 +176,7 @@ impl Topology {
                 let address = |address: &signpost_types::v1alpha1::router::Address| Address {
                     ip: address.ip.clone(),
                     state: address.state,
-                    unhealthy: is_unhealthy(&address.ip),
+                    unhealthy: is_unhealthy(&address.ip) || has_dead_instance(router, &address.ip),
                 };
                 let routes = on.remove(&name).unwrap_or(0);
                 let has = router.status.as_ref().and_then(|status| status.routes);
@@ -251,6 +251,10 @@ impl Topology {
         }
         Listing { tables: vec![groups, shards], note: None }
     }
+}
+
+fn has_dead_instance(router: &Router, ip: &str) -> bool {
+    ip.parse().is_ok_and(|ip| router.listed_instance(ip) == Some(InstanceState::Expired))
 }
 
 /// Returns the instances of a Router, if some report.

@@ -48,6 +48,7 @@ use signpost_control::client::failover::Servers;
 use signpost_control::client::reflector::HealthProbe;
 use signpost_control::controller::domain;
 use signpost_control::controller::ledger::BaseSerial;
+use signpost_control::controller::zone::denials::WATCH_LONGEST;
 use signpost_control::instances;
 use signpost_control::instances::kubernetes::Kubernetes;
 use signpost_control::instances::process::{self, Processes};
@@ -380,6 +381,11 @@ impl<'a> Build<'a> {
         Ok(())
     }
 
+    /// Returns whether the API in this process also has the store, which cannot be unreachable.
+    fn has_store(&self, api: Option<&Api>) -> bool {
+        api.is_some() && self.settings.store != config::Engine::Etcd
+    }
+
     /// Returns the objects that all loops of this process read, with the rights of one of them.
     async fn world(&self, api: Option<&Api>) -> Result<Option<World>, Error> {
         let schedules = self.settings.has(Role::Scheduler);
@@ -391,6 +397,8 @@ impl<'a> Build<'a> {
         let mut reading = world::Settings::of(dns::platform_settings(self.settings, &self.listened)?);
         // Only the status of Routers depends on the examination of their fields.
         reading.platform = reading.platform.filter(|_| schedules);
+        let is_name_server = self.settings.has(Role::Dns) && self.settings.dns_follows_api();
+        reading.watch_longest = (is_name_server && !self.has_store(api)).then_some(WATCH_LONGEST);
         Ok(Some(World::new(&client_as(self.settings, &self.api_servers, api, user).await?, reading)))
     }
 
@@ -511,6 +519,7 @@ impl<'a> Build<'a> {
                 platform: dns::platform_settings(settings, &self.listened)?,
                 state: api.is_none().then(|| data_dir.join("state")),
                 instance: room::when_there_is_room(&self.starting, async || data_dir.instance()).await?,
+                has_store: self.has_store(api),
             }),
             _ => None,
         };

@@ -29,6 +29,7 @@ use signpost_control::controller::deletion_hold::Reporter;
 use signpost_control::controller::ledger::BaseSerial;
 use signpost_control::controller::static_zones::{self, Reloader, StaticZones};
 use signpost_control::controller::zone;
+use signpost_control::controller::zone::denials::DENIAL_LONGEST;
 use signpost_control::controller::zone::status::Status;
 use signpost_control::world::World;
 use signpost_dns::nameserver::Transport;
@@ -135,6 +136,8 @@ pub struct Follow {
     pub state: Option<PathBuf>,
     /// This process's name, the same after a restart.
     pub instance: String,
+    /// Whether the API and its store are in this process: its zones are then never behind.
+    pub has_store: bool,
 }
 
 impl Dns {
@@ -332,6 +335,7 @@ impl Start<'_> {
             former_domain: settings.former_domain.clone(),
             apexes: apexes.clone(),
             deletion_hold_threshold: runtime_settings.deletion_hold_threshold.subscribe(),
+            denial_longest: (!follow.has_store).then_some(DENIAL_LONGEST),
             status: status.clone(),
             publishing,
             loading,

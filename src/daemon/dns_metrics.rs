@@ -248,6 +248,9 @@ fn synced(page: &mut Page<'_>, status: &Status) -> fmt::Result {
     page.count("zones_removed", "Zones removed", counters.removed)?;
     let help = "Whether answers are marked as stale (1), because no message from the API arrived for a long time";
     page.level("dns_stale", help, i64::from(status.is_stale()))?;
+    let help =
+        "Whether names that are not found get NXDOMAIN (1), or SERVFAIL (0), because the zones may lack new names";
+    page.level("dns_denies_names", help, i64::from(status.is_denying()))?;
     let help = "Whether the last-known-good state cannot be written";
     page.level("last_good_failing", help, i64::from(status.is_last_good_failing()))?;
     let help = "Whether the last-known-good state found at the start was damaged or of another platform, and no new one is on the disk yet";

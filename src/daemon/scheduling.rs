@@ -23,6 +23,7 @@ use signpost_control::compiler;
 use signpost_control::compiler::settings::text_of;
 use signpost_control::controller::domain::{self, DomainMismatch, Duty};
 use signpost_control::controller::ledger::{self, BaseSerial};
+use signpost_control::controller::zone::denials::SILENCE_LONGEST;
 use signpost_control::observe::hosts::HostCheck;
 use signpost_control::observe::ownership::OwnershipCheck;
 use signpost_control::observe::ownership::authorities::AuthoritativeServers;
@@ -186,6 +187,7 @@ impl Role<'_> {
             servers,
             timeout: config.verify.timeout,
             interval: config.verify.interval,
+            silence_longest: SILENCE_LONGEST,
             files: here.files,
         };
         let owners = here.host_key.map(|key| OwnershipCheck {

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use signpost_testing::net::exchange;
 use signpost_testing::program;
-use signpost_testing::{DataDir, Kubectl, Ports, Process, Server, eventually, free_address, until};
+use signpost_testing::{DataDir, Kubectl, Ports, Process, Server, dig, eventually, free_address, until};
 
 const DOMAIN: [&str; 4] = ["--domain", "example.org", "--nameserver", "ns1.example.org=192.0.2.53"];
 const NAME: &str = "web-shop.shard1.example.org";
@@ -260,11 +260,75 @@ fn a_route_is_served_until_its_instance_has_left() {
     agent.answers("web-again.shard1.example.org", 200, "late");
     agent.process.as_ref().expect("it runs").signal("TERM");
     eventually("the Lease reports that the instance leaves", || (annotation("state")? == "leaving").then_some(()));
-    client.check("the instance leaves, and DNS returns its address");
-    kubectl.ok_with(&["apply", "-f", "-"], &router("{ip: 192.0.2.1}"));
+    client.check("the instance leaves");
     agent.process.as_ref().expect("it runs").logs("DNS no longer returns the address");
     client.check("DNS does not return the address, and its time to live has not passed");
     client.stop();
     assert!(agent.process.take().expect("it runs").wait().success());
     assert_eq!((agent.get(NAME), annotation("state")), (None, None));
+    // The spec still lists the address, and nothing serves there.
+    until_addresses(ports.dns, &["192.0.2.1"], "the instance has ended");
+    until_instances(&kubectl, "0/1");
+}
+
+/// Waits until the shard's names have exactly these addresses.
+#[track_caller]
+fn until_addresses(dns: SocketAddr, expected: &[&str], when: &str) {
+    until(when, || {
+        let answer = dig(dns, NAME, "A", &[]);
+        let mut found = answer.data("A");
+        found.sort_unstable();
+        if found == expected { Ok(()) } else { Err(format!("{found:?}")) }
+    });
+}
+
+/// Waits for the column INSTANCES of the Router.
+#[track_caller]
+fn until_instances(kubectl: &Kubectl, expected: &str) {
+    until(&format!("INSTANCES is {expected}"), || {
+        let line = kubectl.ok(&["get", "routers.signpost.dev", "shard1", "--no-headers"]);
+        if line.split_whitespace().any(|word| word == expected) { Ok(()) } else { Err(line) }
+    });
+}
+
+/// A machine that dies with its agent and its proxy leaves answers, although the spec lists its address, until it is back.
+#[test]
+fn the_address_of_a_dead_machine_leaves_dns_until_an_agent_is_back() {
+    let (data, ports) = (DataDir::new(), Ports::free());
+    let (_server, kubectl) = platform(&data, ports);
+    let mut agent = Agent::new(&data, ports.dns);
+    let own = agent.http.ip().to_string();
+    kubectl.ok_with(&["apply", "-f", "-"], &router(&format!("{{ip: {own}}}, {{ip: 192.0.2.1}}")));
+    kubectl.ok_with(&["apply", "-f", "-"], &(service("shop", application("shop")) + &route("shop", "shop")));
+    agent.start();
+    agent.answers(NAME, 200, "shop");
+    let both = [own.as_str(), "192.0.2.1"];
+    until_addresses(ports.dns, &both, "both addresses are answered");
+    until_instances(&kubectl, "1/1");
+
+    agent.process.take().expect("it runs").kill();
+    let proxy = std::fs::read_to_string(agent.proxy_id_file()).expect("HAProxy runs");
+    assert!(Command::new("kill").args(["-KILL", &proxy]).status().expect("kill runs").success());
+    until_addresses(ports.dns, &["192.0.2.1"], "the dead address has left");
+    until_instances(&kubectl, "0/1");
+    // The status remembers it when its Lease is gone.
+    kubectl.ok(&["delete", "leases", "-n", "default", "-l", "app.kubernetes.io/component=router-instance"]);
+    let status = || kubectl.json(&["routers.signpost.dev", "shard1"])["status"].clone();
+    kubectl.ok(&["patch", "router", "shard1", "--type=merge", "-p", r#"{"spec":{"ttl":6}}"#]);
+    eventually("the zone has another TTL", || {
+        let answer = dig(ports.dns, NAME, "A", &[]);
+        (answer.answer.iter().all(|record| record.ttl == 6)).then_some(())
+    });
+    assert_eq!(dig(ports.dns, NAME, "A", &[]).data("A"), ["192.0.2.1"]);
+    assert_eq!((&status()["instances"][0]["ip"], &status()["instances"][0]["state"]), (&json!(own), &json!("expired")));
+
+    agent.start();
+    until_addresses(ports.dns, &both, "an agent is back");
+    until_instances(&kubectl, "1/1");
+    // Without it in the spec, nothing is remembered.
+    agent.process.take().expect("it runs").kill();
+    until_instances(&kubectl, "0/1");
+    kubectl.ok(&["delete", "leases", "-n", "default", "-l", "app.kubernetes.io/component=router-instance"]);
+    kubectl.ok_with(&["apply", "-f", "-"], &router("{ip: 192.0.2.1}"));
+    eventually("the status forgets it", || status()["instances"].is_null().then_some(()));
 }

@@ -1,9 +1,12 @@
 //! Name verification: `Resolvable` as a user waits for it, and as it follows the name servers.
 
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::Value;
 
+use signpost_testing::dns::{RecordType, query};
 use signpost_testing::kubectl::Condition;
 use signpost_testing::{DataDir, Kubectl, Ports, Scrape, Server, dig, eventually, program};
 
@@ -171,56 +174,138 @@ fn name_server(ports: Ports, api: &DataDir, state: &DataDir) -> Server {
     Server::start(ports, &["--roles", "dns,admin", "--kubeconfig", kubeconfig, "--data-dir", state.path()])
 }
 
+/// A platform with two name servers that are verified, in processes of their own.
+struct TwoServers {
+    data: DataDir,
+    ports: [Ports; 2],
+    states: [DataDir; 2],
+    api: Server,
+    kubectl: Kubectl,
+}
+
+impl TwoServers {
+    fn start() -> TwoServers {
+        let (data, ports) = (DataDir::new(), [Ports::free(), Ports::free()]);
+        let servers = format!("ns1.v3.rhcloud.com={},ns2.v3.rhcloud.com={}", ports[0].dns, ports[1].dns);
+        let arguments = ["--roles", "api,scheduler,admin", "--data-dir", data.path(), "--verify-server", &servers];
+        let api = Server::start(Ports::free(), &[&arguments[..], &["--verify-interval", "1s"]].concat());
+        let kubectl = Kubectl::new(data.join("kubeconfig"));
+        kubectl.ok_with(&["apply", "-f", "-"], &(PLATFORM.to_owned() + "---\n" + &route("cart", "")));
+        TwoServers { data, ports, states: [DataDir::new(), DataDir::new()], api, kubectl }
+    }
+
+    fn name_server(&self, number: usize) -> Server {
+        name_server(self.ports[number], &self.data, &self.states[number])
+    }
+
+    /// Waits until the metric reports whether a server is silent.
+    fn until_silent(&self, number: usize, is_silent: bool) {
+        let address = self.ports[number].dns.to_string();
+        eventually("the metric of silent name servers", || {
+            let silent = Scrape::of(self.api.admin).sum("signpost_name_server_silent", &[("address", &address)]);
+            (silent == f64::from(u8::from(is_silent))).then_some(())
+        });
+    }
+
+    /// Returns the message of the condition of a Route, which becomes resolvable.
+    fn message_of(&self, name: &str) -> String {
+        self.kubectl.ok_with(&["apply", "-f", "-"], &route(name, ""));
+        wait(&self.kubectl, name, "Resolvable");
+        resolvable(&self.kubectl, name).expect("it was waited for").message
+    }
+}
+
 #[test]
-fn a_name_server_that_goes_is_named_until_it_is_back() {
-    let data = DataDir::new();
-    let ports = [Ports::free(), Ports::free()];
-    let servers = format!("ns1.v3.rhcloud.com={},ns2.v3.rhcloud.com={}", ports[0].dns, ports[1].dns);
-    let arguments = ["--roles", "api,scheduler,admin", "--data-dir", data.path(), "--verify-server", &servers];
-    let api = Server::start(Ports::free(), &[&arguments[..], &["--verify-interval", "1s"]].concat());
-    let kubectl = Kubectl::new(data.join("kubeconfig"));
-    kubectl.ok_with(&["apply", "-f", "-"], &(PLATFORM.to_owned() + "---\n" + &route("cart", "")));
-    let states = [DataDir::new(), DataDir::new()];
-    let first = name_server(ports[0], &data, &states[0]);
-    wait(&kubectl, "cart", "Resolvable=False");
-    let Condition { reason, message, .. } = eventually("the message has the missing server", || {
-        resolvable(&kubectl, "cart").filter(|said| said.message.contains(&ports[1].dns.to_string()))
+fn routes_do_not_wait_for_a_name_server_that_is_gone() {
+    let scene = TwoServers::start();
+    let (kubectl, ports) = (&scene.kubectl, scene.ports);
+    // While none answers, no name is live.
+    wait(kubectl, "cart", "Resolvable=False");
+    let Condition { reason, message, .. } = eventually("the message has both", || {
+        resolvable(kubectl, "cart").filter(|said| said.message.contains(&ports[1].dns.to_string()))
     });
     assert_eq!(reason, "NotAnswering", "{message}");
-    assert!(message.contains("ns2.v3.rhcloud.com"), "{message}");
-    wait(&kubectl, "cart", "Published");
+    let _first = scene.name_server(0);
+    wait(kubectl, "cart", "Resolvable");
+    let message = resolvable(kubectl, "cart").expect("it was waited for").message;
+    assert!(message.contains(&format!("ns2.v3.rhcloud.com ({}) does not answer", ports[1].dns)), "{message}");
+    scene.until_silent(1, true);
+    wait(kubectl, "cart", "Published");
 
-    let second = name_server(ports[1], &data, &states[1]);
-    wait(&kubectl, "cart", "Resolvable");
-    kubectl.ok_with(&["apply", "-f", "-"], &route("late", ""));
-    wait(&kubectl, "late", "Resolvable");
+    let second = scene.name_server(1);
+    scene.until_silent(1, false);
+    let message = scene.message_of("both");
+    assert!(ports.iter().all(|ports| message.contains(&ports.dns.to_string())), "{message}");
+    assert!(!message.contains("does not answer"), "{message}");
 
-    second.kill();
-    wait(&kubectl, "cart", "Resolvable=False");
-    let Condition { status, reason, message } = resolvable(&kubectl, "cart").expect("it was waited for");
-    assert_eq!((status.as_str(), reason.as_str()), ("False", "NotAnswering"), "{message}");
-    assert!(message.contains(&ports[1].dns.to_string()) && !message.contains(&ports[0].dns.to_string()), "{message}");
-    let router = eventually("the Router names it, too", || {
-        let published = kubectl.condition(&["routers.signpost.dev", "one"], "ZonePublished");
-        published.filter(|published| published.status == "False")
-    });
-    assert!(router.message.contains("ns2.v3.rhcloud.com"), "{router:?}");
-    let not_answering = || Scrape::of(api.admin).sum("signpost_routes_not_resolvable", &[("reason", "NotAnswering")]);
-    eventually("both Routes are counted", || (not_answering() == 2.0).then_some(()));
-
-    let _second = name_server(ports[1], &data, &states[1]);
-    wait(&kubectl, "cart", "Resolvable");
-    wait(&kubectl, "late", "Resolvable");
-    // Checks without news write nothing. The last news of the name server may come later than the condition.
+    // A Route that is verified stays so, without a write, and a new one becomes so.
     let version =
-        || kubectl.json(&["routes.signpost.dev", "-n", "shop", "cart"])["metadata"]["resourceVersion"].clone();
-    let checks = || Scrape::of(api.admin).sum("signpost_verify_checks_total", &[]);
-    eventually("eight checks leave the Route unchanged", || {
-        let (before, done) = (version(), checks());
-        eventually("checks continue", || (checks() >= done + 8.0).then_some(()));
-        (version() == before).then_some(())
+        |name: &str| kubectl.json(&["routes.signpost.dev", "-n", "shop", name])["metadata"]["resourceVersion"].clone();
+    let before = [version("cart"), version("both")];
+    second.kill();
+    let message = scene.message_of("late");
+    assert!(message.contains(&format!("({}) does not answer", ports[1].dns)), "{message}");
+    scene.until_silent(1, true);
+    scene.until_silent(0, false);
+    assert_eq!([version("cart"), version("both")], before);
+    eventually("the Router names it", || {
+        let published = kubectl.condition(&["routers.signpost.dev", "one"], "ZonePublished")?;
+        (published.status == "True" && published.message.contains("ns2.v3.rhcloud.com")).then_some(())
     });
-    drop((first, api));
+    scene.api.logs("a name server does not answer");
+
+    let _second = scene.name_server(1);
+    scene.until_silent(1, false);
+    let message = scene.message_of("again");
+    assert!(!message.contains("does not answer"), "{message}");
+    // Checks without news write nothing. The last news of the name server may come later than the condition.
+    let checks = || Scrape::of(scene.api.admin).sum("signpost_verify_checks_total", &[]);
+    eventually("eight checks leave the Route unchanged", || {
+        let (before, done) = (version("cart"), checks());
+        eventually("checks continue", || (checks() >= done + 8.0).then_some(()));
+        (version("cart") == before).then_some(())
+    });
+    assert_eq!([version("cart"), version("both")], before);
+}
+
+/// A process that is stopped and continues answers from zones that are older than it can know.
+#[test]
+fn a_name_server_that_continues_after_a_stop_denies_no_live_name() {
+    let scene = TwoServers::start();
+    let (_first, second) = (scene.name_server(0), scene.name_server(1));
+    wait(&scene.kubectl, "cart", "Resolvable");
+    let gone = "shop-gone.routes.v3.rhcloud.com";
+    eventually("a name that does not exist is denied", || (status(second.dns, gone)? == 3).then_some(()));
+    second.signal("STOP");
+    scene.message_of("late");
+    let name = "shop-late.routes.v3.rhcloud.com";
+    // The queries wait in the socket, and are answered first.
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    socket.connect(second.dns).expect("an address");
+    socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a duration");
+    const QUERIES: u16 = 20;
+    for id in 0..QUERIES {
+        socket.send(&query(id, name, RecordType::CNAME)).expect("loopback takes it");
+    }
+    second.signal("CONT");
+    let mut response = [0; 1500];
+    for _ in 0..QUERIES {
+        socket.recv(&mut response).expect("it answers");
+        assert!([0, 2].contains(&(response[3] & 15)), "rcode {}", response[3] & 15);
+    }
+    eventually("it has the name", || (status(second.dns, name)? == 0).then_some(()));
+    eventually("it denies others", || (status(second.dns, gone)? == 3).then_some(()));
+}
+
+/// Returns the response code for a CNAME query.
+fn status(server: SocketAddr, name: &str) -> Option<u8> {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).ok()?;
+    socket.set_read_timeout(Some(Duration::from_secs(1))).ok()?;
+    socket.connect(server).ok()?;
+    socket.send(&query(1, name, RecordType::CNAME)).ok()?;
+    let mut response = [0; 1500];
+    socket.recv(&mut response).ok()?;
+    Some(response[3] & 15)
 }
 
 /// Returns the LIVE column of `kubectl get`.

@@ -53,6 +53,7 @@ const FAMILIES: &[(&str, Option<&str>, Reading)] = &[
     ("signpost_informer_connected", None, Reading::Smallest),
     ("signpost_scheduler_leading", None, Reading::Sum),
     ("signpost_scheduler_pending_routes", None, Reading::Sum),
+    ("signpost_name_server_silent", Some("address"), Reading::Sum),
     // Last: there can be more of these than the limit permits.
     ("signpost_dns_zone_requests_total", Some("zone"), Reading::Rate),
 ];

@@ -128,6 +128,9 @@ pub(super) struct Process {
     sync_age_seconds: Option<f64>,
     /// Watches that are not connected or not complete, as `owner/kind`.
     broken_watches: Vec<String>,
+    /// Listed name servers that do not answer the leader.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    silent_name_servers: Vec<String>,
     rates: Option<Rates>,
 }
 
@@ -192,6 +195,11 @@ impl Process {
                 }
             }
         }
+        let silent = scrape.of("signpost_name_server_silent").filter(|sample| sample.value > 0.0).map(|sample| {
+            let label = |label: &str| sample.labels.get(label).map_or("", String::as_str);
+            format!("{} ({})", label("server"), label("address")).trim_start().to_owned()
+        });
+        let silent = silent.collect();
         Process {
             url: url.to_owned(),
             reachable: true,
@@ -216,6 +224,7 @@ impl Process {
             },
             sync_age_seconds: ages.max_by(f64::total_cmp),
             broken_watches: broken,
+            silent_name_servers: silent,
             rates: rates.filter(|_| scrape.sum("signpost_dns_requests_total").is_some()),
         }
     }
@@ -234,6 +243,9 @@ impl Process {
         } else if let Some(age) = self.sync_age_seconds.filter(|age| *age > SYNC_AGE_MAX_SECONDS) {
             warnings.push(format!("{url}: no message from the API for {}", age::of_seconds(age as u64)));
         }
+        warnings.extend(self.silent_name_servers.iter().map(|server| {
+            format!("{url}: name server {server} does not answer; Routes do not wait for it while another one answers")
+        }));
         // A loss that was decided of is known: it rings no alarm.
         let counts = &self.counts;
         let alarming = counts.held_losses.filter(|_| counts.undecided_holds != Some(0));

@@ -42,10 +42,10 @@ const COLUMNS: &[Column] = &[
     }),
     Column::new(
         "Instances",
-        &["status.readyInstances", "spec.instances", "spec.type"],
+        &["status.readyInstances", "spec.instances", "spec.type", "status.instances"],
         "Number of serving instances and of expected instances.",
     )
-    .with_cell(|read, _| instances(read[0], read[1], read[2])),
+    .with_cell(|read, _| instances(read[0], read[1], read[2], read[3].items().count())),
     Column::new("Routes", &["status.routes"], "Number of Routes that are bound to it.").of_type("integer"),
     Column::new("Ready", &["status.conditions"], "Whether it can accept and serve Routes.")
         .with_cell(|read, _| Cell::As(columns::condition(read[0], READY, "status"))),
@@ -66,13 +66,14 @@ const COLUMNS: &[Column] = &[
         .wide(),
 ];
 
-/// Returns the instances that serve and those that are wanted, as `2/2`; blank where there are none of either.
-fn instances<'a>(ready: Json<'a>, wanted: Json<'a>, kind: Json<'a>) -> Cell<'a> {
+/// Returns the instances that serve and those that are wanted, otherwise those that have reported, as `2/2`; blank where there are
+/// none of either.
+fn instances<'a>(ready: Json<'a>, wanted: Json<'a>, kind: Json<'a>, reported: usize) -> Cell<'a> {
     let is_external = kind.text().is_none_or(|kind| kind == RouterKind::External.word());
     let wanted = match (wanted.is_null(), is_external) {
         (false, _) => String::from_utf8_lossy(wanted.octets()),
         (true, false) => "1".into(),
-        (true, true) => String::from_utf8_lossy(ready.octets()),
+        (true, true) => reported.to_string().into(),
     };
     match ready.is_null() {
         true if is_external => Cell::Blank,

@@ -135,6 +135,9 @@ pub struct Settings {
     /// The longest time without an event or bookmark on a watch; after it, the watch is considered dead. API servers send a
     /// bookmark about every minute.
     pub silence_longest: Duration,
+    /// The duration of a watch, in whole seconds, for a reader that needs [`Store::caught_up`]: only a new request shows how current the
+    /// objects are. `None`: the server's own duration, of many minutes.
+    pub watch_longest: Option<Duration>,
     /// The wait after the first failure in a row.
     pub backoff_first: Duration,
     /// The longest wait after a failure.
@@ -149,6 +152,7 @@ impl Default for Settings {
             field_selector: None,
             page_size: 500,
             silence_longest: Duration::from_secs(150),
+            watch_longest: None,
             backoff_first: Duration::from_millis(100),
             backoff_longest: Duration::from_secs(10),
         }
@@ -302,6 +306,12 @@ impl<V> Store<V> {
         Arc::new(move || store.health())
     }
 
+    /// Returns the time up to which all changes of the API are here: the time of the last request for which the server has sent all
+    /// earlier changes. Without [`Settings::watch_longest`], it can be many minutes old.
+    pub fn caught_up(&self) -> Option<Instant> {
+        self.shared.state().caught_up
+    }
+
     /// Returns the objects that exist but have no known value: see [`Health::unknown`].
     pub fn unknown(&self) -> Vec<ObjectKey> {
         self.shared.state().unknown.iter().cloned().collect()
@@ -437,6 +447,8 @@ struct Shared<V> {
 struct State {
     connected: bool,
     last_contact: Option<Instant>,
+    /// See [`Store::caught_up`].
+    caught_up: Option<Instant>,
     error: Option<String>,
     restarts: [u64; Restart::ALL.len()],
     undecodable: u64,

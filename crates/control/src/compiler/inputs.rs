@@ -14,7 +14,7 @@ use signpost_dns::wire::Name;
 use signpost_dns::zone::Ttl;
 use signpost_types::names;
 use signpost_types::v1alpha1::route_binding::RouteBinding;
-use signpost_types::v1alpha1::router::{AddressHealthState, AddressState, Mode, Router, RouterStatus};
+use signpost_types::v1alpha1::router::{AddressHealthState, AddressState, InstanceState, Mode, Router, RouterStatus};
 
 /// A Router, reduced.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,7 +33,8 @@ pub struct RouterInput {
     pub addresses: Box<[AddressInput]>,
     /// The unchanged `spec.records`.
     pub records: Box<[Box<str>]>,
-    /// The percentage of addresses that must be healthy for health to count; 0 for a Router without a health check.
+    /// The percentage of addresses that must be healthy for health to count; 0 for a Router without a health check and without
+    /// instances at its addresses.
     pub panic_percent: u8,
 }
 
@@ -69,6 +70,7 @@ impl RouterInput {
         }
         addresses.sort_unstable();
         addresses.dedup_by_key(|address| address.ip);
+        omit_leaving(router, &mut addresses);
         Some(RouterInput {
             name: name.into(),
             created: created(&router.metadata),
@@ -92,8 +94,24 @@ impl RouterInput {
     }
 }
 
-/// Returns the known health of a Router's address.
+/// Omits the addresses whose instances are about to stop, if another address serves: an orderly stop does not depend on the panic
+/// threshold, and the last instance serves until it stops.
+fn omit_leaving(router: &Router, addresses: &mut [AddressInput]) {
+    let is_leaving = |address: &AddressInput| router.listed_instance(address.ip) == Some(InstanceState::Leaving);
+    let serves = |address: &AddressInput| {
+        address.active && matches!(address.health, Health::Unknown | Health::Up) && !is_leaving(address)
+    };
+    if addresses.iter().any(serves) {
+        addresses.iter_mut().filter(|address| is_leaving(address)).for_each(|address| address.active = false);
+    }
+}
+
+/// Returns the known health of a Router's address. The instance there decides first, because without its agent, the proxy has old
+/// Routes, even if it answers probes.
 fn health(router: &Router, ip: IpAddr) -> Health {
+    if router.listed_instance(ip) == Some(InstanceState::Expired) {
+        return Health::Down;
+    }
     if router.spec.health_check.is_none() {
         return Health::Unknown;
     }
@@ -107,11 +125,11 @@ fn health(router: &Router, ip: IpAddr) -> Health {
     }
 }
 
-/// Returns the panic threshold of the prober, or, before it has reported one, the Router's own.
+/// Returns the panic threshold in the status, or, before it is there, the Router's own.
 fn panic_percent(router: &Router) -> u8 {
-    let Some(check) = &router.spec.health_check else { return 0 };
     let reported = router.status.as_ref().and_then(|status| status.panic_threshold);
-    reported.or(check.panic_threshold).map_or(50, |percent| u8::try_from(percent.min(100)).unwrap_or(100))
+    let own = router.spec.health_check.as_ref().map(|check| check.panic_threshold.unwrap_or(50));
+    reported.or(own).map_or(0, |percent| u8::try_from(percent.min(100)).unwrap_or(100))
 }
 
 /// A RouteBinding, reduced.

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::compiler::Settings;
 use signpost_dns::wire::{Name, NameMap};
-use signpost_dns::zone::image::Unavailable;
+use signpost_dns::zone::image::{DENIES_ALWAYS, Unavailable};
 use signpost_dns::zone::{Contents, Zone, ZoneDb, db};
 
 /// The register.
@@ -35,8 +35,10 @@ struct State {
     /// The placeholders for the zones of broken files, until a real zone exists.
     broken: NameMap<Arc<Zone>>,
     base: Option<Arc<Contents>>,
-    /// Whether existing names may be missing from the platform's zones.
+    /// Whether existing names may be missing from the platform's zones, because objects cannot be read.
     partial: bool,
+    /// The time until which the parent and the alias zone may deny names, in seconds since the epoch; `None`: always.
+    denies_until: Option<u64>,
 }
 
 /// The use of a zone file's zone.
@@ -196,8 +198,24 @@ impl ApexOwners {
         let mut state = self.state();
         if state.partial != partial {
             state.partial = partial;
-            db.zones().iter().filter(|zone| zone.follows()).for_each(|zone| zone.set_partial(partial));
+            let zones = db.zones();
+            zones.iter().filter(|zone| zone.follows()).for_each(|zone| self.limit_denials(&state, zone));
         }
+    }
+
+    /// Sets the time until which the parent and the alias zone may answer NXDOMAIN, in seconds since the epoch. The zones of shards
+    /// have a wildcard instead.
+    pub fn set_denies_until(&self, seconds: u64, db: &ZoneDb) {
+        let mut state = self.state();
+        state.denies_until = Some(seconds);
+        let (domain, aliases) = self.platform.as_ref().expect("a name server that follows the platform");
+        let zones = [domain, aliases].into_iter().filter_map(|apex| db.get(apex));
+        zones.for_each(|zone| self.limit_denials(&state, &zone));
+    }
+
+    fn limit_denials(&self, state: &State, zone: &Zone) {
+        let limit = state.denies_until.filter(|_| self.place(zone.apex()) != FileZoneStatus::Served);
+        zone.set_denies_until(if state.partial { 0 } else { limit.unwrap_or(DENIES_ALWAYS) });
     }
 
     /// Publishes zones of the platform, except those that a file serves.
@@ -206,7 +224,7 @@ impl ApexOwners {
         for change in &changes {
             if let db::ZoneUpdate::Publish(zone) = change {
                 zone.set_follows();
-                zone.set_partial(state.partial);
+                self.limit_denials(&state, zone);
                 if self.place(zone.apex()) == FileZoneStatus::Served {
                     zone.set_shard();
                 }

@@ -24,6 +24,7 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
+use self::denials::Denials;
 use self::hold::Decisions;
 use self::holds::{Holds, MayBeHeld};
 use self::last_known_good::StateError;
@@ -49,6 +50,8 @@ pub mod objects;
 
 pub mod hold;
 pub mod holds;
+
+pub mod denials;
 
 mod files;
 mod shards;
@@ -87,6 +90,9 @@ pub struct Options {
     /// The percentage of RouteBindings that can be missing from a list, and of any kind that can be deleted in a burst, before
     /// the loss is held (see [`hold`]).
     pub deletion_hold_threshold: watch::Receiver<u32>,
+    /// The longest time without word from the API for which names are denied (see [`denials`]); `None` if the API is in the same
+    /// process, and with it its store.
+    pub denial_longest: Option<Duration>,
     /// The status of the loop.
     pub status: Arc<Status>,
     /// The metric of publication times.
@@ -103,7 +109,22 @@ pub async fn run(
     stop: CancellationToken,
 ) -> Result<(), StateError> {
     let mut sources = Sources::new(&options);
-    let Options { state, former_domain, apexes, deletion_hold_threshold, status, publishing, loading, .. } = options;
+    let Options {
+        state,
+        former_domain,
+        apexes,
+        deletion_hold_threshold,
+        denial_longest,
+        status,
+        publishing,
+        loading,
+        ..
+    } = options;
+    let denials = denial_longest.map(|longest| Denials::new(longest, tokio::time::Instant::now()));
+    status.set_denying(denials.is_none());
+    if denials.is_some() {
+        apexes.set_denies_until(0, &db);
+    }
     let mut log = DiagnosticLog::default();
     let settings = sources.current_settings(&apexes);
     let domains = Domains { domain: settings.domain_text(), former: former_domain };
@@ -139,7 +160,9 @@ pub async fn run(
         }
     };
     let ended = publisher.ended();
-    let mut run = Run { sources, holds, zones, publisher, log, ledger_relist: LedgerRelist::new(), is_partial: false };
+    let ledger_relist = LedgerRelist::new();
+    let mut run =
+        Run { sources, holds, zones, publisher, log, ledger_relist, denials, denies_until: 0, is_partial: false };
     tokio::select! {
         () = run.follow(&stop) => Ok(()),
         why = ended => Err(why),
@@ -262,6 +285,9 @@ struct Run {
     publisher: Publisher,
     log: DiagnosticLog,
     ledger_relist: LedgerRelist,
+    denials: Option<Denials>,
+    /// The time until which names may be denied, in seconds since the epoch.
+    denies_until: u64,
     /// Whether names are missing because objects are unreadable.
     is_partial: bool,
 }
@@ -276,21 +302,60 @@ impl Run {
             self.settle_unknown();
             self.publisher.publish_due(&mut self.zones, unix_now());
             self.publisher.status.set_synced(self.sources.objects.are_synced());
+            self.limit_denials();
             let deadline = self.zones.next_deadline().map(tokio::time::Instant::from_std);
+            let look = self.denials.as_ref().map(|denials| denials.next_turn(tokio::time::Instant::now()));
             tokio::select! {
                 () = stop.cancelled() => return,
-                event = self.sources.next() => {
-                    self.take(event);
-                    // Later events are published together with it.
-                    for _ in 1..BATCH_MAX {
-                        let Some(event) = self.sources.next().now_or_never() else { break };
-                        self.take(event);
-                    }
-                    self.apply_decisions();
+                event = self.sources.next() => self.take_batch(Some(event)),
+                () = tokio::time::sleep_until(look.unwrap_or_else(tokio::time::Instant::now)), if look.is_some() => {
+                    self.take_batch(None);
                 }
                 () = tokio::time::sleep_until(deadline.unwrap_or_else(tokio::time::Instant::now)), if deadline.is_some() => {}
                 _ = housekeeping.tick() => self.run_housekeeping(),
             }
+        }
+    }
+
+    /// Applies an event, and those that have arrived: they are published together.
+    fn take_batch(&mut self, first: Option<Event>) {
+        // Read before the events: later ones do not count.
+        let caught_up = self.sources.objects.caught_up();
+        first.into_iter().for_each(|event| self.take(event));
+        for _ in 1..BATCH_MAX {
+            let Some(event) = self.sources.next().now_or_never() else { break };
+            self.take(event);
+        }
+        self.apply_decisions();
+        if let Some(denials) = &mut self.denials {
+            let caught_up = caught_up.filter(|_| !self.sources.objects.are_behind());
+            denials.take(caught_up, tokio::time::Instant::now());
+        }
+    }
+
+    /// Sets the time until which the parent and the alias zone may deny names.
+    fn limit_denials(&mut self) {
+        let Some(denials) = &mut self.denials else { return };
+        let now = tokio::time::Instant::now();
+        let until = denials.update(self.zones.next_deadline().is_some(), now);
+        let seconds = until.map_or(0, |until| {
+            let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            (since_epoch + until.duration_since(now)).as_secs()
+        });
+        let before = std::mem::replace(&mut self.denies_until, seconds);
+        if before == seconds {
+            return;
+        }
+        self.publisher.apexes.set_denies_until(seconds, &self.publisher.db);
+        if (before > 0) == (seconds > 0) {
+            return;
+        }
+        self.publisher.status.set_denying(seconds > 0);
+        match seconds > 0 {
+            true => tracing::info!("up to date with the API: names that are not found get NXDOMAIN"),
+            false => tracing::warn!(
+                "no current answer from the API: names that are not found get SERVFAIL, because they can be new"
+            ),
         }
     }
 

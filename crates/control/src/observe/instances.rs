@@ -5,7 +5,8 @@
 //! its next renewal on, and an earlier one, while no scheduler led, is not seen.
 //!
 //! The reconciler writes the results into `status.instances`, `status.readyInstances`, and, for Routers whose addresses come from
-//! instances, `status.currentAddresses`, from which the name servers build the zone.
+//! instances, `status.currentAddresses`, from which the name servers build the zone. For other Routers, they omit the addresses of
+//! `spec.addresses` whose instances are dead in `status.instances`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -22,7 +23,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::client::reflector::{Change, ObjectKey, Store};
-use crate::status::instances::is_enough;
+use crate::status::instances::{is_enough, remembered};
 use crate::world::observations::{InstanceFindings, Observations};
 use crate::world::{RouterInfo, World};
 use signpost_types::instance::AGENT_NAMESPACE;
@@ -156,7 +157,13 @@ impl Watch {
             self.metrics.forget(&key.name);
         }
         for applied in applied {
-            if self.routers.insert(applied.key.name.clone()) {
+            let inputs = |router: &RouterInfo| {
+                let instances = router.object.status.as_ref().map(|status| status.instances.clone());
+                (router.object.spec.addresses.clone(), instances.unwrap_or_default())
+            };
+            // The metrics contain the instances that only the status remembers.
+            let is_changed = applied.before.as_deref().map(inputs) != Some(inputs(&applied.now));
+            if self.routers.insert(applied.key.name.clone()) || is_changed {
                 self.dirty.insert(applied.key.name);
             }
         }
@@ -250,11 +257,15 @@ impl Watch {
             let mut instances: Vec<Instance> =
                 known.map(|(_, known)| known.report.to_instance(known.is_expired)).collect();
             instances.sort_by(|one, other| one.name.cmp(&other.name));
-            self.metrics.show(&name, &instances);
             let object = routers.get(&ObjectKey::cluster(&name));
             let check = object.as_ref().and_then(|router| router.object.spec.health_check.as_ref());
             let panic_percent = check.and_then(|check| check.panic_threshold).unwrap_or(self.panic_percent);
             let findings = InstanceFindings { instances, panic_percent };
+            let known = object.map(|router| {
+                let before = router.object.status.as_ref().map(|status| status.instances.clone());
+                remembered(&router.object, &findings, before.unwrap_or_default())
+            });
+            self.metrics.show(&name, known.as_deref().unwrap_or(&findings.instances));
             observations.set_router(&name, |router| router.instances = Some(findings));
         }
     }

@@ -38,7 +38,8 @@ pub fn apply(router: &Router, findings: &HealthFindings, domain: &str, now: Time
     status.panic_threshold = findings.threshold.filter(|_| is_checked);
     let was_panic = is_panic(&before);
     let mut after = router.clone();
-    after.status = Some(status.clone());
+    // The condition is about probes; `InstancesReady` reports instances.
+    after.status = Some(RouterStatus { instances: Vec::new(), ..status.clone() });
     let input = RouterInput::read(&after, domain, &mut Vec::new());
     let choice = input.as_ref().filter(|_| is_checked).map(RouterInput::choice).filter(|choice| choice.panic);
     let panic = choice.is_some();

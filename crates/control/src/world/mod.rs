@@ -72,6 +72,7 @@ impl World {
     /// Returns informers that list and watch through `client`, and read objects with these settings.
     pub fn new(client: &kube::Client, settings: Settings) -> Self {
         let listing = reflector::Settings::default;
+        let of_zones = reflector::Settings { watch_longest: settings.watch_longest, ..listing() };
         let domain: Arc<str> = settings.domain.as_str().into();
         let quarantined = Quarantined::default();
         let counted = quarantined.clone();
@@ -82,9 +83,11 @@ impl World {
             ..listing()
         };
         World {
-            routers: Informer::new(client.clone(), listing(), move |one: Router| RouterInfo::new(&one, &settings)),
+            routers: Informer::new(client.clone(), of_zones.clone(), move |one: Router| {
+                RouterInfo::new(&one, &settings)
+            }),
             routes: Informer::new(client.clone(), listing(), |one: Route| RouteInfo::new(&one)),
-            bindings: Informer::new(client.clone(), listing(), move |one: RouteBinding| {
+            bindings: Informer::new(client.clone(), of_zones, move |one: RouteBinding| {
                 BindingInfo::of_platform(&one, &domain)
             }),
             claims: Informer::indexed(
@@ -112,12 +115,14 @@ pub struct Settings {
     pub name_servers: Vec<String>,
     /// The platform's zones, to examine the fields of Routers; `None`: they are not examined.
     pub platform: Option<Arc<compiler::Settings>>,
+    /// The duration of a watch of the objects that zones are made from (see [`reflector::Settings::watch_longest`]).
+    pub watch_longest: Option<Duration>,
 }
 
 impl Settings {
     pub fn of(platform: Arc<compiler::Settings>) -> Self {
         let name_servers = platform.name_servers().iter().map(|server| text_of(&server.name)).collect();
-        Settings { domain: platform.domain_text(), name_servers, platform: Some(platform) }
+        Settings { domain: platform.domain_text(), name_servers, platform: Some(platform), watch_longest: None }
     }
 
     /// Returns the settings of a platform of which only the domain is known.

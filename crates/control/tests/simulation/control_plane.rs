@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::connection::Connection;
 use super::outside::OWNERS;
-use super::{DOMAIN, FORMER_NAME, GRACE, PANIC_PERCENT, settings};
+use super::{DOMAIN, FORMER_NAME, GRACE, PANIC_PERCENT, SILENCE, settings};
 
 /// Returns the loops. `verify_hosts`: whether hosts must be verified.
 pub fn loops(
@@ -60,6 +60,7 @@ pub fn loops(
         servers: Some(servers),
         timeout: Duration::from_secs(1),
         interval: Duration::from_secs(300),
+        silence_longest: SILENCE,
         files: watch::Sender::default().subscribe(),
     };
     let (resolvers, patience) = (vec![OWNERS.parse().expect("an address")], Duration::from_secs(1));

@@ -56,6 +56,8 @@ pub struct Life {
     pub outside: Arc<Mutex<Outside>>,
     /// Whether hosts must be verified.
     verify_hosts: bool,
+    /// Whether the spec of the Router with instances lists their addresses.
+    pub lists_instances: bool,
     disks: tempfile::TempDir,
     /// The names of all processes, and how many of them, at the front, are name servers.
     names: Vec<&'static str>,
@@ -99,7 +101,8 @@ pub async fn live(seed: u64) {
     let mut truth = Truth::new(Some(seed), outside.clone());
     (truth.is_fenced, truth.verify_hosts) = (behaviour == Behaviour::Ours, verify_hosts);
     let truth = Arc::new(Mutex::new(truth));
-    truth.lock().note(format!("{behaviour:?}, verify_hosts: {verify_hosts}"));
+    let lists_instances = chance.below(2) == 0;
+    truth.lock().note(format!("{behaviour:?}, verify_hosts: {verify_hosts}, lists_instances: {lists_instances}"));
     let api = Api::start(behaviour, truth.clone(), chance.clone()).await;
     // A unique name: if another run of the seed had the same one, one of them would choose a second name, and other identifiers.
     let prefix = format!("simulation-{}-", std::process::id());
@@ -112,7 +115,8 @@ pub async fn live(seed: u64) {
     let names = names.chain(AGENTS.map(|(name, _)| name)).collect();
     outside::simulate(&outside, &api, &chance);
     let processes = BTreeMap::new();
-    let mut life = Life { api, truth, chance, processes, outside, verify_hosts, disks, names, made: 0 };
+    let mut life =
+        Life { api, truth, chance, processes, outside, verify_hosts, lists_instances, disks, names, made: 0 };
     life.prepare().await;
     for round in 0..ROUNDS {
         life.storm().await;

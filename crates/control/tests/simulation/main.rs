@@ -51,6 +51,11 @@ const WITH_INSTANCES: &str = "shard2";
 const PANIC_PERCENT: u32 = 50;
 /// The time for which a host stays verified without its record.
 const GRACE: Duration = Duration::from_secs(300);
+/// The duration of a name server's watch, the longest time for which it denies names without word from the API, and the time after
+/// which Routes do not wait for one that does not answer. Longer than in the program: renewed watches are most of the events in calm.
+const WATCH: Duration = Duration::from_secs(40);
+const DENIAL: Duration = Duration::from_secs(120);
+const SILENCE: Duration = Duration::from_secs(125);
 /// The value of the label `pool` that no Router selects.
 const NOWHERE: &str = "nowhere";
 const SEEDS: u64 = 190;

@@ -24,12 +24,13 @@ use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::connection::Connection;
-use super::settings;
+use super::{DENIAL, WATCH, settings};
 
 pub fn loops(connection: &Connection, name: &str, db: Arc<ZoneDb>, state: PathBuf) -> Vec<BoxFuture<'static, ()>> {
     let client = connection.client(USER_NAME_SERVER);
     let platform: Arc<Settings> = settings();
-    let world = World::new(&client, world::Settings::of(platform.clone()));
+    let reading = world::Settings { watch_longest: Some(WATCH), ..world::Settings::of(platform.clone()) };
+    let world = World::new(&client, reading);
     let apexes = Arc::new(ApexOwners::of_platform(&platform));
     apexes.hold_platform(&db);
     db.open();
@@ -42,6 +43,7 @@ pub fn loops(connection: &Connection, name: &str, db: Arc<ZoneDb>, state: PathBu
         former_domain: None,
         apexes,
         deletion_hold_threshold: watch::Sender::new(25).subscribe(),
+        denial_longest: Some(DENIAL),
         status,
         publishing: zone::metrics::Publishing::default(),
         loading: oneshot::channel().0,
@@ -56,6 +58,7 @@ pub fn answer(db: &ZoneDb, query: &[u8]) -> Option<Vec<u8>> {
     // Names here have a few addresses.
     let (settings, stats, mut buffer) = (nameserver::Settings::default(), Stats::new(), [0; 4096]);
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 1024));
+    // At the start of time, a zone denies names until its loop ends that, which always runs in time here.
     let peer = Peer { address, transport: Transport::Tcp, now: 0, random: 0, keepalive: None };
     let snapshot = db.snapshot();
     let context = Context { snapshot: &snapshot, settings: &settings, stats: &stats, limiter: None };

@@ -13,7 +13,7 @@ use signpost_types::v1alpha1::router::Router;
 use tokio::time::sleep;
 
 use super::life::{Life, NAMESPACES};
-use super::{DOMAIN, NOWHERE, SHARDS, WITH_INSTANCES};
+use super::{AGENTS, DOMAIN, NOWHERE, SHARDS, WITH_INSTANCES};
 
 /// The hosts of Routes.
 pub const HOSTS: [&str; 4] = ["www.shop.example", "blog.example", "*.blog.example", "eu.blog.example"];
@@ -51,7 +51,7 @@ impl Life {
                 let to = if self.chance.below(4) == 0 { Value::Null } else { router.into() };
                 self.patch_route(&key, json!({"metadata": {"annotations": {"signpost.dev/move-to": to}}})).await;
             }
-            (11, _, Some(router)) => {
+            (11, _, Some(router)) if router != WITH_INSTANCES => {
                 // Once, or several times within a second or two.
                 for _ in 0..1 + self.chance.below(2) * self.chance.below(6) {
                     let addresses: Vec<Value> = self.addresses();
@@ -201,7 +201,12 @@ impl Life {
         let selector = json!({"matchExpressions": [{"key": "pool", "operator": "NotIn", "values": [NOWHERE]}]});
         let (dns, addresses) = (format!("{name}.{}", DOMAIN), self.addresses());
         let mut spec = json!({"dns": dns, "addresses": addresses, "routeSelector": selector});
-        if name == WITH_INSTANCES {
+        // Its addresses are those of its instances, or the spec lists them: then only a report shows that there are instances, and
+        // the leader gets those of running ones a moment after the Router.
+        let has_instances = !self.outside.lock().instances.is_empty();
+        if name == WITH_INSTANCES && self.lists_instances && !has_instances {
+            spec["addresses"] = AGENTS.iter().map(|(_, ip)| json!({"ip": ip.to_string()})).collect();
+        } else if name == WITH_INSTANCES {
             spec["addressesFrom"] = json!({"instances": true});
         }
         let router =

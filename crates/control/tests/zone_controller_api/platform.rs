@@ -172,6 +172,7 @@ impl NameServer {
             former_domain: None,
             apexes,
             deletion_hold_threshold,
+            denial_longest: None,
             status: status_of,
             publishing,
             loading: tokio::sync::oneshot::channel().0,

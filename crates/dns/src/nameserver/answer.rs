@@ -155,8 +155,8 @@ fn step(ask: &ZoneQuery<'_>, current: Current<'_>, message: &mut Message<'_, '_>
             let verdict = AnswerOutcome::of(Rcode::NOERROR, Kind::NoData, apex);
             Ok(ChainStep::Done(proved.map_or_else(|Full| verdict.cut(message), |()| verdict)))
         }
-        // The name may exist: the object that would provide it cannot be read.
-        Some(Lookup::NxDomain(_)) if ask.zone.is_partial() => Ok(ChainStep::Done(AnswerOutcome {
+        // The name may exist: the object that would provide it cannot be read, or has not arrived.
+        Some(Lookup::NxDomain(_)) if !ask.zone.may_deny(ask.now) => Ok(ChainStep::Done(AnswerOutcome {
             authoritative: false,
             ..AnswerOutcome::of(Rcode::SERVFAIL, Kind::NoData, apex)
         })),

@@ -486,7 +486,7 @@ fn reply(
     }
     let start = writer.position();
     let dnssec = state.query.edns.is_some_and(|edns| edns.dnssec_ok);
-    let ask = ZoneQuery { zone, qtype: question.qtype, dnssec, random: peer.random };
+    let ask = ZoneQuery { zone, qtype: question.qtype, dnssec, random: peer.random, now: peer.now };
     let mut message = Message::new(writer, question, zone);
     let mut answered = answer::answer(&ask, &state.qname, &mut message);
     let mut counts = message.counts;
@@ -501,7 +501,10 @@ fn reply(
             let (authoritative, truncated) = (verdict.authoritative, verdict.truncated);
             let source = Source { kind: Some(verdict.kind), owner: verdict.source };
             // The settings are already in cache; the zone is read only if necessary.
-            let ede = (context.settings.stale && zone.follows()).then_some(ExtendedError::STALE_ANSWER);
+            let ede = match verdict.rcode {
+                Rcode::SERVFAIL if zone.follows() => Some(ExtendedError::NOT_READY),
+                _ => (context.settings.stale && zone.follows()).then_some(ExtendedError::STALE_ANSWER),
+            };
             Reply { rcode: verdict.rcode, ede, authoritative, truncated, counts, source }
         }
         Err(_) => {

@@ -16,6 +16,8 @@ pub(super) struct ZoneQuery<'a> {
     pub(super) dnssec: bool,
     /// The random number that selects the first address.
     pub(super) random: u32,
+    /// Seconds since the epoch.
+    pub(super) now: u64,
 }
 
 /// A name that is being looked up, and its position in the message.

@@ -10,7 +10,7 @@
 //! ```
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 
 use super::contents::Contents;
 use super::denial::Denial;
@@ -41,9 +41,12 @@ pub struct Zone {
     pub(super) follows: AtomicBool,
     /// Whether the zone is a shard's.
     pub(super) shard: AtomicBool,
-    /// Whether existing names may be missing from the zone.
-    pub(super) partial: AtomicBool,
+    /// The time until which the zone may deny names, in seconds since the epoch.
+    pub(super) denies_until: AtomicU64,
 }
+
+/// The value of [`Zone::set_denies_until`] for a zone that lacks no existing name.
+pub const DENIES_ALWAYS: u64 = u64::MAX;
 
 /// The reason why a known zone cannot provide answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,7 +82,7 @@ impl Zone {
             number: CounterSlot::none(),
             follows: AtomicBool::new(false),
             shard: AtomicBool::new(false),
-            partial: AtomicBool::new(false),
+            denies_until: AtomicU64::new(DENIES_ALWAYS),
         }
     }
 
@@ -105,16 +108,17 @@ impl Zone {
         self.shard.load(Ordering::Relaxed)
     }
 
-    /// Sets whether existing names may be missing from the zone, because some of its objects cannot be read. A missing name then
-    /// gets SERVFAIL, and never an answer that it does not exist.
-    pub fn set_partial(&self, partial: bool) {
-        self.partial.store(partial, Ordering::Relaxed);
+    /// Sets the time from which existing names may be missing from the zone, in seconds since the epoch: some of its objects cannot
+    /// be read (0), or the zone follows another server and may be behind. A missing name then gets SERVFAIL, and never an answer
+    /// that it does not exist. A time instead of a flag also covers a process that was stopped and continues.
+    pub fn set_denies_until(&self, seconds: u64) {
+        self.denies_until.store(seconds, Ordering::Relaxed);
     }
 
-    /// Returns whether existing names may be missing from the zone.
+    /// Returns whether the zone lacks no existing name at the time `now`, in seconds since the epoch.
     #[inline]
-    pub fn is_partial(&self) -> bool {
-        self.partial.load(Ordering::Relaxed)
+    pub fn may_deny(&self, now: u64) -> bool {
+        now < self.denies_until.load(Ordering::Relaxed)
     }
 
     /// Returns the name at the zone's top.

@@ -410,6 +410,18 @@ impl Router {
         !is_from_instances || self.addresses().iter().any(|one| one.ip.parse() == Ok(address))
     }
 
+    /// Returns the state of the instances at an address of `spec.addresses`, the best one of several; `None`: none has reported
+    /// there, or the addresses come from elsewhere. `Expired` is also the state of an instance whose Lease no longer exists.
+    pub fn listed_instance(&self, address: IpAddr) -> Option<InstanceState> {
+        if self.addresses_from().is_some() {
+            return None;
+        }
+        let address = address.to_canonical();
+        let is_there = |instance: &&Instance| instance.ip.parse().is_ok_and(|ip: IpAddr| ip.to_canonical() == address);
+        let instances = self.status.iter().flat_map(|status| &status.instances);
+        instances.filter(is_there).map(|instance| instance.state).min()
+    }
+
     /// Returns the desired number of instances; `None`: any number.
     pub fn instances_wanted(&self) -> Option<u32> {
         self.spec.instances.count.or(self.spec.instances.kind.is_managed().then_some(1))
@@ -457,7 +469,8 @@ pub struct RouterStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["ip"]))]
     pub current_addresses: Vec<Address>,
-    /// The instances that have reported, at most 128.
+    /// The instances that have reported, at most 128. If `spec.addresses` contains the address of an instance whose Lease no longer
+    /// exists, the instance stays here as `expired`, until one reports at that address, or `spec.addresses` drops it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub instances: Vec<Instance>,
@@ -468,7 +481,8 @@ pub struct RouterStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["ip"]))]
     pub addresses: Vec<AddressHealth>,
-    /// The panic threshold in use: the percentage of active addresses that must be healthy for health to count.
+    /// The panic threshold in use: the percentage of active addresses that must be healthy, and not have a dead instance, for that to
+    /// count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 100))]
     pub panic_threshold: Option<u32>,
@@ -489,7 +503,7 @@ pub struct Instance {
     /// The port for TLS.
     pub https_port: u16,
     /// The state: `serving`; `leaving` (about to stop, and no longer in answers); or `expired` (its Lease was not renewed in
-    /// time).
+    /// time, or no longer exists).
     pub state: InstanceState,
     /// The proxy, such as `haproxy`.
     #[schemars(length(max = 63))]

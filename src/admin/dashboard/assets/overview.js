@@ -150,6 +150,14 @@ function attention(overview, routers, lease, deletionHolds, samples, state, righ
   for (const warning of state?.warnings ?? []) add("bad", warning);
   found.push(...heldDeletions(deletionHolds, samples), ...shardProblems(overview, routers));
   if (rights.leases && !lease?.spec?.holderIdentity) add("warn", "No scheduler is the leader: new Routes stay pending.");
+  for (const [address, values] of columns(samples, "signpost_name_server_silent"))
+    if (values.at(-1) > 0)
+      add(
+        "warn",
+        "Name server ",
+        figure(address, `signpost_name_server_silent{address="${address}"}`),
+        " does not answer: routes do not wait for it while another one answers",
+      );
   const faults = now(samples, "signpost_zone_input_errors");
   if (faults > 0)
     add(

@@ -254,13 +254,22 @@ export function instancesWord({ spec, status }) {
   return [wanted <= serving ? "good" : serving > 0 ? "warn" : "bad", `${serving} of ${wanted} instances serve`];
 }
 
-/** Addresses of a Router, each with its configured state and the results of probes. */
+/** The state of the instances at an address of the spec, the best one of several; none: undefined. */
+function listedInstance(router, ip) {
+  if (addressesInUse(router) !== router.spec.addresses) return undefined;
+  const states = (router.status?.instances ?? []).filter((one) => one.ip === ip).map((one) => one.state);
+  return ["serving", "leaving", "expired"].find((state) => states.includes(state));
+}
+
+/** Addresses of a Router, each with its configured state, the results of probes, and the state of its instance. */
 export function addressStates(router) {
   const reported = new Map((router.status?.addresses ?? []).map((one) => [one.ip, one]));
   return addressesInUse(router).map((address) => {
-    const { health, error } = reported.get(address.ip) ?? {};
+    const { health, error: probed } = reported.get(address.ip) ?? {};
+    const dead = listedInstance(router, address.ip) === "expired";
+    const error = dead ? "its instance is dead: the Lease was not renewed" : probed;
     const drained = address.state === "drained";
-    const down = !drained && health === "unhealthy";
+    const down = !drained && (dead || health === "unhealthy");
     const [kind, word] = drained
       ? ["note", "drained"]
       : down

@@ -31,6 +31,9 @@ use signpost_types::v1alpha1::{DAMAGED_ANNOTATION, DAMAGED_HEADER, DAMAGED_PLACE
 /// The age from which a watch is reopened immediately after the server ended it, and soon after it broke.
 const LIVED_LONG: Duration = Duration::from_secs(1);
 
+/// The longest time after [`Settings::watch_longest`] for a watch to end.
+const LATE_END: Duration = Duration::from_secs(5);
+
 /// The number of watches in a row without an event or bookmark after which the informer lists.
 const BARREN_MAX: u32 = 3;
 
@@ -42,6 +45,8 @@ pub(super) struct Reflector<K, V> {
     project: Box<dyn Fn(K) -> Arc<V> + Send + Sync>,
     shared: Arc<Shared<V>>,
     backoff: Backoff,
+    /// The time of the request for the last list, if no watch has followed yet.
+    listed: Option<Instant>,
     /// Whether the watch has sent anything.
     has_events: bool,
     /// The preceding watches in a row that sent nothing.
@@ -56,8 +61,8 @@ enum Phase<K> {
     List,
     /// All changes up to `version` are known. `check`: first compare the server's version with it.
     Connect { version: String, check: bool },
-    /// The open watch reports changes.
-    Watching { events: Events<K>, version: String, since: Instant },
+    /// The open watch reports changes. `requested`: the time before the requests that opened it.
+    Watching { events: Events<K>, version: String, since: Instant, requested: Instant },
 }
 
 /// Returns the token of the next page, if the metadata is before the items, where servers write it.
@@ -104,6 +109,7 @@ where
             request: Request::new(K::url_path(&(), settings.namespace.as_deref())),
             client,
             backoff: Backoff::new(settings.backoff_first, settings.backoff_longest),
+            listed: None,
             has_events: false,
             barren: 0,
             decoding: Decoding::Strict,
@@ -138,7 +144,7 @@ where
     }
 
     async fn list(&mut self) -> Result<Change<V>, Failure> {
-        let mut listed = Listed::default();
+        let (mut listed, requested) = (Listed::default(), Instant::now());
         let mut text = self.request_page(None)?.await?;
         loop {
             // The server prepares the next page while this process decodes the current one.
@@ -155,6 +161,7 @@ where
                 (None, _) => {
                     let version = page.metadata.resource_version.filter(|version| !version.is_empty());
                     let version = version.ok_or_else(|| Failure::invalid("the list has no resourceVersion"))?;
+                    self.listed = Some(requested);
                     return Ok(self.resync(listed, version));
                 }
                 (token, Some(next)) if token == early => {
@@ -201,6 +208,11 @@ where
     }
 
     async fn connect(&mut self, version: String, check: bool) -> Result<(), Failure> {
+        let requested = Instant::now();
+        // The list is in the queues of all readers now.
+        if let Some(listed) = self.listed.take() {
+            self.shared.state().caught_up = Some(listed);
+        }
         if check && went_back(&version, &self.present_version().await?) {
             return Err(Failure { reason: Restart::RevisionRegressed, error: None, relist: true });
         }
@@ -208,7 +220,7 @@ where
         self.note_contact();
         self.has_events = false;
         self.shared.state().connected = true;
-        self.phase = Phase::Watching { events, version, since: Instant::now() };
+        self.phase = Phase::Watching { events, version, since: Instant::now(), requested };
         Ok(())
     }
 
@@ -229,6 +241,7 @@ where
             label_selector: self.settings.label_selector.clone(),
             field_selector: self.settings.field_selector.clone(),
             bookmarks: true,
+            timeout: self.settings.watch_longest.map(|longest| u32::try_from(longest.as_secs()).unwrap_or(u32::MAX)),
             ..WatchParams::default()
         };
         let request = self.request.watch(&parameters, version).map_err(|error| Failure::invalid(&error.to_string()));
@@ -265,7 +278,7 @@ where
     }
 
     fn take(&mut self, event: WatchEvent<Decoded<K>>) -> Result<Option<Change<V>>, Failure> {
-        let Phase::Watching { version, .. } = &mut self.phase else { return Ok(None) };
+        let Phase::Watching { version, requested, .. } = &mut self.phase else { return Ok(None) };
         match event {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => {
                 let identity = object.identity();
@@ -297,6 +310,8 @@ where
                     return Err(Failure { reason: Restart::RevisionRegressed, error: None, relist: true });
                 }
                 note_version(version, &bookmark.metadata.resource_version)?;
+                // The message itself can be old, so only the request has a certain time.
+                self.shared.state().caught_up = Some(*requested);
                 Ok(None)
             }
             WatchEvent::Error(status) => Err(Failure { relist: true, ..Failure::of_status(&status) }),
@@ -308,8 +323,9 @@ where
         let Phase::Watching { events, .. } = &mut self.phase else {
             return Err(Failure::invalid("no watch is open"));
         };
+        let longest = self.settings.watch_longest.map_or(self.settings.silence_longest, |longest| longest + LATE_END);
         let event = tokio::select! {
-            event = timeout(self.settings.silence_longest, events.next()) => event,
+            event = timeout(longest, events.next()) => event,
             () = self.shared.again.notified() => {
                 return Err(Failure { reason: Restart::Requested, error: None, relist: true });
             }
@@ -332,6 +348,7 @@ where
             _ => false,
         };
         let in_order = matches!(failure.reason, Restart::Closed | Restart::Requested);
+        let is_renewal = failure.reason == Restart::Closed && self.has_lasted();
         // A proxy between this process and the server can end every watch before its first event, or buffer all events. Only
         // lists reveal the missed changes.
         if matches!(self.phase, Phase::Watching { .. }) {
@@ -345,8 +362,10 @@ where
             if state.connected && failure.reason != Restart::TimedOut {
                 state.last_contact = Some(Instant::now());
             }
-            state.connected = false;
-            state.restarts[failure.reason as usize] += 1;
+            if !is_renewal {
+                state.connected = false;
+                state.restarts[failure.reason as usize] += 1;
+            }
             if failure.error.is_some() {
                 state.error.clone_from(&failure.error);
             }
@@ -371,6 +390,15 @@ where
         }
         if !(in_order && lived) {
             sleep(self.backoff.next_wait()).await;
+        }
+    }
+
+    /// Returns whether the watch that has ended was open for as long as requested.
+    fn has_lasted(&self) -> bool {
+        match (&self.phase, self.settings.watch_longest) {
+            // The server measures from the request.
+            (Phase::Watching { since, .. }, Some(longest)) => since.elapsed() + LIVED_LONG >= longest,
+            _ => false,
         }
     }
 

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tokio::time::Instant;
+
 use crate::client::reflector::{Change, Changes, ObjectKey, Store};
 use crate::compiler::inputs::{BindingInput, RouterInput};
 use crate::compiler::platform::{self, Input};
@@ -40,6 +42,16 @@ impl Objects {
             change = self.bindings.1.next() => Event::Binding(change),
             change = self.zones.1.next() => Event::Zone(change),
         }
+    }
+
+    /// Returns the time up to which all changes of the API are in the stores, regardless of serials.
+    pub fn caught_up(&self) -> Option<Instant> {
+        Some(self.routers.0.caught_up()?.min(self.bindings.0.caught_up()?))
+    }
+
+    /// Returns whether the stores have changes that [`Self::next`] has not returned.
+    pub fn are_behind(&self) -> bool {
+        self.routers.1.is_behind() || self.bindings.1.is_behind()
     }
 
     /// Returns whether all kinds are listed.

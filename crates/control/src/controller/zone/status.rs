@@ -19,6 +19,7 @@ pub struct Status {
     ready: AtomicBool,
     synced: AtomicBool,
     stale: AtomicBool,
+    denying: AtomicBool,
     snapshot: Mutex<StatusSnapshot>,
     informers: OnceLock<Box<dyn Fn() -> Vec<Health> + Send + Sync>>,
     held: watch::Sender<Vec<Held>>,
@@ -61,6 +62,15 @@ impl Status {
     /// Sets whether answers are marked as stale; returns whether that is a change.
     pub fn set_stale(&self, stale: bool) -> bool {
         self.stale.swap(stale, Ordering::AcqRel) != stale
+    }
+
+    /// Returns whether names that are not found are denied: the zones are up to date with the API, or it is in this process.
+    pub fn is_denying(&self) -> bool {
+        self.denying.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_denying(&self, denying: bool) {
+        self.denying.store(denying, Ordering::Relaxed);
     }
 
     /// Returns whether a last-known-good state on disk currently cannot be written.

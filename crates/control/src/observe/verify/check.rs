@@ -115,6 +115,12 @@ impl Fault {
         }
     }
 
+    /// Returns whether a resolver gets no answer, and queries another server: this one does not respond, or responds that it cannot
+    /// answer now, as while it starts. All other faults are wrong answers.
+    pub fn is_silence(&self) -> bool {
+        matches!(self, Fault::NotAnswering(_) | Fault::Error { rcode: Rcode::SERVFAIL, .. })
+    }
+
     /// Returns whether both are the same fault, regardless of the names at which they were found.
     pub fn is_like(&self, other: &Fault) -> bool {
         match (self, other) {

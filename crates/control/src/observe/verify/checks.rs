@@ -314,7 +314,9 @@ fn outcome(check: &Check, result: Result<CheckResult, Fault>) -> (Outcome, Vec<R
     match result {
         Err(fault) => (Outcome::Fault(fault), Vec::new()),
         Ok(CheckResult { serial: found, witness, names }) if !check.is_reached_by(found) => {
-            (Outcome::Stale { found, is_same: witness == Some(Ok(())) }, names)
+            let lacking = || names.iter().filter_map(|answer| answer.as_ref().err());
+            let is_unsure = lacking().next().map(|_| lacking().all(Fault::is_silence));
+            (Outcome::Stale { found, is_same: witness == Some(Ok(())), is_unsure }, names)
         }
         Ok(CheckResult { witness: Some(Err(fault)), names, .. }) => (Outcome::Fault(fault), names),
         Ok(CheckResult { serial, names, .. }) => (Outcome::Right(serial), names),

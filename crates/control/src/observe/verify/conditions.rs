@@ -5,15 +5,18 @@
 //! | `Published` | `Published` | the shard's zone and the alias zone contain the Route's names, under serials of the ledger |
 //! | | `NotPublished` | one of them does not |
 //! | | `NoActiveAddress` | the shard's zone has no address for the name, because the Router has no active one |
-//! | `Resolvable` | `Resolvable` | every listed name server answers correctly for both names |
+//! | `Resolvable` | `Resolvable` | every listed name server that answers does so correctly for both names, and one does |
 //! | | `NotPublished` | as above |
 //! | | `NoActiveAddress` | the answers have no address, because the Router has no active one |
 //! | | `NameTaken` | the Router's records, or a name server, use the name on the shard for another target |
 //! | | `NoNameServer` | no name server is listed that could be queried |
-//! | | a [`Fault::reason`] | a listed name server does not answer correctly |
+//! | | a [`Fault::reason`] | a listed name server answers incorrectly, or none answers |
 //! | | `HostInZone` | a Router was added whose zone contains the Route's own host |
 //! | | `DeletionHeld` | as `OldSerial`, while a DeletionHold holds back deletions |
 //! | | `Pending` | the names were in no zone, and are published again; the name servers are being queried |
+//!
+//! While a name server does not answer, a name that is new waits until the server either has it or answers SERVFAIL instead of
+//! NXDOMAIN ([`denials`](crate::controller::zone::denials)). A Route that was `Resolvable` before stays so.
 
 use jiff::Timestamp;
 use tokio::time::Instant;
@@ -40,6 +43,8 @@ const NO_NAME_SERVER: &str =
 pub struct DesiredConditions {
     pub published: Option<ConditionUpdate>,
     pub resolvable: Option<ConditionUpdate>,
+    /// The time at which `resolvable` is known, unless a check ends before.
+    pub revisit: Option<Instant>,
 }
 
 impl DesiredConditions {
@@ -73,6 +78,8 @@ struct ServerFault<'a> {
     fault: &'a Fault,
     apex: &'a Name,
     need: Serial,
+    /// The time since which the server does not answer; `None`: it answers incorrectly.
+    silent_since: Option<Instant>,
 }
 
 impl VerificationState {
@@ -100,26 +107,29 @@ impl VerificationState {
             false => condition(PUBLISHED, true, "Published", message),
         };
         if !self.config.queries {
-            return DesiredConditions { published: Some(published), resolvable: None };
+            return DesiredConditions { published: Some(published), ..DesiredConditions::default() };
         }
         let resolvable = match is_outage && !self.config.servers.is_empty() {
-            true => Some(no_active_address(RESOLVABLE, &shard.router.name)),
-            false => self.resolvable((label, route), (&apex, shard), host, is_late, time),
+            true => Ok(no_active_address(RESOLVABLE, &shard.router.name)),
+            false => self.resolvable((label, route), (&apex, shard), host, now, time),
         };
+        let revisit = resolvable.as_ref().err().copied().flatten();
+        let resolvable = resolvable.ok();
         // Both are reported together, unless that takes too long.
         let published = (resolvable.is_some() || is_late).then_some(published);
-        DesiredConditions { published, resolvable }
+        DesiredConditions { published, resolvable, revisit }
     }
 
+    /// Returns the condition, or the time at which it is known, if no check decides before.
     fn resolvable(
         &self,
         (label, route): (&str, &RouteEntry),
         (apex, shard): (&Name, &Shard),
         host: Option<&str>,
-        is_late: bool,
+        now: Instant,
         time: Timestamp,
-    ) -> Option<ConditionUpdate> {
-        let no = |reason, message| Some(condition(RESOLVABLE, false, reason, message));
+    ) -> Result<ConditionUpdate, Option<Instant>> {
+        let no = |reason, message| Ok(condition(RESOLVABLE, false, reason, message));
         let name = system_name(&route.binding);
         if self.config.servers.is_empty() {
             return no("NoNameServer", NO_NAME_SERVER.to_owned());
@@ -132,36 +142,27 @@ impl VerificationState {
         if let Some(message) = host.and_then(|host| self.taken_by_zone(host)) {
             return no("HostInZone", message);
         }
-        let alias_apex = self.config.platform.alias_apex();
-        let mut faults = Vec::new();
-        for (index, server) in self.config.servers.iter().enumerate() {
-            let of_zone = [(shard_state(&shard.zone, index), false), (self.alias_state(label, route, index), true)];
-            let mut fault = None;
-            for (state, is_alias) in of_zone {
-                let of_name = || self.failing[slot(index, is_alias)].get(label).map_or(State::Right, Failure::state);
-                let (apex, need) = if is_alias { (alias_apex, route.serial()) } else { (apex, shard.zone.serial) };
-                match if state == State::Right { of_name() } else { state } {
-                    State::Right => {}
-                    // If a server holds back deletions, a new name arrives a moment later, under a serial that does not show it.
-                    State::Failed(Fault::OldSerial) if !is_late => return None,
-                    State::Unknown => return None,
-                    // One fault of a server is enough.
-                    State::Failed(found) => {
-                        fault.get_or_insert(ServerFault { server, fault: found, apex, need });
-                    }
-                }
-            }
-            let slots = 1 << slot(index, false) | 1 << slot(index, true);
-            if fault.is_none() && route.to_query & slots != 0 {
-                return None;
-            }
-            faults.extend(fault);
+        let mut found = Vec::with_capacity(self.config.servers.len());
+        for index in 0..self.config.servers.len() {
+            found.push(self.server_fault((label, route), (apex, shard), index, now).ok_or(None)?);
         }
-        if let Some(first) = faults.first() {
+        let faults: Vec<&ServerFault<'_>> = found.iter().flatten().collect();
+        let is_right = |fault: &&Option<ServerFault<'_>>| fault.is_none();
+        // Clients query another server instead of one that does not answer.
+        let wrong = faults.iter().find(|fault| fault.silent_since.is_none());
+        let blocking = wrong.or_else(|| faults.first().filter(|_| found.iter().find(is_right).is_none()));
+        if let Some(first) = blocking {
             return no(self.reason(first), self.message(&faults));
         }
-        let alias = alias_apex.prepend(route.binding.label.as_bytes()).ok()?;
-        let servers = self.config.servers.iter().enumerate().map(|(index, server)| {
+        if let Some(since) = faults.iter().filter_map(|fault| fault.silent_since).max() {
+            let at = since.max(route.since).max(shard.since) + self.config.silence_longest;
+            if now < at {
+                return Err(Some(at));
+            }
+        }
+        let alias = self.config.platform.alias_apex().prepend(route.binding.label.as_bytes()).map_err(|_| None)?;
+        let right = self.config.servers.iter().enumerate().filter(|(index, _)| found[*index].is_none());
+        let servers = right.map(|(index, server)| {
             let serial = |zone: &Zone| zone.servers[index].state.serial().unwrap_or(zone.serial);
             format!("{server} with serials {} and {}", serial(&shard.zone), serial(&self.zones.alias))
         });
@@ -169,13 +170,51 @@ impl VerificationState {
             "{} and {} are answered correctly by {}; checked at {}",
             text(&name),
             text(&alias),
-            list(servers, self.config.servers.len(), ", "),
+            list(servers, self.config.servers.len() - faults.len(), ", "),
             time.strftime("%Y-%m-%dT%H:%M:%SZ")
         );
+        if !faults.is_empty() {
+            message += &format!("; {}", self.message(&faults));
+        }
         if let Some(host) = host {
             message += &format!("; {host} leads there when its own DNS has the record in status.names");
         }
-        Some(condition(RESOLVABLE, true, "Resolvable", message))
+        Ok(condition(RESOLVABLE, true, "Resolvable", message))
+    }
+
+    /// Returns the fault of a server with a Route's names, if it has one; `None`: not known yet.
+    fn server_fault<'a>(
+        &'a self,
+        (label, route): (&str, &RouteEntry),
+        (apex, shard): (&'a Name, &'a Shard),
+        index: usize,
+        now: Instant,
+    ) -> Option<Option<ServerFault<'a>>> {
+        let (server, alias_apex) = (&self.config.servers[index], self.config.platform.alias_apex());
+        let of_zone = [(shard_state(&shard.zone, index), false), (self.alias_state(label, route, index), true)];
+        let mut found: Option<ServerFault<'_>> = None;
+        for (state, is_alias) in of_zone {
+            let of_name = || self.failing[slot(index, is_alias)].get(label).map_or(State::Right, Failure::state);
+            let (apex, need) = if is_alias { (alias_apex, route.serial()) } else { (apex, shard.zone.serial) };
+            let (fault, silent_since) = match if state == State::Right { of_name() } else { state } {
+                State::Right => continue,
+                // If a server holds back deletions, a new name arrives a moment later, under a serial that does not show it. All
+                // servers should have the name after the time of doubt.
+                State::Failed(Fault::OldSerial) if now < route.since + DOUBT => return None,
+                State::Unknown => return None,
+                State::Silent(fault, since) => (fault, Some(since)),
+                State::Failed(fault) => (fault, None),
+            };
+            // One fault of a server is enough, a wrong answer rather than none.
+            if found.as_ref().is_none_or(|found| found.silent_since.is_some()) {
+                found = Some(ServerFault { server, fault, apex, need, silent_since });
+            }
+        }
+        let slots = 1 << slot(index, false) | 1 << slot(index, true);
+        if found.is_none() && route.to_query & slots != 0 {
+            return None;
+        }
+        Some(found)
     }
 
     /// Returns the condition of the Router of the shard `apex`, with its name, and the zone's serial if that is known. `None`:
@@ -202,29 +241,40 @@ impl VerificationState {
             return found(false, "NoNameServer", NO_NAME_SERVER.to_owned());
         }
         let has_deletion_hold = self.has_deletion_hold(apex);
-        let (mut faults, mut is_old) = (Vec::new(), false);
+        let (mut faults, mut right, mut is_old) = (Vec::new(), Vec::new(), false);
         for (server, entry) in self.config.servers.iter().zip(&shard.zone.servers) {
+            let fault = |fault, silent_since| ServerFault { server, fault, apex, need: serial, silent_since };
             match entry.state.state(serial) {
-                State::Right => {}
+                State::Right => right.push(server),
                 State::Unknown => return None,
                 // Without a known DeletionHold, the version counts: a zone has more than addresses.
-                State::Failed(_) if has_deletion_hold && entry.state.is_same() => is_old = true,
-                State::Failed(fault) => faults.push(ServerFault { server, fault, apex, need: serial }),
+                State::Failed(_) | State::Silent(Fault::OldSerial, _) if has_deletion_hold && entry.state.is_same() => {
+                    is_old = true;
+                    right.push(server);
+                }
+                State::Failed(found) => faults.push(fault(found, None)),
+                State::Silent(found, since) => faults.push(fault(found, Some(since))),
             }
         }
-        if let Some(first) = faults.first() {
+        let faults: Vec<&ServerFault<'_>> = faults.iter().collect();
+        let wrong = faults.iter().find(|fault| fault.silent_since.is_none());
+        if let Some(first) = wrong.or_else(|| faults.first().filter(|_| right.is_empty())) {
             return found(false, self.reason(first), self.message(&faults));
         }
-        let servers = list(self.config.servers.iter().map(Server::to_string), self.config.servers.len(), ", ");
-        let answer = if self.config.servers.len() == 1 { "answers" } else { "answer" };
+        let answer = if right.len() == 1 { "answers" } else { "answer" };
+        let count = right.len();
+        let servers = list(right.into_iter().map(Server::to_string), count, ", ");
         // The message omits the DeletionHold, because every tenant may read the message, but a DeletionHold is the operator's.
-        let message = match is_old {
+        let mut message = match is_old {
             false => format!("{servers} {answer} for {zone} with serial {serial} or later"),
             true => format!(
                 "{servers} {answer} for {zone} as the Router specifies, under a serial older than {serial}, while a \
                  DeletionHold keeps deleted objects"
             ),
         };
+        if !faults.is_empty() {
+            message += &format!("; {}", self.message(&faults));
+        }
         found(true, "Published", message)
     }
 
@@ -254,8 +304,8 @@ impl VerificationState {
         }
     }
 
-    fn message(&self, faults: &[ServerFault<'_>]) -> String {
-        let one = |ServerFault { server, fault, apex, need }: &ServerFault<'_>| {
+    fn message(&self, faults: &[&ServerFault<'_>]) -> String {
+        let one = |ServerFault { server, fault, apex, need, .. }: &ServerFault<'_>| {
             if **fault != Fault::OldSerial {
                 return format!("{server} {fault}");
             }
@@ -267,7 +317,7 @@ impl VerificationState {
             };
             format!("{server} has {} under a serial older than {need}{held}", text(apex))
         };
-        list(faults.iter().map(one), faults.len(), "; ")
+        list(faults.iter().copied().map(one), faults.len(), "; ")
     }
 
     /// Returns the conditions of a Route whose alias is not in the alias zone.
@@ -309,7 +359,7 @@ fn no_active_address(kind: &'static str, router: &str) -> ConditionUpdate {
 
 fn not_published(message: &str, queries: bool) -> DesiredConditions {
     let no = |kind| condition(kind, false, NOT_PUBLISHED, message.to_owned());
-    DesiredConditions { published: Some(no(PUBLISHED)), resolvable: queries.then(|| no(RESOLVABLE)) }
+    DesiredConditions { published: Some(no(PUBLISHED)), resolvable: queries.then(|| no(RESOLVABLE)), revisit: None }
 }
 
 fn list(items: impl Iterator<Item = String>, count: usize, separator: &str) -> String {

@@ -7,6 +7,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use super::state::Server;
+
 type Label = [(&'static str, &'static str); 1];
 
 /// The outcomes of checks.
@@ -19,6 +21,7 @@ pub struct Metrics {
     checks: Family<Label, Counter>,
     pub(super) queries: Counter,
     not_resolvable: Family<Label, Gauge>,
+    silent: Family<[(&'static str, String); 2], Gauge>,
 }
 
 impl Default for Metrics {
@@ -27,7 +30,7 @@ impl Default for Metrics {
         for outcome in OUTCOMES {
             drop(checks.get_or_create(&[("outcome", outcome)]));
         }
-        Metrics { checks, queries: Counter::default(), not_resolvable: Family::default() }
+        Metrics { checks, queries: Counter::default(), not_resolvable: Family::default(), silent: Family::default() }
     }
 }
 
@@ -39,6 +42,8 @@ impl Metrics {
             "Routes with a Router that are not resolvable, by reason; Pending: not verified yet",
             self.not_resolvable.clone(),
         );
+        let help = "Whether a listed name server does not answer, or only SERVFAIL, so that Routes do not wait for it";
+        registry.register("name_server_silent", help, self.silent.clone());
         let registry = registry.sub_registry_with_prefix("verify");
         registry.register("checks", "Checks of a zone on a name server, by outcome", self.checks.clone());
         registry.register("questions", "Verification queries sent to name servers", self.queries.clone());
@@ -54,8 +59,14 @@ impl Metrics {
         }
     }
 
-    /// Removes the series of reasons, since another process leads.
-    pub(super) fn clear_reasons(&self) {
+    pub(super) fn set_silent(&self, server: &Server, is_silent: bool) {
+        let labels = [("server", server.name.clone()), ("address", server.address.to_string())];
+        self.silent.get_or_create(&labels).set(i64::from(is_silent));
+    }
+
+    /// Removes the series of reasons and servers, since another process leads.
+    pub(super) fn clear(&self) {
         self.not_resolvable.clear();
+        self.silent.clear();
     }
 }

@@ -1,5 +1,5 @@
-//! Name verification: a Route's `Resolvable` turns true only after every listed name server was queried over the network and
-//! answered correctly, and turns false when that changes. `docs/live.md` explains the meaning for users.
+//! Name verification: a Route's `Resolvable` turns true only after every listed name server that answers was queried over the
+//! network and answered correctly, and turns false when that changes. `docs/live.md` explains the meaning for users.
 //!
 //! ```text
 //!  serial allocator ── names and serial of each zone ─────► feed ─────────┐
@@ -71,6 +71,9 @@ pub struct Settings {
     pub timeout: Duration,
     /// The approximate time after which a zone with correct answers is checked again.
     pub interval: Duration,
+    /// The time without an answer after which a name server is not waited for: longer than the name server denies names without word
+    /// from the API ([`denials`](crate::controller::zone::denials)).
+    pub silence_longest: Duration,
     /// The apexes of the zones that this process serves from files.
     pub files: watch::Receiver<Arc<BTreeSet<Name>>>,
 }
@@ -92,8 +95,9 @@ pub async fn run(
     observations.for_routers(|router| router.zone = None);
     let mut files = settings.files.clone();
     files.mark_changed();
+    let servers = settings.servers.clone();
     let mut verifier = Verifier {
-        state: VerificationState::new(platform, settings.servers.clone(), settings.interval),
+        state: VerificationState::new(platform, servers, settings.interval, settings.silence_longest),
         queries: TokenBucket::new(QUERIES_PER_SECOND),
         timeout: settings.timeout,
         routes,
@@ -101,13 +105,16 @@ pub async fn run(
         observations,
         metrics,
         without_alias: BTreeSet::new(),
+        silent: BTreeSet::new(),
         checks: JoinSet::new(),
     };
+    verifier.state.config.servers.iter().for_each(|server| verifier.metrics.set_silent(server, false));
     loop {
         verifier.take_update(&feed);
         let has_more = verifier.compute_conditions();
         verifier.start_checks();
         verifier.metrics.set_reasons(verifier.state.reasons());
+        verifier.report_silence();
         let wake_at = verifier.next_time();
         tokio::select! {
             () = stop.cancelled() => break,
@@ -123,7 +130,7 @@ pub async fn run(
             () = tokio::task::yield_now(), if has_more => {}
         }
     }
-    verifier.metrics.clear_reasons();
+    verifier.metrics.clear();
     // Checks leave nothing behind.
     verifier.checks.shutdown().await;
 }
@@ -138,6 +145,8 @@ struct Verifier {
     /// The bound Routes whose names were in no zone when they changed, or were another Route's, with the time at which that is
     /// too long.
     without_alias: BTreeSet<(Instant, ObjectKey)>,
+    /// The servers that are reported as silent.
+    silent: BTreeSet<usize>,
     checks: JoinSet<(Job, Result<CheckResult, Fault>)>,
     queries: TokenBucket,
 }
@@ -225,6 +234,9 @@ impl Verifier {
         if desired.published.is_none() {
             self.state.queue_when_late(label, now);
         }
+        if let Some(at) = desired.revisit {
+            self.state.queue_at(label, at);
+        }
         // A Route that the informer does not show as bound yet is queued again when it does.
         let Some(route) = route.filter(|route| route.bound) else { return };
         if !self.binds(&binding, &key, &route) {
@@ -284,14 +296,38 @@ impl Verifier {
         }
     }
 
+    /// Reports the servers that have become silent, or answer again.
+    fn report_silence(&mut self) {
+        let now = Instant::now();
+        for (index, from) in self.state.silent_from().enumerate() {
+            let is_silent = from.is_some_and(|from| from <= now);
+            if is_silent == self.silent.contains(&index) {
+                continue;
+            }
+            let server = &self.state.config.servers[index];
+            self.metrics.set_silent(server, is_silent);
+            if is_silent {
+                self.silent.insert(index);
+                tracing::warn!(
+                    %server,
+                    "a name server does not answer: Routes do not wait for it while another one answers correctly"
+                );
+            } else {
+                self.silent.remove(&index);
+                tracing::info!(%server, "a name server answers again: Routes wait for it");
+            }
+        }
+    }
+
     fn next_time(&self) -> Option<Instant> {
         let now = Instant::now();
+        let silent_from = self.state.silent_from().flatten().filter(|from| *from > now).min();
         let without_alias = self.without_alias.first().map(|(late_at, _)| *late_at);
         let late_at = [without_alias, self.state.next_late_at()].into_iter().flatten().min();
         let late_at = if self.observations.has_room() { late_at } else { Some(now + NO_ROOM_WAIT) };
         let checks = self.state.next_check_at().filter(|_| self.checks.len() < IN_FLIGHT_MAX);
         let checks = checks.map(|at| at.max(self.queries.opens_at(now)));
-        [late_at, checks].into_iter().flatten().min()
+        [late_at, checks, silent_from].into_iter().flatten().min()
     }
 }
 

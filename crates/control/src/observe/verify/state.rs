@@ -98,6 +98,8 @@ pub(super) struct Config {
     pub queries: bool,
     /// The approximate time after which correct answers are checked again.
     pub interval: Duration,
+    /// The time without an answer after which a server is not waited for.
+    pub silence_longest: Duration,
 }
 
 pub(super) struct Zones {
@@ -150,6 +152,8 @@ pub(super) struct Shard {
     pub zone: Zone,
     pub router: Arc<RouterInput>,
     pub expectation: Expectation,
+    /// The time since which the zone is known.
+    pub since: Instant,
 }
 
 /// A route's names.
@@ -184,8 +188,13 @@ struct Changed {
 
 impl VerificationState {
     /// Returns an empty state. Without `servers`, none is queried; there are at most [`SERVERS_MAX`]. Correct answers are checked
-    /// again after about `interval`.
-    pub fn new(platform: Arc<Settings>, servers: Option<Vec<Server>>, interval: Duration) -> Self {
+    /// again after about `interval`. A server without an answer for `silence_longest` is not waited for.
+    pub fn new(
+        platform: Arc<Settings>,
+        servers: Option<Vec<Server>>,
+        interval: Duration,
+        silence_longest: Duration,
+    ) -> Self {
         let queries = servers.is_some();
         let mut servers = servers.unwrap_or_default();
         servers.truncate(SERVERS_MAX);
@@ -206,7 +215,7 @@ impl VerificationState {
             due: Default::default(),
             rechecked: vec![None; servers.len()].into(),
             changed: Changed::default(),
-            config: Config { platform, servers: servers.into_boxed_slice(), queries, interval },
+            config: Config { platform, servers: servers.into_boxed_slice(), queries, interval, silence_longest },
         }
     }
 
@@ -295,10 +304,11 @@ impl VerificationState {
         if has_other_contents {
             self.zones.epochs += 1;
             let expectation = Expectation::new(&router, &self.config.platform);
-            let zone = self.zones.shards.remove(&apex).map(|known| known.zone);
+            let (zone, since) = self.zones.shards.remove(&apex).map(|known| (known.zone, known.since)).unzip();
             let mut zone = zone.unwrap_or_else(|| Zone::new(self.config.servers.len(), serial, 0));
             zone.epoch = self.zones.epochs;
-            self.zones.shards.insert(apex.clone(), Shard { zone, router, expectation });
+            let shard = Shard { zone, router, expectation, since: since.unwrap_or(now) };
+            self.zones.shards.insert(apex.clone(), shard);
             self.queue_zone(&apex);
         }
         let zone = self.zone_mut(&apex).expect("it was there, or has come");
@@ -399,6 +409,18 @@ impl VerificationState {
         if let Some(at) = self.routes.get(label).map(|route| route.since + DOUBT).filter(|at| *at > now) {
             self.changed.later.insert((at, label.into()));
         }
+    }
+
+    /// Schedules another evaluation of the route of `label`.
+    pub fn queue_at(&mut self, label: &str, at: Instant) {
+        self.changed.later.insert((at, label.into()));
+    }
+
+    /// Returns the time from which each server is reported as silent, if it does not answer before; by the alias zone, which is
+    /// checked whenever another zone finds a server silent.
+    pub fn silent_from(&self) -> impl Iterator<Item = Option<Instant>> {
+        let since = self.zones.alias.servers.iter().map(|server| server.state.silent_since());
+        since.map(|since| Some(since? + self.config.silence_longest))
     }
 
     /// Queues the computation of the conditions of the route of `label`.

@@ -226,7 +226,7 @@ fn a_serial_that_the_api_refuses_is_reported() {
 }
 
 #[test]
-fn a_silent_server_is_named_when_that_is_sure_and_forgiven_at_once() {
+fn a_silent_server_is_waited_for_only_for_a_while() {
     let mut world = World::with_routes(Some(2), &["app"]);
     world.run(Duration::ZERO, right);
     assert_eq!(world.reason("app"), Some("Resolvable"));
@@ -238,18 +238,89 @@ fn a_silent_server_is_named_when_that_is_sure_and_forgiven_at_once() {
         if job.server == 1 && lost == 1 { Err(silent()) } else { right(job) }
     });
     assert_eq!(world.reason("app"), Some("Resolvable"));
-    world.run(INTERVAL * 2, second_is_gone);
-    let found = world.resolvable("app").expect("it is known");
-    assert_eq!(found, ("NotAnswering", "ns2.v3.example (127.0.0.1:5302) does not answer".to_owned()));
+    // A Route that is verified stays so all the time.
+    for _ in 0..(INTERVAL * 2).as_secs() {
+        world.run(Duration::from_secs(1), second_is_gone);
+        assert!(matches!(world.reason("app"), None | Some("Resolvable")), "{:?}", world.resolvable("app"));
+        assert_eq!(world.proofs.reasons()["Resolvable"], 1);
+    }
+    let (reason, message) = world.resolvable("app").expect("it is known");
+    assert_eq!(reason, "Resolvable");
+    assert!(
+        message.contains("answered correctly by ns1.v3.example (127.0.0.1:5301) with serials 7 and 9;"),
+        "{message}"
+    );
+    assert!(message.ends_with("; ns2.v3.example (127.0.0.1:5302) does not answer"), "{message}");
     let apex: Name = "s.v3.example.".parse().expect("a name");
     let (router, statement, serial) = world.proofs.router_condition(&apex).expect("it is known");
-    assert_eq!((router.as_str(), statement.reason, serial), ("s", "NotAnswering", Some(Serial(7))));
-    // A new route gets this condition immediately.
+    assert_eq!((router.as_str(), statement.reason, serial), ("s", "Published", Some(Serial(7))));
+    let expected = "ns1.v3.example (127.0.0.1:5301) answers for s.v3.example with serial 7 or later; ns2.v3.example \
+                    (127.0.0.1:5302) does not answer";
+    assert_eq!(statement.message, expected);
+    let from: Vec<bool> = world.proofs.silent_from().map(|from| from.is_some_and(|from| from <= world.now)).collect();
+    assert_eq!(from, [false, true]);
+    // The server may lack a new name without knowing it, but not for long.
     world.alias("late", "s", 10);
-    world.run(Duration::from_millis(50), second_is_gone);
-    assert_eq!(world.reason("late"), Some("NotAnswering"));
+    world.run(SILENCE - Duration::from_millis(1), second_is_gone);
+    assert_eq!(world.reason("late"), None);
+    world.run(Duration::from_millis(1), second_is_gone);
+    assert_eq!(world.reason("late"), Some("Resolvable"));
+    // So may the zone above a new shard.
+    world.no_shard("s");
+    world.run(INTERVAL, second_is_gone);
+    world.shard("s", addresses(), 8);
+    world.run(SILENCE - Duration::from_millis(1), second_is_gone);
+    assert_eq!(world.reason("late"), None);
+    world.run(Duration::from_millis(1), second_is_gone);
+    assert_eq!(world.reason("late"), Some("Resolvable"));
+    // The only other one must answer correctly.
+    world.run(INTERVAL * 2, |_| Err(silent()));
+    let found = world.resolvable("app").expect("it is known");
+    let expected = "ns1.v3.example (127.0.0.1:5301) does not answer; ns2.v3.example (127.0.0.1:5302) does not answer";
+    assert_eq!(found, ("NotAnswering", expected.to_owned()));
+    world.run(Duration::from_secs(6), second_is_gone);
+    assert_eq!(world.reason("app"), Some("Resolvable"));
+    // A wrong answer blocks.
+    let refused = |job: &Job| Fault::Error { name: job.check.apex.clone(), rcode: Rcode::REFUSED };
+    world.run(INTERVAL, |job| if job.server == 1 { Err(refused(job)) } else { right(job) });
+    assert_eq!((world.reason("app"), world.reason("late")), (Some("ErrorAnswer"), Some("ErrorAnswer")));
     world.run(Duration::from_secs(6), right);
     assert_eq!((world.reason("app"), world.reason("late")), (Some("Resolvable"), Some("Resolvable")));
+    assert!(world.proofs.silent_from().all(|from| from.is_none()));
+}
+
+/// A restarted server has the zones from its disk, and answers SERVFAIL for other names until it has caught up.
+#[test]
+fn a_server_that_returns_may_catch_up() {
+    let old = |fault: fn(Name) -> Fault| {
+        move |job: &Job| match (job.server, is_alias(job)) {
+            (1, true) => answers_or(job, Serial(9), |name| !name.starts_with("late"), fault),
+            _ => right(job),
+        }
+    };
+    let unsure = old(|name| Fault::Error { name, rcode: Rcode::SERVFAIL });
+    let second_is_gone = |job: &Job| if job.server == 1 { Err(silent()) } else { right(job) };
+    let mut world = World::with_routes(Some(2), &["app"]);
+    world.run(Duration::ZERO, right);
+    world.run(INTERVAL * 2, second_is_gone);
+    world.alias("late", "s", 10);
+    world.run(SILENCE * 2, second_is_gone);
+    assert_eq!(world.proofs.reasons()["Resolvable"], 2);
+    for _ in 0..60 {
+        world.run(Duration::from_millis(500), &unsure);
+        assert_eq!(world.proofs.reasons()["Resolvable"], 2, "{:?}", world.resolvable("late"));
+    }
+    // Clients do not get wrong answers from it, so new Routes do not wait for it either, only longer.
+    world.alias("later", "s", 11);
+    world.run(SILENCE * 3, &unsure);
+    let (reason, message) = world.resolvable("later").expect("it is known");
+    assert!(reason == "Resolvable" && message.contains("under a serial older than 11"), "{message}");
+    // Nor is one that denies names silent.
+    world.alias("latest", "s", 12);
+    world.run(INTERVAL, old(|name| Fault::NotAuthoritative(name)));
+    assert_eq!(world.reason("latest"), Some("OldSerial"));
+    world.run(Duration::from_secs(6), right);
+    assert_eq!(world.proofs.reasons()["Resolvable"], 4, "{:?}", world.proofs.reasons());
 }
 
 #[test]
@@ -283,14 +354,19 @@ fn all_zones_of_a_server_that_answers_again_are_looked_at() {
     world.run(INTERVAL, right);
     let second_is_gone = |job: &Job| if job.server == 1 { Err(silent()) } else { right(job) };
     world.run(INTERVAL * 3, second_is_gone);
-    assert_eq!(world.proofs.reasons()["NotAnswering"], SHARDS);
+    assert_eq!(world.proofs.reasons()["Resolvable"], SHARDS, "they do not wait for it");
+    let count_failed = |world: &World| {
+        let zones = world.proofs.zones.shards.values().map(|shard| &shard.zone);
+        zones.filter(|zone| zone.servers[1].state.has_failed()).count()
+    };
+    assert_eq!(count_failed(&world), SHARDS);
     world.jobs.clear();
     world.run(INTERVAL, second_is_gone);
     let asked = world.jobs.iter().filter(|job| job.server == 1).count();
     assert!(asked < SHARDS * 2, "{asked} checks in an interval of a server that does not answer");
     world.jobs.clear();
     world.run(Duration::from_millis(1500), right);
-    assert_eq!(world.proofs.reasons()["Resolvable"], SHARDS, "{:?}", world.proofs.reasons());
+    assert_eq!((count_failed(&world), world.proofs.reasons()["Resolvable"]), (0, SHARDS));
     let asked = world.jobs.iter().filter(|job| job.server == 1).count();
     assert!(asked < SHARDS * 2, "{asked} checks until all zones were right");
 }

@@ -24,6 +24,8 @@ pub(super) struct Server {
     /// The map of zones in which it publishes, while it runs.
     pub(super) db: Option<Arc<ZoneDb>>,
     pub(super) serials: BTreeMap<Name, Serial>,
+    /// Whether its zones deny names that are not found.
+    is_denying: bool,
     pub(super) snapshot: Option<Arc<Snapshot>>,
     pub(super) zones: Vec<Arc<Zone>>,
 }
@@ -46,7 +48,13 @@ impl Truth {
         let Some(server) = self.published.servers.get_mut(name) else { return };
         let Some(db) = server.db.clone() else { return };
         let snapshot = db.snapshot();
+        let is_denying = server.zones.iter().all(|zone| zone.may_deny(0));
+        let is_new_denying = std::mem::replace(&mut server.is_denying, is_denying) != is_denying;
         if server.snapshot.as_ref().is_some_and(|before| Arc::ptr_eq(before, &snapshot)) {
+            if is_new_denying {
+                self.note(format!("{name} {}", if is_denying { "denies names" } else { "is unsure" }));
+                self.check_live(name, None);
+            }
             return;
         }
         server.snapshot = Some(snapshot);

@@ -14,9 +14,11 @@ use super::super::state::{Server, VerificationState};
 use crate::compiler::Settings;
 use crate::compiler::inputs::{BindingInput, RouterInput};
 use crate::dns_client::QueryError;
+use signpost_dns::wire::Name;
 use signpost_dns::zone::Serial;
 
 pub(super) const INTERVAL: Duration = Duration::from_secs(30);
+pub(super) const SILENCE: Duration = Duration::from_secs(13);
 
 pub(super) struct World {
     pub(super) proofs: VerificationState,
@@ -31,7 +33,8 @@ impl World {
         let server =
             |number| Server { name: format!("ns{number}.v3.example"), address: ([127, 0, 0, 1], 5300 + number).into() };
         let servers = servers.map(|count| (1..=count).map(|number| server(number as u16)).collect());
-        let proofs = VerificationState::new(Arc::new(settings.expect("good settings")), servers, INTERVAL);
+        let settings = Arc::new(settings.expect("good settings"));
+        let proofs = VerificationState::new(settings, servers, INTERVAL, SILENCE);
         World { proofs, now: Instant::now(), jobs: Vec::new() }
     }
 
@@ -82,7 +85,8 @@ impl World {
                 self.proofs.finish(job, result, self.now, 1 << 63);
             }
             self.update_reasons();
-            match self.proofs.next_check_at() {
+            let next = [self.proofs.next_check_at(), self.proofs.next_late_at()].into_iter().flatten().min();
+            match next {
                 Some(at) if at <= end => self.now = self.now.max(at),
                 _ => {
                     self.now = end;
@@ -96,10 +100,14 @@ impl World {
     /// Judges as the loop does.
     pub(super) fn update_reasons(&mut self) {
         while let Some(label) = self.proofs.next_route(self.now) {
-            let reason = self.conditions(&label).resolvable.map(|statement| statement.reason);
+            let desired = self.conditions(&label);
+            let reason = desired.resolvable.map(|statement| statement.reason);
             self.proofs.set_reason(&label, reason);
             if reason.is_none() {
                 self.proofs.queue_when_late(&label, self.now);
+            }
+            if let Some(at) = desired.revisit {
+                self.proofs.queue_at(&label, at);
             }
         }
     }
@@ -135,10 +143,20 @@ impl World {
 
 /// Returns the answers of a server with this serial, which are correct for the selected names.
 pub(super) fn answers(job: &Job, serial: Serial, is_right: impl Fn(&str) -> bool) -> Result<CheckResult, Fault> {
+    answers_or(job, serial, is_right, Fault::NotAuthoritative)
+}
+
+/// Returns such answers, and this fault for the other names.
+pub(super) fn answers_or(
+    job: &Job,
+    serial: Serial,
+    is_right: impl Fn(&str) -> bool,
+    fault: impl Fn(Name) -> Fault,
+) -> Result<CheckResult, Fault> {
     let check = &job.check;
     let answer = |probe: &Probe| match is_right(&text(&probe.name)) {
         true => Ok(()),
-        false => Err(Fault::NotAuthoritative(probe.name.clone())),
+        false => Err(fault(probe.name.clone())),
     };
     if !check.is_reached_by(serial) && check.stale == StaleSerialPolicy::Stop {
         return Ok(CheckResult { serial, witness: None, names: Vec::new() });
