@@ -29,7 +29,9 @@ use signpost_control::observe::ownership::authorities::AuthoritativeServers;
 use signpost_control::observe::ownership::challenge::Key;
 use signpost_control::observe::verify::feed::ZoneFeed;
 use signpost_control::observe::verify::state::Server;
-use signpost_control::observe::{health, hosts, instances, ownership, programmed, route_checks, services, verify};
+use signpost_control::observe::{
+    health, hosts, instances, ownership, programmed, resolved_refs, route_checks, services, verify,
+};
 use signpost_control::reconcile::{self, Reconciler};
 use signpost_control::scheduler::chooser::StrategyConfig;
 use signpost_control::scheduler::{Scheduler, Settings};
@@ -195,12 +197,13 @@ impl Role<'_> {
         });
         let pointing = HostCheck { resolvers: host_resolvers(config), patience: config.verify.timeout };
         let (proofs, pointed, asked) = (verify::metrics::Metrics::default(), hosts::metrics(), ownership::metrics());
-        let probed = programmed::Metrics::default();
+        let (probed, resolved) = (programmed::Metrics::default(), resolved_refs::Metrics::default());
         admin.metrics.register(|registry| {
             proofs.register(registry);
             pointed.register(registry);
             asked.register(registry);
             probed.register(registry);
+            resolved.register(registry);
         });
         let (settings, former) = (platform.clone(), config.former_domain.clone());
         let sources =
@@ -213,11 +216,12 @@ impl Role<'_> {
             let proofs =
                 verify::run(world.clone(), platform.clone(), proving.clone(), feed, proofs.clone(), stop.clone());
             let programmed = programmed::run(client(), world.clone(), probed.clone(), stop.clone());
+            let backends = resolved_refs::run(world.clone(), resolved.clone(), stop.clone());
             let points = route_checks::run(pointing.clone(), client(), world.clone(), pointed.clone(), stop.clone());
             let owned = |owners| route_checks::run(owners, client(), world.clone(), asked.clone(), stop.clone());
             let hosts = OptionFuture::from(owners.clone().map(owned));
             async {
-                tokio::join!(ledger, proofs, programmed, points, hosts);
+                tokio::join!(ledger, proofs, programmed, backends, points, hosts);
             }
         };
         tasks

@@ -168,7 +168,12 @@ impl Drop for Client {
 
 /// Starts a platform, and creates the kubeconfig of an agent.
 pub fn platform(data: &DataDir, ports: Ports) -> (Server, Kubectl) {
-    let server = Server::start(ports, &[&["--data-dir", data.path()][..], &DOMAIN].concat());
+    platform_with(data, ports, &DOMAIN)
+}
+
+/// Starts a platform with these arguments, and creates the kubeconfig of an agent.
+pub fn platform_with(data: &DataDir, ports: Ports, arguments: &[&str]) -> (Server, Kubectl) {
+    let server = Server::start(ports, &[&["--data-dir", data.path()], arguments].concat());
     let (directory, kubeconfig) = (["--data-dir", data.path()], data.join("agent.kubeconfig"));
     let user = ["user", "add", "agent1", "--role", "router-agent", "--router", "shard1", "--no-credential"];
     program::ok(&[&user[..], &directory].concat());

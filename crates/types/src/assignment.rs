@@ -5,7 +5,9 @@ use serde_json::{Value, json};
 
 use crate::conditions::set_condition;
 use crate::names;
-use crate::v1alpha1::route::{ADMITTED, MOVE_PENDING, NameKind, PROGRAMMED, PUBLISHED, READY, RESOLVABLE, SCHEDULED};
+use crate::v1alpha1::route::{
+    ADMITTED, MOVE_PENDING, NameKind, PROGRAMMED, PUBLISHED, READY, RESOLVABLE, RESOLVED_REFS, SCHEDULED,
+};
 use crate::v1alpha1::route_binding::RouteBindingSpec;
 
 /// The members of `status` that only a RouteBinding sets.
@@ -67,8 +69,8 @@ pub fn set_former_names(status: &mut Value, former_names: &Value) {
     }
 }
 
-/// The conditions of a Route that depend on its names.
-const OF_NAMES: [&str; 4] = [PUBLISHED, RESOLVABLE, PROGRAMMED, READY];
+/// The conditions of a Route that depend on its names and its Router.
+const OF_NAMES: [&str; 5] = [PUBLISHED, RESOLVABLE, PROGRAMMED, RESOLVED_REFS, READY];
 
 /// Resets the conditions on publication: results for the old names do not apply to the new ones, and `kubectl wait` must not use
 /// them.

@@ -15,8 +15,8 @@
 //!   `FormerNameBlocked` reports this. It also reports a former Router that was deleted or has another zone, which removes the
 //!   name; the former name stays for its time, in case that the Router is re-created.
 //! - `Scheduled` and `Admitted` are restored if a client removed or changed them.
-//! - `Ready` follows from `Resolvable` and, if the Router has instances, `Programmed`.
-//! - `Published`, `Resolvable`, `Programmed`, `HostVerified`, `HostPointsHere`, and `MovePending` contain the
+//! - `Ready` follows from `Resolvable` and, if the Router has instances, `Programmed` and `ResolvedRefs`.
+//! - `Published`, `Resolvable`, `Programmed`, `ResolvedRefs`, `HostVerified`, `HostPointsHere`, and `MovePending` contain the
 //!   [findings](crate::world::observations) of other parts of the process.
 //!
 //! Only differences are written: a Route with verified names causes no write.
@@ -40,8 +40,8 @@ use signpost_types::assignment::{self, BOUND_FIELDS};
 use signpost_types::names::{challenge_name, other_label};
 use signpost_types::selectors::unmatched_term;
 use signpost_types::v1alpha1::route::{
-    ADMITTED, FORMER_NAME_BLOCKED, HOST_POINTS_HERE, HOST_VERIFIED, NameKind, PROGRAMMED, Phase, ROUTER_GONE, Route,
-    RouteStatus, SCHEDULED,
+    ADMITTED, FORMER_NAME_BLOCKED, HOST_POINTS_HERE, HOST_VERIFIED, NameKind, PROGRAMMED, Phase, RESOLVED_REFS,
+    ROUTER_GONE, Route, RouteStatus, SCHEDULED,
 };
 use signpost_types::v1alpha1::route_binding::RouteBindingSpec;
 
@@ -60,6 +60,9 @@ fn is_about(about: &About, route: &Route) -> bool {
         About::Unbound => !is_bound,
         About::Bound => is_bound,
         About::BoundTo(router) => is_bound && reported_router(route) == Some(router),
+        About::BoundAt(router, generation) => {
+            is_bound && reported_router(route) == Some(router) && route.metadata.generation == *generation
+        }
         About::Name(kind, name) => is_bound && has_name(*kind, name),
         About::Host(host) => has_host(host),
         About::Unchallenged(host) => {
@@ -167,6 +170,9 @@ pub fn route(route: &RouteInfo, inputs: Inputs<'_>) -> Change {
     };
     if route.conditions.names.programmed.is_some() && route.bound && !inputs.ready.instances {
         change.withdrawn.push(PROGRAMMED);
+    }
+    if route.conditions.names.resolved_refs.is_some() && route.bound && !inputs.ready.backends {
+        change.withdrawn.push(RESOLVED_REFS);
     }
     if route.conditions.has_points_here && !(route.bound && route.custom_name.is_some()) {
         change.withdrawn.push(HOST_POINTS_HERE);
@@ -351,8 +357,8 @@ pub fn apply(change: &Change, route: &Route, now: Timestamp) -> Option<Changed> 
     if change.withdrawn.contains(&HOST_VERIFIED) {
         after.challenge = None;
     }
-    if let Some(statement) =
-        ready::statement(&after.conditions, change.ready).filter(|_| is_about(&About::Bound, route) && !has_moved)
+    if let Some(statement) = ready::statement(&after.conditions, change.ready, generation)
+        .filter(|_| is_about(&About::Bound, route) && !has_moved)
     {
         state(&mut after.conditions, &statement, generation, now);
     }

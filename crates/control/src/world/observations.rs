@@ -7,6 +7,7 @@
 //! - [`ownership`](crate::observe::ownership): the verification of hosts.
 //! - [`hosts`](crate::observe::hosts): the targets of hosts.
 //! - [`programmed`](crate::observe::programmed): whether instances serve a Route.
+//! - [`resolved_refs`](crate::observe::resolved_refs): whether the Services of a Route have endpoints.
 //! - [`health`](crate::observe::health): the addresses that answer probes.
 //! - [`instances`](crate::observe::instances): the instances that serve.
 //! - [`services`](crate::observe::services): the addresses of Services.
@@ -19,6 +20,7 @@
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -46,6 +48,8 @@ pub enum Part {
     Pointing,
     /// Whether the instances of its Router serve it.
     Programmed,
+    /// Whether its Services have endpoints.
+    ResolvedRefs,
 }
 
 /// The finding of one part of the process about a Route.
@@ -69,6 +73,8 @@ pub enum About {
     Bound,
     /// A Route with this Router.
     BoundTo(Arc<str>),
+    /// A Route with this Router and `metadata.generation`.
+    BoundAt(Arc<str>, Option<i64>),
     /// A Route with this name, without a trailing dot.
     Name(NameKind, String),
     /// A Route with this custom host.
@@ -78,7 +84,7 @@ pub enum About {
 }
 
 /// The finding of each [`Part`] about a Route.
-pub type RouteFindings = [Option<Arc<RouteFinding>>; 5];
+pub type RouteFindings = [Option<Arc<RouteFinding>>; 6];
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RouterFindings {
@@ -133,6 +139,8 @@ pub enum Observed {
 pub struct Observations {
     known: Mutex<KnownFindings>,
     news: Notify,
+    /// Whether Services cannot be listed.
+    are_services_unknown: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -167,6 +175,22 @@ impl Observations {
         if finding.is_some_and(|finding| !keep(&finding)) {
             self.set_route(key, part, None);
         }
+    }
+
+    /// Requests that the status of a Route is checked.
+    pub fn check_route(&self, key: &ObjectKey) {
+        self.known.lock().changed.insert(Observed::Route(key.clone()));
+        self.news.notify_one();
+    }
+
+    /// Returns whether Services cannot be listed, so that nothing is known about the Services of Routes.
+    pub fn are_services_unknown(&self) -> bool {
+        self.are_services_unknown.load(Ordering::Relaxed)
+    }
+
+    /// Sets whether Services cannot be listed. The caller checks the Routes concerned.
+    pub fn set_services_unknown(&self, are_unknown: bool) {
+        self.are_services_unknown.store(are_unknown, Ordering::Relaxed);
     }
 
     /// Changes the findings about a Router.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::BindingInfo;
+use super::backend::RouteTargets;
 use super::condition::ConditionUpdate;
 use super::router::Labels;
 use crate::client::uid::Uid;
@@ -14,7 +15,8 @@ use signpost_types::names::challenge_name;
 use signpost_types::route_state::RouteState;
 use signpost_types::v1alpha1::route::{
     ADMITTED, AssignedName, FORMER_NAME_BLOCKED, FormerName, HOST_POINTS_HERE, HOST_VERIFIED, MOVE_ANNOTATION,
-    MOVE_PENDING, NameKind, PROGRAMMED, PUBLISHED, Phase, READY, RESOLVABLE, ROUTER_GONE, Route, SCHEDULED,
+    MOVE_PENDING, NameKind, PROGRAMMED, PUBLISHED, Phase, READY, RESOLVABLE, RESOLVED_REFS, ROUTER_GONE, Route,
+    SCHEDULED,
 };
 
 /// The condition of a Route that is bound to a Router whose selectors no longer match it.
@@ -40,6 +42,7 @@ pub struct RouteInfo {
     pub host: Option<Box<str>>,
     /// `spec.subdomain`, if it is not empty.
     pub subdomain: Option<Box<str>>,
+    pub targets: RouteTargets,
     /// The Router that its annotation requests.
     pub move_to: Option<Arc<str>>,
     /// Whether its status names a Router.
@@ -100,7 +103,7 @@ pub struct Conditions {
     pub is_host_challenged: bool,
     /// Whether it has a condition `HostPointsHere`.
     pub has_points_here: bool,
-    /// `Published`, `Resolvable`, `Programmed` and `Ready`.
+    /// `Published`, `Resolvable`, `Programmed`, `ResolvedRefs` and `Ready`.
     pub names: ReportedNames,
     /// The state that they add up to.
     pub state: RouteState,
@@ -125,6 +128,7 @@ impl RouteInfo {
             labels: metadata.labels.clone().unwrap_or_default(),
             deleting: metadata.deletion_timestamp.is_some(),
             subdomain: text(&route.spec.subdomain),
+            targets: RouteTargets::of(&route.spec),
             move_to: move_to.filter(|router| !router.is_empty()).map(|router| router.as_str().into()),
             bound: bound.is_some(),
             router: bound.and_then(|status| status.router.as_deref()).map(Arc::from),
@@ -244,6 +248,8 @@ pub struct ReportedNames {
     /// The state of `Resolvable`.
     pub resolvable: Option<Reported>,
     pub programmed: Option<Mark>,
+    /// The state of `ResolvedRefs`.
+    pub resolved_refs: Option<Reported>,
     pub ready: Option<Mark>,
 }
 
@@ -273,6 +279,7 @@ impl ReportedNames {
             published: reported(PUBLISHED),
             resolvable: reported(RESOLVABLE),
             programmed: Mark::find(conditions, PROGRAMMED),
+            resolved_refs: reported(RESOLVED_REFS),
             ready: Mark::find(conditions, READY),
         }
     }
