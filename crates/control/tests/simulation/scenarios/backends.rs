@@ -19,7 +19,7 @@ const SHORT: Duration = Duration::from_secs(4);
 
 /// Starts the loops that write the conditions of Routes.
 fn start(api: &Scene) -> Running {
-    let settings = placement::settings(|settings| settings.verify_names = false);
+    let settings = placement::settings(|_| ());
     let world = placement::world(api, &settings);
     let scheduler = scheduler(api, &world, |_| ());
     let reconciler = Reconciler::new(api.client(), &world, settings, reconcile::Metrics::default());
@@ -67,7 +67,7 @@ async fn bound(api: &Scene, namespace: &str, name: &str, spec: &Value) {
     .await;
     set(api, namespace, name, |route| {
         let conditions = route["status"]["conditions"].as_array_mut().expect("a list");
-        conditions.extend(["Published", "Programmed"].map(|kind| {
+        conditions.extend(["Published", "Resolvable", "Programmed"].map(|kind| {
             json!({"type": kind, "status": "True", "reason": kind, "message": "", "observedGeneration": 1,
                 "lastTransitionTime": "2025-01-01T00:00:00Z"})
         }));
