@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::Api;
 use kube::api::ListParams;
 use serde::Serialize;
 
 use super::access::Access;
-use signpost_agent::resolve::{self, Destination, Refused, SERVICE_LABEL};
+use signpost_agent::resolve::{self, Destination, Refused};
+use signpost_types::backends::{RoutePortRef, SERVICE_LABEL};
 use signpost_types::v1alpha1::route::Route;
 
 /// The longest name of a Service (RFC 1035 §2.3.4).
@@ -58,10 +58,7 @@ impl Backends {
     }
 
     fn new(route: &Route, services: &[Arc<Service>], slices: &[Arc<EndpointSlice>]) -> Backends {
-        let port = route.spec.port.as_ref().map(|port| match &port.target_port {
-            IntOrString::Int(number) => number.to_string(),
-            IntOrString::String(name) => name.clone(),
-        });
+        let port = RoutePortRef::of(&route.spec).map(|port| port.to_string());
         let (found, faults) =
             resolve::destinations(route, services, slices, Refused { loopback: true, ..Refused::default() });
         let target = |Destination { service, weight, endpoints }| {
@@ -122,6 +119,9 @@ mod tests {
     use super::*;
     use crate::cli::objects::object;
     use serde_json::{Value, json};
+    use signpost_agent::resolve::Reason;
+    use signpost_control::observe::resolved_refs::{BackendState, verdict};
+    use signpost_control::world::backend::{RouteTargets, ServiceInfo, SliceInfo};
 
     #[test]
     fn lines() {
@@ -146,5 +146,85 @@ mod tests {
         for (name, expected) in [("web-1", true), ("a/status", false), ("..", false), (&"a".repeat(64), false)] {
             assert_eq!(is_service_name(name), expected, "{name}");
         }
+    }
+
+    /// The condition `ResolvedRefs` says what the agents do, over all combinations of a Service, its slices, and the port of a Route.
+    #[test]
+    fn conditions_agree_with_agents() {
+        let refused = Refused { loopback: true, networks: Vec::new(), listeners: BTreeSet::new() };
+        let (mut serving, mut combinations) = (0, 0);
+        for service in services() {
+            for slices in 0..1 << slices().len() {
+                let chosen = slices_of(slices);
+                for port in [json!(null), json!(80), json!(8080), json!(81), json!("http"), json!("admin")] {
+                    let port = if port.is_null() { json!(null) } else { json!({"targetPort": port}) };
+                    let spec = json!({"to": {"name": "shop"}, "port": port});
+                    let route: Route = object("Route", json!({"namespace": "web", "name": "shop"}), spec, Value::Null);
+                    let services: Vec<_> = service.iter().cloned().map(Arc::new).collect();
+                    let (found, faults) = resolve::destinations(&route, &services, &chosen, refused.clone());
+                    let is_serving = found.iter().any(|destination| !destination.endpoints.is_empty());
+                    let has = |reason: Reason| faults.iter().any(|(fault, _)| *fault == reason);
+                    let expected = match is_serving {
+                        true => "ResolvedRefs",
+                        false if has(Reason::NoService) => "BackendNotFound",
+                        false if has(Reason::Unsupported) => "InvalidKind",
+                        false if has(Reason::NoPort) => "InvalidPort",
+                        false => "NoReadyEndpoints",
+                    };
+                    let info = service.clone().map(ServiceInfo::from);
+                    let slices: Vec<_> =
+                        chosen.iter().map(|slice| SliceInfo::from(EndpointSlice::clone(slice))).collect();
+                    let targets = RouteTargets::of(&route.spec);
+                    let state = BackendState::new(info.as_ref(), slices.iter(), targets.port.as_ref());
+                    let verdict = verdict(&targets, |_| state);
+                    assert_eq!(verdict.update.reason, expected, "{:?} {services:?} {chosen:?} {faults:?}", route.spec);
+                    assert_eq!(verdict.update.is_true(), is_serving);
+                    serving += usize::from(is_serving);
+                    combinations += 1;
+                }
+            }
+        }
+        assert!(serving > 100 && combinations > 2 * serving, "{serving} of {combinations}");
+    }
+
+    fn services() -> Vec<Option<Service>> {
+        let service = |spec: Value| {
+            let service = json!({"metadata": {"namespace": "web", "name": "shop"}, "spec": spec});
+            Some(serde_json::from_value(service).expect("a Service"))
+        };
+        let http = || json!({"name": "http", "port": 80, "targetPort": 8080});
+        vec![
+            None,
+            service(json!({"type": "ExternalName", "externalName": "shop.example", "ports": [http()]})),
+            service(json!({})),
+            service(json!({"ports": [{"port": 80}]})),
+            service(json!({"ports": [{"name": "dns", "port": 81, "protocol": "UDP"}, http()]})),
+            service(json!({"ports": [{"name": "admin", "port": 81}, http()]})),
+        ]
+    }
+
+    fn slices() -> Vec<Value> {
+        let (http, admin) = (json!({"name": "http", "port": 8080}), json!({"name": "admin", "port": 8081}));
+        let endpoint = |conditions: Value| json!([{"addresses": ["192.0.2.1"], "conditions": conditions}]);
+        vec![
+            json!({"endpoints": endpoint(json!({})), "ports": [http]}),
+            json!({"endpoints": endpoint(json!({"ready": false})), "ports": [admin, http]}),
+            json!({"endpoints": endpoint(json!({"ready": false, "serving": true, "terminating": true})), "ports": [{"port": 80}]}),
+            json!({"endpoints": endpoint(json!({})), "ports": [{"name": "dns", "port": 81, "protocol": "UDP"}]}),
+            json!({"endpoints": [{"addresses": ["shop.example"]}], "ports": [admin]}),
+            json!({"endpoints": [], "ports": null}),
+        ]
+    }
+
+    /// Returns the slices with these bits.
+    fn slices_of(bits: usize) -> Vec<Arc<EndpointSlice>> {
+        let slices = slices().into_iter().enumerate().filter(|(at, _)| bits & 1 << at != 0);
+        let slices = slices.map(|(at, mut slice)| {
+            slice["addressType"] = json!("IPv4");
+            slice["metadata"] =
+                json!({"namespace": "web", "name": format!("shop-{at}"), "labels": {SERVICE_LABEL: "shop"}});
+            Arc::new(serde_json::from_value(slice).expect("an EndpointSlice"))
+        });
+        slices.collect()
     }
 }

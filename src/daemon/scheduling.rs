@@ -31,7 +31,7 @@ use signpost_control::observe::ownership::challenge::Key;
 use signpost_control::observe::verify::feed::ZoneFeed;
 use signpost_control::observe::verify::state::Server;
 use signpost_control::observe::{
-    certificates, health, hosts, instances, ownership, programmed, route_checks, services, verify,
+    certificates, health, hosts, instances, ownership, programmed, resolved_refs, route_checks, services, verify,
 };
 use signpost_control::reconcile::{self, Reconciler};
 use signpost_control::scheduler::chooser::StrategyConfig;
@@ -200,12 +200,14 @@ impl Role<'_> {
         let pointing = HostCheck { resolvers: host_resolvers(config), patience: config.verify.timeout };
         let (proofs, pointed, asked) = (verify::metrics::Metrics::default(), hosts::metrics(), ownership::metrics());
         let (probed, examined) = (programmed::Metrics::default(), certificates::Metrics::default());
+        let resolved = resolved_refs::Metrics::default();
         admin.metrics.register(|registry| {
             proofs.register(registry);
             pointed.register(registry);
             asked.register(registry);
             probed.register(registry);
             examined.register(registry);
+            resolved.register(registry);
         });
         let (settings, former) = (platform.clone(), config.former_domain.clone());
         let sources =
@@ -219,11 +221,12 @@ impl Role<'_> {
                 verify::run(world.clone(), platform.clone(), proving.clone(), feed, proofs.clone(), stop.clone());
             let programmed = programmed::run(client(), world.clone(), probed.clone(), stop.clone());
             let certificates = certificates::run(world.clone(), examined.clone(), stop.clone());
+            let backends = resolved_refs::run(world.clone(), resolved.clone(), stop.clone());
             let points = route_checks::run(pointing.clone(), client(), world.clone(), pointed.clone(), stop.clone());
             let owned = |owners| route_checks::run(owners, client(), world.clone(), asked.clone(), stop.clone());
             let hosts = OptionFuture::from(owners.clone().map(owned));
             async {
-                tokio::join!(ledger, proofs, programmed, certificates, points, hosts);
+                tokio::join!(ledger, proofs, programmed, certificates, backends, points, hosts);
             }
         };
         tasks

@@ -6,6 +6,7 @@
 mod admin_tls;
 mod agent;
 mod api_servers;
+mod backends;
 mod bad_input;
 mod called;
 mod commands;

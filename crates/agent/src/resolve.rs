@@ -23,8 +23,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use signpost_types::v1alpha1::route::{self, Route, RouteSpec};
 use signpost_types::v1alpha1::route_binding::RouteBinding;
 
+pub use self::backends::Destination;
 use self::backends::{Backends, ResolvedTarget, distribute, upstream};
-pub use self::backends::{Destination, SERVICE_LABEL};
 pub use self::refused::{NETWORKS, Refused, networks};
 pub use self::shares::Limits;
 use self::shares::{Scope, ServerQuotas};

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use crate::conditions::set_condition;
 use crate::names;
 use crate::v1alpha1::route::{
-    ADMITTED, CERTIFICATE_READY, MOVE_PENDING, NameKind, PROGRAMMED, PUBLISHED, READY, RESOLVABLE, SCHEDULED,
+    ADMITTED, CERTIFICATE_READY, MOVE_PENDING, NameKind, PROGRAMMED, PUBLISHED, READY, RESOLVABLE, RESOLVED_REFS,
+    SCHEDULED,
 };
 use crate::v1alpha1::route_binding::RouteBindingSpec;
 
@@ -69,8 +70,8 @@ pub fn set_former_names(status: &mut Value, former_names: &Value) {
     }
 }
 
-/// The conditions of a Route that depend on its names.
-const OF_NAMES: [&str; 5] = [PUBLISHED, RESOLVABLE, PROGRAMMED, CERTIFICATE_READY, READY];
+/// The conditions of a Route that depend on its names and its Router.
+const OF_NAMES: [&str; 6] = [PUBLISHED, RESOLVABLE, PROGRAMMED, RESOLVED_REFS, CERTIFICATE_READY, READY];
 
 /// Resets the conditions on publication: results for the old names do not apply to the new ones, and `kubectl wait` must not use
 /// them.

@@ -20,3 +20,4 @@ pub mod statuses;
 pub mod text;
 
 pub mod addresses;
+pub mod backends;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use signpost_types::route_state::RouteState;
-use signpost_types::v1alpha1::route::{ADMITTED, MOVE_PENDING, PUBLISHED, Phase, RESOLVABLE, Route};
+use signpost_types::v1alpha1::route::{ADMITTED, MOVE_PENDING, PUBLISHED, Phase, RESOLVABLE, RESOLVED_REFS, Route};
 use signpost_types::v1alpha1::router::{
     ACCEPTED, ADDRESSES_HEALTHY, AddressState, INSTANCES_READY, NO_ACTIVE_ADDRESS, READY, Router, RouterState,
     ZONE_PUBLISHED,
@@ -100,8 +100,11 @@ pub(super) fn of_routes(routes: &[Route], routers: Option<&BTreeSet<&str>>) -> O
             (None, Some(said)) => add(4, format!("not resolvable, {}", said.reason)),
             (None, None) => {}
         }
+        if let Some(said) = says(RESOLVED_REFS, "False") {
+            add(5, format!("with backends that are not ready, {}", said.reason));
+        }
         if let Some(said) = says(MOVE_PENDING, "True") {
-            add(5, format!("with a pending move, {}", said.reason));
+            add(6, format!("with a pending move, {}", said.reason));
         }
     }
     let mut found = OfRoutes::default();
@@ -203,10 +206,12 @@ mod tests {
                 json!([condition("Published", "False", "Held"), condition("Resolvable", "False", "Held")]),
             ),
             route("h", "s1", json!([condition("MovePending", "False", "Stays")])),
+            route("i", "s1", json!([condition("ResolvedRefs", "False", "NoReadyEndpoints")])),
         ];
         let outages = ["1 Route on a deleted Router, s9: shop/f", "1 Route not published, Held: shop/g"];
         let expected = [
             "4 Routes not resolvable, WrongAnswer: shop/a, shop/b, shop/c, …",
+            "1 Route with backends that are not ready, NoReadyEndpoints: shop/i",
             "1 Route with a pending move, Cordoned: shop/f",
         ];
         let found = of_routes(&routes, Some(&BTreeSet::from(["s1"])));

@@ -7,17 +7,18 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Weak};
 
-use k8s_openapi::api::core::v1::{Service, ServicePort};
-use k8s_openapi::api::discovery::v1::{Endpoint, EndpointPort, EndpointSlice};
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use signpost_types::backends::{
+    RoutePortRef, SERVICE_KIND, SERVICE_LABEL, TcpPort, has_endpoints, is_external_name, is_ready, route_ports,
+    service_ports, slice_ports,
+};
 use signpost_types::v1alpha1::route::{self, InsecurePolicy, RouteSpec, Target, WEIGHT_DEFAULT};
 
 use super::refused::Refused;
 use super::{Key, Reason};
 use crate::site::{Host, Insecure, Server, Termination, Upstream, WEIGHT_MAX};
 
-/// The label of an EndpointSlice with the name of its Service.
-pub const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 /// The most refused endpoints of a Service that a fault lists.
 const REFUSED_LISTED_MAX: usize = 3;
 
@@ -49,13 +50,7 @@ pub(super) struct Endpoints {
 }
 
 /// The port of a Route; `None`: it has none.
-type Port = Option<PortName>;
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum PortName {
-    Number(i32),
-    Name(String),
-}
+type Port = Option<RoutePortRef>;
 
 /// Services and their endpoints.
 #[derive(Debug)]
@@ -154,14 +149,11 @@ impl Backends {
         if spec.to.is_none() {
             report(Reason::NoTarget, "the Route has no target; set spec.to".to_owned());
         }
-        let port = spec.port.as_ref().map(|port| match &port.target_port {
-            IntOrString::Int(number) => PortName::Number(*number),
-            IntOrString::String(name) => PortName::Name(name.clone()),
-        });
+        let port = RoutePortRef::of(spec);
         let mut targets = Vec::new();
         for Target { kind, name, weight, .. } in spec.to.iter().chain(&spec.alternate_backends) {
             let endpoints = match kind.as_str() {
-                "Service" => self.endpoints(&(namespace.to_owned(), name.clone()), &port),
+                SERVICE_KIND => self.endpoints(&(namespace.to_owned(), name.clone()), &port),
                 _ => {
                     report(Reason::NoTarget, format!("target {name:?} has kind {kind:?}, which is not supported"));
                     Arc::default()
@@ -196,18 +188,17 @@ impl Backends {
         let Some(object) = self.services.get(service) else {
             return failed(Reason::NoService, format!("Service {name} does not exist"));
         };
-        let spec = object.spec.as_ref();
-        if spec.and_then(|spec| spec.type_.as_deref()) == Some("ExternalName") {
+        if is_external_name(object) {
             let message = format!("Service {name} has type ExternalName, which is not supported");
             return failed(Reason::Unsupported, message);
         }
-        let of_service = spec.and_then(|spec| spec.ports.as_deref()).unwrap_or_default();
+        let of_service = service_ports(object);
         let slices = self.slices(service);
-        let mut has_port = slices.is_empty();
+        let mut has_port = !slices.iter().any(|slice| has_endpoints(slice));
         let mut found: Vec<(SocketAddr, bool)> = Vec::new();
         let mut refused = BTreeMap::new();
         for slice in &slices {
-            for port in ports(slice, port.as_ref(), of_service) {
+            for port in route_ports(&slice_ports(slice), port.as_ref(), &of_service) {
                 has_port = true;
                 for endpoint in slice.endpoints.iter().flatten() {
                     let (Some(text), Some(is_ready)) = (endpoint.addresses.first(), is_ready(endpoint)) else {
@@ -227,13 +218,9 @@ impl Backends {
         }
         let mut faults = Vec::new();
         if let (false, Some(port)) = (has_port, port) {
-            let port = match port {
-                PortName::Number(number) => number.to_string(),
-                PortName::Name(name) => name.clone(),
-            };
             faults.push((Reason::NoPort, format!("Service {name} has no endpoints with port {port}")));
         }
-        if let (None, Some(first)) = (port, first_of_several(&slices, of_service)) {
+        if let (None, Some(first)) = (port, first_of_several(&slices, &of_service)) {
             let message = format!("Service {name} has several ports: requests go to the first, {first}; set spec.port");
             faults.push((Reason::FirstPort, message));
         }
@@ -310,70 +297,14 @@ pub(super) fn upstream(namespace: &str, spec: &RouteSpec, destinations: Vec<Dest
     Upstream { termination, insecure, servers: weighted(shares), ..Upstream::default() }
 }
 
-/// Returns whether an endpoint is ready (`true`), or still serves while it ends (`false`).
-fn is_ready(endpoint: &Endpoint) -> Option<bool> {
-    let conditions = endpoint.conditions.clone().unwrap_or_default();
-    let ending = conditions.terminating.unwrap_or(false);
-    match conditions.ready.unwrap_or(true) && !ending {
-        true => Some(true),
-        false => (ending && conditions.serving.unwrap_or(false)).then_some(false),
-    }
-}
-
-fn is_tcp(protocol: Option<&String>) -> bool {
-    protocol.is_none_or(|protocol| protocol == "TCP")
-}
-
-fn tcp_ports(slice: &EndpointSlice) -> impl Iterator<Item = &EndpointPort> {
-    slice.ports.iter().flatten().filter(|port| is_tcp(port.protocol.as_ref()))
-}
-
-/// Returns the TCP ports of a slice that a Route means.
-fn ports(slice: &EndpointSlice, wanted: Option<&PortName>, of_service: &[ServicePort]) -> BTreeSet<u16> {
-    let ports: Vec<_> = tcp_ports(slice).collect();
-    // The ports of Services and of their slices have the same names; a single one may have none.
-    let named = |name: Option<&str>| -> Vec<i32> {
-        let name = name.unwrap_or_default();
-        ports
-            .iter()
-            .filter(|port| port.name.as_deref().unwrap_or_default() == name)
-            .filter_map(|port| port.port)
-            .collect()
-    };
-    let tcp_of_service: Vec<_> = of_service.iter().filter(|port| is_tcp(port.protocol.as_ref())).collect();
-    let numbers = match wanted {
-        None => {
-            let first = tcp_of_service.first().map(|port| named(port.name.as_deref())).unwrap_or_default();
-            match first.is_empty() && tcp_of_service.len() < 2 {
-                // A slice that was written by hand, or a Service without ports.
-                true => ports.first().and_then(|port| port.port).into_iter().collect(),
-                false => first,
-            }
-        }
-        Some(PortName::Number(number)) if ports.iter().any(|port| port.port == Some(*number)) => vec![*number],
-        Some(PortName::Number(number)) => {
-            let port = tcp_of_service.iter().find(|port| port.port == *number);
-            port.map(|port| named(port.name.as_deref())).unwrap_or_default()
-        }
-        Some(PortName::Name(name)) => named(Some(name)),
-    };
-    numbers.into_iter().filter_map(|number| u16::try_from(number).ok().filter(|port| *port > 0)).collect()
-}
-
 /// Returns the first TCP port of a Service that has several, or whose endpoints have several.
-fn first_of_several(slices: &[&EndpointSlice], of_service: &[ServicePort]) -> Option<String> {
-    let text = |name: Option<&String>, port: Option<i32>| {
-        name.filter(|name| !name.is_empty()).cloned().or_else(|| Some(port?.to_string())).unwrap_or_default()
+fn first_of_several(slices: &[&EndpointSlice], of_service: &[TcpPort]) -> Option<String> {
+    let first = |ports: &[TcpPort]| match ports {
+        [first, _, ..] if first.name.is_empty() => Some(first.number.to_string()),
+        [first, _, ..] => Some(first.name.to_string()),
+        _ => None,
     };
-    let mut of_service = of_service.iter().filter(|port| is_tcp(port.protocol.as_ref()));
-    match (of_service.next(), of_service.next()) {
-        (Some(first), Some(_)) => Some(text(first.name.as_ref(), Some(first.port))),
-        _ => slices.iter().find_map(|slice| {
-            let mut ports = tcp_ports(slice);
-            let first = ports.next()?;
-            ports.next().map(|_| text(first.name.as_ref(), first.port))
-        }),
-    }
+    first(of_service).or_else(|| slices.iter().find_map(|slice| first(&slice_ports(slice))))
 }
 
 /// Scales the shares so that the largest one has the largest weight, and none that is not 0 becomes 0.

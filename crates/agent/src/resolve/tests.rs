@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use signpost_types::backends::SERVICE_LABEL;
 use signpost_types::v1alpha1::route::WEIGHT_DEFAULT;
 
 use super::*;
@@ -146,7 +147,7 @@ fn the_oldest_route_wins() {
 #[test]
 fn endpoints() {
     let port = |port: Value| json!({"to": {"name": "web"}, "port": {"targetPort": port}});
-    let cases: [(Value, &[&str], &str, Option<Reason>); 17] = [
+    let cases: [(Value, &[&str], &str, Option<Reason>); 18] = [
         (to("web"), &["192.0.2.2", "192.0.2.1"], "192.0.2.1:80 192.0.2.2:80", None),
         (to("web"), &["192.0.2.1", "!192.0.2.2", "-192.0.2.3"], "192.0.2.1:80", None),
         (to("web"), &["!192.0.2.2", "-192.0.2.3"], "192.0.2.3:80", None),
@@ -166,6 +167,8 @@ fn endpoints() {
         (port(json!(8081)), &["192.0.2.1"], "", Some(Reason::NoPort)),
         (port(json!(81)), &["192.0.2.1"], "", Some(Reason::NoPort)),
         (port(json!("udp")), &["192.0.2.1"], "", Some(Reason::NoPort)),
+        // The slices of an application without instances do not show its ports.
+        (port(json!("udp")), &[], "", Some(Reason::NoReadyEndpoints)),
         (to("other"), &["192.0.2.1"], "", Some(Reason::NoService)),
         (to("external"), &["192.0.2.1"], "", Some(Reason::NoReadyEndpoints)),
         (json!({}), &["192.0.2.1"], "", Some(Reason::NoTarget)),

@@ -12,6 +12,7 @@ pub mod health;
 
 pub mod instances;
 pub mod programmed;
+pub mod resolved_refs;
 
 pub mod certificates;
 

@@ -20,10 +20,9 @@ use crate::client::reflector::{self, Change, Changes, Informer, ObjectKey, Store
 use crate::world::router::{Labels, matches, selector};
 use crate::world::{RouterInfo, World};
 use signpost_types::addresses::unusable;
+use signpost_types::backends::SERVICE_LABEL;
 use signpost_types::v1alpha1::router::Router;
 
-/// The label of an EndpointSlice that names its Service.
-const SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// The time within which changes are processed together.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -97,7 +96,7 @@ fn addresses(
         .collect();
     let external = selected.values().flat_map(|service| service.external.iter().copied());
     // The slices of a Service have its labels: if the Service is selected, it decides whether they count.
-    let counts = |slice: &SliceInfo| match slice.labels.get(SERVICE_NAME).and_then(|name| selected.get(&**name)) {
+    let counts = |slice: &SliceInfo| match slice.labels.get(SERVICE_LABEL).and_then(|name| selected.get(&**name)) {
         Some(service) => service.has_endpoints && service.external.is_empty(),
         None => matches(selector, &slice.labels),
     };

@@ -180,9 +180,12 @@ impl Planner {
         // The Router in the Route's status: a watch of RouteBindings can lag. The conditions of an unknown one stay.
         let reported = route.router.as_deref().and_then(|name| self.objects.router(name));
         let says_programmed = route.conditions.names.programmed.is_some();
-        let instances = reported.map_or(says_programmed, |router| router.target.active.has_instances);
+        let instances = reported.as_ref().map_or(says_programmed, |router| router.target.active.has_instances);
         let certificate = instances && route.tls_name.is_some();
-        let ready = Needs { instances, certificate, answers: settings.verify_names };
+        let says_refs = route.conditions.names.resolved_refs.is_some();
+        let has_instances = reported.map_or(says_refs, |router| router.target.active.has_instances);
+        let backends = has_instances && !self.observations.are_services_unknown();
+        let ready = Needs { instances, certificate, backends, answers: settings.verify_names };
         let inputs = Inputs { key, placement, findings: &findings, verifies_hosts: settings.verify_hosts, ready };
         let change = route::route(&route, inputs);
         if !change.is_empty() {

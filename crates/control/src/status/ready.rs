@@ -7,13 +7,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::world::RouteInfo;
 use crate::world::condition::{ConditionUpdate, Status};
-use signpost_types::v1alpha1::route::{CERTIFICATE_READY, PROGRAMMED, PUBLISHED, READY, RESOLVABLE};
+use signpost_types::v1alpha1::route::{CERTIFICATE_READY, PROGRAMMED, PUBLISHED, READY, RESOLVABLE, RESOLVED_REFS};
 
 /// The conditions from which `Ready` follows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Needs {
     /// Whether instances of the Router report their Routes, so that `Programmed` counts.
     pub instances: bool,
+    /// Whether the Services of Routes on the Router are known, so that `ResolvedRefs` counts.
+    pub backends: bool,
     /// Whether they need a certificate for the Route, so that `CertificateReady` counts.
     pub certificate: bool,
     /// Whether name servers are queried, so that `Resolvable` counts; otherwise `Published` does.
@@ -32,7 +34,8 @@ struct Required {
 /// an earlier generation. `None`: one of them is not known yet.
 fn decide(needs: Needs, find: impl Fn(&'static str) -> Option<Required>) -> Option<(bool, &'static str)> {
     let names = if needs.answers { RESOLVABLE } else { PUBLISHED };
-    let others = [(needs.instances, PROGRAMMED), (needs.certificate, CERTIFICATE_READY)];
+    let others =
+        [(needs.instances, PROGRAMMED), (needs.backends, RESOLVED_REFS), (needs.certificate, CERTIFICATE_READY)];
     let others = others.into_iter().filter_map(|(is_needed, kind)| is_needed.then_some(kind));
     let (mut earlier, mut is_known) = (None, true);
     for kind in [names].into_iter().chain(others) {
@@ -55,6 +58,7 @@ pub fn is_wrong(route: &RouteInfo, needs: Needs) -> bool {
             PUBLISHED => names.published,
             RESOLVABLE => names.resolvable,
             PROGRAMMED => names.programmed,
+            RESOLVED_REFS => names.resolved_refs,
             CERTIFICATE_READY => names.certificate,
             _ => None,
         };
@@ -89,6 +93,7 @@ fn unmet(kind: &str) -> (&'static str, String) {
         RESOLVABLE => ("NotResolvable", "not all names resolve"),
         PUBLISHED => ("NotPublished", "not all names are published"),
         PROGRAMMED => ("NotProgrammed", "not every instance of its Router serves the Route"),
+        RESOLVED_REFS => ("BackendsNotReady", "its backends are not ready"),
         _ => ("CertificateNotReady", "not every instance of its Router has a valid certificate for the Route"),
     };
     (reason, format!("{what}: see the condition {kind}"))
@@ -105,6 +110,9 @@ fn met(needs: Needs) -> String {
     }
     if needs.certificate {
         message += " with a valid certificate";
+    }
+    if needs.backends {
+        message += ", and its backends are ready";
     }
     message
 }
@@ -124,10 +132,9 @@ mod tests {
         let generation = |at: usize| letters[at + 1..].chars().next().and_then(|next| next.to_digit(10)).map(i64::from);
         let condition = |(at, letter): (usize, char)| {
             let observed_generation = Some(generation(at).unwrap_or(GENERATION));
-            let types = [PUBLISHED, RESOLVABLE, PROGRAMMED, CERTIFICATE_READY, READY];
-            let at = "urgcy"
-                .find(letter.to_ascii_lowercase())
-                .expect("pUblished, Resolvable, proGrammed, Certificate, readY");
+            let types = [PUBLISHED, RESOLVABLE, PROGRAMMED, RESOLVED_REFS, CERTIFICATE_READY, READY];
+            let at = "urgbcy".find(letter.to_ascii_lowercase());
+            let at = at.expect("pUblished, Resolvable, proGrammed, resolvedrefs (Backends), Certificate, readY");
             let status = if letter.is_uppercase() { "True" } else { "False" };
             let last_transition_time = Time(Timestamp::UNIX_EPOCH);
             Condition {
@@ -177,7 +184,7 @@ mod tests {
             ),
             (false, true, "UG", Some("and every instance of its Router serves the Route")),
         ] {
-            let needs = Needs { instances, answers, certificate: false };
+            let needs = Needs { instances, answers, ..Needs::default() };
             let said = statement(&conditions(letters), needs, Some(GENERATION));
             let said = said.map(|(said, _)| format!("{}: {}", said.reason, said.message));
             let fits = match (&said, expected) {
@@ -191,25 +198,39 @@ mod tests {
     /// Whether it is ready, and at which generation; and whether the status of a Route has it so, or lacks it.
     #[test]
     fn the_generation_that_it_is_about() {
-        let needs = Needs { instances: true, answers: true, certificate: true };
-        for (letters, expected) in [
-            ("RGC", Some((true, 7))),
+        let certificate = Needs { instances: true, answers: true, certificate: true, backends: false };
+        let backends = Needs { certificate: false, backends: true, ..certificate };
+        let both = Needs { backends: true, ..certificate };
+        for (needs, letters, expected) in [
+            (certificate, "RGC", Some((true, 7))),
             // `Programmed` was not verified for the present generation.
-            ("RG6C", Some((true, 6))),
-            ("R5G6C", Some((true, 5))),
-            ("RGC6", Some((true, 6))),
+            (certificate, "RG6C", Some((true, 6))),
+            (certificate, "R5G6C", Some((true, 5))),
+            (certificate, "RGC6", Some((true, 6))),
             // A condition that is not met at the present generation counts immediately.
-            ("RG6c", Some((false, 7))),
-            ("rG6C", Some((false, 7))),
-            ("Rg6C", Some((false, 6))),
-            ("Rg6c", Some((false, 6))),
-            ("Rg", Some((false, 7))),
-            ("RC", Some((false, 7))),
+            (certificate, "RG6c", Some((false, 7))),
+            (certificate, "rG6C", Some((false, 7))),
+            (certificate, "Rg6C", Some((false, 6))),
+            (certificate, "Rg6c", Some((false, 6))),
+            (certificate, "Rg", Some((false, 7))),
+            (certificate, "RC", Some((false, 7))),
             // The certificate is about to be known.
-            ("RG", None),
-            ("RG6", None),
+            (certificate, "RG", None),
+            (certificate, "RG6", None),
             // The store is back at an earlier generation.
-            ("RG9C", Some((true, 9))),
+            (certificate, "RG9C", Some((true, 9))),
+            (backends, "RGB", Some((true, 7))),
+            (backends, "RGb", Some((false, 7))),
+            (backends, "Rgb", Some((false, 7))),
+            // The Services of the present generation are not known yet.
+            (backends, "RGB6", Some((true, 6))),
+            (backends, "RGb6", Some((false, 6))),
+            // The Services of a new Route are about to be known.
+            (backends, "RG", None),
+            (both, "RGBC", Some((true, 7))),
+            (both, "RGB5C6", Some((true, 5))),
+            (both, "RGB6c", Some((false, 7))),
+            (both, "RGC", None),
         ] {
             let found = statement(&conditions(letters), needs, Some(GENERATION));
             let found = found.map(|(said, generation)| (said.is_true(), generation.expect("it has one")));

@@ -15,8 +15,8 @@
 //!   `FormerNameBlocked` reports this. It also reports a former Router that was deleted or has another zone, which removes the
 //!   name; the former name stays for its time, in case that the Router is re-created.
 //! - `Scheduled` and `Admitted` are restored if a client removed or changed them.
-//! - `Ready` follows from `Resolvable`, and, if the Router has instances, `Programmed` and `CertificateReady` ([`ready`]).
-//! - `Published`, `Resolvable`, `Programmed`, `CertificateReady`, `HostVerified`, `HostPointsHere`, and `MovePending` contain the
+//! - `Ready` follows from `Resolvable`, and, if the Router has instances, `Programmed`, `ResolvedRefs` and `CertificateReady` ([`ready`]).
+//! - `Published`, `Resolvable`, `Programmed`, `ResolvedRefs`, `CertificateReady`, `HostVerified`, `HostPointsHere`, and `MovePending` contain the
 //!   [findings](crate::world::observations) of other parts of the process.
 //!
 //! Only differences are written: a Route with verified names causes no write.
@@ -41,7 +41,7 @@ use signpost_types::names::{challenge_name, other_label};
 use signpost_types::selectors::unmatched_term;
 use signpost_types::v1alpha1::route::{
     ADMITTED, CERTIFICATE_READY, FORMER_NAME_BLOCKED, HOST_POINTS_HERE, HOST_VERIFIED, NameKind, PROGRAMMED, Phase,
-    ROUTER_GONE, Route, RouteStatus, SCHEDULED,
+    RESOLVED_REFS, ROUTER_GONE, Route, RouteStatus, SCHEDULED,
 };
 use signpost_types::v1alpha1::route_binding::RouteBindingSpec;
 
@@ -174,6 +174,9 @@ pub fn route(route: &RouteInfo, inputs: Inputs<'_>) -> Change {
     }
     if route.conditions.names.certificate.is_some() && route.bound && !inputs.ready.certificate {
         change.withdrawn.push(CERTIFICATE_READY);
+    }
+    if route.conditions.names.resolved_refs.is_some() && route.bound && !inputs.ready.backends {
+        change.withdrawn.push(RESOLVED_REFS);
     }
     if route.conditions.has_points_here && !(route.bound && route.custom_name.is_some()) {
         change.withdrawn.push(HOST_POINTS_HERE);

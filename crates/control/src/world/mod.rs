@@ -9,8 +9,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::core::v1::{Namespace, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 
+use self::backend::{ServiceInfo, SliceInfo};
 use self::observations::Observations;
 use crate::client::reflector::{self, Informer};
 use crate::compiler::{self, settings::text_of};
@@ -26,6 +28,7 @@ use signpost_types::v1alpha1::zone::Zone;
 pub mod condition;
 pub mod observations;
 
+pub mod backend;
 pub mod binding;
 pub mod claim;
 pub mod examination;
@@ -64,6 +67,10 @@ pub struct World {
     pub holds: Informer<DeletionHold>,
     /// The informer of the Leases of Routers' instances; `None`: a Lease that is not the report of an instance.
     pub instances: Informer<Option<InstanceReport>>,
+    /// The informer of all Services, read only if a Router has instances.
+    pub services: Informer<ServiceInfo>,
+    /// The informer of all EndpointSlices, read only if a Router has instances.
+    pub slices: Informer<SliceInfo>,
     /// The findings of this process for the statuses of Routes and Routers.
     pub observations: Arc<Observations>,
 }
@@ -101,6 +108,8 @@ impl World {
             zones: Informer::new(client.clone(), listing(), |one: Zone| one),
             holds: Informer::new(client.clone(), patient, |one: DeletionHold| one),
             instances: Informer::new(client.clone(), leases, |one: Lease| InstanceReport::read(&one)),
+            services: Informer::new(client.clone(), listing(), |one: Service| ServiceInfo::from(one)),
+            slices: Informer::new(client.clone(), listing(), |one: EndpointSlice| SliceInfo::from(one)),
             observations: Arc::default(),
         }
     }

@@ -8,6 +8,7 @@
 //! - [`hosts`](crate::observe::hosts): the targets of hosts.
 //! - [`programmed`](crate::observe::programmed): whether instances serve a Route.
 //! - [`certificates`](crate::observe::certificates): whether instances have a certificate for a Route.
+//! - [`resolved_refs`](crate::observe::resolved_refs): whether the Services of a Route have endpoints.
 //! - [`health`](crate::observe::health): the addresses that answer probes.
 //! - [`instances`](crate::observe::instances): the instances that serve.
 //! - [`services`](crate::observe::services): the addresses of Services.
@@ -21,6 +22,7 @@ use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::num::NonZeroI64;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -50,6 +52,8 @@ pub enum Part {
     Programmed,
     /// Whether the instances of its Router have a certificate for it.
     Certificate,
+    /// Whether its Services have endpoints.
+    ResolvedRefs,
 }
 
 /// The finding of one part of the process about a Route.
@@ -84,7 +88,7 @@ pub enum About {
 }
 
 /// The finding of each [`Part`] about a Route.
-pub type RouteFindings = [Option<Arc<RouteFinding>>; 6];
+pub type RouteFindings = [Option<Arc<RouteFinding>>; 7];
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RouterFindings {
@@ -139,6 +143,8 @@ pub enum Observed {
 pub struct Observations {
     known: Mutex<KnownFindings>,
     news: Notify,
+    /// Whether Services cannot be listed.
+    are_services_unknown: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -173,6 +179,22 @@ impl Observations {
         if finding.is_some_and(|finding| !keep(&finding)) {
             self.set_route(key, part, None);
         }
+    }
+
+    /// Requests that the status of a Route is checked.
+    pub fn check_route(&self, key: &ObjectKey) {
+        self.known.lock().changed.insert(Observed::Route(key.clone()));
+        self.news.notify_one();
+    }
+
+    /// Returns whether Services cannot be listed, so that nothing is known about the Services of Routes.
+    pub fn are_services_unknown(&self) -> bool {
+        self.are_services_unknown.load(Ordering::Relaxed)
+    }
+
+    /// Sets whether Services cannot be listed. The caller checks the Routes concerned.
+    pub fn set_services_unknown(&self, are_unknown: bool) {
+        self.are_services_unknown.store(are_unknown, Ordering::Relaxed);
     }
 
     /// Changes the findings about a Router.

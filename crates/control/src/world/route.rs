@@ -7,6 +7,7 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::BindingInfo;
+use super::backend::RouteTargets;
 use super::condition::ConditionUpdate;
 use super::router::Labels;
 use crate::client::uid::Uid;
@@ -14,8 +15,8 @@ use signpost_types::names::challenge_name;
 use signpost_types::route_state::RouteState;
 use signpost_types::v1alpha1::route::{
     ADMITTED, AssignedName, CERTIFICATE_READY, FORMER_NAME_BLOCKED, FormerName, HOST_POINTS_HERE, HOST_VERIFIED,
-    MOVE_ANNOTATION, MOVE_PENDING, NameKind, PROGRAMMED, PUBLISHED, Phase, READY, RESOLVABLE, ROUTER_GONE, Route,
-    SCHEDULED, Tls,
+    MOVE_ANNOTATION, MOVE_PENDING, NameKind, PROGRAMMED, PUBLISHED, Phase, READY, RESOLVABLE, RESOLVED_REFS,
+    ROUTER_GONE, Route, SCHEDULED, Tls,
 };
 
 /// The condition of a Route that is bound to a Router whose selectors no longer match it.
@@ -43,6 +44,7 @@ pub struct RouteInfo {
     pub host: Option<Box<str>>,
     /// `spec.subdomain`, if it is not empty.
     pub subdomain: Option<Box<str>>,
+    pub targets: RouteTargets,
     /// The Router that its annotation requests.
     pub move_to: Option<Arc<str>>,
     /// Whether its status names a Router.
@@ -105,7 +107,7 @@ pub struct Conditions {
     pub is_host_challenged: bool,
     /// Whether it has a condition `HostPointsHere`.
     pub has_points_here: bool,
-    /// `Published`, `Resolvable`, `Programmed`, `CertificateReady` and `Ready`.
+    /// `Published`, `Resolvable`, `Programmed`, `ResolvedRefs`, `CertificateReady` and `Ready`.
     pub names: ReportedNames,
     /// The state that they add up to.
     pub state: RouteState,
@@ -131,6 +133,7 @@ impl RouteInfo {
             labels: metadata.labels.clone().unwrap_or_default(),
             deleting: metadata.deletion_timestamp.is_some(),
             subdomain: text(&route.spec.subdomain),
+            targets: RouteTargets::of(&route.spec),
             move_to: move_to.filter(|router| !router.is_empty()).map(|router| router.as_str().into()),
             bound: bound.is_some(),
             router: bound.and_then(|status| status.router.as_deref()).map(Arc::from),
@@ -259,6 +262,8 @@ pub struct ReportedNames {
     pub resolvable: Option<Reported>,
     /// The state of `Programmed`.
     pub programmed: Option<Reported>,
+    /// The state of `ResolvedRefs`.
+    pub resolved_refs: Option<Reported>,
     /// The state of `CertificateReady`.
     pub certificate: Option<Reported>,
     /// The state of `Ready`.
@@ -303,6 +308,7 @@ impl ReportedNames {
             published: reported(PUBLISHED),
             resolvable: reported(RESOLVABLE),
             programmed: reported(PROGRAMMED),
+            resolved_refs: reported(RESOLVED_REFS),
             certificate: reported(CERTIFICATE_READY),
             ready: reported(READY),
         }

@@ -14,7 +14,8 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use signpost_api::identity::{GROUP_AUTHENTICATED, GROUP_MASTERS, Identity};
 use signpost_api::kinds::{
-    PlatformConfig, deletion_hold, name_claim, route, route_binding, router, server_settings, zone,
+    PlatformConfig, deletion_hold, endpoint_slice, name_claim, route, route_binding, router, server_settings, service,
+    zone,
 };
 use signpost_apiserver::auth::Authenticator;
 use signpost_apiserver::auth::tokens::Tokens;
@@ -236,13 +237,15 @@ async fn serve(behaviour: Behaviour, store: &Witness) -> (axum::Router, Cancella
     let authenticator = Arc::new(Authenticator::new(Tokens::parse("").expect("no tokens are tokens")));
     let mut settings = server_settings(PlatformConfig::new(DOMAIN), authenticator);
     if behaviour == Behaviour::Kubernetes {
-        let own: [&'static Kind; 6] = [
+        let own: [&'static Kind; 8] = [
             &router::ROUTER,
             &route::ROUTE,
             &route_binding::ROUTE_BINDING,
             &name_claim::NAME_CLAIM,
             &zone::ZONE,
             &deletion_hold::DELETION_HOLD,
+            &service::SERVICE,
+            &endpoint_slice::ENDPOINT_SLICE,
         ];
         let kinds = Kinds::new(own.map(|kind| (kind, Arc::new(NoHooks) as Arc<dyn Hooks>)));
         // The manifests of an installation create the last one.

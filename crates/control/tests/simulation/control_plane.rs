@@ -14,7 +14,9 @@ use signpost_control::observe::ownership::authorities::AuthoritativeServers;
 use signpost_control::observe::ownership::challenge::Key;
 use signpost_control::observe::verify::feed::ZoneFeed;
 use signpost_control::observe::verify::state::Server;
-use signpost_control::observe::{certificates, health, hosts, instances, ownership, programmed, route_checks, verify};
+use signpost_control::observe::{
+    certificates, health, hosts, instances, ownership, programmed, resolved_refs, route_checks, verify,
+};
 use signpost_control::reconcile::{self, Reconciler};
 use signpost_control::scheduler::{Scheduler, Settings};
 use signpost_control::world::{self, World};
@@ -82,12 +84,13 @@ pub fn loops(
         let instances = instances::run(client(), world.clone(), PANIC_PERCENT, Default::default(), until());
         let programmed = programmed::run(client(), world.clone(), Default::default(), until());
         let certificates = certificates::run(world.clone(), Default::default(), until());
+        let backends = resolved_refs::run(world.clone(), Default::default(), until());
         let points = route_checks::run(pointing.clone(), client(), world.clone(), hosts::metrics(), until());
         let owned = || route_checks::run(owners.clone(), client(), world.clone(), ownership::metrics(), until());
         let owned = OptionFuture::from(verify_hosts.then(owned)).map(drop);
         // Each loop is polled when it is woken, not whenever another one is.
         let loops = [ledger.boxed(), proofs.boxed(), probes.boxed(), instances.boxed(), programmed.boxed()];
-        let others = [certificates.boxed(), points.boxed(), owned.boxed()];
+        let others = [certificates.boxed(), backends.boxed(), points.boxed(), owned.boxed()];
         loops.into_iter().chain(others).collect::<FuturesUnordered<_>>().collect::<()>()
     });
     vec![loops.run(leadership.clone(), stop.clone()).boxed(), reconciler.run(leadership, stop).boxed(), leading.boxed()]

@@ -4,10 +4,13 @@ use std::net::IpAddr;
 use std::pin::pin;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use signpost_api::kinds::{route, route_binding, router};
+use signpost_api::kinds::{endpoint_slice, route, route_binding, router, service};
+use signpost_types::backends::SERVICE_LABEL;
 use signpost_types::v1alpha1::route::Route;
 use signpost_types::v1alpha1::router::Router;
 use tokio::time::sleep;
@@ -24,7 +27,7 @@ impl Life {
         let routes = self.keys(route::ROUTE.key_prefix);
         let routers = self.keys(router::ROUTER.key_prefix);
         let (route, router) = (self.chance.one_of(&routes).cloned(), self.chance.one_of(&routers).cloned());
-        match (self.chance.below(20), route, router) {
+        match (self.chance.below(23), route, router) {
             (0..5, ..) if routes.len() < 30 => drop(self.create_route().await),
             // Deleted again while it is bound.
             (5, ..) => {
@@ -86,6 +89,23 @@ impl Life {
             (16, _, Some(router)) => self.probed(&router).await,
             (15 | 17 | 18, ..) => self.owner(),
             (19, Some(key), _) => self.take_conditions(&key).await,
+            (20, Some(key), _) => {
+                let is_ready = self.chance.below(2) == 0;
+                self.deploy(&key, is_ready).await;
+            }
+            // A restart, whose result depends on its time.
+            (21, Some(key), _) => {
+                self.deploy(&key, false).await;
+                sleep(Duration::from_millis(self.chance.below(10_000))).await;
+                self.deploy(&key, true).await;
+            }
+            (22, Some(key), _) => {
+                self.delete_service(&key).await;
+                if self.chance.below(2) == 0 {
+                    sleep(Duration::from_millis(self.chance.below(10_000))).await;
+                    self.deploy(&key, true).await;
+                }
+            }
             _ => {}
         }
     }
@@ -171,6 +191,35 @@ impl Life {
         let api = kube::Api::<Route>::namespaced(self.api.admin(), namespace);
         let (object, parameters) = (object(route), PostParams::default());
         self.write(format!("{}{key}", route::ROUTE.key_prefix), api.create(&parameters, &object)).await;
+        self.deploy(key, true).await;
+    }
+
+    /// Creates or changes the Service of a Route and its only endpoint.
+    async fn deploy(&self, key: &str, is_ready: bool) {
+        let (namespace, name) = key.split_once('/').expect("a key");
+        let parameters = PatchParams::apply("person").force();
+        let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
+            "spec": {"ports": [{"port": 80}]}});
+        let services = kube::Api::<Service>::namespaced(self.api.admin(), namespace);
+        let service = Patch::Apply(service);
+        let write = services.patch(name, &parameters, &service);
+        self.write(format!("{}{key}", service::SERVICE.key_prefix), write).await;
+        let endpoints = json!([{"addresses": ["192.0.2.80"], "conditions": {"ready": is_ready}}]);
+        let slice_name = format!("{name}-1");
+        let slice = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+            "metadata": {"name": slice_name, "labels": {SERVICE_LABEL: name}}, "endpoints": endpoints,
+            "ports": [{"port": 8080}]});
+        let slices = kube::Api::<EndpointSlice>::namespaced(self.api.admin(), namespace);
+        let slice = Patch::Apply(slice);
+        let write = slices.patch(&slice_name, &parameters, &slice);
+        self.write(format!("{}{key}-1", endpoint_slice::ENDPOINT_SLICE.key_prefix), write).await;
+    }
+
+    async fn delete_service(&self, key: &str) {
+        let (namespace, name) = key.split_once('/').expect("a key");
+        let services = kube::Api::<Service>::namespaced(self.api.admin(), namespace);
+        let parameters = DeleteParams::default();
+        self.write(format!("{}{key}", service::SERVICE.key_prefix), services.delete(name, &parameters)).await;
     }
 
     async fn patch_route(&mut self, key: &str, patch: Value) {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::Value;
-use signpost_api::kinds::{name_claim, route, route_binding, router, zone};
+use signpost_api::kinds::{endpoint_slice, name_claim, route, route_binding, router, service, zone};
 use signpost_apiserver::store::{KeyValue, Write};
 use signpost_dns::wire::Name;
 use signpost_dns::zone::Serial;
@@ -46,6 +46,8 @@ const UNDER_WAY: Duration = Duration::from_secs(60);
 const DEPOSED: Duration = Duration::from_secs(60);
 /// The longest time that a finding can wait for its write: for the API, or for a silent watch.
 const WAITING: Duration = Duration::from_secs(180);
+/// The longest time for which a Route can be reported as ready without an endpoint: for a silent watch, and for the write.
+const WITHOUT_ENDPOINTS: Duration = Duration::from_secs(240);
 
 pub struct Truth {
     /// `None`: it is a scenario.
@@ -83,6 +85,8 @@ pub struct Truth {
     unsettled: Duration,
     /// The holder of the schedulers' Lease, and the time since which it holds it.
     leads: (Option<String>, Duration),
+    /// The Services without a ready endpoint, by the key of their Routes, with the time since when.
+    unbacked: BTreeMap<String, Duration>,
     /// The key in the store that the administrator writes at the moment.
     pub admin_writes: Option<String>,
     published: Published,
@@ -122,6 +126,7 @@ impl Truth {
             named: BTreeSet::new(),
             live: BTreeMap::new(),
             leads: Default::default(),
+            unbacked: BTreeMap::new(),
             admin_writes: None,
             published: Published::default(),
         }
@@ -190,9 +195,12 @@ impl Truth {
             (self.ledger, self.published.contents) = Default::default();
         }
         self.unsettled = elapsed() + SETTLING;
+        let before: Vec<String> = self.all(service::SERVICE.key_prefix).map(|(key, _)| key.to_owned()).collect();
         self.objects = all.into_iter().map(|item| (item.key.0.to_string(), parse(&item.value))).collect();
         let holder = self.objects.get(LEASE).and_then(|lease| lease["spec"]["holderIdentity"].as_str());
         self.leads = (holder.map(str::to_owned), elapsed());
+        let services: Vec<String> = self.all(service::SERVICE.key_prefix).map(|(key, _)| key.to_owned()).collect();
+        before.iter().chain(&services).for_each(|key| self.note_endpoints(key));
         self.gone.retain(|uid, _| !self.objects.values().any(|object| object["metadata"]["uid"] == uid.as_str()));
         self.bound = self.all(route_binding::ROUTE_BINDING.key_prefix).map(|(_, binding)| bound_uid(binding)).collect();
     }
@@ -236,11 +244,31 @@ impl Truth {
             if now != before && !is_lease {
                 self.last_write = (elapsed(), key.clone());
             }
+            let slice =
+                key.strip_prefix(endpoint_slice::ENDPOINT_SLICE.key_prefix).and_then(|key| key.strip_suffix("-1"));
+            if let Some(service) = key.strip_prefix(service::SERVICE.key_prefix).or(slice) {
+                self.note_endpoints(service);
+            }
             changed.push((key, before, now));
         }
         let names: Vec<String> = changed.iter().map(|(key, _, now)| history_line(key, now.as_ref())).collect();
         self.note(format!("{revision}: {}", names.join(", ")));
         changed
+    }
+
+    /// Records whether the Service of a Route has a ready endpoint.
+    fn note_endpoints(&mut self, key: &str) {
+        match self.is_backed(key) {
+            true => _ = self.unbacked.remove(key),
+            false => _ = self.unbacked.entry(key.to_owned()).or_insert_with(elapsed),
+        }
+    }
+
+    /// Returns whether the Service of a Route has a ready endpoint.
+    fn is_backed(&self, key: &str) -> bool {
+        let slice = self.get(endpoint_slice::ENDPOINT_SLICE.key_prefix, &format!("{key}-1"));
+        let is_ready = slice.is_some_and(|slice| slice["endpoints"][0]["conditions"]["ready"] == true);
+        is_ready && self.get(service::SERVICE.key_prefix, key).is_some()
     }
 
     /// Checks the writer of a status: those of Routes and Routers are the leader's, and a deposed one must have noticed.
@@ -420,8 +448,8 @@ impl Truth {
         self.verified.insert(uid);
     }
 
-    /// Checks that a Route that becomes `Ready` is resolvable, served by every live instance of its Router, and has a certificate there
-    /// if it ends TLS at the router.
+    /// Checks that a Route that becomes `Ready` is resolvable, served by every live instance of its Router to an endpoint, and has a
+    /// certificate there if it ends TLS at the router.
     fn check_ready(&self, before: Option<&Value>, now: &Value) {
         if !is_true(now, "Ready") || before.is_some_and(|before| is_true(before, "Ready")) {
             return;
@@ -454,6 +482,10 @@ impl Truth {
         if router != super::WITH_INSTANCES || !is_bound || elapsed() < self.unsettled {
             return;
         }
+        // A new leader reports an outage like any other.
+        let is_old = |since: &Duration| elapsed() > self.leads.1.max(*since) + WITHOUT_ENDPOINTS;
+        let is_unbacked = !self.is_backed(&key) && self.unbacked.get(&key).is_none_or(is_old);
+        self.check(!is_unbacked, || format!("{key} is Ready, and its Service has no endpoint"));
         let name = text(&now["status"]["names"][0]["name"]);
         let outside = self.outside.lock();
         let mut live = outside.instances.iter().filter(|(_, instance)| {

@@ -18,11 +18,14 @@ pub const RESOLVABLE: &str = "Resolvable";
 
 /// The condition of a Route whose Router has instances that report: each live instance serves the Route.
 pub const PROGRAMMED: &str = "Programmed";
+/// The condition of a Route whose Router has instances that report: its Services and their ports exist, and endpoints are ready. The name
+/// is that of Gateway API.
+pub const RESOLVED_REFS: &str = "ResolvedRefs";
 /// The condition of a Route that ends TLS at the router, where instances report: each live instance has a valid certificate for the
 /// name of the Route.
 pub const CERTIFICATE_READY: &str = "CertificateReady";
 /// The condition of a Route whose requests reach its application. It requires [`RESOLVABLE`] and, if the Router has instances
-/// that report, [`PROGRAMMED`] and, for a Route that ends TLS at the router, [`CERTIFICATE_READY`].
+/// that report, [`PROGRAMMED`], [`RESOLVED_REFS`], and, for a Route that ends TLS at the router, [`CERTIFICATE_READY`].
 pub const READY: &str = "Ready";
 
 /// The condition of a Route with a pending move to another Router. `False` after the move.

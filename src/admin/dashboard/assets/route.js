@@ -90,7 +90,13 @@ export function render({ route, binding, router, events }, { namespace, name }, 
       ),
       h("div.row", null, routeState(stands), decided && h("span.dim", null, "since ", time(decided.lastTransitionTime))),
     ),
-    h("section.card.answer", { "data-key": "answer" }, answer(stands, decided, status), help(stands, decided, route, rights)),
+    h(
+      "section.card.answer",
+      { "data-key": "answer" },
+      answer(stands, decided, status),
+      backends(route),
+      help(stands, decided, route, rights),
+    ),
     h(
       "div.columns",
       null,
@@ -168,6 +174,12 @@ function answer(stands, decided, status) {
         ),
       ];
   }
+}
+
+/** The fault of the Services of a Route, whose names can resolve all the same; null if there is none. */
+function backends(route) {
+  const refs = condition(route, "ResolvedRefs");
+  return refs?.status === "False" ? h("p", null, badge("bad", refs.reason), " ", sentence(refs.message)) : null;
 }
 
 /** The action that helps a Route without a shard, or without its host. */

@@ -131,6 +131,45 @@ fn what_was_judged_before_a_move_is_not_said_after_it() {
 }
 
 #[test]
+fn a_finding_about_another_generation_is_not_written() {
+    let object = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Route",
+        "metadata": {"namespace": "ns", "name": "app", "uid": "u1", "generation": 2}, "spec": {},
+        "status": {"phase": "scheduled", "router": "shard1"}});
+    let route: Route = serde_json::from_value(object).expect("a Route");
+    for (router, generation, is_written) in
+        [("shard1", Some(1), false), ("shard1", Some(2), true), ("shard1", None, false), ("shard2", Some(2), false)]
+    {
+        let (uid, statements) = (Uid::of(Some("u1")), vec![update(RESOLVED_REFS, true, "ResolvedRefs", "")]);
+        let about = About::BoundAt(router.into(), generation);
+        let finding = RouteFinding { uid: uid.clone(), about, statements, challenge: None };
+        let mut findings = RouteFindings::default();
+        findings[Part::ResolvedRefs as usize] = Some(Arc::new(finding));
+        let change = Change { uid, router: Some("shard1".into()), findings, ..Change::default() };
+        let changed = apply(&change, &route, Timestamp::UNIX_EPOCH);
+        assert_eq!(changed.is_some(), is_written, "{router} {generation:?}");
+    }
+}
+
+#[test]
+fn the_condition_of_backends_is_withdrawn_where_it_does_not_count() {
+    let mut route = with(|conditions| conditions.names.programmed = Some(mark(true)));
+    let reported = crate::world::route::Reported { mark: mark(false), is_unpublished: false, is_current: true };
+    route.conditions.names.resolved_refs = Some(reported);
+    let key = ObjectKey::namespaced("ns", "app");
+    for (instances, backends, expected) in [
+        (true, true, vec![]),
+        // Services cannot be listed.
+        (true, false, vec![RESOLVED_REFS]),
+        (false, false, vec![PROGRAMMED, RESOLVED_REFS]),
+    ] {
+        let ready = ready::Needs { instances, backends, answers: true };
+        let findings = RouteFindings::default();
+        let inputs = Inputs { key: &key, placement: None, findings: &findings, verifies_hosts: false, ready };
+        assert_eq!(super::route(&route, inputs).withdrawn, expected, "{instances} {backends}");
+    }
+}
+
+#[test]
 fn a_label_that_is_not_the_wished_for_one_has_event_of_again() {
     let route = |label: &str| {
         let names = json!([{"type": "system", "name": format!("{label}.shard1.v3.example")}]);

@@ -1,6 +1,7 @@
 //! Scenarios: the exact behavior of the client and the scheduler in a situation that a test creates, including texts and numbers
 //! of requests. They use the API of the simulation, and the invariants of [`Truth`](crate::truth::Truth) also hold in them.
 
+mod backends;
 mod conformance;
 mod hosts;
 mod lease;
@@ -17,6 +18,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use signpost_api::identity::USER_CONTROLLER;
+use signpost_api::kinds::{endpoint_slice, service};
 
 use crate::api::{Api, Behaviour};
 use crate::chance::Chance;
@@ -132,6 +134,8 @@ fn prefix(plural: &str) -> &'static str {
         "routes" => "/signpost.dev/routes/",
         "routebindings" => "/signpost.dev/routebindings/",
         "nameclaims" => "/signpost.dev/nameclaims/",
+        "services" => service::SERVICE.key_prefix,
+        "endpointslices" => endpoint_slice::ENDPOINT_SLICE.key_prefix,
         other => panic!("{other} are not in any scenario"),
     }
 }

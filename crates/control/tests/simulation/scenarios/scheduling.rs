@@ -76,7 +76,7 @@ fn start_alone(api: &Scene) -> Running {
     Running { leadership, stop, task }
 }
 
-fn scheduler(api: &Scene, world: &World, change: impl Fn(&mut Settings)) -> Scheduler {
+pub fn scheduler(api: &Scene, world: &World, change: impl Fn(&mut Settings)) -> Scheduler {
     let mut settings = Settings::new("v3.example");
     settings.backoff = BackoffSettings {
         failed_first: Duration::from_millis(5),

@@ -11,7 +11,8 @@ use signpost_types::names::covers;
 
 use super::published::Server;
 use super::{
-    Truth, bound_uid, conditions, holder, is_older, is_taken_by_none, is_true, names, newest_version, observed, text,
+    Truth, bound_uid, conditions, holder, is_older, is_taken_by_none, is_true, names, newest_version, observed, reason,
+    text,
 };
 use crate::name_server::{Rcode, addresses, ask};
 use crate::{PANIC_PERCENT, WITH_INSTANCES};
@@ -47,9 +48,21 @@ impl Truth {
             {
                 unrest.push(format!("{key} does not report its Router: {}", conditions(route)));
             } else if self.get(router::ROUTER.key_prefix, text(&binding["spec"]["router"])).is_some() {
+                let has_instances = text(&binding["spec"]["router"]) == WITH_INSTANCES;
+                let is_backed = !has_instances || self.is_backed(key);
+                let found = reason(route, "ResolvedRefs");
+                let is_expected = match (has_instances, is_backed) {
+                    (false, _) => found.is_empty(),
+                    (true, true) => found == "ResolvedRefs",
+                    (true, false) => ["BackendNotFound", "NoReadyEndpoints"].contains(&found),
+                };
+                if !is_expected || (!is_backed && is_true(route, "Ready")) {
+                    unrest.push(format!("{key} has an endpoint: {is_backed}, and {}", conditions(route)));
+                }
                 let admitted = (!self.verify_hosts).then_some("Admitted");
-                for kind in ["Scheduled", "Resolvable", "Ready"]
+                for kind in ["Scheduled", "Resolvable"]
                     .into_iter()
+                    .chain(is_backed.then_some("Ready"))
                     .chain(admitted)
                     .filter(|kind| !is_true(route, kind))
                 {
