@@ -280,7 +280,7 @@ impl Watch {
         let reported = route.conditions.names.resolved_refs;
         if self.listed == Listed::Refused {
             self.forget(key);
-            if reported.is_some() || !route.conditions.names.ready.is_some_and(Mark::is_true) {
+            if reported.is_some() || !route.conditions.names.ready.is_some_and(|ready| ready.mark.is_true()) {
                 self.observations.check_route(key);
             }
             return false;

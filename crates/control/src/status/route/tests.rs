@@ -140,7 +140,7 @@ fn a_finding_about_another_generation_is_not_written() {
         [("shard1", Some(1), false), ("shard1", Some(2), true), ("shard1", None, false), ("shard2", Some(2), false)]
     {
         let (uid, statements) = (Uid::of(Some("u1")), vec![update(RESOLVED_REFS, true, "ResolvedRefs", "")]);
-        let about = About::BoundAt(router.into(), generation);
+        let about = About::Generation(generation.and_then(std::num::NonZeroI64::new), router.into());
         let finding = RouteFinding { uid: uid.clone(), about, statements, challenge: None };
         let mut findings = RouteFindings::default();
         findings[Part::ResolvedRefs as usize] = Some(Arc::new(finding));
@@ -152,9 +152,12 @@ fn a_finding_about_another_generation_is_not_written() {
 
 #[test]
 fn the_condition_of_backends_is_withdrawn_where_it_does_not_count() {
-    let mut route = with(|conditions| conditions.names.programmed = Some(mark(true)));
-    let reported = crate::world::route::Reported { mark: mark(false), is_unpublished: false, is_current: true };
-    route.conditions.names.resolved_refs = Some(reported);
+    let reported = |is_true| {
+        let mark = mark(is_true);
+        Some(crate::world::route::Reported { mark, is_unpublished: false, is_current: true })
+    };
+    let mut route = with(|conditions| conditions.names.programmed = reported(true));
+    route.conditions.names.resolved_refs = reported(false);
     let key = ObjectKey::namespaced("ns", "app");
     for (instances, backends, expected) in [
         (true, true, vec![]),
@@ -162,7 +165,7 @@ fn the_condition_of_backends_is_withdrawn_where_it_does_not_count() {
         (true, false, vec![RESOLVED_REFS]),
         (false, false, vec![PROGRAMMED, RESOLVED_REFS]),
     ] {
-        let ready = ready::Needs { instances, backends, answers: true };
+        let ready = ready::Needs { instances, backends, answers: true, certificate: false };
         let findings = RouteFindings::default();
         let inputs = Inputs { key: &key, placement: None, findings: &findings, verifies_hosts: false, ready };
         assert_eq!(super::route(&route, inputs).withdrawn, expected, "{instances} {backends}");
