@@ -57,20 +57,28 @@ pub fn route(name: &str, target: &str) -> String {
     )
 }
 
-/// The agent of the Router shard1, and its HAProxy.
+/// The agent of a Router, and its proxy.
 pub struct Agent {
     data: DataDir,
+    router: &'static str,
+    proxy: &'static str,
     pub http: SocketAddr,
     arguments: Vec<String>,
     process: Option<Process>,
 }
 
 impl Agent {
+    /// Returns the agent of the Router shard1, with HAProxy.
     pub fn new(api: &DataDir, dns: SocketAddr) -> Agent {
+        Agent::on(api, dns, "shard1", "haproxy")
+    }
+
+    pub fn on(api: &DataDir, dns: SocketAddr, router: &'static str, proxy: &'static str) -> Agent {
         let (data, http, https) = (DataDir::new(), free_address(), free_address());
-        let kubeconfig = api.join("agent.kubeconfig").display().to_string();
+        let kubeconfig = api.join(&format!("{router}.kubeconfig")).display().to_string();
         let arguments = [
-            ("--router", "shard1".to_owned()),
+            ("--router", router.to_owned()),
+            ("--proxy", proxy.to_owned()),
             ("--address", http.ip().to_string()),
             ("--http-port", http.port().to_string()),
             ("--https-port", https.port().to_string()),
@@ -81,7 +89,7 @@ impl Agent {
         ];
         let arguments = arguments.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]);
         let arguments = arguments.chain(["--loopback-endpoints".to_owned()]).collect();
-        Agent { data, http, arguments, process: None }
+        Agent { data, router, proxy, http, arguments, process: None }
     }
 
     /// Adds arguments for the next start.
@@ -101,31 +109,40 @@ impl Agent {
 
     /// Returns the status and body of a response for a host.
     fn get(&self, host: &str) -> Option<(u16, String)> {
-        let answer = exchange(self.http, &format!("GET / HTTP/1.1\r\nHost: {host}"), "")?;
+        self.get_path(host, "/")
+    }
+
+    fn get_path(&self, host: &str, path: &str) -> Option<(u16, String)> {
+        let answer = exchange(self.http, &format!("GET {path} HTTP/1.1\r\nHost: {host}"), "")?;
         Some((answer.status, answer.body))
     }
 
     #[track_caller]
     pub fn answers(&self, host: &str, status: u16, body: &str) {
-        until(&format!("{host} answers {status} {body}"), || match self.get(host) {
+        self.answers_path(host, "/", status, body);
+    }
+
+    #[track_caller]
+    pub fn answers_path(&self, host: &str, path: &str, status: u16, body: &str) {
+        until(&format!("{host}{path} answers {status} {body}"), || match self.get_path(host, path) {
             Some((found, text)) if found == status && text.contains(body) => Ok(()),
             other => Err(format!("{other:?}")),
         });
     }
 
     fn proxy_id_file(&self) -> PathBuf {
-        self.data.join("agent-shard1").join("proxy/haproxy.pid")
+        self.data.join(&format!("agent-{}", self.router)).join(format!("proxy/{}.pid", self.proxy))
     }
 }
 
 impl Drop for Agent {
     fn drop(&mut self) {
         drop(self.process.take());
-        // An agent that is killed leaves its HAProxy.
+        // An agent that is killed leaves its proxy.
         if let Ok(id) = std::fs::read_to_string(self.proxy_id_file())
-            && std::fs::read_to_string(format!("/proc/{id}/comm")).is_ok_and(|name| name.trim() == "haproxy")
+            && std::fs::read_to_string(format!("/proc/{}/comm", id.trim())).is_ok_and(|name| name.trim() == self.proxy)
         {
-            let _ = Command::new("kill").args(["-TERM", &id]).status();
+            let _ = Command::new("kill").args(["-TERM", id.trim()]).status();
         }
     }
 }
@@ -185,12 +202,18 @@ pub fn platform(data: &DataDir, ports: Ports) -> (Server, Kubectl) {
 /// Starts a platform with these arguments, and creates the kubeconfig of an agent.
 pub fn platform_with(data: &DataDir, ports: Ports, arguments: &[&str]) -> (Server, Kubectl) {
     let server = Server::start(ports, &[&["--data-dir", data.path()][..], arguments].concat());
-    let (directory, kubeconfig) = (["--data-dir", data.path()], data.join("agent.kubeconfig"));
-    let user = ["user", "add", "agent1", "--role", "router-agent", "--router", "shard1", "--no-credential"];
-    program::ok(&[&user[..], &directory].concat());
-    let kubeconfig = kubeconfig.to_str().expect("UTF-8");
-    program::ok(&[&["kubeconfig", "--user", "agent1", "--out", kubeconfig][..], &directory].concat());
+    agent_user(data, "shard1");
     (server, Kubectl::new(data.join("kubeconfig")))
+}
+
+/// Creates the user and the kubeconfig of a Router's agent.
+pub fn agent_user(data: &DataDir, router: &str) {
+    let (directory, kubeconfig) = (["--data-dir", data.path()], data.join(&format!("{router}.kubeconfig")));
+    let user = format!("agent-{router}");
+    let add = ["user", "add", &user, "--role", "router-agent", "--router", router, "--no-credential"];
+    program::ok(&[&add[..], &directory].concat());
+    let kubeconfig = kubeconfig.to_str().expect("UTF-8");
+    program::ok(&[&["kubeconfig", "--user", &user, "--out", kubeconfig][..], &directory].concat());
 }
 
 /// Returns the Router shard1 with addresses, and the namespace of the Routes. An instance that leaves serves for the TTL in seconds

@@ -40,6 +40,7 @@ mod routers;
 mod scheduling;
 mod service;
 mod services;
+mod shared_hosts;
 mod split;
 mod stale;
 mod statuses;

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use signpost_types::paths;
 use signpost_types::v1alpha1::route::{self, Route, RouteSpec};
 use signpost_types::v1alpha1::route_binding::RouteBinding;
 
@@ -457,16 +458,12 @@ fn path(spec: &RouteSpec, report: &mut impl FnMut(Reason, String)) -> Option<Pat
     if spec.tls.as_ref().is_some_and(|tls| tls.termination == route::Termination::Passthrough) {
         return Some(PathPrefix::root());
     }
-    match spec.path.as_deref().unwrap_or_default().trim_end_matches('/') {
-        "" => Some(PathPrefix::root()),
-        path => {
-            let parsed = path.parse().ok();
-            if parsed.is_none() {
-                report(Reason::Unsupported, format!("path {path:?} is not supported by the proxies"));
-            }
-            parsed
-        }
+    let path = spec.path.as_deref().filter(|path| !path.is_empty()).unwrap_or(paths::ROOT);
+    if let Err(error) = paths::check(path) {
+        report(Reason::Unsupported, format!("the proxies do not support the path {path:?}: it {error}"));
+        return None;
     }
+    paths::prefix(Some(path)).parse().ok()
 }
 
 #[cfg(test)]

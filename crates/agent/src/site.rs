@@ -14,6 +14,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use signpost_types::paths;
 
 /// The longest host, as in DNS.
 const HOST_BYTES_MAX: usize = 253;
@@ -313,9 +314,8 @@ checked_text!(
     is_host
 );
 checked_text!(
-    /// A path such as `/shop`, which matches the paths `/shop` and `/shop/…`, but not `/shopping`. It has no `/` at the end unless
-    /// it is `/`, and consists of the characters of RFC 3986 §3.3 without percent-encoding: paths are compared octet by octet as the
-    /// client sent them, and clients encode one path in several ways.
+    /// A path such as `/shop`, which matches the paths `/shop` and `/shop/…`, but not `/shopping`. It is one that
+    /// [`signpost_types::paths`] allows, and has no `/` at the end unless it is `/`.
     PathPrefix,
     "path prefix",
     is_path_prefix
@@ -335,7 +335,7 @@ impl Host {
 
 impl PathPrefix {
     pub fn root() -> PathPrefix {
-        PathPrefix("/".to_owned())
+        PathPrefix(paths::ROOT.to_owned())
     }
 
     /// Returns whether a path begins with this prefix, at the end of an element.
@@ -355,10 +355,7 @@ fn is_host(text: &str) -> bool {
 }
 
 fn is_path_prefix(text: &str) -> bool {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@".contains(&byte);
-    let is_element = |element: &str| !matches!(element, "" | "." | "..") && element.bytes().all(allowed);
-    text.len() <= PATH_BYTES_MAX
-        && text.strip_prefix('/').is_some_and(|rest| rest.is_empty() || rest.split('/').all(is_element))
+    text.len() <= PATH_BYTES_MAX && paths::check(text).is_ok() && paths::prefix(Some(text)) == text
 }
 
 fn is_route_key(text: &str) -> bool {
@@ -448,7 +445,7 @@ mod tests {
         ] {
             assert!(path.parse::<PathPrefix>().is_err(), "{path:?}");
         }
-        for path in ["/", "/a;b", "/$x", "/it's", "/a,b(c)*+=:@~!&"] {
+        for path in ["/", "/a;b", "/$x", "/it's", "/a,b(c)*+=:@~!&", "/a%20b", "/caf%C3%A9"] {
             assert!(path.parse::<PathPrefix>().is_ok(), "{path:?}");
         }
     }

@@ -8,6 +8,7 @@
 pub mod v1alpha1;
 
 pub mod names;
+pub mod paths;
 
 pub mod assignment;
 pub mod conditions;

@@ -262,13 +262,13 @@ pub enum HostError {
 
 /// One condition on the text of a name: a pattern that it matches, or does not match. The rules of Signpost's kinds are made of the same
 /// tables (`rules::shape`).
-pub struct Shape {
+pub struct Shape<E = HostError> {
     /// A regular expression.
     pub pattern: &'static str,
     /// Whether the name matches it.
     pub must_match: bool,
     /// The error of a name that does not meet the condition.
-    pub error: HostError,
+    pub error: E,
 }
 
 /// A label of a host name, at most 63 octets (RFC 1123 §2.1).
@@ -288,11 +288,11 @@ macro_rules! any_label {
 /// A whole text that is a label of a host name.
 pub const LABEL: &str = concat!("^", label!(), "$");
 
-const fn matches(pattern: &'static str, error: HostError) -> Shape {
+pub(crate) const fn matches<E: Copy>(pattern: &'static str, error: E) -> Shape<E> {
     Shape { pattern, must_match: true, error }
 }
 
-const fn excludes(pattern: &'static str, error: HostError) -> Shape {
+pub(crate) const fn excludes<E: Copy>(pattern: &'static str, error: E) -> Shape<E> {
     Shape { pattern, must_match: false, error }
 }
 
@@ -326,17 +326,21 @@ pub const HOST: &[Shape] = &[
 /// The additional rules for the name of a zone of the platform.
 pub const NO_UNDERSCORE: &[Shape] = &[excludes("_", HostError::Underscore)];
 
-/// Checks a name against a table; the error is that of the first line that it does not meet.
+/// Returns the error of the first line of a table that a text does not meet.
+pub(crate) fn broken<E: Copy>(shapes: &'static [Shape<E>], patterns: &[Regex], text: &str) -> Option<E> {
+    let broken = shapes.iter().zip(patterns).find(|(shape, pattern)| pattern.is_match(text) != shape.must_match);
+    broken.map(|(shape, _)| shape.error)
+}
+
 fn check(shapes: &'static [Shape], patterns: &[Regex], name: &str) -> Result<(), HostError> {
-    let broken = shapes.iter().zip(patterns).find(|(shape, pattern)| pattern.is_match(name) != shape.must_match);
-    match broken {
-        Some((shape, _)) => Err(shape.error),
+    match broken(shapes, patterns, name) {
+        Some(error) => Err(error),
         None if name.len() > NAME_OCTETS_MAX => Err(HostError::TooLong),
         None => Ok(()),
     }
 }
 
-fn patterns(shapes: &[Shape]) -> Vec<Regex> {
+pub(crate) fn patterns<E>(shapes: &[Shape<E>]) -> Vec<Regex> {
     shapes.iter().map(|shape| Regex::new(shape.pattern).expect("a constant")).collect()
 }
 

@@ -176,7 +176,7 @@ fn evaluate_now(
     let is_platform_name = |host: &&str| takes_names_of(host, domain) || takes_names_of(host, &router.dns);
     let platform_host = route.host.as_deref().filter(is_platform_name);
     let leaving = placement.router.filter(|on| *on != router.name);
-    let request = PlacementRequest { key, route, namespace, platform_host, leaving };
+    let request = PlacementRequest { platform_host, leaving, ..PlacementRequest::new(key, route, namespace) };
     let shard = Shard { routes, ..Shard::default() };
     let verdict = FilterResult::of(&request, router, &shard, placement.strategy.map(StrategyName::strategy));
     let mut now = explain::verdict(&request, &verdict);

@@ -163,10 +163,10 @@ async fn move_route(mut call: Call, key: &ObjectKey, to: &str, wait: Duration) -
     }
     let (on, zone) = (on.map(|(router, _)| router.to_owned()), zone.unwrap_or_default().to_owned());
     let before = Capacity::of(simulation);
-    let step = simulation.move_route(key, to).expect("it was found above");
-    let refused = step.outcome.as_ref().err().map(|rejection| rejection.message.clone());
+    let steps = simulation.move_route(key, to).expect("it was found above");
+    let refused = steps.first().and_then(|step| step.outcome.as_ref().err()).map(|rejection| rejection.message.clone());
     let mut plan = MovePlan::new("move", call.dry_run);
-    plan.add_steps(vec![step], &call.platform.simulation, &call.platform.context());
+    plan.add_steps(steps, &call.platform.simulation, &call.platform.context());
     plan.capacity = Capacity::compare(&before, &call.platform.simulation);
     plan.capacity.retain(|capacity| capacity.router == to);
     if call.dry_run {

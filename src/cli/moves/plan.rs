@@ -337,7 +337,7 @@ mod tests {
         simulation.set_binding(object("RouteBinding", metadata, spec, Value::Null));
         let key = ObjectKey::namespaced("shop", "web");
         let before = BTreeMap::from([(key.clone(), simulation.bound(&key).expect("it is bound").clone())]);
-        let step = simulation.move_route(&key, "s2").expect("it is there");
+        let steps = simulation.move_route(&key, "s2").expect("it is there");
         let records = BTreeMap::new();
         let context = Context {
             domain: "v3.example",
@@ -347,7 +347,7 @@ mod tests {
             now: Timestamp::UNIX_EPOCH,
         };
         let mut plan = MovePlan::new("move", true);
-        plan.add_steps(vec![step], &simulation, &context);
+        plan.add_steps(steps, &simulation, &context);
         plan
     }
 

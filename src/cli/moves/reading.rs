@@ -17,7 +17,7 @@ use signpost_control::client::reflector::ObjectKey;
 use signpost_control::scheduler::simulation::Simulation;
 use signpost_control::world::BindingInfo;
 use signpost_control::world::quarantine;
-use signpost_types::v1alpha1::name_claim::NameClaim;
+use signpost_types::v1alpha1::name_claim::{CLAIM_LABEL, CLAIM_LABEL_HOST, NameClaim};
 use signpost_types::v1alpha1::route::{NameKind, Route};
 use signpost_types::v1alpha1::route_binding::RouteBinding;
 use signpost_types::v1alpha1::router::Router;
@@ -37,7 +37,7 @@ pub(crate) struct MoveContext {
 }
 
 impl MoveContext {
-    /// Reads Routers, Namespaces, Routes, RouteBindings, and the NameClaims in quarantine.
+    /// Reads Routers, Namespaces, Routes, RouteBindings, and the NameClaims in quarantine and on hosts.
     pub(crate) async fn read(place: &ApiLocation) -> Result<Self, String> {
         let access = place.connect().await?;
         let failure = |error: kube::Error| match error {
@@ -71,6 +71,8 @@ impl MoveContext {
                 Err(kube::Error::Api(status)) if status.code == 400 => {}
                 read => read?,
             }
+            let of_hosts = all().labels(&format!("{CLAIM_LABEL}={CLAIM_LABEL_HOST}"));
+            each(&Api::all(client.clone()), of_hosts, |claim: NameClaim| simulation.set_claim(claim)).await?;
             each(&Api::all(client.clone()), all(), |route: Route| {
                 records.extend(record(&route));
                 simulation.set_route(route);

@@ -35,6 +35,7 @@ macro_rules! scenarios {
 scenarios!(
     rules::documented_rules,
     routing::hosts_and_paths,
+    routing::servable_paths,
     routing::weights,
     routing::hostile_requests,
     tls::termination,

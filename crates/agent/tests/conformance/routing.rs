@@ -1,9 +1,11 @@
 //! Which application receives a request.
 
 use signpost_agent::site::Site;
+use signpost_types::paths;
+use signpost_types::probe::route_id;
 
-use crate::bench::{Bench, application, plain, route};
-use crate::client::get;
+use crate::bench::{Bench, application, plain, route, uid};
+use crate::client::{get, get_with};
 
 /// The proxy finds the same Route as the model, for every host and path.
 pub async fn hosts_and_paths(mut bench: Bench) {
@@ -76,6 +78,34 @@ pub async fn hosts_and_paths(mut bench: Bench) {
     // The query string does not belong to the path.
     assert_eq!(get(bench.http, "a.example", "/shop?/new").await.expect("a response").body, "shop");
     assert_eq!(get(bench.http, "a.example", "/?x=/shop").await.expect("a response").body, "root");
+}
+
+/// Every path that the API accepts is served: with each character, and with each code of another one. Of two Routes of one host, the
+/// longer prefix wins.
+pub async fn servable_paths(mut bench: Bench) {
+    let server = application("app", None).await;
+    let characters = (0x00..0x80_u8).map(|octet| char::from(octet).to_string());
+    let codes = (0x00..=0xff_u8).map(|octet| format!("%{octet:02X}"));
+    let mut served: Vec<String> = characters.chain(codes).map(|text| format!("/x{text}y")).collect();
+    served.retain(|path| paths::check(path).is_ok());
+    assert_eq!(served.len(), 80 + 156, "{served:?}");
+    served.extend(["/", "/.well-known", "/a.b~c", "/a.b~c/d", "/a:b@c", "/a;b=c", "/*", "/(x)"].map(str::to_owned));
+    served.push(format!("/{}", "%C3%A9".repeat(170)));
+    let mut site = Site::default();
+    for (at, path) in served.iter().enumerate() {
+        route(&mut site, &format!("r{at}"), "odd.example", path, plain(&[(server, 1)]));
+    }
+    assert_eq!(bench.apply(&site).await.faults, []);
+    for (at, path) in served.iter().enumerate() {
+        for suffix in ["", "/", "/z%20?q=/x", "?q"] {
+            let path = format!("{}{suffix}", path.trim_end_matches('/'));
+            let path = if path.starts_with('/') { path } else { format!("/{path}") };
+            let response = get_with(bench.http, "odd.example", &path, "Signpost-Probe: 1\r\n").await;
+            let response = response.unwrap_or_else(|| panic!("no response for {path}"));
+            let found = (response.status, response.header("Signpost-Route"));
+            assert_eq!(found, (204, Some(route_id(&uid(&format!("r{at}"))).as_str())), "{path}");
+        }
+    }
 }
 
 /// Servers get requests in proportion to their weights, those of weight 0 none, and changed weights count at once.

@@ -1,5 +1,5 @@
-//! NameClaim: the registry of names. A name has one holder. Another Route can claim it only after it was released and its
-//! quarantine has passed.
+//! NameClaim: the registry of names. A label has one holder. Another Route can claim it only after it was released and its
+//! quarantine has passed. A host belongs to one namespace, whose Routes share it, each with another path.
 //!
 //! A wildcard host and a host that it covers are two claims, and two namespaces must not hold them: otherwise, the holder of
 //! `*.shop.example` could lose names below it to any other user, and vice versa. The leading scheduler decides which claim is
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::identity::is_of_the_platform;
 use crate::kinds::conflict_keys;
-use crate::rules::expr::{old, this};
+use crate::rules::expr::{item, old, this};
 use crate::rules::{self, Rule};
 use signpost_apiserver::cause::Cause;
 use signpost_apiserver::error::ApiError;
@@ -25,8 +25,8 @@ use signpost_apiserver::kind::Kind;
 use signpost_apiserver::kind::columns::{self, AGE, Cell, Column};
 use signpost_apiserver::registry::made;
 use signpost_apiserver::registry::{Context, Hooks, Operation, Reader, RelatedWrite, SideEffect};
-use signpost_types::names;
 use signpost_types::v1alpha1::name_claim::{CLAIM_LABEL, CLAIM_LABEL_LABEL, Holder, NameClaim};
+use signpost_types::{names, paths};
 
 pub static NAME_CLAIM: LazyLock<Kind> = LazyLock::new(|| {
     Kind::of::<NameClaim>().with_columns(COLUMNS).selectable_by(&[
@@ -44,11 +44,12 @@ const COLUMNS: &[Column] = &[
     Column::new("Value", &["spec.value"], "The label or the host."),
     Column::new(
         "Holder",
-        &["spec.holder.namespace", "spec.holder.name"],
-        "The Route that holds the name, or held it last.",
+        &["spec.holder.namespace", "spec.holder.name", "spec.sharers"],
+        "The Route that holds the name, or held it last, and the number of others that share the host.",
     )
-    .with_cell(|read, _| match (read[0].text(), read[1].text()) {
-        (Some(namespace), Some(name)) => Cell::text(format!("{namespace}/{name}")),
+    .with_cell(|read, _| match (read[0].text(), read[1].text(), read[2].items().count()) {
+        (Some(namespace), Some(name), 0) => Cell::text(format!("{namespace}/{name}")),
+        (Some(namespace), Some(name), others) => Cell::text(format!("{namespace}/{name} (+{others})")),
         _ => Cell::Blank,
     }),
     Column::new("Released", &["spec.releasedAt"], "Time since the holder released the name.")
@@ -203,7 +204,13 @@ pub(crate) fn rules() -> Vec<Rule> {
     ));
     let name = || this().field("metadata").field("name");
     let same = |field| this().field("holder").field(field).is(old().field("holder").field(field));
+    rules.extend(rules::not_empty(&["spec.sharers[].name", "spec.sharers[].uid"], "must not be empty"));
+    let path = this().field("holder").has("path").choose(this().field("holder").field("path"), paths::ROOT);
     rules.extend([
+        Rule::new("spec", !this().has("sharers") | is("host"), "only a host has several Routes")
+            .about("sharers")
+            .forbidden(),
+        Rule::new("spec", !item("s").field("path").is(path), "the holder has this path").each("sharers", "s", "path"),
         Rule::new(
             "spec",
             !this().has("quarantineUntil") | this().has("releasedAt"),
@@ -224,7 +231,7 @@ pub(crate) fn rules() -> Vec<Rule> {
         // Signpost's server compares with its clock. A definition has no clock, so it compares with the new holder's `since`.
         Rule::new(
             "spec",
-            same("namespace") & same("name")
+            same("namespace") & (same("name") | is("host"))
                 | old().has("releasedAt")
                     & (!old().has("quarantineUntil") | old().field("quarantineUntil").at_most(this().field("since"))),
             "the name is held by another Route or is in quarantine for its last holder",
@@ -250,11 +257,11 @@ fn name_fault(object: &Value) -> Option<Cause> {
     (name != &claim).then(|| Cause::invalid("metadata.name", name, &format!("must be {claim:?} for this value")))
 }
 
-/// Returns the fault of a takeover: a Route of the same namespace and name can take over the name at any time, others only after
-/// it was released and its quarantine has passed.
+/// Returns the fault of a takeover: a Route of the same namespace and name can take over the name at any time, and for a host any
+/// Route of the namespace; others only after it was released and its quarantine has passed.
 fn takeover_fault(now: Timestamp, before: &Value, after: &Value) -> Option<Cause> {
     let same = |name: &str| before["holder"][name] == after["holder"][name];
-    if same("namespace") && same("name") {
+    if same("namespace") && (same("name") || before["type"] == "host") {
         return None;
     }
     // The error of the scheduler's write is copied into the condition of a Route of another namespace, so it must not name the
@@ -275,20 +282,24 @@ fn takeover_fault(now: Timestamp, before: &Value, after: &Value) -> Option<Cause
     })
 }
 
-/// Rejects the deletion of a held claim unless its Route is deleted: otherwise, two Routes could have one name.
+/// Rejects the deletion of a held claim unless its Routes are deleted: otherwise, two Routes could have one name.
 async fn guard_delete(claim: &Value, reader: &dyn Reader) -> Result<(), ApiError> {
     let spec = &claim["spec"];
     if is_released(claim) {
         return Ok(());
     }
-    let (namespace, name) = (spec["holder"]["namespace"].as_str(), spec["holder"]["name"].as_str().unwrap_or_default());
-    let holder = reader.get("Route", namespace, name).await?;
-    if holder.is_none_or(|route| route["metadata"]["uid"] != spec["holder"]["uid"]) {
-        return Ok(());
+    let namespace = spec["holder"]["namespace"].as_str();
+    for holder in std::iter::once(&spec["holder"]).chain(spec["sharers"].as_array().into_iter().flatten()) {
+        let name = holder["name"].as_str().unwrap_or_default();
+        let route = reader.get("Route", namespace, name).await?;
+        if route.is_some_and(|route| route["metadata"]["uid"] == holder["uid"]) {
+            let namespace = namespace.unwrap_or_default();
+            let what = format!("the name is held by Route {namespace}/{name}; delete that Route first");
+            let claim_name = claim["metadata"]["name"].as_str().unwrap_or_default();
+            return Err(ApiError::conflict(&NAME_CLAIM, claim_name, &what));
+        }
     }
-    let what = format!("the name is held by Route {}/{name}; delete that Route first", namespace.unwrap_or_default());
-    let claim_name = claim["metadata"]["name"].as_str().unwrap_or_default();
-    Err(ApiError::conflict(&NAME_CLAIM, claim_name, &what))
+    Ok(())
 }
 
 #[cfg(test)]
@@ -327,6 +338,16 @@ mod tests {
             assert_eq!(found.is_empty(), good, "{old} {new} {found:?}");
             assert!(found.iter().all(|cause| cause.starts_with("spec.holder: Forbidden")), "{found:?}");
         }
+        // Any Route of the namespace can take over a host.
+        let host = |name: &str, namespace: &str| {
+            let holder = json!({"namespace": namespace, "name": name, "uid": name, "path": "/"});
+            claim(&names::host_claim_name("a.test"), "host", "a.test", json!({"holder": holder}))
+        };
+        let mut shared = host("r", "n");
+        shared["spec"]["sharers"] = json!([{"name": "s", "uid": "s", "path": "/s"}]);
+        assert!(check_update("NameClaim", &host("r", "n"), shared.clone()).is_empty());
+        assert!(check_update("NameClaim", &shared, host("s", "n")).is_empty());
+        assert_eq!(check_update("NameClaim", &shared, host("s", "m")).len(), 1);
         let mut renamed = held.clone();
         renamed["spec"]["value"] = json!("other");
         assert_eq!(check_update("NameClaim", &held, renamed).len(), 1);
@@ -407,7 +428,12 @@ mod tests {
         let route = |uid: &str| json!({"kind": "Route", "metadata": {"name": "r", "namespace": "n", "uid": uid}});
         let held = claim("n-r", "label", "n-r", json!({}));
         let released = claim("n-r", "label", "n-r", json!({"releasedAt": NOW}));
+        let shared = json!({"holder": {"namespace": "n", "name": "gone", "uid": "g"},
+            "sharers": [{"name": "r", "uid": "u", "path": "/r"}]});
+        let shared = claim("n-r", "label", "n-r", shared);
         for (objects, old, good) in [
+            (vec![route("u")], &shared, false),
+            (vec![route("v")], &shared, true),
             (vec![route("u")], &held, false),
             (vec![route("v")], &held, true),
             (vec![], &held, true),

@@ -273,6 +273,7 @@ async fn bind(
         namespace: context.namespace.unwrap_or_default().to_owned(),
         name: spec.route_name.clone(),
         uid: spec.route_uid.clone(),
+        path: None,
     };
     let is_held = |claim: &Value| {
         claim["spec"]["holder"]["uid"] == spec.route_uid.as_str() && claim["spec"]["releasedAt"].is_null()

@@ -244,11 +244,11 @@ pub(crate) fn declare(rules: &[Rule], schema: &mut Value) {
 
 /// Returns rules that a name below `place` has the shape of a table of [`signpost_types::names`], one rule per line. `guard` names the
 /// exceptions.
-pub(crate) fn shape(
+pub(crate) fn shape<E: std::fmt::Display>(
     place: &str,
     field: Option<&'static str>,
     guard: Option<Expr>,
-    shapes: &'static [Shape],
+    shapes: &'static [Shape<E>],
 ) -> Vec<Rule> {
     let rules = shapes.iter().map(|shape| {
         let subject = field.map_or(this(), |field| this().field(field));

@@ -3,7 +3,8 @@
 //!
 //! The host's DNS belongs to its owner, and the platform's name servers have no data of it. So the prober queries the configured
 //! resolvers (`host.resolvers`), as the host's clients query theirs. A host points here if its CNAME chain ends at one of the
-//! Route's names, or if all its addresses are active ones of the Route's Router. Without resolvers, the condition is `Unknown`.
+//! Route's names, or of another Route that shares the host, or if all its addresses are active ones of the Route's Router. Without
+//! resolvers, the condition is `Unknown`.
 //!
 //! The message does not repeat the resolvers' answers: a tenant can enter any name, including one that only the platform's own
 //! network can resolve.
@@ -25,7 +26,9 @@ use crate::world::condition::{ConditionUpdate, Status};
 use crate::world::observations::{About, Part, RouteFinding};
 use signpost_dns::wire::header::Rcode;
 use signpost_dns::wire::{Name, RecordType};
-use signpost_types::v1alpha1::route::{HOST_POINTS_HERE, NameKind, Route};
+use signpost_types::names::host_claim_name;
+use signpost_types::v1alpha1::name_claim::NameClaim;
+use signpost_types::v1alpha1::route::{HOST_POINTS_HERE, NameKind, Route, RouteStatus};
 use signpost_types::v1alpha1::router::{AddressState, Router};
 
 /// The first wait before a host that does not point here is checked again: its owner has just read the instructions.
@@ -95,17 +98,18 @@ impl RouteCheck for HostCheck {
             return Ok(None);
         };
         let status = route.status.unwrap_or_default();
-        let names = status.names.iter().filter(|name| name.kind != NameKind::Custom).map(|name| &name.name);
-        let names = names.chain(status.former_names.iter().map(|former| &former.name));
-        let names = names.filter_map(|name| name.parse().ok()).collect();
-        let found = match (self.resolvers.is_empty(), &router) {
-            (true, _) => Found::NotChecked,
+        let names = names_of(&status).collect();
+        let (mut found, leads_to) = match (self.resolvers.is_empty(), &router) {
+            (true, _) => (Found::NotChecked, Vec::new()),
             (false, None) => resolve(self, &host, &Target { names, addresses: Vec::new() }).await,
             (false, Some(router)) => {
                 let addresses = addresses_of(client, router).await?;
                 resolve(self, &host, &Target { names, addresses }).await
             }
         };
+        if found == Found::Elsewhere && leads_to_sharer(client, key, &host, router.as_deref(), &leads_to).await? {
+            found = Found::Here;
+        }
         let record = status.names.iter().find_map(|name| name.record.as_deref()).unwrap_or("the one in status.names");
         let statements = vec![found.condition(&host, record)];
         let about = About::Name(NameKind::Custom, host.into());
@@ -165,6 +169,40 @@ impl Found {
     }
 }
 
+/// Returns the names of a Route that the platform answers for.
+fn names_of(status: &RouteStatus) -> impl Iterator<Item = Name> {
+    let names = status.names.iter().filter(|name| name.kind != NameKind::Custom).map(|name| &name.name);
+    names.chain(status.former_names.iter().map(|former| &former.name)).filter_map(|name| name.parse().ok())
+}
+
+/// Returns whether one of `targets` is a name of another Route with the host of the Route at `key`, on the same Router.
+async fn leads_to_sharer(
+    client: &kube::Client,
+    key: &ObjectKey,
+    host: &str,
+    router: Option<&str>,
+    targets: &[Name],
+) -> kube::Result<bool> {
+    if targets.is_empty() {
+        return Ok(false);
+    }
+    let claim = Api::<NameClaim>::all(client.clone()).get_opt(&host_claim_name(host)).await?;
+    let holders = claim.filter(|claim| claim.spec.released_at.is_none()).map(|claim| claim.spec.holders());
+    let (its, others): (Vec<_>, Vec<_>) = holders
+        .into_iter()
+        .flatten()
+        .filter(|holder| holder.namespace == key.namespace())
+        .partition(|holder| holder.name == key.name);
+    let routes: Api<Route> = Api::namespaced(client.clone(), key.namespace());
+    for other in others.iter().filter(|_| !its.is_empty()) {
+        let status = routes.get_opt(&other.name).await?.and_then(|route| route.status).unwrap_or_default();
+        if status.router.as_deref() == router && names_of(&status).any(|name| targets.contains(&name)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 async fn addresses_of(client: &kube::Client, router: &str) -> kube::Result<Vec<IpAddr>> {
     let router = Api::<Router>::all(client.clone()).get_opt(router).await?;
     let addresses = router.as_ref().map(Router::addresses).unwrap_or_default();
@@ -181,14 +219,14 @@ struct Target {
     addresses: Vec<IpAddr>,
 }
 
-/// Queries the resolvers for the target of a host.
-async fn resolve(check: &HostCheck, host: &str, target: &Target) -> Found {
+/// Queries the resolvers for the target of a host. Also returns the targets of the CNAME records that were found.
+async fn resolve(check: &HostCheck, host: &str, target: &Target) -> (Found, Vec<Name>) {
     let name: Result<Name, _> = match host.strip_prefix("*.") {
         // A wildcard answers for any name; this one is random and unused.
         Some(above) => format!("{PROBE_LABEL}{:016x}.{above}", random()).parse(),
         None => host.parse(),
     };
-    let Ok(name) = name else { return Found::NoRecord };
+    let Ok(name) = name else { return (Found::NoRecord, Vec::new()) };
     let mut found = Vec::new();
     let mut failed = false;
     // The CNAME is queried separately: a resolver that cannot follow it to the platform's domain still returns it.
@@ -198,12 +236,12 @@ async fn resolve(check: &HostCheck, host: &str, target: &Target) -> Found {
             None => failed = true,
         }
         if found.iter().any(|data| matches!(data, Data::Cname(to) if target.names.contains(to))) {
-            return Found::Here;
+            return (Found::Here, Vec::new());
         }
     }
     let mut addresses =
         found.iter().filter_map(|data| if let Data::Address(address) = data { Some(address) } else { None });
-    match (failed, found.is_empty()) {
+    let state = match (failed, found.is_empty()) {
         (true, true) => Found::Unresolved,
         (false, true) => Found::NoRecord,
         // A partial answer is not conclusive for the missing part, but a wrong target in it is.
@@ -214,7 +252,9 @@ async fn resolve(check: &HostCheck, host: &str, target: &Target) -> Found {
             }
         }
         _ => Found::Elsewhere,
-    }
+    };
+    let targets = found.into_iter().filter_map(|data| if let Data::Cname(to) = data { Some(to) } else { None });
+    (state, targets.collect())
 }
 
 /// Returns the answers of the first resolver that responds, which can be empty.
@@ -286,10 +326,10 @@ mod tests {
             ("half.shop.test", Found::Unresolved),
             ("broken.shop.test", Found::Unresolved),
         ] {
-            assert_eq!(resolve(&check, host, &target).await, expected, "{host}");
+            assert_eq!(resolve(&check, host, &target).await.0, expected, "{host}");
         }
         let silent = HostCheck { resolvers: vec![dead.address], ..check };
-        assert_eq!(resolve(&silent, "alias.shop.test", &target).await, Found::Unresolved);
+        assert_eq!(resolve(&silent, "alias.shop.test", &target).await.0, Found::Unresolved);
     }
 
     #[test]

@@ -38,6 +38,7 @@ use crate::world::observations::{About, Observations, Part, RouteFinding};
 use crate::world::route::Reported;
 use crate::world::{BindingInfo, RouteInfo, RouterInfo, World};
 use signpost_types::instance::{AGENT_NAMESPACE, InstanceReport};
+use signpost_types::paths;
 use signpost_types::probe::{PROBE_HEADER, ROUTE_HEADER, route_id};
 use signpost_types::v1alpha1::route::{PROGRAMMED, Route};
 use signpost_types::v1alpha1::router::{Instance, InstanceState};
@@ -149,20 +150,36 @@ pub async fn run(client: kube::Client, world: World, metrics: Metrics, stop: Can
 /// The `metadata.generation` of a Route.
 type Generation = Option<NonZeroI64>;
 
+/// The reason of a Route whose path no proxy serves. The API rejects such a path, unless the Route has it from an earlier version.
+const PATH_NOT_SUPPORTED: &str = "PathNotSupported";
+const PROBE_FAILED: &str = "ProbeFailed";
+
 /// Sends a request for a Route to an instance, as any client can. Returns the generation that is served; the error is the reason why
-/// it is not.
+/// it is not, and its text.
 async fn probe(
     client: kube::Client,
     http: reqwest::Client,
     key: &ObjectKey,
     place: SocketAddr,
-) -> Result<Generation, String> {
+) -> Result<Generation, (&'static str, String)> {
+    let route = read(client, key).await.map_err(|error| (PROBE_FAILED, error))?;
+    let path = route.spec.path.as_deref().filter(|path| path.starts_with('/')).unwrap_or(paths::ROOT);
+    if let Err(error) = paths::check(path) {
+        return Err((PATH_NOT_SUPPORTED, format!("no proxy serves spec.path {path:?}: it {error}")));
+    }
+    request(http, &route, path, place).await.map_err(|error| (PROBE_FAILED, error))?;
+    Ok(route.metadata.generation.and_then(NonZeroI64::new))
+}
+
+async fn read(client: kube::Client, key: &ObjectKey) -> Result<Route, String> {
     let routes = Api::<Route>::namespaced(client, key.namespace());
     let route = timeout(PROBE_TIMEOUT, routes.get(&key.name)).await;
     let route = route.map_err(|_| format!("the API did not return the Route within {} s", PROBE_TIMEOUT.as_secs()))?;
-    let route = route.map_err(|error| format!("failed to read the Route: {error}"))?;
+    route.map_err(|error| format!("failed to read the Route: {error}"))
+}
+
+async fn request(http: reqwest::Client, route: &Route, path: &str, place: SocketAddr) -> Result<(), String> {
     let host = route.status.as_ref().and_then(|status| status.names.first()).map(|name| name.name.clone());
-    let path = route.spec.path.as_deref().filter(|path| path.starts_with('/')).unwrap_or("/");
     let host = host.unwrap_or_default();
     let answer = async {
         if let Some(answer) = simulated(place, &host) {
@@ -177,9 +194,7 @@ async fn probe(
     let response = answer.map_err(|error| format!("{place}: {error}"))?;
     let served = response.headers().get(ROUTE_HEADER).and_then(|id| id.to_str().ok());
     match served {
-        Some(id) if id == route_id(route.metadata.uid.as_deref().unwrap_or_default()) => {
-            Ok(route.metadata.generation.and_then(NonZeroI64::new))
-        }
+        Some(id) if id == route_id(route.metadata.uid.as_deref().unwrap_or_default()) => Ok(()),
         Some(_) => Err(format!("{place} serves another Route at the name")),
         None => Err(format!(
             "{place} does not serve the Route: it responded with HTTP status {}",
@@ -427,7 +442,7 @@ impl Watch {
         self.checks.insert((turn, key.clone()));
     }
 
-    fn take_result(&mut self, key: &ObjectKey, result: Result<Generation, String>, stores: &Stores) {
+    fn take_result(&mut self, key: &ObjectKey, result: Result<Generation, (&'static str, String)>, stores: &Stores) {
         let (outcome, now) = (if result.is_ok() { "good" } else { "bad" }, Instant::now());
         self.metrics.probes.get_or_create(&[("outcome", outcome)]).inc();
         // Another binding or generation arrived meanwhile, and is checked anyway.
@@ -435,7 +450,7 @@ impl Watch {
         let awaited = waiting.generation.map(|(generation, _)| generation);
         let result = result.and_then(|probed| match awaited == Some(probed) {
             true => Ok(()),
-            false => Err("the Route changed during the probe".to_owned()),
+            false => Err((PROBE_FAILED, "the Route changed during the probe".to_owned())),
         });
         match (result, stores.routes.get(key)) {
             (Ok(()), _) => {
@@ -444,7 +459,7 @@ impl Watch {
                 self.checks.insert((now, key.clone()));
             }
             (Err(error), Some(route)) => {
-                waiting.error = Some(("ProbeFailed", error));
+                waiting.error = Some(error);
                 self.wait(key, &route, now);
             }
             (Err(_), None) => self.forget(key),

@@ -49,7 +49,7 @@ impl Reconciler {
         {
             self.count_changed(&binding.router);
         }
-        let of_host = |view: &RouteInfo| (view.host.clone(), view.conditions.host_verified);
+        let of_host = |view: &RouteInfo| (view.host.clone(), view.prefix.clone(), view.conditions.host_verified);
         if before.as_ref().is_some_and(|before| of_host(before) != of_host(now)) {
             self.check_claims_of(key);
         }
@@ -176,12 +176,18 @@ impl Reconciler {
     }
 
     fn on_claim(&mut self, applied: &Applied<ClaimInfo>) {
-        if let Some(before) = applied.before.as_ref().filter(|before| before.holder_key() != applied.now.holder_key()) {
-            self.on_claim_gone(&applied.key, before);
+        let (key, now) = (&applied.key, &applied.now);
+        if let Some(before) = applied.before.as_ref().filter(|before| !before.holders().eq(now.holders())) {
+            self.on_claim_gone(key, before);
+            let gone = before.holders().map(|(route, ..)| route);
+            let gone = gone.filter(|route| now.holders().all(|(holder, ..)| holder != *route));
+            gone.for_each(|route| self.soon(Key::Route(route)));
         }
-        self.planner.index.claims_of.insert((hash_of(&applied.now.holder_key()), applied.key.name.as_str().into()));
-        self.soon(Key::Claim(applied.key.name.clone()));
-        self.check_hosts(&applied.now, applied.before.as_deref());
+        let entries = now.holders().map(|(route, ..)| (hash_of(&route), key.name.as_str().into()));
+        self.planner.index.claims_of.extend(entries);
+        self.soon(Key::Claim(key.name.clone()));
+        self.check_hosts(now, applied.before.as_deref());
+        self.moves.iter_mut().for_each(|moves| moves.on_claim(now));
     }
 
     /// Checks the Routes after the change or deletion of a claim on a host: those that have lost it may get it back, and its
@@ -198,7 +204,9 @@ impl Reconciler {
     }
 
     fn on_claim_gone(&mut self, key: &ObjectKey, last: &ClaimInfo) {
-        self.planner.index.claims_of.remove(&(hash_of(&last.holder_key()), key.name.as_str().into()));
+        for (route, ..) in last.holders() {
+            self.planner.index.claims_of.remove(&(hash_of(&route), key.name.as_str().into()));
+        }
     }
 
     fn check_claims_of(&mut self, key: &ObjectKey) {

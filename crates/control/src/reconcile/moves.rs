@@ -4,34 +4,42 @@
 //! A route that must move takes the same path as an unbound one, through the same queue, filter, and strategy. Without a target,
 //! it gets the condition `MovePending`, stays on its Router, and is served. Nothing else moves a route: not a new Router, not
 //! changed selectors, not another strategy.
+//!
+//! Requests for a host arrive at one Router. So Routes with one host *follow* the first of them that has a Router
+//! (`Scheduler::host_leader`), and only that one can be moved.
 
 use std::future::pending;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::drain::Drain;
 use crate::client::reflector::{Applied, Change, ObjectKey};
+use crate::client::uid::Uid;
 use crate::scheduler::Scheduler;
 use crate::scheduler::metrics::Metrics;
 use crate::scheduler::requests::{MoveReason, MoveRequest, MoveRequests};
 use crate::world::objects::Objects;
 use crate::world::route::Mark;
 use crate::world::router::RouterTarget;
-use crate::world::{BindingInfo, RouteInfo, RouterInfo};
+use crate::world::{BindingInfo, ClaimInfo, RouteInfo, RouterInfo};
+use signpost_types::names::host_claim_name;
 
 /// Returns the reason why a bound Route must leave its Router now, if it must. `router` is the Router of that name;
-/// `is_released`: the Route's turn to leave that draining Router has come.
-pub fn reason(
+/// `is_released`: the Route's turn to leave that draining Router has come; `follows`: the first Route with its host is elsewhere.
+fn reason(
     route: &RouteInfo,
     binding: &BindingInfo,
     router: Option<&RouterTarget>,
     is_released: bool,
+    follows: bool,
 ) -> Option<MoveReason> {
     // A Router that was re-created with another zone is a different one.
     let is_zone_gone = router.is_some_and(|router| binding.is_zone_gone(router));
     match route.move_to.as_ref() {
         _ if route.deleting || !route.bound => None,
+        _ if follows => Some(MoveReason::Followed),
         Some(to) if *to != binding.router || is_zone_gone => Some(MoveReason::Asked),
         _ => is_released.then_some(MoveReason::Drained),
     }
@@ -139,7 +147,45 @@ impl Moves {
         }
         if let Some(route) = self.objects.routes.get(key) {
             self.reconcile(key, &route, false);
+            let is_other = before.as_ref().is_none_or(|before| before.router != now.router);
+            let host = route.host.as_deref().filter(|_| now.has_custom && is_other);
+            if let Some(claim) = host.and_then(|host| self.shared(host)) {
+                self.on_claim(&claim);
+            }
         }
+    }
+
+    /// Handles a new or changed claim, or a changed binding of one of its Routes.
+    pub fn on_claim(&mut self, claim: &ClaimInfo) {
+        if claim.released.is_some() || !claim.is_shared() {
+            return;
+        }
+        for (key, ..) in claim.holders() {
+            if let Some(route) = self.objects.routes.get(&key) {
+                self.reconcile(&key, &route, false);
+            }
+        }
+    }
+
+    /// Returns the claim on a host that several Routes have.
+    fn shared(&self, host: &str) -> Option<Arc<ClaimInfo>> {
+        let claim = self.objects.claim(&host_claim_name(host));
+        claim.filter(|claim| claim.released.is_none() && claim.is_shared())
+    }
+
+    /// Returns whether the Route must follow the first Route with its host to another Router, which exists.
+    fn follows(&self, key: &ObjectKey, route: &RouteInfo) -> bool {
+        let Some(host) = route.custom_name.as_deref().filter(|_| route.bound) else { return false };
+        let Some(claim) = self.shared(host) else { return false };
+        let bound = |(other, uid, _): (ObjectKey, &Uid, &str)| {
+            let binding = self.objects.bindings.get(&other).filter(|binding| binding.route_uid == *uid)?;
+            Some((other, binding))
+        };
+        let Some((leader, there)) = claim.holders().find_map(bound) else { return false };
+        let is_elsewhere = |binding: Arc<BindingInfo>| binding.router != there.router;
+        leader != *key
+            && self.objects.router(&there.router).is_some()
+            && self.objects.bindings.get(key).is_some_and(is_elsewhere)
     }
 
     /// Handles a deleted binding.
@@ -154,11 +200,14 @@ impl Moves {
     fn reconcile(&mut self, key: &ObjectKey, route: &RouteInfo, again: bool) -> bool {
         let is_released = self.drain.is_released(key);
         // Nearly always, there is no request.
-        let binding = if route.move_to.is_some() || is_released { self.objects.bindings.get(key) } else { None };
+        let follows = self.follows(key, route);
+        let is_meant = route.move_to.is_some() || is_released || follows;
+        let binding = if is_meant { self.objects.bindings.get(key) } else { None };
         if let Some(binding) = binding.filter(|binding| binding.route_uid == route.uid) {
             let router = self.objects.router(&binding.router);
             let is_released = is_released && self.drain.drains(&binding.router);
-            if let Some(reason) = reason(route, &binding, router.as_deref().map(|router| &router.target), is_released) {
+            let router = router.as_deref().map(|router| &router.target);
+            if let Some(reason) = reason(route, &binding, router, is_released, follows) {
                 let request = MoveRequest { router: binding.router.clone(), dns: binding.dns.clone(), reason };
                 self.requests.request(key, request, again);
                 return true;
@@ -205,7 +254,9 @@ impl Moves {
         let missed = u64::from(!is_behind);
         for (key, route) in self.objects.routes.all() {
             let was_known = self.requests.holds(&key);
-            if (route.move_to.is_some() || route.conditions.moving.is_some_and(Mark::is_true))
+            if (route.move_to.is_some()
+                || route.conditions.moving.is_some_and(Mark::is_true)
+                || self.follows(&key, &route))
                 && self.reconcile(&key, &route, false)
                 && !was_known
             {

@@ -22,7 +22,7 @@ use signpost_types::instance::AGENT_NAMESPACE;
 use signpost_types::instance::InstanceReport;
 use signpost_types::names::{host_claim_name, label_claim_name, wildcards_above};
 use signpost_types::v1alpha1::deletion_hold::DeletionHold;
-use signpost_types::v1alpha1::name_claim::ClaimKind;
+use signpost_types::v1alpha1::name_claim::{ClaimKind, HOLDERS_MAX};
 use signpost_types::v1alpha1::router::{Instance, InstanceState};
 
 /// The interval of checks of a moved Route until instances serve it.
@@ -123,7 +123,7 @@ impl Planner {
     }
 
     /// Returns whether the names of a moved Route must still point to its former name, because the instances of its Router do not
-    /// all serve it yet.
+    /// all serve it yet, or not all Routes that share its host.
     fn waits_for_instances(&self, key: &ObjectKey, now: Timestamp) -> bool {
         let Some(binding) = self.objects.bindings.get(key) else { return false };
         let last_left = binding.former_names.iter().find(|former_name| former_name.from.is_some());
@@ -134,23 +134,37 @@ impl Planner {
         };
         let instances = router.object.status.iter().flat_map(|status| &status.instances);
         let mut serving = instances.filter(|instance| instance.state == InstanceState::Serving).peekable();
+        let sharers = self.sharers(key, &binding);
+        let newest = sharers.iter().map(|sharer| sharer.turn).fold(binding.turn, u64::max);
         let is_behind = |instance: &Instance| {
             let report = self.instances.get(&ObjectKey::namespaced(AGENT_NAMESPACE, &instance.name));
-            report.is_none_or(|report| {
-                report.as_ref().as_ref().is_none_or(|report| report.applied_revision < binding.turn)
-            })
+            report.is_none_or(|report| report.as_ref().as_ref().is_none_or(|report| report.applied_revision < newest))
         };
-        later(since, INSTANCES_LONGEST) > now && (serving.peek().is_none() || serving.any(is_behind))
+        let are_apart = sharers.iter().any(|sharer| sharer.router != binding.router);
+        later(since, INSTANCES_LONGEST) > now && (are_apart || serving.peek().is_none() || serving.any(is_behind))
+    }
+
+    /// Returns the bindings of the other Routes with the host of a Route.
+    fn sharers(&self, key: &ObjectKey, binding: &BindingInfo) -> Vec<Arc<BindingInfo>> {
+        let host = self.objects.routes.get(key).filter(|_| binding.has_custom).and_then(|route| route.host.clone());
+        let claim = host.and_then(|host| self.objects.claim(&host_claim_name(&host)));
+        let Some(claim) = claim.filter(|claim| claim.released.is_none() && claim.is_shared()) else {
+            return Vec::new();
+        };
+        let others = claim.holders().map(|(other, ..)| other).filter(|other| other != key);
+        others.filter_map(|other| self.objects.bindings.get(&other)).collect()
     }
 
     fn plan_claim(&self, name: &str, settings: &Settings, now: Timestamp) -> Plan {
         let Some(claim) = self.objects.claim(name) else { return Plan::Done };
-        let (route, binding) =
-            (self.objects.routes.get(&claim.holder_key()), self.objects.bindings.get(&claim.holder_key()));
-        match claim::next_step(&claim, route.as_deref(), binding.as_deref(), now, settings) {
+        let binding = self.objects.bindings.get(&claim.holder_key());
+        let routes = claim.holders().filter_map(|(key, ..)| self.objects.routes.get(&key).map(|route| (key, route)));
+        let routes: HashMap<ObjectKey, Arc<RouteInfo>> = routes.collect();
+        let find = |key: &ObjectKey| routes.get(key).map(|route| &**route);
+        match claim::next_step(&claim, find, binding.as_deref(), now, settings) {
             Step::Keep => Plan::Done,
             Step::LookAgain(time) => Plan::LookAgain(Duration::try_from(time.duration_since(now)).unwrap_or_default()),
-            Step::Release | Step::Adopt | Step::Purge => Plan::act(Action::SettleClaim(name.to_owned())),
+            Step::Release | Step::Update | Step::Purge => Plan::act(Action::SettleClaim(name.to_owned())),
         }
     }
 
@@ -230,15 +244,26 @@ impl Planner {
         let claim = self.objects.claim(&host_claim_name(host));
         let is_kept =
             |claim: &ClaimInfo| claim.released.is_none() || claim.is_reserved(now) && claim.holder_key() != *key;
-        let holder = claim.filter(|claim| is_kept(claim)).map(|claim| claim.holder_key());
-        let is_ours = |holder: &ObjectKey| holder.namespace == key.namespace;
-        match holder {
-            // Another uid of the same name is stored when its claim is checked.
-            Some(holder) if holder == *key => Hold::Held,
-            Some(holder) if is_ours(&holder) => Hold::Taken(format!("{host} is now held by Route {}", holder.name)),
-            Some(_) => Hold::Taken(format!("{host} is now held by a Route of another namespace")),
-            None if self.has_overlap(key, host, now) => {
-                Hold::Taken(format!("{host} overlaps with a host that a Route of another namespace now holds"))
+        let Some(claim) = claim.filter(|claim| is_kept(claim)) else {
+            return match self.has_overlap(key, host, now) {
+                true => Hold::Taken(format!("{host} overlaps with a host that a Route of another namespace now holds")),
+                false => Hold::Free,
+            };
+        };
+        if claim.namespace() != key.namespace() {
+            return Hold::Taken(format!("{host} is now held by a Route of another namespace"));
+        }
+        // Another uid of the same name, and another path, are stored when the claim is checked.
+        if claim.released.is_none() && claim.holders().any(|(holder, ..)| holder == *key) {
+            return Hold::Held;
+        }
+        let path = route.path();
+        match claim.holders().find(|(_, _, its)| *its == path) {
+            Some((holder, ..)) => {
+                Hold::Taken(format!("{host} with the path {path} is now held by Route {}", holder.name))
+            }
+            None if claim.holders().count() >= HOLDERS_MAX => {
+                Hold::Taken(format!("{HOLDERS_MAX} Routes have {host}, the maximum"))
             }
             None => Hold::Free,
         }

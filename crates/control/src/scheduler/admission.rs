@@ -1,12 +1,15 @@
 //! The admission of a Route's custom host.
 //!
 //! A Route is not admitted because of an overlapping host of another namespace ([`super::hosts`]), missing ownership
-//! verification, a Route that is about to claim the same host, or a Route that holds it. It waits for exactly that change; its
+//! verification, a Route that is about to claim the same host and path, or a Route that holds it. It waits for exactly that change; its
 //! backoff in the queue is only a safeguard against a missed change.
+
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
 use super::Scheduler;
+use super::filter::HostLeader;
 use super::hosts::Refusal;
 use crate::client::reflector::{Change, ObjectKey};
 use crate::world::{ClaimInfo, RouteInfo, quarantine};
@@ -26,9 +29,32 @@ impl Scheduler {
                 format!("ownership of {host} is not verified: create the TXT record in status.challenge.record");
             return Some(("OwnershipNotVerified", message));
         }
-        let conflict = self.hosts.conflict(host, key, Timestamp::now())?;
+        let conflict = self.hosts.conflict(host, route.path(), key, Timestamp::now())?;
         self.hosts.wait(key, route.created, &conflict);
         Some(conflict.refusal)
+    }
+
+    /// Returns the Route that decides the Router of all Routes with a host, with that Router: the first one that has a Router. `None`: the
+    /// Route at `key` is the first one.
+    pub(super) fn host_leader(&self, key: &ObjectKey, host: &str) -> Option<HostLeader> {
+        let router_of = |other: &ObjectKey| {
+            let route = self.objects.routes.get(other)?;
+            let binding = self.objects.bindings.get(other).filter(|binding| binding.route_uid == route.uid);
+            match binding {
+                Some(binding) => Some(binding.router.to_string()),
+                None => self.snapshot.assumed(other).filter(|_| other != key).map(str::to_owned),
+            }
+        };
+        let mut routes = self.hosts.routes_of(host, key);
+        let (leader, router) = routes.find_map(|other| Some((other, router_of(other)?)))?;
+        (leader != key).then(|| HostLeader { name: leader.name.clone(), router })
+    }
+
+    /// Returns the bound Routes that follow the Route at `key` to another Router, because they share its host.
+    pub(super) fn followers(&self, key: &ObjectKey, host: &str) -> Vec<(ObjectKey, Arc<RouteInfo>)> {
+        let others = self.hosts.routes_of(host, key).filter(|other| *other != key);
+        let routes = others.filter_map(|other| Some((other.clone(), self.objects.routes.get(other)?)));
+        routes.filter(|(_, route)| route.bound && !route.deleting).collect()
     }
 
     /// Ends the host requests of a Route in this earlier state: it was deleted, or has another host now.

@@ -214,6 +214,7 @@ impl Binder {
             namespace: plan.key.namespace.clone().unwrap_or_default(),
             name: plan.key.name.clone(),
             uid: plan.route.uid.to_string(),
+            path: None,
         };
         if !term.is_current() {
             return Ok(Outcome::Deposed);
@@ -229,13 +230,14 @@ impl Binder {
             }
         }
         let host = plan.route.host.as_deref().filter(|_| !plan.host_is_own);
+        let of_host = Holder { path: Some(plan.route.path().to_owned()), ..holder.clone() };
         if let (Some(most), Some(host)) = (plan.hosts_kept, host)
-            && !has_a_claim(&self.client, [host_claim_name(host)].into_iter(), &holder, Timestamp::now()).await?
+            && !has_a_claim(&self.client, [host_claim_name(host)].into_iter(), &of_host, Timestamp::now()).await?
         {
             return Ok(Outcome::NamesKept { kind: ClaimKind::Host, most });
         }
         if let Some(host) = host
-            && let Some(refusal) = self.claim_host(host, &holder).await?
+            && let Some(refusal) = self.claim_host(host, &of_host).await?
         {
             return Ok(refusal);
         }
@@ -267,8 +269,9 @@ impl Binder {
             Claimed::Gone => Some(Outcome::Changed),
             Claimed::Taken { by, until } => {
                 let by = ObjectKey::namespaced(&by.namespace, &by.name);
-                Some(Outcome::HostHeld(hosts::held(host, &holder.namespace, &by, until)))
+                Some(Outcome::HostHeld(hosts::held(host, holder.path(), &holder.namespace, &by, until)))
             }
+            Claimed::Full => Some(Outcome::HostHeld(hosts::full(host, holder.path()))),
             Claimed::Overlaps => Some(Outcome::Overlaps),
         })
     }
@@ -292,7 +295,7 @@ impl Binder {
                 Claimed::Ours => return Ok(Ok(label)),
                 Claimed::Gone => return Ok(Err(Outcome::Changed)),
                 Claimed::Taken { .. } if plan.host_is_own => return Ok(Err(host_of_another())),
-                Claimed::Taken { .. } | Claimed::Overlaps => {}
+                Claimed::Taken { .. } | Claimed::Full | Claimed::Overlaps => {}
             }
         }
         Ok(Err(Outcome::failed("every candidate label for the Route belongs to another Route".to_owned())))

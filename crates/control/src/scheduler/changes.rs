@@ -9,7 +9,7 @@
 //! | Route bound, or deleted | | removes it |
 //! | move of a Route requested, or withdrawn | | schedules it, or removes it |
 //! | RouteBinding | counts it | |
-//! | RouteBinding deleted | stops counting it | requeues routes, if its Router or its namespace's quota was full |
+//! | RouteBinding deleted, or on another Router | stops counting it | requeues routes, if its Router or its namespace's quota was full, or others may share its host |
 //! | claim on a host released | | schedules the Route that has waited longest for it, and those that it blocked (`admission`) |
 
 use super::Scheduler;
@@ -74,7 +74,8 @@ impl Scheduler {
 
     fn on_route(&mut self, applied: reflector::Applied<RouteInfo>) {
         let reflector::Applied { key, now, before, recreated } = applied;
-        if let Some(before) = before.as_ref().filter(|before| recreated || before.host != now.host) {
+        let wants_as = |before: &RouteInfo| before.host == now.host && before.path() == now.path();
+        if let Some(before) = before.as_ref().filter(|before| recreated || !wants_as(before)) {
             self.leave_host(&key, before);
         }
         if now.bound && !now.deleting && self.moves.holds(&key) {
@@ -115,6 +116,14 @@ impl Scheduler {
             // While it moved it counted twice.
             self.requeue_for_room(&before.router);
             self.requeue_for_quota(&applied.key);
+            self.requeue_for_host(&applied.key, &applied.now);
+        }
+    }
+
+    /// Requeues Routes after the Router of a Route with a host, which others may share, has changed.
+    fn requeue_for_host(&mut self, key: &ObjectKey, binding: &BindingInfo) {
+        if binding.has_custom {
+            self.requeuer.for_namespaces([key.namespace().to_owned()]);
         }
     }
 
@@ -122,6 +131,7 @@ impl Scheduler {
         self.snapshot.unbound(&key, last);
         self.requeue_for_room(&last.router);
         self.requeue_for_quota(&key);
+        self.requeue_for_host(&key, last);
         // A binding of an earlier Route of this name was in the way, or this Route must be placed again.
         if self.objects.routes.get(&key).is_some_and(|route| !route.bound && !route.deleting) {
             self.queue.push(key);

@@ -3,6 +3,8 @@
 //! An existing claim can belong to this Route: from an earlier try, from an earlier Route of the same namespace and name (also in
 //! quarantine, which exists for this purpose), or because it was released and its quarantine is over. Then it is taken over by a
 //! write that carries the resourceVersion that was read.
+//!
+//! A host that a Route of the same namespace holds with another path is shared: the same kind of write adds the Route.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -12,7 +14,7 @@ use kube::api::{ObjectMeta, PostParams};
 use crate::client::write;
 use signpost_types::names::{host_claim_name, label_claim_name};
 use signpost_types::v1alpha1::name_claim::{
-    CLAIM_LABEL, CLAIM_LABEL_HOST, CLAIM_LABEL_LABEL, ClaimKind, Holder, NameClaim, NameClaimSpec,
+    CLAIM_LABEL, CLAIM_LABEL_HOST, CLAIM_LABEL_LABEL, ClaimKind, HOLDERS_MAX, Holder, NameClaim, NameClaimSpec,
 };
 use signpost_types::v1alpha1::route::Route;
 
@@ -31,6 +33,8 @@ pub enum Claimed {
         /// The end of the quarantine of a host, if the Route was deleted.
         until: Option<Timestamp>,
     },
+    /// As many Routes share the host as can.
+    Full,
     /// The host overlaps one of another namespace. Signpost's own server reports this, regardless of the scheduler's information.
     Overlaps,
     /// The requesting holder no longer exists.
@@ -61,11 +65,12 @@ pub async fn claim(
         if let Some(found) = api.get_opt(&name).await? {
             match evaluate(&found.spec, holder, now) {
                 ClaimOutcome::Ours => return Ok(Claimed::Ours),
-                ClaimOutcome::Taken => {
+                ClaimOutcome::Full => return Ok(Claimed::Full),
+                ClaimOutcome::Taken(by) => {
                     let until = found.spec.quarantine_until.filter(|_| kind == ClaimKind::Host);
-                    return Ok(Claimed::Taken { by: found.spec.holder, until: until.map(|until| until.0) });
+                    return Ok(Claimed::Taken { by, until: until.map(|until| until.0) });
                 }
-                ClaimOutcome::Adopt => {
+                outcome @ (ClaimOutcome::Adopt | ClaimOutcome::Share) => {
                     // The claim was read first and is written last: if a newer Route replaced this one in between, its claim
                     // would have changed the version. Without this check, a late try for the older one, by a scheduler that has
                     // not noticed the change, could take the name from the newer one.
@@ -75,6 +80,9 @@ pub async fn claim(
                     }
                     let mut adopted = fresh.clone();
                     adopted.metadata = found.metadata;
+                    if outcome == ClaimOutcome::Share {
+                        adopted.spec = shared(found.spec, holder);
+                    }
                     match api.replace(&name, &parameters, &adopted).await {
                         Ok(_) => return Ok(Claimed::Ours),
                         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
@@ -103,7 +111,7 @@ pub async fn has_a_claim(
     for name in names {
         match api.get_opt(&name).await? {
             None => return Ok(false),
-            Some(found) if evaluate(&found.spec, holder, now) != ClaimOutcome::Taken => return Ok(true),
+            Some(found) if !matches!(evaluate(&found.spec, holder, now), ClaimOutcome::Taken(_)) => return Ok(true),
             Some(_) => {}
         }
     }
@@ -118,23 +126,54 @@ fn is_overlap(error: &kube::Error) -> bool {
     status.code == 422 && causes.into_iter().any(|cause| cause.field == "spec.value")
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum ClaimOutcome {
     Ours,
+    /// Take over the whole claim.
     Adopt,
-    Taken,
+    /// Join the Routes that have the host.
+    Share,
+    Taken(Holder),
+    Full,
 }
 
 fn evaluate(claim: &NameClaimSpec, holder: &Holder, now: Timestamp) -> ClaimOutcome {
-    let same_route = claim.holder.namespace == holder.namespace && claim.holder.name == holder.name;
-    let is_held = claim.released_at.is_none();
-    let in_quarantine = claim.quarantine_until.as_ref().is_some_and(|until| until.0 > now);
-    match (is_held, same_route) {
-        (true, true) if claim.holder.uid == holder.uid => ClaimOutcome::Ours,
-        (_, true) => ClaimOutcome::Adopt,
-        (false, false) if !in_quarantine => ClaimOutcome::Adopt,
-        _ => ClaimOutcome::Taken,
+    let is_ours = |other: &Holder| other.namespace == holder.namespace && other.name == holder.name;
+    let is_shareable = claim.kind == ClaimKind::Host && claim.holder.namespace == holder.namespace;
+    if claim.released_at.is_some() {
+        let in_quarantine = claim.quarantine_until.as_ref().is_some_and(|until| until.0 > now);
+        let is_kept_from_us = in_quarantine && !(is_shareable && claim.holder.path() != holder.path());
+        return match is_kept_from_us && !is_ours(&claim.holder) {
+            true => ClaimOutcome::Taken(claim.holder.clone()),
+            false => ClaimOutcome::Adopt,
+        };
     }
+    let holders = claim.holders();
+    let ours = holders.iter().find(|other| is_ours(other));
+    if ours.is_some_and(|ours| ours.uid == holder.uid && (!is_shareable || ours.path() == holder.path())) {
+        return ClaimOutcome::Ours;
+    }
+    let others = || holders.iter().filter(|other| !is_ours(other));
+    match (is_shareable, others().find(|other| other.path() == holder.path())) {
+        (false, _) if ours.is_some() => ClaimOutcome::Adopt,
+        (false, _) => ClaimOutcome::Taken(claim.holder.clone()),
+        (true, Some(other)) => ClaimOutcome::Taken(other.clone()),
+        (true, None) if others().count() >= HOLDERS_MAX => ClaimOutcome::Full,
+        (true, None) => ClaimOutcome::Share,
+    }
+}
+
+/// Returns the claim with `holder` among its Routes, in the place of an earlier Route of its name, or at the end.
+fn shared(mut claim: NameClaimSpec, holder: &Holder) -> NameClaimSpec {
+    let mut holders = claim.holders();
+    match holders.iter_mut().find(|other| other.name == holder.name) {
+        Some(ours) => ours.clone_from(holder),
+        None => holders.push(holder.clone()),
+    }
+    let mut holders = holders.into_iter();
+    let first = holders.next().expect("it has a holder");
+    claim.set_holders(Holder { path: Some(first.path().to_owned()), ..first }, holders);
+    claim
 }
 
 fn new_claim(kind: ClaimKind, value: &str, holder: &Holder, now: Timestamp) -> NameClaim {
@@ -154,6 +193,7 @@ fn new_claim(kind: ClaimKind, value: &str, holder: &Holder, now: Timestamp) -> N
             kind,
             value,
             holder: holder.clone(),
+            sharers: Vec::new(),
             since: Time(now),
             released_at: None,
             quarantine_until: None,
@@ -172,23 +212,64 @@ mod tests {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             uid: uid.to_owned(),
+            path: None,
         };
         let us = holder("ns", "app", "u2");
+        let taken = |of: &Holder| ClaimOutcome::Taken(of.clone());
         for (of, released, until, verdict) in [
             (holder("ns", "app", "u2"), None, None, ClaimOutcome::Ours),
             (holder("ns", "app", "u1"), None, None, ClaimOutcome::Adopt),
             (holder("ns", "app", "u1"), Some(50), Some(500), ClaimOutcome::Adopt),
             (holder("ns", "app", "u2"), Some(50), Some(500), ClaimOutcome::Adopt),
-            (holder("ns", "other", "u3"), None, None, ClaimOutcome::Taken),
-            (holder("ns", "other", "u3"), Some(50), Some(500), ClaimOutcome::Taken),
+            (holder("ns", "other", "u3"), None, None, taken(&holder("ns", "other", "u3"))),
+            (holder("ns", "other", "u3"), Some(50), Some(500), taken(&holder("ns", "other", "u3"))),
             (holder("ns", "other", "u3"), Some(50), Some(99), ClaimOutcome::Adopt),
             (holder("ns", "other", "u3"), Some(50), None, ClaimOutcome::Adopt),
-            (holder("other", "app", "u3"), None, None, ClaimOutcome::Taken),
+            (holder("other", "app", "u3"), None, None, taken(&holder("other", "app", "u3"))),
         ] {
             let mut claim = new_claim(ClaimKind::Label, "ns-app", &of, at(10)).spec;
             claim.released_at = released.map(|second| Time(at(second)));
             claim.quarantine_until = until.map(|second| Time(at(second)));
             assert_eq!(evaluate(&claim, &us, at(100)), verdict, "{claim:?}");
         }
+    }
+
+    #[test]
+    fn routes_of_a_namespace_share_a_host() {
+        let at = |second| Timestamp::from_second(second).expect("in range");
+        let holder = |namespace: &str, name: &str, uid: &str, path: &str| Holder {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            uid: uid.to_owned(),
+            path: Some(path.to_owned()),
+        };
+        let (first, api) = (holder("ns", "first", "u1", "/"), holder("ns", "api", "u2", "/api"));
+        let alone = new_claim(ClaimKind::Host, "www.shop.example", &first, at(10)).spec;
+        let both = shared(alone.clone(), &api);
+        assert_eq!(both.holders(), [first.clone(), api.clone()]);
+        let released = NameClaimSpec { released_at: Some(Time(at(50))), ..alone.clone() };
+        let reserved = NameClaimSpec { quarantine_until: Some(Time(at(500))), ..released.clone() };
+        let full = (1..HOLDERS_MAX).fold(alone.clone(), |claim, number| {
+            shared(claim, &holder("ns", &format!("r{number}"), "u", &format!("/{number}")))
+        });
+        for (what, claim, us, outcome) in [
+            ("another path", &alone, api.clone(), ClaimOutcome::Share),
+            ("the same path", &alone, holder("ns", "api", "u2", "/"), ClaimOutcome::Taken(first.clone())),
+            ("another namespace", &alone, holder("other", "api", "u2", "/api"), ClaimOutcome::Taken(first.clone())),
+            ("it has it", &both, api.clone(), ClaimOutcome::Ours),
+            ("re-created", &both, holder("ns", "api", "u3", "/api"), ClaimOutcome::Share),
+            ("with a path of its own", &both, holder("ns", "api", "u2", "/x"), ClaimOutcome::Share),
+            ("with the other's path", &both, holder("ns", "first", "u1", "/api"), ClaimOutcome::Taken(api.clone())),
+            ("released", &released, api.clone(), ClaimOutcome::Adopt),
+            ("reserved, another path", &reserved, api.clone(), ClaimOutcome::Adopt),
+            ("reserved", &reserved, holder("ns", "api", "u2", "/"), ClaimOutcome::Taken(first.clone())),
+            ("reserved for it", &reserved, holder("ns", "first", "u9", "/"), ClaimOutcome::Adopt),
+            ("no room", &full, api.clone(), ClaimOutcome::Full),
+            ("in it", &full, holder("ns", "r7", "u9", "/seven"), ClaimOutcome::Share),
+        ] {
+            assert_eq!(evaluate(claim, &us, at(100)), outcome, "{what}");
+        }
+        let again = shared(both.clone(), &holder("ns", "first", "u4", "/new"));
+        assert_eq!(again.holders(), [holder("ns", "first", "u4", "/new"), api], "it keeps its place");
     }
 }

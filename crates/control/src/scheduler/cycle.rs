@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::bind::{MoveSource, Plan, is_label_refused};
 use super::chooser::ActiveStrategy;
 use super::decision::{Placement, decide, decide_requested};
-use super::filter::{FitError, PlacementRequest, is_own_name};
+use super::filter::{FitError, HostLeader, PlacementRequest, is_own_name};
 use super::rebind::held_by_caches;
 use super::requests::MoveReason;
 use super::strategy::StrategyName;
@@ -36,6 +36,10 @@ pub(super) struct QueuedRoute {
     pub(super) host_is_own: bool,
     /// The current Router that it must leave, if there is one.
     pub(super) leaving: Option<MoveSource>,
+    /// The Route with the same host that decides the Router.
+    pub(super) host_leader: Option<HostLeader>,
+    /// The routes that follow it to another Router.
+    pub(super) followers: Vec<(ObjectKey, Arc<RouteInfo>)>,
     /// The time at which the route was taken from the queue.
     pub(super) started: Instant,
     /// The term in which it is scheduled.
@@ -46,7 +50,9 @@ impl QueuedRoute {
     pub(super) fn request(&self) -> PlacementRequest<'_> {
         let platform_host = self.route.host.as_deref().filter(|_| self.host_is_own);
         let leaving = self.leaving.as_ref().map(|leaving| leaving.router.as_str());
-        PlacementRequest { key: &self.key, route: &self.route, namespace: &self.namespace, platform_host, leaving }
+        let (host_leader, followers) = (self.host_leader.as_ref(), self.followers.as_slice());
+        let request = PlacementRequest::new(&self.key, &self.route, &self.namespace);
+        PlacementRequest { platform_host, leaving, host_leader, followers, ..request }
     }
 
     /// Returns the custom host that the route needs, if it has no Router yet: a bound route was admitted before.
@@ -54,8 +60,12 @@ impl QueuedRoute {
         self.route.host.as_deref().filter(|_| !self.host_is_own && self.leaving.is_none())
     }
 
-    /// Returns the Router in the route's annotation, unless the route is on that Router already and the Router drains.
+    /// Returns the Router in the route's annotation, unless the route is on that Router already and the Router drains, or must follow
+    /// another Route.
     fn requested(&self) -> Option<&str> {
+        if self.leaving.as_ref().is_some_and(|leaving| leaving.reason == MoveReason::Followed) {
+            return None;
+        }
         let drains = self.leaving.as_ref().filter(|leaving| leaving.reason == MoveReason::Drained);
         let is_on = |router: &str| drains.is_some_and(|leaving| leaving.router == router);
         self.route.move_to.as_deref().filter(|router| !is_on(router))
@@ -135,7 +145,13 @@ impl Scheduler {
             self.metrics.attempt("not_admitted", started.elapsed().as_secs_f64());
             return None;
         }
+        let shared = route.host.as_deref().filter(|_| !host_is_own);
+        let host_leader = shared.and_then(|host| self.host_leader(&key, host));
+        let leads = leaving.is_some() && host_leader.is_none();
+        let followers = shared.filter(|_| leads).map(|host| self.followers(&key, host)).unwrap_or_default();
         Some(QueuedRoute {
+            host_leader,
+            followers,
             key,
             route,
             version: version.unwrap_or_default(),
@@ -165,7 +181,9 @@ impl Scheduler {
         }
         match leaving.map(|leaving| leaving.reason) {
             Some(MoveReason::Drained) => self.queue.done(key),
-            Some(MoveReason::Asked) | None => self.queue.unschedulable(key, Instant::now(), random),
+            Some(MoveReason::Asked | MoveReason::Followed) | None => {
+                self.queue.unschedulable(key, Instant::now(), random);
+            }
         }
     }
 
@@ -213,7 +231,7 @@ impl Scheduler {
             // Another Route may have held the host when the call was made.
             self.reserve_host(&queued);
         }
-        let QueuedRoute { key, route, version, host_is_own, mut leaving, started, term, .. } = queued;
+        let QueuedRoute { key, route, version, host_is_own, mut leaving, host_leader, started, term, .. } = queued;
         let mut placement = match decided {
             Ok(placement) => placement,
             Err(error) => {
@@ -235,6 +253,11 @@ impl Scheduler {
         if let Some(MoveSource { router, reason: MoveReason::Drained, .. }) = &leaving {
             let summary = &mut placement.explanation.summary;
             *summary = format!("moved from {router}, which is draining: {summary}");
+        }
+        if let (Some(MoveSource { router, reason: MoveReason::Followed, .. }), Some(leader)) = (&leaving, &host_leader)
+        {
+            let summary = &mut placement.explanation.summary;
+            *summary = format!("moved from {router} with Route {}, which has the same host: {summary}", leader.name);
         }
         self.snapshot.assume(key.clone(), &placement.router, Instant::now());
         let namespace = key.namespace();
@@ -260,7 +283,7 @@ impl Scheduler {
     /// Reserves the custom host for a route, from the start of the search for a Router.
     fn reserve_host(&mut self, queued: &QueuedRoute) {
         if let Some(host) = queued.custom_host() {
-            self.hosts.reserve(host, &queued.key);
+            self.hosts.reserve(host, queued.route.path(), &queued.key);
         }
     }
 

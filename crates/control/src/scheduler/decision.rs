@@ -172,9 +172,11 @@ fn score(request: &PlacementRequest<'_>, verdicts: &mut [FilterResult<'_>], stra
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::client::reflector::ObjectKey;
-    use crate::scheduler::filter::{Rejection, tests::router};
+    use crate::scheduler::filter::{HostLeader, Rejection, tests::router};
     use crate::scheduler::strategy::StrategyName;
     use crate::world::namespace::Quota;
     use crate::world::router::RouterTarget;
@@ -380,6 +382,7 @@ mod tests {
                 9 => json!({"weight": 0}),
                 10 => json!({"capacity": {"soft": 0}}),
                 11 if i == 23 => json!({"records": ["ns-a CNAME elsewhere.example."]}),
+                11 if i == 35 => json!({"records": ["ns-b CNAME elsewhere.example."]}),
                 _ => json!({}),
             };
             let facts = router(&name(i), spec);
@@ -390,9 +393,18 @@ mod tests {
         let key = ObjectKey::namespaced("ns", "a");
         let own = Some("ns-a.s995.v3.example");
         let mut found = String::new();
-        // A route that moves, whose Router must be served, and one whose host names its Router.
-        for (platform_host, leaving) in [(None, Some("elsewhere")), (own, None)] {
-            let request = PlacementRequest { key: &key, route: &route, namespace: &namespace, platform_host, leaving };
+        let leader = HostLeader { name: "b".to_owned(), router: name(995) };
+        let followers = [(ObjectKey::namespaced("ns", "b"), Arc::new(RouteInfo::default()))];
+        // A route that moves, whose Router must be served, and one whose host names its Router; one that shares the host of another, and
+        // one that another follows.
+        for (platform_host, leaving, host_leader, followers) in [
+            (None, Some("elsewhere"), None, &[][..]),
+            (own, None, None, &[]),
+            (None, None, Some(&leader), &[]),
+            (None, Some("elsewhere"), None, &followers),
+        ] {
+            let request = PlacementRequest::new(&key, &route, &namespace);
+            let request = PlacementRequest { platform_host, leaving, host_leader, followers, ..request };
             let placement = decide(&request, &snapshot, StrategyName::Weighted.strategy(), None).expect("some fit");
             let explanation = placement.explanation;
             let omitted: u32 = explanation.omitted.iter().map(|omitted| omitted.count).sum();

@@ -4,6 +4,7 @@
 //! an operator sees only that, not also that it is full.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use super::snapshot::Shard;
 use super::strategy::{Candidate, Strategy};
@@ -28,12 +29,35 @@ pub struct PlacementRequest<'a> {
     pub platform_host: Option<&'a str>,
     /// The current Router of a route that must move: the route counts against its namespace's quota already.
     pub leaving: Option<&'a str>,
+    /// The Route that decides the Router, because it has the same host.
+    pub host_leader: Option<&'a HostLeader>,
+    /// The routes that follow this one, because they share its host.
+    pub followers: &'a [(ObjectKey, Arc<RouteInfo>)],
+}
+
+/// The first Route of several with one host. Requests of the host arrive at one Router, so all of them are there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostLeader {
+    /// The name of the Route.
+    pub name: String,
+    pub router: String,
 }
 
 impl<'a> PlacementRequest<'a> {
     /// Returns the request of a Route that has no Router.
     pub fn new(key: &'a ObjectKey, route: &'a RouteInfo, namespace: &'a NamespaceInfo) -> Self {
-        PlacementRequest { key, route, namespace, platform_host: None, leaving: None }
+        let (platform_host, leaving, host_leader) = (None, None, None);
+        PlacementRequest { key, route, namespace, platform_host, leaving, host_leader, followers: &[] }
+    }
+
+    /// Returns the first follower that `router` may not take, and why.
+    fn rejected_follower(&self, router: &RouterTarget, shard: &Shard) -> Option<(&'a ObjectKey, Rejection)> {
+        let rejection = |(key, route): &'a (ObjectKey, Arc<RouteInfo>)| {
+            let request =
+                PlacementRequest { leaving: self.leaving, ..PlacementRequest::new(key, route, self.namespace) };
+            Some((key, evaluate(&request, router, shard, None).err()?))
+        };
+        self.followers.iter().find_map(rejection)
     }
 }
 
@@ -62,6 +86,10 @@ pub enum Rejection {
     NameTaken,
     /// The route's host is a platform name that is not on this Router.
     HostElsewhere,
+    /// The route shares its host with Routes on another Router.
+    HostSharedElsewhere,
+    /// The Router cannot take a route that shares the host of the one that moves.
+    FollowerRejected,
     /// The strategy does not choose Routers of weight 0.
     ZeroWeight,
     /// The name servers do not serve its zone: a route with resolvable names is not moved there.
@@ -70,7 +98,7 @@ pub enum Rejection {
 
 impl Rejection {
     /// All reasons.
-    pub const ALL: [Rejection; 13] = [
+    pub const ALL: [Rejection; 15] = [
         Rejection::Deleting,
         Rejection::Cordoned,
         Rejection::Draining,
@@ -82,6 +110,8 @@ impl Rejection {
         Rejection::NameTooLong,
         Rejection::NameTaken,
         Rejection::HostElsewhere,
+        Rejection::HostSharedElsewhere,
+        Rejection::FollowerRejected,
         Rejection::ZeroWeight,
         Rejection::ZoneNotPublished,
     ];
@@ -112,6 +142,10 @@ impl Rejection {
             Rejection::NameTooLong => ("NameTooLong", "would make the Route's name longer than 253 octets"),
             Rejection::NameTaken => ("NameTaken", "already uses the Route's name, for a record or a name server"),
             Rejection::HostElsewhere => ("HostElsewhere", "is not the Router that the host names"),
+            Rejection::HostSharedElsewhere => {
+                ("HostSharedElsewhere", "is not the Router of the other Routes with the host")
+            }
+            Rejection::FollowerRejected => ("FollowerRejected", "cannot take all Routes with the host"),
             Rejection::ZeroWeight => ("ZeroWeight", "has weight 0"),
             Rejection::ZoneNotPublished => ("ZoneNotPublished", "has a zone that not all name servers serve"),
         }
@@ -126,6 +160,16 @@ impl Rejection {
             }
             Rejection::NamespaceSelectorMismatch => {
                 (&router.namespace_selector, &request.namespace.labels, "the Route's does", "spec.namespaceSelector")
+            }
+            Rejection::HostSharedElsewhere => {
+                let leader = request.host_leader.map_or("", |leader| &leader.name);
+                return format!("is not the Router of Route {leader}, which decides for all Routes with the host")
+                    .into();
+            }
+            Rejection::FollowerRejected => {
+                let rejected = request.rejected_follower(router, &Shard::default());
+                let follower = rejected.map_or("", |(key, _)| &key.name);
+                return format!("cannot take Route {follower}, which shares the host").into();
             }
             _ => return self.message().into(),
         };
@@ -254,13 +298,18 @@ pub fn evaluate(
     refuse(router.route_selector.is_err() || router.namespace_selector.is_err(), Rejection::InvalidSelector)?;
     refuse(!matches(&router.route_selector, &request.route.labels), Rejection::RouteSelectorMismatch)?;
     refuse(!matches(&router.namespace_selector, &request.namespace.labels), Rejection::NamespaceSelectorMismatch)?;
-    refuse(router.capacity.hard.is_some_and(|hard| shard.routes >= hard), Rejection::CapacityReached)?;
+    let room_for = u32::try_from(request.followers.len()).unwrap_or(u32::MAX);
+    let is_full = |hard: u32| shard.routes.saturating_add(room_for) >= hard;
+    refuse(router.capacity.hard.is_some_and(is_full), Rejection::CapacityReached)?;
     refuse(!router.active.any, Rejection::NoActiveAddress)?;
     refuse(request.leaving.is_some() && router.is_unpublished, Rejection::ZoneNotPublished)?;
     // The shortened label can be the final one, and is at most this long.
     refuse(LABEL_OCTETS_MAX + 1 + router.dns.len() > NAME_OCTETS_MAX, Rejection::NameTooLong)?;
     refuse(is_taken(request, router), Rejection::NameTaken)?;
     refuse(request.platform_host.is_some_and(|host| !is_own_name(request, router, host)), Rejection::HostElsewhere)?;
+    let is_leaders = |leader: &HostLeader| leader.router == router.name;
+    refuse(request.host_leader.is_some_and(|leader| !is_leaders(leader)), Rejection::HostSharedElsewhere)?;
+    refuse(request.rejected_follower(router, shard).is_some(), Rejection::FollowerRejected)?;
     refuse(strategy.is_some_and(|strategy| !strategy.admits(&candidate(router, shard))), Rejection::ZeroWeight)
 }
 
@@ -405,6 +454,34 @@ pub(super) mod tests {
         for (leaving, verdict) in [(None, Ok(())), (Some("shard2"), Err(Rejection::ZoneNotPublished))] {
             let request = PlacementRequest { leaving, ..PlacementRequest::new(&key, &route, &namespace) };
             assert_eq!(evaluate(&request, &unpublished, &Shard::default(), None), verdict, "{leaving:?}");
+        }
+        // Routes with one host are on the Router of the first one, and only move where all of them can be.
+        let leader = HostLeader { name: "first".to_owned(), router: "shard2".to_owned() };
+        let request =
+            PlacementRequest { host_leader: Some(&leader), ..PlacementRequest::new(&key, &route, &namespace) };
+        let plain = router("shard1", serde_json::Value::Null);
+        let rejected = evaluate(&request, &plain, &Shard::default(), None);
+        assert_eq!(rejected, Err(Rejection::HostSharedElsewhere));
+        let message = "is not the Router of Route first, which decides for all Routes with the host";
+        assert_eq!(Rejection::HostSharedElsewhere.message_for(&request, &plain), message);
+        assert_eq!(evaluate(&request, &router("shard2", serde_json::Value::Null), &Shard::default(), None), Ok(()));
+        let tier = |tier: &str| Labels::from([("tier".to_owned(), tier.to_owned())]);
+        let follower = RouteInfo { labels: tier("lead"), ..RouteInfo::default() };
+        let followers = [(ObjectKey::namespaced("myapp", "api"), Arc::new(follower))];
+        let gold = RouteInfo { labels: tier("gold"), ..RouteInfo::default() };
+        for (spec, verdict) in [
+            (serde_json::json!({}), Ok(())),
+            (serde_json::json!({"capacity": {"hard": 2}}), Ok(())),
+            (serde_json::json!({"capacity": {"hard": 1}}), Err(Rejection::CapacityReached)),
+            (serde_json::json!({"routeSelector": {"matchLabels": {"tier": "gold"}}}), Err(Rejection::FollowerRejected)),
+        ] {
+            let request = PlacementRequest { followers: &followers, ..PlacementRequest::new(&key, &gold, &namespace) };
+            let router = router("shard1", spec.clone());
+            assert_eq!(evaluate(&request, &router, &Shard::default(), None), verdict, "{spec}");
+            let message = "cannot take Route api, which shares the host";
+            if verdict == Err(Rejection::FollowerRejected) {
+                assert_eq!(Rejection::FollowerRejected.message_for(&request, &router), message);
+            }
         }
         let weightless = router("shard1", serde_json::json!({"weight": 0}));
         let request = PlacementRequest::new(&key, &route, &namespace);

@@ -23,6 +23,8 @@ pub enum MoveReason {
     Asked,
     /// The Router is draining.
     Drained,
+    /// The first Route with the host has another Router.
+    Followed,
 }
 
 /// A request that a route leave a Router.
@@ -38,7 +40,7 @@ pub struct MoveRequest {
 impl MoveRequest {
     /// Returns whether the request still applies to the current route and Router.
     pub fn is_of(&self, route: &RouteInfo, binding: &BindingInfo) -> bool {
-        let is_meant = self.reason == MoveReason::Drained || route.move_to.is_some();
+        let is_meant = self.reason != MoveReason::Asked || route.move_to.is_some();
         is_meant && self.router == binding.router && self.dns == binding.dns
     }
 }

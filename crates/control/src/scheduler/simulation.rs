@@ -5,6 +5,7 @@
 //! scheduler decides as predicted if nothing else happens meanwhile. The simulation does not call webhooks.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
@@ -12,7 +13,7 @@ use tokio::time::Instant;
 
 use super::bind::{is_label_refused, labels, names_kept};
 use super::decision::{Placement, decide, decide_requested};
-use super::filter::{FitError, PlacementRequest};
+use super::filter::{FitError, HostLeader, PlacementRequest};
 use super::snapshot::{Shard, Snapshot};
 use super::strategy::Strategy;
 use crate::client::reflector::ObjectKey;
@@ -34,6 +35,8 @@ pub struct Simulation {
     /// The reasons why routes are not admitted: their condition `Admitted`, if that is false.
     refused: BTreeMap<ObjectKey, FitError>,
     bindings: BTreeMap<ObjectKey, BindingInfo>,
+    /// The Routes of each custom host, in lower case, the first one first.
+    hosts: HashMap<String, Vec<ObjectKey>>,
     /// The labels of these, in lower case.
     labels: HashSet<String>,
     /// Labels in quarantine, and whose they were.
@@ -70,6 +73,7 @@ impl Simulation {
             routes: BTreeMap::new(),
             refused: BTreeMap::new(),
             bindings: BTreeMap::new(),
+            hosts: HashMap::new(),
             labels: HashSet::new(),
             kept: HashMap::new(),
             quarantined: Quarantined::default(),
@@ -90,9 +94,14 @@ impl Simulation {
         self
     }
 
-    /// Adds a NameClaim, which matters for a label in quarantine.
+    /// Adds a NameClaim, which matters for a label in quarantine, and for a host.
     pub fn set_claim(&mut self, claim: NameClaim) {
         let spec = claim.spec;
+        if spec.kind == ClaimKind::Host && spec.released_at.is_none() {
+            let holders = spec.holders().into_iter();
+            let routes = holders.map(|holder| ObjectKey::namespaced(&holder.namespace, &holder.name)).collect();
+            self.hosts.insert(spec.value.to_ascii_lowercase(), routes);
+        }
         if let Some(until) = spec.quarantine_until.filter(|_| spec.kind == ClaimKind::Label) {
             self.quarantined.add((ClaimKind::Label, spec.holder.namespace.as_str().into()));
             let holder = ObjectKey::namespaced(&spec.holder.namespace, &spec.holder.name);
@@ -163,9 +172,31 @@ impl Simulation {
         self.bindings.get(key)
     }
 
-    /// Moves a route to the Router `to`, as its annotation would; `None` if there is no such route.
-    pub fn move_route(&mut self, key: &ObjectKey, to: &str) -> Option<Step> {
-        self.step(key, |request, snapshot| decide_requested(request, snapshot, to))
+    /// Moves a route to the Router `to`, as its annotation would, and those with the same host that follow it; `None` if there is no
+    /// such route. The first step is that of the route.
+    pub fn move_route(&mut self, key: &ObjectKey, to: &str) -> Option<Vec<Step>> {
+        let decide = |request: &PlacementRequest<'_>, snapshot: &Snapshot| decide_requested(request, snapshot, to);
+        let step = self.step(key, decide)?;
+        let host = self.routes.get(key).filter(|_| step.outcome.is_ok()).and_then(|route| route.host.clone());
+        let followers = host.map(|host| self.followers(key, &host)).unwrap_or_default();
+        Some(std::iter::once(step).chain(followers.iter().filter_map(|key| self.step(key, decide))).collect())
+    }
+
+    /// Returns the Routes of a namespace that have a host, the first one first.
+    fn routes_of<'a>(&'a self, key: &'a ObjectKey, host: &str) -> impl Iterator<Item = &'a ObjectKey> {
+        let routes = self.hosts.get(&host.to_ascii_lowercase());
+        routes.into_iter().flatten().filter(|other| other.namespace == key.namespace)
+    }
+
+    /// Returns the Route that decides the Router of the Routes with a host, as the scheduler does.
+    fn host_leader(&self, key: &ObjectKey, host: &str) -> Option<HostLeader> {
+        let (leader, binding) = self.routes_of(key, host).find_map(|other| Some((other, self.bindings.get(other)?)))?;
+        (leader != key).then(|| HostLeader { name: leader.name.clone(), router: binding.router.to_string() })
+    }
+
+    fn followers(&self, key: &ObjectKey, host: &str) -> Vec<ObjectKey> {
+        let others = self.routes_of(key, host).filter(|other| *other != key && self.bindings.contains_key(*other));
+        others.cloned().collect()
     }
 
     /// Moves all routes away from the Routers that are draining.
@@ -183,7 +214,12 @@ impl Simulation {
             which(name) && self.router(name).is_some_and(|(router, _)| router.state == RouterState::Draining)
         };
         let on = self.bindings.iter().filter(|(_, bound)| drains(&bound.router));
-        let keys: Vec<ObjectKey> = on.map(|(key, _)| key.clone()).collect();
+        let mut keys: Vec<ObjectKey> = on.map(|(key, _)| key.clone()).collect();
+        // Routes with one host follow the first one.
+        keys.sort_by_key(|key| {
+            let host = self.routes.get(key).and_then(|route| route.host.as_deref());
+            host.is_some_and(|host| self.host_leader(key, host).is_some())
+        });
         let decide = |request: &PlacementRequest<'_>, snapshot: &Snapshot| decide(request, snapshot, strategy, None);
         keys.iter().filter_map(|key| self.step(key, decide)).collect()
     }
@@ -247,7 +283,21 @@ impl Simulation {
         };
         let platform_host = route.host.as_deref().filter(is_platform_name);
         let mut binding = from.clone();
-        let decided = decide(&PlacementRequest { key, route, namespace, platform_host, leaving }, &self.snapshot);
+        let shared = route.host.as_deref().filter(|_| platform_host.is_none());
+        let host_leader = shared.and_then(|host| self.host_leader(key, host));
+        let leads = shared.filter(|_| leaving.is_some() && host_leader.is_none());
+        let followers = leads.map(|host| self.followers(key, host)).into_iter().flatten();
+        let followers = followers.filter_map(|other| Some((other.clone(), Arc::new(self.routes.get(&other)?.clone()))));
+        let followers: Vec<_> = followers.collect();
+        let request = PlacementRequest {
+            platform_host,
+            leaving,
+            host_leader: host_leader.as_ref(),
+            followers: &followers,
+            ..PlacementRequest::new(key, route, namespace)
+        };
+        let decided = decide(&request, &self.snapshot);
+        let host = shared.map(str::to_ascii_lowercase);
         let outcome = decided.and_then(|placement| {
             if binding.is_none() {
                 let label = self.label(key, route, platform_host.is_some()).map_err(|most| {
@@ -261,6 +311,11 @@ impl Simulation {
         });
         if let (Ok(placement), Some(mut binding)) = (&outcome, binding) {
             self.snapshot.assume(key.clone(), &placement.router, self.now);
+            if let Some(routes) = host.map(|host| self.hosts.entry(host).or_default())
+                && !routes.contains(key)
+            {
+                routes.push(key.clone());
+            }
             if let Some(before) = &from {
                 self.snapshot.unbound(key, before);
             } else if self.labels.insert(binding.label.to_string())
@@ -338,7 +393,7 @@ mod tests {
         assert_eq!(outcomes, [("a", "its namespace is being deleted"), ("b", "it is being deleted"), ("c", "s2")]);
         assert_eq!(simulation.router("s1").map(|(_, shard)| shard.routes), Some(2));
         assert_eq!(simulation.router("s3").map(|(router, _)| router.state), Some(RouterState::Draining));
-        let asked = simulation.move_route(&ObjectKey::namespaced("shop", "b"), "s2").expect("it is there");
+        let asked = simulation.move_route(&ObjectKey::namespaced("shop", "b"), "s2").expect("it is there").remove(0);
         assert_eq!(asked.outcome.expect_err("it is being deleted").reason, "Deleting");
     }
 
@@ -438,6 +493,49 @@ mod tests {
         assert_eq!(steps[1].outcome.as_ref().map(|placement| placement.router.as_str()), Ok("s1"));
         assert_eq!(simulation.router("s1").map(|(_, shard)| shard.routes), Some(1));
         let asked = simulation.move_route(&ObjectKey::namespaced("shop", "first"), "s1").expect("it is there");
-        assert!(asked.outcome.is_err(), "nor is it placed by hand");
+        assert!(asked[0].outcome.is_err(), "nor is it placed by hand");
+    }
+
+    #[test]
+    fn routes_with_one_host_stay_together() {
+        let mut simulation = Simulation::new("v3.example", Instant::now());
+        for name in ["s1", "s2", "s3"] {
+            let spec = json!({"dns": format!("{name}.v3.example"), "addresses": [{"ip": "192.0.2.1"}]});
+            simulation.set_router(object("Router", json!({"name": name}), spec, Value::Null));
+        }
+        let host = "www.shop.example";
+        for (name, path) in [("z-first", "/"), ("api", "/api"), ("new", "/new")] {
+            let metadata = json!({"namespace": "shop", "name": name, "uid": name});
+            let spec = json!({"host": host, "path": path});
+            simulation.set_route(object("Route", metadata.clone(), spec, json!({"phase": "scheduled"})));
+            if name != "new" {
+                let spec = json!({"routeNamespace": "shop", "routeName": name, "routeUID": name, "router": "s1",
+                    "dns": "s1.v3.example", "label": format!("shop-{name}"), "strategy": "weighted", "names": []});
+                simulation.set_binding(object("RouteBinding", metadata, spec, Value::Null));
+            }
+        }
+        let spec = json!({"type": "host", "value": host, "since": "2026-01-01T00:00:00Z",
+            "holder": {"namespace": "shop", "name": "z-first", "uid": "z-first"},
+            "sharers": [{"name": "api", "uid": "api", "path": "/api"}]});
+        simulation.set_claim(object("NameClaim", json!({"name": "host.x"}), spec, Value::Null));
+        let key = |name: &str| ObjectKey::namespaced("shop", name);
+        let results = |steps: Vec<Step>| -> Vec<(String, String)> {
+            let result = |step: Step| (step.key.name, step.outcome.map_or_else(|error| error.message, |to| to.router));
+            steps.into_iter().map(result).collect()
+        };
+        let expected = |steps: &[(&str, &str)]| -> Vec<(String, String)> {
+            steps.iter().map(|(name, to)| ((*name).to_owned(), (*to).to_owned())).collect()
+        };
+        assert_eq!(results(simulation.place(StrategyName::LeastRoutes.strategy())), expected(&[("new", "s1")]));
+        let alone = simulation.move_route(&key("api"), "s2").expect("it is there");
+        let message = "Router s2, requested by signpost.dev/move-to, is not the Router of Route z-first, which decides for all \
+                       Routes with the host";
+        assert_eq!(results(alone), expected(&[("api", message)]));
+        let moved = simulation.move_route(&key("z-first"), "s2").expect("it is there");
+        assert_eq!(results(moved), expected(&[("z-first", "s2"), ("api", "s2"), ("new", "s2")]));
+        simulation.edit_router("s2", |router| router.state = RouterState::Draining);
+        simulation.edit_router("s1", |router| router.state = RouterState::Cordoned);
+        let drained = results(simulation.drain(StrategyName::Weighted.strategy()));
+        assert_eq!(drained, expected(&[("z-first", "s3"), ("api", "s3"), ("new", "s3")]));
     }
 }

@@ -193,6 +193,11 @@ impl Snapshot {
         self.discount(key, &assumed.router);
     }
 
+    /// Returns the Router to which a route's binding is assumed.
+    pub fn assumed(&self, key: &ObjectKey) -> Option<&str> {
+        self.assumed.get(key).map(|assumed| assumed.router.as_str())
+    }
+
     /// Returns whether a route's binding is assumed.
     pub fn is_assumed(&self, key: &ObjectKey) -> bool {
         self.assumed.contains_key(key)

@@ -4,7 +4,8 @@ use jiff::Timestamp;
 
 use crate::client::reflector::ObjectKey;
 use crate::client::uid::Uid;
-use signpost_types::v1alpha1::name_claim::{ClaimKind, NameClaim};
+use signpost_types::paths;
+use signpost_types::v1alpha1::name_claim::{ClaimKind, NameClaim, Sharer};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClaimInfo {
@@ -12,12 +13,23 @@ pub struct ClaimInfo {
     pub kind: ClaimKind,
     /// The label or the host, in lower case.
     pub value: Box<str>,
-    /// `namespace/name` of the Route that holds it, or held it last.
+    /// `namespace/name` of the Route that holds it, or held it last; of several, the first one.
     pub holder: Box<str>,
     /// The uid of that Route.
     pub holder_uid: Uid,
+    /// The paths of a host: most claims are on labels or whole hosts.
+    pub shares: Option<Box<Shares>>,
     /// The release, if there was one: most claims are held.
     pub released: Option<Box<Released>>,
+}
+
+/// The paths of a host with several Routes, or with one that has not all paths.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Shares {
+    /// The path of the first holder.
+    pub path: Box<str>,
+    /// The name, uid and path of each other Route.
+    pub sharers: Box<[(Box<str>, Uid, Box<str>)]>,
 }
 
 /// A claim that was released.
@@ -33,11 +45,17 @@ impl ClaimInfo {
     /// Reads a NameClaim.
     pub fn new(claim: &NameClaim) -> Self {
         let spec = &claim.spec;
+        let sharer =
+            |sharer: &Sharer| (sharer.name.as_str().into(), Uid::new(&sharer.uid), sharer.path.as_str().into());
+        let path = spec.holder.path();
+        let has_all = path == paths::ROOT && spec.sharers.is_empty();
         ClaimInfo {
             kind: spec.kind,
             value: spec.value.to_ascii_lowercase().into(),
             holder: [&*spec.holder.namespace, "/", &spec.holder.name].concat().into(),
             holder_uid: Uid::new(&spec.holder.uid),
+            shares: (!has_all)
+                .then(|| Box::new(Shares { path: path.into(), sharers: spec.sharers.iter().map(sharer).collect() })),
             released: spec.released_at.as_ref().map(|at| {
                 let quarantine_until = spec.quarantine_until.as_ref().map(|time| time.0);
                 Box::new(Released { at: at.0, quarantine_until })
@@ -60,6 +78,22 @@ impl ClaimInfo {
     pub fn holder_key(&self) -> ObjectKey {
         let (namespace, name) = self.holder.split_once('/').unwrap_or_default();
         ObjectKey::namespaced(namespace, name)
+    }
+
+    /// Returns the Routes that hold the claim, or held it last, with their uids and paths, the first one first.
+    pub fn holders(&self) -> impl Iterator<Item = (ObjectKey, &Uid, &str)> {
+        let shares = self.shares.as_deref();
+        let first = (self.holder_key(), &self.holder_uid, shares.map_or(paths::ROOT, |shares| &shares.path));
+        let others = shares.into_iter().flat_map(|shares| &shares.sharers);
+        std::iter::once(first).chain(others.map(|(name, uid, path)| {
+            let path: &str = path;
+            (ObjectKey::namespaced(self.namespace(), name), uid, path)
+        }))
+    }
+
+    /// Returns whether several Routes share the host.
+    pub fn is_shared(&self) -> bool {
+        self.shares.as_deref().is_some_and(|shares| !shares.sharers.is_empty())
     }
 
     /// Returns the namespace of that Route.

@@ -99,6 +99,7 @@ mod tests {
                 value: "a".into(),
                 holder: [namespace, "/a"].concat().into(),
                 holder_uid: Uid::default(),
+                shares: None,
                 released: Some(Box::new(released)),
             })
         };

@@ -12,6 +12,7 @@ use super::condition::ConditionUpdate;
 use super::router::Labels;
 use crate::client::uid::Uid;
 use signpost_types::names::challenge_name;
+use signpost_types::paths;
 use signpost_types::route_state::RouteState;
 use signpost_types::v1alpha1::route::{
     ADMITTED, AssignedName, CERTIFICATE_READY, FORMER_NAME_BLOCKED, FormerName, HOST_POINTS_HERE, HOST_VERIFIED,
@@ -42,6 +43,8 @@ pub struct RouteInfo {
     pub deleting: bool,
     /// `spec.host`, if it is not empty.
     pub host: Option<Box<str>>,
+    /// The path prefix that `spec.path` means, if it is not `/`.
+    pub prefix: Option<Box<str>>,
     /// `spec.subdomain`, if it is not empty.
     pub subdomain: Option<Box<str>>,
     pub targets: RouteTargets,
@@ -132,6 +135,7 @@ impl RouteInfo {
             version: metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0),
             labels: metadata.labels.clone().unwrap_or_default(),
             deleting: metadata.deletion_timestamp.is_some(),
+            prefix: Some(paths::prefix(route.spec.path.as_deref())).filter(|path| *path != paths::ROOT).map(Box::from),
             subdomain: text(&route.spec.subdomain),
             targets: RouteTargets::of(&route.spec),
             move_to: move_to.filter(|router| !router.is_empty()).map(|router| router.as_str().into()),
@@ -148,6 +152,11 @@ impl RouteInfo {
         }
     }
 
+    /// Returns the path prefix.
+    pub fn path(&self) -> &str {
+        self.prefix.as_deref().unwrap_or(paths::ROOT)
+    }
+
     /// Returns whether the status matches the binding.
     pub fn reports(&self, binding: &BindingInfo) -> bool {
         self.bound && self.router.as_ref() == Some(&binding.router) && self.names == binding.names
@@ -161,6 +170,7 @@ impl RouteInfo {
             && self.router == other.router
             && self.move_to == other.move_to
             && self.host == other.host
+            && self.path() == other.path()
             && self.is_host_verified() == other.is_host_verified()
             && self.subdomain == other.subdomain
             && self.labels == other.labels
@@ -192,6 +202,7 @@ impl RouteInfo {
             && self.uid == other.uid
             && (&self.host, &self.custom_name, &self.router) == (&other.host, &other.custom_name, &other.router)
             && self.tls_name == other.tls_name
+            && self.path() == other.path()
             && self.names == other.names
             && self.conditions.former_name_blocked == other.conditions.former_name_blocked
             && self.labels == other.labels

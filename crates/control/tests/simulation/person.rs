@@ -21,6 +21,9 @@ use super::{AGENTS, DOMAIN, NOWHERE, SHARDS, WITH_INSTANCES};
 /// The hosts of Routes.
 pub const HOSTS: [&str; 4] = ["www.shop.example", "blog.example", "*.blog.example", "eu.blog.example"];
 
+/// The paths of Routes with a host; two of them are equal.
+const PATHS: [&str; 4] = ["/", "/", "/api", "/api/"];
+
 impl Life {
     /// Performs one random action.
     pub async fn person(&mut self) {
@@ -41,6 +44,10 @@ impl Life {
                     sleep(Duration::from_millis(self.chance.below(3_000))).await;
                     self.create_route_as(&key).await;
                 }
+            }
+            (8, Some(key), _) if self.chance.below(3) == 0 => {
+                let path = *self.chance.one_of(&PATHS).expect("some");
+                self.patch_route(&key, json!({"spec": {"path": path}})).await;
             }
             (8, Some(key), _) => {
                 let value = self.chance.below(9).to_string();
@@ -178,6 +185,7 @@ impl Life {
         let mut spec = json!({"to": {"kind": "Service", "name": name}});
         if self.chance.below(3) == 0 {
             spec["host"] = json!(self.chance.one_of(&HOSTS));
+            spec["path"] = json!(self.chance.one_of(&PATHS));
         }
         if self.chance.below(8) == 0 {
             spec["subdomain"] = json!(format!("sub{}", self.chance.below(3)));

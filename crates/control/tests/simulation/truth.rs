@@ -16,6 +16,7 @@ use signpost_apiserver::store::{KeyValue, Write};
 use signpost_dns::wire::Name;
 use signpost_dns::zone::Serial;
 use signpost_types::names::covers;
+use signpost_types::paths::prefix;
 use signpost_types::probe::route_id;
 use signpost_types::v1alpha1::route_binding::FENCING_ANNOTATION;
 
@@ -319,32 +320,38 @@ impl Truth {
             format!("{key} is bound by leader number {number}, while {leads:?} leads")
         });
         let prefix = route_binding::ROUTE_BINDING.key_prefix;
-        // The claim decides about a host that must be verified, while both Routes stay on their Routers.
-        let counts = |name: &&Value| !self.verify_hosts || name["type"] != "custom";
-        let names = |binding: &Value| -> BTreeSet<String> {
+        // The claim decides about a host that must be verified, while both Routes stay on their Routers; and about the paths of a host,
+        // which Routes of one namespace share.
+        let names = |binding: &Value, with_hosts: bool| -> BTreeSet<String> {
+            let counts = |name: &&Value| with_hosts && !self.verify_hosts || name["type"] != "custom";
             let names = binding["spec"]["names"].as_array().into_iter().flatten().filter(counts);
             names.map(|name| text(&name["name"]).to_ascii_lowercase()).collect()
         };
-        let own = names(now);
         // The host of a deleted Route can be another's before its binding is deleted.
         let is_twin = |other: &Value| {
-            self::label(other) == label || self.is_there(&bound_uid(other)) && !names(other).is_disjoint(&own)
+            let is_of_another = other["metadata"]["namespace"] != now["metadata"]["namespace"];
+            let are_disjoint = || names(other, is_of_another).is_disjoint(&names(now, is_of_another));
+            self::label(other) == label || self.is_there(&bound_uid(other)) && !are_disjoint()
         };
         let twin = self.all(prefix).find(|(other, binding)| !key.ends_with(other) && is_twin(binding));
         self.check(twin.is_none(), || format!("{key} and {} have the same name", twin.expect("found").0));
         let route = self.get(route::ROUTE.key_prefix, key.strip_prefix(prefix).unwrap_or_default());
         self.check(!route.is_some_and(is_taken_by_none), || format!("{key} is bound, whose Route no Router selects"));
-        let holder = self.holder(&label);
-        self.check(holder.as_deref() == Some(&uid) || !self.is_there(&uid), || {
-            format!("{key} uses the label {label}, which {holder:?} holds and not its Route {uid}")
+        let holders = self.holders_of_label(&label);
+        self.check(holders.contains(&uid) || !self.is_there(&uid), || {
+            format!("{key} uses the label {label}, which {holders:?} hold and not its Route {uid}")
         });
     }
 
     fn check_claim(&mut self, key: &str, before: Option<&Value>, now: Option<&Value>) {
-        if let Some(now) = now.filter(|now| now["spec"]["type"] == "host" && holder(now).is_some()) {
+        if let Some(now) = now.filter(|now| now["spec"]["type"] == "host" && !holders(now).is_empty()) {
+            let paths: BTreeSet<String> = paths_of(now).map(|(_, path)| path).collect();
+            self.check(paths.len() == holders(now).len(), || format!("{key} has two Routes with one path: {now}"));
+
             let claim = |claim: &Value| (claim["spec"]["value"].clone(), claim["spec"]["holder"]["namespace"].clone());
             let (host, namespace) = claim(now);
-            let mut others = self.all(name_claim::NAME_CLAIM.key_prefix).filter(|(_, other)| holder(other).is_some());
+            let mut others =
+                self.all(name_claim::NAME_CLAIM.key_prefix).filter(|(_, other)| !holders(other).is_empty());
             let overlapping = others.find(|(_, other)| {
                 let (theirs, of) = claim(other);
                 let covers = covers(text(&theirs), text(&host)) || covers(text(&host), text(&theirs));
@@ -354,38 +361,41 @@ impl Truth {
                 format!("{key} and {} overlap, of two namespaces", overlapping.expect("found").0)
             });
         }
-        let (held, holds) = (before.and_then(holder), now.and_then(holder));
-        let is_new = held != holds && elapsed() > self.unsettled;
-        if let Some(at) = holds.as_ref().and_then(|uid| self.gone.get(uid)).filter(|_| is_new) {
-            // A claim can be in flight when its Route is deleted. Only a takeover of a claim must read the Route; for a new
-            // claim, only a watch shows the deletion.
-            let longest = if before.is_some() { UNDER_WAY } else { WAITING };
-            self.check(elapsed() < *at + longest, || {
-                format!("{key} goes to a Route that went at {:.3}", at.as_secs_f64())
-            });
-        }
+        let (held, holds) = (before.map(holders).unwrap_or_default(), now.map(holders).unwrap_or_default());
         let is_host = before.or(now).is_some_and(|claim| claim["spec"]["type"] == "host");
-        if let Some(holds) = holds.as_ref().filter(|holds| is_host && self.verify_hosts && held.as_ref() != Some(holds))
-        {
-            self.check(self.verified.contains(holds) || !self.is_there(holds), || {
-                format!("{key} goes to {holds}, whose host was never verified")
+        for new in holds.difference(&held) {
+            if let Some(at) = self.gone.get(new).filter(|_| elapsed() > self.unsettled) {
+                // A claim can be in flight when its Route is deleted. Only a takeover of a claim must read the Route; for a new
+                // claim, only a watch shows the deletion.
+                let longest = if before.is_some() { UNDER_WAY } else { WAITING };
+                self.check(elapsed() < *at + longest, || {
+                    format!("{key} goes to a Route that went at {:.3}", at.as_secs_f64())
+                });
+            }
+            let is_proven = !is_host || !self.verify_hosts || self.verified.contains(new);
+            self.check(is_proven || !self.is_there(new), || {
+                format!("{key} goes to {new}, whose host was never verified")
             });
         }
         let Some(before) = before.filter(|_| !(is_host && self.verify_hosts)) else { return };
-        let Some(held) = held.filter(|held| holds.as_ref() != Some(held)) else { return };
         if elapsed() < self.unsettled {
             return;
         }
-        // A name in use is not taken from its Route.
-        let user = self.all(route_binding::ROUTE_BINDING.key_prefix).find(|(key, binding)| {
-            let route = self.get(route::ROUTE.key_prefix, key);
-            let host = route.and_then(|route| route["spec"]["host"].as_str());
-            let value = before["spec"]["value"].as_str().unwrap_or_default();
-            bound_uid(binding) == held
-                && self.is_there(&held)
-                && (label(binding) == value.to_ascii_lowercase() || host.is_some_and(|host| host == value))
-        });
-        self.check(user.is_none(), || format!("{key} is taken from its holder {held}, which uses it"));
+        for lost in held.difference(&holds) {
+            // A name in use is not taken from its Route, except by an older Route that has changed its path to the same.
+            let user = self.all(route_binding::ROUTE_BINDING.key_prefix).find(|(key, binding)| {
+                let route = self.get(route::ROUTE.key_prefix, key);
+                let host = route.and_then(|route| route["spec"]["host"].as_str());
+                let value = before["spec"]["value"].as_str().unwrap_or_default();
+                let path = route.map(|route| prefix(route["spec"]["path"].as_str()));
+                let is_taken_by_path = now.is_some_and(|now| paths_of(now).any(|(_, its)| Some(&*its) == path));
+                bound_uid(binding) == *lost
+                    && self.is_there(lost)
+                    && (label(binding) == value.to_ascii_lowercase()
+                        || host.is_some_and(|host| host == value) && !is_taken_by_path)
+            });
+            self.check(user.is_none(), || format!("{key} is taken from its holder {lost}, which uses it"));
+        }
     }
 
     fn check_ledger(&mut self, before: Option<&Value>, now: &Value) {
@@ -524,12 +534,12 @@ impl Truth {
     }
 
     /// Returns the uid of the Route that holds a label.
-    fn holder(&self, label: &str) -> Option<String> {
+    fn holders_of_label(&self, label: &str) -> BTreeSet<String> {
         let claims = self.all(name_claim::NAME_CLAIM.key_prefix).map(|(_, claim)| claim);
-        let mut of = claims.filter(|claim| {
+        let of = claims.filter(|claim| {
             claim["spec"]["type"] == "label" && text(&claim["spec"]["value"]).eq_ignore_ascii_case(label)
         });
-        of.find_map(holder)
+        of.flat_map(holders).collect()
     }
 }
 
@@ -562,9 +572,23 @@ fn label(binding: &Value) -> String {
     text(&binding["spec"]["label"]).to_ascii_lowercase()
 }
 
-/// Returns the uid of the Route that has a claim; `None`: it was released.
-fn holder(claim: &Value) -> Option<String> {
-    claim["spec"]["releasedAt"].is_null().then(|| text(&claim["spec"]["holder"]["uid"]).to_owned())
+/// Returns the Routes that have a claim, or had it last, the first one first.
+fn all_holders(claim: &Value) -> impl Iterator<Item = &Value> {
+    let spec = &claim["spec"];
+    std::iter::once(&spec["holder"]).chain(spec["sharers"].as_array().into_iter().flatten())
+}
+
+/// Returns the uids of the Routes that have a claim; none: it was released.
+fn holders(claim: &Value) -> BTreeSet<String> {
+    let held = Some(claim).filter(|claim| claim["spec"]["releasedAt"].is_null());
+    held.into_iter().flat_map(all_holders).map(|holder| text(&holder["uid"]).to_owned()).collect()
+}
+
+/// Returns the names and paths of the Routes that have a claim.
+fn paths_of(claim: &Value) -> impl Iterator<Item = (&str, String)> {
+    let held = Some(claim).filter(|claim| claim["spec"]["releasedAt"].is_null());
+    let holders = held.into_iter().flat_map(all_holders);
+    holders.map(|holder| (text(&holder["name"]), prefix(holder["path"].as_str()).to_owned()))
 }
 
 fn is_true(object: &Value, kind: &str) -> bool {
@@ -612,7 +636,7 @@ fn conditions(object: &Value) -> String {
 fn history_line(key: &str, now: Option<&Value>) -> String {
     let Some(now) = now else { return format!("{key} is gone") };
     let spec = &now["spec"];
-    let some = ["host", "router", "label", "holder", "releasedAt", "decision", "holderIdentity"];
+    let some = ["host", "path", "router", "label", "holder", "sharers", "releasedAt", "decision", "holderIdentity"];
     let some = some.map(|field| &spec[field]).into_iter().filter(|value| !value.is_null()).map(Value::to_string);
     let serial = spec["versions"][0]["serial"].as_u64().map(|serial| serial.to_string());
     let status =

@@ -2,7 +2,7 @@
 
 use crate::rules::expr::{Expr, Function, Quantity, item, old, this};
 use crate::rules::{Rule, not_empty, shape};
-use signpost_types::names;
+use signpost_types::{names, paths};
 
 const IMMUTABLE: &str = "field is immutable after the Route is scheduled; delete the Route and create it with the new \
                          value (it keeps its platform name, because namespace and name are the same)";
@@ -40,13 +40,6 @@ pub(crate) fn rules(domain: Option<&str>, reserved: &[String]) -> Vec<Rule> {
             "the label is reserved; choose another one",
         )
         .forbidden(),
-        Rule::new("spec.path", this().is("") | this().starts_with("/"), "must start with /"),
-        Rule::new(
-            "spec.path",
-            !this().matches(r"[\p{Z}\p{Cc}]"),
-            "must not contain white space or control characters; percent-encode them, such as %20",
-        ),
-        Rule::new("spec.path", !this().matches("[?#]"), "must not contain a query or a fragment"),
         Rule::new(
             "spec.port.targetPort",
             this().call(Function::IsText).choose(
@@ -56,6 +49,7 @@ pub(crate) fn rules(domain: Option<&str>, reserved: &[String]) -> Vec<Rule> {
             "must be a port from 1 to 65535, or a port's name: at most 63 lower-case letters, digits and inner dashes",
         ),
     ]);
+    rules.extend(shape("spec.path", None, Some(this().is("")), paths::PATH));
     rules.extend(not_empty(&["spec.to.kind", "spec.alternateBackends[].kind"], "such as Service"));
     rules.extend(passthrough());
     rules

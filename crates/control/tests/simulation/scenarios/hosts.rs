@@ -41,6 +41,77 @@ async fn a_host_has_one_route_and_the_oldest_of_those_that_wait_takes_over() {
 }
 
 #[tokio::test]
+async fn routes_of_a_namespace_share_a_host_by_path() {
+    let api = platform(3).await;
+    api.put("namespaces", namespace("other"));
+    let put = |namespace: &str, name: &str, host: &str, path: &str, second: u32| {
+        let mut object = route(namespace, name, &json!({"host": host, "path": path}));
+        object["metadata"]["creationTimestamp"] = json!(format!("2025-01-01T00:00:{second:02}Z"));
+        api.put("routes", object);
+    };
+    let running = start(&api);
+    put("ns", "web", "www.shop.example", "/", 1);
+    put("ns", "api", "WWW.shop.example", "/api", 2);
+    put("ns", "v2", "www.shop.example", "/api/v2/", 3);
+    until("all are scheduled", || scheduled(&api) == 3).await;
+    let claim = || {
+        let claims = api.all("nameclaims").into_iter().find(|claim| claim["spec"]["type"] == "host");
+        claims.map(|claim| claim["spec"].clone()).unwrap_or_default()
+    };
+    let paths = || -> Vec<(String, String)> {
+        let spec = claim();
+        let all = std::iter::once(&spec["holder"]).chain(spec["sharers"].as_array().into_iter().flatten());
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        all.map(|one| (text(&one["name"]), text(&one["path"]))).collect()
+    };
+    let has = |expected: &[(&str, &str)]| {
+        let mut now = paths();
+        now.sort();
+        now == expected.iter().map(|(name, path)| ((*name).to_owned(), (*path).to_owned())).collect::<Vec<_>>()
+    };
+    assert!(has(&[("api", "/api"), ("v2", "/api/v2"), ("web", "/")]), "{}", claim());
+    let router = |name: &str| api.get("routebindings", "ns", name).expect("it is bound")["spec"]["router"].clone();
+    assert!(router("web") == router("api") && router("web") == router("v2"), "they are on one Router");
+
+    // The same path, and another namespace.
+    put("ns", "late", "www.shop.example", "/api/", 4);
+    put("other", "thief", "www.shop.example", "/mine", 5);
+    let message = "www.shop.example with the path /api is held by Route api";
+    until("the path is refused", || refusal(&api, "ns", "late").as_deref() == Some(message)).await;
+    let message = "www.shop.example is held by a Route of another namespace";
+    until("the host is refused", || refusal(&api, "other", "thief").as_deref() == Some(message)).await;
+
+    // A path that becomes free goes to the Route that waits, and a Route can change its own.
+    end(&api, "ns", "api");
+    until("it takes over", || scheduled(&api) == 3).await;
+    until("the claim shows it", || has(&[("late", "/api"), ("v2", "/api/v2"), ("web", "/")])).await;
+    let change = |name: &str, path: &str| {
+        let mut object = api.get("routes", "ns", name).expect("it is there");
+        object["spec"]["path"] = json!(path);
+        api.put("routes", object);
+    };
+    change("v2", "/v2");
+    until("the claim has the new path", || has(&[("late", "/api"), ("v2", "/v2"), ("web", "/")])).await;
+    // Of two equal paths, the older Route has it, and the other one waits on its Router.
+    change("v2", "/api");
+    let message = "www.shop.example with the path /api is now held by Route v2";
+    until("the younger one loses it", || refusal(&api, "ns", "late").as_deref() == Some(message)).await;
+    assert!(has(&[("v2", "/api"), ("web", "/")]), "{}", claim());
+    change("v2", "/v2");
+    until("it has it again", || has(&[("late", "/api"), ("v2", "/v2"), ("web", "/")])).await;
+    until("it is admitted", || refusal(&api, "ns", "late").is_none()).await;
+
+    // The first one goes, and the others stay; the last one releases the host.
+    end(&api, "ns", "web");
+    until("the others have it", || has(&[("late", "/api"), ("v2", "/v2")])).await;
+    assert_eq!(scheduled(&api), 2);
+    end(&api, "ns", "late");
+    end(&api, "ns", "v2");
+    until("the other namespace gets it", || is_placed(&api, "other", "thief")).await;
+    running.stop().await;
+}
+
+#[tokio::test]
 async fn a_wildcard_that_is_let_go_goes_to_the_oldest_of_those_that_it_kept_out() {
     for (oldest, host) in [("other", "*.shop.example"), ("third", "www.shop.example")] {
         let api = platform(2).await;

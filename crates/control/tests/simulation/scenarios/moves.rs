@@ -93,6 +93,62 @@ async fn a_route_moves_when_it_is_asked_to_and_its_name_leads_on() {
     running.stop().await;
 }
 
+/// Routes with one host are on one Router: the others follow the first one, in a move and in a drain, and none of them moves alone.
+#[tokio::test]
+async fn routes_with_one_host_move_together() {
+    let api = platform(1).await;
+    let running = start_with(&api, |settings| settings.drain_rate = 1000);
+    let put = |name: &str, path: &str| {
+        api.put("routes", route("ns", name, &json!({"host": "www.shop.example", "path": path})))
+    };
+    put("web", "/");
+    until("the first is scheduled", || scheduled(&api) == 1).await;
+    put("api", "/api");
+    put("old", "/old");
+    until("all are scheduled", || scheduled(&api) == 3).await;
+    api.put("routers", router("shard2", &json!({})));
+    api.put("routers", router("shard3", &json!({"state": "cordoned"})));
+    let all_on = |router: &str| ["web", "api", "old"].iter().all(|name| spec(&api, name)["router"] == router);
+    assert!(all_on("shard1"));
+
+    ask(&api, "api", Some("shard2"));
+    let message = "Router shard2, requested by signpost.dev/move-to, is not the Router of Route web, which decides for all Routes with \
+                   the host";
+    until("it does not move alone", || pending(&api, "api").is_some_and(|(_, _, said)| said == message)).await;
+    ask(&api, "api", None);
+    ask(&api, "web", Some("shard2"));
+    until("all are on shard2", || all_on("shard2")).await;
+    let summary = spec(&api, "old")["explanation"]["summary"].as_str().unwrap_or_default().to_owned();
+    assert!(summary.starts_with("moved from shard1 with Route web, which has the same host: "), "{summary}");
+
+    // A drain moves the first one, whatever its turn.
+    set_state(&api, "shard2", "draining");
+    until("all are on shard1", || all_on("shard1")).await;
+    until("none has a pending move", || {
+        ["web", "api", "old"].iter().all(|name| pending(&api, name).is_none_or(|(status, ..)| status == "False"))
+    })
+    .await;
+
+    // A Route that is new is placed with the others, or waits.
+    set_state(&api, "shard2", "active");
+    put("new", "/new");
+    until("it is with the others", || scheduled(&api) == 4).await;
+    assert_eq!(spec(&api, "new")["router"], "shard1");
+    set_state(&api, "shard1", "cordoned");
+    put("late", "/late");
+    let scheduled_late = || {
+        let route = api.get("routes", "ns", "late").expect("it is there");
+        condition(&route, "Scheduled").map(|(.., message)| message).unwrap_or_default()
+    };
+    let message = "0/3 Routers are available: shard1 is cordoned; shard2 is not the Router of Route web, which decides for all Routes \
+                   with the host; shard3 is cordoned";
+    until("it waits", || scheduled_late() == message).await;
+    ask(&api, "web", Some("shard2"));
+    until("it follows", || scheduled(&api) == 5 && spec(&api, "late")["router"] == "shard2").await;
+    until("all are on shard2", || all_on("shard2")).await;
+    running.stop().await;
+}
+
 #[tokio::test]
 async fn a_router_made_again_with_another_zone_gives_the_name_anew_and_keeps_no_former_name() {
     let (api, running) = placed(1, 2, |settings| settings.former_name_retention = Duration::from_secs(3600)).await;
@@ -330,7 +386,7 @@ async fn the_scheduler_does_what_was_foretold() {
         let mut foretold = simulation(&api);
         let key = ObjectKey::namespaced("ns", "r000");
         let step = foretold.move_route(&key, "shard1").expect("it is there");
-        assert_eq!(step.outcome.expect_err("it drains").reason, "Draining", "{strategy}");
+        assert_eq!(step[0].outcome.as_ref().expect_err("it drains").reason, "Draining", "{strategy}");
         running.stop().await;
     }
 }

@@ -458,13 +458,14 @@ async fn a_host_goes_to_the_route_that_was_looked_at_first_whoever_is_answered_f
     };
     until("the separate one is placed", || api.get("routebindings", "other", "separate").is_some()).await;
     until("the others wait", || {
-        message("ns", "second") == "WWW.shop.example is being assigned to Route first"
+        message("ns", "second") == "WWW.shop.example with the path / is being assigned to Route first"
             && message("other", "around") == "*.shop.example covers a host that a Route of another namespace holds"
     })
     .await;
     release.send_replace(true);
     until("the first has it", || api.get("routebindings", "ns", "first").is_some()).await;
-    until("the second knows", || message("ns", "second") == "WWW.shop.example is held by Route first").await;
+    until("the second knows", || message("ns", "second") == "WWW.shop.example with the path / is held by Route first")
+        .await;
     assert_eq!(scheduled(&api), 2);
     running.stop().await;
 }

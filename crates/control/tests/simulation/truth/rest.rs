@@ -8,11 +8,12 @@ use signpost_api::kinds::{deletion_hold, name_claim, route, route_binding, route
 use signpost_dns::wire::Name;
 use signpost_dns::zone::{Serial, Zone, ZoneDb};
 use signpost_types::names::covers;
+use signpost_types::paths::prefix;
 
 use super::published::Server;
 use super::{
-    Truth, bound_uid, conditions, holder, is_older, is_taken_by_none, is_true, names, newest_version, observed, reason,
-    text,
+    Truth, bound_uid, conditions, holders, is_older, is_taken_by_none, is_true, names, newest_version, observed,
+    paths_of, reason, text,
 };
 use crate::name_server::{Rcode, addresses, ask};
 use crate::{PANIC_PERCENT, WITH_INSTANCES};
@@ -30,11 +31,17 @@ impl Truth {
             let uid = route["metadata"]["uid"].as_str().unwrap_or_default();
             let Some(binding) = self.get(route_binding::ROUTE_BINDING.key_prefix, key) else {
                 let host = route["spec"]["host"].as_str();
-                let held = host.is_some_and(|host| self.is_in_the_way(key, host) || !self.is_proven(route, host));
+                let held =
+                    host.is_some_and(|host| self.is_in_the_way(key, route, host) || !self.is_proven(route, host));
                 let held = held || is_taken_by_none(route);
                 // A Route that requests a Router waits for that Router.
                 let asked = route["metadata"]["annotations"]["signpost.dev/move-to"].as_str();
-                let is_meant = |router: &Value| asked.is_none_or(|asked| router["metadata"]["name"] == asked);
+                // One that shares its host waits for the Router of the first Route with it.
+                let leader = host.and_then(|host| self.host_leader(key, host)).map(|(_, router)| router);
+                let is_meant = |router: &Value| {
+                    let name = &router["metadata"]["name"];
+                    asked.is_none_or(|asked| name == asked) && leader.as_ref().is_none_or(|leader| name == leader)
+                };
                 if !held && routers.iter().any(|(_, router)| is_meant(router) && takes(router)) {
                     unrest.push(format!("{key} has no binding: {}", conditions(route)));
                 }
@@ -59,7 +66,10 @@ impl Truth {
                 if !is_expected || (!is_backed && is_true(route, "Ready")) {
                     unrest.push(format!("{key} has an endpoint: {is_backed}, and {}", conditions(route)));
                 }
-                let admitted = (!self.verify_hosts).then_some("Admitted");
+                // A Route whose path became that of an older one keeps its Router.
+                let host = route["spec"]["host"].as_str();
+                let has_path = host.is_none_or(|host| !self.is_in_the_way(key, route, host));
+                let admitted = (!self.verify_hosts && has_path).then_some("Admitted");
                 for kind in ["Scheduled", "Resolvable"]
                     .into_iter()
                     .chain(is_backed.then_some("Ready"))
@@ -85,17 +95,25 @@ impl Truth {
                     unrest.extend(wrong.map(|name| format!("{server} answers {:?} for {name}", found(&name))));
                 }
             }
+            let leader = route["spec"]["host"].as_str().and_then(|host| self.host_leader(key, host));
+            let follows = leader.as_ref().is_some_and(|(leader, _)| leader != key);
+            if let Some((leader, router)) = leader.filter(|(_, router)| binding["spec"]["router"] != router.as_str())
+                && self.get(router::ROUTER.key_prefix, &router).is_some_and(takes)
+            {
+                unrest.push(format!("{key} is not on {router} like {leader}, which has its host"));
+            }
             let is_asked = !route["metadata"]["annotations"]["signpost.dev/move-to"].is_null();
             let to = text(&route["metadata"]["annotations"]["signpost.dev/move-to"]);
             if to != text(&binding["spec"]["router"])
                 && self.get(router::ROUTER.key_prefix, to).is_some_and(takes)
                 && !is_taken_by_none(route)
+                && !follows
             {
                 unrest.push(format!("{key} has a request to move to {to}: {}", conditions(route)));
             }
             let drains = self.get(router::ROUTER.key_prefix, text(&binding["spec"]["router"]));
             let drains = drains.is_some_and(|router| router["spec"]["state"] == "draining");
-            if is_true(route, "MovePending") && !is_asked && !drains {
+            if is_true(route, "MovePending") && !is_asked && !drains && !follows {
                 unrest.push(format!("{key} reports a pending move that is not requested: {}", conditions(route)));
             }
             if route["status"]["formerNames"] != binding["spec"]["formerNames"] {
@@ -109,15 +127,23 @@ impl Truth {
         }
         self.unrest_outside(&mut unrest);
         for (key, claim) in self.all(name_claim::NAME_CLAIM.key_prefix) {
-            let Some(uid) = holder(claim) else { continue };
-            match self.all(route::ROUTE.key_prefix).find(|(_, route)| route["metadata"]["uid"] == uid.as_str()) {
-                None => unrest.push(format!("the claim {key} is held by a Route that is gone")),
-                Some((of, route))
-                    if claim["spec"]["type"] == "host" && !self.is_proven(route, text(&route["spec"]["host"])) =>
-                {
-                    unrest.push(format!("the host {key} is held by {of}, which has not proven it"));
+            for uid in holders(claim) {
+                match self.all(route::ROUTE.key_prefix).find(|(_, route)| route["metadata"]["uid"] == uid.as_str()) {
+                    None => unrest.push(format!("the claim {key} is held by a Route that is gone")),
+                    Some((of, route))
+                        if claim["spec"]["type"] == "host" && !self.is_proven(route, text(&route["spec"]["host"])) =>
+                    {
+                        unrest.push(format!("the host {key} is held by {of}, which has not proven it"));
+                    }
+                    _ => {}
                 }
-                _ => {}
+            }
+            for (name, path) in paths_of(claim).filter(|_| claim["spec"]["type"] == "host") {
+                let of = format!("{}/{name}", text(&claim["spec"]["holder"]["namespace"]));
+                let route = self.get(route::ROUTE.key_prefix, &of);
+                if route.is_some_and(|route| prefix(route["spec"]["path"].as_str()) != path) {
+                    unrest.push(format!("the claim {key} has the path {path} for {of}, which has another one"));
+                }
             }
         }
         let holds = self.all(deletion_hold::DELETION_HOLD.key_prefix);
@@ -150,7 +176,10 @@ impl Truth {
                 unrest.push(format!("the record of {key} is there: {is_proven}, and {}", conditions(route)));
             }
             let leads_to = self.outside.lock().leads_to(host);
-            let leads_here = leads_to.is_some_and(|to| names(route).contains(&to.parse().expect("a name")));
+            let leads_here = leads_to.is_some_and(|to| {
+                let to = to.parse().expect("a name");
+                names(route).contains(&to) || self.sharers(key, host).any(|other| names(other).contains(&to))
+            });
             let is_bound = route["status"]["phase"] == "scheduled";
             if is_bound && is_true(route, "HostPointsHere") != leads_here {
                 unrest.push(format!("{host} leads to {key}: {leads_here}, and {}", conditions(route)));
@@ -209,14 +238,49 @@ impl Truth {
         all.iter().filter(|route| is_true(route, "Resolvable")).for_each(|route| self.is_live(route));
     }
 
-    /// Returns whether another Route holds `host`, or an overlapping one in another namespace.
-    fn is_in_the_way(&self, key: &str, host: &str) -> bool {
-        let namespace = |key: &str| key.split('/').next().unwrap_or_default().to_owned();
+    /// Returns whether another namespace holds `host`, or an overlapping one, or another Route its path.
+    fn is_in_the_way(&self, key: &str, route: &Value, host: &str) -> bool {
+        let (namespace, name) = key.split_once('/').unwrap_or_default();
+        let path = prefix(route["spec"]["path"].as_str());
         self.all(name_claim::NAME_CLAIM.key_prefix).any(|(_, claim)| {
-            let (value, by) = (text(&claim["spec"]["value"]), &claim["spec"]["holder"]);
-            let is_other = format!("{}/{}", text(&by["namespace"]), text(&by["name"])) != key;
-            let overlaps = by["namespace"] != namespace(key).as_str() && (covers(value, host) || covers(host, value));
-            claim["spec"]["type"] == "host" && holder(claim).is_some() && is_other && (value == host || overlaps)
+            let value = text(&claim["spec"]["value"]);
+            let is_held = claim["spec"]["type"] == "host" && !holders(claim).is_empty();
+            is_held
+                && match claim["spec"]["holder"]["namespace"] == namespace {
+                    true => value == host && paths_of(claim).any(|(other, its)| other != name && its == path),
+                    false => value == host || covers(value, host) || covers(host, value),
+                }
         })
+    }
+
+    /// Returns the claim on a host in the namespace of a Route.
+    fn claim_on(&self, key: &str, host: &str) -> Option<&Value> {
+        let (namespace, _) = key.split_once('/').unwrap_or_default();
+        let claims = self.all(name_claim::NAME_CLAIM.key_prefix).map(|(_, claim)| claim);
+        let mut of_host =
+            claims.filter(|claim| claim["spec"]["type"] == "host" && text(&claim["spec"]["value"]) == host);
+        of_host.find(|claim| claim["spec"]["holder"]["namespace"] == namespace)
+    }
+
+    /// Returns the first Route with a host that is bound, by its key, and its Router.
+    fn host_leader(&self, key: &str, host: &str) -> Option<(String, String)> {
+        let (namespace, _) = key.split_once('/').unwrap_or_default();
+        paths_of(self.claim_on(key, host)?).find_map(|(name, _)| {
+            let key = format!("{namespace}/{name}");
+            let binding = self.get(route_binding::ROUTE_BINDING.key_prefix, &key)?;
+            Some((key, text(&binding["spec"]["router"]).to_owned()))
+        })
+    }
+
+    /// Returns the other Routes that share the host of a Route on its Router.
+    fn sharers<'a>(&'a self, key: &'a str, host: &str) -> impl Iterator<Item = &'a Value> {
+        let (namespace, name) = key.split_once('/').unwrap_or_default();
+        let holders: Vec<&str> =
+            self.claim_on(key, host).into_iter().flat_map(paths_of).map(|(name, _)| name).collect();
+        let router = self.get(route::ROUTE.key_prefix, key).map(|route| &route["status"]["router"]);
+        let is_one = holders.contains(&name);
+        let others = holders.into_iter().filter(move |other| is_one && *other != name);
+        let routes = others.filter_map(move |other| self.get(route::ROUTE.key_prefix, &format!("{namespace}/{other}")));
+        routes.filter(move |route| Some(&route["status"]["router"]) == router)
     }
 }
