@@ -148,7 +148,7 @@ mod tests {
         }
     }
 
-    /// The condition `ResolvedRefs` says what the agents do, over all combinations of a Service, its slices, and the port of a Route.
+    /// The condition `ResolvedRefs` agrees with the agents, over all combinations of a Service, its slices, and the port of a Route.
     #[test]
     fn conditions_agree_with_agents() {
         let refused = Refused { loopback: true, networks: Vec::new(), listeners: BTreeSet::new() };

@@ -1,4 +1,4 @@
-//! `Ready` is about the application: what `kubectl wait` says of a Route agrees with the responses of a real HAProxy.
+//! `Ready` is about the application: the result of `kubectl wait` for a Route agrees with the responses of a real HAProxy.
 
 use serde_json::json;
 

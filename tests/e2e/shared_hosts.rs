@@ -34,8 +34,8 @@ fn apply(kubectl: &Kubectl, objects: &str) {
 
 /// Waits until a Route has a condition with this status, reason and message.
 #[track_caller]
-fn says(kubectl: &Kubectl, namespace: &str, name: &str, kind: &str, expected: [&str; 3]) {
-    until(&format!("{namespace}/{name} says {kind}={expected:?}"), || {
+fn expect(kubectl: &Kubectl, namespace: &str, name: &str, kind: &str, expected: [&str; 3]) {
+    until(&format!("{namespace}/{name} reports {kind}={expected:?}"), || {
         let said = kubectl.condition(&["routes.signpost.dev", name, "-n", namespace], kind);
         let said = said.map(|said| [said.status, said.reason, said.message]);
         match said.as_ref().is_some_and(|said| expected.iter().zip(said).all(|(part, text)| text.contains(part))) {
@@ -78,7 +78,7 @@ fn routes_with_one_host_are_served_by_path_and_move_together() {
     let routes = [route("web", "root", "/"), route("web", "api", "/api"), route("web", "v2", "/api/v2")];
     apply(&kubectl, &routes.concat());
     for name in ["root", "api", "v2"] {
-        says(&kubectl, "web", name, "Programmed", ["True", "", ""]);
+        expect(&kubectl, "web", name, "Programmed", ["True", "", ""]);
     }
     let paths =
         [("/", "root"), ("/apix", "root"), ("/api", "api"), ("/api/v1", "api"), ("/api/v2", "v2"), ("/api/v2/x", "v2")];
@@ -87,9 +87,9 @@ fn routes_with_one_host_are_served_by_path_and_move_together() {
     // An equal path and another namespace are refused, and an invalid path by the API.
     apply(&kubectl, &(route("web", "late", "/") + &route("other", "thief", "/mine")));
     let message = "www.shop.test with the path / is held by Route root";
-    says(&kubectl, "web", "late", "Admitted", ["False", "HostAlreadyClaimed", message]);
+    expect(&kubectl, "web", "late", "Admitted", ["False", "HostAlreadyClaimed", message]);
     let message = "www.shop.test is held by a Route of another namespace";
-    says(&kubectl, "other", "thief", "Admitted", ["False", "HostAlreadyClaimed", message]);
+    expect(&kubectl, "other", "thief", "Admitted", ["False", "HostAlreadyClaimed", message]);
     for (path, reason) in [("/a{b}", "must not contain any of"), ("/a//b", "empty segment"), ("/café", "must be ASCII")]
     {
         let refused = kubectl.refused(&["apply", "-f", "-"], &route("web", "odd", path));
@@ -98,7 +98,7 @@ fn routes_with_one_host_are_served_by_path_and_move_together() {
 
     // The first one goes: the others stay, and its path goes to the Route that waits.
     kubectl.ok(&["delete", "routes.signpost.dev", "root", "-n", "web"]);
-    says(&kubectl, "web", "late", "Admitted", ["True", "", ""]);
+    expect(&kubectl, "web", "late", "Admitted", ["True", "", ""]);
     let paths = [("/", "late"), ("/api", "api"), ("/api/v2/x", "v2")];
     serves(&haproxy, &paths);
 
@@ -114,7 +114,7 @@ fn routes_with_one_host_are_served_by_path_and_move_together() {
         all => Err(format!("{all:?}")),
     });
     for name in ["late", "api", "v2"] {
-        says(&kubectl, "web", name, "Programmed", ["True", "", ""]);
+        expect(&kubectl, "web", name, "Programmed", ["True", "", ""]);
     }
     serves(&nginx, &paths);
 }

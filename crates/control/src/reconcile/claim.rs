@@ -235,7 +235,7 @@ async fn purge(claims: &Api<NameClaim>, claim: NameClaim) -> kube::Result<Option
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::world::claim::{Released, Shares};
+    use crate::world::claim::{Released, SharedHost};
     use crate::world::route::Conditions;
 
     fn route(uid: &str, host: Option<&str>) -> RouteInfo {
@@ -350,7 +350,7 @@ mod tests {
         let claim = |holders: &[(&str, &str, &str)]| {
             let [(name, uid, path), others @ ..] = holders else { unreachable!("there is one") };
             let sharer = |(name, uid, path): &(&str, &str, &str)| ((*name).into(), Uid::new(uid), (*path).into());
-            let shares = Shares { path: (*path).into(), sharers: others.iter().map(sharer).collect() };
+            let shares = SharedHost { path: (*path).into(), sharers: others.iter().map(sharer).collect() };
             ClaimInfo {
                 kind: ClaimKind::Host,
                 value: "www.shop.example".into(),

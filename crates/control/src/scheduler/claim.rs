@@ -33,7 +33,7 @@ pub enum Claimed {
         /// The end of the quarantine of a host, if the Route was deleted.
         until: Option<Timestamp>,
     },
-    /// As many Routes share the host as can.
+    /// The largest number of Routes already shares the host.
     Full,
     /// The host overlaps one of another namespace. Signpost's own server reports this, regardless of the scheduler's information.
     Overlaps,

@@ -88,7 +88,7 @@ pub enum Rejection {
     HostElsewhere,
     /// The route shares its host with Routes on another Router.
     HostSharedElsewhere,
-    /// The Router cannot take a route that shares the host of the one that moves.
+    /// The Router cannot take a route that shares the host of the Route that moves.
     FollowerRejected,
     /// The strategy does not choose Routers of weight 0.
     ZeroWeight,

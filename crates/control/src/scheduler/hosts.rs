@@ -342,7 +342,7 @@ impl Hosts {
 mod tests {
     use super::*;
     use crate::client::uid::Uid;
-    use crate::world::claim::{Released, Shares};
+    use crate::world::claim::{Released, SharedHost};
     use jiff::Timestamp;
     use proptest::prelude::*;
     use signpost_types::v1alpha1::name_claim::ClaimKind;
@@ -492,12 +492,12 @@ mod tests {
         let shared = |routes: &[(&str, &str)]| {
             let [(first, path), others @ ..] = routes else { unreachable!("there is one") };
             let sharer = |(name, path): &(&str, &str)| ((*name).into(), Uid::new("u"), (*path).into());
-            let shares = Shares { path: (*path).into(), sharers: others.iter().map(sharer).collect() };
+            let shares = SharedHost { path: (*path).into(), sharers: others.iter().map(sharer).collect() };
             let holder = ["ns/", first].concat().into();
             ClaimInfo { holder, shares: Some(Box::new(shares)), ..claim(host, "ns") }
         };
         let mut hosts = Hosts::default();
-        // Two are about to claim it at once, and keep others out.
+        // Two are about to claim it at once, and exclude others.
         hosts.reserve(host, "/", &web);
         assert_eq!(hosts.conflict(host, "/api", &api, now), None);
         hosts.reserve("WWW.shop.example", "/api", &api);

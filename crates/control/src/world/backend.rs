@@ -65,7 +65,7 @@ pub struct RouteTargets {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetInfo {
     pub name: Box<str>,
-    /// Its kind, if that is not Service.
+    /// The kind, if that is not Service.
     pub other_kind: Option<Box<str>>,
     /// Whether its weight is above 0.
     pub has_weight: bool,

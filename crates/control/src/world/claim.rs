@@ -18,14 +18,14 @@ pub struct ClaimInfo {
     /// The uid of that Route.
     pub holder_uid: Uid,
     /// The paths of a host: most claims are on labels or whole hosts.
-    pub shares: Option<Box<Shares>>,
+    pub shares: Option<Box<SharedHost>>,
     /// The release, if there was one: most claims are held.
     pub released: Option<Box<Released>>,
 }
 
 /// The paths of a host with several Routes, or with one that has not all paths.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Shares {
+pub struct SharedHost {
     /// The path of the first holder.
     pub path: Box<str>,
     /// The name, uid and path of each other Route.
@@ -54,8 +54,9 @@ impl ClaimInfo {
             value: spec.value.to_ascii_lowercase().into(),
             holder: [&*spec.holder.namespace, "/", &spec.holder.name].concat().into(),
             holder_uid: Uid::new(&spec.holder.uid),
-            shares: (!has_all)
-                .then(|| Box::new(Shares { path: path.into(), sharers: spec.sharers.iter().map(sharer).collect() })),
+            shares: (!has_all).then(|| {
+                Box::new(SharedHost { path: path.into(), sharers: spec.sharers.iter().map(sharer).collect() })
+            }),
             released: spec.released_at.as_ref().map(|at| {
                 let quarantine_until = spec.quarantine_until.as_ref().map(|time| time.0);
                 Box::new(Released { at: at.0, quarantine_until })

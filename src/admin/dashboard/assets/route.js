@@ -176,7 +176,7 @@ function answer(stands, decided, status) {
   }
 }
 
-/** The fault of the Services of a Route, whose names can resolve all the same; null if there is none. */
+/** The fault of the Services of a Route, also if its names resolve; null if there is none. */
 function backends(route) {
   const refs = condition(route, "ResolvedRefs");
   return refs?.status === "False" ? h("p", null, badge("bad", refs.reason), " ", sentence(refs.message)) : null;

@@ -1,9 +1,9 @@
-//! How long the parent and the alias zone may deny names (NXDOMAIN).
+//! The time for which the parent and the alias zone may deny names (NXDOMAIN).
 //!
 //! The leader does not wait for a name server that does not answer it ([`verify`](crate::observe::verify)): clients can use the
 //! others. But such a server can still answer clients, from zones that lack the latest names. So a name server denies names only
 //! while its zones contain everything that the API had [`DENIAL_LONGEST`] ago, and answers SERVFAIL after that. The leader waits
-//! for longer than that ([`SILENCE_LONGEST`]) from the first sight of a name until it stops waiting for a silent server: by then, the
+//! for longer than that ([`SILENCE_LONGEST`]) from the first sight of a name until it stops waiting for a silent server: at that time, the
 //! server has the name, or no longer denies any.
 //!
 //! ```text
@@ -21,12 +21,12 @@ use super::version_history::SERIAL_WAIT_MAX;
 
 /// The longest time without word from the API for which names are denied. Two watches in a row can fail meanwhile.
 pub const DENIAL_LONGEST: Duration = Duration::from_secs(10);
-/// The time from which a name is told to be live although a name server does not answer. The difference allows for clocks that do
+/// The time from which a name is reported as live although a name server does not answer. The difference allows for clocks that do
 /// not run at the same speed.
 pub const SILENCE_LONGEST: Duration = Duration::from_secs(13);
 /// The duration of a watch. API servers send a bookmark one to two seconds before its end.
 pub const WATCH_LONGEST: Duration = Duration::from_secs(3);
-/// The number of looks at the store in the longest time.
+/// The number of reads of the store in the longest time.
 const LOOKS: u32 = 10;
 
 /// The state of the zones' loop.

@@ -25,7 +25,7 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-pub use self::verdict::{BackendState, Verdict, verdict};
+pub use self::verdict::{BackendState, RefsState, verdict};
 use crate::client::reflector::{Applied, Change, Health, ObjectKey, Restart, Store};
 use crate::reconcile::queue::WorkQueue;
 use crate::world::backend::{ServiceInfo, SliceInfo};
@@ -106,7 +106,7 @@ async fn watch(world: &World, metrics: &Metrics, stop: &CancellationToken) {
         watch.update_listed(now >= unlisted_at);
         let has_more = watch.check_due(now);
         let wake_at = match watch.listed {
-            // The error of a list wakes nobody.
+            // The error of a list wakes no reader.
             Listed::No => Some(if now < unlisted_at { unlisted_at } else { now + GRACE }),
             _ => watch.wake_at(now),
         };
@@ -160,10 +160,10 @@ impl Stores {
     }
 }
 
-/// What is known of Services.
+/// The knowledge of Services.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Listed {
-    /// They are not listed yet.
+    /// No list is complete.
     No,
     Yes,
     /// The API refuses to list them.
@@ -203,7 +203,7 @@ impl Watch {
     fn new(stores: Stores, observations: Arc<Observations>, metrics: Metrics) -> Watch {
         // An item never fails.
         let queue = WorkQueue::new(FINDINGS_MAX, [GRACE; 2]);
-        // A process that led before knows that Services cannot be listed: no Route turns unready until they are refused again.
+        // For a process that led before, Services cannot be listed: no Route turns unready until they are refused again.
         let listed = if observations.are_services_unknown() { Listed::Refused } else { Listed::No };
         let (unwritten, waiting, users, slices_of, states) = Default::default();
         let written_at = Instant::now();
@@ -285,7 +285,7 @@ impl Watch {
             }
             return false;
         }
-        let Verdict { update, is_whole } = self.verdict(key.namespace(), &route);
+        let RefsState { update, is_whole } = self.verdict(key.namespace(), &route);
         let says = |is_true: bool| reported.is_some_and(|reported| reported.mark.is_true() == is_true);
         let is_worse = match update.status {
             Status::True => !is_whole && says(true),
@@ -324,13 +324,13 @@ impl Watch {
         self.metrics.add(before.and_then(|before| before.reason), -1);
     }
 
-    /// Forgets what was found about a Route.
+    /// Removes the finding about a Route.
     fn forget(&mut self, key: &ObjectKey) {
         self.set_waiting(key, None);
         self.observations.set_route(key, Part::ResolvedRefs, None);
     }
 
-    fn verdict(&mut self, namespace: &str, route: &RouteInfo) -> Verdict {
+    fn verdict(&mut self, namespace: &str, route: &RouteInfo) -> RefsState {
         let port = &route.targets.port;
         verdict(&route.targets, |service| {
             let hash = hash_of(namespace, service);

@@ -13,7 +13,7 @@ use crate::world::condition::{ConditionUpdate, Status};
 use signpost_types::backends::{RoutePortRef, route_ports};
 use signpost_types::v1alpha1::route::RESOLVED_REFS;
 
-/// What a Service and port are for a Route.
+/// The state of a Service and port, as a Route uses them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BackendState {
     /// Endpoints get requests.
@@ -56,7 +56,7 @@ impl BackendState {
 
 /// The condition of a Route.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verdict {
+pub struct RefsState {
     pub update: ConditionUpdate,
     /// Whether every target gets its share of the requests.
     pub is_whole: bool,
@@ -83,7 +83,7 @@ impl Reason {
 }
 
 /// Returns the condition of a Route with these targets. `state` returns the state of a Service.
-pub fn verdict(targets: &RouteTargets, mut state: impl FnMut(&str) -> BackendState) -> Verdict {
+pub fn verdict(targets: &RouteTargets, mut state: impl FnMut(&str) -> BackendState) -> RefsState {
     let (mut faults, mut is_serving) = (Vec::new(), false);
     for target in &targets.targets {
         let state = target.other_kind.is_none().then(|| state(&target.name));
@@ -106,7 +106,7 @@ pub fn verdict(targets: &RouteTargets, mut state: impl FnMut(&str) -> BackendSta
         (Some(_), true) => "; the other targets get all requests",
         (Some(_), false) => "; all requests get a 503",
     };
-    Verdict { update: ConditionUpdate { kind: RESOLVED_REFS, status, reason, message }, is_whole: worst.is_none() }
+    RefsState { update: ConditionUpdate { kind: RESOLVED_REFS, status, reason, message }, is_whole: worst.is_none() }
 }
 
 /// Returns the fault of a target in this state; `None`: it is not a Service.
@@ -196,19 +196,22 @@ mod tests {
         assert_eq!(BackendState::new(None, slices.iter(), None), BackendState::NotFound);
     }
 
-    #[test]
-    fn what_targets_come_to() {
-        let port = || json!({"targetPort": "http"});
-        let two = |first: &str, second: &str, weight: u32| json!({"to": {"name": first}, "alternateBackends": [{"name": second, "weight": weight}], "port": port()});
-        // Services are named after their states.
-        let state = |name: &str| match name {
+    /// Returns the state of a Service that is named after it.
+    fn state_of(name: &str) -> BackendState {
+        match name {
             "good" | "fine" => BackendState::Serving,
             "gone" => BackendState::NotFound,
             "external" => BackendState::ExternalName,
             "wrong" => BackendState::NoPort,
             "idle" => BackendState::NoReadyEndpoints,
             other => panic!("{other}"),
-        };
+        }
+    }
+
+    #[test]
+    fn what_targets_come_to() {
+        let port = || json!({"targetPort": "http"});
+        let two = |first: &str, second: &str, weight: u32| json!({"to": {"name": first}, "alternateBackends": [{"name": second, "weight": weight}], "port": port()});
         let good = "True ResolvedRefs the Services and ports exist, and endpoints are ready";
         for (spec, is_whole, expected) in [
             (json!({"to": {"name": "good"}}), true, good),
@@ -273,7 +276,7 @@ mod tests {
                 "False NoReadyEndpoints no target has a weight above 0; all requests get a 503",
             ),
         ] {
-            let found = verdict(&targets(spec.clone()), state);
+            let found = verdict(&targets(spec.clone()), state_of);
             let ConditionUpdate { status, reason, message, .. } = &found.update;
             assert_eq!(format!("{} {reason} {message}", status.text()), expected, "{spec}");
             assert_eq!(found.is_whole, is_whole, "{spec}");

@@ -81,15 +81,16 @@ fn set(api: &Scene, namespace: &str, name: &str, change: impl FnOnce(&mut Value)
 }
 
 /// Returns `ResolvedRefs` and `Ready`: their statuses and reasons; empty: there is none.
-fn said(api: &Scene, namespace: &str, name: &str) -> (String, String) {
+fn reported(api: &Scene, namespace: &str, name: &str) -> (String, String) {
     let route = api.get("routes", namespace, name).expect("it is there");
     let of =
         |kind: &str| condition(&route, kind).map_or(String::new(), |(status, reason, _)| format!("{status}/{reason}"));
     (of("ResolvedRefs"), of("Ready"))
 }
 
-async fn says(api: &Scene, name: &str, refs: &str, ready: &str) {
-    until(&format!("{name}: {refs}, {ready}"), || said(api, "ns", name) == (refs.to_owned(), ready.to_owned())).await;
+async fn expect(api: &Scene, name: &str, refs: &str, ready: &str) {
+    until(&format!("{name}: {refs}, {ready}"), || reported(api, "ns", name) == (refs.to_owned(), ready.to_owned()))
+        .await;
 }
 
 fn generation(api: &Scene, kind: &str) -> Value {
@@ -116,11 +117,11 @@ async fn an_outage_of_the_application_is_reported_and_a_restart_is_not() {
     bound(&api, "ns", "app", &to(json!(80))).await;
     let created = Instant::now();
     sleep(Duration::from_secs(1)).await;
-    let before = said(&api, "ns", "app");
+    let before = reported(&api, "ns", "app");
     assert!(before.0.is_empty() && before.1 != GOOD[1], "{before:?}");
     api.put("services", service("ns", "app"));
     api.put("endpointslices", slice("ns", "app", endpoint(true)));
-    says(&api, "app", GOOD[0], GOOD[1]).await;
+    expect(&api, "app", GOOD[0], GOOD[1]).await;
     assert!(created.elapsed() < SHORT, "{:?}", created.elapsed());
 
     // A restart causes no write at all.
@@ -132,30 +133,30 @@ async fn an_outage_of_the_application_is_reported_and_a_restart_is_not() {
         api.put("endpointslices", slice("ns", "app", endpoint(true)));
         sleep(Duration::from_secs(1)).await;
     }
-    assert_eq!((said(&api, "ns", "app").0.as_str(), api.connection.requests("PATCH routes")), (GOOD[0], writes));
+    assert_eq!((reported(&api, "ns", "app").0.as_str(), api.connection.requests("PATCH routes")), (GOOD[0], writes));
 
     // Scaled to zero and back; not ready; deleted.
     for (endpoints, reason) in [(json!([]), "NoReadyEndpoints"), (endpoint(false), "NoReadyEndpoints")] {
         api.put("endpointslices", slice("ns", "app", endpoints));
-        says(&api, "app", &format!("False/{reason}"), NOT_READY).await;
+        expect(&api, "app", &format!("False/{reason}"), NOT_READY).await;
         api.put("endpointslices", slice("ns", "app", endpoint(true)));
-        says(&api, "app", GOOD[0], GOOD[1]).await;
+        expect(&api, "app", GOOD[0], GOOD[1]).await;
     }
     api.delete("endpointslices", "ns", "app-1");
-    says(&api, "app", "False/NoReadyEndpoints", NOT_READY).await;
+    expect(&api, "app", "False/NoReadyEndpoints", NOT_READY).await;
     api.put("endpointslices", slice("ns", "app", endpoint(true)));
-    says(&api, "app", GOOD[0], GOOD[1]).await;
+    expect(&api, "app", GOOD[0], GOOD[1]).await;
     api.delete("services", "ns", "app");
-    says(&api, "app", "False/BackendNotFound", NOT_READY).await;
+    expect(&api, "app", "False/BackendNotFound", NOT_READY).await;
     let route = api.get("routes", "ns", "app").expect("it is there");
     let (.., message) = condition(&route, "ResolvedRefs").expect("it has it");
     assert_eq!(message, "Service app does not exist; all requests get a 503");
     // Another fault of a Route that is reported anyway.
     api.put("services", service("ns", "app"));
     api.delete("endpointslices", "ns", "app-1");
-    says(&api, "app", "False/NoReadyEndpoints", NOT_READY).await;
+    expect(&api, "app", "False/NoReadyEndpoints", NOT_READY).await;
     api.put("endpointslices", slice("ns", "app", endpoint(true)));
-    says(&api, "app", GOOD[0], GOOD[1]).await;
+    expect(&api, "app", GOOD[0], GOOD[1]).await;
     running.stop().await;
 }
 
@@ -166,7 +167,7 @@ async fn a_changed_route_is_judged_at_its_new_generation() {
     api.put("endpointslices", slice("ns", "app", endpoint(true)));
     let running = start(&api);
     bound(&api, "ns", "app", &json!({"to": {"kind": "Service", "name": "app"}})).await;
-    says(&api, "app", GOOD[0], GOOD[1]).await;
+    expect(&api, "app", GOOD[0], GOOD[1]).await;
     let change = |generation: u64, spec: Value| {
         set(&api, "ns", "app", |route| {
             route["metadata"]["generation"] = json!(generation);
@@ -176,19 +177,19 @@ async fn a_changed_route_is_judged_at_its_new_generation() {
     // Until it is known, no condition is about the new generation.
     change(2, json!({"to": {"kind": "Service", "name": "app"}, "port": {"targetPort": "admin"}}));
     sleep(SHORT).await;
-    assert_eq!((said(&api, "ns", "app").1.as_str(), generation(&api, "Ready")), (GOOD[1], json!(1)));
-    says(&api, "app", "False/InvalidPort", NOT_READY).await;
+    assert_eq!((reported(&api, "ns", "app").1.as_str(), generation(&api, "Ready")), (GOOD[1], json!(1)));
+    expect(&api, "app", "False/InvalidPort", NOT_READY).await;
     assert_eq!((generation(&api, "ResolvedRefs"), generation(&api, "Ready")), (json!(2), json!(2)));
     change(3, json!({"to": {"kind": "Service", "name": "app"}, "port": {"targetPort": "http"}}));
-    says(&api, "app", GOOD[0], GOOD[1]).await;
+    expect(&api, "app", GOOD[0], GOOD[1]).await;
     assert_eq!((generation(&api, "ResolvedRefs"), generation(&api, "Ready")), (json!(3), json!(3)));
-    // The same targets: the conditions are about the new generation all the same.
+    // The same targets: the conditions are still about the new generation.
     change(4, json!({"to": {"kind": "Service", "name": "app"}, "path": "/shop"}));
     until("they are of generation 4", || generation(&api, "Ready") == 4 && generation(&api, "ResolvedRefs") == 4).await;
-    assert_eq!(said(&api, "ns", "app"), (GOOD[0].to_owned(), GOOD[1].to_owned()));
+    assert_eq!(reported(&api, "ns", "app"), (GOOD[0].to_owned(), GOOD[1].to_owned()));
     // The proxies of this Router are no longer the platform's.
     api.put("routers", router("shard1", &json!({"type": "external"})));
-    says(&api, "app", "", "True/Ready").await;
+    expect(&api, "app", "", "True/Ready").await;
     running.stop().await;
 }
 
@@ -198,17 +199,17 @@ async fn unknown_services_block_nothing() {
     api.connection.forbid(Some("GET services"));
     let running = start(&api);
     bound(&api, "ns", "app", &json!({"to": {"kind": "Service", "name": "app"}})).await;
-    says(&api, "app", "", GOOD[1]).await;
+    expect(&api, "app", "", GOOD[1]).await;
     // The finding of a former leader, which could list them, is not known to be true.
     set(&api, "ns", "app", |route| {
         let conditions = route["status"]["conditions"].as_array_mut().expect("a list");
         conditions.push(json!({"type": "ResolvedRefs", "status": "False", "reason": "BackendNotFound", "message": "",
             "observedGeneration": 1, "lastTransitionTime": "2025-01-01T00:00:00Z"}));
     });
-    until("it is withdrawn", || said(&api, "ns", "app").0.is_empty()).await;
-    assert_eq!(said(&api, "ns", "app").1, GOOD[1]);
+    until("it is withdrawn", || reported(&api, "ns", "app").0.is_empty()).await;
+    assert_eq!(reported(&api, "ns", "app").1, GOOD[1]);
     api.connection.forbid(None);
-    says(&api, "app", "False/BackendNotFound", NOT_READY).await;
+    expect(&api, "app", "False/BackendNotFound", NOT_READY).await;
     running.stop().await;
 }
 
@@ -239,7 +240,7 @@ async fn a_service_of_many_routes_delays_no_other_tenant() {
     for namespace in ["ns", "other"] {
         api.put("endpointslices", slice(namespace, "app", endpoint(true)));
     }
-    until("the other tenant is served", || said(&api, "other", "app").0 == GOOD[0]).await;
+    until("the other tenant is served", || reported(&api, "other", "app").0 == GOOD[0]).await;
     let written = count("ResolvedRefs");
     assert!(written < MANY / 2, "{written} Routes of the first tenant were written before");
     until("all are", || count("ResolvedRefs") == MANY + 1).await;

@@ -121,7 +121,7 @@ async fn routes_with_one_host_move_together() {
     let summary = spec(&api, "old")["explanation"]["summary"].as_str().unwrap_or_default().to_owned();
     assert!(summary.starts_with("moved from shard1 with Route web, which has the same host: "), "{summary}");
 
-    // A drain moves the first one, whatever its turn.
+    // A drain moves the first one, at any turn.
     set_state(&api, "shard2", "draining");
     until("all are on shard1", || all_on("shard1")).await;
     until("none has a pending move", || {

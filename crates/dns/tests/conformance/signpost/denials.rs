@@ -1,4 +1,4 @@
-//! Zones that may lack new names: what their server has not heard of gets SERVFAIL, and all other answers stay.
+//! Zones that may lack new names: names that their server does not know get SERVFAIL, and all other answers stay.
 
 use signpost_dns::zone::Zone;
 use signpost_dns::zone::image::DENIES_ALWAYS;
