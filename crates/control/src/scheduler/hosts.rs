@@ -146,14 +146,14 @@ impl Hosts {
         }
         // Routes that try to claim the host at the moment may fail because of the former claim.
         let number = self.next_number;
-        let position = |(key, prefix): (&ObjectKey, &Box<str>)| WaitPosition {
+        let positions = self.reserved.get(&path).into_iter().flatten().map(|(key, prefix)| WaitPosition {
             created: i64::MIN,
             number,
             key: key.clone(),
             is_in_line: true,
             prefix: prefix.clone(),
-        };
-        self.woken.extend(self.reserved.get(&path).into_iter().flatten().map(position));
+        });
+        self.woken.extend(positions);
         self.wake_all(&path);
     }
 

@@ -23,13 +23,16 @@ pub struct ClaimInfo {
     pub released: Option<Box<Released>>,
 }
 
+/// The name, uid and path of a Route that shares a host with another.
+pub type SharerInfo = (Box<str>, Uid, Box<str>);
+
 /// The paths of a host with several Routes, or with one that has not all paths.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SharedHost {
     /// The path of the first holder.
     pub path: Box<str>,
-    /// The name, uid and path of each other Route.
-    pub sharers: Box<[(Box<str>, Uid, Box<str>)]>,
+    /// The other Routes.
+    pub sharers: Box<[SharerInfo]>,
 }
 
 /// A claim that was released.

@@ -317,7 +317,7 @@ fn a_server_that_returns_may_catch_up() {
     assert!(reason == "Resolvable" && message.contains("under a serial older than 11"), "{message}");
     // Nor is one that denies names silent.
     world.alias("latest", "s", 12);
-    world.run(INTERVAL, old(|name| Fault::NotAuthoritative(name)));
+    world.run(INTERVAL, old(Fault::NotAuthoritative));
     assert_eq!(world.reason("latest"), Some("OldSerial"));
     world.run(Duration::from_secs(6), right);
     assert_eq!(world.proofs.reasons()["Resolvable"], 4, "{:?}", world.proofs.reasons());
