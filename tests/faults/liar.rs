@@ -1,8 +1,10 @@
 //! An HTTP proxy before the API that can return all kinds of wrong responses. Its clients use plain HTTP, so that it can read
 //! their requests; it uses TLS to the API.
 
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -57,6 +59,7 @@ pub struct Liar {
     lie: watch::Sender<Lie>,
     /// The address for clients.
     pub address: SocketAddr,
+    emptied: Arc<Mutex<BTreeSet<String>>>,
     _runtime: Runtime,
 }
 
@@ -64,6 +67,8 @@ pub struct Liar {
 struct ProxyState {
     api: kube::Client,
     lie: watch::Receiver<Lie>,
+    /// The paths with an empty list since the lie began.
+    emptied: Arc<Mutex<BTreeSet<String>>>,
 }
 
 /// The maximum silence of the API. An idle watch gets a bookmark per minute.
@@ -82,16 +87,19 @@ impl Liar {
             &signpost_control::client::failover::Servers::default(),
         ));
         let (lie, receiver) = watch::channel(Lie::None);
-        let before = ProxyState { api: client.expect("the API's own kubeconfig"), lie: receiver };
+        let emptied = Arc::default();
+        let api = client.expect("the API's own kubeconfig");
+        let before = ProxyState { api, lie: receiver, emptied: Arc::clone(&emptied) };
         let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).expect("loopback has a free port");
         let address = listener.local_addr().expect("a bound socket has an address");
         let router = axum::Router::new().fallback(answer).with_state(before);
         runtime.spawn(async move { axum::serve(listener, router).await });
-        Liar { lie, address, _runtime: runtime }
+        Liar { lie, address, emptied, _runtime: runtime }
     }
 
     /// Sets the lie.
     pub fn set_lie(&self, lie: Lie) {
+        self.emptied.lock().expect("no panic").clear();
         self.lie.send_replace(lie);
     }
 }
@@ -109,6 +117,7 @@ async fn answer(State(before): State<ProxyState>, request: Request) -> Response 
         Lie::GarbageLists if is_list => return text("{\"kind\": \"List\", \"items\": [{{{ what"),
         _ => {}
     }
+    let path = request.uri().path().to_owned();
     let (parts, body) = request.into_parts();
     let Ok(body) = body.collect().await else { return refusal(500) };
     let request = http::Request::from_parts(parts, kube::client::Body::from(body.to_bytes()));
@@ -123,15 +132,19 @@ async fn answer(State(before): State<ProxyState>, request: Request) -> Response 
         answer
     };
     if is_watch && parts.status == StatusCode::OK {
+        let is_after_empty = before.emptied.lock().expect("no panic").contains(&path);
         let octets = body.into_data_stream().map(|piece| piece.map_err(drop)).boxed();
-        return passed_on(Body::from_stream(relayed(octets, before.lie)));
+        return passed_on(Body::from_stream(relayed(octets, before.lie, is_after_empty)));
     }
     let Ok(body) = body.collect().await else { return refusal(502) };
     let mut octets = body.to_bytes();
     if is_list && matches!(lie, Lie::EmptyLists | Lie::WrongObjects) && parts.status == StatusCode::OK {
         let Ok(mut list) = serde_json::from_slice::<Value>(&octets) else { return refusal(502) };
         list["items"] = match lie {
-            Lie::EmptyLists => json!([]),
+            Lie::EmptyLists => {
+                before.emptied.lock().expect("no panic").insert(path);
+                json!([])
+            }
             _ => json!([{"metadata": {"name": 7}, "spec": "none"}, 3]),
         };
         octets = list.to_string().into();
@@ -161,17 +174,17 @@ struct Telling {
     /// Whole lines that wait.
     lines: Vec<Bytes>,
     lie: watch::Receiver<Lie>,
-    /// The lie that was in effect when the watch began.
-    begun_with: Lie,
+    /// Whether the client's last list was empty.
+    is_after_empty: bool,
     is_over: bool,
 }
 
 fn relayed(
     octets: BoxStream<'static, Result<Bytes, ()>>,
     lie: watch::Receiver<Lie>,
+    is_after_empty: bool,
 ) -> impl futures::Stream<Item = Result<Bytes, std::io::Error>> {
-    let begun_with = *lie.borrow();
-    let telling = Telling { octets, begun: Vec::new(), lines: Vec::new(), lie, begun_with, is_over: false };
+    let telling = Telling { octets, begun: Vec::new(), lines: Vec::new(), lie, is_after_empty, is_over: false };
     stream::unfold(telling, |mut telling| async move { Some((telling.next().await?, telling)) })
 }
 
@@ -184,7 +197,7 @@ impl Telling {
             let lie = *self.lie.borrow_and_update();
             let last = match lie {
                 Lie::Lists(_) | Lie::Watches(_) | Lie::All(_) | Lie::ShortWatches => return None,
-                Lie::EmptyLists if self.begun_with == lie => None,
+                Lie::EmptyLists if self.is_after_empty => None,
                 Lie::GarbageLists | Lie::WrongObjects | Lie::EmptyLists | Lie::Gone => Some(gone()),
                 Lie::GarbageLines => Some(Bytes::from_static(b"}{ no line of a watch\n")),
                 Lie::CutLines => Some(Bytes::from_static(b"{\"type\":\"MODIFIED\",\"object\":{\"kin")),

@@ -195,6 +195,15 @@ impl Scene {
         }
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
         created(&client, "/api/v1/namespaces", &namespace);
+        // A Route without an endpoint is not Ready.
+        let port = json!({"name": "http", "port": 80, "protocol": "TCP"});
+        let service =
+            json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {"ports": [port]}});
+        created(&client, &format!("/api/v1/namespaces/{NAMESPACE}/services"), &service);
+        let slice = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+            "metadata": {"name": "web-1", "labels": {"kubernetes.io/service-name": "web"}}, "addressType": "IPv4",
+            "endpoints": [{"addresses": ["192.0.2.80"]}], "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}]});
+        created(&client, &format!("/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices"), &slice);
     }
 
     pub fn machine(&self, name: &str) -> &Machine {

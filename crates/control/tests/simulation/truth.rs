@@ -473,6 +473,7 @@ impl Truth {
             format!("{uid} is Ready, and has no certificate")
         });
         self.check_served(now, 0, "Ready");
+        self.check_backed(now);
     }
 
     /// Checks that a Route that becomes `Programmed` at a generation is served by every live instance at this or a later one.
@@ -483,19 +484,31 @@ impl Truth {
         }
     }
 
-    /// Checks that every live instance serves a Route at least at this generation.
-    fn check_served(&self, now: &Value, generation: i64, kind: &str) {
-        let (uid, router) = (text(&now["metadata"]["uid"]), text(&now["status"]["router"]));
-        let key = format!("{}/{}", text(&now["metadata"]["namespace"]), text(&now["metadata"]["name"]));
-        let binding = self.get(route_binding::ROUTE_BINDING.key_prefix, &key);
+    /// Whether a Route is bound to the Router whose instances report, and all had the time to see that.
+    fn is_settled_on_instances(&self, route: &Value) -> bool {
+        let (uid, router) = (text(&route["metadata"]["uid"]), text(&route["status"]["router"]));
+        let binding = self.get(route_binding::ROUTE_BINDING.key_prefix, &key_of(route));
         let is_bound = binding.is_some_and(|binding| binding["spec"]["router"] == router && bound_uid(binding) == uid);
-        if router != super::WITH_INSTANCES || !is_bound || elapsed() < self.unsettled {
-            return;
-        }
+        router == super::WITH_INSTANCES && is_bound && elapsed() >= self.unsettled
+    }
+
+    /// Checks that the Service of a Route has an endpoint, or lacks one only for a short time.
+    fn check_backed(&self, now: &Value) {
+        let key = key_of(now);
         // A new leader reports an outage like any other.
         let is_old = |since: &Duration| elapsed() > self.leads.1.max(*since) + WITHOUT_ENDPOINTS;
         let is_unbacked = !self.is_backed(&key) && self.unbacked.get(&key).is_none_or(is_old);
-        self.check(!is_unbacked, || format!("{key} is Ready, and its Service has no endpoint"));
+        self.check(!is_unbacked || !self.is_settled_on_instances(now), || {
+            format!("{key} is Ready, and its Service has no endpoint")
+        });
+    }
+
+    /// Checks that every live instance serves a Route at least at this generation.
+    fn check_served(&self, now: &Value, generation: i64, kind: &str) {
+        if !self.is_settled_on_instances(now) {
+            return;
+        }
+        let (key, uid) = (key_of(now), text(&now["metadata"]["uid"]));
         let name = text(&now["status"]["names"][0]["name"]);
         let outside = self.outside.lock();
         let mut live = outside.instances.iter().filter(|(_, instance)| {
@@ -553,6 +566,11 @@ fn parse(value: &[u8]) -> Value {
         challenge.remove("verifiedUntil");
     }
     object
+}
+
+/// The key of an object below the prefix of its kind.
+fn key_of(object: &Value) -> String {
+    format!("{}/{}", text(&object["metadata"]["namespace"]), text(&object["metadata"]["name"]))
 }
 
 fn text(value: &Value) -> &str {

@@ -58,6 +58,9 @@ impl Metrics {
     /// Adds them to `registry`, under the registry's own prefix.
     pub fn register(&self, registry: &mut Registry) {
         let help = "Routes on Routers with instances whose condition ResolvedRefs is False, by reason";
+        for reason in verdict::reasons() {
+            drop(self.unresolved.get_or_create(&[("reason", reason)]));
+        }
         registry.register("routes_refs_unresolved", help, self.unresolved.clone());
     }
 

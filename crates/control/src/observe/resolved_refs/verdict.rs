@@ -72,6 +72,9 @@ enum Reason {
 }
 
 impl Reason {
+    const ALL: [Reason; 4] =
+        [Reason::BackendNotFound, Reason::InvalidKind, Reason::InvalidPort, Reason::NoReadyEndpoints];
+
     fn text(self) -> &'static str {
         match self {
             Reason::BackendNotFound => "BackendNotFound",
@@ -80,6 +83,11 @@ impl Reason {
             Reason::NoReadyEndpoints => "NoReadyEndpoints",
         }
     }
+}
+
+/// Returns the reasons of a condition that is False.
+pub fn reasons() -> impl Iterator<Item = &'static str> {
+    Reason::ALL.into_iter().map(Reason::text)
 }
 
 /// Returns the condition of a Route with these targets. `state` returns the state of a Service.

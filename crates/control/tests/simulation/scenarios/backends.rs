@@ -17,6 +17,9 @@ use super::{Scene, condition, namespace, placement, route, router, until};
 /// Less than the time for which a worse state must last.
 const SHORT: Duration = Duration::from_secs(4);
 
+/// The other conditions that `Ready` follows from; no loop of these scenarios writes them.
+const OTHERS: [&str; 3] = ["Published", "Resolvable", "Programmed"];
+
 /// Starts the loops that write the conditions of Routes.
 fn start(api: &Scene) -> Running {
     let settings = placement::settings(|_| ());
@@ -67,7 +70,7 @@ async fn bound(api: &Scene, namespace: &str, name: &str, spec: &Value) {
     .await;
     set(api, namespace, name, |route| {
         let conditions = route["status"]["conditions"].as_array_mut().expect("a list");
-        conditions.extend(["Published", "Resolvable", "Programmed"].map(|kind| {
+        conditions.extend(OTHERS.map(|kind| {
             json!({"type": kind, "status": "True", "reason": kind, "message": "", "observedGeneration": 1,
                 "lastTransitionTime": "2025-01-01T00:00:00Z"})
         }));
@@ -172,6 +175,13 @@ async fn a_changed_route_is_judged_at_its_new_generation() {
         set(&api, "ns", "app", |route| {
             route["metadata"]["generation"] = json!(generation);
             route["spec"] = spec;
+            // The other conditions of `Ready` are about it at once.
+            let conditions = route["status"]["conditions"].as_array_mut().expect("a list");
+            for condition in
+                conditions.iter_mut().filter(|condition| OTHERS.contains(&condition["type"].as_str().expect("a type")))
+            {
+                condition["observedGeneration"] = json!(generation);
+            }
         });
     };
     // Until it is known, no condition is about the new generation.

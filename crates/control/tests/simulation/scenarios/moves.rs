@@ -112,8 +112,8 @@ async fn routes_with_one_host_move_together() {
     assert!(all_on("shard1"));
 
     ask(&api, "api", Some("shard2"));
-    let message = "Router shard2, requested by signpost.dev/move-to, is not the Router of Route web, which decides for all Routes with \
-                   the host";
+    let message = "move pending: Router shard2, requested by signpost.dev/move-to, is not the Router of Route web, which decides for \
+                   all Routes with the host";
     until("it does not move alone", || pending(&api, "api").is_some_and(|(_, _, said)| said == message)).await;
     ask(&api, "api", None);
     ask(&api, "web", Some("shard2"));
