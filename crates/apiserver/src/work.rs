@@ -4,6 +4,8 @@
 //! the runtime, all requests of that thread would wait as long. Here, the runtime releases the thread meanwhile. Because such
 //! computations take turns ([`LargeWork`]), a user with many of them leaves CPU time to others.
 
+use std::pin::pin;
+
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
@@ -38,12 +40,11 @@ pub(crate) fn beside<T>(is_large: bool, work: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Runs work that also waits; if it is large, outside the runtime's threads.
+/// Runs work that also waits; if it is large, its computations run outside the runtime's threads. While it waits, it can be
+/// canceled: the work ends when its client leaves.
 pub(crate) async fn wait_beside<T>(is_large: bool, work: impl Future<Output = T>) -> T {
-    match is_large && may_block() {
-        true => tokio::task::block_in_place(|| Handle::current().block_on(work)),
-        false => work.await,
-    }
+    let mut work = pin!(work);
+    std::future::poll_fn(|context| beside(is_large, || work.as_mut().poll(context))).await
 }
 
 /// Returns whether this thread may block: a runtime with only one thread needs it.
@@ -73,6 +74,17 @@ mod tests {
             assert_eq!(work.await.expect("no panic"), Ok(()), "the other task ran meanwhile");
             other.await.expect("no panic").expect("it was received");
         }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn large_work_is_canceled_while_it_waits() {
+        let (sent, received) = tokio::sync::oneshot::channel::<()>();
+        let work = tokio::spawn(wait_beside(true, async move {
+            std::future::pending::<()>().await;
+            drop(sent);
+        }));
+        work.abort();
+        assert!(received.await.is_err(), "what the work holds is dropped");
     }
 
     #[tokio::test]

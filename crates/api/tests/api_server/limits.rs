@@ -81,6 +81,92 @@ async fn an_object_has_a_largest_size() {
     server.delete(&path).await.expect(200);
 }
 
+/// A list above its maximum is the only fault that is reported: no rule has seen its items, which a rule may compare in pairs.
+#[tokio::test]
+async fn sizes_are_checked_before_anything_else() {
+    const SERVICES: &str = "/api/v1/namespaces/default/services";
+    const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
+    let server = Server::start().await;
+    let routers = format!("{GROUP}/routers");
+    let many = |count: usize, item: fn(usize) -> Value| Value::from_iter((0..count).map(item));
+    let address = |number: usize| json!({"ip": format!("2001:db8::{:x}:{:x}", number >> 16, number & 0xffff)});
+    let with = |mut object: Value, pointer: &str, value: Value| {
+        *object.pointer_mut(pointer).expect("it is there") = value;
+        object
+    };
+    let (router, mut several) = (router("s1"), router("s1"));
+    several["spec"]["records"] = json!([]);
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {"ports": []}});
+    let slice = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": {"name": "web"},
+        "addressType": "IPv4", "endpoints": []});
+    server.post(&routers, &router).await.expect(201);
+    server.post(SERVICES, &with(service.clone(), "/spec/ports", json!([{"port": 80}]))).await.expect(201);
+    server.post(SLICES, &slice).await.expect(201);
+    let too_many = |field: &str, found: usize, maximum: usize| {
+        json!([{"field": field, "reason": "FieldValueTooMany",
+            "message": format!("Too many: {found}: must have at most {maximum} items")}])
+    };
+    for (path, object, expected) in [
+        (
+            routers.as_str(),
+            // Without the check, their comparison takes minutes.
+            with(router.clone(), "/spec/addresses", many(20_000, address)),
+            too_many("spec.addresses", 20_000, 128),
+        ),
+        (
+            &routers,
+            with(router.clone(), "/spec/addresses", many(129, |_| json!({"ip": "none"}))),
+            too_many("spec.addresses", 129, 128),
+        ),
+        (
+            &routers,
+            with(several, "/spec/records", many(257, |_| json!("$INCLUDE x"))),
+            too_many("spec.records", 257, 256),
+        ),
+        (
+            SERVICES,
+            with(service, "/spec/ports", many(65, |_| json!({"port": 80, "name": "-"}))),
+            too_many("spec.ports", 65, 64),
+        ),
+        (
+            SLICES,
+            with(slice, "/endpoints", many(1_001, |_| json!({"addresses": ["none"]}))),
+            too_many("endpoints", 1_001, 1_000),
+        ),
+    ] {
+        let name = object["metadata"]["name"].as_str().expect("a name");
+        let one = format!("{path}/{name}");
+        let mut unnamed = object.clone();
+        unnamed["metadata"] = json!({"generateName": "x"});
+        let apply = ["content-type: application/apply-patch+yaml"];
+        for reply in [
+            server.post(path, &unnamed).await,
+            server.merge(&one, &object).await,
+            server.send("PATCH", &format!("{one}?fieldManager=m"), &apply, object.to_string()).await,
+            server.send("PATCH", &format!("{path}/other?fieldManager=m"), &apply, {
+                let mut other = object.clone();
+                other["metadata"]["name"] = json!("other");
+                other.to_string()
+            })
+            .await,
+        ] {
+            let status = reply.expect(422);
+            assert_eq!(status["details"]["causes"], expected, "{path}");
+        }
+    }
+}
+
+/// An object can have more faults than an answer reports.
+#[tokio::test]
+async fn the_number_of_reported_faults_is_bounded() {
+    let server = Server::start().await;
+    let endpoints = vec![json!({"addresses": ["a", "b", "c", "d"]}); 1_000];
+    let slice = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": {"name": "web"},
+        "addressType": "IPv4", "endpoints": endpoints});
+    let status = server.post("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", &slice).await.expect(422);
+    assert_eq!(status["details"]["causes"].as_array().map(Vec::len), Some(64));
+}
+
 #[tokio::test]
 async fn a_router_with_all_that_it_may_have_fits() {
     let server = Server::start().await;
