@@ -126,6 +126,10 @@ impl Reader for Objects {
         Box::pin(async move { Ok(found) })
     }
 
+    fn number(&self, kind: &str) -> Result<usize, ApiError> {
+        Ok(self.find(kind, None).count())
+    }
+
     fn touched<'a>(&'a self, _key: &'a ConflictKey) -> BoxFuture<'a, Result<Option<String>, ApiError>> {
         Box::pin(async { Ok(Some("7".to_owned())) })
     }

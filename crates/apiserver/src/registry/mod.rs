@@ -94,6 +94,8 @@ pub trait Reader: Send + Sync {
     /// Returns the number of objects of a kind, in all namespaces, with `value` in `field`, one of the kind's
     /// `selectable_fields`.
     fn count<'a>(&'a self, kind: &'a str, field: &'a str, value: &'a str) -> BoxFuture<'a, Result<usize, ApiError>>;
+    /// Returns the number of all objects of a kind.
+    fn number(&self, kind: &str) -> Result<usize, ApiError>;
     /// Returns the objects of a kind, in all namespaces, whose `field`, one of the kind's `selectable_fields`, is as `test` wants
     /// it.
     fn matching<'a>(
