@@ -53,13 +53,8 @@ impl Hosts {
     }
 
     fn accepts(&self, authority: &str) -> bool {
-        let Ok(authority) = authority.parse::<Authority>() else { return false };
+        let Some(authority) = exact_authority(authority) else { return false };
         let host = authority.host();
-        let port = authority.port().map(|port| format!(":{port}")).unwrap_or_default();
-        // Nothing else is valid there: neither a user nor further characters after an address.
-        if authority.as_str() != format!("{host}{port}") {
-            return false;
-        }
         let literal = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         if literal.parse::<IpAddr>().is_ok() {
             return true;
@@ -78,6 +73,14 @@ impl Hosts {
         let mut all = of_target.into_iter().chain(hosts).map(String::from_utf8_lossy);
         all.find(|name| !self.accepts(name)).map(|name| name.chars().take(SHOWN_OCTETS_MAX).collect())
     }
+}
+
+/// Parses a host and an optional port. Nothing else is valid: neither a user nor further characters after an address.
+pub(super) fn exact_authority(text: &str) -> Option<Authority> {
+    let authority: Authority = text.parse().ok()?;
+    let port = authority.port().map(|port| format!(":{port}")).unwrap_or_default();
+    let is_exact = authority.as_str() == format!("{}{port}", authority.host());
+    is_exact.then_some(authority)
 }
 
 async fn check(State(hosts): State<Arc<Hosts>>, request: Request, next: Next) -> Response {

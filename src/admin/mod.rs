@@ -98,7 +98,7 @@ async fn unrouted_names(
     headers: HeaderMap,
 ) -> Response {
     // A proxy on this machine forwards requests of others.
-    let is_passed_on = FORWARDED.iter().any(|name| headers.contains_key(*name));
+    let is_passed_on = headers.keys().any(|name| is_of_a_proxy(name.as_str()));
     if !is_passed_on && peer.is_some_and(|Extension(Peer(peer))| peer.ip().to_canonical().is_loopback()) {
         return admin.unrouted.respond();
     }
@@ -113,8 +113,13 @@ async fn unrouted_names(
     }
 }
 
-/// Headers of requests that a proxy has passed on.
-const FORWARDED: [&str; 4] = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
+/// Returns whether a proxy has added this header: RFC 7239, RFC 9110 §7.6.3, and what proxies and networks use instead, in all
+/// their spellings. A client on this machine needs none of them.
+fn is_of_a_proxy(header: &str) -> bool {
+    const STARTS: [&str; 7] = ["forwarded", "via", "x-forwarded", "x-original", "x-real", "x-proxy", "x-envoy"];
+    const ENDS: [&str; 4] = ["client-ip", "connecting-ip", "remote-addr", "remote-ip"];
+    STARTS.iter().any(|start| header.starts_with(start)) || ENDS.iter().any(|end| header.ends_with(end))
+}
 const NOT_FOR_ALL: &str = "queried names are available to requests from this machine, and to users of the API who may list \
                            Zones; send such a user's token as \"Authorization: Bearer TOKEN\"\n";
 
@@ -162,9 +167,11 @@ mod tests {
         admin.unrouted.open(unrouted::Report::default);
         let (status, text) = get(&admin, "/unrouted-names").await;
         assert_eq!((status, text.as_str()), (StatusCode::OK, r#"{"since":"1970-01-01T00:00:00Z","zones":[]}"#));
-        for (peer, header) in
-            [([192, 0, 2, 1], "x"), ([127, 0, 0, 1], "x-forwarded-for"), ([127, 0, 0, 1], "forwarded")]
-        {
+        let of_proxies = "forwarded,via,x-forwarded-for,x-forwarded,x-forwarded-host,x-forwarded-proto,x-forwarded-server,x-real-ip,\
+                          x-original-forwarded-for,x-original-host,client-ip,x-client-ip,true-client-ip,x-cluster-client-ip,\
+                          fastly-client-ip,cf-connecting-ip,x-envoy-external-address,x-remote-addr,x-remote-ip,x-proxyuser-ip";
+        let of_proxies = of_proxies.split(',').map(|header| ([127, 0, 0, 1], header));
+        for (peer, header) in of_proxies.chain([([192, 0, 2, 1], "x")]) {
             let request = http::Request::get("/unrouted-names").header(header, "192.0.2.1");
             let mut request = request.body(Body::empty()).expect("a request");
             request.extensions_mut().insert(Peer((peer, 40_000).into()));

@@ -147,6 +147,7 @@ impl Settings {
             object_bytes: usize::try_from(self.api.object_size).expect("it is at most 512Ki"),
             routes: Amount { objects: namespace.routes, bytes: namespace.route_bytes },
             events: Amount { objects: namespace.events, bytes: namespace.event_bytes },
+            quarantine: self.name.quarantine_max as usize,
         }
     }
 

@@ -6,6 +6,7 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use data_encoding::HEXLOWER;
@@ -50,7 +51,7 @@ impl DataDir {
             move |source| DataDirError::File { path, source }
         };
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false);
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let mut lock = options.open(&lock_path).map_err(at(&lock_path))?;
         match lock.try_lock() {
             Ok(()) => {}

@@ -54,7 +54,12 @@ pub fn write_metrics(servers: &[(&'static str, Arc<ConnectionSlots>)], page: &mu
     })?;
     let help = "HTTP connections closed by the server: in favor of another client, idle, or not reading responses";
     counter("http_connections_closed", help, &|totals| {
-        vec![("evicted", totals.closed_evicted), ("idle", totals.closed_idle), ("stalled", totals.closed_stalled)]
+        vec![
+            ("evicted", totals.closed_evicted),
+            ("idle", totals.closed_idle),
+            ("stalled", totals.closed_stalled),
+            ("flooded", totals.closed_flooded),
+        ]
     })?;
     let help = "HTTP responses rejected because too many octets were in flight";
     counter("http_responses_refused", help, &|totals| vec![("octets", totals.refused_answers)])

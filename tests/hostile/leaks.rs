@@ -352,6 +352,16 @@ fn a_refusal_does_not_reveal_what_exists() {
         answers
     };
     assert_eq!(answers(VICTIM), answers("nowhere"));
+    let requested = |namespace: &str| {
+        ["", "-x"].map(|rest| {
+            let wanted = json!({"to": {"name": "web"}, "subdomain": format!("{namespace}{rest}")});
+            let path = format!("{}?dryRun=All", routes_path("spy"));
+            let (status, body) = spy.send("POST", &path, Some(&route("named", wanted)));
+            assert!(matches!((rest, status), ("", 201) | ("-x", 422)), "{status} {body}");
+            (status, if status == 422 { body.replace(namespace, "…") } else { String::new() })
+        })
+    };
+    assert_eq!(requested(VICTIM), requested("nowhere"));
     for name in ["label-hush", "zzmarkerco-zzmarker-a", "nothing"] {
         let (status, body) = spy.send("GET", &format!("/apis/signpost.dev/v1alpha1/nameclaims/{name}"), None);
         assert_eq!(status, 403, "{body}");

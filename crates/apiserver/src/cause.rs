@@ -104,12 +104,42 @@ impl std::fmt::Display for Cause {
     }
 }
 
-/// Returns a value as messages show it, cut where it is long.
+/// Returns a value as messages show it, cut where it is long. The rest is not written: several causes can show one large value.
 fn shown(value: &Value) -> String {
     const CHARACTERS_MAX: usize = 512;
-    let text = value.to_string();
-    if text.chars().count() <= CHARACTERS_MAX {
-        return text;
+    struct Shown {
+        text: String,
+        left: usize,
     }
-    text.chars().take(CHARACTERS_MAX).chain("…".chars()).collect()
+    impl std::fmt::Write for Shown {
+        fn write_str(&mut self, more: &str) -> std::fmt::Result {
+            for character in more.chars() {
+                self.left = self.left.checked_sub(1).ok_or(std::fmt::Error)?;
+                self.text.push(character);
+            }
+            Ok(())
+        }
+    }
+    let mut shown = Shown { text: String::new(), left: CHARACTERS_MAX };
+    if std::fmt::Write::write_fmt(&mut shown, format_args!("{value}")).is_err() {
+        shown.text.push('…');
+    }
+    shown.text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_value_is_cut() {
+        for (value, expected) in [
+            (json!({"a": "ä"}), r#"{"a":"ä"}"#.to_owned()),
+            (json!("x".repeat(510)), format!("\"{}\"", "x".repeat(510))),
+            (json!("ä".repeat(511)), format!("\"{}…", "ä".repeat(511))),
+            (json!(vec![1; 100_000]), format!("[{}1…", "1,".repeat(255))),
+        ] {
+            assert_eq!(shown(&value), expected);
+        }
+    }
 }

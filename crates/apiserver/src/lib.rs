@@ -177,7 +177,7 @@ pub(crate) struct Shared {
     pub(crate) stopping: CancellationToken,
     in_flight: InFlight,
     pub(crate) retries: Retries,
-    pub(crate) large_work: work::LargeWork,
+    pub(crate) large_work: Arc<work::LargeWork>,
 }
 
 /// Lets creates that lost a race retry one after another, by kind and namespace: their objects touch common conflict keys, so that only one
@@ -417,7 +417,8 @@ impl Shared {
             });
         }
         let verb = verb.ok_or_else(ApiError::method_not_allowed)?;
-        let call = Call { server: self, resource, query, identity, headers: &parts.headers };
+        let work = self.large_work.of(&identity.user, self.authorizer.is_reserved_for(&identity.user));
+        let call = Call { server: self, resource, query, identity, headers: &parts.headers, work };
         if verb == Verb::Watch {
             return handlers::watch::watch(&call).await;
         }
@@ -435,7 +436,7 @@ impl Shared {
                 None => Some(self.in_flight.worked_on.acquire().await.expect("the semaphore is never closed")),
             };
             let is_large = body.len() >= work::BODY_LARGE && matches!(verb, Verb::Create | Verb::Update | Verb::Patch);
-            let _turn = self.large_work.take(is_large).await;
+            let _turn = call.work.turn(is_large).await;
             let handling = async {
                 match verb {
                     Verb::Get => handlers::get::get(&call).await,

@@ -4,6 +4,7 @@
 //! annotation of the Namespace overrides the default of the configuration. The handlers check both before the commit
 //! (`handlers::admit`); `watch_cache::usage` counts the usage of a namespace.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::Value;
@@ -37,9 +38,11 @@ impl Amount {
     }
 }
 
-/// The quota that every namespace has of one kind.
+/// The quota of one kind, for each account: a namespace, a part of one, or all objects of a kind without namespaces.
 #[derive(Debug, Clone)]
 pub struct Quota {
+    /// Returns the account of an object by its key, `namespace/name` or `name`.
+    pub account: fn(&str) -> &str,
     /// The number of objects.
     pub objects: Bound,
     /// The limit of the total size.
@@ -60,14 +63,19 @@ pub struct Bound {
     pub limit: &'static str,
     /// The resource, as errors name it.
     pub resource: &'static str,
-    /// The annotation of a Namespace that sets it.
-    pub annotation: &'static str,
+    /// The annotation of a Namespace that sets it, if there is one.
+    pub annotation: Option<&'static str>,
+}
+
+/// Returns the namespace in a key; of a kind without namespaces, all keys have the account "".
+pub fn by_namespace(key: &str) -> &str {
+    key.split_once('/').map_or("", |(namespace, _)| namespace)
 }
 
 impl Quota {
     /// Returns the quota of a namespace: the defaults, overridden by the annotations of the Namespace.
     pub fn amount(&self, namespace: Option<&Value>) -> Amount {
-        let set = |bound: &Bound| parse_size(namespace?["metadata"]["annotations"][bound.annotation].as_str()?);
+        let set = |bound: &Bound| parse_size(namespace?["metadata"]["annotations"][bound.annotation?].as_str()?);
         Amount {
             objects: set(&self.objects).unwrap_or(self.default.objects),
             bytes: set(&self.bytes).unwrap_or(self.default.bytes),
@@ -79,12 +87,14 @@ impl Quota {
 pub fn annotation_faults<'a>(quotas: impl Iterator<Item = &'a Quota>, namespace: &Value) -> Vec<Cause> {
     let annotations = &namespace["metadata"]["annotations"];
     let bounds = quotas.flat_map(|quota| [&quota.objects, &quota.bytes]);
-    let faulty =
-        bounds.filter(|bound| annotations[bound.annotation].as_str().is_some_and(|text| parse_size(text).is_none()));
+    let set = bounds.filter_map(|bound| bound.annotation);
+    let faulty: BTreeSet<&str> =
+        set.filter(|name| annotations[*name].as_str().is_some_and(|text| parse_size(text).is_none())).collect();
     faulty
-        .map(|bound| {
-            let path = format!("metadata.annotations[{}]", bound.annotation);
-            Cause::invalid(&path, &annotations[bound.annotation], "must be a whole number, such as 500, 64Ki or 32Mi")
+        .into_iter()
+        .map(|name| {
+            let path = format!("metadata.annotations[{name}]");
+            Cause::invalid(&path, &annotations[name], "must be a whole number, such as 500, 64Ki or 32Mi")
         })
         .collect()
 }
@@ -191,10 +201,11 @@ mod tests {
 
     #[test]
     fn annotations_of_a_namespace_replace_the_defaults() {
-        let bound = |limit, annotation| Bound { limit, resource: limit, annotation };
+        let bound = |limit, annotation| Bound { limit, resource: limit, annotation: Some(annotation) };
         let default = Amount { objects: 10, bytes: 1_000 };
         let objects = bound("leases", "example.org/max-leases");
-        let quota = Quota { objects, bytes: bound("bytes", "example.org/max-bytes"), default, beyond_limits: None };
+        let bytes = bound("bytes", "example.org/max-bytes");
+        let quota = Quota { account: by_namespace, objects, bytes, default, beyond_limits: None };
         let namespace = |annotations: Value| json!({"metadata": {"annotations": annotations}});
         let set = namespace(json!({"example.org/max-leases": "3", "example.org/max-bytes": "x"}));
         assert_eq!(quota.amount(Some(&set)), Amount { objects: 3, ..default });

@@ -324,7 +324,7 @@ impl KindCache {
             state: RwLock::default(),
             sampler: DictionaryPool::default(),
             trees: DecodedObjects::default(),
-            usage: kinds.quota(kind).map(|_| Arc::default()),
+            usage: kinds.quota(kind).map(|quota| Usage::new(quota.account)),
             last: watch::Sender::new(0),
         }
     }

@@ -127,6 +127,13 @@ impl LabelRules {
     }
 }
 
+/// Returns whether a tenant of the namespace `own` can request `label`: it has no dash, or it is the namespace, or begins with it
+/// and a dash. Labels of other namespaces' Routes begin with their names and a dash.
+pub fn is_for_namespace(label: &str, own: &str) -> bool {
+    let label = label.to_ascii_lowercase();
+    !label.contains('-') || label.strip_prefix(own).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+}
+
 /// Returns whether another existing namespace than `own` has a claim to `label` by its name: the longest existing namespace whose
 /// name is the label, or the label's beginning up to a dash, is not `own`. The labels of that namespace's Routes begin so.
 pub fn is_of_another_namespace(label: &str, own: &str, exists: impl Fn(&str) -> bool) -> bool {
@@ -412,6 +419,23 @@ mod tests {
             let found = other_label(namespace, name, subdomain, label);
             assert_eq!(found.as_ref().map(|(reason, _)| *reason), reason, "{label}");
             assert!(found.is_none_or(|(_, message)| message.contains(label)));
+        }
+    }
+
+    #[test]
+    fn labels_that_a_tenant_can_request() {
+        for (own, label, verdict) in [
+            ("shop", "pay", true),
+            ("shop", "other", true),
+            ("shop", "shop-x", true),
+            ("shop", "Shop-X", true),
+            ("shop", "shopping-cart", false),
+            ("shop", "my-shop-x", false),
+            ("shop-eu", "shop-eu", true),
+            ("shop-eu", "shop-eu-x", true),
+            ("shop-eu", "shop-x", false),
+        ] {
+            assert_eq!(is_for_namespace(label, own), verdict, "{own} {label}");
         }
     }
 

@@ -45,6 +45,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, Extension, Query, Request, State};
+use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{AppendHeaders, IntoResponse, Redirect, Response};
@@ -66,6 +67,7 @@ use self::session::{Renewal, Rights, Session, Sessions};
 use self::zones::ServedZones;
 use super::exposition::Format;
 use super::health::Health;
+use super::host::exact_authority;
 use super::metrics::Metrics;
 use signpost_runtime::httpd::Encrypted;
 
@@ -279,7 +281,7 @@ async fn login(
 /// Returns the scheme, host, and port of the page, which the browser states.
 fn origin(headers: &HeaderMap) -> Result<&str, Failure> {
     let origin = headers.get(header::ORIGIN).and_then(|origin| origin.to_str().ok());
-    let origin = origin.filter(|origin| origin.starts_with("http://") || origin.starts_with("https://"));
+    let origin = origin.filter(|origin| Origin::parse(origin).is_some());
     let missing = "the request has no header Origin; sign in on the dashboard's own page";
     origin.ok_or_else(|| Failure::new(StatusCode::BAD_REQUEST, "BadRequest", missing))
 }
@@ -340,7 +342,7 @@ async fn link(
     let wanted = SignIn::of(&body)?;
     let (identifier, session) =
         shared.sessions.open(shared.door()?, wanted.token(), wanted.namespace.as_deref()).await?;
-    let code = shared.links.create(identifier)?;
+    let code = shared.links.create(&session.user, identifier)?;
     Ok(json_of(&json!({"code": code, "user": session.user, "secondsLeft": links::VALID.as_secs()})))
 }
 
@@ -354,8 +356,9 @@ fn private(headers: &HeaderMap, is_encrypted: bool) -> Result<bool, Failure> {
         return refuse("OtherSite", "sign in on the dashboard's own page");
     }
     let origin = text("origin");
-    let secure = is_encrypted || origin.starts_with("https://");
-    if !secure && !origin.is_empty() && !is_loopback(origin) {
+    let parsed = Origin::parse(origin);
+    let secure = is_encrypted || parsed.as_ref().is_some_and(|origin| origin.is_https);
+    if !secure && !origin.is_empty() && !parsed.is_some_and(|origin| origin.is_loopback()) {
         return refuse(
             "PlainHttp",
             "plain HTTP exposes the token to the network; set admin.tls, or use an SSH tunnel (ssh -L)",
@@ -455,8 +458,7 @@ async fn object(State(shared): State<Arc<Shared>>, request: Request) -> Answer {
     let session = shared.sessions.of(request.headers())?;
     let path = request.uri().path().strip_prefix("/dashboard/api").unwrap_or_default();
     let query = request.uri().query().unwrap_or_default();
-    let watches = query.split('&').any(|pair| pair.split('=').next() == Some("watch"));
-    if watches || !is_shown(path) {
+    if watches(query) || !is_shown(path) {
         let message = "the dashboard does not show this path of the API";
         return Err(Failure::new(StatusCode::NOT_FOUND, "NotShown", message));
     }
@@ -494,10 +496,16 @@ fn search_words(text: &str) -> Vec<String> {
     text.split_whitespace().take(8).map(str::to_ascii_lowercase).collect()
 }
 
+/// Returns whether a query asks for a watch, which would hold a permit for as long as it lasts. The API decodes names, too.
+fn watches(query: &str) -> bool {
+    form_urlencoded::parse(query.as_bytes()).any(|(name, _)| name == "watch")
+}
+
+/// Returns whether the page reads this path. No name in it needs a percent-encoding, which the API would decode after this check.
 fn is_shown(path: &str) -> bool {
     let below = |root: &str| path.strip_prefix(root).filter(|rest| rest.is_empty() || rest.starts_with('/'));
     let namespace = below(NAMESPACES).is_some_and(|rest| rest.matches('/').count() <= 1);
-    !path.contains("..") && (namespace || SHOWN.iter().any(|shown| below(shown).is_some()))
+    !path.contains("..") && !path.contains('%') && (namespace || SHOWN.iter().any(|shown| below(shown).is_some()))
 }
 
 fn json_of(value: &Value) -> Response {
@@ -508,15 +516,31 @@ fn json_response(octets: Vec<u8>) -> Response {
     ([(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")], octets).into_response()
 }
 
-/// Returns whether an origin such as `http://127.0.0.1:9453` is this machine.
-fn is_loopback(origin: &str) -> bool {
-    let host = origin.split("://").nth(1).unwrap_or_default();
-    let host = match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or_default(),
-        None => host.split(':').next().unwrap_or_default(),
-    };
-    let address = host.parse::<std::net::IpAddr>();
-    host == "localhost" || host.ends_with(".localhost") || address.is_ok_and(|address| address.is_loopback())
+/// The origin of a page (RFC 6454 §6.2): scheme, host, and port.
+struct Origin {
+    is_https: bool,
+    host: Authority,
+}
+
+impl Origin {
+    /// Parses the header `Origin`, which contains nothing else: no user, path, or other character.
+    fn parse(text: &str) -> Option<Origin> {
+        let (scheme, host) = text.split_once("://")?;
+        let is_https = match scheme {
+            "https" => true,
+            "http" => false,
+            _ => return None,
+        };
+        exact_authority(host).map(|host| Origin { is_https, host })
+    }
+
+    /// Returns whether it is this machine, as `http://127.0.0.1:9453` is.
+    fn is_loopback(&self) -> bool {
+        let host = self.host.host().to_ascii_lowercase();
+        let literal = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(&host);
+        let address = literal.parse::<std::net::IpAddr>();
+        host == "localhost" || host.ends_with(".localhost") || address.is_ok_and(|address| address.is_loopback())
+    }
 }
 
 /// Adds the headers of every response.
@@ -549,6 +573,8 @@ mod tests {
             ("/apis/signpost.dev/v1alpha1x/routes", false),
             ("/apis/events.k8s.io/v1/namespaces/shop/events", true),
             ("/apis/signpost.dev/v1alpha1/../../../metrics", false),
+            ("/apis/signpost.dev/v1alpha1/%2e%2e/%2e%2e/v1/secrets", false),
+            ("/api/v1/namespaces/shop%2Fsecrets", false),
             ("/api/v1/namespaces", true),
             ("/api/v1/namespaces/shop", true),
             ("/api/v1/namespaces/shop/secrets", false),
@@ -561,18 +587,45 @@ mod tests {
     }
 
     #[test]
+    fn a_watch_is_found_in_any_encoding() {
+        for (query, expected) in [
+            ("watch=true", true),
+            ("watch", true),
+            ("limit=5&watch=0", true),
+            ("w%61tch=true", true),
+            ("limit=5&%77%61%74%63%68", true),
+            ("", false),
+            ("limit=5&labelSelector=watch%3Dtrue", false),
+            ("watcher=1", false),
+        ] {
+            assert_eq!(watches(query), expected, "{query}");
+        }
+    }
+
+    #[test]
     fn which_origins_are_this_machine() {
         for (origin, is) in [
             ("http://127.0.0.1:9453", true),
             ("http://[::1]:9453", true),
             ("http://localhost", true),
             ("http://signpost.localhost:80", true),
+            ("https://localhost:9453", true),
             ("http://192.0.2.1:9453", false),
+            ("http://127.0.0.1:9453@evil.example", false),
+            ("http://127.0.0.1@evil.example", false),
+            ("http://evil.example@127.0.0.1:9453", false),
+            ("http://[::1]evil.example", false),
+            ("http://[::1].evil.example:9453", false),
+            ("http://127.0.0.1:9453/evil", false),
+            ("http://127.0.0.1:evil", false),
+            ("http://localhost evil.example", false),
+            ("ftp://127.0.0.1", false),
+            ("127.0.0.1", false),
             ("http://127.0.0.1.example.org", false),
             ("http://localhost.example.org", false),
             ("null", false),
         ] {
-            assert_eq!(is_loopback(origin), is, "{origin}");
+            assert_eq!(Origin::parse(origin).is_some_and(|origin| origin.is_loopback()), is, "{origin}");
         }
     }
 }

@@ -6,6 +6,7 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde_json::Value;
 
+use signpost_apiserver::cause::Cause;
 use signpost_apiserver::error::ApiError;
 use signpost_apiserver::kind::Kind;
 use signpost_apiserver::registry::conflict_key::ConflictKey;
@@ -43,12 +44,16 @@ pub(crate) fn known(name: &str) -> &'static Kind {
 pub(crate) fn check_create(kind: &str, mut object: Value) -> Vec<String> {
     let kind = known(kind);
     assert_eq!(schema::prune(&kind.schema, &mut object), Vec::<String>::new());
+    let sizes = schema::sizes(&kind.schema, None, &object);
+    if !sizes.is_empty() {
+        return shown(&sizes);
+    }
     KINDS.hooks(kind).prepare_create(&context(), &mut object);
     schema::apply_defaults(&kind.schema, &mut object);
     let mut causes = schema::validate(&kind.schema, &object);
     causes.extend(metadata::validate(kind, None, &object));
     causes.extend(KINDS.hooks(kind).validate_create(&context(), &object));
-    causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect()
+    shown(&causes)
 }
 
 /// Returns all faults of a changed object, as `path: message`.
@@ -57,11 +62,19 @@ pub(crate) fn check_update(kind: &str, old: &Value, mut new: Value) -> Vec<Strin
     let mut old = old.clone();
     schema::apply_defaults(&kind.schema, &mut old);
     assert_eq!(schema::prune(&kind.schema, &mut new), Vec::<String>::new());
+    let sizes = schema::sizes(&kind.schema, Some(&old), &new);
+    if !sizes.is_empty() {
+        return shown(&sizes);
+    }
     KINDS.hooks(kind).prepare_update(&context(), &old, &mut new);
     schema::apply_defaults(&kind.schema, &mut new);
     let mut causes = schema::validate(&kind.schema, &new);
     causes.extend(metadata::validate(kind, Some(&old), &new));
     causes.extend(KINDS.hooks(kind).validate_update(&context(), &old, &new));
+    shown(&causes)
+}
+
+fn shown(causes: &[Cause]) -> Vec<String> {
     causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect()
 }
 
@@ -111,6 +124,10 @@ impl Reader for Objects {
         let wanted = |object: &&Value| known(kind).field(object, field).is_some_and(|found| test(&found));
         let found = self.find(kind, None).filter(wanted).cloned().collect();
         Box::pin(async move { Ok(found) })
+    }
+
+    fn number(&self, kind: &str) -> Result<usize, ApiError> {
+        Ok(self.find(kind, None).count())
     }
 
     fn touched<'a>(&'a self, _key: &'a ConflictKey) -> BoxFuture<'a, Result<Option<String>, ApiError>> {

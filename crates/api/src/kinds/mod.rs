@@ -27,6 +27,7 @@ use signpost_apiserver::kind::Kind;
 use signpost_apiserver::registry::Hooks;
 use signpost_apiserver::registry::event::EVENT;
 use signpost_apiserver::registry::kinds::Kinds;
+use signpost_apiserver::registry::lease::LEASE;
 use signpost_apiserver::{Product, Settings};
 
 use self::quotas::Limits;
@@ -75,12 +76,13 @@ impl PlatformConfig {
 /// Returns Signpost's kinds, and those of every API server, with the quotas of namespaces.
 pub fn kinds(config: PlatformConfig) -> Kinds {
     let (routes, events) = (quotas::routes(&config.limits), quotas::events(&config.limits));
+    let route_bindings = quotas::route_bindings(&config.limits);
     let platform = Arc::new(config);
     let own: [(&'static Kind, Arc<dyn Hooks>); 8] = [
         (&router::ROUTER, Arc::new(router::Routers::new(platform.clone()))),
         (&route::ROUTE, Arc::new(route::Routes::new(platform.clone()))),
         (&route_binding::ROUTE_BINDING, Arc::new(route_binding::RouteBindings::new(&platform.domain))),
-        (&name_claim::NAME_CLAIM, Arc::new(name_claim::NameClaims)),
+        (&name_claim::NAME_CLAIM, Arc::new(name_claim::NameClaims { quarantine: platform.limits.quarantine })),
         (&zone::ZONE, Arc::new(zone::Zones)),
         (&deletion_hold::DELETION_HOLD, Arc::new(deletion_hold::DeletionHolds)),
         (&service::SERVICE, Arc::new(service::Services)),
@@ -94,6 +96,10 @@ pub fn kinds(config: PlatformConfig) -> Kinds {
         .with_quota(&EVENT, events)
         .with_quota(&service::SERVICE, quotas::services())
         .with_quota(&endpoint_slice::ENDPOINT_SLICE, quotas::endpoint_slices())
+        .with_quota(&LEASE, quotas::leases())
+        .with_quota(&route_binding::ROUTE_BINDING, route_bindings)
+        .with_quota(&zone::ZONE, quotas::zones())
+        .with_quota(&deletion_hold::DELETION_HOLD, quotas::deletion_holds())
 }
 
 /// Returns the settings of an API server that serves a platform.

@@ -28,6 +28,11 @@ use signpost_apiserver::registry::{Context, Hooks, Operation, Reader, RelatedWri
 use signpost_types::v1alpha1::name_claim::{CLAIM_LABEL, CLAIM_LABEL_LABEL, Holder, NameClaim};
 use signpost_types::{names, paths};
 
+/// The maximum size of a NameClaim: 200 Routes that share a host have half of it.
+const BYTES_MAX: usize = 256 << 10;
+/// The maximum number of NameClaims for each Route, which needs one for its label and one for its host.
+const CLAIMS_OF_ROUTE: usize = 4;
+
 pub static NAME_CLAIM: LazyLock<Kind> = LazyLock::new(|| {
     Kind::of::<NameClaim>().with_columns(COLUMNS).selectable_by(&[
         "spec.type",
@@ -65,7 +70,10 @@ const COLUMNS: &[Column] = &[
     Column::new("Holder UID", &["spec.holder.uid"], "The Route's uid.").wide(),
 ];
 
-pub(super) struct NameClaims;
+pub(super) struct NameClaims {
+    /// The maximum number of labels, and of hosts, that a namespace has in quarantine.
+    pub(super) quarantine: usize,
+}
 
 impl Hooks for NameClaims {
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> Vec<Cause> {
@@ -97,6 +105,9 @@ impl Hooks for NameClaims {
                 // names that their Route does not use any longer.
                 guard_delete(old, reader).await?;
             }
+            if let Operation::Create(new) | Operation::Update { new, .. } = operation {
+                within_limits(matches!(operation, Operation::Create(_)), self.quarantine, new, reader)?;
+            }
             match operation {
                 Operation::Create(claim) if holds_host(claim) => guard_overlap(context.now, claim, reader).await,
                 Operation::Update { old, new }
@@ -125,6 +136,26 @@ pub(super) fn of_label(context: &Context<'_>, label: &str, holder: &Holder) -> R
     let claim = json!({"apiVersion": kind.api_version(), "kind": kind.kind, "metadata": metadata, "spec": spec});
     let effect = SideEffect::Put(made(context, kind, claim)?);
     Ok(RelatedWrite { kind: kind.kind, namespace: None, name, expect: None, effect })
+}
+
+/// Rejects a claim that exceeds [`BYTES_MAX`], and one beyond [`CLAIMS_OF_ROUTE`] and twice what namespaces can have in quarantine:
+/// labels and hosts. Otherwise, a client with a scheduler's credential could fill the store with them.
+fn within_limits(is_new: bool, quarantine: usize, claim: &Value, reader: &dyn Reader) -> Result<(), ApiError> {
+    let name = claim["metadata"]["name"].as_str().unwrap_or_default();
+    let found = claim.to_string().len();
+    if found > BYTES_MAX {
+        return Err(ApiError::object_too_large(&NAME_CLAIM, name, found, BYTES_MAX));
+    }
+    let (routes, namespaces) = (reader.number("Route")?, reader.number("Namespace")?);
+    let of_namespace = quarantine.saturating_mul(4);
+    let maximum = routes.saturating_mul(CLAIMS_OF_ROUTE).saturating_add(namespaces.max(1).saturating_mul(of_namespace));
+    if !is_new || reader.number("NameClaim")? < maximum {
+        return Ok(());
+    }
+    let message = format!(
+        "the limit of {CLAIMS_OF_ROUTE} NameClaims for each Route and {of_namespace} for each namespace is reached"
+    );
+    Err(ApiError::forbidden(&NAME_CLAIM, name, &message))
 }
 
 fn holds_host(claim: &Value) -> bool {
@@ -308,6 +339,33 @@ mod tests {
     use crate::identity::{Identity, USER_CONTROLLER};
     use crate::kinds::fixture::{NOW, Objects, check_update, context};
 
+    const CLAIMS: NameClaims = NameClaims { quarantine: 1 };
+
+    #[tokio::test]
+    async fn claims_are_limited_by_number_and_size() {
+        let route =
+            |number: usize| json!({"kind": "Route", "metadata": {"namespace": "n", "name": format!("r{number}")}});
+        let many = |routes: usize, claims: usize| {
+            let claims =
+                (0..claims).map(|number| claim(&format!("l{number}"), "label", &format!("l{number}"), json!({})));
+            Objects::new(claims.chain((0..routes).map(route)).collect())
+        };
+        let new = claim("n-r", "label", "n-r", json!({}));
+        // Four in quarantine for a namespace, and four of each Route.
+        for (routes, claims, good) in [(0, 3, true), (0, 4, false), (2, 11, true), (2, 12, false)] {
+            let found = CLAIMS.before_commit(&context(), Operation::Create(&new), &many(routes, claims)).await;
+            assert_eq!(found.is_ok(), good, "{routes} {claims}");
+        }
+        let update = Operation::Update { old: &new, new: &new };
+        assert!(CLAIMS.before_commit(&context(), update, &many(0, 4)).await.is_ok());
+        let mut large = new.clone();
+        large["metadata"]["annotations"] = json!({"a": "x".repeat(BYTES_MAX)});
+        for operation in [Operation::Create(&large), Operation::Update { old: &new, new: &large }] {
+            let error = CLAIMS.before_commit(&context(), operation, &many(1, 0)).await.err().expect("refused");
+            assert_eq!(error.code, 413);
+        }
+    }
+
     fn claim(name: &str, kind: &str, value: &str, more: Value) -> Value {
         let mut spec = json!({"type": kind, "value": value, "since": NOW,
             "holder": {"namespace": "n", "name": "r", "uid": "u"}});
@@ -379,7 +437,7 @@ mod tests {
         ] {
             let (new, context) = (host(asked, "n", json!({})), context());
             let objects = Objects::new(vec![held.clone()]);
-            let found = NameClaims.before_commit(&context, Operation::Create(&new), &objects).await;
+            let found = CLAIMS.before_commit(&context, Operation::Create(&new), &objects).await;
             assert_eq!(found.is_ok(), good, "{held} {asked}");
             if let Err(error) = found {
                 assert_eq!(error.code, 422);
@@ -388,16 +446,16 @@ mod tests {
             // The rules apply again when a released claim is reclaimed, but not when a holder releases it.
             let old = host(asked, "n", released());
             let update = Operation::Update { old: &old, new: &new };
-            assert_eq!(NameClaims.before_commit(&context, update, &objects).await.is_ok(), good, "{held} {asked}");
+            assert_eq!(CLAIMS.before_commit(&context, update, &objects).await.is_ok(), good, "{held} {asked}");
             let update = Operation::Update { old: &new, new: &old };
-            assert_eq!(NameClaims.before_commit(&context, update, &objects).await.map(|it| it.len()).ok(), Some(0));
+            assert_eq!(CLAIMS.before_commit(&context, update, &objects).await.map(|it| it.len()).ok(), Some(0));
         }
         // The values that were read must be unchanged at the commit.
         let context = context();
         let reported = async |asked: &str| {
             let new = host(asked, "n", json!({}));
             let objects = Objects::new(vec![host("*.test", "n", json!({}))]);
-            let writes = NameClaims.before_commit(&context, Operation::Create(&new), &objects).await.unwrap();
+            let writes = CLAIMS.before_commit(&context, Operation::Create(&new), &objects).await.unwrap();
             let report = |write: RelatedWrite| (write.kind, write.name, write.expect, write.effect);
             writes.into_iter().map(report).collect::<Vec<_>>()
         };
@@ -442,13 +500,13 @@ mod tests {
             let (context, options) = (context(), json!({}));
             let operation = Operation::Delete { old, options: &options };
             let objects = Objects::new(objects);
-            let found = NameClaims.before_commit(&context, operation, &objects).await;
+            let found = CLAIMS.before_commit(&context, operation, &objects).await;
             assert_eq!(found.is_ok(), good, "{old}");
             let update = Operation::Update { old, new: &released };
-            assert_eq!(NameClaims.before_commit(&context, update, &objects).await.is_ok(), good, "{old}");
+            assert_eq!(CLAIMS.before_commit(&context, update, &objects).await.is_ok(), good, "{old}");
             let controller = Identity::user(USER_CONTROLLER);
             let context = Context { identity: &controller, ..context };
-            assert!(NameClaims.before_commit(&context, update, &objects).await.is_ok(), "{old}");
+            assert!(CLAIMS.before_commit(&context, update, &objects).await.is_ok(), "{old}");
         }
     }
 }

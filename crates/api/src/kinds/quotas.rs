@@ -1,7 +1,9 @@
 //! The quotas of namespaces, and the limits that set them. An annotation of the Namespace, which only administrators can write,
-//! replaces the default of the configuration.
+//! replaces the default of the configuration. And the quotas of what the platform's own processes can create: they are far above
+//! what a platform has, and bound what a stolen credential can store.
 
-use signpost_apiserver::limits::{Amount, Bound, OBJECT_BYTES, Quota};
+use signpost_apiserver::limits::{Amount, Bound, OBJECT_BYTES, Quota, by_namespace};
+use signpost_types::instance;
 
 /// The limits on what clients store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,6 +14,8 @@ pub struct Limits {
     pub routes: Amount,
     /// The Events of a namespace.
     pub events: Amount,
+    /// The released labels of a namespace, and its released hosts, that are in quarantine.
+    pub quarantine: usize,
 }
 
 impl Default for Limits {
@@ -22,6 +26,7 @@ impl Default for Limits {
             object_bytes: OBJECT_BYTES,
             routes: Amount { objects: 10_000, bytes: 32 << 20 },
             events: Amount { objects: 5_000, bytes: 8 << 20 },
+            quarantine: 10_000,
         }
     }
 }
@@ -29,29 +34,119 @@ impl Default for Limits {
 /// Defines a bound by its name, which the limit, the resource, and the annotation share.
 macro_rules! bound {
     ($name:literal) => {
-        Bound { limit: concat!("namespace-", $name), resource: $name, annotation: concat!("signpost.dev/max-", $name) }
+        Bound {
+            limit: concat!("namespace-", $name),
+            resource: $name,
+            annotation: Some(concat!("signpost.dev/max-", $name)),
+        }
+    };
+    ($limit:literal, $resource:literal) => {
+        Bound { limit: $limit, resource: $resource, annotation: None }
     };
 }
 
 /// Returns the quota of Routes. The platform itself is not refused.
 pub(super) fn routes(limits: &Limits) -> Quota {
-    Quota { objects: bound!("routes"), bytes: bound!("route-bytes"), default: limits.routes, beyond_limits: None }
+    Quota {
+        objects: bound!("routes"),
+        bytes: bound!("route-bytes"),
+        default: limits.routes,
+        beyond_limits: None,
+        account: by_namespace,
+    }
 }
 
 /// Returns the quota of Events. Only the platform writes Events about a tenant's Routes, so it has some room that others cannot
 /// take from it.
 pub(super) fn events(limits: &Limits) -> Quota {
-    Quota { objects: bound!("events"), bytes: bound!("event-bytes"), default: limits.events, beyond_limits: Some(2) }
+    Quota {
+        objects: bound!("events"),
+        bytes: bound!("event-bytes"),
+        default: limits.events,
+        beyond_limits: Some(2),
+        account: by_namespace,
+    }
 }
 
 /// Returns the quota of Services, of which each has about 1 KiB.
 pub(super) fn services() -> Quota {
     let default = Amount { objects: 5_000, bytes: 8 << 20 };
-    Quota { objects: bound!("services"), bytes: bound!("service-bytes"), default, beyond_limits: None }
+    Quota {
+        objects: bound!("services"),
+        bytes: bound!("service-bytes"),
+        default,
+        beyond_limits: None,
+        account: by_namespace,
+    }
 }
 
 /// Returns the quota of EndpointSlices: one for each Service, and about 100,000 endpoints in all.
 pub(super) fn endpoint_slices() -> Quota {
     let default = Amount { objects: 5_000, bytes: 8 << 20 };
-    Quota { objects: bound!("endpoint-slices"), bytes: bound!("endpoint-slice-bytes"), default, beyond_limits: None }
+    Quota {
+        objects: bound!("endpoint-slices"),
+        bytes: bound!("endpoint-slice-bytes"),
+        default,
+        beyond_limits: None,
+        account: by_namespace,
+    }
+}
+
+/// Returns the quota of Leases: for each Router, and for all others of a namespace. A Router has at most 128 instances, and
+/// their successors while they are replaced. The largest Lease has the certificates of an instance.
+pub(super) fn leases() -> Quota {
+    let default = Amount { objects: 256, bytes: 16 << 20 };
+    let (objects, bytes) = (bound!("leases", "leases"), bound!("lease-bytes", "lease-bytes"));
+    Quota { account: lease_account, objects, bytes, default, beyond_limits: Some(1) }
+}
+
+/// Returns the namespace and, of an instance's Lease, the Router in a key.
+fn lease_account(key: &str) -> &str {
+    let (namespace, name) = key.split_once('/').unwrap_or(("", key));
+    match instance::router_of(name) {
+        Some(_) => key.rsplit_once('.').map_or(key, |(account, _)| account),
+        None => namespace,
+    }
+}
+
+/// Returns the quota of the bytes of RouteBindings, with twice the bytes that the Routes of the namespace can have. Their number is
+/// that of Routes at most.
+pub(super) fn route_bindings(limits: &Limits) -> Quota {
+    let bytes =
+        Bound { annotation: bound!("route-bytes").annotation, ..bound!("route-binding-bytes", "route-binding-bytes") };
+    let default = Amount { objects: u64::MAX, bytes: limits.routes.bytes };
+    let objects = bound!("route-bindings", "route-bindings");
+    Quota { account: by_namespace, objects, bytes, default, beyond_limits: Some(2) }
+}
+
+/// Returns the quota of Zones: one for each Router, with up to a few KiB, and those of the platform's domain.
+pub(super) fn zones() -> Quota {
+    let default = Amount { objects: 20_000, bytes: 128 << 20 };
+    let (objects, bytes) = (bound!("zones", "zones"), bound!("zone-bytes", "zone-bytes"));
+    Quota { account: by_namespace, objects, bytes, default, beyond_limits: Some(1) }
+}
+
+/// Returns the quota of the bytes of DeletionHolds, whose number the kind's own hook limits.
+pub(super) fn deletion_holds() -> Quota {
+    let default = Amount { objects: u64::MAX, bytes: 16 << 20 };
+    let (objects, bytes) =
+        (bound!("deletion-holds", "deletion-holds"), bound!("deletion-hold-bytes", "deletion-hold-bytes"));
+    Quota { account: by_namespace, objects, bytes, default, beyond_limits: Some(1) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leases_count_for_their_router() {
+        for (key, account) in [
+            ("default/router-shard1.192-0-2-1-80", "default/router-shard1"),
+            ("default/router-a.b.192-0-2-1-80", "default/router-a.b"),
+            ("default/router-none", "default"),
+            ("kube-system/signpost-scheduler", "kube-system"),
+        ] {
+            assert_eq!(lease_account(key), account, "{key}");
+        }
+    }
 }

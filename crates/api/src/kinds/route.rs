@@ -307,12 +307,13 @@ fn subdomain_fault(value: &Value) -> Option<Cause> {
     Some(Cause::invalid("spec.subdomain", value, &error.to_string()))
 }
 
-/// The verb on Routes that a user needs to set `subdomain` if tenants may not. Only administrators have it.
+/// The verb on Routes that a user needs to set any `subdomain`. Only administrators have it.
 const SUBDOMAIN_VERB: &str = "set-subdomain";
 
-/// Rejects a new `subdomain` of a tenant if the platform permits only administrators to set it. Also rejects one that begins with
-/// the name of another existing namespace and a dash: a Route of that namespace may need the label later. Each lookup is in the
-/// cache, and a label has at most 63 octets.
+/// Rejects a new `subdomain` of a tenant if the platform permits only administrators to set it, and one with a dash that does not
+/// begin with the tenant's namespace: another namespace may need the label. Whether that namespace exists makes no difference,
+/// because the answer would reveal it. Administrators can read all namespaces; for them, only names of existing ones are
+/// reserved. Each lookup is in the cache, and a label has at most 63 octets.
 async fn guard_subdomain(
     platform: &PlatformConfig,
     context: &Context<'_>,
@@ -326,13 +327,21 @@ async fn guard_subdomain(
     }
     let own = context.namespace.unwrap_or_default();
     let name = new["metadata"]["name"].as_str().unwrap_or_default();
-    if !platform.label_rules.tenant_subdomains {
-        let wanted = Access::resource(SUBDOMAIN_VERB, GROUP, "routes", context.namespace, Some(name));
-        if access::authorize(context.identity, &wanted).is_err() {
+    let refused = |what: &str| {
+        let causes = vec![Cause::forbidden("spec.subdomain", what)];
+        Err(ApiError::invalid(&ROUTE, name, causes))
+    };
+    let wanted = Access::resource(SUBDOMAIN_VERB, GROUP, "routes", context.namespace, Some(name));
+    if access::authorize(context.identity, &wanted).is_err() {
+        if !platform.label_rules.tenant_subdomains {
             let why = "spec.subdomain: only administrators of this platform can set it; remove it to get the label \
                        <namespace>-<name>";
             return Err(ApiError::forbidden(&ROUTE, name, why));
         }
+        return match names::is_for_namespace(subdomain, own) {
+            true => Ok(()),
+            false => refused(&format!("a label with a dash must begin with the name of the namespace, \"{own}-\"")),
+        };
     }
     let mut namespaces = BTreeSet::new();
     for prefix in names::namespaces_of(&subdomain.to_ascii_lowercase()) {
@@ -343,11 +352,9 @@ async fn guard_subdomain(
     if !names::is_of_another_namespace(subdomain, own, |name| namespaces.contains(name)) {
         return Ok(());
     }
-    let what = format!(
+    refused(&format!(
         "the label {subdomain:?} begins with the name of another namespace and is reserved for it; choose another label"
-    );
-    let causes = vec![Cause::forbidden("spec.subdomain", &what)];
-    Err(ApiError::invalid(&ROUTE, name, causes))
+    ))
 }
 
 /// Rejects a host in a zone of the platform that is outside the platform's domain: a Router's `dns` can be anywhere. It looks up

@@ -23,6 +23,8 @@
 
 pub(crate) mod expr;
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 use signpost_apiserver::cause::Cause;
 use signpost_apiserver::schema::structural::at;
@@ -178,7 +180,7 @@ impl Rule {
     }
 }
 
-#[derive(PartialEq)]
+#[derive(PartialEq, Eq, Hash)]
 struct Fault<'a> {
     cause: Cause,
     value: &'a Value,
@@ -206,6 +208,7 @@ pub(crate) fn check(rules: &[Rule], before: Option<&Value>, object: &Value) -> V
     {
         let mut known = Vec::new();
         rules.iter().for_each(|rule| rule.faults(None, before, &mut known));
+        let known: HashSet<Fault<'_>> = known.into_iter().collect();
         faults.retain(|fault| !known.contains(fault));
     }
     let mut causes: Vec<Cause> = Vec::new();
@@ -215,11 +218,8 @@ pub(crate) fn check(rules: &[Rule], before: Option<&Value>, object: &Value) -> V
 
 /// Adds the causes at fields without a cause.
 pub(crate) fn add(causes: &mut Vec<Cause>, more: impl IntoIterator<Item = Cause>) {
-    for cause in more {
-        if causes.iter().all(|known| known.field != cause.field) {
-            causes.push(cause);
-        }
-    }
+    let mut fields: HashSet<String> = causes.iter().map(|known| known.field.clone()).collect();
+    causes.extend(more.into_iter().filter(|cause| fields.insert(cause.field.clone())));
 }
 
 /// Puts rules into the schema of a definition.

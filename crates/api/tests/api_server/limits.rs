@@ -81,6 +81,93 @@ async fn an_object_has_a_largest_size() {
     server.delete(&path).await.expect(200);
 }
 
+/// A list above its maximum is the only fault that is reported: no rule has seen its items, which a rule may compare in pairs.
+#[tokio::test]
+async fn sizes_are_checked_before_anything_else() {
+    const SERVICES: &str = "/api/v1/namespaces/default/services";
+    const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
+    let server = Server::start().await;
+    let routers = format!("{GROUP}/routers");
+    let many = |count: usize, item: fn(usize) -> Value| Value::from_iter((0..count).map(item));
+    let address = |number: usize| json!({"ip": format!("2001:db8::{:x}:{:x}", number >> 16, number & 0xffff)});
+    let with = |mut object: Value, pointer: &str, value: Value| {
+        *object.pointer_mut(pointer).expect("it is there") = value;
+        object
+    };
+    let (router, mut several) = (router("s1"), router("s1"));
+    several["spec"]["records"] = json!([]);
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {"ports": []}});
+    let slice = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": {"name": "web"},
+        "addressType": "IPv4", "endpoints": []});
+    server.post(&routers, &router).await.expect(201);
+    server.post(SERVICES, &with(service.clone(), "/spec/ports", json!([{"port": 80}]))).await.expect(201);
+    server.post(SLICES, &slice).await.expect(201);
+    let too_many = |field: &str, found: usize, maximum: usize| {
+        json!([{"field": field, "reason": "FieldValueTooMany",
+            "message": format!("Too many: {found}: must have at most {maximum} items")}])
+    };
+    for (path, object, expected) in [
+        (
+            routers.as_str(),
+            // Without the check, their comparison takes minutes.
+            with(router.clone(), "/spec/addresses", many(20_000, address)),
+            too_many("spec.addresses", 20_000, 128),
+        ),
+        (
+            &routers,
+            with(router.clone(), "/spec/addresses", many(129, |_| json!({"ip": "none"}))),
+            too_many("spec.addresses", 129, 128),
+        ),
+        (
+            &routers,
+            with(several, "/spec/records", many(257, |_| json!("$INCLUDE x"))),
+            too_many("spec.records", 257, 256),
+        ),
+        (
+            SERVICES,
+            with(service, "/spec/ports", many(65, |_| json!({"port": 80, "name": "-"}))),
+            too_many("spec.ports", 65, 64),
+        ),
+        (
+            SLICES,
+            with(slice, "/endpoints", many(1_001, |_| json!({"addresses": ["none"]}))),
+            too_many("endpoints", 1_001, 1_000),
+        ),
+    ] {
+        let name = object["metadata"]["name"].as_str().expect("a name");
+        let one = format!("{path}/{name}");
+        let mut unnamed = object.clone();
+        unnamed["metadata"] = json!({"generateName": "x"});
+        let apply = ["content-type: application/apply-patch+yaml"];
+        for reply in [
+            server.post(path, &unnamed).await,
+            server.merge(&one, &object).await,
+            server.send("PATCH", &format!("{one}?fieldManager=m"), &apply, object.to_string()).await,
+            server
+                .send("PATCH", &format!("{path}/other?fieldManager=m"), &apply, {
+                    let mut other = object.clone();
+                    other["metadata"]["name"] = json!("other");
+                    other.to_string()
+                })
+                .await,
+        ] {
+            let status = reply.expect(422);
+            assert_eq!(status["details"]["causes"], expected, "{path}");
+        }
+    }
+}
+
+/// An object can have more faults than an answer reports.
+#[tokio::test]
+async fn the_number_of_reported_faults_is_bounded() {
+    let server = Server::start().await;
+    let endpoints = vec![json!({"addresses": ["a", "b", "c", "d"]}); 1_000];
+    let slice = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": {"name": "web"},
+        "addressType": "IPv4", "endpoints": endpoints});
+    let status = server.post("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", &slice).await.expect(422);
+    assert_eq!(status["details"]["causes"].as_array().map(Vec::len), Some(64));
+}
+
 #[tokio::test]
 async fn a_router_with_all_that_it_may_have_fits() {
     let server = Server::start().await;
@@ -232,4 +319,68 @@ async fn the_events_of_a_namespace_leave_room_for_those_of_the_platform() {
     exceeded(refused, "namespace-events", "used: events=6, limited: events=6; ");
     server.delete(&format!("{EVENTS}/e0")).await.expect(200);
     as_scheduler(&server, "POST", EVENTS, &json_body, &event(6)).await.expect(201);
+}
+
+/// What the credential of a machine can create is limited by number and by size.
+#[tokio::test]
+async fn what_machines_create_is_limited() {
+    const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
+    let server = Server::start().await;
+    let agent = |router: &str| Identity {
+        user: format!("agent-{router}"),
+        groups: vec![format!("signpost:router-agent:{router}"), GROUP_AUTHENTICATED.into()],
+    };
+    let lease = |router: &str, number: usize| {
+        json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": {},
+            "metadata": {"name": format!("router-{router}.192-0-2-1-{number}")}})
+    };
+    let create = async |router: &str, number: usize| {
+        let json = ["content-type: application/json"];
+        let body = lease(router, number).to_string().into_bytes();
+        server.send_as(Some(agent(router)), "POST", LEASES, &json, body).await
+    };
+    let refused = |reply: Reply, quota: &str| {
+        let message = reply.expect(403)["message"].as_str().expect("a message").to_owned();
+        assert!(message.contains(&format!("exceeded quota: {quota}, requested: ")), "{message}");
+        assert!(message.ends_with("; delete some"), "{message}");
+    };
+    for number in 0..256 {
+        create("one", number).await.expect(201);
+    }
+    refused(create("one", 256).await, "leases");
+    create("two", 0).await.expect(201);
+    // A scheduler writes Leases everywhere, and has the same limits.
+    let other = |number: usize| json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": format!("l{number}")}, "spec": {}});
+    for number in 0..256 {
+        as_scheduler(&server, "POST", LEASES, &[], &other(number)).await.expect(201);
+    }
+    refused(as_scheduler(&server, "POST", LEASES, &[], &other(256)).await, "leases");
+    // A Lease that is deleted makes room.
+    server.delete(&format!("{LEASES}/l0")).await.expect(200);
+    as_scheduler(&server, "POST", LEASES, &[], &other(256)).await.expect(201);
+    let mut large = other(0);
+    large["metadata"]["annotations"] = json!({"x": "x".repeat(120_000)});
+    let elsewhere = LEASES.replace("/default/", "/kube-system/");
+    let mut replies = Vec::new();
+    for number in 0..140 {
+        large["metadata"]["name"] = json!(format!("l{number}"));
+        replies.push(as_scheduler(&server, "POST", &elsewhere, &[], &large).await);
+    }
+    assert_eq!(replies[0].status, 201, "{}", replies[0].text);
+    refused(replies.pop().expect("a reply"), "lease-bytes");
+    // DeletionHolds have a limit of their number, and this one of their bytes.
+    let hold = |number: usize| {
+        json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "DeletionHold",
+            "metadata": {"name": format!("h{number}"), "annotations": {"x": "x".repeat(250_000)}},
+            "spec": {"type": "Router", "objects": 3, "known": 3, "cause": "list", "names": []}})
+    };
+    let server_of_names = Identity { user: "ns".to_owned(), groups: vec!["signpost:name-servers".to_owned()] };
+    let mut replies = Vec::new();
+    for number in 0..80 {
+        let (path, json) = (format!("{GROUP}/deletionholds"), ["content-type: application/json"]);
+        let body = hold(number).to_string().into_bytes();
+        replies.push(server.send_as(Some(server_of_names.clone()), "POST", &path, &json, body).await);
+    }
+    assert_eq!(replies[0].status, 201, "{}", replies[0].text);
+    refused(replies.pop().expect("a reply"), "deletion-hold-bytes");
 }

@@ -81,14 +81,14 @@ impl Writer<'_> {
 
     fn reserve(&self, name: &str, found: usize, old: Option<&CurrentObject>) -> Result<Option<Reservation>, ApiError> {
         let kind_cache = self.server.cache.kind_cache(self.kind);
-        let (Some(namespace), Some(usage)) = (self.namespace, &kind_cache.usage) else { return Ok(None) };
+        let Some(usage) = &kind_cache.usage else { return Ok(None) };
         let Some(quota) = self.server.kinds.quota(kind_cache.kind) else { return Ok(None) };
         let bytes = found.saturating_sub(old.map_or(0, |old| old.bytes));
         let adds = Amount { objects: u64::from(old.is_none()), bytes: bytes as u64 };
         if adds == Amount::default() {
             return Ok(None);
         }
-        let own = self.quota_of(quota, namespace);
+        let own = self.quota_of(quota);
         let limit = match (self.is_beyond_limits(), quota.beyond_limits) {
             (false, _) => Some(own),
             (true, None) => None,
@@ -97,14 +97,15 @@ impl Writer<'_> {
             }
         };
         let base = old.map_or(0, |old| old.revision);
-        let reserved = usage.reserve((namespace, &object_key(Some(namespace), name)), base, adds, limit);
+        let reserved = usage.reserve(&object_key(self.namespace, name), base, adds, limit);
         reserved.map(Some).map_err(|used| self.exceeded(quota, name, (used, adds), limit.unwrap_or(own)))
     }
 
-    /// Returns the quota of a namespace.
-    fn quota_of(&self, quota: &Quota, namespace: &str) -> Amount {
+    /// Returns the quota of the namespace.
+    fn quota_of(&self, quota: &Quota) -> Amount {
         let kind_cache = self.server.cache.kind_cache(&NAMESPACE);
-        let found = kind_cache.get(namespace).map(|found| kind_cache.trees.of(&found));
+        let found = self.namespace.and_then(|namespace| kind_cache.get(namespace));
+        let found = found.map(|found| kind_cache.trees.of(&found));
         quota.amount(found.as_deref())
     }
 
@@ -112,11 +113,13 @@ impl Writer<'_> {
     fn exceeded(&self, quota: &Quota, name: &str, (used, adds): (Amount, Amount), limit: Amount) -> ApiError {
         let reported = |bound: &Bound, requested: u64, used: u64, limited: u64| {
             let Bound { limit, resource, annotation } = bound;
+            let or = annotation.map(|annotation| {
+                format!(", or have an administrator of the platform set the annotation {annotation} of the namespace")
+            });
             let why = format!(
-                "exceeded quota: {}, requested: {resource}={requested}, used: {resource}={used}, limited: \
-                 {resource}={limited}; delete some, or have an administrator of the platform set the annotation \
-                 {annotation} of the namespace",
-                limit
+                "exceeded quota: {limit}, requested: {resource}={requested}, used: {resource}={used}, limited: \
+                 {resource}={limited}; delete some{}",
+                or.unwrap_or_default()
             );
             ApiError::forbidden(self.stored_kind(), name, &why).limited(Limit::Quota(limit))
         };

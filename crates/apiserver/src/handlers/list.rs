@@ -73,7 +73,7 @@ pub(crate) async fn list(call: &Call<'_>) -> Result<Response, ApiError> {
         }
         metadata["continue"] = token.encode().into();
     }
-    let mut response = write(kind, format, include, metadata, page.objects);
+    let mut response = write(call, format, include, metadata, page.objects).await;
     respond::warn(&mut response, &warnings);
     Ok(response)
 }
@@ -171,7 +171,7 @@ async fn page(call: &Call<'_>, selector: &Selector) -> Result<Result<Page, Respo
         return from_store(call, selector, None, None, limit).await.map(Ok);
     }
     let is_large = !selector.is_everything() && call.server.cache.kind_cache(call.resource.kind).len() >= OBJECTS_LARGE;
-    let _turn = call.server.large_work.take(is_large).await;
+    let _turn = call.work.turn(is_large).await;
     Ok(Ok(work::beside(is_large, || cached(call, selector, limit))))
 }
 
@@ -289,7 +289,7 @@ async fn from_store(
         damaged.extend(page.damaged.iter().map(lost));
         let count = page.items.len();
         let is_large = count >= OBJECTS_LARGE;
-        let _turn = call.server.large_work.take(is_large).await;
+        let _turn = call.work.turn(is_large).await;
         let last = work::beside(is_large, || {
             for (index, item) in page.items.iter().enumerate() {
                 let key = item.key.relative(kind.key_prefix);
@@ -318,21 +318,25 @@ async fn from_store(
     }
 }
 
-/// Writes a list of objects in pieces.
-pub(crate) fn write(
-    kind: &'static Kind,
+/// Writes a list of objects in pieces. Each piece of a large list needs a turn, so that many lists of one user do not delay those
+/// of others; a slow client holds none.
+pub(crate) async fn write(
+    call: &Call<'_>,
     format: Format,
     include: Include,
     metadata: Value,
     objects: Vec<Arc<Object>>,
 ) -> Response {
+    let kind = call.resource.kind;
+    let is_large = objects.len() >= OBJECTS_LARGE;
     let list_kind = format!("{}List", kind.kind);
     let head = match format {
         Format::Table(version) => table::head(kind, &metadata, true, version),
         Format::Metadata(version) => list_head("PartialObjectMetadataList", version.api_version(), &metadata),
         Format::Objects(Text::Json) => list_head(&list_kind, &kind.api_version(), &metadata),
         Format::Objects(Text::Yaml) => {
-            return work::beside(objects.len() >= OBJECTS_LARGE, || {
+            let _turn = call.work.turn(is_large).await;
+            return work::beside(is_large, || {
                 let items: Vec<Value> = objects.iter().map(|object| representation::tree(kind, object)).collect();
                 let list =
                     json!({"kind": list_kind, "apiVersion": kind.api_version(), "metadata": metadata, "items": items});
@@ -346,7 +350,13 @@ pub(crate) fn write(
     };
     let rows = Rows::new(kind, include, version);
     let writer = Writer { kind, format, rows, chunk: head, objects: objects.into(), first: true, done: false };
-    let chunks = futures::stream::unfold(writer, |mut writer| async move { Some((writer.next()?, writer)) });
+    let state = (writer, call.work.clone());
+    let chunks = futures::stream::unfold(state, move |(mut writer, work)| async move {
+        let turn = work.turn(is_large).await;
+        let chunk = writer.next()?;
+        drop(turn);
+        Some((chunk, (writer, work)))
+    });
     respond::stream(chunks)
 }
 

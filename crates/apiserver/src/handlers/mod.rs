@@ -27,6 +27,7 @@ use http::HeaderMap;
 use super::Shared;
 use super::request::{Query, Resource};
 use crate::auth::identity::Identity;
+use crate::work::UsersWork;
 
 /// An authorized request for objects.
 pub(crate) struct Call<'a> {
@@ -35,4 +36,5 @@ pub(crate) struct Call<'a> {
     pub(crate) query: Query,
     pub(crate) identity: &'a Identity,
     pub(crate) headers: &'a HeaderMap,
+    pub(crate) work: UsersWork,
 }

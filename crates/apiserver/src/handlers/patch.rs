@@ -200,6 +200,7 @@ async fn apply_patch(writer: &Writer<'_>, name: &str, part: Part, sent: &Bytes) 
         if !uid.is_null() && uid != live.tree["metadata"]["uid"] {
             return Err(ApiError::conflict(kind, name, "the UID of the object differs from the UID in the patch"));
         }
+        writer.check_sizes(Some(&live.tree), &config)?;
         if part == Part::Main
             && kind.has_status
             && let Some(status) = config.get("status")
@@ -226,6 +227,7 @@ async fn apply_patch(writer: &Writer<'_>, name: &str, part: Part, sent: &Bytes) 
         // A request that creates an object requires the permission to create.
         let access = Access::resource("create", kind.group, kind.plural, writer.namespace, Some(name));
         writer.server.authorizer.authorize(writer.identity, &access)?;
+        writer.check_sizes(None, &config)?;
         let mut new = apply::server_side_apply(kind, None, config.clone(), manager, force, None, writer.now)?;
         if let (Some(status), Some(new)) = (config.get("status"), new.as_object_mut()) {
             // The create checks it, and drops it.

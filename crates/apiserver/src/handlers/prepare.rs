@@ -13,6 +13,9 @@ use crate::registry::{self, bounds, metadata};
 use crate::request::FieldValidation;
 use crate::{apply, schema};
 
+/// The maximum number of reported faults: an EndpointSlice can have 100,000 addresses with a fault each.
+const CAUSES_MAX: usize = 64;
+
 /// The outcome of an update.
 pub(crate) enum Change {
     /// No change.
@@ -67,7 +70,7 @@ impl Writer<'_> {
     /// Builds a new object from the client's object: all steps of a create except the commit. `managed`: its field sets are
     /// already computed.
     pub(crate) fn prepare_create(&self, mut object: Value, managed: bool) -> Result<Value, ApiError> {
-        self.verdict(&object, bounds::check(None, &object))?;
+        self.check_sizes(None, &object)?;
         let mut causes = Vec::new();
         if self.kind.has_status
             && let Some(sent) = object.as_object_mut().and_then(|object| object.remove("status"))
@@ -105,10 +108,18 @@ impl Writer<'_> {
         }
     }
 
+    /// Rejects an object with a list, map, or text above its maximum. Every other step can thus take all of them as short.
+    pub(crate) fn check_sizes(&self, old: Option<&Value>, new: &Value) -> Result<(), ApiError> {
+        let mut causes = bounds::check(old, new);
+        causes.extend(schema::sizes(&self.kind.schema, old, new));
+        self.verdict(old.unwrap_or(new), causes)
+    }
+
     fn verdict(&self, object: &Value, mut causes: Vec<Cause>) -> Result<(), ApiError> {
         // The schema and the rules can find the same fault.
         let mut seen = HashSet::new();
         causes.retain(|cause| seen.insert(cause.clone()));
+        causes.truncate(CAUSES_MAX);
         match causes.is_empty() {
             true => Ok(()),
             // kube-apiserver names the stored view of the two views of events.
@@ -124,7 +135,7 @@ impl Writer<'_> {
         part: Part,
         managed: bool,
     ) -> Result<Change, ApiError> {
-        self.verdict(old, bounds::check(Some(old), &wanted))?;
+        self.check_sizes(Some(old), &wanted)?;
         let (mut new, mut causes) = match part {
             Part::Main => self.prepare_main(old, wanted)?,
             Part::Status => {
@@ -139,7 +150,7 @@ impl Writer<'_> {
             apply::track_update(self.kind, Some(old), &mut new, &self.options.manager, subresource, self.now);
         }
         schema::apply_defaults(&self.kind.schema, &mut new);
-        causes.extend(self.schema_faults(old, &new));
+        causes.extend(self.schema_faults(&new));
         match part {
             Part::Main => {
                 causes.extend(metadata::validate(self.kind, Some(old), &new));
@@ -159,15 +170,11 @@ impl Writer<'_> {
         })
     }
 
-    /// Returns the faults of a changed object against its schema. Stored values above a later maximum may stay.
-    fn schema_faults(&self, old: &Value, new: &Value) -> Vec<Cause> {
+    /// Returns the faults of a changed object against its schema, except sizes: [`Self::check_sizes`] has accepted values above a
+    /// maximum that are stored.
+    fn schema_faults(&self, new: &Value) -> Vec<Cause> {
         let mut causes = schema::validate(&self.kind.schema, new);
-        let exceeds = |cause: &Cause| matches!(cause.reason, Cause::TOO_LONG | Cause::TOO_MANY);
-        if causes.iter().any(exceeds) {
-            let known = schema::validate(&self.kind.schema, old);
-            let is_known = |cause: &Cause| known.iter().any(|known| exceeds(known) && known.field == cause.field);
-            causes.retain(|cause| !exceeds(cause) || !is_known(cause));
-        }
+        causes.retain(|cause| !matches!(cause.reason, Cause::TOO_LONG | Cause::TOO_MANY));
         causes
     }
 

@@ -73,6 +73,10 @@ impl Reader for CacheReader<'_> {
         })
     }
 
+    fn number(&self, kind: &str) -> Result<usize, ApiError> {
+        Ok(self.server.cache.kind_cache(known(&self.server.kinds, kind)?).len())
+    }
+
     fn touched<'a>(&'a self, key: &'a ConflictKey) -> BoxFuture<'a, Result<Option<String>, ApiError>> {
         Box::pin(async move {
             let (at, found) = self.server.store.get(&key.key(), None).await?;

@@ -29,6 +29,7 @@ use crate::selector::Selector;
 use crate::store::{self, Event, Key, Revision};
 use crate::table::{self, Include};
 use crate::watch_cache::{Change, Cursor, event_line};
+use crate::work::{OBJECTS_LARGE, UsersWork};
 use crate::{representation, respond};
 
 /// The minimum duration of a watch without `timeoutSeconds`. The actual duration is random, up to twice as long, so that watchers
@@ -70,6 +71,8 @@ pub(crate) async fn watch(call: &Call<'_>) -> Result<Response, ApiError> {
         prefix: call.resource.prefix(),
         selector,
         initial: VecDeque::new(),
+        work: call.work.clone(),
+        is_large: false,
         announce: None,
         source: Source::Ended,
         reported: 0,
@@ -141,6 +144,9 @@ struct Watcher {
     selector: Selector,
     /// The initial objects that are not sent yet.
     initial: VecDeque<Arc<Object>>,
+    /// The turns at the initial objects, if there are many.
+    work: UsersWork,
+    is_large: bool,
     /// The bookmark after the initial objects, if it is not sent yet.
     announce: Option<u64>,
     source: Source,
@@ -181,6 +187,7 @@ impl Watcher {
                     return Err(list::damaged_objects(call, &damaged));
                 }
                 self.initial = snapshot.objects.into_iter().chain(damaged).collect();
+                self.is_large = self.initial.len() >= OBJECTS_LARGE;
                 self.announce = announce.then_some(snapshot.revision);
                 self.reported = snapshot.revision;
                 self.source = Source::Ring(cursor);
@@ -205,7 +212,9 @@ impl Watcher {
     /// Returns the next piece of the stream; `None` at its end.
     async fn next(&mut self) -> Option<Bytes> {
         while !self.initial.is_empty() {
+            let turn = self.work.turn(self.is_large).await;
             let chunk = self.initial_chunk();
+            drop(turn);
             if !chunk.is_empty() {
                 return Some(chunk);
             }

@@ -3,7 +3,8 @@
 //!
 //! The only kind with special treatment in the handlers is Namespace. A write goes through the hooks of its kind in this order:
 //!
-//! 1. `schema::parse_json`, `schema::prune` (unknown fields), and the verb's own work (patch, merge, server-side apply);
+//! 1. `schema::parse_json`, `schema::prune` (unknown fields), and the verb's own work (patch, merge, server-side apply), then
+//!    `bounds::check` and `schema::sizes`: an object with a list, map, or text above its maximum goes no further;
 //! 2. the stored status takes the place of the `status` that the client sent; see [`Hooks::status_writer`];
 //! 3. [`Hooks::prepare_create`], [`Hooks::prepare_update`] or [`Hooks::prepare_status`], then `apply::track_update`
 //!    (which fills in the defaults of the schema) unless it was a server-side apply, then `schema::apply_defaults`;
@@ -93,6 +94,8 @@ pub trait Reader: Send + Sync {
     /// Returns the number of objects of a kind, in all namespaces, with `value` in `field`, one of the kind's
     /// `selectable_fields`.
     fn count<'a>(&'a self, kind: &'a str, field: &'a str, value: &'a str) -> BoxFuture<'a, Result<usize, ApiError>>;
+    /// Returns the number of all objects of a kind.
+    fn number(&self, kind: &str) -> Result<usize, ApiError>;
     /// Returns the objects of a kind, in all namespaces, whose `field`, one of the kind's `selectable_fields`, is as `test` wants
     /// it.
     fn matching<'a>(

@@ -122,6 +122,60 @@ fn are_unique(schema: &Node, items: &[Value]) -> bool {
     items.iter().enumerate().all(|(index, item)| !items[..index].iter().any(|before| same(before, item)))
 }
 
+/// Returns the lists, maps, and texts of `new` above their maximum, and looks at nothing below such a list or map. `old` is the
+/// stored object: a value that exceeded the maximum there is accepted if it does not grow.
+///
+/// The write path calls this before any other step, so that the work of the others is bounded: a rule can compare all items of a
+/// list with each other.
+pub fn sizes(schema: &Node, old: Option<&Value>, new: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    walk_sizes(schema, old, new, &Path::Root, &mut causes);
+    causes
+}
+
+fn walk_sizes(schema: &Node, old: Option<&Value>, new: &Value, path: &Path<'_>, causes: &mut Vec<Cause>) {
+    if causes.len() >= CAUSES_MAX {
+        return;
+    }
+    let exceeded = |maximum: Option<u64>, found: usize, before: Option<usize>| {
+        maximum.filter(|maximum| found as u64 > *maximum && before.is_none_or(|before| found > before))
+    };
+    match new {
+        Value::Array(items) => {
+            let before = old.and_then(Value::as_array).map(Vec::len);
+            if let Some(maximum) = exceeded(schema.bounds.items.1, items.len(), before) {
+                causes.push(Cause::too_many(path.to_string(), items.len(), maximum));
+                return;
+            }
+            let Some(inner) = &schema.items else { return };
+            for (index, item) in items.iter().enumerate() {
+                walk_sizes(inner, old.and_then(|old| old.get(index)), item, &Path::Item(path, index), causes);
+            }
+        }
+        Value::Object(fields) => {
+            let before = old.and_then(Value::as_object).map(Map::len);
+            if let Some(maximum) = exceeded(schema.bounds.properties_max, fields.len(), before) {
+                causes.push(Cause::too_many(path.to_string(), fields.len(), maximum));
+                return;
+            }
+            for (name, value) in fields {
+                if let Some(inner) = schema.field(name) {
+                    walk_sizes(inner, old.and_then(|old| old.get(name)), value, &Path::Field(path, name), causes);
+                }
+            }
+        }
+        Value::String(text) => {
+            // OpenAPI counts characters, of which there are no more than octets.
+            let before = old.and_then(Value::as_str).map(|before| before.chars().count());
+            let long = schema.bounds.lengths.1.filter(|maximum| text.len() as u64 > *maximum);
+            if let Some(maximum) = long.and_then(|_| exceeded(long, text.chars().count(), before)) {
+                causes.push(Cause::too_long(path.to_string(), maximum));
+            }
+        }
+        _ => {}
+    }
+}
+
 /// Returns the values of `object` that have the wrong type. The object may lack required fields.
 pub fn type_faults(schema: &Node, object: &Value) -> Vec<Cause> {
     let mut causes = validate(schema, object);
@@ -330,6 +384,31 @@ mod tests {
                 .map(|cause| format!("{}: {}", cause.field, cause.message))
                 .collect();
             assert_eq!(found, expected, "{object}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_found_whatever_else_is_wrong_and_may_shrink() {
+        let schema = Node::of(&json!({"type": "object", "required": ["name"], "properties": {
+            "a": {"type": "array", "items": {"type": "boolean"}},
+            "name": {"type": "string", "maxLength": 3},
+            "list": {"type": "array", "maxItems": 2, "items": {"type": "string", "maxLength": 1}},
+            "map": {"type": "object", "maxProperties": 1, "additionalProperties": {"type": "string", "maxLength": 1}}
+        }}));
+        for (old, new, expected) in [
+            (None, json!({"name": "abc", "list": ["x", "y"], "map": {"a": "b"}}), vec![]),
+            (None, json!({"name": "äöü"}), vec![]),
+            // More faults of types than are reported hide no list.
+            (None, json!({"a": vec![1; 100], "list": ["xx", "y", "z"]}), vec!["list"]),
+            (None, json!({"name": "abcd", "list": ["xx"], "map": {"a": "bb"}}), vec!["list[0]", "map.a", "name"]),
+            (None, json!({"map": {"a": "b", "c": "d"}}), vec!["map"]),
+            (Some(json!({"list": ["x", "y", "z"]})), json!({"list": ["x", "y", "v"]}), vec![]),
+            (Some(json!({"list": ["x", "y", "z"]})), json!({"list": ["x", "y", "z", "v"]}), vec!["list"]),
+            (Some(json!({"name": "abcde"})), json!({"name": "vwxyz"}), vec![]),
+            (Some(json!({"name": "abcde"})), json!({"name": "abcdef"}), vec!["name"]),
+        ] {
+            let found: Vec<String> = sizes(&schema, old.as_ref(), &new).into_iter().map(|cause| cause.field).collect();
+            assert_eq!(found, expected, "{old:?} {new}");
         }
     }
 

@@ -1,8 +1,10 @@
-//! The usage of each namespace for one kind: the objects in the cache, and the additions of writes in flight.
+//! The usage of each account for one kind ([`Quota::account`]): the objects in the cache, and the additions of writes in flight.
 //!
 //! A write reserves its addition before its commit ([`Usage::reserve`]), so that concurrent writes cannot jointly exceed a quota.
 //! The reservation ends when the cache contains a successor of the revision that the write was based on: then that write is
 //! counted, or it has lost to another one. It also ends when it is dropped, after a commit that failed.
+//!
+//! [`Quota::account`]: crate::limits::Quota::account
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,17 +15,19 @@ use crate::limits::Amount;
 use crate::object::Object;
 
 /// The usage of one kind.
-#[derive(Default)]
-pub struct Usage(Mutex<Accounts>);
+pub struct Usage {
+    account: fn(&str) -> &str,
+    accounts: Mutex<Accounts>,
+}
 
 #[derive(Default)]
 struct Accounts {
-    namespaces: HashMap<Box<str>, Account>,
+    all: HashMap<Box<str>, Account>,
     /// The number of the last reservation.
     last: u64,
 }
 
-/// The usage of one namespace. Writes in flight are few: the server bounds those of each user.
+/// The usage of one account. Writes in flight are few: the server bounds those of each user.
 #[derive(Default)]
 struct Account {
     shown: Amount,
@@ -38,22 +42,27 @@ struct Reserved {
     adds: Amount,
 }
 
-/// The addition of a write to its namespace, until the cache contains it or this is dropped.
+/// The addition of a write to its account, until the cache contains it or this is dropped.
 pub struct Reservation {
     usage: Arc<Usage>,
-    namespace: Box<str>,
+    account: Box<str>,
     number: u64,
 }
 
 impl Usage {
+    /// Returns a usage without objects, whose accounts are those that `account` returns for a key.
+    pub fn new(account: fn(&str) -> &str) -> Arc<Self> {
+        Arc::new(Usage { account, accounts: Mutex::default() })
+    }
+
     /// Counts `objects` instead of those that were shown before.
     pub(super) fn fill<'a>(&self, objects: impl Iterator<Item = &'a Object>) {
-        let mut accounts = self.0.lock();
-        accounts.namespaces.values_mut().for_each(|account| account.shown = Amount::default());
+        let mut accounts = self.accounts.lock();
+        accounts.all.values_mut().for_each(|account| account.shown = Amount::default());
         for object in objects {
-            accounts.of(object, |account| account.shown = account.shown.plus(amount(object)));
+            accounts.of((self.account)(object.key()), |account| account.shown = account.shown.plus(amount(object)));
         }
-        accounts.namespaces.retain(|_, account| !account.is_empty());
+        accounts.all.retain(|_, account| !account.is_empty());
     }
 
     /// Counts a change.
@@ -61,34 +70,35 @@ impl Usage {
         let base = before.map_or(0, |before| before.revision);
         let gone = before.map(amount).unwrap_or_default();
         let new = if deleted { Amount::default() } else { amount(now) };
-        self.0.lock().of(now, |account| {
+        self.accounts.lock().of((self.account)(now.key()), |account| {
             account.shown = account.shown.minus(gone).plus(new);
             account.reserved.retain(|reserved| reserved.base != base || *reserved.key != *now.key());
         });
     }
 
-    /// Reserves the addition of a write of `key` over revision `base` to the namespace. If that exceeds `limit`, returns the
-    /// usage of the namespace as an error. A bound on bytes or objects applies only to a write that adds some.
+    /// Reserves the addition of a write of `key` over revision `base` to its account. If that exceeds `limit`, returns the
+    /// usage of the account as an error. A bound on bytes or objects applies only to a write that adds some.
     pub fn reserve(
         self: &Arc<Self>,
-        (namespace, key): (&str, &str),
+        key: &str,
         base: u64,
         adds: Amount,
         limit: Option<Amount>,
     ) -> Result<Reservation, Amount> {
-        let mut accounts = self.0.lock();
+        let name = (self.account)(key);
+        let mut accounts = self.accounts.lock();
         accounts.last += 1;
         let number = accounts.last;
-        let account = accounts.namespaces.entry(namespace.into()).or_default();
+        let account = accounts.all.entry(name.into()).or_default();
         let used = account.reserved.iter().fold(account.shown, |used, reserved| used.plus(reserved.adds));
         if limit.is_some_and(|limit| exceeds(used, adds, limit) != (false, false)) {
             if account.is_empty() {
-                accounts.namespaces.remove(namespace);
+                accounts.all.remove(name);
             }
             return Err(used);
         }
         account.reserved.push(Reserved { number, key: key.into(), base, adds });
-        Ok(Reservation { usage: self.clone(), namespace: namespace.into(), number })
+        Ok(Reservation { usage: self.clone(), account: name.into(), number })
     }
 }
 
@@ -103,20 +113,19 @@ fn amount(object: &Object) -> Amount {
 }
 
 impl Accounts {
-    fn of(&mut self, object: &Object, change: impl FnOnce(&mut Account)) {
-        let namespace = object.namespace().unwrap_or_default();
-        match self.namespaces.get_mut(namespace) {
+    fn of(&mut self, name: &str, change: impl FnOnce(&mut Account)) {
+        match self.all.get_mut(name) {
             Some(account) => {
                 change(account);
                 if account.is_empty() {
-                    self.namespaces.remove(namespace);
+                    self.all.remove(name);
                 }
             }
             None => {
                 let mut account = Account::default();
                 change(&mut account);
                 if !account.is_empty() {
-                    self.namespaces.insert(namespace.into(), account);
+                    self.all.insert(name.into(), account);
                 }
             }
         }
@@ -131,11 +140,11 @@ impl Account {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let mut accounts = self.usage.0.lock();
-        let Some(account) = accounts.namespaces.get_mut(&self.namespace) else { return };
+        let mut accounts = self.usage.accounts.lock();
+        let Some(account) = accounts.all.get_mut(&self.account) else { return };
         account.reserved.retain(|reserved| reserved.number != self.number);
         if account.is_empty() {
-            accounts.namespaces.remove(&self.namespace);
+            accounts.all.remove(&self.account);
         }
     }
 }
@@ -145,6 +154,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::limits::by_namespace;
     use crate::object;
     use crate::registry::lease::LEASE;
 
@@ -160,12 +170,12 @@ mod tests {
 
     #[test]
     fn writes_in_flight_count_until_they_are_shown_or_fail() {
-        let usage = Arc::new(Usage::default());
+        let usage = Usage::new(by_namespace);
         let limit = Some(adding(2, 1_000));
-        let reserve = |name: &str, base, adds| usage.reserve(("n", &format!("n/{name}")), base, adds, limit);
+        let reserve = |name: &str, base, adds| usage.reserve(&format!("n/{name}"), base, adds, limit);
         let (a, b) = (reserve("a", 0, adding(1, 10)), reserve("b", 0, adding(1, 10)));
         assert_eq!(reserve("c", 0, adding(1, 10)).err(), Some(adding(2, 20)));
-        assert!(usage.reserve(("other", "other/c"), 0, adding(1, 10), limit).is_ok());
+        assert!(usage.reserve("other/c", 0, adding(1, 10), limit).is_ok());
         // A failed write releases its reservation.
         drop(b);
         let c = reserve("c", 0, adding(1, 10));
@@ -188,7 +198,7 @@ mod tests {
         assert!(reserve("a", 8, adding(0, grown)).is_ok());
         usage.show(&two, Some(&one), true);
         drop(all);
-        assert!(usage.0.lock().namespaces.is_empty(), "the usage of deleted namespaces remains");
+        assert!(usage.accounts.lock().all.is_empty(), "the usage of deleted namespaces remains");
         // A namespace over its limit, which was lowered, takes nothing more.
         usage.fill([lease("a", 1, 10), lease("b", 2, 10), lease("c", 3, 10)].iter());
         assert!(reserve("d", 0, adding(1, 1)).is_err() && reserve("a", 1, adding(0, 1)).is_ok());

@@ -10,7 +10,7 @@
 //! itself is restarted after a growing pause.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
+use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::os::unix::process::CommandExt as _;
@@ -206,7 +206,8 @@ impl Processes {
         let path = self.directory(id).join(RECORD);
         let text = serde_json::to_vec_pretty(&instance.record).expect("a record is JSON");
         let candidate = path.with_extension("new");
-        let written = std::fs::write(&candidate, text).and_then(|()| std::fs::rename(&candidate, &path));
+        let file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&candidate);
+        let written = file.and_then(|mut file| file.write_all(&text)).and_then(|()| std::fs::rename(&candidate, &path));
         if let Err(error) = written {
             tracing::error!(path = %path.display(), %error, "failed to write; the instance will not be adopted");
         }

@@ -5,6 +5,7 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -13,6 +14,8 @@ use http_body_util::{BodyExt, Limited};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::sync::oneshot;
 use tokio::time::Sleep;
+
+use super::flood::Input;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -23,21 +26,25 @@ pub(super) struct Bounded {
     deadline: Option<Pin<Box<Sleep>>>,
     within: Duration,
     rest: Option<oneshot::Sender<Pin<Box<Limited<Incoming>>>>>,
+    /// The meter of the connection's input, to which the body is legitimate input.
+    input: Arc<Input>,
 }
 
 /// The part of a request's body that its handler did not read.
 pub(super) struct UnreadBody {
     rest: oneshot::Receiver<Pin<Box<Limited<Incoming>>>>,
     had_any: bool,
+    input: Arc<Input>,
 }
 
 impl Bounded {
     /// Wraps `inner` with a limit of `octets`; the body must be complete `within` that time of the first poll.
-    pub(super) fn new(inner: Incoming, octets: usize, within: Duration) -> (Self, UnreadBody) {
+    pub(super) fn new(inner: Incoming, octets: usize, within: Duration, input: Arc<Input>) -> (Self, UnreadBody) {
         let had_any = !inner.is_end_stream();
         let (sender, rest) = oneshot::channel();
         let inner = Some(Box::pin(Limited::new(inner, octets)));
-        (Bounded { inner, deadline: None, within, rest: Some(sender) }, UnreadBody { rest, had_any })
+        let unread = UnreadBody { rest, had_any, input: input.clone() };
+        (Bounded { inner, deadline: None, within, rest: Some(sender), input }, unread)
     }
 }
 
@@ -59,14 +66,17 @@ impl UnreadBody {
         let Ok(mut body) = self.rest.try_recv() else { return false };
         let drain = async {
             while let Some(frame) = body.frame().await {
-                if frame.is_err() {
-                    return false;
-                }
+                let Ok(frame) = frame else { return false };
+                self.input.expect(octets_of(&frame));
             }
             true
         };
         tokio::time::timeout(within, drain).await.unwrap_or(false)
     }
+}
+
+fn octets_of(frame: &Frame<Bytes>) -> usize {
+    frame.data_ref().map_or(0, Bytes::len)
 }
 
 impl Body for Bounded {
@@ -76,8 +86,10 @@ impl Body for Bounded {
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let Some(inner) = &mut self.inner else { return Poll::Ready(None) };
         if let Poll::Ready(frame) = inner.as_mut().poll_frame(context) {
-            if matches!(frame, Some(Err(_))) {
-                self.inner = None;
+            match &frame {
+                Some(Ok(frame)) => self.input.expect(octets_of(frame)),
+                Some(Err(_)) => self.inner = None,
+                None => {}
             }
             return Poll::Ready(frame);
         }

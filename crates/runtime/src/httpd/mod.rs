@@ -7,6 +7,7 @@
 //! listener closes first, idle connections end immediately, and busy ones can complete their requests within [`Limits::drain`].
 
 mod body;
+mod flood;
 mod pace;
 mod places;
 
@@ -96,7 +97,8 @@ pub struct Limits {
     pub connections_per_client: usize,
     /// The maximum time from accepting a connection to its first request.
     pub first: Duration,
-    /// The maximum time of a connection without a request in flight. A watch is a request in flight.
+    /// The maximum time of a connection without a request in flight. A watch is a request in flight, and a request whose headers
+    /// are not complete is not.
     pub idle: Duration,
     /// Streams of one HTTP/2 connection.
     pub streams: u32,
@@ -105,8 +107,6 @@ pub struct Limits {
     pub answer_octets: usize,
     /// The timeout of the TLS handshake.
     pub handshake: Duration,
-    /// The timeout of a request's headers on HTTP/1.1, from its first octet (or the end of the former request).
-    pub headers: Duration,
     /// The timeout of the whole body of a request.
     pub body: Duration,
     /// Octets of a request's body. The API refuses bodies over its own bound with a `Status`, so this one is larger.
@@ -133,7 +133,6 @@ impl Default for Limits {
             // The API limits its requests by user.
             answer_octets: usize::MAX,
             handshake: Duration::from_secs(10),
-            headers: Duration::from_secs(15),
             body: Duration::from_secs(30),
             body_octets: 4 << 20,
             // TCP retransmits lost segments for some ten seconds on a bad link; a shorter timeout would end connections that
@@ -269,16 +268,23 @@ async fn requests(
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(limits.headers)
+        // It would begin at the end of the former request, and close idle connections. The idle timeout covers slow headers.
+        .header_read_timeout(None::<Duration>)
         .max_buf_size(HEADER_OCTETS_MAX as usize)
         .http2()
         .timer(TokioTimer::new())
         .max_header_list_size(HEADER_OCTETS_MAX)
         .max_concurrent_streams(limits.streams)
         .keep_alive_interval(PING_INTERVAL);
+    let stream = flood::Metered::new(stream, place.input().clone());
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
     let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
+        ended = connection.as_mut() => {
+            if place.input().is_exhausted() {
+                place.count_flood();
+            }
+            ended
+        }
         () = stop.cancelled() => {
             connection.as_mut().graceful_shutdown();
             connection.await
@@ -305,7 +311,7 @@ async fn respond(
     let expects_continue = request.headers().contains_key(EXPECT);
     let mut rest = None;
     let request = request.map(|body| {
-        let (body, left) = body::Bounded::new(body, limits.body_octets, limits.body);
+        let (body, left) = body::Bounded::new(body, limits.body_octets, limits.body, place.input().clone());
         rest = Some(left);
         Body::new(body)
     });
@@ -372,6 +378,41 @@ mod tests {
         String::from_utf8_lossy(&answer).into_owned()
     }
 
+    /// Sends a request, and returns whether the connection answers.
+    async fn has_answer(stream: &mut TcpStream) -> bool {
+        let mut answer = Vec::new();
+        if stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.is_err() {
+            return false;
+        }
+        while !answer.ends_with(b"hello") {
+            match tokio::time::timeout(PATIENCE, stream.read_buf(&mut answer)).await.expect("in time") {
+                Ok(octets) if octets > 0 => {}
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    /// The headers of a further request that are not complete do not extend the time, and have no shorter one.
+    #[tokio::test]
+    async fn an_idle_connection_ends_by_the_idle_timeout_and_is_counted() {
+        for rest in ["", "GET / HTT"] {
+            let idle = Duration::from_millis(300);
+            let places: Arc<ConnectionSlots> = Limits { idle, ..Limits::default() }.into();
+            let router = axum::Router::new().route("/", get(|| async { "hello" }));
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
+            let address = listener.local_addr().expect("is bound");
+            tokio::spawn(serve(listener, None, router, places.clone(), CancellationToken::new()));
+            let mut stream = TcpStream::connect(address).await.expect("connects");
+            assert!(has_answer(&mut stream).await);
+            stream.write_all(rest.as_bytes()).await.expect("writes");
+            let mut answer = Vec::new();
+            let closed = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await;
+            assert!(closed.is_ok() && answer.is_empty(), "{rest:?}");
+            assert_eq!(places.totals().closed_idle, 1, "{rest:?}");
+        }
+    }
+
     #[tokio::test]
     async fn it_serves_and_drains() {
         let (address, stop, server) = start(Limits { drain: Duration::from_millis(50), ..Limits::default() }).await;
@@ -388,7 +429,7 @@ mod tests {
     #[tokio::test]
     async fn slow_and_large_requests_end() {
         let limits = Limits {
-            headers: Duration::from_millis(100),
+            first: Duration::from_millis(100),
             body: Duration::from_millis(100),
             body_octets: 10,
             ..Limits::default()
@@ -503,6 +544,44 @@ mod tests {
         drop(write);
         let count = tokio::time::timeout(PATIENCE, reads).await.expect("in time").expect("reads");
         assert!(count >= 65_535, "the stream's whole window was used: {count}");
+    }
+
+    /// Frames that begin no request and carry no body, while a request is in flight.
+    #[tokio::test]
+    async fn a_flood_of_frames_without_requests_is_cut_off() {
+        const PING: &[u8] = &[0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
+        const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
+        for (frame, is_flood) in [(PING, true), (SETTINGS, true), (PING, false)] {
+            let places: Arc<ConnectionSlots> = Limits::default().into();
+            let router = axum::Router::new().route("/", get(|| async { std::future::pending::<&str>().await }));
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
+            let address = listener.local_addr().expect("is bound");
+            let stop = CancellationToken::new();
+            tokio::spawn(serve(listener, None, router, places.clone(), stop.clone()));
+            let (mut read, mut write) = TcpStream::connect(address).await.expect("connects").into_split();
+            let reads = tokio::spawn(async move { tokio::io::copy(&mut read, &mut tokio::io::sink()).await });
+            // The preface, SETTINGS and their acknowledgement, and HEADERS of stream 1 (see above): GET / of http.
+            write.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.expect("writes");
+            write.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 4, 1, 0, 0, 0, 0]).await.expect("writes");
+            write.write_all(&[0, 0, 3, 1, 5, 0, 0, 0, 1, 0x82, 0x86, 0x84]).await.expect("writes");
+            let frames = frame.repeat(1_000);
+            let times = if is_flood { flood::OCTETS_MAX / frames.len() + 2 } else { 1 };
+            let sent = async {
+                for _ in 0..times {
+                    write.write_all(&frames).await?;
+                }
+                Ok::<_, std::io::Error>(())
+            };
+            let sent = tokio::time::timeout(PATIENCE, sent).await.expect("in time");
+            if is_flood {
+                let _ = tokio::time::timeout(PATIENCE, reads).await.expect("the connection ends");
+            } else {
+                assert!(sent.is_ok());
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                assert!(!reads.is_finished(), "the connection continues");
+            }
+            assert_eq!(places.totals().closed_flooded, u64::from(is_flood), "{frame:?}");
+        }
     }
 
     #[tokio::test]

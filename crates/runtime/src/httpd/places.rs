@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Limits;
+use super::flood::{self, Input};
 
 /// The divisor of the reserved part of the places and of the responses.
 const RESERVED_PART: usize = 8;
@@ -51,6 +52,8 @@ pub struct Totals {
     pub closed_idle: u64,
     /// Connections closed because their client left too many responses unread.
     pub closed_stalled: u64,
+    /// Connections closed because their client sent too much that belongs to no request.
+    pub closed_flooded: u64,
 }
 
 /// The order of closing: untrusted connections before trusted ones, those without a request before others, then by age.
@@ -92,6 +95,7 @@ pub(super) struct ConnectionSlot {
     of: Arc<ConnectionSlots>,
     id: u64,
     close: CancellationToken,
+    input: Arc<Input>,
 }
 
 /// A request in flight, until its response is consumed or dropped.
@@ -150,7 +154,7 @@ impl ConnectionSlots {
         state.connections.insert(id, connection);
         state.clients.entry(client).or_default().connections += 1;
         state.becomes_idle(id);
-        Some(Arc::new(ConnectionSlot { of: self.clone(), id, close }))
+        Some(Arc::new(ConnectionSlot { of: self.clone(), id, close, input: Arc::default() }))
     }
 
     fn evict(&self, state: &mut State, oldest: Option<Rank>) -> bool {
@@ -215,8 +219,19 @@ impl State {
 }
 
 impl ConnectionSlot {
+    /// Returns the meter of the connection's input.
+    pub(super) fn input(&self) -> &Arc<Input> {
+        &self.input
+    }
+
+    /// Counts the end of the connection because of its input.
+    pub(super) fn count_flood(&self) {
+        self.of.state.lock().totals.closed_flooded += 1;
+    }
+
     /// Records the start of a request.
     pub(super) fn begin(self: &Arc<Self>) -> InFlight {
+        self.input.expect(flood::REQUEST_OCTETS);
         let mut state = self.of.state.lock();
         state.is_not_idle(self.id);
         let mut client = IpAddr::from([0, 0, 0, 0]);

@@ -95,7 +95,7 @@ async fn its_own_name_is_that_on_a_router_that_is_there() {
 }
 
 #[tokio::test]
-async fn a_subdomain_is_chosen_by_who_may_and_is_no_label_of_another_namespace() {
+async fn a_subdomain_is_chosen_by_who_may_and_reveals_no_namespace() {
     let member = |group: &str| Identity { user: "u".to_owned(), groups: vec![group.to_owned()] };
     let (admin, tenant) = (member(GROUP_ADMINS), member("signpost:tenant:n"));
     let namespace = |name: &str| json!({"kind": "Namespace", "metadata": {"name": name}});
@@ -105,9 +105,14 @@ async fn a_subdomain_is_chosen_by_who_may_and_is_no_label_of_another_namespace()
         (&tenant, &open, None, "pay", Ok(())),
         (&tenant, &open, None, "shop-pr-124", Err(422)),
         (&tenant, &open, Some("pay"), "Shop-x", Err(422)),
+        (&tenant, &open, None, "nowhere-x", Err(422)),
+        (&tenant, &open, None, "shop", Ok(())),
+        (&tenant, &open, None, "N-x", Ok(())),
+        // The scheduler gives it another label if a Route of that namespace has it.
+        (&tenant, &open, None, "n-eu-x", Ok(())),
         (&admin, &open, None, "shop", Err(422)),
-        (&tenant, &open, None, "n-x", Ok(())),
-        (&tenant, &open, None, "n-eu-x", Err(422)),
+        (&admin, &open, None, "shop-x", Err(422)),
+        (&admin, &open, None, "nowhere-x", Ok(())),
         // It was granted before the namespace was there.
         (&tenant, &open, Some("shop-x"), "shop-x", Ok(())),
         (&tenant, &closed, None, "pay", Err(403)),

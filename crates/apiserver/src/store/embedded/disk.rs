@@ -37,7 +37,7 @@ pub(in crate::store) fn open(
     before_sync: fn() -> io::Result<()>,
     sync_error: SyncError,
 ) -> Result<Disk, redb::Error> {
-    let file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
+    let file = files::private().read(true).open(path)?;
     // Dirty pages are written; the others are dropped.
     file.sync_data().inspect_err(|error| note(&sync_error, error))?;
     files::forget_cached(&file)?;

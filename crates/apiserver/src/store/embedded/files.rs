@@ -1,10 +1,18 @@
 //! The file system below the store: its free space, its page cache, and space taken in advance.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
 
 use rustix::fs::{Advice, FallocateFlags};
 use rustix::io::Errno;
+
+/// Returns options to write a file that only its owner can read once it is created, whatever the mode of its directory is.
+pub fn private() -> OpenOptions {
+    let mut options = File::options();
+    options.write(true).create(true).truncate(false).mode(0o600);
+    options
+}
 
 /// Returns the free bytes in the file system of `file`, without those reserved for the superuser. Quotas are not visible here.
 ///

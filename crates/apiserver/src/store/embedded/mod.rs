@@ -470,7 +470,7 @@ fn open_prepared(
         let unfinished = origin::unfinished(data_dir);
         let io = |source| OpenError::Io { path: unfinished.clone(), source };
         // The remains of an interrupted first start, or an empty file without evidence of an earlier store.
-        File::create(&unfinished).map_err(io)?;
+        files::private().truncate(true).open(&unfinished).map_err(io)?;
         let database = open_plain(&unfinished, 0)?;
         prepare::prepare(&database).map_err(|error| origin::reported(&unfinished, error))?;
         drop(database);
@@ -504,7 +504,7 @@ pub(super) fn create(data_dir: &Path) -> std::result::Result<(), OpenError> {
 /// Locks a data directory while the returned file is open.
 pub(super) fn lock(data_dir: &Path) -> std::result::Result<File, OpenError> {
     let path = data_dir.join(LOCK_NAME);
-    let file = File::options().create(true).truncate(false).write(true).open(&path);
+    let file = files::private().open(&path);
     let file = file.map_err(|source| OpenError::Io { path: path.clone(), source })?;
     match file.try_lock() {
         Ok(()) => Ok(file),

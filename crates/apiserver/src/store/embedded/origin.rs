@@ -204,7 +204,7 @@ fn text(identity: &Identity) -> String {
 
 fn write(data_dir: &Path, identity: &Identity) -> io::Result<()> {
     let (path, beside) = (data_dir.join(NAME), data_dir.join(format!("{NAME}.new")));
-    let mut file = File::create(&beside)?;
+    let mut file = files::private().truncate(true).open(&beside)?;
     file.write_all(text(identity).as_bytes())?;
     file.sync_all()?;
     own(data_dir, &beside)?;

@@ -34,7 +34,7 @@ impl Reserve {
         let path = directory.join(FILE);
         let mut reserve = Reserve { path, file: None, octets };
         if octets > 0 {
-            let opened = File::options().create(true).truncate(false).write(true).open(&reserve.path);
+            let opened = files::private().open(&reserve.path);
             reserve.file = opened.inspect_err(|error| reserve.complain(error)).ok();
         }
         reserve

@@ -14,6 +14,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -92,7 +93,7 @@ impl LastKnownGood {
     pub fn open(directory: &Path, domains: &Domains) -> Result<(LastKnownGood, Opened), StateError> {
         let path = directory.join(FILE);
         let fault = |source| StateError::Unusable { path: path.clone(), source };
-        fs::create_dir_all(directory).map_err(fault)?;
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(fault)?;
         let mut opened = Opened::default();
         let mut recovered = None;
         match fs::read(&path) {
@@ -412,7 +413,7 @@ fn replace(path: &Path, octets: &[u8], sync: fn(&File) -> io::Result<()>) -> io:
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let mut file = OpenOptions::new().append(true).create_new(true).open(&beside)?;
+    let mut file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(&beside)?;
     file.write_all(octets)?;
     sync(&file)?;
     fs::rename(&beside, path)?;
