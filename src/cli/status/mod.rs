@@ -82,7 +82,7 @@ async fn platform(place: &ApiLocation) -> Result<ApiSnapshot, String> {
 async fn lease(access: &Access) -> Result<Option<SchedulerLease>, String> {
     let leases: Api<Lease> = Api::namespaced(access.client.clone(), SCHEDULER_LEASE_NAMESPACE);
     match leases.get_opt(SCHEDULER_LEASE).await {
-        Ok(lease) => Ok(Some(lease.map_or(SchedulerLease::Missing, SchedulerLease::Found))),
+        Ok(lease) => Ok(Some(lease.map_or(SchedulerLease::Missing, |lease| SchedulerLease::Found(Box::new(lease))))),
         Err(kube::Error::Api(status)) if status.code == 403 => Ok(None),
         Err(error) => Err(access.unanswered(error)),
     }

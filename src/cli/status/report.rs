@@ -41,7 +41,7 @@ pub(super) struct ApiSnapshot {
 /// The Lease of the schedulers, as the API returned it.
 pub(super) enum SchedulerLease {
     Missing,
-    Found(Lease),
+    Found(Box<Lease>),
 }
 
 /// The objects; `None` of a kind that the user may not list.
