@@ -10,6 +10,8 @@ use signpost::config::{self, ConfigSources};
 use signpost_api::access::{GROUP_NAME_SERVERS, GROUP_ROUTER_AGENT_PREFIX, decide};
 use signpost_api::identity::Identity;
 use signpost_apiserver::auth::rules::{Access, Decision};
+use signpost_types::instance::AGENT_NAMESPACE;
+use signpost_types::v1alpha1::router::FORCE_DELETE_ANNOTATION;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -97,11 +99,15 @@ fn policy(name: &str) -> Vec<VapExpression> {
     );
     let rules = named("ValidatingAdmissionPolicy")["spec"]["validations"].as_array().expect("a list").iter();
     let rules = rules.map(|rule| {
-        let [expression, message] =
-            ["expression", "message"].map(|field| rule[field].as_str().expect("text").to_owned());
+        let field = |name: &str| rule[name].as_str().map(str::to_owned);
         let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ");
-        assert!(words(&chart).contains(&words(&expression)), "the chart lacks {expression}");
-        VapExpression { expression, message: Some(message), message_expression: None }
+        let expression = field("expression").expect("text");
+        let message = field("message").expect("text");
+        let message_expression = field("messageExpression");
+        for text in [&expression].into_iter().chain(&message_expression) {
+            assert!(words(&chart).contains(&words(text)), "the chart lacks {text}");
+        }
+        VapExpression { expression, message: Some(message), message_expression }
     });
     rules.collect()
 }
@@ -119,6 +125,16 @@ fn admits(rules: &[VapExpression], operation: &str, old: Option<&Value>, new: &V
         assert!(result.passed || result.message.as_ref() == expected, "{result:?}");
     }
     results.iter().all(|result| result.passed)
+}
+
+/// Returns rules about an annotation for the evaluator, which escapes the keys of every map, as Kubernetes does those of objects with
+/// a schema.
+fn with_escaped_key(mut rules: Vec<VapExpression>, key: &str) -> Vec<VapExpression> {
+    let escaped = key.replace('.', "__dot__").replace('/', "__slash__").replace('-', "__dash__");
+    for rule in &mut rules {
+        rule.expression = rule.expression.replace(&format!("'{key}'"), &format!("'{escaped}'"));
+    }
+    rules
 }
 
 /// A cluster's API also rejects what Signpost's own API rejects beyond roles (`tests/hostile/deletion_holds.rs`).
@@ -181,12 +197,7 @@ fn on_a_clusters_api_nobody_forges_a_decision() {
         Some(to) => json!({"metadata": {"name": "r", "annotations": {"signpost.dev/move-to": to, "a": "b"}}}),
         None => json!({"metadata": {"name": "r"}}),
     };
-    // The evaluator escapes the keys of every map, as Kubernetes does those of objects with a schema.
-    let mut rules = policy("signpost-move");
-    for rule in &mut rules {
-        rule.expression =
-            rule.expression.replace("'signpost.dev/move-to'", "'signpost__dot__dev__slash__move__dash__to'");
-    }
+    let rules = with_escaped_key(policy("signpost-move"), "signpost.dev/move-to");
     for (operation, old, new, passes) in [
         ("CREATE", None, None, true),
         ("CREATE", None, Some("shard1"), false),
@@ -197,6 +208,51 @@ fn on_a_clusters_api_nobody_forges_a_decision() {
     ] {
         let old = old.map(route);
         assert_eq!(admits(&rules, operation, old.as_ref(), &route(new)), passes, "{operation} {new:?}");
+    }
+}
+
+/// A cluster's API also rejects the deletion of a Router with Routes, by the numbers in its status.
+#[test]
+fn on_a_clusters_api_a_router_with_routes_is_not_deleted_unknowingly() {
+    let router = |metadata: Value, status: Value| {
+        let mut router = json!({"metadata": {"name": "shard1"}, "spec": {"dns": "shard1.apps.example.com"}});
+        for (name, value) in metadata.as_object().expect("an object") {
+            router["metadata"][name] = value.clone();
+        }
+        if !status.is_null() {
+            router["status"] = status;
+        }
+        router
+    };
+    let agreed = |count: &str| json!({"annotations": {"a": "b", FORCE_DELETE_ANNOTATION: count}});
+    let rules = with_escaped_key(policy("signpost-router-deletion"), FORCE_DELETE_ANNOTATION);
+    for (metadata, status, passes) in [
+        (json!({}), Value::Null, true),
+        (json!({}), json!({"conditions": []}), true),
+        (json!({}), json!({"routes": 0, "formerNames": 0}), true),
+        (json!({}), json!({"routes": 121}), false),
+        (json!({}), json!({"routes": 0, "formerNames": 3}), false),
+        (json!({"annotations": {"a": "b"}}), json!({"routes": 1}), false),
+        (agreed("121"), json!({"routes": 121}), true),
+        (agreed("124"), json!({"routes": 121, "formerNames": 3}), true),
+        (agreed("121"), json!({"routes": 121, "formerNames": 3}), false),
+        (agreed("120"), json!({"routes": 121}), false),
+        (agreed("0"), json!({"routes": 121}), false),
+        // The deletion began earlier, and a finalizer keeps the object.
+        (json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}), json!({"routes": 121}), true),
+    ] {
+        let old = router(metadata, status);
+        let request = AdmissionRequest { operation: "DELETE".to_owned(), ..AdmissionRequest::default() };
+        let evaluator = VapEvaluator::builder().object(Value::Null).old_object(old.clone()).request(request).build();
+        let results = evaluator.evaluate(&rules);
+        assert_eq!(results.iter().all(|result| result.passed), passes, "{old}: {results:?}");
+        for message in results.iter().filter_map(|result| result.message.as_ref()) {
+            let status = &old["status"];
+            let count = status["routes"].as_u64().unwrap_or(0) + status["formerNames"].as_u64().unwrap_or(0);
+            let command =
+                format!("kubectl annotate routers.signpost.dev shard1 {FORCE_DELETE_ANNOTATION}={count} --overwrite");
+            assert!(message.contains("signpost drain router shard1") && message.contains(&command), "{message}");
+        }
     }
 }
 
@@ -349,6 +405,97 @@ fn on_a_clusters_api_name_servers_have_the_same_rights() {
     assert!(allowed > 20, "{allowed}");
 }
 
+/// The roles `edit` and `view` of a cluster give tenants the rights of the rule table on Signpost's kinds.
+#[test]
+fn on_a_clusters_api_tenants_have_the_same_rights() {
+    let file = read("deploy/kubernetes/cluster-api/roles.yaml");
+    let documents = serde_saphyr::from_multiple::<Value>(&file).expect("YAML");
+    let has = |list: &Value, one: &str| list.as_array().expect("a list").iter().any(|item| item == one || item == "*");
+    let allows = |roles: &[&Value], verb: &str, resource: &str| {
+        roles.iter().flat_map(|role| role["rules"].as_array().expect("a list")).any(|rule| {
+            has(&rule["apiGroups"], "signpost.dev") && has(&rule["resources"], resource) && has(&rule["verbs"], verb)
+        })
+    };
+    let added_to = |role: &str| -> Vec<&Value> {
+        let label = format!("rbac.authorization.k8s.io/aggregate-to-{role}");
+        documents.iter().filter(|document| document["metadata"]["labels"][&label] == "true").collect()
+    };
+    let named = |name: &str| {
+        let role = documents.iter().find(|document| document["metadata"]["name"] == name);
+        [role.unwrap_or_else(|| panic!("no ClusterRole {name}"))]
+    };
+    let (view, edit, admin) = (added_to("view"), added_to("edit"), added_to("admin"));
+    let (routers, operator) = (named("signpost-routers-view"), named("signpost-operator"));
+    let member = |group: &str| Identity { user: "tina".to_owned(), groups: vec![group.to_owned()] };
+    let (tenant, administrator) = (member("signpost:tenant:shop"), member("signpost:admins"));
+    let may = |who: &Identity, verb: &str, resource: &str, namespace: Option<&str>| {
+        let access = Access::resource(verb, "signpost.dev", resource, namespace, None);
+        matches!(decide(who, &access), Decision::Allowed { .. })
+    };
+    let read_verbs = ["get", "list", "watch"];
+    let verbs = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "move"];
+    let mut allowed = 0;
+    for kind in ["routers", "routes", "routebindings", "nameclaims", "zones", "deletionholds"] {
+        for resource in [kind.to_owned(), format!("{kind}/status")] {
+            for verb in verbs {
+                let of_tenant = may(&tenant, verb, &resource, Some("shop")) && kind != "routers";
+                let at_large = may(&tenant, verb, &resource, None);
+                let is_read = read_verbs.contains(&verb);
+                assert_eq!(allows(&edit, verb, &resource), of_tenant, "edit: {verb} {resource}");
+                assert_eq!(allows(&admin, verb, &resource), of_tenant, "admin: {verb} {resource}");
+                assert_eq!(allows(&view, verb, &resource), of_tenant && is_read, "view: {verb} {resource}");
+                assert_eq!(allows(&routers, verb, &resource), at_large, "at large: {verb} {resource}");
+                let of_operator = allows(&operator, verb, &resource);
+                assert!(!of_operator || may(&administrator, verb, &resource, None), "operator: {verb} {resource}");
+                assert!(of_operator || !is_read, "operator: {verb} {resource}");
+                assert!(!of_operator || is_read || kind != "routebindings", "operator: {verb} {resource}");
+                allowed += usize::from(of_tenant || at_large);
+            }
+        }
+    }
+    assert!(allows(&operator, "move", "routes") && allowed > 15, "{allowed}");
+}
+
+/// The chart has every rule of the manifests.
+#[test]
+fn the_chart_grants_the_same_rights() {
+    for file in ["rbac.yaml", "roles.yaml", "routers.yaml"] {
+        let rules = |text: &str| -> Vec<String> {
+            let rules = text.split("---\n").filter_map(|document| document.split_once("\nrules:\n"));
+            let line = |line: &&str| !line.trim_start().starts_with(['#', '{']) && !line.is_empty();
+            rules.map(|(_, rules)| rules.lines().filter(line).collect::<Vec<_>>().join("\n")).collect()
+        };
+        let manifests = read(&format!("deploy/kubernetes/cluster-api/{file}"));
+        let chart = read(&format!("deploy/helm/signpost/templates/{file}"));
+        let expected = rules(&manifests);
+        assert!(!expected.is_empty(), "{file}");
+        assert_eq!(rules(&chart), expected, "{file}");
+        for label in ["aggregate-to-view", "aggregate-to-edit", "aggregate-to-admin"] {
+            assert_eq!(manifests.matches(label).count(), chart.matches(label).count(), "{label} in {file}");
+        }
+    }
+}
+
+/// The scheduler reads and writes Events: a repeated one is read, and then patched.
+#[test]
+fn on_a_clusters_api_the_scheduler_reads_its_events() {
+    let documents =
+        serde_saphyr::from_multiple::<Value>(&read("deploy/kubernetes/cluster-api/rbac.yaml")).expect("YAML");
+    let role = documents
+        .iter()
+        .find(|document| document["kind"] == "ClusterRole" && document["metadata"]["name"] == "signpost-scheduler");
+    let rules = role.expect("the role is there")["rules"].as_array().expect("a list");
+    let has = |list: &Value, one: &str| list.as_array().expect("a list").iter().any(|item| item == one);
+    for group in ["", "events.k8s.io"] {
+        for verb in ["get", "create", "patch"] {
+            let grants = |rule: &Value| {
+                has(&rule["apiGroups"], group) && has(&rule["resources"], "events") && has(&rule["verbs"], verb)
+            };
+            assert!(rules.iter().any(grants), "{verb} events in {group:?}");
+        }
+    }
+}
+
 /// The cluster's role of agents and the rule table agree, except for Leases, which a policy restricts there.
 #[test]
 fn on_a_clusters_api_agents_have_the_same_rights() {
@@ -366,7 +513,7 @@ fn on_a_clusters_api_agents_have_the_same_rights() {
     let mut allowed = 0;
     for (rules, namespace, name) in [
         (rules_of("ClusterRole", Value::Null), "shop", None),
-        (rules_of("Role", json!("default")), "default", Some("router-shard1.192-0-2-1-80")),
+        (rules_of("Role", json!(AGENT_NAMESPACE)), AGENT_NAMESPACE, Some("router-shard1.192-0-2-1-80")),
     ] {
         for (group, resource) in [
             ("signpost.dev", "routers"),
@@ -388,7 +535,7 @@ fn on_a_clusters_api_agents_have_the_same_rights() {
                 let may = matches!(decide(&agent, &access), Decision::Allowed { .. });
                 // Agents only need to apply and delete.
                 let is_lease = resource == "leases" && ["get", "update"].contains(&verb);
-                let is_of_this_role = (resource == "leases") == (namespace == "default");
+                let is_of_this_role = (resource == "leases") == (namespace == AGENT_NAMESPACE);
                 assert_eq!(rule.is_some(), may && is_of_this_role && !is_lease, "{verb} {resource} in {namespace}");
                 allowed += usize::from(rule.is_some());
             }

@@ -140,10 +140,10 @@ const COMMANDS: &[Entry] = &[
 
 /// Names that users of `kubectl` may try as commands, with the command to run instead.
 const OF_KUBECTL: [(&str, &str); 4] = [
-    ("routes", "kubectl get routes"),
+    ("routes", "kubectl get rt"),
     ("routers", "kubectl get routers"),
-    ("events", "kubectl events --for route/NAME"),
-    ("wait", "kubectl wait --for=condition=Resolvable route/NAME"),
+    ("events", "kubectl events --for route.signpost.dev/NAME"),
+    ("wait", "kubectl wait --for=condition=Resolvable rt/NAME"),
 ];
 
 /// Runs the program with `arguments`, the program's own name first.

@@ -25,8 +25,8 @@ terminal, a command that takes longer than a second shows its progress.
 `<data-dir>/kubeconfig`; `~/.kube/config`. `--context` selects a context, and `--api-server` (repeats) sets the API
 servers to use instead of the one in the kubeconfig. A command sees only what its user is allowed to read.
 
-**Objects.** Use `kubectl` to list, watch, and wait for objects: `kubectl get routes -o wide` shows names, Routers, and
-reasons, `kubectl get routers -o wide` load and addresses, and `kubectl events --for route/NAME` events. `kubectl wait
+**Objects.** Use `kubectl` to list, watch, and wait for objects: `kubectl get rt -o wide` shows names, Routers, and
+reasons, `kubectl get routers -o wide` load and addresses, and `kubectl events --for rt/NAME` events. `kubectl wait
 --for=condition=Resolvable route/NAME` waits for a name.
 
 **Settings.** Flags that are settings of the server have the same meaning here. You can also set them in the

@@ -248,7 +248,7 @@ settings! {
     }
     namespace: Namespace "namespace" "Quotas of a namespace" {
         /// The maximum number of Routes in a namespace, bound or not. The API rejects more with 403. The annotation
-        /// `signpost.dev/max-routes` of a Namespace overrides it.
+        /// `signpost.dev/max-routes` of a Namespace overrides it. Neither has an effect on the API of a Kubernetes cluster.
         routes: u64 = number("N", 0..=COUNT_MAX), "10000";
         /// The maximum total size of the Routes in a namespace, including status and managed fields: a typical Route
         /// has 3Ki. The annotation `signpost.dev/max-route-bytes` of a Namespace overrides it.

@@ -122,6 +122,13 @@ impl Role<'_> {
                 run_for_lease(candidate, &name, lease, lead, stop).await;
             }
         });
+        // This does not affect readiness: another process can be at fault, and name servers in this one still answer.
+        let seen = leadership.clone();
+        let leader = move || {
+            let is_unknown = matches!(*seen.borrow(), Leadership::Follower { holder: None });
+            is_unknown.then(|| "no scheduler leads, so Routes get no Router; the log has the reason".to_owned())
+        };
+        self.admin.health.warn("scheduler", "leader", Box::new(leader));
         leadership
     }
 

@@ -308,7 +308,7 @@ fn an_operator_sees_the_platform_live() {
         "RouteSelectorMismatch",
         "static.example.com. IN CNAME myapp-static.routes.v3.rhcloud.com.",
         "the Route was created",
-        "kubectl -n myapp describe route static",
+        "kubectl -n myapp describe rt static",
     ] {
         browser.sees(shown);
     }

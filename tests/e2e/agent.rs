@@ -14,6 +14,7 @@ use serde_json::json;
 use signpost_testing::net::exchange;
 use signpost_testing::program;
 use signpost_testing::{DataDir, Kubectl, Ports, Process, Server, dig, eventually, free_address, until};
+use signpost_types::instance::AGENT_NAMESPACE;
 
 const DOMAIN: [&str; 4] = ["--domain", "example.org", "--nameserver", "ns1.example.org=192.0.2.53"];
 const NAME: &str = "web-shop.shard1.example.org";
@@ -241,7 +242,8 @@ fn a_route_is_served_until_its_instance_has_left() {
     agent.answers("web-none.shard1.example.org", 503, "");
     agent.answers("other.shard1.example.org", 404, "");
     let annotation = |name: &str| {
-        let leases = kubectl.json(&["leases", "-n", "default", "-l", "app.kubernetes.io/component=router-instance"]);
+        let leases =
+            kubectl.json(&["leases", "-n", AGENT_NAMESPACE, "-l", "app.kubernetes.io/component=router-instance"]);
         let value = leases["items"][0]["metadata"]["annotations"][format!("instance.signpost.dev/{name}")].clone();
         value.as_str().map(str::to_owned)
     };
@@ -335,7 +337,7 @@ fn the_address_of_a_dead_machine_leaves_dns_until_an_agent_is_back() {
     until_addresses(ports.dns, &["192.0.2.1"], "the dead address has left");
     until_instances(&kubectl, "0/1");
     // The status remembers it when its Lease is gone.
-    kubectl.ok(&["delete", "leases", "-n", "default", "-l", "app.kubernetes.io/component=router-instance"]);
+    kubectl.ok(&["delete", "leases", "-n", AGENT_NAMESPACE, "-l", "app.kubernetes.io/component=router-instance"]);
     let status = || kubectl.json(&["routers.signpost.dev", "shard1"])["status"].clone();
     kubectl.ok(&["patch", "router", "shard1", "--type=merge", "-p", r#"{"spec":{"ttl":6}}"#]);
     eventually("the zone has another TTL", || {
@@ -351,7 +353,7 @@ fn the_address_of_a_dead_machine_leaves_dns_until_an_agent_is_back() {
     // Without it in the spec, nothing is remembered.
     agent.process.take().expect("it runs").kill();
     until_instances(&kubectl, "0/1");
-    kubectl.ok(&["delete", "leases", "-n", "default", "-l", "app.kubernetes.io/component=router-instance"]);
+    kubectl.ok(&["delete", "leases", "-n", AGENT_NAMESPACE, "-l", "app.kubernetes.io/component=router-instance"]);
     kubectl.ok_with(&["apply", "-f", "-"], &router("{ip: 192.0.2.1}"));
     eventually("the status forgets it", || status()["instances"].is_null().then_some(()));
 }

@@ -177,11 +177,11 @@ fn a_tenant_sees_its_own(example: &Example) {
 #[test]
 fn a_command_of_kubectl_names_the_one_to_run() {
     for (arguments, instead) in [
-        (&["routes", "-A", "--state", "waiting"][..], "kubectl get routes"),
+        (&["routes", "-A", "--state", "waiting"][..], "kubectl get rt"),
         (&["routers"], "kubectl get routers"),
-        (&["events", "--for", "route/x"], "kubectl events --for route/NAME"),
-        (&["wait", "route", "x"], "kubectl wait --for=condition=Resolvable route/NAME"),
-        (&["help", "wait"], "kubectl wait --for=condition=Resolvable route/NAME"),
+        (&["events", "--for", "route/x"], "kubectl events --for route.signpost.dev/NAME"),
+        (&["wait", "route", "x"], "kubectl wait --for=condition=Resolvable rt/NAME"),
+        (&["help", "wait"], "kubectl wait --for=condition=Resolvable rt/NAME"),
     ] {
         let ran = run(arguments);
         let expected = format!("not a command of signpost; run \"{instead}\"");

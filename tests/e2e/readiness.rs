@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::agent::{Agent, application, platform_with, route, service};
 use signpost_testing::net::exchange;
 use signpost_testing::{DataDir, Kubectl, Ports, Server, until};
+use signpost_types::instance::AGENT_NAMESPACE;
 
 const NAME: &str = "web-shop.shard1.example.org";
 const ROUTER: &str = "apiVersion: signpost.dev/v1alpha1\nkind: Router\nmetadata: {name: shard1}\n\
@@ -144,7 +145,8 @@ fn a_route_with_tls_is_ready_only_with_a_valid_certificate() {
         }
     });
     // No key leaves the agent.
-    let leases = scene.kubectl.json(&["leases", "-n", "default", "-l", "app.kubernetes.io/component=router-instance"]);
+    let leases =
+        scene.kubectl.json(&["leases", "-n", AGENT_NAMESPACE, "-l", "app.kubernetes.io/component=router-instance"]);
     let report = leases["items"][0]["metadata"]["annotations"]["instance.signpost.dev/certificates"].as_str();
     let report: Value = serde_json::from_str(report.expect("it is reported")).expect("JSON");
     let certificates = report["certificates"].as_array().expect("a list");

@@ -58,7 +58,7 @@ fn paths() -> Vec<String> {
     for router in ["shard1", "shard2"] {
         paths.push(format!("{ours}/routers/{router}"));
     }
-    for namespace in ["spy", VICTIM, "default", "signpost-system"] {
+    for namespace in ["spy", VICTIM, "default", "signpost-system", "signpost-machines"] {
         paths.push(format!("/api/v1/namespaces/{namespace}"));
         for collection in [
             format!("{ours}/namespaces/{namespace}/routes"),

@@ -188,7 +188,7 @@ fn each_role_may_do_what_is_documented_and_nothing_else() {
     for (role, client) in &users {
         let version = || (client.send("GET", "/apis/signpost.dev/v1alpha1/routers", None).0 == 200).then_some(());
         eventually("the user is known", version);
-        for namespace in NAMESPACES.iter().chain(&["default"]) {
+        for namespace in NAMESPACES.iter().chain(&["default", "signpost-machines"]) {
             let documented = documented(role, namespace, &kinds);
             let mut found = [BTreeSet::new(), BTreeSet::new()];
             for kind in &kinds {
@@ -245,7 +245,7 @@ fn each_role_may_do_what_is_documented_and_nothing_else() {
 fn an_agent_has_the_leases_of_its_router() {
     let platform = Platform::start(&[]);
     let agent = platform.user("thief", &["--role", "router-agent", "--router", "shard1"]);
-    let place = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
+    let place = "/apis/coordination.k8s.io/v1/namespaces/signpost-machines/leases";
     let lease = |name: &str| {
         json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name},
             "spec": {"holderIdentity": "thief"}})
@@ -261,7 +261,7 @@ fn an_agent_has_the_leases_of_its_router() {
     ] {
         let one = format!("{place}/{name}");
         let expected = if is_own { 200 } else { 403 };
-        platform.admin.ok_with(&["apply", "-n", "default", "-f", "-"], &lease(name).to_string());
+        platform.admin.ok_with(&["apply", "-n", "signpost-machines", "-f", "-"], &lease(name).to_string());
         let patch = json!({"spec": {"leaseDurationSeconds": 15}});
         assert_eq!(agent.send("PATCH", &one, Some(&patch)).0, expected, "{name}");
         let (status, held) = agent.send("GET", &one, None);
@@ -274,6 +274,6 @@ fn an_agent_has_the_leases_of_its_router() {
     }
     assert_eq!(agent.send("GET", place, None).0, 403);
     assert_eq!(agent.send("DELETE", place, None).0, 403);
-    let elsewhere = place.replace("default", "signpost-system");
+    let elsewhere = place.replace("signpost-machines", "signpost-system");
     assert_eq!(agent.send("GET", &format!("{elsewhere}/router-shard1.192-0-2-1-80"), None).0, 403);
 }

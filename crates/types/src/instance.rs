@@ -14,8 +14,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::v1alpha1::router::{Instance, InstanceState};
 
-/// The namespace in which router agents keep their Leases. It always exists, and differs from that of the schedulers' Lease.
-pub const AGENT_NAMESPACE: &str = "default";
+/// The namespace in which router agents keep their Leases. It belongs to the platform, because a Lease puts an address into DNS: in a
+/// cluster, the roles `edit` and `admin` of a namespace include its Leases. It differs from the namespace of the schedulers' Lease, which
+/// agents have no rights on.
+pub const AGENT_NAMESPACE: &str = "signpost-machines";
 /// The label of all Leases of instances, as a label selector.
 pub const SELECTOR: &str = "app.kubernetes.io/component=router-instance";
 /// The time without a renewal after which an instance counts as dead.

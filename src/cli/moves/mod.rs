@@ -214,6 +214,11 @@ async fn until_there(
         let is_in_zone = system.is_none_or(|system| is_at_or_below(&system.name, zone));
         if status.router.as_deref() == Some(to) && is_in_zone {
             note(format!("{key} is on {to}"));
+            let requested =
+                route.metadata.annotations.as_ref().and_then(|annotations| annotations.get(MOVE_ANNOTATION));
+            if requested.is_some_and(|requested| requested == to) {
+                withdraw(access, routes, key, to).await?;
+            }
             return Ok(());
         }
         let pending = status.conditions.iter().find(|one| one.type_ == MOVE_PENDING && one.status == "True");
@@ -228,6 +233,20 @@ async fn until_there(
             ));
         }
         tokio::time::sleep(LOOK_INTERVAL).await;
+    }
+}
+
+/// Removes the request of a completed move, unless it was changed. Signpost's own API removes it with the move, a cluster's API does not:
+/// the Route would return to that Router later, for example after a drain.
+async fn withdraw(access: &Access, routes: &Api<Route>, key: &ObjectKey, to: &str) -> Result<(), String> {
+    let path = format!("/metadata/annotations/{}", MOVE_ANNOTATION.replace('/', "~1"));
+    let operations = json!([{"op": "test", "path": path, "value": to}, {"op": "remove", "path": path}]);
+    let patch = serde_json::from_value(operations).expect("it is a JSON patch");
+    match routes.patch(&key.name, &PatchParams::default(), &Patch::<Route>::Json(patch)).await {
+        Ok(_) => Ok(()),
+        // The test failed, or the Route is gone.
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409 | 422) => Ok(()),
+        Err(error) => Err(access.unanswered(error)),
     }
 }
 

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 
-use self::report::{ApiSnapshot, Objects, Process, Report, StatusInputs};
+use self::report::{ApiSnapshot, Objects, Process, Report, SchedulerLease, StatusInputs};
 use super::access::{self, API_TIMEOUT, Access, ApiLocation};
 use super::output::{self, Format};
 use super::rates::Rates;
@@ -78,11 +78,11 @@ async fn platform(place: &ApiLocation) -> Result<ApiSnapshot, String> {
     Ok(ApiSnapshot { version, took, lease, objects: Objects { routers, routes, zones, holds } })
 }
 
-/// Returns the Lease of the schedulers. `None`: there was never a leader, or the user may not read it.
-async fn lease(access: &Access) -> Result<Option<Lease>, String> {
+/// Returns the Lease of the schedulers. `None`: the user may not read it.
+async fn lease(access: &Access) -> Result<Option<SchedulerLease>, String> {
     let leases: Api<Lease> = Api::namespaced(access.client.clone(), SCHEDULER_LEASE_NAMESPACE);
     match leases.get_opt(SCHEDULER_LEASE).await {
-        Ok(lease) => Ok(lease),
+        Ok(lease) => Ok(Some(lease.map_or(SchedulerLease::Missing, |lease| SchedulerLease::Found(Box::new(lease))))),
         Err(kube::Error::Api(status)) if status.code == 403 => Ok(None),
         Err(error) => Err(access.unanswered(error)),
     }

@@ -18,6 +18,7 @@ use signpost_types::v1alpha1::deletion_hold::DeletionHold;
 use signpost_types::v1alpha1::route::{Route, RouteStatus};
 use signpost_types::v1alpha1::router::Router;
 use signpost_types::v1alpha1::zone::{Zone, ZoneKind};
+use signpost_types::v1alpha1::{SCHEDULER_LEASE, SCHEDULER_LEASE_NAMESPACE};
 
 /// A watch without a message for longer than this has lost the API: an idle one gets a bookmark about every minute.
 const SYNC_AGE_MAX_SECONDS: f64 = 180.0;
@@ -32,8 +33,15 @@ pub(super) struct ApiSnapshot {
     pub(super) version: String,
     /// The duration of one request.
     pub(super) took: Duration,
-    pub(super) lease: Option<Lease>,
+    /// `None`: the user may not read it.
+    pub(super) lease: Option<SchedulerLease>,
     pub(super) objects: Objects,
+}
+
+/// The Lease of the schedulers, as the API returned it.
+pub(super) enum SchedulerLease {
+    Missing,
+    Found(Box<Lease>),
 }
 
 /// The objects; `None` of a kind that the user may not list.
@@ -291,7 +299,14 @@ impl Report {
     fn take(&mut self, platform: ApiSnapshot, warnings: &mut Vec<String>, now: Timestamp) {
         self.api.version = Some(platform.version);
         self.api.milliseconds = Some((platform.took.as_secs_f64() * 10_000.0).round() / 10.0);
-        self.leader = platform.lease.as_ref().map(|lease| leader(lease, now));
+        match platform.lease {
+            Some(SchedulerLease::Found(lease)) => self.leader = Some(leader(&lease, now)),
+            Some(SchedulerLease::Missing) => warnings.push(format!(
+                "no scheduler leads, and none has since the start of the platform: the Lease {SCHEDULER_LEASE} in the namespace \
+                 {SCHEDULER_LEASE_NAMESPACE} does not exist; read the log of a process with the role scheduler"
+            )),
+            None => {}
+        }
         match &self.leader {
             Some(Leader { holder: Some(holder), expired: true, renewed_seconds, .. }) => warnings.push(format!(
                 "no scheduler leads: {holder} has not renewed its Lease for {}",
@@ -417,7 +432,7 @@ impl Report {
     fn next_step(&self) -> Option<&'static str> {
         match (self.routers.as_ref()?.total, self.routes.as_ref()?.total) {
             (0, _) => Some("create a Router; \"kubectl explain router.spec\" describes its fields"),
-            (_, 0) => Some("create a Route; \"kubectl explain route.spec\" describes its fields"),
+            (_, 0) => Some("create a Route; \"kubectl explain rt.spec\" describes its fields"),
             _ => None,
         }
     }

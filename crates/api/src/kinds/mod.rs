@@ -32,6 +32,7 @@ use signpost_apiserver::{Product, Settings};
 
 use self::quotas::Limits;
 use crate::access::AccessRules;
+use signpost_types::instance::AGENT_NAMESPACE;
 use signpost_types::names::LabelRules;
 use signpost_types::v1alpha1::router::Router;
 use signpost_types::v1alpha1::{DAMAGED_ANNOTATION, DAMAGED_HEADER, SCHEDULER_LEASE_NAMESPACE};
@@ -91,7 +92,7 @@ pub fn kinds(config: PlatformConfig) -> Kinds {
     let damage_marks = DamageMarks { annotation: DAMAGED_ANNOTATION, header: DAMAGED_HEADER };
     Kinds::new(own)
         .with_damage_marks(damage_marks)
-        .with_namespaces(&["default", "kube-system", SCHEDULER_LEASE_NAMESPACE])
+        .with_namespaces(&["default", "kube-system", SCHEDULER_LEASE_NAMESPACE, AGENT_NAMESPACE])
         .with_quota(&route::ROUTE, routes)
         .with_quota(&EVENT, events)
         .with_quota(&service::SERVICE, quotas::services())

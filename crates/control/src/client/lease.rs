@@ -28,6 +28,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease as LeaseObject, LeaseSpec};
+use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
@@ -37,6 +38,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::backoff;
 use super::reflector::{self, Change, Changes, reflect};
+use signpost_types::instance::AGENT_NAMESPACE;
 use signpost_types::v1alpha1::SCHEDULER_LEASE_NAMESPACE;
 
 /// The time limit for releasing the Lease on shutdown; after that, other candidates wait for the Lease to expire.
@@ -222,13 +224,14 @@ impl Lease {
         };
         let failure = match timeout(limit, self.attempt()).await {
             Ok(Ok(())) => None,
-            Ok(Err(error)) => Some(error.to_string()),
+            Ok(Err(error)) => Some(explain(&error)),
             Err(_) => Some("the API did not answer in time".to_owned()),
         };
         match &failure {
             // Logged once per outage: the read is retried every few seconds.
             Some(error) if !self.fails => {
-                tracing::warn!(lease = %self.name, error, "failed to read or write the lease; retrying");
+                tracing::warn!(lease = %self.name, namespace = SCHEDULER_LEASE_NAMESPACE, error,
+                    "failed to read or write the lease, so this process cannot lead; retrying");
             }
             Some(error) => tracing::debug!(lease = %self.name, error, "failed to read or write the lease"),
             None => {}
@@ -336,7 +339,8 @@ impl Lease {
         Ok(())
     }
 
-    /// Writes the Lease at the version that was read, with this spec; `None`: another candidate wrote first.
+    /// Writes the Lease at the version that was read, with this spec; `None`: another candidate wrote first, or deleted it. The first
+    /// candidate in a cluster also creates the namespaces of Leases, if no manifest has.
     async fn write(&self, spec: LeaseSpec) -> kube::Result<Option<LeaseObject>> {
         let parameters = PostParams::default();
         let written = match &self.observed {
@@ -346,14 +350,41 @@ impl Lease {
             }
             None => {
                 let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
-                self.api.create(&parameters, &LeaseObject { metadata, spec: Some(spec) }).await
+                let object = LeaseObject { metadata, spec: Some(spec) };
+                match self.api.create(&parameters, &object).await {
+                    Err(kube::Error::Api(status)) if status.code == 404 => {
+                        self.create_namespaces().await?;
+                        self.api.create(&parameters, &object).await
+                    }
+                    created => created,
+                }
             }
         };
         match written {
             Ok(object) => Ok(Some(object)),
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(None),
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
+            Err(kube::Error::Api(status)) if status.code == 404 && self.observed.is_some() => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Creates the namespaces of this Lease and of the agents' Leases, as the manifests of an installation do.
+    async fn create_namespaces(&self) -> kube::Result<()> {
+        let namespaces: Api<Namespace> = Api::all(self.api.clone().into_client());
+        for name in [SCHEDULER_LEASE_NAMESPACE, AGENT_NAMESPACE] {
+            let labels = [("pod-security.kubernetes.io/enforce".to_owned(), "restricted".to_owned())];
+            let metadata = ObjectMeta {
+                name: Some(name.to_owned()),
+                labels: Some(labels.into_iter().collect()),
+                ..ObjectMeta::default()
+            };
+            match namespaces.create(&PostParams::default(), &Namespace { metadata, ..Namespace::default() }).await {
+                Ok(_) => tracing::info!(namespace = name, "created the namespace"),
+                Err(kube::Error::Api(status)) if status.code == 409 => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     async fn release(&mut self) {
@@ -405,6 +436,19 @@ impl Lease {
 
     fn duration_seconds(&self) -> i32 {
         i32::try_from(self.settings.duration.as_secs().max(1)).unwrap_or(i32::MAX)
+    }
+}
+
+/// Returns the error, with the rights that a candidate needs if one of them, or the namespace, is missing.
+fn explain(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if matches!(status.code, 403 | 404) => format!(
+            "{} ({}); a scheduler needs the namespace {SCHEDULER_LEASE_NAMESPACE}, and get, list, watch, create, update, and patch on \
+             its Leases: apply the manifests of deploy/kubernetes, or run \"kubectl create namespace \
+             {SCHEDULER_LEASE_NAMESPACE}\"",
+            status.message, status.code
+        ),
+        _ => error.to_string(),
     }
 }
 
@@ -504,6 +548,69 @@ mod tests {
         }
         stop.cancel();
         while leadership.changed().await.is_ok() {}
+    }
+
+    /// An API without the namespaces of Leases. It has those that were created.
+    #[derive(Clone, Default)]
+    struct EmptyCluster {
+        namespaces: Arc<Mutex<Vec<String>>>,
+        stored: Stored,
+        may_create: bool,
+    }
+
+    async fn cluster(State(api): State<EmptyCluster>, method: Method, url: Uri, body: Bytes) -> Response {
+        let failure = |code: StatusCode, reason: &str| {
+            let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason,
+                "message": format!("test: {reason}"), "code": code.as_u16()});
+            (code, status.to_string()).into_response()
+        };
+        if method == Method::POST && url.path() == "/api/v1/namespaces" {
+            if !api.may_create {
+                return failure(StatusCode::FORBIDDEN, "Forbidden");
+            }
+            let namespace: Value = serde_json::from_slice(&body).expect("JSON");
+            api.namespaces.lock().push(namespace["metadata"]["name"].as_str().expect("a name").to_owned());
+            return (StatusCode::CREATED, namespace.to_string()).into_response();
+        }
+        if !api.namespaces.lock().iter().any(|name| url.path().contains(&format!("/namespaces/{name}/"))) {
+            return failure(StatusCode::NOT_FOUND, "NotFound");
+        }
+        store(State(api.stored.clone()), method, url, body).await
+    }
+
+    fn candidate(api: &EmptyCluster) -> Lease {
+        let service = Router::new().fallback(cluster).with_state(api.clone());
+        let client = kube::Client::new(service, "default");
+        Lease {
+            api: Api::namespaced(client, SCHEDULER_LEASE_NAMESPACE),
+            name: "test".to_owned(),
+            holder: "one".to_owned(),
+            settings: Settings::lasting(Duration::from_secs(15)),
+            observed: None,
+            greatest: 0,
+            fails: false,
+            leadership: watch::channel(Leadership::Follower { holder: None }).0,
+        }
+    }
+
+    #[tokio::test]
+    async fn the_first_candidate_creates_the_namespaces() {
+        let api = EmptyCluster { may_create: true, ..EmptyCluster::default() };
+        let mut first = candidate(&api);
+        first.attempt().await.expect("written");
+        assert!(first.leadership.borrow().term().is_some());
+        assert_eq!(*api.namespaces.lock(), [SCHEDULER_LEASE_NAMESPACE, AGENT_NAMESPACE]);
+    }
+
+    #[tokio::test]
+    async fn a_missing_namespace_or_right_is_an_error_that_names_it() {
+        let mut candidate = candidate(&EmptyCluster::default());
+        let error = candidate.attempt().await.expect_err("it may not create namespaces");
+        let text = explain(&error);
+        assert!(text.contains("test: Forbidden") && text.contains(SCHEDULER_LEASE_NAMESPACE), "{text}");
+        assert!(candidate.leadership.borrow().term().is_none());
+        let rights = ["get", "list", "watch", "create", "update", "patch"];
+        assert!(rights.iter().all(|right| text.contains(right)), "{text}");
     }
 
     #[test]

@@ -61,6 +61,22 @@ impl Kubernetes {
         Ok(found)
     }
 
+    /// Applies an object. `is_ours`: it exists with Signpost's labels.
+    async fn apply(&self, (kind, name): &Key, content: &Value, is_ours: bool) -> kube::Result<DynamicObject> {
+        // An object of that name without Signpost's labels belongs to another owner: a difference is a conflict.
+        let parameters = PatchParams { force: is_ours, ..PatchParams::apply(MANAGER) };
+        let api = self.api(*kind);
+        match api.patch(name, &parameters, &Patch::Apply(content)).await {
+            // Another client changed the key of an item, such as the number of a port. An apply keeps the changed item, and adds a
+            // second one with the same name. A merge replaces the whole list.
+            Err(kube::Error::Api(status)) if status.code == 422 && is_ours => {
+                let parameters = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+                api.patch(name, &parameters, &Patch::Merge(content)).await
+            }
+            applied => applied,
+        }
+    }
+
     /// Compares the cluster with the desired state, and changes the differences.
     async fn compare(&mut self) -> Result<BTreeMap<String, String>, String> {
         let mut found = self.list().await?;
@@ -77,9 +93,7 @@ impl Kubernetes {
                 Some(live) if live.metadata.deletion_timestamp.is_some() => Err("it is being deleted".to_owned()),
                 Some(live) if is_as_applied(&live) => Ok(live),
                 live => {
-                    // An object of that name without Signpost's labels belongs to another owner: a difference is a conflict.
-                    let parameters = PatchParams { force: live.is_some(), ..PatchParams::apply(MANAGER) };
-                    let applied = bounded(self.api(key.0).patch(&key.1, &parameters, &Patch::Apply(content))).await;
+                    let applied = bounded(self.apply(key, content, live.is_some())).await;
                     // The caller reports an error.
                     if applied.is_ok() {
                         tracing::info!(router, kind = ?key.0, name = key.1, "applied an object of the Router's instances");
@@ -168,6 +182,8 @@ fn failure(object: &DynamicObject) -> Option<String> {
 
 async fn bounded<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, String> {
     match timeout(REQUEST_TIMEOUT, request).await {
+        // The whole error has Rust's form of the status.
+        Ok(Err(kube::Error::Api(status))) => Err(format!("{} ({})", status.message, status.code)),
         Ok(result) => result.map_err(|error| error.to_string()),
         Err(_) => Err("the API of the cluster does not answer in time".to_owned()),
     }

@@ -326,7 +326,7 @@ mod tests {
 
         fn renew(&mut self, octet: u8, seconds: u64) {
             let report = report(octet, i64::try_from(seconds).expect("few seconds"));
-            let key = ObjectKey::namespaced("default", &report.lease_name());
+            let key = ObjectKey::namespaced(AGENT_NAMESPACE, &report.lease_name());
             self.watch.set(key, report, false, self.at(seconds));
         }
 
@@ -353,7 +353,7 @@ mod tests {
     fn another_change_is_no_renewal() {
         let mut scene = Scene::new();
         scene.renew(1, 0);
-        let key = ObjectKey::namespaced("default", &report(1, 0).lease_name());
+        let key = ObjectKey::namespaced(AGENT_NAMESPACE, &report(1, 0).lease_name());
         scene.watch.set(key, report(1, 0), false, scene.at(10));
         assert_eq!(scene.serving(15), 0);
     }

@@ -19,9 +19,10 @@ use signpost_api::kinds::{PlatformConfig, server_settings};
 use signpost_apiserver::Settings;
 use signpost_apiserver::auth::Authenticator;
 use signpost_apiserver::auth::rules::MastersOnly;
+use signpost_apiserver::cause::Cause;
 use signpost_apiserver::kind::Kind;
 use signpost_apiserver::registry::kinds::Kinds;
-use signpost_apiserver::registry::{Hooks, NoHooks};
+use signpost_apiserver::registry::{Context, Hooks, NoHooks};
 use signpost_control::client::lease::{Leadership, Term};
 use signpost_control::instances::kubernetes::Kubernetes;
 use signpost_control::instances::objects::{self, Kind as Object};
@@ -43,11 +44,26 @@ static SERVICE: LazyLock<Kind> = LazyLock::new(|| Kind::built_in::<Service>([]))
 static SERVICE_ACCOUNT: LazyLock<Kind> = LazyLock::new(|| Kind::built_in::<ServiceAccount>([]));
 static BUDGET: LazyLock<Kind> = LazyLock::new(|| Kind::built_in::<PodDisruptionBudget>([]));
 
+/// A cluster rejects a Service with two ports of one name.
+struct PortNames;
+
+impl Hooks for PortNames {
+    fn validate_update(&self, _context: &Context<'_>, _old: &Value, new: &Value) -> Vec<Cause> {
+        let ports = new["spec"]["ports"].as_array().cloned().unwrap_or_default();
+        let mut seen = BTreeSet::new();
+        let again = ports.iter().filter(|port| !seen.insert(port["name"].to_string()));
+        again.map(|port| Cause::duplicate("spec.ports.name", &port["name"])).collect()
+    }
+}
+
 impl Running {
     /// Returns the API of a cluster, with a namespace for instances.
     async fn cluster() -> Running {
         let kinds = [&*DEPLOYMENT, &*REPLICA_SET, &*SERVICE, &*SERVICE_ACCOUNT, &*BUDGET];
-        let kinds = Kinds::new(kinds.map(|kind| (kind, Arc::new(NoHooks) as Arc<dyn Hooks>)));
+        let hooks = |kind: &Kind| -> Arc<dyn Hooks> {
+            if std::ptr::eq(kind, &*SERVICE) { Arc::new(PortNames) } else { Arc::new(NoHooks) }
+        };
+        let kinds = Kinds::new(kinds.map(|kind| (kind, hooks(kind))));
         let running =
             Running::start(Settings::new(kinds, Arc::new(MastersOnly), Arc::new(Authenticator::default()))).await;
         let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(running.client(admin()));
@@ -344,10 +360,24 @@ async fn the_cluster_follows_the_routers() {
     cluster.deployments().patch("router-shard1", &PatchParams::default(), &patch).await.expect("patched");
     let accounts: Api<ServiceAccount> = Api::namespaced(cluster.client(admin()), NAMESPACE);
     accounts.delete("router-shard1", &DeleteParams::default()).await.expect("deleted");
+    let services: Api<Service> = Api::namespaced(cluster.client(admin()), NAMESPACE);
+    let ports = || async {
+        let service = services.get("router-shard1").await.expect("it is there");
+        let ports = service.spec.and_then(|spec| spec.ports).expect("ports");
+        ports.into_iter().map(|port| (port.name.unwrap_or_default(), port.port)).collect::<BTreeMap<_, _>>()
+    };
+    let before = ports().await;
+    let changed_port = json!({"spec": {"ports": [
+        {"name": "http", "port": 81, "targetPort": "http", "protocol": "TCP"},
+        {"name": "https", "port": 443, "targetPort": "https", "protocol": "TCP"},
+    ]}});
+    services.patch("router-shard1", &PatchParams::default(), &Patch::Merge(changed_port)).await.expect("patched");
+    assert_eq!(ports().await["http"], 81);
     tokio::time::sleep(Duration::from_millis(5_100)).await;
     assert_eq!(runtime.reconcile(&changed).await, BTreeMap::new());
     assert_eq!(cluster.deployment("router-shard1").await["spec"]["replicas"], 3);
     accounts.get("router-shard1").await.expect("it is there again");
+    assert_eq!(ports().await, before);
 }
 
 #[tokio::test]
@@ -420,6 +450,7 @@ async fn failures_are_reported() {
     let errors = cluster.runtime("image").reconcile(&one).await;
     let error = &errors["shard1"];
     assert!(error.starts_with("ServiceAccount routers/router-shard1: ") && error.contains("conflict"), "{error}");
+    assert!(error.ends_with(" (409)") && !error.contains('{'), "{error}");
     assert_eq!(accounts.get("router-shard1").await.expect("it is there").automount_service_account_token, Some(true));
     accounts.delete("router-shard1", &DeleteParams::default()).await.expect("deleted");
 

@@ -15,7 +15,7 @@ use signpost_api::identity::{GROUP_MASTERS, Identity};
 use signpost_apiserver::store::memory::Memory;
 use signpost_apiserver::{ApiServer, Settings};
 use signpost_control::client;
-use signpost_types::instance::{CertificatesReport, InstanceReport, LEASE_DURATION, lease_name};
+use signpost_types::instance::{AGENT_NAMESPACE, CertificatesReport, InstanceReport, LEASE_DURATION, lease_name};
 use signpost_types::v1alpha1::router::InstanceState;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -65,7 +65,7 @@ impl Agent {
     }
 
     fn leases(platform: &Client) -> Api<Lease> {
-        Api::namespaced(platform.clone(), "default")
+        Api::namespaced(platform.clone(), AGENT_NAMESPACE)
     }
 
     async fn renew(&self, platform: &Client) {

@@ -261,8 +261,15 @@ async fn a_route_that_moves_is_judged_by_its_new_binding() {
 
     // No instance any more.
     let lease = signpost_types::instance::lease_name("shard1", agent.address, agent.port);
-    let leases =
-        Api::<k8s_openapi::api::coordination::v1::Lease>::namespaced(scene.platform.client(admin()), "default");
+    let admin = scene.platform.client(admin());
+    let leases = Agent::leases(&admin);
+    let mut forged = leases.get(&lease).await.expect("it is there");
+    // The same Lease in the namespace of a tenant does not count.
+    forged.metadata.namespace = None;
+    forged.metadata.resource_version = None;
+    forged.metadata.managed_fields = None;
+    let of_tenant = Api::<k8s_openapi::api::coordination::v1::Lease>::namespaced(admin.clone(), "default");
+    of_tenant.create(&PostParams::default(), &forged).await.expect("created");
     leases.delete(&lease, &DeleteParams::default()).await.expect("deleted");
     scene.wait_for("False NoInstance").await;
 }

@@ -26,6 +26,7 @@ use signpost_apiserver::store::memory::Memory;
 use signpost_apiserver::store::{Error, Event, Key, KeyValue, Outcome, Page, Result, Revision, Store, Txn, Write};
 use signpost_apiserver::{ApiServer, Product, object};
 use signpost_control::controller::ledger;
+use signpost_types::instance::AGENT_NAMESPACE;
 use signpost_types::v1alpha1::SCHEDULER_LEASE_NAMESPACE;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
@@ -248,8 +249,8 @@ async fn serve(behaviour: Behaviour, store: &Witness) -> (axum::Router, Cancella
             &endpoint_slice::ENDPOINT_SLICE,
         ];
         let kinds = Kinds::new(own.map(|kind| (kind, Arc::new(NoHooks) as Arc<dyn Hooks>)));
-        // The manifests of an installation create the last one.
-        settings.kinds = kinds.with_namespaces(&["default", "kube-system", SCHEDULER_LEASE_NAMESPACE]);
+        // The manifests of an installation create the last two.
+        settings.kinds = kinds.with_namespaces(&["default", "kube-system", SCHEDULER_LEASE_NAMESPACE, AGENT_NAMESPACE]);
         settings.product = Product { name: "kubernetes", ..settings.product };
     }
     let (server, stop) = (ApiServer::new(Arc::new(store.clone()), settings), CancellationToken::new());

@@ -20,7 +20,6 @@ use serde_json::json;
 use signpost_api::kinds::{deletion_hold, zone};
 use signpost_control::observe::verify::state::Server;
 use signpost_dns::zone::ZoneDb;
-use signpost_types::instance::AGENT_NAMESPACE;
 use signpost_types::v1alpha1::deletion_hold::DeletionHold;
 use signpost_types::v1alpha1::{SCHEDULER_LEASE, SCHEDULER_LEASE_NAMESPACE};
 use tokio::task::JoinSet;
@@ -150,7 +149,7 @@ fn memory_disk() -> PathBuf {
 
 impl Life {
     async fn prepare(&mut self) {
-        for namespace in NAMESPACES.into_iter().chain([AGENT_NAMESPACE]) {
+        for namespace in NAMESPACES {
             let api = kube::Api::<Namespace>::all(self.api.admin());
             let _ = api.create(&PostParams::default(), &object(json!({"metadata": {"name": namespace}}))).await;
         }

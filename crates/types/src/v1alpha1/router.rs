@@ -492,7 +492,7 @@ pub struct RouterStatus {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Instance {
-    /// The name of the Lease of the instance, in the namespace `default`.
+    /// The name of the Lease of the instance, in the namespace `signpost-machines`.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
     /// The address at which clients reach the instance.

@@ -65,6 +65,17 @@ ipFamilyPolicy: PreferDualStack
 {{- end -}}
 {{- end -}}
 
+{{- /* Not empty: the release has a namespace of this name: (list . "signpost-system"). "helm template" finds none in a cluster. */ -}}
+{{- define "signpost.ownsNamespace" -}}
+{{- $root := index . 0 -}}
+{{- $found := lookup "v1" "Namespace" "" (index . 1) | default dict -}}
+{{- $annotations := dig "metadata" "annotations" dict $found | default dict -}}
+{{- $owner := list (get $annotations "meta.helm.sh/release-namespace") (get $annotations "meta.helm.sh/release-name") -}}
+{{- if and (ne $root.Release.Namespace (index . 1)) (or (empty $found) (eq $owner (list $root.Release.Namespace $root.Release.Name))) -}}
+true
+{{- end -}}
+{{- end -}}
+
 {{- /* Metadata of a component's pods: (list . "dns" .Values.dns) */ -}}
 {{- define "signpost.podMetadata" -}}
 {{- $root := index . 0 -}}

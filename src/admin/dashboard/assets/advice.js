@@ -61,7 +61,7 @@ const OF_ROUTE = {
   NamesInQuarantine: () => ["Wait until names in quarantine become available, or raise name.quarantine-max."],
   RouterNotFound: ({ namespace, name }) => [
     "Remove the requested Router, or create it:",
-    `kubectl -n ${namespace} annotate route ${name} signpost.dev/move-to-`,
+    `kubectl -n ${namespace} annotate rt ${name} signpost.dev/move-to-`,
   ],
   RouterGone: ({ namespace, name }) => ["Move the Route:", `signpost move route ${namespace}/${name} --to ROUTER`],
   BindingFailed: () => ["The scheduler retries. If the reason stays, read the log of the leading scheduler."],

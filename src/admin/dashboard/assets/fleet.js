@@ -29,7 +29,7 @@ export const every = 5000;
 export const concerns = (changed) => changed.routers || changed.zones;
 
 /** The namespace of the Leases of instances. */
-const AGENTS = "default";
+const AGENTS = "signpost-machines";
 
 export async function load(_, { rights }, signal) {
   const [process, parent, routers, lease, leases, deletionHolds] = await Promise.all([

@@ -122,7 +122,7 @@ export function render({ route, binding, router, events }, { namespace, name }, 
     h(
       "footer",
       null,
-      origin(path.route(namespace, name), `kubectl -n ${namespace} describe route ${name}`),
+      origin(path.route(namespace, name), `kubectl -n ${namespace} describe rt ${name}`),
       binding && origin(path.binding(namespace, name), `kubectl -n ${namespace} get routebinding ${name} -o yaml`),
     ),
   ];
@@ -308,7 +308,7 @@ function recordState(route, type, words) {
     // Without resolvers, the condition never becomes True.
     kind !== "good" && found?.reason !== "NotChecked" && [
       h("p.dim", null, words.again, " To wait for the result, run:"),
-      code(`kubectl -n ${namespace} wait route/${name} --for=condition=${type} --timeout=10m`, "the command"),
+      code(`kubectl -n ${namespace} wait rt/${name} --for=condition=${type} --timeout=10m`, "the command"),
     ],
   ];
 }

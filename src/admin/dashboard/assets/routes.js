@@ -88,7 +88,7 @@ const noRoute = (maySee, namespace) =>
         empty(
           "No Routes yet.",
           "To get a name, create a Route. ",
-          h("code", null, "kubectl explain route.spec"),
+          h("code", null, "kubectl explain rt.spec"),
           " describes its fields.",
         ),
         commands(firstRoute(namespace), "the first Route"),
@@ -118,8 +118,8 @@ export const all = {
         "footer",
         null,
         all
-          ? origin("/apis/signpost.dev/v1alpha1/routes?limit=50", "kubectl get routes -A")
-          : namespaces.map((name) => origin(`${path.namespacedRoutes(name)}?limit=50`, `kubectl -n ${name} get routes`)),
+          ? origin("/apis/signpost.dev/v1alpha1/routes?limit=50", "kubectl get rt -A")
+          : namespaces.map((name) => origin(`${path.namespacedRoutes(name)}?limit=50`, `kubectl -n ${name} get rt`)),
       ),
     ];
   },
@@ -208,7 +208,7 @@ export const one = {
             ),
         ),
       ),
-      h("footer", null, origin(path.namespace(namespace), `kubectl -n ${namespace} get routes`)),
+      h("footer", null, origin(path.namespace(namespace), `kubectl -n ${namespace} get rt`)),
     ];
   },
 };

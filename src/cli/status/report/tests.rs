@@ -31,7 +31,7 @@ fn platform() -> ApiSnapshot {
     ApiSnapshot {
         version: "v1.33.0+signpost".to_owned(),
         took: Duration::from_micros(2_340),
-        lease: Some(serde_json::from_value(lease).expect("a Lease")),
+        lease: Some(SchedulerLease::Found(Box::new(serde_json::from_value(lease).expect("a Lease")))),
         objects: Objects {
             routers: Some(vec![
                 object("Router", json!({"name": "shard1"}), addresses, Value::Null),
@@ -155,8 +155,19 @@ fn a_leader_that_is_gone() {
     let mut platform = platform();
     let lease = json!({"metadata": {}, "spec": {"holderIdentity": "host-1", "renewTime": "2024-12-31T23:58:00.000000Z",
             "leaseDurationSeconds": 15}});
-    platform.lease = Some(serde_json::from_value(lease).expect("a Lease"));
+    platform.lease = Some(SchedulerLease::Found(Box::new(serde_json::from_value(lease).expect("a Lease"))));
     let report =
         Report::new(StatusInputs { kubeconfig: "k".into(), platform: Ok(platform), processes: Vec::new() }, now());
     assert_eq!(report.warnings[0], "no scheduler leads: host-1 has not renewed its Lease for 2m");
+}
+
+#[test]
+fn a_platform_that_never_had_a_leader() {
+    for (lease, is_reported) in [(Some(SchedulerLease::Missing), true), (None, false)] {
+        let platform = ApiSnapshot { lease, ..platform() };
+        let report =
+            Report::new(StatusInputs { kubeconfig: "k".into(), platform: Ok(platform), processes: Vec::new() }, now());
+        let found = report.warnings.iter().filter(|warning| warning.starts_with("no scheduler leads")).count();
+        assert_eq!(found == 1, is_reported, "{:?}", report.warnings);
+    }
 }
