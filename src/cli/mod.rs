@@ -38,6 +38,8 @@ mod man;
 mod moves;
 #[cfg(test)]
 mod objects;
+#[cfg(test)]
+mod pages;
 mod reference;
 mod serve;
 mod simulate;
