@@ -29,18 +29,18 @@ fn pages() -> Vec<PathBuf> {
 /// Returns the lines of code blocks, with those that a backslash continues joined, and the texts of code in prose.
 fn code(text: &str) -> (Vec<String>, Vec<String>) {
     let (mut lines, mut prose) = (Vec::<String>::new(), String::new());
-    let (mut is_block, mut continues) = (false, false);
+    let (mut is_block, mut is_output, mut continues) = (false, false, false);
     for line in text.lines() {
-        if line.trim_start().starts_with("```") {
-            (is_block, continues) = (!is_block, false);
-        } else if is_block {
+        if let Some(language) = line.trim_start().strip_prefix("```") {
+            (is_block, is_output, continues) = (!is_block, language == "text", false);
+        } else if is_block && !is_output {
             let part = line.trim().trim_end_matches('\\').trim_end();
             match lines.last_mut().filter(|_| continues) {
                 Some(last) => *last += &format!(" {part}"),
                 None => lines.push(part.to_owned()),
             }
             continues = line.ends_with('\\');
-        } else {
+        } else if !is_block {
             prose += line;
             prose.push(' ');
         }
