@@ -11,6 +11,7 @@ pub mod liveness;
 pub mod metrics;
 pub mod unrouted;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -40,6 +41,8 @@ pub struct Admin {
     pub unrouted: Arc<Unrouted>,
     /// The zones of the process's name server.
     pub served: Arc<ServedZones>,
+    /// The addresses of the process's name server.
+    pub dns_listen: Vec<SocketAddr>,
 }
 
 /// Returns the endpoints, those of the dashboard among them.
@@ -132,7 +135,7 @@ mod tests {
     use super::*;
 
     fn endpoints(admin: &Admin) -> Router {
-        router(admin.clone(), Dashboard::new(admin.health.clone(), admin.metrics.clone(), admin.served.clone()))
+        router(admin.clone(), Dashboard::new(admin))
     }
 
     async fn get(admin: &Admin, path: &str) -> (StatusCode, String) {

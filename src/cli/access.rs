@@ -14,6 +14,7 @@ use std::time::Duration;
 use clap::{Arg, ArgMatches};
 use http::header::AUTHORIZATION;
 use http::{Request, Response};
+use k8s_openapi::api::core::v1::Namespace;
 use kube::api::ListParams;
 use kube::client::{Body, ConfigExt as _};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -139,6 +140,15 @@ impl ApiLocation {
         Ok(ApiLocation { settings, given, source, context: text("context"), namespace: text("namespace") })
     }
 
+    /// Returns the API of the server that uses the data directory, with the administrator's kubeconfig.
+    pub(super) fn of_data_dir(matches: &ArgMatches) -> Result<ApiLocation, Error> {
+        let (settings, given) = config::read_given(&serve::places(matches))?;
+        let source = Source::File(settings.data_dir.join("kubeconfig"));
+        // Of the machine's own server, not of others in the configuration.
+        let settings = Settings { api_server: Vec::new(), ..settings };
+        Ok(ApiLocation { settings, given, source, context: None, namespace: None })
+    }
+
     /// Returns the kubeconfig, as a message names it.
     pub(super) fn origin(&self) -> String {
         match &self.source {
@@ -221,6 +231,7 @@ fn source(settings: &Settings, data_dir_given: bool, variable: bool, home: Optio
 }
 
 /// A way into the API.
+#[derive(Clone)]
 pub(super) struct Access {
     pub(super) client: Client,
     /// The namespace of objects that are named without one.
@@ -261,6 +272,16 @@ impl Access {
             401 => format!("the API at {url} rejected the credential in {origin}: unauthorized: {why}"),
             403 => format!("the API at {url} denied the request: forbidden: {why}"),
             _ => format!("the API at {url} rejected the request: {why}"),
+        }
+    }
+
+    /// Fails if there is no such namespace. A user who may not read it gets no error.
+    pub(super) async fn require_namespace(&self, name: &str) -> Result<(), String> {
+        match Api::<Namespace>::all(self.client.clone()).get_opt(name).await {
+            Ok(None) => Err(format!("NotFound: there is no namespace {name}")),
+            Ok(Some(_)) => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 403 => Ok(()),
+            Err(error) => Err(self.unanswered(error)),
         }
     }
 

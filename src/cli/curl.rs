@@ -27,9 +27,10 @@ use signpost_control::dns_client::{Data, Question};
 use signpost_dns::wire::header::Rcode;
 use signpost_dns::wire::{Name, RecordType};
 use signpost_runtime::trust;
-use signpost_types::probe::{BACKEND_HEADER, TRACE_HEADER, backend_id};
-use signpost_types::v1alpha1::route::{NameKind, Route};
-use signpost_types::v1alpha1::router::{Instance, Router};
+use signpost_types::names::is_at_or_below;
+use signpost_types::probe::{BACKEND_HEADER, PROBE_HEADER, ROUTE_HEADER, TRACE_HEADER, backend_id};
+use signpost_types::v1alpha1::route::{NameKind, Route, Tls};
+use signpost_types::v1alpha1::router::{Instance, Ports, Router};
 
 /// The time for one request, with its connection.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -41,12 +42,14 @@ const CONCURRENCY: usize = 16;
 pub(super) fn command() -> Command {
     let words = Arg::new("words").value_name("NAME").num_args(1..).action(ArgAction::Append).required(true).help(
         "A DNS name, or a Route as NAME or NAMESPACE/NAME; and the name server or resolver to query, as @ADDRESS, \
-         @ADDRESS:PORT or @HOST [default: the first address of --dns-listen]",
+         @ADDRESS:PORT or @HOST [default: as for \"signpost dig\"]",
     );
     let path = option("path", "PATH").default_value("/").help("The path, with the query string");
     let method = option("method", "METHOD").value_parser(value_parser!(Method)).default_value("GET").help("The method");
     let https = switch("https").help("Use HTTPS");
     let insecure = switch("insecure").short('k').requires("https").help("Do not verify certificates");
+    let any = switch("any-address")
+        .help("Also send requests if no agent reports from the Router, so that another server can be at its addresses");
     let port = option("port", "PORT")
         .value_parser(value_parser!(u16).range(1..))
         .help("The port of the instances [default: the Router's port, or 80 (443 with --https)]");
@@ -57,12 +60,13 @@ pub(super) fn command() -> Command {
             "NAME with a dot is a DNS name, unless it has a slash or --namespace is given. A Route is requested by its \
              custom host, or otherwise by its system name, at the addresses of its system name. The table shows the \
              status, the time until the connection was open (with TLS), until the first byte and until the end of the \
-             response, and the endpoint that answered: its identifier if the API cannot be read. Exit codes: 0 every \
-             address returned a status below 500; 1 DNS returned no address, an address did not respond or returned \
-             500 or above, or the API is unreachable for a Route; 2 invalid usage.",
+             response, and the endpoint that answered: its identifier if the API cannot be read. If no endpoint \
+             answered, a second request finds whether the proxy of a Router did. Exit codes: 0 a proxy at every address \
+             returned a status below 500; 1 DNS returned no address, an address did not respond, returned 500 or above, \
+             or has no proxy of a Router, or the API is unreachable for a Route; 2 invalid usage.",
         )
         .arg(words)
-        .args([path, method, https, insecure, port, access::namespace_argument(), output::argument()])
+        .args([path, method, https, insecure, any, port, access::namespace_argument(), output::argument()])
         .args(serve::arguments_of(zones::KEYS))
         .arg(access::context_argument())
 }
@@ -77,24 +81,41 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
         method: matches.get_one::<Method>("method").cloned().expect("it has a default"),
         https: matches.get_flag("https"),
         insecure: matches.get_flag("insecure"),
+        any: matches.get_flag("any-address"),
         port: matches.get_one::<u16>("port").copied(),
     };
     if !request.path.starts_with('/') {
         return Err(Error::Usage(format!("--path {:?}: a path begins with \"/\"", request.path)));
     }
     let report = access::run(API_TIMEOUT, async {
-        let server = dig::server(server.as_deref(), &place).await?;
         let found = Found::of(&target, &place).await?;
+        let server = dig::server(server.as_deref(), &place).await?;
         let addresses = addresses(server, &found.name).await?;
-        let ports = found.ports(request.https).await.unwrap_or_else(|error| {
+        let ports = found.ports().await.unwrap_or_else(|error| {
             note(error);
-            InstancePorts::default()
+            RouterPorts::default()
         });
-        let url = request.url(&found.host, request.port(ports.of_router))?;
+        if let (Some(router), true, false) = (&ports.router, ports.of_instances.is_empty(), request.any) {
+            return Err(format!(
+                "no agent reports from Router {router}, so its addresses may be those of other servers: no request was sent; \
+                 to send one, add --any-address"
+            ));
+        }
+        let of_router = ports.of_router;
+        let url = request.url(&found.host, request.port(of_router))?;
+        let ends_at_proxy = found.ends_at_proxy(request.https);
         let send = |address: IpAddr| {
-            let port = request.port(ports.of_instances.get(&address).copied().or(ports.of_router));
-            let (request, host) = (&request, &found.host);
-            async move { Ok::<_, String>(request.send(&request.url(host, port)?, SocketAddr::new(address, port)).await) }
+            let of_instance = ports.of_instances.get(&address).copied().or(of_router);
+            let (request, host, port) = (&request, &found.host, request.port(of_instance));
+            async move {
+                let mut answer = request.send(&request.url(host, port)?, SocketAddr::new(address, port)).await;
+                if answer.backend.is_none() && answer.status.is_some() && ends_at_proxy {
+                    // A probe is a request over plain HTTP.
+                    let port = if request.https { of_instance.map_or(80, |ports| ports.http) } else { port };
+                    answer.proxy = Some(request.probe(host, SocketAddr::new(address, port)).await);
+                }
+                Ok::<_, String>(answer)
+            }
         };
         let mut answers: Vec<Answer> = stream::iter(addresses).map(send).buffered(CONCURRENCY).try_collect().await?;
         if answers.iter().any(|answer| answer.backend.is_some()) {
@@ -154,9 +175,11 @@ struct Found {
 
 /// The ports at which a Router's instances accept requests.
 #[derive(Debug, Default)]
-struct InstancePorts {
-    of_router: Option<u16>,
-    of_instances: BTreeMap<IpAddr, u16>,
+struct RouterPorts {
+    /// The name of the Router, if it is known.
+    router: Option<String>,
+    of_router: Option<Ports>,
+    of_instances: BTreeMap<IpAddr, Ports>,
 }
 
 impl Found {
@@ -197,21 +220,35 @@ impl Found {
     }
 
     /// Returns the ports at which the Router of the name accepts requests; the error is the reason why they are not known.
-    async fn ports(&self, https: bool) -> Result<InstancePorts, String> {
-        let router = self.routes.iter().find_map(|route| route.status.as_ref()?.router.as_deref());
-        let (Some(access), Some(router)) = (&self.access, router) else { return Ok(InstancePorts::default()) };
-        let router = Api::<Router>::all(access.client.clone()).get_opt(router).await;
-        let Some(router) = router.map_err(|error| access.unanswered(error))? else {
-            return Ok(InstancePorts::default());
+    async fn ports(&self) -> Result<RouterPorts, String> {
+        let Some(access) = &self.access else { return Ok(RouterPorts::default()) };
+        let router = match self.routes.iter().find_map(|route| route.status.as_ref()?.router.as_deref()) {
+            Some(name) => {
+                Api::all(access.client.clone()).get_opt(name).await.map_err(|error| access.unanswered(error))?
+            }
+            // The wildcard of a shard answers for names without a Route.
+            None => {
+                let (routers, name): (Vec<Router>, _) = (access.all().await?, text_of(&self.name));
+                let has = |router: &Router| router.spec.dns.as_deref().is_some_and(|dns| is_at_or_below(&name, dns));
+                routers.into_iter().find(has)
+            }
         };
-        let of_scheme = |http, of_https| if https { of_https } else { http };
-        let (ports, instances) = (router.ports(), router.status.map(|status| status.instances).unwrap_or_default());
-        let of_instance =
-            |instance: &Instance| Some((instance.ip.parse().ok()?, of_scheme(instance.http_port, instance.https_port)));
-        Ok(InstancePorts {
-            of_router: Some(of_scheme(ports.http, ports.https)),
-            of_instances: instances.iter().filter_map(of_instance).collect(),
-        })
+        let Some(router) = router else { return Ok(RouterPorts::default()) };
+        let (name, of_router) = (router.metadata.name.clone(), Some(router.ports()));
+        let instances = router.status.map(|status| status.instances).unwrap_or_default();
+        let of_instance = |instance: &Instance| {
+            let ports = Ports { http: instance.http_port, https: instance.https_port };
+            Some((instance.ip.parse().ok()?, ports))
+        };
+        let of_instances = instances.iter().filter_map(of_instance).collect();
+        Ok(RouterPorts { router: name, of_router, of_instances })
+    }
+
+    /// Returns whether the proxy reads the requests: over TLS, it forwards those of a Route with the termination `passthrough`
+    /// unread, and without the API the Route is not known.
+    fn ends_at_proxy(&self, https: bool) -> bool {
+        let ends_there = |route: &Route| route.spec.tls.as_ref().is_none_or(Tls::ends_at_router);
+        !https || !self.routes.is_empty() && self.routes.iter().all(ends_there)
     }
 
     /// Adds Service and address to the backends that the API knows; the error is the reason why it does not.
@@ -290,13 +327,16 @@ struct Request {
     method: Method,
     https: bool,
     insecure: bool,
+    /// Whether requests are also sent if no agent reports from the Router.
+    any: bool,
     port: Option<u16>,
 }
 
 impl Request {
-    /// Returns the port of an instance, with the Router's port as the default.
-    fn port(&self, of_router: Option<u16>) -> u16 {
-        self.port.or(of_router).unwrap_or(if self.https { 443 } else { 80 })
+    /// Returns the port for the request, of these ports if there are any.
+    fn port(&self, ports: Option<Ports>) -> u16 {
+        let Ports { http, https } = ports.unwrap_or(Ports { http: 80, https: 443 });
+        self.port.unwrap_or(if self.https { https } else { http })
     }
 
     fn url(&self, host: &str, port: u16) -> Result<Url, String> {
@@ -332,6 +372,17 @@ impl Request {
         let connected = connected.get().map(|at: &Instant| at.duration_since(started));
         answer.connect_milliseconds = connected.map(milliseconds);
         answer
+    }
+
+    /// Returns whether the proxy of a Router serves a Route with this host and the path at the address.
+    async fn probe(&self, host: &str, address: SocketAddr) -> bool {
+        let exchange = async {
+            let url = Url::parse(&format!("http://{host}:{}{}", address.port(), self.path)).ok()?;
+            let client = self.client(&url, address, &Arc::default()).ok()?;
+            let response = client.get(url).header(PROBE_HEADER, "1").send().await.ok()?;
+            response.headers().get(ROUTE_HEADER).cloned()
+        };
+        exchange.await.is_some()
     }
 
     /// Returns a client that connects to one address only, and records when.
@@ -389,6 +440,8 @@ struct Answer {
     total_milliseconds: Option<f64>,
     /// The endpoint that answered; absent if the router itself did.
     backend: Option<Backend>,
+    /// Whether the proxy of a Router answered itself; absent if an endpoint answered, or if that is not known.
+    proxy: Option<bool>,
     error: Option<String>,
 }
 
@@ -410,6 +463,7 @@ impl Answer {
             first_byte_milliseconds: None,
             total_milliseconds: None,
             backend: None,
+            proxy: None,
             error: None,
         }
     }
@@ -418,10 +472,14 @@ impl Answer {
 impl Report {
     /// Returns the addresses that did not answer as they should, a line each.
     fn faults(&self) -> impl Iterator<Item = String> {
-        self.answers.iter().filter_map(|Answer { address, status, error, .. }| match (error, status) {
+        self.answers.iter().filter_map(|Answer { address, status, error, proxy, .. }| match (error, status) {
             (Some(error), _) => Some(format!("{address}: {} {}: {error}", self.method, self.url)),
             (None, Some(status @ 500..)) => Some(format!(
                 "{address}: {} {} returned {status}; run \"signpost explain route\" for the Route",
+                self.method, self.url
+            )),
+            (None, Some(status)) if *proxy == Some(false) => Some(format!(
+                "{address}: {} {} returned {status}, but not from a proxy that serves a Route with this host and path",
                 self.method, self.url
             )),
             _ => None,
@@ -436,7 +494,10 @@ impl Report {
         let mut table = Table::new(["ADDRESS", "STATUS", "CONNECT", "FIRST BYTE", "TOTAL", "BACKEND"]);
         for answer in &self.answers {
             let status = match answer.status {
-                Some(status) => Cell::styled(if status < 500 { Style::Good } else { Style::Bad }, status.to_string()),
+                Some(status) if status < 500 && answer.proxy != Some(false) => {
+                    Cell::styled(Style::Good, status.to_string())
+                }
+                Some(status) => Cell::styled(Style::Bad, status.to_string()),
                 None => Cell::styled(Style::Bad, "failed"),
             };
             let time = |time: Option<f64>| Cell::or_dash(time.map(|time| format!("{time} ms")));
@@ -501,12 +562,13 @@ mod tests {
             ..Answer::new(one)
         };
         let failed = Answer { error: Some("timed out".to_owned()), ..Answer::new(two) };
+        let strange = Answer { status: Some(403), proxy: Some(false), ..Answer::new(two) };
         let report = Report {
             name: "a.example".to_owned(),
             server: "127.0.0.1:53".to_owned(),
             method: "GET".to_owned(),
             url: "http://a.example/".to_owned(),
-            answers: vec![answered, failed],
+            answers: vec![answered, failed, strange],
         };
         let expected = "\
 name      a.example
@@ -516,6 +578,7 @@ request   GET http://a.example/
 ADDRESS        STATUS   CONNECT   FIRST BYTE   TOTAL   BACKEND
 192.0.2.1:80   503      0.5 ms    1.25 ms      2 ms    192.0.2.1:80 (Service web)
 192.0.2.2:80   failed   -         -            -       -
+192.0.2.2:80   403      -         -            -       -
 ";
         assert_eq!(report.text(Painter::PLAIN), expected);
         let faults: Vec<String> = report.faults().collect();
@@ -524,6 +587,7 @@ ADDRESS        STATUS   CONNECT   FIRST BYTE   TOTAL   BACKEND
             [
                 "192.0.2.1:80: GET http://a.example/ returned 503; run \"signpost explain route\" for the Route",
                 "192.0.2.2:80: GET http://a.example/: timed out",
+                "192.0.2.2:80: GET http://a.example/ returned 403, but not from a proxy that serves a Route with this host and path",
             ]
         );
     }

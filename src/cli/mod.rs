@@ -28,6 +28,7 @@ mod curl;
 mod dashboard;
 mod dig;
 mod doctor;
+mod examples;
 mod explain;
 mod folder;
 mod hold;
@@ -37,6 +38,8 @@ mod man;
 mod moves;
 #[cfg(test)]
 mod objects;
+#[cfg(test)]
+mod pages;
 mod reference;
 mod serve;
 mod simulate;
@@ -148,11 +151,16 @@ const OF_KUBECTL: [(&str, &str); 4] = [
 
 /// Runs the program with `arguments`, the program's own name first.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let matches = match command().try_get_matches_from(arguments) {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let matches = match command().try_get_matches_from(&arguments) {
         Ok(matches) => matches,
         Err(error) => {
             if let Some((name, instead)) = of_kubectl(&error) {
                 complain(format_args!("{name}: not a command of signpost; run \"{instead}\""));
+                return Exit::Usage.into();
+            }
+            if let Some(tip) = without_kind(&error, &arguments) {
+                complain(tip);
                 return Exit::Usage.into();
             }
             // Help and version are also printed this way, and are successes.
@@ -186,14 +194,26 @@ fn of_kubectl(error: &clap::Error) -> Option<&'static (&'static str, &'static st
     }
 }
 
+/// Returns the error for a command that needs a kind before the name of an object, such as `drain router NAME`, and got only the
+/// name.
+fn without_kind(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
+    let ContextValue::String(given) = error.get(ContextKind::InvalidSubcommand)? else { return None };
+    let name = arguments.get(1)?.to_str()?;
+    let command = command();
+    let mut kinds = command.find_subcommand(name)?.get_subcommands().map(Command::get_name);
+    let kind = kinds.next().filter(|_| arguments.len() > 2 && kinds.next().is_none())?;
+    Some(format!("{name}: the kind is missing; run \"signpost {name} {kind} {given}\""))
+}
+
 /// The whole command line.
 fn command() -> Command {
-    Command::new("signpost")
+    let command = Command::new("signpost")
         .about("An authoritative DNS server whose zones follow a platform's router shards")
         .version(env!("CARGO_PKG_VERSION"))
         .subcommand_required(true)
         .arg_required_else_help(true)
-        .subcommands(COMMANDS.iter().map(|entry| (entry.command)()))
+        .subcommands(COMMANDS.iter().map(|entry| (entry.command)()));
+    examples::add(command, "")
 }
 
 /// A flag `--name` without a value.

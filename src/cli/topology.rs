@@ -48,6 +48,9 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     let read = || {
         let (routers, routes) = access::run(API_TIMEOUT, async {
             let access = place.connect().await?;
+            if let Some(namespace) = namespace {
+                access.require_namespace(namespace).await?;
+            }
             progress::during("listing Routers and Routes", list(&access, namespace.map(String::as_str))).await
         })?;
         Ok(Topology::new(&routers, &routes, &filters))

@@ -10,11 +10,13 @@ use std::time::{Duration, SystemTime};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
+use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use kube::api::PostParams;
 use kube::config::Kubeconfig;
 use serde::Serialize;
 
+use super::access::ApiLocation;
 use super::output::{self, ListOptions, Listing};
 use super::style::Style;
 use super::table::{Cell, Table};
@@ -31,6 +33,7 @@ use signpost_runtime::tls::kubeconfig::{self, CONTEXT, Contents, Secret};
 use signpost_runtime::tls::tokens::TokenEntry;
 use signpost_runtime::tls::users::{self, BookError, CredentialKind, UserStore};
 use signpost_runtime::tls::{self, tokens};
+use signpost_types::v1alpha1::router::Router;
 
 /// The default lifetime of a client certificate.
 const CERTIFICATE_TTL: SignedDuration = SignedDuration::from_hours(90 * 24);
@@ -117,6 +120,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     match name {
         "add" => {
             let groups = groups(matches).map_err(Error::Usage)?;
+            require_objects(matches, &folder)?;
             add(matches, &folder, &groups).map_err(|error| match error {
                 BookError::Name { .. } => Error::Usage(error.to_string()),
                 error => Error::Failed(error.to_string()),
@@ -244,6 +248,43 @@ fn add(matches: &ArgMatches, folder: &std::path::Path, groups: &[String]) -> Res
         }
     }
     Ok(())
+}
+
+/// Fails if a namespace of the new user does not exist, and prints a note for a missing Router, which an operator may create after
+/// its agents. Without a running server, nothing is checked.
+fn require_objects(matches: &ArgMatches, folder: &Path) -> Result<(), Error> {
+    let many = |id: &str| matches.get_many::<String>(id).into_iter().flatten();
+    let data_dir = folder.parent().unwrap_or(Path::new("."));
+    if many("namespace").chain(many("router")).next().is_none() || !DataDir::is_in_use(data_dir) {
+        return Ok(());
+    }
+    let place = ApiLocation::of_data_dir(matches)?;
+    let checked = access::run(ACCEPTED_WITHIN, async {
+        let access = place.connect().await?;
+        for name in many("router") {
+            let router = Api::<Router>::all(access.client.clone()).get_opt(name).await;
+            if router.map_err(|error| access.unanswered(error))?.is_none() {
+                note(format_args!("Router {name} does not exist yet"));
+            }
+        }
+        for name in many("namespace") {
+            let found = Api::<Namespace>::all(access.client.clone()).get_opt(name).await;
+            if found.map_err(|error| access.unanswered(error))?.is_none() {
+                return Ok(Some(name));
+            }
+        }
+        Ok(None)
+    });
+    match checked {
+        Ok(None) => Ok(()),
+        Ok(Some(name)) => {
+            Err(format!("NotFound: there is no namespace {name}; run \"kubectl create namespace {name}\" first").into())
+        }
+        Err(why) => {
+            note(format_args!("the namespaces and Routers of the user were not checked: {why}"));
+            Ok(())
+        }
+    }
 }
 
 /// Returns the groups for these roles, namespaces, and additional groups.

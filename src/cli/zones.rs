@@ -1,6 +1,7 @@
 //! The zones of a platform for a single read by a command: built from the API's objects as in a name server, under the
 //! serials in the Zone objects, and read from zone files.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -128,6 +129,8 @@ pub(super) struct Zones {
     pub(super) platform: Option<compiler::Settings>,
     /// The addresses at which the platform verifies names, from the API.
     pub(super) asked: Vec<SocketAddr>,
+    /// The paths of Routes on custom hosts, by `namespace/name`, if claims were read.
+    pub(super) paths: BTreeMap<String, String>,
 }
 
 /// The inputs of zones other than the API's objects: zone files and the configuration.
@@ -136,6 +139,8 @@ pub(super) struct ZoneInputs {
     /// The API, and the settings that apply to its zones; none without an API.
     pub(super) api: Option<(Access, compiler::Settings)>,
     asked: Vec<SocketAddr>,
+    /// The paths for [`Zones::paths`].
+    pub(super) paths: BTreeMap<String, String>,
 }
 
 impl ZoneInputs {
@@ -175,12 +180,12 @@ impl ZoneInputs {
             hold::line(&holds).into_iter().for_each(note);
             api = Some((access, platform));
         }
-        Ok(ZoneInputs { files: files.into_zones(), api, asked })
+        Ok(ZoneInputs { files: files.into_zones(), api, asked, paths: BTreeMap::new() })
     }
 
     /// Returns the zones, including the zones compiled from the API's objects.
     pub(super) fn zones(&self, exported: Option<Export>) -> Result<Zones, String> {
-        let mut zones = Zones { asked: self.asked.clone(), ..Zones::default() };
+        let mut zones = Zones { asked: self.asked.clone(), paths: self.paths.clone(), ..Zones::default() };
         if let Some(exported) = exported {
             zones.zones.extend(exported.zones.into_iter().map(|zone| ZoneEntry {
                 contents: zone.contents,

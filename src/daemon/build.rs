@@ -202,7 +202,7 @@ impl Endpoints {
             let help = "Requests to the admin endpoints rejected because of the name in their Host header";
             admin.metrics.register(|registry| registry.register("admin_hosts_refused", help, hosts.refused()));
         }
-        let dashboard = Dashboard::new(admin.health.clone(), admin.metrics.clone(), admin.served.clone());
+        let dashboard = Dashboard::new(&admin);
         let places = build.admin_places.clone();
         Endpoints { addresses, dashboard, admin, hosts, certificate, places, runtime, listeners }
     }

@@ -65,7 +65,8 @@ impl DataDir {
             }
         }
         check_format(path)?;
-        let holder = format!("process {}\n", std::process::id());
+        let program = std::env::current_exe().map(|path| format!(" ({})", path.display())).unwrap_or_default();
+        let holder = format!("process {}{program}\n", std::process::id());
         // Overwrites the contents in place, which needs no disk space. The text is only for operators.
         let written = lock.write_all(holder.as_bytes()).and_then(|()| lock.set_len(holder.len() as u64));
         if let Err(error) = written {
@@ -136,7 +137,9 @@ mod tests {
         let path = folder.path().join("data");
         let held = DataDir::open(&path).expect("opens");
         let error = DataDir::open(&path).expect_err("is held").to_string();
-        assert!(error.contains(&format!("in use by process {}", std::process::id())), "{error}");
+        let program = std::env::current_exe().expect("the test's program");
+        let holder = format!("in use by process {} ({})", std::process::id(), program.display());
+        assert!(error.contains(&holder), "{error}");
         drop(held);
         DataDir::open(&path).expect("opens again");
     }

@@ -156,7 +156,8 @@ pub fn run(places: ConfigSources, mut settings: Settings) -> Result<(), Error> {
     let mut health = tokio::runtime::Builder::new_multi_thread();
     let health = health.worker_threads(ADMIN_THREADS).thread_name("admin").enable_all();
     let health = health.build().map_err(Error::Workers)?;
-    let admin = Admin::default();
+    let dns_listen = if settings.has(config::Role::Dns) { settings.dns.listen.clone() } else { Vec::new() };
+    let admin = Admin { dns_listen, ..Admin::default() };
     let alive = supervisor::keep_alive(admin.liveness.clone()).map_err(Error::Workers)?;
     let outcome = runtime.block_on(async {
         let mut signals = Signals::new().map_err(Error::Workers)?;

@@ -154,7 +154,8 @@ async fn serve(this: RouterAgent) -> Result<(), Error> {
     let left = async {
         let gone = timeout(this.leave_timeout, gone(&client, &instance.router, instance.address, &this.name_servers));
         tokio::select! {
-            () = second.notified() => tracing::warn!("stopping without waiting for DNS: received a second signal"),
+            // Also the usual end of instances whose server is ended at a terminal.
+            () = second.notified() => tracing::info!("stopping without waiting for DNS"),
             gone = gone => if gone.is_err() {
                 tracing::warn!(address = %instance.address, "DNS still returns the address, or cannot be queried; stopping");
             }

@@ -275,7 +275,7 @@ fn an_operator_sees_the_platform_live() {
     let admin = example.server.admin;
     browser.sign_in(admin, &example.token());
     browser.sees("3 shards");
-    for shown in ["shard1", "10.245.2.2", "Zones served", "1 route without a shard"] {
+    for shown in ["shard1", "10.245.2.2", "Zones served", "1 route pending"] {
         browser.sees(shown);
     }
     browser.comes_true("return document.querySelector('.value [title=signpost_dns_requests_total]') !== null");

@@ -116,6 +116,14 @@ fn an_outage_is_red_and_a_small_screen_loses_nothing() {
     assert_eq!(browser.script(&format!("return {wide} <= 390")), true, "{}", browser.script(&format!("return {wide}")));
     let cut = "return [...document.querySelectorAll('.verdicts td')].filter((one) => one.getBoundingClientRect().right > 390).length";
     assert_eq!(browser.script(cut), 0);
+    // The header leaves the screen to the page, and landmarks have distinct names.
+    let header = browser.script("return document.getElementById('top').offsetHeight");
+    assert!(header.as_u64().is_some_and(|height| height < 844 / 8), "{header}");
+    browser.go("#/events");
+    browser.comes_true("return document.querySelector('.list tbody tr') !== null");
+    let names = "const all = [...document.querySelectorAll('nav')].map((one) => one.getAttribute('aria-label')); \
+                 return all.length === 2 && new Set(all).size === 2";
+    assert_eq!(browser.script(names), true);
     browser.go("#/topology");
     browser.comes_true("return document.querySelectorAll('#lines path').length > 4");
     let lines = "const box = document.getElementById('lines').getBoundingClientRect(); return box.width > 0 && box.right <= 391";

@@ -65,6 +65,7 @@ fn every_instance_is_requested_and_names_the_endpoint() {
     let answer = &report["answers"][0];
     assert_eq!((code, &answer["status"], &answer["backend"]), (Some(1), &503.into(), &Value::Null), "{report}");
     assert!(errors.contains("returned 503"), "{errors}");
+    assert_eq!(answer["proxy"], true, "the proxy answers itself: {report}");
     // The default certificate is for no host.
     let edge = |words: &[&str]| {
         let ran = run(&[&["curl", &at, "web/edge", "--https", "-o", "json"][..], words, &directory].concat());
@@ -87,6 +88,23 @@ fn every_instance_is_requested_and_names_the_endpoint() {
         let is_reported = errors.contains("127.0.0.2:80") && errors.contains("connection refused");
         if is_right && is_reported { Ok(()) } else { Err(format!("{code:?} {report} {errors}")) }
     });
+
+    // Of a shard without an agent, another server may have the address; it gets no request unless the user wants that.
+    let other = router(&format!("{{ip: {}}}", endpoint.ip())).replace("shard1", "static");
+    kubectl.ok_with(&["apply", "-f", "-"], &other);
+    let name = "any.static.example.org";
+    until("no request is sent", || {
+        let (code, _, errors) = admin(&[name]);
+        let is_right = code == Some(1) && errors.contains("no agent reports from Router static");
+        if is_right { Ok(()) } else { Err(format!("{code:?} {errors}")) }
+    });
+    let (code, report, errors) = admin(&[name, "--any-address", "--port", &endpoint.port().to_string()]);
+    let answer = &report["answers"][0];
+    assert_eq!((code, &answer["status"], &answer["proxy"]), (Some(1), &200.into(), &false.into()), "{report} {errors}");
+    assert!(errors.contains("not from a proxy"), "{errors}");
+    // The API lists the name servers, and that of this platform does not exist.
+    let ran = run(&["curl", name, "--data-dir", data.path()]);
+    assert!(ran.code == Some(1) && ran.err.contains(" to 192.0.2.53:53 failed"), "{}", ran.err);
 
     let explain = |name: &str| program::ok(&[&["explain", "route", name][..], &directory].concat());
     let text = explain("web/shop");

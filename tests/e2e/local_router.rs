@@ -1,7 +1,7 @@
 //! A Router whose instances are child processes of the server: from `kubectl apply` to a response of the application, while a client
 //! requests it all the time and the server is killed, the Router scales, and its proxy changes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -110,13 +110,33 @@ fn the_platform_keeps_instances_running() {
         now => Err(format!("{now:?}")),
     });
 
-    server.signal("INT");
-    let mut server = server;
-    assert!(server.wait().success());
+    // The instances of a second platform on the machine have other addresses, and keep running.
+    let (second_data, second_ports) = (DataDir::new(), Ports::free());
+    let second = Server::start(second_ports, &["--demo", "--data-dir", second_data.path()]);
+    let of_second = Kubectl::new(second_data.join("kubeconfig"));
+    of_second.ok(&["wait", "--for=condition=InstancesReady", "--timeout=180s", "router/local"]);
+    let all = agents();
+    let addresses: BTreeSet<&String> = all.values().collect();
+    assert_eq!((all.len(), addresses.len()), (4, 4), "{all:?}");
+    stop_as_at_a_terminal(second, &second_data);
+    clients.check("the second platform has ended");
+    stop_as_at_a_terminal(server, &data);
     until("no instance is left", || match agents() {
         left if left.is_empty() => Ok(()),
         left => Err(format!("{left:?}")),
     });
+}
+
+/// Interrupts a server, which ends its instances without warnings.
+#[track_caller]
+fn stop_as_at_a_terminal(server: Server, data: &DataDir) {
+    server.signal("INT");
+    let mut server = server;
+    assert!(server.wait().success());
+    for instance in std::fs::read_dir(data.join("routers")).into_iter().flatten().flatten() {
+        let log = std::fs::read_to_string(instance.path().join("log")).unwrap_or_default();
+        assert!(!log.contains("second signal"), "{log}");
+    }
 }
 
 /// Returns the agents that run in this network namespace, and their addresses.

@@ -15,6 +15,7 @@ mod damage;
 mod deletion_hold;
 mod dig;
 mod doctor;
+mod documentation;
 mod domain;
 mod encrypted_dns;
 #[cfg(feature = "etcd")]

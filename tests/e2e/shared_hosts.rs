@@ -5,7 +5,7 @@ use std::process::Output;
 use serde_json::Value;
 
 use crate::agent::{Agent, agent_user, application, platform, service};
-use signpost_testing::{DataDir, Kubectl, Ports, until};
+use signpost_testing::{DataDir, Kubectl, Ports, program, until};
 
 const HOST: &str = "www.shop.test";
 
@@ -83,6 +83,21 @@ fn routes_with_one_host_are_served_by_path_and_move_together() {
     let paths =
         [("/", "root"), ("/apix", "root"), ("/api", "api"), ("/api/v1", "api"), ("/api/v2", "v2"), ("/api/v2/x", "v2")];
     serves(&haproxy, &paths);
+
+    // The command line names the Route of each path.
+    let found = program::json(&["dig", HOST, &format!("@{}", ports.dns), "--data-dir", data.path()]);
+    let mut of_paths: Vec<(&Value, &Value)> = found["why"]["steps"][0]["routes"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|one| (&one["route"], &one["path"]))
+        .collect();
+    of_paths.sort_by_key(|(route, _)| route.as_str().map(str::to_owned));
+    let expected =
+        [("web/api", "/api"), ("web/root", "/"), ("web/v2", "/api/v2")].map(|(a, b)| (Value::from(a), Value::from(b)));
+    assert_eq!(of_paths, expected.each_ref().map(|(a, b)| (a, b)), "{found}");
+    let why = program::ok(&["explain", "route", "web/v2", "--why-not", "shard2", "--data-dir", data.path()]);
+    assert!(why.contains("is cordoned"), "{why}");
 
     // An equal path and another namespace are refused, and an invalid path by the API.
     apply(&kubectl, &(route("web", "late", "/") + &route("other", "thief", "/mine")));

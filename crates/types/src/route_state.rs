@@ -4,7 +4,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::{Deserialize, Serialize};
 
 use super::v1alpha1::route::{
-    ADMITTED, HOST_POINTS_HERE, NameKind, PUBLISHED, Phase, RESOLVABLE, RouteStatus, SCHEDULED,
+    ADMITTED, HOST_NOT_CHECKED, HOST_POINTS_HERE, NameKind, PUBLISHED, Phase, READY, RESOLVABLE, RESOLVED_REFS,
+    RouteStatus, SCHEDULED,
 };
 use super::v1alpha1::router::NO_ACTIVE_ADDRESS;
 
@@ -14,9 +15,11 @@ use super::v1alpha1::router::NO_ACTIVE_ADDRESS;
 pub enum RouteState {
     /// Every name server answered correctly for the name of the Route.
     Resolvable,
-    /// Every name server answers correctly for the platform's names of the Route; it is unknown whether its custom host leads
-    /// here.
+    /// Every name server answers correctly for the platform's names of the Route; a resolver has not confirmed that its custom
+    /// host leads here.
     Answered,
+    /// The names of the Route resolve, and requests fail: the Route is not ready.
+    Unready,
     /// The Route has a Router; there is no verification result for its name.
     Scheduled,
     /// The Route has a Router; verification of its name has failed or expired.
@@ -32,9 +35,10 @@ pub enum RouteState {
 
 impl RouteState {
     /// All states, the best first.
-    pub const ALL: [RouteState; 7] = [
+    pub const ALL: [RouteState; 8] = [
         RouteState::Resolvable,
         RouteState::Answered,
+        RouteState::Unready,
         RouteState::Scheduled,
         RouteState::Unverified,
         RouteState::Pending,
@@ -47,6 +51,7 @@ impl RouteState {
         match self {
             RouteState::Resolvable => "resolvable",
             RouteState::Answered => "answered",
+            RouteState::Unready => "unready",
             RouteState::Scheduled => "scheduled",
             RouteState::Unverified => "unverified",
             RouteState::Pending => "pending",
@@ -71,9 +76,17 @@ impl RouteState {
             (RouteState::Unverified, Some(unverified))
         } else if let Some(live) = is(RESOLVABLE, "True") {
             let is_custom = status.names.iter().any(|name| name.kind == NameKind::Custom);
-            match is_custom && is(HOST_POINTS_HERE, "True").is_none() {
-                true => (RouteState::Answered, condition(HOST_POINTS_HERE).or(Some(live))),
-                false => (RouteState::Resolvable, Some(live)),
+            // Without resolvers, hosts are never checked, which is not a problem of the Route.
+            let points = condition(HOST_POINTS_HERE);
+            let is_open = points.is_none_or(|points| points.status != "True" && points.reason != HOST_NOT_CHECKED);
+            if let Some(refs) = is(RESOLVED_REFS, "False") {
+                (RouteState::Unready, Some(refs))
+            } else if is_custom && is_open {
+                (RouteState::Answered, points.or(Some(live)))
+            } else if let Some(unready) = is(READY, "False") {
+                (RouteState::Unready, Some(unready))
+            } else {
+                (RouteState::Resolvable, Some(live))
             }
         } else {
             (RouteState::Scheduled, condition(SCHEDULED))
@@ -146,16 +159,46 @@ mod tests {
             let (found, decided) = RouteState::of(&status);
             assert_eq!((found, decided.map(|condition| condition.reason.as_str())), (state, reason));
         }
-        // A custom host is not live until its own DNS was seen to lead to the platform.
-        let names = json!([{"name": "www.shop.example", "type": "custom"}]);
+    }
+
+    #[test]
+    fn names_that_resolve_are_not_all() {
+        let condition = |kind: &str, status: &str, reason: &str| {
+            let at = "2026-01-01T00:00:00Z";
+            json!({"type": kind, "status": status, "reason": reason, "message": "", "lastTransitionTime": at})
+        };
+        // Requests fail although the names resolve.
         let resolvable = condition("Resolvable", "True", "Resolvable");
+        for (others, state, reason) in [
+            (vec![condition("Ready", "True", "Ready")], RouteState::Resolvable, "Resolvable"),
+            (vec![condition("Ready", "False", "NotProgrammed")], RouteState::Unready, "NotProgrammed"),
+            (
+                vec![condition("Ready", "False", "ResolvedRefs"), condition("ResolvedRefs", "False", "NoService")],
+                RouteState::Unready,
+                "NoService",
+            ),
+            (
+                vec![condition("ResolvedRefs", "Unknown", "X"), condition("Ready", "Unknown", "X")],
+                RouteState::Resolvable,
+                "Resolvable",
+            ),
+        ] {
+            let conditions: Vec<Value> = [resolvable.clone()].into_iter().chain(others).collect();
+            let status: RouteStatus =
+                serde_json::from_value(json!({"phase": "scheduled", "conditions": conditions})).expect("a status");
+            let (found, decided) = RouteState::of(&status);
+            assert_eq!((found, decided.map(|condition| condition.reason.as_str())), (state, Some(reason)));
+        }
+        // A custom host is not live until its own DNS was seen to lead to the platform, unless the platform does not check hosts.
+        let names = json!([{"name": "www.shop.example", "type": "custom"}]);
         for (points, state) in [
             (None, RouteState::Answered),
-            (Some("Unknown"), RouteState::Answered),
-            (Some("False"), RouteState::Answered),
-            (Some("True"), RouteState::Resolvable),
+            (Some(("Unknown", "ResolverFailed")), RouteState::Answered),
+            (Some(("Unknown", "NotChecked")), RouteState::Resolvable),
+            (Some(("False", "NoRecord")), RouteState::Answered),
+            (Some(("True", "PointsHere")), RouteState::Resolvable),
         ] {
-            let points = points.map(|status| condition("HostPointsHere", status, "X"));
+            let points = points.map(|(status, reason)| condition("HostPointsHere", status, reason));
             let conditions: Vec<Value> = [resolvable.clone()].into_iter().chain(points).collect();
             let status = json!({"phase": "scheduled", "names": names, "conditions": conditions});
             let status: RouteStatus = serde_json::from_value(status).expect("a status");

@@ -3,6 +3,7 @@
 //! An informer of a [`super::pool`] runs only while a page of Events is open, because a large platform has some Events for each
 //! Route. An Event here has the fields that the page displays.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -115,7 +116,7 @@ async fn poll(mut changes: Changes<EventSummary>) {
     }
 }
 
-/// Returns a page of the Events that match, the newest first, and the values of each filter with their number of Events.
+/// Returns a page of the Events that match, problems first and then the newest first, and the values of each filter with their number of Events.
 fn page(events: &[Keyed], wanted: &Wanted) -> Value {
     let words = search_words(&wanted.q);
     let mut namespaces: BTreeMap<&str, usize> = BTreeMap::new();
@@ -129,7 +130,8 @@ fn page(events: &[Keyed], wanted: &Wanted) -> Value {
         warnings += usize::from(event.warning);
     }
     let mut found: Vec<&Keyed> = events.iter().filter(|(_, event)| is_wanted(event, wanted, &words)).collect();
-    found.sort_by(|one, other| other.1.at.cmp(&one.1.at).then_with(|| one.0.cmp(&other.0)));
+    let order = |(key, event): &Keyed| (Reverse(event.warning), Reverse(event.at), key.clone());
+    found.sort_by_cached_key(|event| order(event));
     let shown = found.iter().skip(wanted.offset).take(page_size(wanted.limit));
     let items: Vec<Value> = shown.map(|event| item(event)).collect();
     json!({

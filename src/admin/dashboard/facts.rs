@@ -121,6 +121,9 @@ pub fn overview(routes: &[Keyed]) -> Value {
     })
 }
 
+/// The value of the filter by Router that selects the Routes without one: not the name of an object.
+const NO_ROUTER: &str = "(none)";
+
 /// The search parameters of the list of Routes.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -128,6 +131,7 @@ pub struct Wanted {
     /// The search words; each must occur in the namespace, the name, the DNS name, the host, or the Router's name.
     q: String,
     namespace: Option<String>,
+    /// The Router; [`NO_ROUTER`] for the Routes without one.
     router: Option<String>,
     state: Option<RouteState>,
     /// The column to sort by: `namespace`, `name`, `dns`, `router`, `state`, or `age`; with `-`, in descending order.
@@ -183,7 +187,7 @@ fn is_wanted((key, summary): &Keyed, wanted: &Wanted, words: &[String]) -> bool 
         all.any(|text| text.to_ascii_lowercase().contains(word.as_str()))
     };
     is(&wanted.namespace, key.namespace.as_deref())
-        && is(&wanted.router, summary.router.as_deref())
+        && is(&wanted.router, summary.router.as_deref().filter(|on| !on.is_empty()).or(Some(NO_ROUTER)))
         && wanted.state.is_none_or(|state| state == summary.state)
         && words.iter().all(has)
 }
@@ -254,6 +258,7 @@ mod tests {
         assert_eq!(names(Wanted { namespace: of("shop"), ..Wanted::default() }), ["shop/back", "shop/front"]);
         assert_eq!(names(Wanted { router: of("shard2"), ..Wanted::default() }), ["shop/back"]);
         assert_eq!(names(Wanted { state: Some(RouteState::Pending), ..Wanted::default() }), ["news/vault"]);
+        assert_eq!(names(Wanted { router: of("(none)"), ..Wanted::default() }), ["news/vault"]);
         assert_eq!(names(Wanted { offset: 1, limit: 2, ..Wanted::default() }), ["news/vault", "shop/back"]);
         assert_eq!(page(&platform(), &query("front"))["total"], 2);
         let sorted = |sort: &str| Wanted { sort: sort.to_owned(), ..Wanted::default() };

@@ -39,6 +39,7 @@ pub mod session;
 pub mod zones;
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -65,6 +66,7 @@ use self::places::StreamLimiter;
 use self::samples::Samples;
 use self::session::{Renewal, Rights, Session, Sessions};
 use self::zones::ServedZones;
+use super::Admin;
 use super::exposition::Format;
 use super::health::Health;
 use super::host::exact_authority;
@@ -103,6 +105,8 @@ pub struct Shared {
     events: EventFeeds,
     samples: Samples,
     served: Arc<ServedZones>,
+    /// The addresses of the process's name server.
+    dns_listen: Vec<SocketAddr>,
     /// The permit to read zones: one request at a time.
     zone_reads: Arc<Semaphore>,
     streams: Arc<StreamLimiter>,
@@ -116,7 +120,7 @@ pub struct Shared {
 
 impl Dashboard {
     /// Returns the dashboard of a process that is starting. Until [`Self::open`], users cannot sign in.
-    pub fn new(health: Arc<Health>, metrics: Arc<Metrics>, served: Arc<ServedZones>) -> Self {
+    pub fn new(admin: &Admin) -> Self {
         Dashboard(Arc::new(Shared {
             door: OnceLock::new(),
             logins: OnceLock::new(),
@@ -125,12 +129,13 @@ impl Dashboard {
             feeds: Feeds::default(),
             events: EventFeeds::default(),
             samples: Samples::default(),
-            served,
+            served: admin.served.clone(),
+            dns_listen: admin.dns_listen.clone(),
             zone_reads: Arc::new(Semaphore::new(1)),
             streams: StreamLimiter::new(live::STREAMS_MAX, live::STREAMS_OF_USER_MAX),
             answers: Arc::new(Semaphore::new(ANSWERS_MAX)),
-            health,
-            metrics,
+            health: admin.health.clone(),
+            metrics: admin.metrics.clone(),
             started: SystemTime::now(),
             stop: OnceLock::new(),
         }))
@@ -442,6 +447,7 @@ async fn process(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Answe
     Ok(json_of(&json!({
         "version": env!("CARGO_PKG_VERSION"),
         "startedMs": u64::try_from(started.as_millis()).unwrap_or(u64::MAX),
+        "dns": shared.dns_listen.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "ready": report.is_ready(),
         "checks": report.to_string().lines().filter(|line| line.starts_with('[')).collect::<Vec<_>>(),
     })))

@@ -3,10 +3,14 @@
 use std::net::SocketAddr;
 
 use crate::cli::access::ApiLocation;
-use crate::config::DNS_PORT;
+use crate::cli::platform::PlatformSettings;
 use crate::config::value::server_address;
+use crate::config::{DNS_PORT, NameServer};
 use signpost_control::dns_client::Question;
 use signpost_dns::wire::{Name, RecordType};
+
+/// The maximum number of name servers that are tried for one that responds.
+const TRIED_MAX: usize = 8;
 
 /// The words of the command line.
 #[derive(Debug, PartialEq)]
@@ -43,15 +47,49 @@ impl DigArgs {
     }
 }
 
-/// Returns the server to query: the given one, or the first of `dns.listen`.
+/// Returns the server to query: the given one, one of the settings, or otherwise a name server that the API lists.
 pub(in crate::cli) async fn server(given: Option<&str>, place: &ApiLocation) -> Result<SocketAddr, String> {
-    match given {
-        None => {
-            let first = place.settings.dns.listen.first().copied();
-            first.ok_or_else(|| "--dns-listen has no address; give a server as @ADDRESS".to_owned())
-        }
-        Some(given) => find(given).await,
+    if let Some(given) = given {
+        return find(given).await;
     }
+    let unknown = |error| format!("no address of a name server is known: {error}; give a server as @ADDRESS");
+    let (servers, domain) = listed(place).await.map_err(unknown)?;
+    // One that does not respond must not hide the others.
+    if let (Some(domain), true) = (domain, servers.len() > 1) {
+        let soa = Question { name: domain, rtype: RecordType::SOA };
+        for server in servers.iter().take(TRIED_MAX) {
+            if soa.ask(*server, super::TIMEOUT).await.is_ok() {
+                return Ok(*server);
+            }
+        }
+    }
+    let first = servers.first().copied();
+    first.ok_or_else(|| "no address of a name server is known; give a server as @ADDRESS".to_owned())
+}
+
+/// Returns the name servers of the settings or of the API, and the domain that they serve. Without both, as on a machine with zone
+/// files only, the default of `dns.listen` applies.
+async fn listed(place: &ApiLocation) -> Result<(Vec<SocketAddr>, Option<Name>), String> {
+    let settings = &place.settings;
+    if place.is_given("dns.listen") || !place.is_there() && !place.is_given("nameserver") {
+        return Ok((settings.dns.listen.clone(), None));
+    }
+    if place.is_given("nameserver") {
+        return Ok((addresses_of(&settings.nameserver), settings.domain.parse().ok()));
+    }
+    let access = place.connect().await?;
+    let known = PlatformSettings::find(place, &access).await?;
+    let domain = known.domain.parse().ok();
+    // The addresses that the platform queries itself have ports, and include those that no record names.
+    let verified: Vec<SocketAddr> = known.asked.iter().filter_map(|address| address.parse().ok()).collect();
+    let servers =
+        if verified.is_empty() { addresses_of(known.name_servers.as_deref().unwrap_or_default()) } else { verified };
+    Ok((servers, domain))
+}
+
+fn addresses_of(servers: &[NameServer]) -> Vec<SocketAddr> {
+    let addresses = servers.iter().flat_map(|server| &server.addresses);
+    addresses.map(|address| SocketAddr::new(*address, DNS_PORT)).collect()
 }
 
 /// Returns the address of `ADDRESS[:PORT]` or `HOST[:PORT]`.

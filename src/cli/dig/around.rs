@@ -13,20 +13,23 @@ use kube::{Api, ResourceExt as _};
 use super::why::{ALIASES_MAX, Why};
 use crate::cli::access::{Access, ApiLocation};
 use crate::cli::zones::{Source, ZoneInputs, Zones, complain_of};
+use signpost_control::client::reflector::ObjectKey;
 use signpost_control::compiler::settings::text_of;
 use signpost_control::controller::export::Objects;
 use signpost_dns::wire::{Name, RecordType};
 use signpost_types::names::{host_claim_name, label_claim_name};
+use signpost_types::paths::ROOT;
 use signpost_types::v1alpha1;
-use signpost_types::v1alpha1::name_claim::NameClaim;
+use signpost_types::v1alpha1::name_claim::{Holder, NameClaim};
 use signpost_types::v1alpha1::route::{NameKind, Route};
 use signpost_types::v1alpha1::route_binding::RouteBinding;
 
 /// Reads the zone directory, if there is one, and the API objects that matter to `name` if the second argument is set. Users
 /// without access to NameClaims get all objects.
 pub(super) async fn around(place: &ApiLocation, ask: bool, name: &Name, rtype: RecordType) -> Result<Zones, String> {
-    let ground = ZoneInputs::find(place, ask).await?;
-    let Some((access, platform)) = &ground.api else { return ground.zones(None) };
+    let mut ground = ZoneInputs::find(place, ask).await?;
+    let Some((access, platform)) = ground.api.clone() else { return ground.zones(None) };
+    let (access, platform) = (&access, &platform);
     let objects = Objects::without_bindings(access.client.clone()).await;
     let mut objects = objects.map_err(|error| access.unanswered(error))?;
     let (mut asked, mut found) = (BTreeSet::new(), BTreeSet::new());
@@ -42,13 +45,21 @@ pub(super) async fn around(place: &ApiLocation, ask: bool, name: &Name, rtype: R
             return Ok(zones);
         }
         for claim in new {
-            match holder(access, &claim).await {
-                Ok(Some(holder)) if found.insert(holder.clone()) => {
-                    if let Some(binding) = binding(access, &holder).await? {
-                        objects.add(binding);
+            match holders(access, &claim).await {
+                Ok(holders) => {
+                    let is_shared = holders.len() > 1;
+                    for holder in holders {
+                        let key = ObjectKey::namespaced(&holder.namespace, &holder.name);
+                        if is_shared || holder.path() != ROOT {
+                            ground.paths.insert(key.to_string(), holder.path().to_owned());
+                        }
+                        if found.insert(key)
+                            && let Some(binding) = binding(access, &holder.namespace, &holder.name).await?
+                        {
+                            objects.add(binding);
+                        }
                     }
                 }
-                Ok(_) => {}
                 Err(kube::Error::Api(status)) if status.code == 403 => return Zones::gather(place, ask).await,
                 Err(error) => return Err(access.unanswered(error)),
             }
@@ -71,7 +82,7 @@ pub(super) async fn explain_to_tenant(place: &ApiLocation, name: &Name) -> Resul
     let routes: Api<Route> = Api::namespaced(access.client.clone(), namespace);
     let routes = access.list(&routes, ListParams::default()).await?;
     let wanted = text_of(name);
-    let found = routes.iter().find_map(|route| {
+    let found = routes.iter().filter_map(|route| {
         let status = route.status.as_ref()?;
         let its = status.names.iter().find(|its| its.name.eq_ignore_ascii_case(&wanted))?;
         let on = status.router.as_deref().unwrap_or("no Router");
@@ -80,9 +91,15 @@ pub(super) async fn explain_to_tenant(place: &ApiLocation, name: &Name) -> Resul
             NameKind::Alias => "the alias",
             NameKind::Custom => "the custom host",
         };
-        Some(format!("{wanted} is {kind} of your Route {namespace}/{} on {on}", route.name_any()))
+        let path = route.spec.path.as_deref().filter(|_| its.kind == NameKind::Custom);
+        let path = path.map(|path| format!(" for the path {path}")).unwrap_or_default();
+        Some(format!("{wanted} is {kind}{path} of your Route {namespace}/{} on {on}", route.name_any()))
     });
-    let found = found.unwrap_or_else(|| format!("no Route in namespace {namespace} has the name {wanted}"));
+    let found: Vec<String> = found.collect();
+    let found = match found.is_empty() {
+        true => format!("no Route in namespace {namespace} has the name {wanted}"),
+        false => found.join("; "),
+    };
     Ok(Some(format!("{found}; you are not allowed to read other objects of the platform")))
 }
 
@@ -100,14 +117,13 @@ fn claims(zones: &Zones, name: &Name) -> Vec<String> {
     claims
 }
 
-/// Returns the namespace and name of the Route that holds a claim, or held it last.
-async fn holder(access: &Access, claim: &str) -> Result<Option<(String, String)>, kube::Error> {
+/// Returns the Routes that hold a claim, or held it last: several share a host by their paths.
+async fn holders(access: &Access, claim: &str) -> Result<Vec<Holder>, kube::Error> {
     let claims: Api<NameClaim> = Api::all(access.client.clone());
-    let claim = claims.get_opt(claim).await?;
-    Ok(claim.map(|claim| (claim.spec.holder.namespace, claim.spec.holder.name)))
+    Ok(claims.get_opt(claim).await?.map(|claim| claim.spec.holders()).unwrap_or_default())
 }
 
-async fn binding(access: &Access, (namespace, name): &(String, String)) -> Result<Option<RouteBinding>, String> {
+async fn binding(access: &Access, namespace: &str, name: &str) -> Result<Option<RouteBinding>, String> {
     let bindings: Api<RouteBinding> = Api::namespaced(access.client.clone(), namespace);
     bindings.get_opt(name).await.map_err(|error| access.unanswered(error))
 }

@@ -47,8 +47,9 @@ pub(super) fn command() -> Command {
         .about("Query a name server and explain the response: the zone, the wildcard, and the objects")
         .override_usage("signpost dig [OPTIONS] [@SERVER] <NAME> [TYPE]")
         .after_help(
-            "Without @SERVER, the server is the first address of --dns-listen. The default port is 53. The domain and \
-             the name servers come from the API. Set the same --zones as the name servers. For DNS over TLS, HTTPS, or \
+            "Without @SERVER, the server is the first address of --dns-listen, an address of --nameserver, or otherwise a \
+             name server that the API lists and that responds. The default port is 53. The domain and the name servers \
+             come from the API. Set the same --zones as the name servers. For DNS over TLS, HTTPS, or \
              QUIC, use kdig. Exit codes: 0 response received and explained; 1 the server or the API is unreachable; 2 \
              invalid usage.",
         )
@@ -273,9 +274,10 @@ fn step_facts(step: &Step) -> Properties {
             NameKind::Alias => "its stable alias",
             NameKind::Custom => "its custom host",
         };
+        let path = route.path.as_deref().map(|path| format!(" for the path {path}")).unwrap_or_default();
         facts.add(
             "route",
-            format!("Route {} on Router {} ({kind}; RouteBinding {})", route.route, route.router, route.route),
+            format!("Route {} on Router {} ({kind}{path}; RouteBinding {})", route.route, route.router, route.route),
         );
     }
     if step.routes.is_empty() && step.wildcard && matches!(step.found, Found::Answer) {

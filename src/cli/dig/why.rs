@@ -83,6 +83,9 @@ pub(super) struct RouteFact {
     /// Whether it is its system name, its alias, or its own.
     #[serde(rename = "type")]
     pub(super) kind: NameKind,
+    /// The path that the Route has on a custom host, if Routes share the host or it is not `/`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) path: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -231,11 +234,9 @@ fn routes(zones: &Zones, name: &Name) -> Vec<RouteFact> {
     let mut routes = Vec::new();
     for binding in &zones.bindings {
         for assigned in binding.spec.names.iter().filter(|assigned| has(&assigned.name)) {
-            routes.push(RouteFact {
-                route: format!("{}/{}", binding.spec.route_namespace, binding.spec.route_name),
-                router: binding.spec.router.clone(),
-                kind: assigned.kind,
-            });
+            let route = format!("{}/{}", binding.spec.route_namespace, binding.spec.route_name);
+            let path = zones.paths.get(&route).filter(|_| assigned.kind == NameKind::Custom).cloned();
+            routes.push(RouteFact { route, router: binding.spec.router.clone(), kind: assigned.kind, path });
         }
     }
     routes

@@ -6,9 +6,12 @@
 
 mod account;
 
+use std::sync::Arc;
+
 use clap::{ArgMatches, Command};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
+use kube::api::ListParams;
 
 use self::account::RouteExplanation;
 use super::access::{self, API_TIMEOUT, Access, ApiLocation};
@@ -18,13 +21,13 @@ use super::platform::PlatformSettings;
 use super::{Exit, Outcome, option, serve};
 use signpost_control::client::reflector::ObjectKey;
 use signpost_control::scheduler::explain;
-use signpost_control::scheduler::filter::FilterResult;
-use signpost_control::scheduler::filter::PlacementRequest;
+use signpost_control::scheduler::filter::{FilterResult, HostLeader, PlacementRequest};
 use signpost_control::scheduler::snapshot::Shard;
 use signpost_control::scheduler::strategy::StrategyName;
 use signpost_control::world::router::RouterTarget;
 use signpost_control::world::{NamespaceInfo, RouteInfo};
-use signpost_types::names::{self, takes_names_of};
+use signpost_types::names::{self, host_claim_name, takes_names_of};
+use signpost_types::v1alpha1::name_claim::{Holder, NameClaim};
 use signpost_types::v1alpha1::route::Route;
 use signpost_types::v1alpha1::route_binding::{RouteBinding, RouterVerdict};
 use signpost_types::v1alpha1::router::Router;
@@ -144,7 +147,57 @@ impl Question<'_> {
         if !sees_namespace {
             router.namespace_selector = Ok(kube::core::Selector::default());
         }
-        evaluate_now(&self.key, &RouteInfo::new(&route), placement, &namespace, &router, routes, &domain)
+        let sharing = self.sharing(&route, placement.router).await;
+        evaluate_now(&self.key, &RouteInfo::new(&route), placement, &sharing, &namespace, &router, routes, &domain)
+    }
+
+    /// Returns the other Routes of the namespace that have the host of a Route, by its claim. A user who may not read claims gets the
+    /// verdict without them.
+    async fn sharing(&self, route: &Route, on: Option<&str>) -> Sharing {
+        let (Some(host), client) = (&route.spec.host, &self.access.client) else { return Sharing::default() };
+        let claim = Api::<NameClaim>::all(client.clone()).get_opt(&host_claim_name(host)).await.ok().flatten();
+        let holders = claim.map(|claim| claim.spec.holders()).unwrap_or_default();
+        let namespace = self.key.namespace.as_deref().unwrap_or_default();
+        if !holders.iter().any(|holder| holder.namespace == namespace) {
+            return Sharing::default();
+        }
+        let routes =
+            self.access.list(&Api::<Route>::namespaced(client.clone(), namespace), ListParams::default()).await;
+        let routes = routes.unwrap_or_default();
+        Sharing::of(&self.key, on.is_some(), &holders, &routes)
+    }
+}
+
+/// The Routes that have the host of another one, which limit its Router as in the scheduler.
+#[derive(Debug, Default)]
+struct Sharing {
+    leader: Option<HostLeader>,
+    followers: Vec<(ObjectKey, Arc<RouteInfo>)>,
+}
+
+impl Sharing {
+    /// Returns the Route that decides the Router, the first holder on one; or, if that is the Route at `key`, those that follow it.
+    fn of(key: &ObjectKey, is_placed: bool, holders: &[Holder], routes: &[Route]) -> Sharing {
+        let find = |holder: &Holder| routes.iter().find(|route| route.metadata.uid.as_deref() == Some(&*holder.uid));
+        let placed = holders.iter().filter_map(|holder| {
+            let route = find(holder)?;
+            Some((holder, route, route.status.as_ref()?.router.clone()?))
+        });
+        let placed: Vec<_> = placed.collect();
+        match placed.first() {
+            Some((holder, _, router)) if holder.name != key.name => Sharing {
+                leader: Some(HostLeader { name: holder.name.clone(), router: router.clone() }),
+                followers: Vec::new(),
+            },
+            Some(_) if is_placed => {
+                let others = placed.into_iter().skip(1);
+                let follower = |(holder, route, _): (&Holder, &Route, String)| {
+                    (ObjectKey::namespaced(&holder.namespace, &holder.name), Arc::new(RouteInfo::new(route)))
+                };
+                Sharing { leader: None, followers: others.map(follower).collect() }
+            }
+            _ => Sharing::default(),
+        }
     }
 }
 
@@ -164,10 +217,12 @@ fn domain_by(router: &Router) -> String {
 }
 
 /// Returns the scheduler's verdict on a Router with this number of Routes.
+#[allow(clippy::too_many_arguments, reason = "each is one input of the filter")]
 fn evaluate_now(
     key: &ObjectKey,
     route: &RouteInfo,
     placement: Placement<'_>,
+    sharing: &Sharing,
     namespace: &NamespaceInfo,
     router: &RouterTarget,
     routes: u32,
@@ -176,7 +231,14 @@ fn evaluate_now(
     let is_platform_name = |host: &&str| takes_names_of(host, domain) || takes_names_of(host, &router.dns);
     let platform_host = route.host.as_deref().filter(is_platform_name);
     let leaving = placement.router.filter(|on| *on != router.name);
-    let request = PlacementRequest { platform_host, leaving, ..PlacementRequest::new(key, route, namespace) };
+    let (host_leader, followers) = (sharing.leader.as_ref(), sharing.followers.as_slice());
+    let request = PlacementRequest {
+        platform_host,
+        leaving,
+        host_leader,
+        followers,
+        ..PlacementRequest::new(key, route, namespace)
+    };
     let shard = Shard { routes, ..Shard::default() };
     let verdict = FilterResult::of(&request, router, &shard, placement.strategy.map(StrategyName::strategy));
     let mut now = explain::verdict(&request, &verdict);
@@ -215,8 +277,49 @@ mod tests {
             let router = RouterTarget::new(&object("Router", json!({"name": "shard2"}), merged, status), domain);
             let route = RouteInfo { host: host.map(Into::into), ..RouteInfo::default() };
             let (key, placement) = (ObjectKey::namespaced("shop", "front"), Placement { router: on, strategy });
-            let now = evaluate_now(&key, &route, placement, &NamespaceInfo::default(), &router, 5, domain);
+            let (alone, namespace) = (Sharing::default(), NamespaceInfo::default());
+            let now = evaluate_now(&key, &route, placement, &alone, &namespace, &router, 5, domain);
             assert_eq!((now.eligible, now.reason.as_deref()), (reason.is_none(), reason), "{spec}");
+        }
+    }
+
+    #[test]
+    fn the_routes_with_the_same_host_are_named() {
+        let route = |name: &str, router: Option<&str>, labels: &Value| -> Route {
+            let status = json!({"phase": "scheduled", "router": router});
+            object(
+                "Route",
+                json!({"name": name, "namespace": "shop", "uid": name, "labels": labels}),
+                json!({}),
+                status,
+            )
+        };
+        let routes = [
+            route("waits", None, &json!({})),
+            route("root", Some("shard1"), &json!({})),
+            route("api", Some("shard1"), &json!({"tier": "gold"})),
+        ];
+        let holders = ["waits", "root", "api"].map(|name| Holder {
+            namespace: "shop".to_owned(),
+            name: name.to_owned(),
+            uid: name.to_owned(),
+            path: Some(format!("/{name}")),
+        });
+        let (domain, namespace) = ("v3.example", NamespaceInfo::default());
+        let spec = json!({"addresses": [{"ip": "192.0.2.1"}],
+            "routeSelector": {"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]}});
+        let router = RouterTarget::new(&object("Router", json!({"name": "shard2"}), spec, Value::Null), domain);
+        for (name, message) in [
+            ("waits", "is not the Router of Route root, which decides for all Routes with the host"),
+            ("root", "cannot take Route api, which shares the host"),
+        ] {
+            let key = ObjectKey::namespaced("shop", name);
+            let route = routes.iter().find(|route| route.metadata.name.as_deref() == Some(name)).expect("it is one");
+            let on = route.status.as_ref().and_then(|status| status.router.as_deref());
+            let sharing = Sharing::of(&key, on.is_some(), &holders, &routes);
+            let placement = Placement { router: on, strategy: None };
+            let now = evaluate_now(&key, &RouteInfo::new(route), placement, &sharing, &namespace, &router, 0, domain);
+            assert_eq!(now.message.as_deref(), Some(message), "{name}");
         }
     }
 

@@ -42,6 +42,9 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 /// The time limit of a move, unless `--wait` sets another one.
 const WAIT_SECONDS: &str = "30";
 
+/// The exit codes of commands that move no Route, so that no setting of the scheduler matters.
+const STATE_CODES: &str = "Exit codes: 0 done (or possible, with --dry-run), 1 not possible, or the API is unreachable, \
+                           2 invalid usage.";
 const EXIT_CODES: &str = "Predictions use the platform's settings from the API; flags and --config take precedence. \
                           Exit codes: 0 done (or possible, with --dry-run), 1 not possible, or the API is unreachable, \
                           2 invalid usage.";
@@ -69,11 +72,12 @@ pub(super) fn drain_command() -> Command {
 }
 
 pub(super) fn cordon_command() -> Command {
-    of_router("cordon", "Mark a Router as unschedulable (its Routes stay)").args(common())
+    of_router("cordon", "Mark a Router as unschedulable (its Routes stay)").after_help(STATE_CODES).args(of_state())
 }
 
 pub(super) fn uncordon_command() -> Command {
-    of_router("uncordon", "Mark a Router as schedulable (Routes that moved away do not return)").args(common())
+    let about = "Mark a Router as schedulable (Routes that moved away do not return)";
+    of_router("uncordon", about).after_help(STATE_CODES).args(of_state())
 }
 
 fn group(name: &'static str, about: &'static str, subcommand: Command) -> Command {
@@ -86,8 +90,15 @@ fn of_router(name: &'static str, about: &'static str) -> Command {
 }
 
 fn common() -> impl Iterator<Item = Arg> {
-    let dry_run = switch("dry-run").help("Print what would happen, and change nothing");
-    [dry_run, output::argument(), access::context_argument()].into_iter().chain(serve::arguments_of(KEYS))
+    [dry_run(), output::argument(), access::context_argument()].into_iter().chain(serve::arguments_of(KEYS))
+}
+
+fn of_state() -> impl Iterator<Item = Arg> {
+    [dry_run(), output::argument()].into_iter().chain(access::arguments())
+}
+
+fn dry_run() -> Arg {
+    switch("dry-run").help("Print what would happen, and change nothing")
 }
 
 pub(super) fn run_move(matches: &ArgMatches) -> Outcome {

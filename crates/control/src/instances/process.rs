@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write as _};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -35,6 +35,9 @@ use signpost_types::v1alpha1::router::{Ports, RouterKind};
 pub const LOG_BYTES_MAX: u64 = 1 << 20;
 /// The network of instances without an address of their Router: 65,534 addresses on loopback.
 const NETWORK: Ipv4Addr = Ipv4Addr::new(127, 64, 0, 0);
+/// The addresses in it that are tried for a new instance: more than the instances of the other servers on a machine. If a program
+/// listens on the port of all addresses, none is free.
+const TRIED_MAX: usize = 256;
 /// The port of an agent's admin endpoints on its address.
 const ADMIN_PORT: u16 = 9453;
 /// The pause before a restart of an instance: the first and the longest.
@@ -122,12 +125,14 @@ pub struct Processes {
     settings: Settings,
     metrics: Metrics,
     instances: BTreeMap<u32, Instance>,
+    /// The Routers for whose instances there is no address, each with the error.
+    unplaced: BTreeMap<String, String>,
 }
 
 impl Processes {
     /// Takes over the instances in the directory.
     pub fn open(settings: Settings, metrics: Metrics) -> Processes {
-        let mut this = Processes { settings, metrics, instances: BTreeMap::new() };
+        let mut this = Processes { settings, metrics, instances: BTreeMap::new(), unplaced: BTreeMap::new() };
         for entry in std::fs::read_dir(&this.settings.directory).into_iter().flatten().flatten() {
             let id = entry.file_name().to_str().and_then(|name| name.parse().ok());
             let record = std::fs::read(entry.path().join(RECORD)).ok();
@@ -213,17 +218,28 @@ impl Processes {
         }
     }
 
-    /// Returns an address in the network that no instance has.
-    fn free_address(&self) -> Option<IpAddr> {
+    /// Returns an address in the network that no instance has, and at which the ports are free: instances of another server can
+    /// have the first ones.
+    fn free_address(&self, ports: Ports) -> Option<IpAddr> {
         let taken: BTreeSet<IpAddr> = self.instances.values().map(|instance| instance.record.address).collect();
         let network = u32::from(NETWORK);
-        (1..u32::from(u16::MAX)).map(|host| IpAddr::from(Ipv4Addr::from(network | host))).find(|ip| !taken.contains(ip))
+        let addresses = (1..u32::from(u16::MAX)).map(|host| IpAddr::from(Ipv4Addr::from(network | host)));
+        let mut untaken = addresses.filter(|ip| !taken.contains(ip)).take(TRIED_MAX);
+        untaken.find(|ip| is_free(*ip, ports))
     }
 
     fn take(&mut self, router: &str, wanted: Option<&Wanted>, step: Step) {
         match (step, wanted) {
             (Step::Start(address), Some(wanted)) => {
-                let Some(address) = address.or_else(|| self.free_address()) else { return };
+                let Some(address) = address.or_else(|| self.free_address(wanted.ports)) else {
+                    let Ports { http, https } = wanted.ports;
+                    let error = format!(
+                        "no loopback address has the free ports {http}, {https} and {ADMIN_PORT}; change spec.ports, or end \
+                         the program that listens there"
+                    );
+                    self.unplaced.insert(router.to_owned(), error);
+                    return;
+                };
                 let id = (0..).find(|id| !self.instances.contains_key(id)).expect("there are fewer instances");
                 let record = Record {
                     router: router.to_owned(),
@@ -269,6 +285,7 @@ impl Processes {
 impl Runtime for Processes {
     async fn reconcile(&mut self, wanted: &BTreeMap<String, Wanted>) -> BTreeMap<String, String> {
         self.supervise();
+        self.unplaced.clear();
         let mut routers: BTreeSet<String> = wanted.keys().cloned().collect();
         routers.extend(self.instances.values().map(|instance| instance.record.router.clone()));
         for router in routers {
@@ -285,7 +302,7 @@ impl Runtime for Processes {
             let error = instance.error.as_ref().filter(|_| !serves)?;
             Some((router.clone(), format!("the agent at {address} exited: {error}")))
         };
-        failing.filter_map(error).collect()
+        self.unplaced.clone().into_iter().chain(failing.filter_map(error)).collect()
     }
 
     async fn shut_down(&mut self) {
@@ -341,6 +358,12 @@ impl Instance {
         let jitter = pause.mul_f64((random() % 256) as f64 / 1024.0);
         (now + pause + jitter, pause)
     }
+}
+
+/// Returns whether no program listens on the ports of an instance at an address. Of other errors, the instance has the details.
+fn is_free(ip: IpAddr, ports: Ports) -> bool {
+    let is_taken = |error: io::Error| error.kind() == io::ErrorKind::AddrInUse;
+    [ports.http, ports.https, ADMIN_PORT].iter().all(|port| !TcpListener::bind((ip, *port)).is_err_and(is_taken))
 }
 
 /// Starts the agent of an instance.
@@ -435,6 +458,30 @@ fn last_line(log: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_instance_gets_an_address_with_free_ports() {
+        let settings = Settings {
+            program: PathBuf::new(),
+            directory: PathBuf::new(),
+            kubeconfig: PathBuf::new(),
+            api_servers: Vec::new(),
+            certificates: None,
+            name_servers: Vec::new(),
+            upstream_authorities: None,
+            options: Vec::new(),
+        };
+        let processes =
+            Processes { settings, metrics: Metrics::default(), instances: BTreeMap::new(), unplaced: BTreeMap::new() };
+        let first = IpAddr::from(Ipv4Addr::from(u32::from(NETWORK) | 1));
+        let held = TcpListener::bind((first, 0)).expect("a port");
+        let ports = Ports { http: held.local_addr().expect("its address").port(), https: 443 };
+        let found = processes.free_address(ports).expect("another address is free");
+        assert!(found != first && found.is_loopback(), "{found}");
+        let everywhere = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("a port");
+        let ports = Ports { https: everywhere.local_addr().expect("its address").port(), ..ports };
+        assert_eq!(processes.free_address(ports), None);
+    }
 
     #[test]
     fn what_a_dead_agent_leaves_ends() {

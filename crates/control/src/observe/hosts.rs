@@ -28,7 +28,7 @@ use signpost_dns::wire::header::Rcode;
 use signpost_dns::wire::{Name, RecordType};
 use signpost_types::names::host_claim_name;
 use signpost_types::v1alpha1::name_claim::NameClaim;
-use signpost_types::v1alpha1::route::{HOST_POINTS_HERE, NameKind, Route, RouteStatus};
+use signpost_types::v1alpha1::route::{HOST_NOT_CHECKED, HOST_POINTS_HERE, NameKind, Route, RouteStatus};
 use signpost_types::v1alpha1::router::{AddressState, Router};
 
 /// The first wait before a host that does not point here is checked again: its owner has just read the instructions.
@@ -157,12 +157,12 @@ impl Found {
             Found::Unresolved => (
                 Status::Unknown,
                 "ResolverFailed",
-                format!("no resolver of host.resolvers could resolve {host}; the record to create is {record}"),
+                format!("no resolver of the platform could resolve {host}; the record to create is {record}"),
             ),
             Found::NotChecked => (
                 Status::Unknown,
-                "NotChecked",
-                format!("host.resolvers is not set, so {host} is not checked for the record {record}"),
+                HOST_NOT_CHECKED,
+                format!("the platform does not check {host}; the record to create is {record}"),
             ),
         };
         ConditionUpdate { kind: HOST_POINTS_HERE, status, reason, message }

@@ -440,7 +440,7 @@ function navigation(path) {
       brand,
       h(
         "nav",
-        { "aria-label": "Pages" },
+        { "aria-label": "Dashboard" },
         help
           .pages(context.rights)
           .map(([, href, title]) =>

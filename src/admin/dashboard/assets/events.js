@@ -1,4 +1,4 @@
-// The Events that the user may list, the newest first, with filters.
+// The Events that the user may list, problems first and then the newest first, with filters.
 
 import { h } from "./dom.js";
 import { model } from "./data.js";
@@ -34,11 +34,24 @@ export function render({ page }, { query }, { rights }) {
     ),
     filters(page, query, here),
     page.items.length
-      ? [table(page.items, COLUMNS, { keyOf: (one) => one.key }), pager(page, PAGE, here, "event")]
+      ? [list(page.items), pager(page, PAGE, here, "event")]
       : isFiltered(query)
         ? empty("No matching Events.", "Shorten the search, or remove a filter.")
         : empty("No Events.", "Events expire an hour after their last occurrence."),
     h("footer", null, h("div.origin", null, command(query, rights).map((text) => code(text)))),
+  ];
+}
+
+const events = (items) => table(items, COLUMNS, { keyOf: (one) => one.key });
+
+/** The Events of a page: problems, then the folded others. */
+function list(items) {
+  const problems = items.filter((one) => one.type === "Warning");
+  const others = items.filter((one) => one.type !== "Warning");
+  if (problems.length === 0 || others.length === 0) return events(items);
+  return [
+    events(problems),
+    h("details", { "data-key": "normal" }, h("summary", null, plural(others.length, "normal Event")), events(others)),
   ];
 }
 

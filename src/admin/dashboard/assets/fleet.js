@@ -71,36 +71,40 @@ function thisProcess({ process, lease, parent, own }, samples) {
     serialWord: stateOf(own, parent?.spec.versions?.[0]?.serial)[1],
     zones: now(samples, "signpost_dns_zones"),
     queries: now(samples, "signpost_dns_requests_total"),
-    lag: now(samples, "signpost_informer_age_seconds"),
-    lagSource: "signpost_informer_age_seconds",
+    silence: now(samples, "signpost_informer_age_seconds"),
+    source: "signpost_informer_age_seconds",
     up: (Date.now() - process.startedMs) / 1000,
   };
 }
 
-/** The leader, unless it is this process. */
-function leader({ lease }, samples) {
-  const { holderIdentity, renewTime, leaseDurationSeconds, leaseTransitions } = lease?.spec ?? {};
-  if (!holderIdentity || now(samples, "signpost_scheduler_leading") > 0) return [];
-  const lag = ageOf(renewTime);
-  const isExpired = lag > 2 * (leaseDurationSeconds ?? 15);
-  return [
-    {
-      key: `leader ${holderIdentity}`,
-      name: holderIdentity,
-      roles: ["scheduler (leader)"],
-      state: isExpired ? ["bad", "Lease expired"] : ["good", "leads"],
-      details: [`fencing number ${leaseTransitions ?? 0}`],
-      lag,
-      lagSource: "spec.renewTime of the Lease signpost-scheduler",
-    },
-  ];
+/** The state of the leader. It is one of the processes in the table, so it has no row. */
+function leader({ lease }) {
+  const { holderIdentity, renewTime, acquireTime, leaseDurationSeconds, leaseTransitions } = lease.spec;
+  const isExpired = ageOf(renewTime) > 2 * (leaseDurationSeconds ?? 15);
+  return h(
+    "p",
+    null,
+    isExpired ? badge("bad", "Lease expired") : badge("good", "leads"),
+    ` ${holderIdentity} has led for `,
+    age(acquireTime),
+    ", and renewed its Lease ",
+    time(renewTime),
+    `. Fencing number ${leaseTransitions ?? 0}.`,
+  );
 }
 
-/** The name servers that the platform queries to verify names. */
-function nameServers({ parent, serials }) {
+/** Whether an address is that of the name server in this process: listed, or on loopback with the port of a wildcard address. */
+function isOwn(server, { dns = [] }) {
+  const port = server.slice(server.lastIndexOf(":"));
+  const isLoopback = server.startsWith("127.") || server.startsWith("[::1]");
+  return dns.includes(server) || (isLoopback && [`0.0.0.0${port}`, `[::]${port}`].some((one) => dns.includes(one)));
+}
+
+/** The name servers in other processes that the platform queries to verify names. */
+function nameServers({ parent, serials, process }) {
   const newest = parent?.spec.versions?.[0]?.serial;
   const names = serverNames(parent, serials);
-  return (serials ?? []).map(({ server, serial, error, seconds: took }) => {
+  return (serials ?? []).filter(({ server }) => !isOwn(server, process)).map(({ server, serial, error, seconds: took }) => {
     const [kind, word] = stateOf(serial, newest, error);
     return {
       key: `name server ${server}`,
@@ -115,23 +119,19 @@ function nameServers({ parent, serials }) {
   });
 }
 
-/** The name servers that keep deleted objects, by their reports in DeletionHolds. */
-function holders({ deletionHolds }) {
-  const found = new Map();
-  for (const { metadata, status } of deletionHolds)
-    for (const { server, host, lastHeartbeatTime } of status?.holders ?? [])
-      found.set(server, {
-        key: `holder ${server}`,
-        name: server,
-        more: host,
-        roles: ["dns"],
-        state: ["warn", "holds deletions"],
-        details: [`DeletionHold ${metadata.name}`],
-        lag: ageOf(lastHeartbeatTime),
-        lagSource: "status.holders of the DeletionHold",
-      });
-  return [...found.values()];
-}
+/** The name servers that keep deleted objects, by their reports in DeletionHolds. They are processes in the table as well. */
+const holders = ({ deletionHolds }) =>
+  deletionHolds.flatMap(({ metadata, status }) =>
+    (status?.holders ?? []).map(({ server, host, lastHeartbeatTime }) =>
+      h(
+        "li",
+        { "data-key": `${metadata.name} ${server}` },
+        badge("warn", "holds deletions"),
+        ` ${server}${host ? ` on ${host}` : ""}, DeletionHold ${metadata.name}, reported `,
+        time(lastHeartbeatTime),
+      ),
+    ),
+  );
 
 /** The instances of Routers, as their Leases report them. */
 function instances({ routers, leases }) {
@@ -146,8 +146,8 @@ function instances({ routers, leases }) {
       version: one.version,
       state: [one.faults > 0 && one.state === "serving" ? "warn" : (INSTANCE_KINDS[one.state] ?? "note"), one.state],
       details: one.faults > 0 ? [plural(one.faults, "fault")] : [],
-      lag: ageOf(renewed.get(one.name)),
-      lagSource: "spec.renewTime of the Lease",
+      silence: ageOf(renewed.get(one.name)),
+      source: "spec.renewTime of the Lease",
     })),
   );
 }
@@ -193,18 +193,20 @@ const COLUMNS = [
   },
   number("queries", "Queries/s", measured, () => "signpost_dns_requests_total"),
   number("zones", "Zones", count, () => "signpost_dns_zones"),
-  { ...number("lag", "Lag", seconds, (row) => row.lagSource), title: "Time since the last message" },
+  {
+    ...number("silence", "Last message", seconds, (row) => row.source),
+    title: "Time since the last message; up to a minute if nothing changes",
+  },
   number("up", "Up", seconds, () => "signpost_start_time_seconds"),
 ];
 
 export function render(data, { query }, { samples }) {
   const rows = [
     thisProcess(data, samples),
-    ...leader(data, samples),
     ...nameServers(data),
-    ...holders(data),
     ...instances(data),
   ];
+  const held = holders(data);
   const { lease, serials } = data;
   return [
     h("div.title", null, h("h1", null, "Fleet"), h("span.dim", null, plural(rows.length, "process", "processes"))),
@@ -212,18 +214,10 @@ export function render(data, { query }, { samples }) {
     section(
       "Scheduler",
       lease?.spec?.holderIdentity
-        ? h(
-            "p",
-            null,
-            lease.spec.holderIdentity,
-            " has led for ",
-            age(lease.spec.acquireTime),
-            ", and renewed its Lease ",
-            time(lease.spec.renewTime),
-            ".",
-          )
+        ? leader(data)
         : empty("No scheduler leads.", "New Routes stay pending until a process with the role scheduler leads."),
     ),
+    held.length > 0 && section("Deletion holds", h("ul", null, held)),
     serials?.length === 0 &&
       h("p.dim", null, "No name servers are listed for verification; set ", h("code", null, "verify.server"), "."),
     h(

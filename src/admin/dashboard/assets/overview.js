@@ -166,14 +166,15 @@ function attention(overview, routers, lease, deletionHolds, samples, state, righ
       " in the objects from which zones are built; see the log",
     );
   for (const [state, text] of [
-    ["refused", "refused"],
-    ["pending", "without a shard"],
-    ["unverified", "not verified"],
-    ["answered", "with a custom host that is not verified to point here"],
+    ["unready", ": names resolve, and requests fail"],
+    ["refused", ": not admitted with the host"],
+    ["pending", ": not on a shard"],
+    ["unverified", ": DNS answers are not verified"],
+    ["answered", ": the custom host does not point here"],
   ]) {
     const number = overview.states[state];
     const title = stateMetric(state);
-    if (number) add("warn", h("a", { href: link.routes({ state }), title }, `${plural(number, "route")} ${text}`));
+    if (number) add("warn", h("a", { href: link.routes({ state }), title }, `${plural(number, "route")} ${state}`), text);
   }
   if (found.length === 0)
     return h("section.attention", { "data-key": "attention" }, h("p", null, badge("good", "Nothing needs attention.")));

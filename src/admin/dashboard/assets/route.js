@@ -27,7 +27,7 @@ import {
 } from "./words.js";
 
 /** The conditions of every route, in the order of its setup; others follow them. */
-const STEPS = ["Scheduled", "Admitted", "Published", "Resolvable"];
+const STEPS = ["Scheduled", "Admitted", "Published", "Resolvable", "ResolvedRefs", "Ready"];
 
 export const title = ({ namespace, name }) => `${namespace}/${name}`;
 export const concerns = (changed, { namespace, name }) =>
@@ -70,8 +70,13 @@ export function stateOf(route) {
   const unverified = proof.find((one) => one.status !== "True");
   if (unverified) return ["unverified", unverified];
   if (!find("Resolvable")) return ["scheduled", find("Scheduled")];
+  const refs = find("ResolvedRefs");
+  if (refs?.status === "False") return ["unready", refs];
   const points = find("HostPointsHere");
-  if (isCustom(route) && points?.status !== "True") return ["answered", points ?? find("Resolvable")];
+  if (isCustom(route) && points?.status !== "True" && points?.reason !== "NotChecked")
+    return ["answered", points ?? find("Resolvable")];
+  const ready = find("Ready");
+  if (ready?.status === "False") return ["unready", ready];
   return ["resolvable", find("Resolvable")];
 }
 
@@ -94,7 +99,7 @@ export function render({ route, binding, router, events }, { namespace, name }, 
       "section.card.answer",
       { "data-key": "answer" },
       answer(stands, decided, status),
-      backends(route),
+      stands !== "unready" && backends(route),
       help(stands, decided, route, rights),
     ),
     h(
@@ -135,7 +140,9 @@ function answer(stands, decided, status) {
   const dns = name && code(name, "the name");
   switch (stands) {
     case "resolvable":
-      return [h("p.big", null, dns), h("p", null, "is live. ", decided.message)];
+      return [h("p.big", null, dns), h("p", null, "resolves. ", sentence(decided.message))];
+    case "unready":
+      return [h("p.big", null, dns), h("p", null, badge("bad", decided.reason), " resolves, and requests fail: ", sentence(decided.message))];
     case "answered":
       return [
         h("p.big", null, dns),

@@ -58,7 +58,7 @@ function list(page, here, sort, withNamespace) {
 
 /** The action that helps a waiting Route, with a link to the details. */
 function help({ namespace, name, state, reason }) {
-  const action = ["pending", "refused"].includes(state) && short(reason);
+  const action = ["pending", "refused", "unready"].includes(state) && short(reason);
   return action && h("div.advice", null, h("a.quiet", { href: link.route(namespace, name) }, action));
 }
 
@@ -71,7 +71,7 @@ function names({ alias, dns, host }) {
 }
 
 function search(query, here) {
-  const states = Object.entries(STATES).map(([name, { word }]) => [name, word]);
+  const states = Object.keys(STATES).map((name) => [name, name]);
   return h(
     "div.row.filters",
     null,

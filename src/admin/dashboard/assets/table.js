@@ -115,7 +115,7 @@ export function pager(page, size, here, what) {
   const last = Math.min(page.offset + page.items.length, page.total);
   return h(
     "nav.row.spread",
-    { "aria-label": "Pages" },
+    { "aria-label": `Pages of the list of ${what}s` },
     h("span.dim", null, `${count(page.offset + 1)}–${count(last)} of ${plural(page.total, what)}`),
     h(
       "span.row",

@@ -224,7 +224,7 @@ function routeColumn(seen, query, here) {
             query.namespace ? one.name : `${one.namespace}/${one.name}`,
             h(
               "span",
-              { class: `mark is-${one.state}`, title: STATES[one.state]?.word },
+              { class: `mark is-${one.state}`, title: one.state },
               STATES[one.state]?.mark,
             ),
           ),
@@ -253,8 +253,8 @@ function shardColumn(seen, query, here) {
     seen.waiting > 0 &&
       node(
         "s:",
-        link.routes({ state: "pending" }),
-        "no shard yet",
+        link.routes({ router: "(none)" }),
+        "no shard",
         h("span.count", null, count(seen.waiting)),
         "is-pending",
       ),

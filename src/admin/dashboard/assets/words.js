@@ -66,32 +66,29 @@ export const clock = (milliseconds) => new Date(milliseconds).toLocaleTimeString
 export const asOf = (milliseconds) =>
   `${clock(milliseconds)}, ${seconds(Math.max(1, Math.floor((Date.now() - milliseconds) / 1000)))} ago`;
 
-// --- the state of a route: a shape and a word, so that no one needs the colour ---
+// --- the state of a route: a shape and a word, so that no one needs the colour. The word is that of the address of a list, of
+// the metrics, and of the command line ---
 export const STATES = {
-  resolvable: { mark: "●", word: "resolvable", says: "every name server answers its names correctly" },
+  resolvable: { mark: "●", says: "every name server answers its names correctly" },
   answered: {
     mark: "◑",
-    word: "host not pointed",
-    says: "its platform names are answered correctly; its custom host is not verified to point here",
+    says: "its platform names are answered correctly; its custom host does not point here yet",
   },
-  scheduled: {
-    mark: "◐",
-    word: "scheduled",
-    says: "assigned to a shard; DNS answers not verified yet",
-  },
-  unverified: { mark: "△", word: "not verified", says: "DNS answers are not, or no longer, verified" },
-  pending: { mark: "◌", word: "pending", says: "not assigned to a shard yet" },
-  refused: { mark: "✕", word: "refused", says: "it cannot have its host" },
-  down: { mark: "▼", word: "down", says: "an outage: its name does not resolve to an active address" },
+  unready: { mark: "▽", says: "its names resolve, and requests fail: see the conditions Ready and ResolvedRefs" },
+  scheduled: { mark: "◐", says: "assigned to a shard; DNS answers not verified yet" },
+  unverified: { mark: "△", says: "DNS answers are not, or no longer, verified" },
+  pending: { mark: "◌", says: "not assigned to a shard yet" },
+  refused: { mark: "✕", says: "it cannot have its host" },
+  down: { mark: "▼", says: "an outage: its name does not resolve to an active address" },
 };
 
 export function routeState(name, reason) {
-  const { mark, word, says } = STATES[name] ?? { mark: "?", word: name, says: "" };
+  const { mark, says } = STATES[name] ?? { mark: "?", says: "" };
   return h(
     "span.pill",
     { class: `is-${name}`, title: reason ? `${says} (${reason})` : says },
     h("span", { "aria-hidden": "true" }, mark),
-    ` ${word}`,
+    ` ${name}`,
   );
 }
 
