@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use crate::conditions::set_condition;
 use crate::names;
 use crate::v1alpha1::route::{
-    ADMITTED, CERTIFICATE_READY, MOVE_PENDING, NameKind, PROGRAMMED, PUBLISHED, READY, RESOLVABLE, RESOLVED_REFS,
-    SCHEDULED,
+    ADMITTED, CERTIFICATE_READY, HOST_POINTS_HERE, MOVE_PENDING, NameKind, PROGRAMMED, PUBLISHED, READY, RESOLVABLE,
+    RESOLVED_REFS, SCHEDULED,
 };
 use crate::v1alpha1::route_binding::RouteBindingSpec;
 
@@ -58,7 +58,11 @@ pub fn clear(status: &mut Value, route: &Value, now: Timestamp) {
     status["phase"] = json!("new");
     forget_publication(status);
     let why = ("BindingDeleted", "the RouteBinding was deleted; the scheduler will bind the Route again");
-    set_condition(status, SCHEDULED, false, why, &route["metadata"]["generation"], now);
+    let generation = &route["metadata"]["generation"];
+    if generation.is_number() {
+        status["observedGeneration"] = generation.clone();
+    }
+    set_condition(status, SCHEDULED, false, why, generation, now);
 }
 
 /// Sets the former names of a Route's status, or removes the field if there are none.
@@ -71,7 +75,8 @@ pub fn set_former_names(status: &mut Value, former_names: &Value) {
 }
 
 /// The conditions of a Route that depend on its names and its Router.
-const OF_NAMES: [&str; 6] = [PUBLISHED, RESOLVABLE, PROGRAMMED, RESOLVED_REFS, CERTIFICATE_READY, READY];
+const OF_NAMES: [&str; 7] =
+    [PUBLISHED, RESOLVABLE, PROGRAMMED, RESOLVED_REFS, CERTIFICATE_READY, HOST_POINTS_HERE, READY];
 
 /// Resets the conditions on publication: results for the old names do not apply to the new ones, and `kubectl wait` must not use
 /// them.
