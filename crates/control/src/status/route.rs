@@ -42,8 +42,8 @@ use signpost_types::assignment::{self, BOUND_FIELDS};
 use signpost_types::names::{challenge_name, other_label};
 use signpost_types::selectors::unmatched_term;
 use signpost_types::v1alpha1::route::{
-    ADMITTED, CERTIFICATE_READY, FORMER_NAME_BLOCKED, HOST_POINTS_HERE, HOST_VERIFIED, MOVE_PENDING, NameKind, PROGRAMMED, Phase,
-    RESOLVED_REFS, ROUTER_GONE, Route, RouteStatus, SCHEDULED,
+    ADMITTED, CERTIFICATE_READY, FORMER_NAME_BLOCKED, HOST_POINTS_HERE, HOST_VERIFIED, MOVE_PENDING, NameKind,
+    PROGRAMMED, Phase, RESOLVED_REFS, ROUTER_GONE, Route, RouteStatus, SCHEDULED,
 };
 use signpost_types::v1alpha1::route_binding::RouteBindingSpec;
 
@@ -411,6 +411,7 @@ pub fn assigned(route: &Route, binding: &RouteBindingSpec, now: Timestamp) -> Op
     let status = route.status.clone().unwrap_or_default();
     let says_so = status.phase == Phase::Scheduled
         && status.router.as_ref() == Some(&binding.router)
+        && assignment::has_main_names(route.spec.host.as_deref(), &status)
         && (&status.names, &status.former_names) == (&binding.names, &binding.former_names);
     if route.metadata.uid.as_deref() != Some(&binding.route_uid) || says_so {
         return None;

@@ -11,6 +11,7 @@ use super::backend::RouteTargets;
 use super::condition::ConditionUpdate;
 use super::router::Labels;
 use crate::client::uid::Uid;
+use signpost_types::assignment::has_main_names;
 use signpost_types::names::challenge_name;
 use signpost_types::paths;
 use signpost_types::route_state::RouteState;
@@ -62,6 +63,8 @@ pub struct RouteInfo {
     pub host_is_system: bool,
     /// The digest of the names and former names in its status.
     pub names: NamesDigest,
+    /// Whether it is bound, and `status.dns` or `status.canonicalName` does not follow from its host and names.
+    pub has_wrong_main_names: bool,
     /// The name in its status that clients use over TLS that ends at the router, in lower case, if it has such TLS.
     pub tls_name: Option<Box<str>>,
     pub conditions: Conditions,
@@ -148,6 +151,7 @@ impl RouteInfo {
             host_is_system: names().any(|name| name.kind == NameKind::System && is_host(&name.name)),
             names: status
                 .map_or_else(NamesDigest::default, |status| NamesDigest::new(&status.names, &status.former_names)),
+            has_wrong_main_names: bound.is_some_and(|status| !has_main_names(route.spec.host.as_deref(), status)),
             tls_name: tls_name(route),
             conditions: Conditions::new(route),
             host,
@@ -161,7 +165,10 @@ impl RouteInfo {
 
     /// Returns whether the status matches the binding.
     pub fn reports(&self, binding: &BindingInfo) -> bool {
-        self.bound && self.router.as_ref() == Some(&binding.router) && self.names == binding.names
+        self.bound
+            && !self.has_wrong_main_names
+            && self.router.as_ref() == Some(&binding.router)
+            && self.names == binding.names
     }
 
     /// Returns whether both are the same for scheduling: status aside, they are equal.
@@ -210,6 +217,7 @@ impl RouteInfo {
             && self.tls_name == other.tls_name
             && self.path() == other.path()
             && self.names == other.names
+            && self.has_wrong_main_names == other.has_wrong_main_names
             && self.conditions.former_name_blocked == other.conditions.former_name_blocked
             && self.labels == other.labels
     }
