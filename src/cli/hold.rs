@@ -19,8 +19,6 @@ use signpost_types::v1alpha1::deletion_hold::{
     Decision, DeletionHold, DeletionHoldCause, DeletionHoldHolder, DeletionHoldKind, HEARD_EVERY, SILENCE_MAX,
 };
 
-/// The time without changes before a hold can be approved: the time that a user needs to read its objects.
-const QUIET: SignedDuration = SignedDuration::from_secs(5);
 /// The silence after which a name server no longer counts: two heartbeats are missing.
 const SILENT: SignedDuration = HEARD_EVERY.saturating_add(HEARD_EVERY).saturating_add(SignedDuration::from_secs(30));
 /// The maximum number of names of a hold in a row of the table.
@@ -221,14 +219,6 @@ fn listing(rows: &[Row], now: Timestamp) -> Listing {
     Listing { tables: vec![table], note: rows.is_empty().then(|| "no holds".to_owned()) }
 }
 
-/// Returns whether the held objects changed too recently for a user to have seen them.
-fn is_changing(hold: &DeletionHold, now: Timestamp) -> bool {
-    let mut holders = hold.status.iter().flat_map(|status| &status.holders);
-    holders.any(|holder| {
-        holder.changed_at.as_ref().is_some_and(|at| at.0 > holder.since.0 && now.duration_since(at.0) < QUIET)
-    })
-}
-
 /// The maximum number of objects that a question names.
 const NAMES_TOLD: usize = 10;
 
@@ -242,13 +232,6 @@ async fn decide(access: &Access, id: &str, decision: Decision, dry_run: bool, as
         return Err(format!(
             "hold {id}: no name server holds these objects; the hold ended or is just starting; run \"signpost hold \
              list\""
-        ));
-    }
-    if decision == Decision::Approve && is_changing(&hold, Timestamp::now()) {
-        let (objects, kind) = (hold.objects(), hold.spec.kind.word());
-        return Err(format!(
-            "hold {id} is still changing, and now has {objects} {kind}s; wait, run \"signpost hold list\", and approve \
-             again"
         ));
     }
     let what = || {
@@ -279,8 +262,8 @@ fn decided(row: &Row, decision: Decision, now: Timestamp) -> String {
     let heard = holders.len() - silent.len();
     let mut text = match decision {
         Decision::Approve => format!(
-            "approved: the {heard} name server(s) that hold {id} will release {objects} {kind}s; run \"signpost hold \
-             list\" to see which name servers still hold them"
+            "approved: the {heard} name server(s) that hold {id} will release {objects} {kind}s, and none that go missing \
+             later; run \"signpost hold list\" to see which name servers still hold them"
         ),
         Decision::Reject => format!(
             "rejected: the {heard} name server(s) that hold {id} keep serving {objects} {kind}s, without an alert \
@@ -362,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_that_has_grown_is_not_approved_unseen() {
+    fn a_hold_that_has_grown_is_shown_with_its_objects() {
         let hold = |changed: &str| -> DeletionHold {
             let holder =
                 json!({"server": "ns", "since": "2026-01-01T00:00:00Z", "generation": 1, "changedAt": changed});
@@ -379,11 +362,5 @@ mod tests {
         assert!(line.contains("649 of 655 Routers (undecided)"), "{line}");
         let left = DeletionHold { status: None, ..hold("2026-01-01T00:01:00Z") };
         assert_eq!(super::line(&[left]), None, "no name server holds it");
-        let now = "2026-01-01T00:01:02Z".parse().expect("a time");
-        for (changed, changes) in
-            [("2026-01-01T00:01:00Z", true), ("2026-01-01T00:00:50Z", false), ("2026-01-01T00:00:00Z", false)]
-        {
-            assert_eq!(is_changing(&hold(changed), now), changes, "{changed}");
-        }
     }
 }

@@ -334,7 +334,7 @@ settings! {
         retention: Duration = duration(0..), "7d";
     }
     host: Host "host" "Custom hosts" {
-        /// The time to reserve the host of a deleted Route for a Route of the same namespace and name. Other Routes
+        /// The time to reserve the host of a deleted Route for the Routes of its namespace. Other Routes
         /// that need the host have the reason `HostReserved` meanwhile. `0s`: the next of them gets it at once.
         reservation: Duration = duration(0..), "10m";
         /// A resolver to query whether the custom hosts of Routes point here, for the condition `HostPointsHere`;

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use crate::conditions::set_condition;
 use crate::names;
 use crate::v1alpha1::route::{
-    ADMITTED, CERTIFICATE_READY, MOVE_PENDING, NameKind, PROGRAMMED, PUBLISHED, READY, RESOLVABLE, RESOLVED_REFS,
-    SCHEDULED,
+    ADMITTED, AssignedName, CERTIFICATE_READY, HOST_POINTS_HERE, MOVE_PENDING, NameKind, PROGRAMMED, PUBLISHED, READY,
+    RESOLVABLE, RESOLVED_REFS, RouteStatus, SCHEDULED,
 };
 use crate::v1alpha1::route_binding::RouteBindingSpec;
 
@@ -19,12 +19,12 @@ pub const BOUND_FIELDS: [&str; 6] = ["phase", "dns", "router", "canonicalName", 
 pub fn assign(status: &mut Value, route: &Value, spec: &RouteBindingSpec, now: Timestamp) {
     let generation = &route["metadata"]["generation"];
     let host = route["spec"]["host"].as_str().filter(|host| !host.is_empty());
-    let of_kind = |kind: NameKind| spec.names.iter().find(|name| name.kind == kind).map(|name| name.name.as_str());
+    let (dns, canonical_name) = main_names(host, &spec.names);
     let before = status.clone();
     status["phase"] = json!("scheduled");
-    status["dns"] = json!(host.or_else(|| of_kind(NameKind::System)));
+    status["dns"] = json!(dns);
     status["router"] = Value::from(spec.router.as_str());
-    status["canonicalName"] = json!(of_kind(NameKind::Alias));
+    status["canonicalName"] = json!(canonical_name);
     status["names"] = json!(spec.names);
     if generation.is_number() {
         status["observedGeneration"] = generation.clone();
@@ -50,6 +50,22 @@ pub fn assign(status: &mut Value, route: &Value, spec: &RouteBindingSpec, now: T
     }
 }
 
+/// Returns `status.dns` and `status.canonicalName` of a Route with this host and these names.
+pub fn main_names<'a>(host: Option<&'a str>, names: &'a [AssignedName]) -> (Option<&'a str>, Option<&'a str>) {
+    let of_kind = |kind: NameKind| names.iter().find(|name| name.kind == kind).map(|name| name.name.as_str());
+    (host.filter(|host| !host.is_empty()).or_else(|| of_kind(NameKind::System)), of_kind(NameKind::Alias))
+}
+
+/// Returns whether the status of a bound Route with this host has the main names that follow from its names.
+pub fn has_main_names(host: Option<&str>, status: &RouteStatus) -> bool {
+    let is_same = |one: Option<&str>, other: Option<&str>| match (one, other) {
+        (Some(one), Some(other)) => one.eq_ignore_ascii_case(other),
+        (one, other) => one == other,
+    };
+    let (dns, canonical_name) = main_names(host, &status.names);
+    is_same(dns, status.dns.as_deref()) && is_same(canonical_name, status.canonical_name.as_deref())
+}
+
 /// Resets what [`assign`] has set, in the status of a Route whose binding was deleted.
 pub fn clear(status: &mut Value, route: &Value, now: Timestamp) {
     for name in BOUND_FIELDS {
@@ -58,7 +74,11 @@ pub fn clear(status: &mut Value, route: &Value, now: Timestamp) {
     status["phase"] = json!("new");
     forget_publication(status);
     let why = ("BindingDeleted", "the RouteBinding was deleted; the scheduler will bind the Route again");
-    set_condition(status, SCHEDULED, false, why, &route["metadata"]["generation"], now);
+    let generation = &route["metadata"]["generation"];
+    if generation.is_number() {
+        status["observedGeneration"] = generation.clone();
+    }
+    set_condition(status, SCHEDULED, false, why, generation, now);
 }
 
 /// Sets the former names of a Route's status, or removes the field if there are none.
@@ -71,7 +91,8 @@ pub fn set_former_names(status: &mut Value, former_names: &Value) {
 }
 
 /// The conditions of a Route that depend on its names and its Router.
-const OF_NAMES: [&str; 6] = [PUBLISHED, RESOLVABLE, PROGRAMMED, RESOLVED_REFS, CERTIFICATE_READY, READY];
+const OF_NAMES: [&str; 7] =
+    [PUBLISHED, RESOLVABLE, PROGRAMMED, RESOLVED_REFS, CERTIFICATE_READY, HOST_POINTS_HERE, READY];
 
 /// Resets the conditions on publication: results for the old names do not apply to the new ones, and `kubectl wait` must not use
 /// them.

@@ -64,7 +64,8 @@ const COLUMNS: &[Column] = &[
     Column::new(
         "Quarantine Until",
         &["spec.quarantineUntil"],
-        "End of the quarantine; until then, only a Route with the same namespace and name can claim the name.",
+        "End of the quarantine; until then, only a Route with the same namespace and name can claim a label, and only a Route \
+         of the namespace a host.",
     )
     .wide(),
     Column::new("Holder UID", &["spec.holder.uid"], "The Route's uid.").wide(),

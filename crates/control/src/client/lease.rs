@@ -5,6 +5,9 @@
 //! no renewal for the duration in the Lease. They measure that time on **their own monotonic clock, from when they saw the Lease
 //! change**: the times in the Lease are informational, because clocks of machines differ.
 //!
+//! The watch shows a renewal when it happens, and a follower reads again when the Lease expires, so that it takes over within a second
+//! of that.
+//!
 //! A renewal without a response is cancelled after half of the remaining term, as in client-go, so that another try, possibly at
 //! another API server, happens before the term ends.
 //!
@@ -45,6 +48,8 @@ use signpost_types::v1alpha1::SCHEDULER_LEASE_NAMESPACE;
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The shortest time limit of a renewal, and the shortest wait before another try: an API needs some time for two requests.
 const RETRY_SHORTEST: Duration = Duration::from_millis(250);
+/// The longest wait after the Lease has expired, before a candidate reads it: of several, one usually writes first.
+const TAKE_OVER_WAIT: Duration = Duration::from_millis(200);
 
 /// The timing of the Lease.
 #[derive(Debug, Clone)]
@@ -143,6 +148,8 @@ pub struct Lease {
     holder: String,
     settings: Settings,
     observed: Option<ObservedLease>,
+    /// The newest version that the watch has shown, and when.
+    watched: Option<(String, Instant)>,
     /// The greatest fencing number that this process has seen in the Lease or has taken.
     greatest: i32,
     /// Whether the last read of the Lease failed.
@@ -174,6 +181,7 @@ impl Lease {
             holder: holder.to_owned(),
             settings,
             observed: None,
+            watched: None,
             greatest: 0,
             fails: false,
             leadership,
@@ -192,8 +200,8 @@ impl Lease {
             ..reflector::Settings::default()
         };
         let (_informer, mut changes) = reflect(client, one, |lease: LeaseObject| {
-            let spec = lease.spec.unwrap_or_default();
-            (spec.holder_identity.unwrap_or_default(), spec.lease_transitions.unwrap_or(0))
+            let (spec, version) = (lease.spec.unwrap_or_default(), lease.metadata.resource_version.unwrap_or_default());
+            (spec.holder_identity.unwrap_or_default(), spec.lease_transitions.unwrap_or(0), version)
         });
         loop {
             let wait = tokio::select! {
@@ -201,9 +209,13 @@ impl Lease {
                 wait = self.round() => wait,
             };
             let term = self.term();
-            let is_as_known = |(holder, number): &Tenure| match &term {
-                Some(term) => *holder == self.holder && u64::try_from(*number) == Ok(term.fencing()),
-                None => !holder.is_empty(),
+            let (own, watched) = (&self.holder, &mut self.watched);
+            let is_as_known = |(holder, number, version): &Tenure| {
+                *watched = Some((version.clone(), Instant::now()));
+                match &term {
+                    Some(term) => holder == own && u64::try_from(*number) == Ok(term.fencing()),
+                    None => !holder.is_empty(),
+                }
             };
             tokio::select! {
                 () = stop.cancelled() => break,
@@ -246,8 +258,17 @@ impl Lease {
                 self.follow(None);
                 regular
             }
-            None => regular,
+            None if failure.is_some() => regular,
+            None => regular.min(self.until_expired() + TAKE_OVER_WAIT.mul_f64(random_share())),
         }
+    }
+
+    /// Returns the time until the Lease expires unless it is renewed; it may have been renewed since it was read.
+    fn until_expired(&self) -> Duration {
+        let Some(observed) = &self.observed else { return self.settings.renew };
+        let newest = self.watched.iter().map(|(_, at)| *at).fold(observed.since, Instant::max);
+        // An expired Lease is taken at once, and one that another candidate wrote is new.
+        self.duration_of(observed).saturating_sub(newest.elapsed()).max(RETRY_SHORTEST)
     }
 
     async fn attempt(&mut self) -> kube::Result<()> {
@@ -293,15 +314,23 @@ impl Lease {
         let version = |object: &LeaseObject| object.metadata.resource_version.clone();
         match &mut self.observed {
             Some(observed) if version(&observed.object) == version(&object) => {}
-            observed => *observed = Some(ObservedLease { object, since: Instant::now() }),
+            observed => {
+                let watched = self.watched.take().filter(|(watched, _)| version(&object).as_ref() == Some(watched));
+                let since = watched.map_or_else(Instant::now, |(_, at)| at);
+                *observed = Some(ObservedLease { object, since });
+            }
         }
     }
 
     fn has_expired(&self) -> bool {
-        let Some(observed) = &self.observed else { return true };
+        self.observed.as_ref().is_none_or(|observed| observed.since.elapsed() > self.duration_of(observed))
+    }
+
+    /// Returns the duration that a Lease names.
+    fn duration_of(&self, observed: &ObservedLease) -> Duration {
         let named = observed.object.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
         let duration = named.and_then(|seconds| u64::try_from(seconds).ok()).map(Duration::from_secs);
-        observed.since.elapsed() > duration.unwrap_or(self.settings.duration)
+        duration.unwrap_or(self.settings.duration)
     }
 
     async fn take(&mut self) -> kube::Result<()> {
@@ -452,11 +481,16 @@ fn explain(error: &kube::Error) -> String {
     }
 }
 
-/// The holder of the Lease, and its fencing number.
-type Tenure = (String, i32);
+/// The holder of the Lease, its fencing number, and its version.
+type Tenure = (String, i32, String);
+
+/// Returns a random number from 0 to 1.
+fn random_share() -> f64 {
+    (backoff::random() >> 32) as f64 / f64::from(u32::MAX)
+}
 
 /// Waits until the Lease is deleted, or differs from the state that the candidate knows.
-async fn changes_hands(changes: &mut Changes<Tenure>, is_as_known: impl Fn(&Tenure) -> bool) {
+async fn changes_hands(changes: &mut Changes<Tenure>, mut is_as_known: impl FnMut(&Tenure) -> bool) {
     loop {
         let is_known = match changes.next().await {
             Change::Applied(applied) => is_as_known(&applied.now),

@@ -5,7 +5,7 @@
 //! updates its entry when these change, and removes it when it holds nothing. The last holder deletes the object and the decision
 //! with it. So a decision ends with its incident: if the same objects are lost again a month later, a new decision is necessary.
 //! For the same reason, a decision counts only for holders that had entered before it, which the object's generation shows
-//! without comparing clocks, and only while they hold the objects of that entry.
+//! without comparing clocks, and only for the objects of that entry: what was lost since is held on, and reported next.
 //!
 //! A dead name server cannot remove its entry. So each holder renews its entry every minute, and removes the entries of others
 //! that it has seen unchanged for ten minutes, by its own clock. A name server that was only disconnected enters again when it is
@@ -37,13 +37,15 @@ use crate::client::reflector::{Changes, HealthProbe, Informer, Store};
 use crate::client::write::update_status;
 use crate::world::condition::{ConditionUpdate, Status as ConditionStatus, state};
 use signpost_types::v1alpha1::deletion_hold::{
-    DeletionHold, DeletionHoldCause, DeletionHoldHolder, DeletionHoldSpec, HEARD_EVERY, HELD, SILENCE_MAX,
+    Decision, DeletionHold, DeletionHoldCause, DeletionHoldHolder, DeletionHoldSpec, HEARD_EVERY, HELD, SILENCE_MAX,
 };
 
 /// The interval of comparisons when nothing happens.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// The minimum time between two rounds of writes: a hold can grow many times per second.
 const PACE: Duration = Duration::from_secs(1);
+/// The time for the name server to apply an approval, before an entry with other objects replaces the one that it is about.
+const APPLY_WAIT: Duration = Duration::from_secs(2);
 /// The time limit for one write.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
 /// Waits after failures, the first and the longest.
@@ -59,6 +61,8 @@ pub struct Reporter {
     changes: Changes<DeletionHold>,
     /// The DeletionHolds that this process has written, or tried to write, with the time of the last try.
     ours: HashMap<String, Instant>,
+    /// The approvals that were read, with the time.
+    approved: HashMap<String, (HoldDecision, Instant)>,
     /// The entries by DeletionHold and name server, each with the time at which it was first seen.
     heard: HashMap<(String, String), (DeletionHoldHolder, Instant)>,
 }
@@ -104,6 +108,7 @@ impl Reporter {
             deletion_holds,
             changes,
             ours: HashMap::new(),
+            approved: HashMap::new(),
             heard: HashMap::new(),
         }
     }
@@ -131,7 +136,9 @@ impl Reporter {
                 continue;
             }
             let (deletion_holds, held) = (self.known(), held.borrow_and_update().clone());
-            self.status.set_decisions(decided(&held, &deletion_holds, &writer.server));
+            let decisions = decided(&held, &deletion_holds, &writer.server);
+            self.note_approvals(&decisions);
+            self.status.set_decisions(decisions);
             let is_known = |id: &str| find(&deletion_holds, id).is_some();
             self.ours.retain(|id, written| is_known(id) || written.elapsed() < EMPTY_LONGEST);
             self.hear(&deletion_holds);
@@ -141,7 +148,8 @@ impl Reporter {
                 heard.map_or(Duration::ZERO, |(_, since)| since.elapsed())
             };
             let (synced, now) = (self.status.is_synced(), Timestamp::now());
-            let steps = steps(&held, &deletion_holds, &writer.server, written, silent_for, synced, now);
+            let mut steps = steps(&held, &deletion_holds, &writer.server, written, silent_for, synced, now);
+            steps.retain(|step| !self.is_being_applied(step));
             waits = !steps.is_empty() && Instant::now() < not_before;
             if waits {
                 continue;
@@ -154,9 +162,10 @@ impl Reporter {
                 if let Some(id) = step.is_entered() {
                     self.ours.insert(id.to_owned(), Instant::now());
                 }
+                let seen = step.is_entered().and_then(|id| find(&deletion_holds, id)?.metadata.generation);
                 let done = tokio::select! {
                     () = stop.cancelled() => return,
-                    done = timeout(WRITE_TIMEOUT, writer.carry_out(step)) => done,
+                    done = timeout(WRITE_TIMEOUT, writer.carry_out(step, seen)) => done,
                 };
                 match done {
                     Ok(Ok(())) => backoff.reset(),
@@ -172,6 +181,22 @@ impl Reporter {
                 }
             }
         }
+    }
+
+    fn note_approvals(&mut self, decisions: &Decisions) {
+        let approvals = decisions.iter().filter(|(_, decided)| decided.decision == Decision::Approve);
+        let known = |id: &String, decided: &HoldDecision| self.approved.get(id).filter(|(known, _)| known == decided);
+        let read = |(id, decided): (&String, &HoldDecision)| {
+            let since = known(id, decided).map_or_else(Instant::now, |(_, since)| *since);
+            (id.clone(), (decided.clone(), since))
+        };
+        self.approved = approvals.map(read).collect();
+    }
+
+    /// Returns whether the name server may still be applying an approval of the entry that the action replaces.
+    fn is_being_applied(&self, step: &HoldAction) -> bool {
+        let HoldAction::Enter(held) = step else { return false };
+        self.approved.get(&held.id).is_some_and(|(_, since)| since.elapsed() < APPLY_WAIT)
     }
 
     /// Records the holders that have renewed their entries.
@@ -206,7 +231,8 @@ impl HoldAction {
 }
 
 impl Writer {
-    async fn carry_out(&self, step: HoldAction) -> kube::Result<()> {
+    /// Carries out an action, for a DeletionHold of which the generation `seen` was read.
+    async fn carry_out(&self, step: HoldAction, seen: Option<i64>) -> kube::Result<()> {
         match step {
             HoldAction::Create(held) => {
                 match self.api.create(&PostParams::default(), &deletion_hold(&held)).await {
@@ -214,9 +240,9 @@ impl Writer {
                     Err(kube::Error::Api(status)) if status.code == 409 => {}
                     created => drop(created?),
                 }
-                self.enter(&held).await
+                self.enter(&held, seen).await
             }
-            HoldAction::Enter(held) => self.enter(&held).await,
+            HoldAction::Enter(held) => self.enter(&held, seen).await,
             HoldAction::Renew(held) => self.renew(&held).await,
             HoldAction::Leave(id) => self.remove(&id, |holder| holder.server == self.server).await,
             // Holders that have renewed since then stay.
@@ -242,13 +268,17 @@ impl Writer {
         }
     }
 
-    async fn enter(&self, held: &Held) -> kube::Result<()> {
+    async fn enter(&self, held: &Held, seen: Option<i64>) -> kube::Result<()> {
         let change = |deletion_hold: &DeletionHold| {
             let mut status = deletion_hold.status.clone().unwrap_or_default();
             let now = Timestamp::now();
             let before = status.holders.iter().position(|holder| holder.server == self.server);
             let before = before.map(|at| status.holders.remove(at));
-            if before.as_ref().is_some_and(|before| has_reported(deletion_hold, before, held)) {
+            // A decision about the entry that was not read yet must be applied first.
+            let is_unread = |before: &DeletionHoldHolder| {
+                deletion_hold.is_decided_for(before) && deletion_hold.metadata.generation > seen
+            };
+            if before.as_ref().is_some_and(|before| has_reported(deletion_hold, before, held) || is_unread(before)) {
                 return None;
             }
             status.holders.push(DeletionHoldHolder {
@@ -352,12 +382,11 @@ fn find<'a>(deletion_holds: &'a [Arc<DeletionHold>], id: &str) -> Option<&'a Arc
     deletion_holds.iter().find(|deletion_hold| deletion_hold.metadata.name.as_deref() == Some(id))
 }
 
-/// Returns the decisions on the held objects that were made after the entry of `server`.
+/// Returns the decisions that were made after the entry of `server`, on the objects of that entry.
 fn decided(held: &[Held], deletion_holds: &[Arc<DeletionHold>], server: &str) -> Decisions {
     let decision = |held: &Held| {
         let deletion_hold = find(deletion_holds, &held.id)?;
-        let entry = entry(deletion_hold, server)
-            .filter(|entry| has_reported(deletion_hold, entry, held) && deletion_hold.is_decided_for(entry))?;
+        let entry = entry(deletion_hold, server).filter(|entry| deletion_hold.is_decided_for(entry))?;
         let set = entry.set.clone()?;
         deletion_hold.spec.decision.map(|decision| HoldDecision { decision, set })
     };
@@ -414,7 +443,7 @@ fn steps(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use signpost_types::v1alpha1::deletion_hold::{Decision, DeletionHoldKind, DeletionHoldStatus};
+    use signpost_types::v1alpha1::deletion_hold::{DeletionHoldKind, DeletionHoldStatus};
 
     fn held(id: &str) -> Held {
         Held {
@@ -552,8 +581,9 @@ mod tests {
             assert!(decided(&[held("x")], &[Arc::new(deletion_hold.clone())], "me").is_empty(), "{deletion_hold:?}");
             assert!(deletion_hold.is_undecided());
         }
-        // More objects are held than at the time of the decision.
+        // More objects are held than at the time of the decision, which is about those of the entry.
         let grown = Held { set: "s4".to_owned(), count: 4, ..held("x") };
-        assert!(decided(&[grown], &[known("x", 1, 2, approve, &[("me", 1)])], "me").is_empty());
+        let decisions = decided(&[grown], &[known("x", 1, 2, approve, &[("me", 1)])], "me");
+        assert_eq!(decisions.get("x").map(|decided| decided.set.as_str()), Some("s3"));
     }
 }

@@ -242,8 +242,9 @@ impl Planner {
             return Hold::Unverified;
         }
         let claim = self.objects.claim(&host_claim_name(host));
-        let is_kept =
-            |claim: &ClaimInfo| claim.released.is_none() || claim.is_reserved(now) && claim.holder_key() != *key;
+        let is_kept = |claim: &ClaimInfo| {
+            claim.released.is_none() || claim.is_reserved(now) && claim.namespace() != key.namespace()
+        };
         let Some(claim) = claim.filter(|claim| is_kept(claim)) else {
             return match self.has_overlap(key, host, now) {
                 true => Hold::Taken(format!("{host} overlaps with a host that a Route of another namespace now holds")),

@@ -402,9 +402,9 @@ fn labels_of(plan: &Plan, holder: &Holder) -> impl Iterator<Item = String> + use
     labels.into_iter()
 }
 
-/// Returns whether a route may not have its preferred label, because that is reserved, also as a result of namespace and name
-/// (`mta` and `sts`), or begins with the name of another namespace. The API rejects such a `subdomain`, too; but that namespace
-/// may have been created since, and another API does not have this rule.
+/// Returns whether a route may not have its preferred label, because that is reserved, or begins with the name of another namespace.
+/// Both can also be the result of namespace and name: `mta` and `sts`, or `shop` and `eu-web` beside the namespace `shop-eu`. The API
+/// rejects such a `subdomain`, too; but that namespace may have been created since, and another API does not have this rule.
 pub(super) fn is_label_refused(
     rules: &names::LabelRules,
     key: &ObjectKey,
@@ -412,8 +412,8 @@ pub(super) fn is_label_refused(
     exists: impl Fn(&str) -> bool,
 ) -> bool {
     let namespace = key.namespace();
-    rules.is_reserved(&names::wanted_label(namespace, &key.name, subdomain))
-        || subdomain.is_some_and(|subdomain| names::is_of_another_namespace(subdomain, namespace, exists))
+    let wanted = names::wanted_label(namespace, &key.name, subdomain);
+    rules.is_reserved(&wanted) || names::is_of_another_namespace(&wanted, namespace, exists)
 }
 
 /// Returns the labels that a route may have; it gets the first free one.

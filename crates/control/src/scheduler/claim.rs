@@ -142,8 +142,8 @@ fn evaluate(claim: &NameClaimSpec, holder: &Holder, now: Timestamp) -> ClaimOutc
     let is_shareable = claim.kind == ClaimKind::Host && claim.holder.namespace == holder.namespace;
     if claim.released_at.is_some() {
         let in_quarantine = claim.quarantine_until.as_ref().is_some_and(|until| until.0 > now);
-        let is_kept_from_us = in_quarantine && !(is_shareable && claim.holder.path() != holder.path());
-        return match is_kept_from_us && !is_ours(&claim.holder) {
+        // A host is reserved for its namespace.
+        return match in_quarantine && !is_shareable && !is_ours(&claim.holder) {
             true => ClaimOutcome::Taken(claim.holder.clone()),
             false => ClaimOutcome::Adopt,
         };
@@ -262,7 +262,8 @@ mod tests {
             ("with the other's path", &both, holder("ns", "first", "u1", "/api"), ClaimOutcome::Taken(api.clone())),
             ("released", &released, api.clone(), ClaimOutcome::Adopt),
             ("reserved, another path", &reserved, api.clone(), ClaimOutcome::Adopt),
-            ("reserved", &reserved, holder("ns", "api", "u2", "/"), ClaimOutcome::Taken(first.clone())),
+            ("reserved, the same path", &reserved, holder("ns", "api", "u2", "/"), ClaimOutcome::Adopt),
+            ("reserved", &reserved, holder("other", "first", "u2", "/"), ClaimOutcome::Taken(first.clone())),
             ("reserved for it", &reserved, holder("ns", "first", "u9", "/"), ClaimOutcome::Adopt),
             ("no room", &full, api.clone(), ClaimOutcome::Full),
             ("in it", &full, holder("ns", "r7", "u9", "/seven"), ClaimOutcome::Share),

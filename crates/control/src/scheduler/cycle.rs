@@ -240,7 +240,7 @@ impl Scheduler {
                 self.hosts.give_up(&key, route.host.as_deref());
                 let report = match leaving {
                     Some(_) => RouteFinding::move_pending(&route.uid, error.reason, error.message),
-                    None => RouteFinding::unscheduled(&route.uid, error.reason, error.message, route.host.is_some()),
+                    None => RouteFinding::unscheduled(&route, error.reason, error.message),
                 };
                 self.report(&key, &route, report);
                 return;

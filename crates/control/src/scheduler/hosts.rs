@@ -95,7 +95,8 @@ pub fn held(
 ) -> HostConflict {
     let refusal = match reserved_until {
         Some(until) => {
-            let message = format!("{host} is reserved until {until:.0} for the deleted Route that held it");
+            let message =
+                format!("{host} is reserved until {until:.0} for the namespace of the deleted Route that held it");
             ("HostReserved", message)
         }
         // Only users who can see the holder get its name.
@@ -198,10 +199,12 @@ impl Hosts {
             return Some(HostConflict { path, is_in_line: false, prefix: prefix.into(), refusal });
         }
         let owner = self.held.get(&path).filter(|owner| owner.reserved_until.is_none_or(|until| until > now))?;
+        // A deleted Route can be created again, also under another name.
+        if owner.reserved_until.is_some() && *owner.namespace == *key.namespace() {
+            return None;
+        }
         if let Some((other, _)) = owner.routes.iter().find(|(other, its)| is_in_the_way(other, its)) {
-            // A deleted Route and a re-created one have one name.
-            let is_for_it = owner.reserved_until.is_some() && owner.routes.iter().any(|(route, _)| route == key);
-            return (!is_for_it).then(|| held(host, prefix, key.namespace(), other, owner.reserved_until));
+            return Some(held(host, prefix, key.namespace(), other, owner.reserved_until));
         }
         let is_full = owner.routes.len() >= HOLDERS_MAX && owner.routes.iter().all(|(route, _)| route != key);
         is_full.then(|| full(host, prefix))
@@ -235,7 +238,9 @@ impl Hosts {
             return;
         }
         self.give_up(key, None);
-        let is_held = |owner: &HostOwner| owner.routes.iter().any(|(route, its)| route == key || **its == *prefix);
+        let is_held = |owner: &HostOwner| {
+            owner.reserved_until.is_none() && owner.routes.iter().any(|(route, its)| route == key || **its == *prefix)
+        };
         let is_reserved = |routes: &BTreeMap<ObjectKey, Box<str>>| routes.values().any(|its| **its == *prefix);
         if !self.is_of_another(&path, key.namespace())
             && !self.held.get(&path).is_some_and(is_held)
@@ -313,8 +318,8 @@ impl Hosts {
     /// that namespace whose path no Route has, of each path the first.
     fn wake_line(&mut self, path: &str) {
         let mut taken: BTreeSet<&str> = BTreeSet::new();
-        let owner = self.held.get(path);
-        // A host that is reserved for a deleted Route is not free before the claim changes.
+        // A host that is reserved for a namespace is free for its Routes.
+        let owner = self.held.get(path).filter(|owner| owner.reserved_until.is_none());
         let routes = owner.into_iter().flat_map(|owner| owner.routes.iter().map(|(_, prefix)| &**prefix));
         taken.extend(routes);
         taken.extend(self.reserved.get(path).into_iter().flat_map(BTreeMap::values).map(|prefix| &**prefix));
@@ -420,6 +425,22 @@ mod tests {
         hosts.set("host.1", &let_go);
         assert_eq!(woken(&mut hosts), ["a"]);
         assert_eq!(hosts.overlap("a.shop.example", "second"), None);
+        // The host of a deleted Route is free for the Routes of its namespace, of which the oldest with the path gets it.
+        let (host, now) = ("www.shop.example", Timestamp::UNIX_EPOCH);
+        hosts.set("host.2", &claim(host, "first"));
+        let (same, other) = (key("first", "renamed"), key("second", "thief"));
+        for waiting in [&same, &other] {
+            hosts.wait(waiting, 7, &hosts.conflict(host, "/", waiting, now).expect("it is held"));
+        }
+        hosts.set("host.2", &ClaimInfo { released: released(Some(Timestamp::MAX)), ..claim(host, "first") });
+        assert_eq!(woken(&mut hosts), ["renamed"]);
+        assert_eq!(hosts.conflict(host, "/", &same, now), None);
+        assert_eq!(hosts.conflict(host, "/", &other, now).map(|conflict| conflict.refusal.0), Some("HostReserved"));
+        hosts.reserve(host, "/", &same);
+        assert!(hosts.conflict(host, "/", &key("first", "late"), now).is_some(), "one of them gets it");
+        hosts.give_up(&same, None);
+        hosts.stop(&other);
+        hosts.set("host.2", &ClaimInfo { released: released(None), ..claim(host, "first") });
         assert!(hosts.waiting.is_empty() && hosts.waits_for.is_empty());
         // A reservation that ends is the same.
         hosts.reserve("*.shop.example", "/", &key("first", "r"));

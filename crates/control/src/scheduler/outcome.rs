@@ -74,9 +74,7 @@ impl Scheduler {
                 if answered && failures >= FAILURES_TOLD {
                     let report = match plan.leaving {
                         Some(_) => RouteFinding::move_pending(&route.uid, "BindingFailed", owner_message),
-                        None => {
-                            RouteFinding::unscheduled(&route.uid, "BindingFailed", owner_message, route.host.is_some())
-                        }
+                        None => RouteFinding::unscheduled(route, "BindingFailed", owner_message),
                     };
                     self.report(key, route, report);
                 }
@@ -96,7 +94,7 @@ impl Scheduler {
         }
         if self.queue.failed(key, Instant::now(), random()) >= FAILURES_TOLD {
             let message = format!("{host} overlaps with a host that a Route of another namespace holds");
-            self.report(key, route, RouteFinding::not_admitted(&route.uid, "HostAlreadyClaimed", message));
+            self.report(key, route, RouteFinding::not_admitted(route, "HostAlreadyClaimed", message));
         }
     }
 
@@ -112,7 +110,7 @@ impl Scheduler {
         self.requeuer.awaits_names(namespace);
         self.queue.unschedulable(key, Instant::now(), random());
         let (reason, message) = names_kept(kind, most);
-        self.report(key, route, RouteFinding::unscheduled(&route.uid, reason, message, route.host.is_some()));
+        self.report(key, route, RouteFinding::unscheduled(route, reason, message));
     }
 
     /// Returns the number of names of a kind in quarantine for a namespace, if that is the maximum.
@@ -123,7 +121,7 @@ impl Scheduler {
     /// Handles a route whose host is not admitted, and which waits until that changes.
     pub(super) fn refuse(&mut self, key: &ObjectKey, route: &RouteInfo, (reason, message): Refusal) {
         self.queue.unschedulable(key, Instant::now(), random());
-        self.report(key, route, RouteFinding::not_admitted(&route.uid, reason, message));
+        self.report(key, route, RouteFinding::not_admitted(route, reason, message));
     }
 
     fn settle(&mut self, key: ObjectKey, route: &RouteInfo) {

@@ -14,6 +14,8 @@
 //! - If the Router that a Route has left has a record in its spec at the Route's former name, that record is served instead:
 //!   `FormerNameBlocked` reports this. It also reports a former Router that was deleted or has another zone, which removes the
 //!   name; the former name stays for its time, in case that the Router is re-created.
+//! - The status, and the conditions that a new generation of the Route does not change, get its `observedGeneration` as soon as the
+//!   placement is checked for it. The scheduler does so for a Route that waits.
 //! - `Scheduled` and `Admitted` are restored if a client removed or changed them.
 //! - `Ready` follows from `Resolvable`, and, if the Router has instances, `Programmed`, `ResolvedRefs` and `CertificateReady` ([`ready`]).
 //! - `Published`, `Resolvable`, `Programmed`, `ResolvedRefs`, `CertificateReady`, `HostVerified`, `HostPointsHere`, and `MovePending` contain the
@@ -40,8 +42,8 @@ use signpost_types::assignment::{self, BOUND_FIELDS};
 use signpost_types::names::{challenge_name, other_label};
 use signpost_types::selectors::unmatched_term;
 use signpost_types::v1alpha1::route::{
-    ADMITTED, CERTIFICATE_READY, FORMER_NAME_BLOCKED, HOST_POINTS_HERE, HOST_VERIFIED, NameKind, PROGRAMMED, Phase,
-    RESOLVED_REFS, ROUTER_GONE, Route, RouteStatus, SCHEDULED,
+    ADMITTED, CERTIFICATE_READY, FORMER_NAME_BLOCKED, HOST_POINTS_HERE, HOST_VERIFIED, MOVE_PENDING, NameKind,
+    PROGRAMMED, Phase, RESOLVED_REFS, ROUTER_GONE, Route, RouteStatus, SCHEDULED,
 };
 use signpost_types::v1alpha1::route_binding::RouteBindingSpec;
 
@@ -55,14 +57,14 @@ fn is_about(about: &About, route: &Route) -> bool {
         let mut names = status.into_iter().flat_map(|status| &status.names);
         names.any(|name| name.kind == kind && name.name.eq_ignore_ascii_case(wanted))
     };
+    let has_generation = |generation| route.metadata.generation.and_then(NonZeroI64::new) == generation;
     let has_host = |host: &String| route.spec.host.as_ref() == Some(host) && !has_name(NameKind::System, host);
     match about {
-        About::Unbound => !is_bound,
+        About::Unbound(generation) => !is_bound && has_generation(*generation),
         About::Bound => is_bound,
         About::BoundTo(router) => is_bound && reported_router(route) == Some(router),
         About::Generation(generation, router) => {
-            let is_present = route.metadata.generation.and_then(NonZeroI64::new) == *generation;
-            is_present && is_about(&About::BoundTo(router.clone()), route)
+            has_generation(*generation) && is_about(&About::BoundTo(router.clone()), route)
         }
         About::Name(kind, name) => is_bound && has_name(*kind, name),
         About::Host(host) => has_host(host),
@@ -139,6 +141,10 @@ pub struct Change {
     /// The updates of conditions about the placement.
     pub statements: Vec<ConditionUpdate>,
     pub findings: RouteFindings,
+    /// The conditions of an earlier generation that are the same in this one.
+    pub standing: Vec<&'static str>,
+    /// Whether the status is about an earlier generation, and the placement was checked for this one.
+    pub is_outdated: bool,
     /// Conditions that it should not have.
     pub withdrawn: Vec<&'static str>,
     /// The inputs of `Ready`.
@@ -152,7 +158,9 @@ impl Change {
     pub fn is_empty(&self) -> bool {
         !self.is_unassigned
             && !self.is_ready_wrong
+            && !self.is_outdated
             && self.statements.is_empty()
+            && self.standing.is_empty()
             && self.withdrawn.is_empty()
             && self.findings.iter().all(Option::is_none)
     }
@@ -188,8 +196,26 @@ pub fn route(route: &RouteInfo, inputs: Inputs<'_>) -> Change {
     change.is_unassigned = !route.reports(placement.binding);
     if !change.is_unassigned {
         change.statements = statements(route, inputs.key, placement);
+        change.is_outdated = route.bound && route.conditions.outdated.has_status();
+        change.standing = standing(route, &change.statements);
     }
     change
+}
+
+/// Returns the conditions of an earlier generation that are the same in the present one, other than those to be updated.
+fn standing(route: &RouteInfo, updates: &[ConditionUpdate]) -> Vec<&'static str> {
+    let is_same = |kind: &str| match kind {
+        // The scheduler tries again, and reports the present reason.
+        MOVE_PENDING => !route.conditions.moving.is_some_and(Mark::is_true),
+        // Both are about a host, which the name of the challenge, or the names of the Route, show.
+        HOST_VERIFIED => route.conditions.is_host_challenged,
+        HOST_POINTS_HERE => {
+            route.custom_name.as_ref().zip(route.host.as_ref()).is_some_and(|(of, host)| of.eq_ignore_ascii_case(host))
+        }
+        _ => true,
+    };
+    let outdated = route.conditions.outdated.conditions().filter(|_| route.bound);
+    outdated.filter(|kind| is_same(kind) && updates.iter().all(|update| update.kind != *kind)).collect()
 }
 
 /// Returns the updates of conditions about the placement that differ from the status.
@@ -335,7 +361,7 @@ pub fn apply(change: &Change, route: &Route, now: Timestamp) -> Option<Changed> 
     let (generation, before) = (route.metadata.generation, route.status.clone().unwrap_or_default());
     let mut after = before.clone();
     let mut turned = Vec::new();
-    let mut say = |after: &mut RouteStatus, statement: &ConditionUpdate, has_event: bool| {
+    let mut say = |after: &mut RouteStatus, statement: &ConditionUpdate, generation, has_event: bool| {
         let said = before.conditions.iter().find(|condition| condition.type_ == statement.kind);
         if has_event && said.is_none_or(|said| (said.status == "True") != statement.is_true()) {
             turned.push(statement.clone());
@@ -344,13 +370,21 @@ pub fn apply(change: &Change, route: &Route, now: Timestamp) -> Option<Changed> 
     };
     let has_moved = reported_router(route) != change.router.as_deref();
     if is_about(&About::Bound, route) && !has_moved {
-        change.statements.iter().for_each(|statement| say(&mut after, &with_label_reason(statement, route), true));
+        for statement in &change.statements {
+            say(&mut after, &with_label_reason(statement, route), change.generation, true);
+        }
+        let standing = |kind: &str| change.standing.contains(&kind);
+        let standing = after.conditions.iter_mut().filter(|condition| standing(&condition.type_));
+        standing.for_each(|condition| condition.observed_generation = change.generation);
+        if change.is_outdated {
+            after.observed_generation = change.generation;
+        }
     }
     for (part, finding) in change.findings.iter().enumerate() {
         let Some(finding) = finding.as_deref().filter(|finding| is_current(finding, route)) else { continue };
         let has_event = part == Part::Names as usize;
-        finding.statements.iter().for_each(|statement| say(&mut after, statement, has_event));
-        if part == Part::Scheduling as usize {
+        finding.statements.iter().for_each(|statement| say(&mut after, statement, generation, has_event));
+        if matches!(finding.about, About::Unbound(_)) {
             after.observed_generation = generation;
         }
         if finding.challenge.is_some() {
@@ -377,6 +411,7 @@ pub fn assigned(route: &Route, binding: &RouteBindingSpec, now: Timestamp) -> Op
     let status = route.status.clone().unwrap_or_default();
     let says_so = status.phase == Phase::Scheduled
         && status.router.as_ref() == Some(&binding.router)
+        && assignment::has_main_names(route.spec.host.as_deref(), &status)
         && (&status.names, &status.former_names) == (&binding.names, &binding.former_names);
     if route.metadata.uid.as_deref() != Some(&binding.route_uid) || says_so {
         return None;

@@ -10,19 +10,23 @@ use signpost_types::v1alpha1::route::{ADMITTED, MOVE_PENDING, SCHEDULED};
 
 impl RouteFinding {
     /// Returns the finding that no Router can take the Route.
-    pub fn unscheduled(uid: &Uid, reason: &'static str, message: String, has_host: bool) -> Self {
+    pub fn unscheduled(route: &RouteInfo, reason: &'static str, message: String) -> Self {
         let mut statements = vec![update(SCHEDULED, false, reason, message)];
-        if !has_host {
+        if route.host.is_none() {
             statements.push(admitted("the Route can have its name"));
         }
-        RouteFinding { uid: uid.clone(), about: About::Unbound, statements, challenge: None }
+        RouteFinding::unbound(route, statements)
     }
 
     /// Returns the finding that the Route's host is not admitted.
-    pub fn not_admitted(uid: &Uid, reason: &'static str, message: String) -> Self {
+    pub fn not_admitted(route: &RouteInfo, reason: &'static str, message: String) -> Self {
         let waits = "the scheduler places the Route when its host is admitted";
         let statements = vec![update(ADMITTED, false, reason, message), update(SCHEDULED, false, "NotAdmitted", waits)];
-        RouteFinding { uid: uid.clone(), about: About::Unbound, statements, challenge: None }
+        RouteFinding::unbound(route, statements)
+    }
+
+    fn unbound(route: &RouteInfo, statements: Vec<ConditionUpdate>) -> Self {
+        RouteFinding { uid: route.uid.clone(), about: About::Unbound(route.generation), statements, challenge: None }
     }
 
     /// Returns the finding that the Route must move, but currently cannot.
@@ -43,16 +47,21 @@ impl RouteFinding {
         self.statements.iter().find(|statement| statement.is_true() == (statement.kind == MOVE_PENDING))
     }
 
-    /// Returns whether the Route's status already contains all of this.
+    /// Returns whether the Route's status already contains all of this, about the Route's generation.
     pub fn is_said_by(&self, route: &RouteInfo) -> bool {
-        self.statements.iter().all(|statement| {
-            let said = match statement.kind {
-                SCHEDULED => route.conditions.scheduled,
-                MOVE_PENDING => route.conditions.moving,
-                _ => route.conditions.admitted,
-            };
-            said == Some(Mark::of_update(statement))
-        })
+        let outdated = route.conditions.outdated;
+        let is_outdated = |kind: &str| outdated.conditions().any(|outdated| outdated == kind);
+        let is_observed = !outdated.has_status() || !matches!(self.about, About::Unbound(_));
+        let mut statements = self.statements.iter();
+        is_observed
+            && statements.all(|statement| {
+                let said = match statement.kind {
+                    SCHEDULED => route.conditions.scheduled,
+                    MOVE_PENDING => route.conditions.moving,
+                    _ => route.conditions.admitted,
+                };
+                said == Some(Mark::of_update(statement)) && !is_outdated(statement.kind)
+            })
     }
 }
 

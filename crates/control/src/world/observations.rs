@@ -71,8 +71,8 @@ pub struct RouteFinding {
 /// The subject of a finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum About {
-    /// A Route without a Router.
-    Unbound,
+    /// A Route of this generation, without a Router.
+    Unbound(Option<NonZeroI64>),
     /// A Route with a Router.
     Bound,
     /// A Route with this Router.

@@ -11,13 +11,14 @@ use super::backend::RouteTargets;
 use super::condition::ConditionUpdate;
 use super::router::Labels;
 use crate::client::uid::Uid;
+use signpost_types::assignment::has_main_names;
 use signpost_types::names::challenge_name;
 use signpost_types::paths;
 use signpost_types::route_state::RouteState;
 use signpost_types::v1alpha1::route::{
     ADMITTED, AssignedName, CERTIFICATE_READY, FORMER_NAME_BLOCKED, FormerName, HOST_POINTS_HERE, HOST_VERIFIED,
     MOVE_ANNOTATION, MOVE_PENDING, NameKind, PROGRAMMED, PUBLISHED, Phase, READY, RESOLVABLE, RESOLVED_REFS,
-    ROUTER_GONE, Route, SCHEDULED, Tls,
+    ROUTER_GONE, Route, RouteStatus, SCHEDULED, Tls,
 };
 
 /// The condition of a Route that is bound to a Router whose selectors no longer match it.
@@ -62,6 +63,8 @@ pub struct RouteInfo {
     pub host_is_system: bool,
     /// The digest of the names and former names in its status.
     pub names: NamesDigest,
+    /// Whether it is bound, and `status.dns` or `status.canonicalName` does not follow from its host and names.
+    pub has_wrong_main_names: bool,
     /// The name in its status that clients use over TLS that ends at the router, in lower case, if it has such TLS.
     pub tls_name: Option<Box<str>>,
     pub conditions: Conditions,
@@ -88,6 +91,8 @@ impl NamesDigest {
 /// The conditions of a Route, and the values that depend on them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Conditions {
+    /// The parts of the status that are about an earlier generation.
+    pub outdated: Outdated,
     pub scheduled: Option<Mark>,
     /// Whether `Scheduled` reports that the Router was deleted.
     pub router_gone: bool,
@@ -146,6 +151,7 @@ impl RouteInfo {
             host_is_system: names().any(|name| name.kind == NameKind::System && is_host(&name.name)),
             names: status
                 .map_or_else(NamesDigest::default, |status| NamesDigest::new(&status.names, &status.former_names)),
+            has_wrong_main_names: bound.is_some_and(|status| !has_main_names(route.spec.host.as_deref(), status)),
             tls_name: tls_name(route),
             conditions: Conditions::new(route),
             host,
@@ -159,7 +165,10 @@ impl RouteInfo {
 
     /// Returns whether the status matches the binding.
     pub fn reports(&self, binding: &BindingInfo) -> bool {
-        self.bound && self.router.as_ref() == Some(&binding.router) && self.names == binding.names
+        self.bound
+            && !self.has_wrong_main_names
+            && self.router.as_ref() == Some(&binding.router)
+            && self.names == binding.names
     }
 
     /// Returns whether both are the same for scheduling: status aside, they are equal.
@@ -176,10 +185,14 @@ impl RouteInfo {
             && self.labels == other.labels
     }
 
-    /// Returns whether the scheduler must handle the change from `before`: the Route is different, or its conditions must be
-    /// restored.
+    /// Returns whether the scheduler must handle the change from `before`: the Route is different, its conditions must be
+    /// restored, or it waits, and its status must report the present generation.
     pub fn is_news(&self, before: Option<&RouteInfo>) -> bool {
-        before.is_none_or(|before| !self.decides_as(before) || before.has_more_conditions_than(self))
+        before.is_none_or(|before| {
+            !self.decides_as(before)
+                || before.has_more_conditions_than(self)
+                || !self.bound && self.generation != before.generation
+        })
     }
 
     /// Returns whether the other one lacks a condition that this one has, of those that the scheduler writes.
@@ -195,7 +208,7 @@ impl RouteInfo {
             let Conditions { scheduled, admitted, mismatch, host_verified, host_taken, router_gone, .. } =
                 info.conditions;
             let said = (scheduled.map(Mark::is_true), admitted.map(Mark::is_true), mismatch, host_verified);
-            let reported = (info.conditions.has_points_here, info.is_challenged());
+            let reported = (info.conditions.has_points_here, info.is_challenged(), info.conditions.outdated);
             (info.bound, said, host_taken, router_gone, reported)
         };
         of(self) == of(other)
@@ -204,6 +217,7 @@ impl RouteInfo {
             && self.tls_name == other.tls_name
             && self.path() == other.path()
             && self.names == other.names
+            && self.has_wrong_main_names == other.has_wrong_main_names
             && self.conditions.former_name_blocked == other.conditions.former_name_blocked
             && self.labels == other.labels
     }
@@ -241,6 +255,7 @@ impl Conditions {
             challenge.is_some_and(|challenge| challenge.name == challenge_name(host))
         };
         Conditions {
+            outdated: Outdated::new(status, route.metadata.generation),
             scheduled: Mark::find(conditions, SCHEDULED),
             router_gone: is_refused(SCHEDULED, ROUTER_GONE),
             admitted: Mark::find(conditions, ADMITTED),
@@ -261,6 +276,40 @@ impl Conditions {
                 .filter(|_| state == RouteState::Pending)
                 .map(|condition| condition.reason.as_str().into()),
         }
+    }
+}
+
+/// The conditions that stay as they are in another generation of the Route, until their writers judge otherwise.
+const STANDING: [&str; 7] =
+    [SCHEDULED, ADMITTED, MOVE_PENDING, SELECTOR_MISMATCH, FORMER_NAME_BLOCKED, HOST_VERIFIED, HOST_POINTS_HERE];
+
+/// The parts of a status whose `observedGeneration` is not that of the Route: a bit for each condition of [`STANDING`], and one for the
+/// status itself.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Outdated(u8);
+
+impl Outdated {
+    const STATUS: u8 = 1 << STANDING.len();
+
+    fn new(status: Option<&RouteStatus>, generation: Option<i64>) -> Self {
+        let Some(status) = status else { return Outdated(if generation.is_some() { Self::STATUS } else { 0 }) };
+        let is_outdated = |kind: &str| {
+            let mut conditions = status.conditions.iter();
+            conditions.any(|condition| condition.type_ == kind && condition.observed_generation != generation)
+        };
+        let bits = STANDING.iter().enumerate().filter(|(_, kind)| is_outdated(kind)).map(|(bit, _)| 1 << bit);
+        let of_status = if status.observed_generation == generation { 0 } else { Self::STATUS };
+        Outdated(bits.fold(of_status, |all, bit| all | bit))
+    }
+
+    /// Returns whether the status itself is.
+    pub fn has_status(self) -> bool {
+        self.0 & Self::STATUS != 0
+    }
+
+    /// Returns the conditions that are.
+    pub fn conditions(self) -> impl Iterator<Item = &'static str> {
+        STANDING.iter().enumerate().filter(move |(bit, _)| self.0 & (1 << bit) != 0).map(|(_, kind)| *kind)
     }
 }
 

@@ -620,6 +620,32 @@ fn observed(object: &Value, kind: &str) -> Option<i64> {
     conditions.find(|condition| condition["type"] == kind)?["observedGeneration"].as_i64()
 }
 
+/// Returns the status that kstatus computes for an object of a kind that it does not know, by the rules that it publishes
+/// (<https://github.com/kubernetes-sigs/cli-utils/blob/master/pkg/kstatus/README.md>). Flux, Helm, and Argo CD wait for `Current`.
+pub fn kstatus(object: &Value) -> &'static str {
+    let is = |kind: &str, status: &str| {
+        let mut conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+        conditions.any(|condition| condition["type"] == kind && condition["status"] == status)
+    };
+    let observed = &object["status"]["observedGeneration"];
+    match () {
+        () if !object["metadata"]["deletionTimestamp"].is_null() => "Terminating",
+        () if !observed.is_null() && *observed != object["metadata"]["generation"] => "InProgress",
+        () if is("Stalled", "True") => "Failed",
+        () if is("Reconciling", "True") || is("Ready", "False") || is("Ready", "Unknown") => "InProgress",
+        () => "Current",
+    }
+}
+
+/// Returns the conditions of an object, and the status itself, that are about another generation.
+pub fn outdated(object: &Value) -> Vec<String> {
+    let generation = &object["metadata"]["generation"];
+    let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+    let others = conditions.filter(|condition| condition["observedGeneration"] != *generation);
+    let of_status = (object["status"]["observedGeneration"] != *generation).then(|| "status".to_owned());
+    others.map(|condition| text(&condition["type"]).to_owned()).chain(of_status).collect()
+}
+
 /// Returns the reason of an object's condition.
 fn reason<'a>(object: &'a Value, kind: &str) -> &'a str {
     let mut conditions = object["status"]["conditions"].as_array().into_iter().flatten();

@@ -20,12 +20,16 @@
 //! A Router whose zone changed, and a RouteBinding whose label changed, do not replace the lost objects: their old names are lost
 //! as with a deletion, and are held likewise. A RouteBinding that moves to another Router keeps its label, and is not a loss.
 //!
+//! A burst counts for its own namespace, so that nobody delays the deletions of others: of every other namespace, at most as many
+//! losses count as this one has, or [`OTHERS_MIN`]. A script that deletes a few objects in each of many namespaces is still held.
+//!
 //! The watched deletion of a Router without routes and former names is always applied: no name resolves to it, and its own
 //! condition `Drained` may have stated that it can be deleted.
 //!
 //! The ID of a hold depends only on the objects that were missing when it began (for a burst: from the first one that was held),
-//! so that two name servers that hold the same objects use the same ID. A hold that grows keeps its ID. A decision counts only
-//! for the exact set of objects at that time ([`Held::set`]), so that it never applies to more or other objects than were shown.
+//! so that two name servers that hold the same objects use the same ID. A hold that grows keeps its ID. An approval covers the
+//! objects of the set that was shown ([`Held::set`]) as far as they are still held, and never more or other ones: what is lost later
+//! stays held. A rejection counts for the exact set.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -36,6 +40,11 @@ use signpost_types::v1alpha1::deletion_hold::{Decision, DeletionHoldCause, Delet
 
 /// Deletions within this time make a burst together.
 const BURST: Duration = Duration::from_secs(60);
+/// The losses of another namespace that always count. With fewer, the deletion of every namespace one by one is noticed late; with
+/// more, fewer namespaces together can delay the deletions of others. A tenth of the smallest burst needs ten of them.
+const OTHERS_MIN: usize = 10;
+/// The most sets that are kept for an approval. One is shown per second, and an administrator decides about one of the last minutes.
+const SHOWN_MAX: usize = 1024;
 
 /// The held objects of one kind: each missing object, with its new value if the loss is approved.
 ///
@@ -49,14 +58,29 @@ const BURST: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone)]
 pub struct Hold<V> {
     rules: Rules,
-    held: BTreeMap<Box<str>, Option<Arc<V>>>,
+    held: BTreeMap<Box<str>, Lost<V>>,
+    /// The number of losses held so far.
+    turn: u64,
+    /// The sums of the sets that were shown, each with the turn at that time.
+    shown: VecDeque<(Digest, u64)>,
     /// The sum of a digest for each held object.
     sum: Digest,
     began: Option<HoldStart>,
-    /// The times of the watched losses of the last minute, and whether they were applied.
-    recent: VecDeque<(Instant, bool)>,
+    /// The times and namespaces of the watched losses of the last minute, and whether they were applied.
+    recent: VecDeque<(Instant, Box<str>, bool)>,
+    /// The number of them by namespace.
+    by_namespace: HashMap<Box<str>, usize>,
     /// The number of applied losses among them.
     believed: usize,
+}
+
+/// A missing object.
+#[derive(Debug, Clone)]
+struct Lost<V> {
+    /// Its new value, if the loss is approved.
+    value: Option<Arc<V>>,
+    /// The turn in which it was lost.
+    turn: u64,
 }
 
 /// The start and the state of a hold.
@@ -141,7 +165,17 @@ pub type Losses<V> = BTreeMap<Box<str>, Option<Arc<V>>>;
 impl<V> Hold<V> {
     /// Returns a hold without objects.
     pub fn new(rules: Rules) -> Self {
-        Hold { rules, held: BTreeMap::new(), sum: Digest::default(), began: None, recent: VecDeque::new(), believed: 0 }
+        Hold {
+            rules,
+            held: BTreeMap::new(),
+            turn: 0,
+            shown: VecDeque::new(),
+            sum: Digest::default(),
+            began: None,
+            recent: VecDeque::new(),
+            by_namespace: HashMap::new(),
+            believed: 0,
+        }
     }
 
     /// Sets the percentage of known objects that can be lost at once. Held objects stay held.
@@ -168,16 +202,13 @@ impl<V> Hold<V> {
 
     /// Assesses the watched loss of one of `known` objects. Returns whether to apply it; otherwise, it is held.
     pub fn apply_watch_event(&mut self, known: usize, key: &str, value: Option<Arc<V>>, now: Instant) -> bool {
-        while let Some((at, was_believed)) = self.recent.front()
-            && now.duration_since(*at) > BURST
-        {
-            self.believed -= usize::from(*was_believed);
-            self.recent.pop_front();
-        }
+        self.forget_burst(now);
         // Held losses keep counting: a burst ends after a quiet minute, not when its applied part is a minute old.
-        let (losses, known_before) = (self.recent.len() + 1, known + self.believed);
+        let namespace = key.split_once('/').map_or("", |(namespace, _)| namespace);
+        *self.by_namespace.entry(namespace.into()).or_default() += 1;
+        let (losses, known_before) = (self.burst_of(namespace), known + self.believed);
         let is_believed = losses < self.rules.burst_min || !self.rules.is_over(losses, known_before);
-        self.recent.push_back((now, is_believed));
+        self.recent.push_back((now, namespace.into(), is_believed));
         if is_believed {
             self.believed += 1;
             self.release(key);
@@ -185,6 +216,32 @@ impl<V> Hold<V> {
             self.hold(key.into(), value, DeletionHoldCause::Burst, known_before);
         }
         is_believed
+    }
+
+    /// Forgets the losses that are too old for a burst.
+    fn forget_burst(&mut self, now: Instant) {
+        while let Some((at, ..)) = self.recent.front()
+            && now.duration_since(*at) > BURST
+            && let Some((_, namespace, was_believed)) = self.recent.pop_front()
+        {
+            self.believed -= usize::from(was_believed);
+            if let Some(count) = self.by_namespace.get_mut(&namespace) {
+                *count -= 1;
+                if *count == 0 {
+                    self.by_namespace.remove(&namespace);
+                }
+            }
+        }
+    }
+
+    /// Returns the number of losses that count for one in this namespace.
+    fn burst_of(&self, namespace: &str) -> usize {
+        // Nearly always, there are few.
+        if self.recent.len() + 1 < self.rules.burst_min {
+            return 0;
+        }
+        let own = self.by_namespace.get(namespace).copied().unwrap_or_default();
+        self.by_namespace.values().map(|losses| *losses.min(&own.max(OTHERS_MIN))).sum()
     }
 
     /// Returns whether the object is held.
@@ -197,7 +254,7 @@ impl<V> Hold<V> {
     /// object is still missing, and stays held.
     pub fn keeps(&mut self, key: &str, value: &Option<Arc<V>>, is_same: impl Fn(&V) -> bool) -> bool {
         let Some((before, began)) = self.held.get(key).zip(self.began) else { return false };
-        let was_back = before.as_ref().is_some_and(|before| is_same(before));
+        let was_back = before.value.as_ref().is_some_and(|before| is_same(before));
         let is_kept = !was_back || value.is_some();
         if is_kept {
             self.hold(key.into(), value.clone(), began.cause, began.known);
@@ -206,10 +263,21 @@ impl<V> Hold<V> {
     }
 
     fn hold(&mut self, key: Box<str>, value: Option<Arc<V>>, cause: DeletionHoldCause, known: usize) {
-        self.sum = self.sum.plus(part(&key, value.is_none()));
-        if let Some(before) = self.held.insert(key.clone(), value) {
-            self.sum = self.sum.minus(part(&key, before.is_none()));
+        let is_gone = value.is_none();
+        self.sum = self.sum.plus(part(&key, is_gone));
+        let before = self.held.get(&key).map(|before| (before.value.is_none(), before.turn));
+        // One that is missing in the same way was lost before.
+        let turn = match before {
+            Some((was_gone, turn)) if was_gone == is_gone => turn,
+            _ => {
+                self.turn += 1;
+                self.turn
+            }
+        };
+        if let Some((was_gone, _)) = before {
+            self.sum = self.sum.minus(part(&key, was_gone));
         }
+        self.held.insert(key, Lost { value, turn });
         let began = self.began.get_or_insert(HoldStart { cause, known, name: self.sum });
         began.known = began.known.max(known);
     }
@@ -240,8 +308,8 @@ impl<V> Hold<V> {
     /// Records that an object was seen complete again.
     pub fn release(&mut self, key: &str) {
         // Nearly always, there are no held objects.
-        if let Some(value) = self.held.remove(key) {
-            self.sum = self.sum.minus(part(key, value.is_none()));
+        if let Some(lost) = self.held.remove(key) {
+            self.sum = self.sum.minus(part(key, lost.value.is_none()));
             if self.held.is_empty() {
                 self.began = None;
             }
@@ -250,9 +318,8 @@ impl<V> Hold<V> {
 
     /// Returns the held objects, and the decision on them.
     pub fn held(&self, decisions: &Decisions) -> Option<Held> {
-        let HoldStart { cause, known, name } = self.began?;
-        let kind = self.rules.kind;
-        let id = format!("{}s-{}", kind.word().to_ascii_lowercase(), word(name));
+        let HoldStart { cause, known, .. } = self.began?;
+        let (kind, id) = (self.rules.kind, self.id()?);
         let set = word(self.sum);
         Some(Held {
             kind,
@@ -266,13 +333,35 @@ impl<V> Hold<V> {
         })
     }
 
-    /// Releases an approved loss, and returns the new value of each object.
+    /// Returns the ID of the hold.
+    fn id(&self) -> Option<String> {
+        let HoldStart { name, .. } = self.began?;
+        Some(format!("{}s-{}", self.rules.kind.word().to_ascii_lowercase(), word(name)))
+    }
+
+    /// Releases the approved losses, and returns the new value of each object. Remembers the set of the others, which is shown next.
     pub fn approved(&mut self, decisions: &Decisions) -> Losses<V> {
-        if self.held.is_empty() || self.held(decisions).is_none_or(|held| held.decision != Some(Decision::Approve)) {
-            return Losses::new();
+        let decided = self.id().and_then(|id| decisions.get(&id));
+        let approved = decided.filter(|decided| decided.decision == Decision::Approve);
+        let until = approved.and_then(|approved| self.turn_of(&approved.set));
+        let covered = self.held.iter().filter(|(_, lost)| until.is_some_and(|until| lost.turn <= until));
+        let covered: Losses<V> = covered.map(|(key, lost)| (key.clone(), lost.value.clone())).collect();
+        covered.keys().for_each(|key| self.release(key));
+        if self.held.is_empty() {
+            self.shown = VecDeque::new();
+        } else if self.shown.back().is_none_or(|(shown, _)| *shown != self.sum) {
+            self.shown.push_back((self.sum, self.turn));
+            if self.shown.len() > SHOWN_MAX {
+                self.shown.pop_front();
+            }
         }
-        (self.sum, self.began) = (Digest::default(), None);
-        std::mem::take(&mut self.held)
+        covered
+    }
+
+    /// Returns the turn up to which the held objects belong to the set `set`, if that was shown.
+    fn turn_of(&self, set: &str) -> Option<u64> {
+        let shown = self.shown.iter().rev().find(|(sum, _)| word(*sum) == set).map(|(_, turn)| *turn);
+        if word(self.sum) == set { Some(self.turn) } else { shown }
     }
 }
 
@@ -339,6 +428,59 @@ mod tests {
     }
 
     #[test]
+    fn a_burst_counts_for_its_own_namespace() {
+        let now = Instant::now();
+        let lose = |hold: &mut Hold<()>, left: &mut usize, namespace: &str, number: usize| {
+            let is_applied = hold.apply_watch_event(*left, &format!("{namespace}/r{number:03}"), None, now);
+            *left -= usize::from(is_applied);
+            is_applied
+        };
+        // The namespaces that delete, how many objects each, and whether the deletion of an object in another one is held then.
+        for (what, namespaces, each, known, is_held) in [
+            ("one tenant deletes all of its objects", 1, 260, 460, false),
+            ("two tenants do", 2, 260, 720, false),
+            ("nine tenants do", 9, 260, 2540, false),
+            ("a script deletes one object in each namespace", 300, 1, 300, true),
+            ("a script deletes twelve objects in each namespace", 30, 12, 360, true),
+        ] {
+            let mut hold: Hold<()> = Hold::new(Rules::bindings(25));
+            let mut left = known;
+            for namespace in 0..namespaces {
+                for number in 0..each {
+                    lose(&mut hold, &mut left, &format!("a{namespace:03}"), number);
+                }
+            }
+            assert!(hold.held(&Decisions::new()).is_some(), "{what}");
+            assert_eq!(!lose(&mut hold, &mut left, "other", 0), is_held, "{what}");
+        }
+    }
+
+    #[test]
+    fn an_approval_covers_what_there_was() {
+        let mut hold: Hold<()> = Hold::new(Rules::bindings(25));
+        let none = Decisions::new();
+        hold.apply_list(10, losses(0..10));
+        // Each set is shown after its change.
+        hold.approved(&none);
+        let approval = approval(&hold);
+        let again = hold.keeps("o003", &None, |()| true);
+        assert!(again, "it is still missing, in the same way");
+        hold.release("o004");
+        hold.apply_list(10, losses(20..30));
+        hold.approved(&none);
+        assert!(hold.held(&approval).is_some_and(|held| held.decision.is_none()), "the set is another one");
+        let released = hold.approved(&approval);
+        assert_eq!(released.keys().filter(|key| ***key < *"o010").count(), 9, "{released:?}");
+        assert_eq!(released.len(), 9, "what was lost later stays held");
+        let held = hold.held(&none).expect("the others are held");
+        assert_eq!((held.count, held.names.first().map(String::as_str)), (10, Some("o020")));
+        assert!(hold.approved(&approval).is_empty(), "the approval covers no more");
+        // An object of the approved set that is lost again was not approved.
+        hold.apply_list(10, losses(0..10));
+        assert!(hold.approved(&approval).is_empty());
+    }
+
+    #[test]
     fn a_burst_is_held_and_single_deletions_are_not() {
         let start = Instant::now();
         for (rules, known, gap, count, first_held) in [
@@ -383,7 +525,7 @@ mod tests {
         let old = approval(&grown);
         assert!(grown.apply_list(9, losses(2..3)).is_empty());
         assert_eq!((id(&grown), set(&grown)), (id(&of(9, 0..2)), set(&of(9, 0..3))), "one that grows keeps its ID");
-        // More is missing than was approved: nothing is applied, and a new decision is necessary.
+        // A set that was never shown is not approved.
         assert!(grown.approved(&old).is_empty());
         assert_eq!(grown.held(&old).map(|held| held.decision), Some(None));
         assert_eq!(grown.clone().approved(&approval(&grown)).len(), 3);

@@ -61,6 +61,8 @@ pub struct Opened {
     pub problem: Option<String>,
     /// The new path of a file that could not be used.
     pub aside: Option<PathBuf>,
+    /// The new path of the state of the former domain, after a change of the domain.
+    pub former: Option<PathBuf>,
 }
 
 /// The reason why no state is available.
@@ -107,12 +109,13 @@ impl LastKnownGood {
                     }
                     (opened.loaded, recovered) = (Some(loaded), Some(found));
                 }
+                Err(LoadError::DomainMismatch(found)) => {
+                    let different = |other| StateError::DomainMismatch { path: path.clone(), other };
+                    domains.agree(&found).map_err(different)?;
+                    opened.former = Some(move_aside(&path, "former").map_err(fault)?);
+                }
                 Err(error) => {
-                    if let LoadError::DomainMismatch(found) = &error {
-                        let different = |other| StateError::DomainMismatch { path: path.clone(), other };
-                        domains.agree(found).map_err(different)?;
-                    }
-                    let aside = move_aside(&path).map_err(fault)?;
+                    let aside = move_aside(&path, "damaged").map_err(fault)?;
                     let message = format!("{}: {error}; it was moved to {}", path.display(), aside.display());
                     (opened.problem, opened.aside) = (Some(message), Some(aside));
                 }
@@ -203,9 +206,9 @@ fn load(octets: &[u8], domain: &str) -> Result<(Loaded, Recovered), LoadError> {
     Ok((loaded, recovered))
 }
 
-/// Renames an unusable file, for inspection. Only the newest such file is kept.
-fn move_aside(path: &Path) -> io::Result<PathBuf> {
-    let aside = path.with_extension("damaged");
+/// Renames a file that is not used, for inspection. Only the newest one with this extension is kept.
+fn move_aside(path: &Path, extension: &str) -> io::Result<PathBuf> {
+    let aside = path.with_extension(extension);
     fs::rename(path, &aside)?;
     Ok(aside)
 }
@@ -599,6 +602,9 @@ mod tests {
         assert!(path.exists());
         let (_, opened) =
             LastKnownGood::open(folder.path(), &domains("other.example", Some("v3.example"))).expect("usable");
-        assert!(opened.loaded.is_none() && opened.problem.expect("a problem").contains("v3.example"));
+        // A planned change of the domain is no damage.
+        assert!(opened.loaded.is_none() && opened.problem.is_none() && opened.aside.is_none());
+        assert_eq!(opened.former, Some(folder.path().join("last-good.former")));
+        assert!(folder.path().join("last-good.former").exists());
     }
 }

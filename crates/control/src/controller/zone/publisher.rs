@@ -50,11 +50,15 @@ impl Publisher {
 
     /// Opens the last-good state in `directory`. Returns its contents.
     pub fn open_state(&mut self, directory: &Path, domains: &Domains) -> Result<Option<Loaded>, StateError> {
-        let (state, Opened { loaded, problem, aside }) = LastKnownGood::open(directory, domains)?;
+        let (state, Opened { loaded, problem, aside, former }) = LastKnownGood::open(directory, domains)?;
         self.status.set_last_good(state.failing());
         self.state = Some(state);
         if let Some(problem) = problem {
             tracing::error!("last-known-good state: {problem}");
+        }
+        if let Some(former) = former {
+            let path = former.display();
+            tracing::info!(%path, "the domain has changed: the last-known-good state of the former one was moved aside");
         }
         if aside.is_some() {
             self.status.set_last_good_refused(Timestamp::now());

@@ -152,3 +152,24 @@ async fn one_that_follows_takes_over_as_soon_as_the_leader_lets_go() {
     until("the second leads", || term(&second).is_some()).await;
     stop_second.cancel();
 }
+
+#[tokio::test]
+async fn a_dead_leader_is_replaced_within_a_second_after_its_lease() {
+    let (lease, settings) = (Duration::from_secs(15), Settings::lasting(Duration::from_secs(15)));
+    for step in 0..8 {
+        let api = Scene::start(Behaviour::Ours).await;
+        let (stop, of_first) = (CancellationToken::new(), api.api.connection("first"));
+        let run = |client, holder| Lease::run(client, "signpost", holder, settings.clone(), stop.clone());
+        let first = run(of_first.client(USER_SCHEDULER), "first");
+        until("the first leads", || term(&first).is_some()).await;
+        let second = run(api.connection.client(USER_SCHEDULER), "second");
+        tokio::time::sleep(Duration::from_secs(20) + Duration::from_millis(410) * step).await;
+        assert!(term(&second).is_none(), "the first renews");
+        of_first.cut(true);
+        let died = tokio::time::Instant::now();
+        until("the second leads", || term(&second).is_some()).await;
+        let took = died.elapsed();
+        assert!(took <= lease + Duration::from_secs(1), "step {step}: it took {took:?}");
+        stop.cancel();
+    }
+}

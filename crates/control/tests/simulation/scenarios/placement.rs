@@ -368,3 +368,24 @@ async fn a_drain_says_what_of_it_is_being_deleted() {
     until("it is empty", || drained().is_some_and(|(reason, _)| reason == "Drained")).await;
     running.stop().await;
 }
+
+#[tokio::test]
+async fn a_default_label_is_not_a_name_of_another_namespace() {
+    let api = platform(1).await;
+    ["tenant", "tenant-b"].into_iter().for_each(|name| drop(api.put("namespaces", namespace(name))));
+    let running = start_both(&api, |_| (), |_| ());
+    api.put("routes", route("tenant", "b-app", &json!({})));
+    until("it is scheduled", || scheduled(&api) == 1).await;
+    api.put("routes", route("tenant-b", "app", &json!({})));
+    until("both are scheduled", || scheduled(&api) == 2).await;
+    let label = |namespace: &str, name: &str| {
+        let binding = api.get("routebindings", namespace, name).expect("it is bound");
+        binding["spec"]["label"].as_str().unwrap_or_default().to_owned()
+    };
+    assert_eq!(label("tenant-b", "app"), "tenant-b-app");
+    assert!(label("tenant", "b-app").starts_with("tenant-b-app-"), "{}", label("tenant", "b-app"));
+    let (_, reason, _) =
+        condition(&api.get("routes", "tenant", "b-app").expect("it is there"), "Admitted").expect("it is admitted");
+    assert_eq!(reason, "LabelTaken", "the reason of a label that another Route has");
+    running.stop().await;
+}

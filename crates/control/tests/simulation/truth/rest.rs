@@ -12,8 +12,8 @@ use signpost_types::paths::prefix;
 
 use super::published::Server;
 use super::{
-    Truth, bound_uid, conditions, holders, is_older, is_taken_by_none, is_true, names, newest_version, observed,
-    paths_of, reason, text,
+    Truth, bound_uid, conditions, holders, is_older, is_taken_by_none, is_true, kstatus, names, newest_version,
+    observed, outdated, paths_of, reason, text,
 };
 use crate::name_server::{Rcode, addresses, ask};
 use crate::{PANIC_PERCENT, WITH_INSTANCES};
@@ -27,6 +27,17 @@ impl Truth {
         let mut unrest = Vec::new();
         let routers: Vec<_> = self.all(router::ROUTER.key_prefix).collect();
         let takes = |router: &Value| router["spec"]["state"].as_str().is_none_or(|state| state == "active");
+        for prefix in [route::ROUTE.key_prefix, router::ROUTER.key_prefix] {
+            for (key, object) in self.all(prefix) {
+                // A pending move, and conditions of a Route that waits, are about the last attempt.
+                let is_bound = object["status"]["phase"] == "scheduled";
+                let counts = |part: &String| part == "status" || is_bound && part != "MovePending";
+                let parts: Vec<String> = outdated(object).into_iter().filter(counts).collect();
+                if !parts.is_empty() {
+                    unrest.push(format!("{key} reports an earlier generation: {}", parts.join(", ")));
+                }
+            }
+        }
         for (key, route) in self.all(route::ROUTE.key_prefix) {
             let uid = route["metadata"]["uid"].as_str().unwrap_or_default();
             let Some(binding) = self.get(route_binding::ROUTE_BINDING.key_prefix, key) else {
@@ -77,6 +88,9 @@ impl Truth {
                     .filter(|kind| !is_true(route, kind))
                 {
                     unrest.push(format!("{key} is not {kind}: {}", conditions(route)));
+                }
+                if is_true(route, "Ready") && kstatus(route) != "Current" {
+                    unrest.push(format!("{key} is {} by kstatus: {}", kstatus(route), conditions(route)));
                 }
                 if observed(route, "Ready") != route["metadata"]["generation"].as_i64() {
                     unrest.push(format!("{key} is Ready at an earlier generation: {}", conditions(route)));
