@@ -107,11 +107,11 @@ impl std::fmt::Display for Cause {
 /// Returns a value as messages show it, cut where it is long. The rest is not written: several causes can show one large value.
 fn shown(value: &Value) -> String {
     const CHARACTERS_MAX: usize = 512;
-    struct Shown {
+    struct Excerpt {
         text: String,
         left: usize,
     }
-    impl std::fmt::Write for Shown {
+    impl std::fmt::Write for Excerpt {
         fn write_str(&mut self, more: &str) -> std::fmt::Result {
             for character in more.chars() {
                 self.left = self.left.checked_sub(1).ok_or(std::fmt::Error)?;
@@ -120,7 +120,7 @@ fn shown(value: &Value) -> String {
             Ok(())
         }
     }
-    let mut shown = Shown { text: String::new(), left: CHARACTERS_MAX };
+    let mut shown = Excerpt { text: String::new(), left: CHARACTERS_MAX };
     if std::fmt::Write::write_fmt(&mut shown, format_args!("{value}")).is_err() {
         shown.text.push('…');
     }

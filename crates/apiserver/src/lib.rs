@@ -436,7 +436,7 @@ impl Shared {
                 None => Some(self.in_flight.worked_on.acquire().await.expect("the semaphore is never closed")),
             };
             let is_large = body.len() >= work::BODY_LARGE && matches!(verb, Verb::Create | Verb::Update | Verb::Patch);
-            let _turn = call.work.turn(is_large).await;
+            let _permit = call.work.permit(is_large).await;
             let handling = async {
                 match verb {
                     Verb::Get => handlers::get::get(&call).await,

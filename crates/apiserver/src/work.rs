@@ -1,10 +1,10 @@
-//! Runs long computations outside the threads that serve requests, and takes turns between users.
+//! Runs long computations outside the threads that serve requests, and alternates between users.
 //!
 //! A list of many objects with a selector, or a patch of a large object, takes tens of milliseconds of CPU time. On a thread of
 //! the runtime, all requests of that thread would wait as long. Here, the runtime releases the thread meanwhile.
 //!
 //! Such computations wait for a place ([`LargeWork`]). The model is Kubernetes' API priority and fairness: each user has a queue,
-//! and the queues take turns. The wait of a user thus depends on the number of users, not on the number of requests of one of
+//! and the queues alternate. The wait of a user thus depends on the number of users, not on the number of requests of one of
 //! them. Some users are exempt ([`Authorizer::is_reserved_for`]). The number of requests in a queue is that of a user's requests in
 //! flight ([`crate::in_flight`]).
 //!
@@ -34,18 +34,18 @@ pub(crate) struct LargeWork {
 #[derive(Default)]
 struct Queues {
     held: usize,
-    /// The users who hold a place or wait for one. The next turn is that of the first one who may have it.
+    /// The users who hold a place or wait for one. The next permit is that of the first one who may have it.
     users: VecDeque<Queue>,
 }
 
 struct Queue {
     user: Arc<str>,
     held: usize,
-    waiting: VecDeque<oneshot::Sender<Turn>>,
+    waiting: VecDeque<oneshot::Sender<Permit>>,
 }
 
 /// A place, freed when this is dropped.
-pub(crate) struct Turn {
+pub(crate) struct Permit {
     of: Arc<LargeWork>,
     user: Arc<str>,
 }
@@ -70,7 +70,7 @@ impl LargeWork {
     }
 
     /// Adds a request of a user to its queue.
-    fn enter(self: &Arc<Self>, user: &Arc<str>) -> oneshot::Receiver<Turn> {
+    fn enter(self: &Arc<Self>, user: &Arc<str>) -> oneshot::Receiver<Permit> {
         let (sender, receiver) = oneshot::channel();
         let mut queues = self.queues.lock();
         match queues.users.iter_mut().find(|queue| queue.user == *user) {
@@ -82,25 +82,25 @@ impl LargeWork {
             None => queues.users.push_back(Queue { user: user.clone(), held: 0, waiting: [sender].into() }),
         }
         drop(queues);
-        self.give_turns();
+        self.grant();
         receiver
     }
 
     /// Gives the free places to the waiting requests.
-    fn give_turns(self: &Arc<Self>) {
+    fn grant(self: &Arc<Self>) {
         loop {
             let mut queues = self.queues.lock();
             let Some((user, next)) = queues.next(self.places, self.places_of_one()) else { return };
             drop(queues);
             // A request whose client has just left frees the place again.
-            let _ = next.send(Turn { of: self.clone(), user });
+            let _ = next.send(Permit { of: self.clone(), user });
         }
     }
 }
 
 impl Queues {
     /// Takes the next request that gets a place, and its user.
-    fn next(&mut self, places: usize, places_of_one: usize) -> Option<(Arc<str>, oneshot::Sender<Turn>)> {
+    fn next(&mut self, places: usize, places_of_one: usize) -> Option<(Arc<str>, oneshot::Sender<Permit>)> {
         self.users.iter_mut().for_each(|queue| queue.waiting.retain(|waiting| !waiting.is_closed()));
         self.users.retain(|queue| queue.held > 0 || !queue.waiting.is_empty());
         if self.held >= places {
@@ -118,14 +118,14 @@ impl Queues {
 }
 
 impl UsersWork {
-    /// Waits for a turn if the work is large.
-    pub(crate) async fn turn(&self, is_large: bool) -> Option<Turn> {
+    /// Waits for a permit if the work is large.
+    pub(crate) async fn permit(&self, is_large: bool) -> Option<Permit> {
         let (large_work, user) = self.0.as_ref().filter(|_| is_large)?;
-        Some(large_work.enter(user).await.expect("a request in the queue gets a turn"))
+        Some(large_work.enter(user).await.expect("a request in the queue gets a permit"))
     }
 }
 
-impl Drop for Turn {
+impl Drop for Permit {
     fn drop(&mut self) {
         let mut queues = self.of.queues.lock();
         queues.held -= 1;
@@ -133,7 +133,7 @@ impl Drop for Turn {
             queue.held -= 1;
         }
         drop(queues);
-        self.of.give_turns();
+        self.of.grant();
     }
 }
 
@@ -204,18 +204,18 @@ mod tests {
         assert_eq!(beside(true, || 1) + wait_beside(true, async { 2 }).await, 3);
     }
 
-    type Waiting<'a> = Pin<Box<dyn Future<Output = Option<Turn>> + 'a>>;
+    type Waiting<'a> = Pin<Box<dyn Future<Output = Option<Permit>> + 'a>>;
 
     /// Enters the queue, where it must wait.
     fn waits(work: &UsersWork) -> Waiting<'_> {
-        let mut turn: Waiting<'_> = Box::pin(work.turn(true));
-        assert!(turn.as_mut().now_or_never().is_none(), "it must wait");
-        turn
+        let mut permit: Waiting<'_> = Box::pin(work.permit(true));
+        assert!(permit.as_mut().now_or_never().is_none(), "it must wait");
+        permit
     }
 
-    /// Returns the turn, which is there.
-    fn got(turn: impl Future<Output = Option<Turn>>) -> Turn {
-        turn.now_or_never().flatten().expect("a turn")
+    /// Returns the permit, which is there.
+    fn got(permit: impl Future<Output = Option<Permit>>) -> Permit {
+        permit.now_or_never().flatten().expect("a permit")
     }
 
     #[test]
@@ -223,20 +223,20 @@ mod tests {
         let large_work = Arc::new(LargeWork { places: 4, queues: Mutex::default() });
         let of = |user: &str| large_work.of(user, false);
         let (alice, bob, carol) = (of("alice"), of("bob"), of("carol"));
-        let mut alices = vec![got(alice.turn(true)), got(alice.turn(true))];
+        let mut alices = vec![got(alice.permit(true)), got(alice.permit(true))];
         let third = waits(&alice);
         let others: Vec<_> = (0..100).map(|_| waits(&alice)).collect();
-        assert!(alice.turn(false).now_or_never().expect("small work does not wait").is_none());
+        assert!(alice.permit(false).now_or_never().expect("small work does not wait").is_none());
         let exempt = large_work.of("alice", true);
-        assert!(exempt.turn(true).now_or_never().expect("nor does an exempt user").is_none());
-        let mut bobs = vec![got(bob.turn(true)), got(bob.turn(true))];
+        assert!(exempt.permit(true).now_or_never().expect("nor does an exempt user").is_none());
+        let mut bobs = vec![got(bob.permit(true)), got(bob.permit(true))];
         let carols = waits(&carol);
         // Alice has waited longest, but has the other half.
         bobs.pop();
         let carols = got(carols);
         alices.pop();
         alices.push(got(third));
-        // A client that leaves gives its place in the queue, or the turn that was on its way, to the next one.
+        // A client that leaves gives its place in the queue, or the permit that was on its way, to the next one.
         drop(others);
         let (left, stays) = (waits(&alice), waits(&alice));
         drop(left);
@@ -252,21 +252,21 @@ mod tests {
     }
 
     #[test]
-    fn users_take_turns() {
+    fn users_alternate() {
         let large_work = Arc::new(LargeWork { places: 2, queues: Mutex::default() });
         let tenants = ["one", "two"].map(|user| large_work.of(user, false));
-        let mut held: VecDeque<Turn> = tenants.iter().map(|tenant| got(tenant.turn(true))).collect();
+        let mut held: VecDeque<Permit> = tenants.iter().map(|tenant| got(tenant.permit(true))).collect();
         let mut flood: Vec<_> = (0..120).flat_map(|_| tenants.iter().map(waits)).collect();
         let admin = large_work.of("admin", false);
         let mut admins = waits(&admin);
-        let mut turns = 0;
+        let mut rounds = 0;
         while admins.as_mut().now_or_never().flatten().is_none() {
-            turns += 1;
-            assert!(turns <= 3, "it waits for one turn of each user, not for all requests of one");
+            rounds += 1;
+            assert!(rounds <= 3, "it waits for one permit of each user, not for all requests of one");
             held.pop_front();
             flood.retain_mut(|waiting| match waiting.as_mut().now_or_never().flatten() {
-                Some(turn) => {
-                    held.push_back(turn);
+                Some(permit) => {
+                    held.push_back(permit);
                     false
                 }
                 None => true,

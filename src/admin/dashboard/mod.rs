@@ -502,7 +502,7 @@ fn search_words(text: &str) -> Vec<String> {
     text.split_whitespace().take(8).map(str::to_ascii_lowercase).collect()
 }
 
-/// Returns whether a query asks for a watch, which would hold a permit for as long as it lasts. The API decodes names, too.
+/// Returns whether a query requests a watch, which would hold a permit for as long as it lasts. The API decodes names, too.
 fn watches(query: &str) -> bool {
     form_urlencoded::parse(query.as_bytes()).any(|(name, _)| name == "watch")
 }

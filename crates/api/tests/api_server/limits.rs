@@ -321,7 +321,7 @@ async fn the_events_of_a_namespace_leave_room_for_those_of_the_platform() {
     as_scheduler(&server, "POST", EVENTS, &json_body, &event(6)).await.expect(201);
 }
 
-/// What the credential of a machine can create is limited by number and by size.
+/// The objects that the credential of a machine can create are limited by number and by size.
 #[tokio::test]
 async fn what_machines_create_is_limited() {
     const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";

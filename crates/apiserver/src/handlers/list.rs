@@ -171,7 +171,7 @@ async fn page(call: &Call<'_>, selector: &Selector) -> Result<Result<Page, Respo
         return from_store(call, selector, None, None, limit).await.map(Ok);
     }
     let is_large = !selector.is_everything() && call.server.cache.kind_cache(call.resource.kind).len() >= OBJECTS_LARGE;
-    let _turn = call.work.turn(is_large).await;
+    let _permit = call.work.permit(is_large).await;
     Ok(Ok(work::beside(is_large, || cached(call, selector, limit))))
 }
 
@@ -289,7 +289,7 @@ async fn from_store(
         damaged.extend(page.damaged.iter().map(lost));
         let count = page.items.len();
         let is_large = count >= OBJECTS_LARGE;
-        let _turn = call.work.turn(is_large).await;
+        let _permit = call.work.permit(is_large).await;
         let last = work::beside(is_large, || {
             for (index, item) in page.items.iter().enumerate() {
                 let key = item.key.relative(kind.key_prefix);
@@ -335,7 +335,7 @@ pub(crate) async fn write(
         Format::Metadata(version) => list_head("PartialObjectMetadataList", version.api_version(), &metadata),
         Format::Objects(Text::Json) => list_head(&list_kind, &kind.api_version(), &metadata),
         Format::Objects(Text::Yaml) => {
-            let _turn = call.work.turn(is_large).await;
+            let _permit = call.work.permit(is_large).await;
             return work::beside(is_large, || {
                 let items: Vec<Value> = objects.iter().map(|object| representation::tree(kind, object)).collect();
                 let list =
@@ -352,7 +352,7 @@ pub(crate) async fn write(
     let writer = Writer { kind, format, rows, chunk: head, objects: objects.into(), first: true, done: false };
     let state = (writer, call.work.clone());
     let chunks = futures::stream::unfold(state, move |(mut writer, work)| async move {
-        let turn = work.turn(is_large).await;
+        let turn = work.permit(is_large).await;
         let chunk = writer.next()?;
         drop(turn);
         Some((chunk, (writer, work)))

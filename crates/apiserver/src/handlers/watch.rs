@@ -212,7 +212,7 @@ impl Watcher {
     /// Returns the next piece of the stream; `None` at its end.
     async fn next(&mut self) -> Option<Bytes> {
         while !self.initial.is_empty() {
-            let turn = self.work.turn(self.is_large).await;
+            let turn = self.work.permit(self.is_large).await;
             let chunk = self.initial_chunk();
             drop(turn);
             if !chunk.is_empty() {

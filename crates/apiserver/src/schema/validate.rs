@@ -122,7 +122,7 @@ fn are_unique(schema: &Node, items: &[Value]) -> bool {
     items.iter().enumerate().all(|(index, item)| !items[..index].iter().any(|before| same(before, item)))
 }
 
-/// Returns the lists, maps, and texts of `new` above their maximum, and looks at nothing below such a list or map. `old` is the
+/// Returns the lists, maps, and texts of `new` above their maximum, and checks nothing below such a list or map. `old` is the
 /// stored object: a value that exceeded the maximum there is accepted if it does not grow.
 ///
 /// The write path calls this before any other step, so that the work of the others is bounded: a rule can compare all items of a

@@ -620,6 +620,7 @@ mod tests {
             name: "test".to_owned(),
             holder: "one".to_owned(),
             settings: Settings::lasting(Duration::from_secs(15)),
+            watched: None,
             observed: None,
             greatest: 0,
             fails: false,

@@ -5,7 +5,7 @@
 //! updates its entry when these change, and removes it when it holds nothing. The last holder deletes the object and the decision
 //! with it. So a decision ends with its incident: if the same objects are lost again a month later, a new decision is necessary.
 //! For the same reason, a decision counts only for holders that had entered before it, which the object's generation shows
-//! without comparing clocks, and only for the objects of that entry: what was lost since is held on, and reported next.
+//! without comparing clocks, and only for the objects of that entry: later losses stay held, and are reported next.
 //!
 //! A dead name server cannot remove its entry. So each holder renews its entry every minute, and removes the entries of others
 //! that it has seen unchanged for ten minutes, by its own clock. A name server that was only disconnected enters again when it is
@@ -44,7 +44,7 @@ use signpost_types::v1alpha1::deletion_hold::{
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// The minimum time between two rounds of writes: a hold can grow many times per second.
 const PACE: Duration = Duration::from_secs(1);
-/// The time for the name server to apply an approval, before an entry with other objects replaces the one that it is about.
+/// The time for the name server to apply an approval, before an entry with other objects replaces the approved one.
 const APPLY_WAIT: Duration = Duration::from_secs(2);
 /// The time limit for one write.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(15);

@@ -403,7 +403,7 @@ fn labels_of(plan: &Plan, holder: &Holder) -> impl Iterator<Item = String> + use
 }
 
 /// Returns whether a route may not have its preferred label, because that is reserved, or begins with the name of another namespace.
-/// Both can also be the result of namespace and name: `mta` and `sts`, or `shop` and `eu-web` beside the namespace `shop-eu`. The API
+/// Both can also be the result of namespace and name: `mta` and `sts`, or `shop` and `eu-web` while there is a namespace `shop-eu`. The API
 /// rejects such a `subdomain`, too; but that namespace may have been created since, and another API does not have this rule.
 pub(super) fn is_label_refused(
     rules: &names::LabelRules,

@@ -142,7 +142,7 @@ pub struct Change {
     pub statements: Vec<ConditionUpdate>,
     pub findings: RouteFindings,
     /// The conditions of an earlier generation that are the same in this one.
-    pub standing: Vec<&'static str>,
+    pub unchanged: Vec<&'static str>,
     /// Whether the status is about an earlier generation, and the placement was checked for this one.
     pub is_outdated: bool,
     /// Conditions that it should not have.
@@ -160,7 +160,7 @@ impl Change {
             && !self.is_ready_wrong
             && !self.is_outdated
             && self.statements.is_empty()
-            && self.standing.is_empty()
+            && self.unchanged.is_empty()
             && self.withdrawn.is_empty()
             && self.findings.iter().all(Option::is_none)
     }
@@ -197,13 +197,13 @@ pub fn route(route: &RouteInfo, inputs: Inputs<'_>) -> Change {
     if !change.is_unassigned {
         change.statements = statements(route, inputs.key, placement);
         change.is_outdated = route.bound && route.conditions.outdated.has_status();
-        change.standing = standing(route, &change.statements);
+        change.unchanged = unchanged(route, &change.statements);
     }
     change
 }
 
 /// Returns the conditions of an earlier generation that are the same in the present one, other than those to be updated.
-fn standing(route: &RouteInfo, updates: &[ConditionUpdate]) -> Vec<&'static str> {
+fn unchanged(route: &RouteInfo, updates: &[ConditionUpdate]) -> Vec<&'static str> {
     let is_same = |kind: &str| match kind {
         // The scheduler tries again, and reports the present reason.
         MOVE_PENDING => !route.conditions.moving.is_some_and(Mark::is_true),
@@ -373,9 +373,9 @@ pub fn apply(change: &Change, route: &Route, now: Timestamp) -> Option<Changed> 
         for statement in &change.statements {
             say(&mut after, &with_label_reason(statement, route), change.generation, true);
         }
-        let standing = |kind: &str| change.standing.contains(&kind);
-        let standing = after.conditions.iter_mut().filter(|condition| standing(&condition.type_));
-        standing.for_each(|condition| condition.observed_generation = change.generation);
+        let unchanged = |kind: &str| change.unchanged.contains(&kind);
+        let unchanged = after.conditions.iter_mut().filter(|condition| unchanged(&condition.type_));
+        unchanged.for_each(|condition| condition.observed_generation = change.generation);
         if change.is_outdated {
             after.observed_generation = change.generation;
         }

@@ -279,7 +279,7 @@ impl Conditions {
     }
 }
 
-/// The conditions that stay as they are in another generation of the Route, until their writers judge otherwise.
+/// The conditions that a new generation of the Route does not change, until their writers judge otherwise.
 const STANDING: [&str; 7] =
     [SCHEDULED, ADMITTED, MOVE_PENDING, SELECTOR_MISMATCH, FORMER_NAME_BLOCKED, HOST_VERIFIED, HOST_POINTS_HERE];
 

@@ -2,9 +2,8 @@
 //! WINDOW_UPDATE.
 //!
 //! The server must process these frames, and acknowledge some. While a watch is in flight, the connection is not idle, so a client
-//! could send them without an end. Each connection therefore has a budget of input. Reading uses it up. Whatever makes input
-//! legitimate adds to it: a request, the octets of a body, the octets of responses (a client acknowledges them by
-//! WINDOW_UPDATE), and time.
+//! could send them without an end. Each connection therefore has a budget of input. Reading uses it up. Four things add to it: a
+//! request, the octets of a body, the octets of responses (a client acknowledges them by WINDOW_UPDATE), and time.
 
 use std::io;
 use std::pin::Pin;

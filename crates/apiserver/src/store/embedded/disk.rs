@@ -5,7 +5,6 @@
 //! ends. The next process makes the system drop its cached pages of the file before it reads any ([`open`]), so that it starts
 //! with the contents of the disk.
 
-use std::fs::File;
 use std::io;
 use std::ops::Bound;
 use std::path::Path;

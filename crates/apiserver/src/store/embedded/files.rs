@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use rustix::fs::{Advice, FallocateFlags};
 use rustix::io::Errno;
 
-/// Returns options to write a file that only its owner can read once it is created, whatever the mode of its directory is.
+/// Returns options to write a file that only its owner can read once it is created; the mode of its directory does not matter.
 pub fn private() -> OpenOptions {
     let mut options = File::options();
     options.write(true).create(true).truncate(false).mode(0o600);

@@ -20,7 +20,7 @@
 //! A Router whose zone changed, and a RouteBinding whose label changed, do not replace the lost objects: their old names are lost
 //! as with a deletion, and are held likewise. A RouteBinding that moves to another Router keeps its label, and is not a loss.
 //!
-//! A burst counts for its own namespace, so that nobody delays the deletions of others: of every other namespace, at most as many
+//! A burst counts for its own namespace, so that no tenant delays the deletions of others: of every other namespace, at most as many
 //! losses count as this one has, or [`OTHERS_MIN`]. A script that deletes a few objects in each of many namespaces is still held.
 //!
 //! The watched deletion of a Router without routes and former names is always applied: no name resolves to it, and its own
@@ -28,8 +28,8 @@
 //!
 //! The ID of a hold depends only on the objects that were missing when it began (for a burst: from the first one that was held),
 //! so that two name servers that hold the same objects use the same ID. A hold that grows keeps its ID. An approval covers the
-//! objects of the set that was shown ([`Held::set`]) as far as they are still held, and never more or other ones: what is lost later
-//! stays held. A rejection counts for the exact set.
+//! objects of the set that was shown ([`Held::set`]) that are still held, and never more or other ones: later losses stay
+//! held. A rejection counts for the exact set.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -58,7 +58,7 @@ const SHOWN_MAX: usize = 1024;
 #[derive(Debug, Clone)]
 pub struct Hold<V> {
     rules: Rules,
-    held: BTreeMap<Box<str>, Lost<V>>,
+    held: BTreeMap<Box<str>, Absent<V>>,
     /// The number of losses held so far.
     turn: u64,
     /// The sums of the sets that were shown, each with the turn at that time.
@@ -76,8 +76,8 @@ pub struct Hold<V> {
 
 /// A missing object.
 #[derive(Debug, Clone)]
-struct Lost<V> {
-    /// Its new value, if the loss is approved.
+struct Absent<V> {
+    /// The new value, if the loss is approved.
     value: Option<Arc<V>>,
     /// The turn in which it was lost.
     turn: u64,
@@ -277,7 +277,7 @@ impl<V> Hold<V> {
         if let Some((was_gone, _)) = before {
             self.sum = self.sum.minus(part(&key, was_gone));
         }
-        self.held.insert(key, Lost { value, turn });
+        self.held.insert(key, Absent { value, turn });
         let began = self.began.get_or_insert(HoldStart { cause, known, name: self.sum });
         began.known = began.known.max(known);
     }
@@ -471,10 +471,10 @@ mod tests {
         assert!(hold.held(&approval).is_some_and(|held| held.decision.is_none()), "the set is another one");
         let released = hold.approved(&approval);
         assert_eq!(released.keys().filter(|key| ***key < *"o010").count(), 9, "{released:?}");
-        assert_eq!(released.len(), 9, "what was lost later stays held");
+        assert_eq!(released.len(), 9, "later losses stay held");
         let held = hold.held(&none).expect("the others are held");
         assert_eq!((held.count, held.names.first().map(String::as_str)), (10, Some("o020")));
-        assert!(hold.approved(&approval).is_empty(), "the approval covers no more");
+        assert!(hold.approved(&approval).is_empty(), "the approval covers nothing else");
         // An object of the approved set that is lost again was not approved.
         hold.apply_list(10, losses(0..10));
         assert!(hold.approved(&approval).is_empty());

@@ -602,7 +602,7 @@ mod tests {
         assert!(path.exists());
         let (_, opened) =
             LastKnownGood::open(folder.path(), &domains("other.example", Some("v3.example"))).expect("usable");
-        // A planned change of the domain is no damage.
+        // A planned change of the domain is not reported as damage.
         assert!(opened.loaded.is_none() && opened.problem.is_none() && opened.aside.is_none());
         assert_eq!(opened.former, Some(folder.path().join("last-good.former")));
         assert!(folder.path().join("last-good.former").exists());
