@@ -8,7 +8,8 @@
 //! - the time from acknowledgement until one changed Route leads to its other Service, and until one new Route is served, among
 //!   `SIGNPOST_BENCH_ROUTES` Routes (default 10,000),
 //! - the number of HAProxy reloads for a thousand changes,
-//! - the resident memory of the agent and of HAProxy, and the CPU time of both per change.
+//! - the resident memory of the agent and of HAProxy, and the CPU time of both per change,
+//! - the same memory, and the time until another new Route is served, beside a namespace that has as many servers as it may have.
 //!
 //! The baseline is the same machine's time for a request through a running HAProxy.
 
@@ -129,9 +130,53 @@ async fn run() {
         let each = cpu.saturating_sub(before).as_secs_f64() * 1e3 / 1_000.0;
         println!("{name}: {} MiB resident, {each:.2} ms CPU for a change, with the request", resident / 1024);
     }
+    let full = fill_a_namespace(&client, proxy).await;
+    let mut beside = Samples::default();
+    for number in 0..SAMPLES / 3 {
+        create(&routes, route("beside", number)).await;
+        let acknowledged = Instant::now();
+        let name = name("beside", number);
+        until("it is served", || is_from(proxy, &name, "a"));
+        beside.add(acknowledged);
+        tokio::time::sleep(PAUSE).await;
+    }
+    println!("one new Route beside a namespace with {full} servers: {beside}");
+    for (name, (resident, _)) in Processes::of(&server).0 {
+        println!("{name}: {} MiB resident with these", resident / 1024);
+    }
     // Its instances end with it.
     server.signal("INT");
     std::thread::sleep(Duration::from_secs(5));
+}
+
+/// Creates Routes in a namespace of its own until it has the most servers that a namespace may have, and a few beyond; returns how many
+/// servers they would have. Their endpoints are unreachable.
+async fn fill_a_namespace(client: &kube::Client, proxy: SocketAddr) -> usize {
+    // The defaults of --route-servers and --namespace-servers.
+    const OF_A_ROUTE: usize = 200;
+    const OF_A_NAMESPACE: usize = 15_000;
+    let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(client.clone());
+    create(&namespaces, json!({"metadata": {"name": "full"}})).await;
+    let services: Api<Service> = Api::namespaced(client.clone(), "full");
+    create(&services, json!({"metadata": {"name": "app"}, "spec": {"ports": [{"port": 80}]}})).await;
+    let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), "full");
+    let endpoint = |number: usize| json!({"addresses": [format!("10.200.0.{number}")]});
+    let endpoints: Vec<Value> = (1..=OF_A_ROUTE).map(endpoint).collect();
+    let metadata = json!({"name": "app-1", "labels": {"kubernetes.io/service-name": "app"}});
+    let slice = json!({"metadata": metadata, "addressType": "IPv4", "endpoints": endpoints, "ports": [{"port": 80}]});
+    create(&slices, slice).await;
+    let routes: Api<Route> = Api::namespaced(client.clone(), "full");
+    let count = OF_A_NAMESPACE / OF_A_ROUTE + 5;
+    for number in 0..count {
+        create(&routes, json!({"metadata": {"name": format!("r{number}")}, "spec": {"to": {"name": "app"}}})).await;
+    }
+    let status = |number: usize| {
+        let head = format!("HEAD / HTTP/1.1\r\nHost: full-r{number}.shard1.{DOMAIN}\r\nConnection: close");
+        exchange(proxy, &head, "").map(|answer| answer.status)
+    };
+    // A Route beyond the limit has no servers and responds immediately.
+    until("the last one is refused", || status(count - 1) == Some(503));
+    count * OF_A_ROUTE
 }
 
 /// Times.

@@ -50,10 +50,10 @@ impl Life {
                 self.patch_route(&key, json!({"spec": {"path": path}})).await;
             }
             (8, Some(key), _) => {
-                let value = self.chance.below(9).to_string();
+                let value = self.chance.below(9);
                 let patch = match self.chance.below(2) {
-                    0 => json!({"metadata": {"labels": {"version": value}}}),
-                    _ => json!({"spec": {"to": {"name": format!("version{value}")}}}),
+                    0 => json!({"metadata": {"labels": {"version": value.to_string()}}}),
+                    _ => json!({"spec": {"to": {"weight": 1 + value}}}),
                 };
                 self.patch_route(&key, patch).await;
             }
