@@ -111,6 +111,7 @@ fn the_platform_keeps_instances_running() {
     });
 
     // The instances of a second platform on the machine have other addresses, and keep running.
+    let of_first = agents();
     let (second_data, second_ports) = (DataDir::new(), Ports::free());
     let second = Server::start(second_ports, &["--demo", "--data-dir", second_data.path()]);
     let of_second = Kubectl::new(second_data.join("kubeconfig"));
@@ -119,7 +120,10 @@ fn the_platform_keeps_instances_running() {
     let addresses: BTreeSet<&String> = all.values().collect();
     assert_eq!((all.len(), addresses.len()), (4, 4), "{all:?}");
     stop_as_at_a_terminal(second, &second_data);
-    clients.check("the second platform has ended");
+    until("only the instances of the first platform are left", || match agents() {
+        left if left == of_first => Ok(()),
+        left => Err(format!("{left:?}")),
+    });
     stop_as_at_a_terminal(server, &data);
     until("no instance is left", || match agents() {
         left if left.is_empty() => Ok(()),
