@@ -324,7 +324,7 @@ async fn the_events_of_a_namespace_leave_room_for_those_of_the_platform() {
 /// The objects that the credential of a machine can create are limited by number and by size.
 #[tokio::test]
 async fn what_machines_create_is_limited() {
-    const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
+    const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/signpost-machines/leases";
     let server = Server::start().await;
     let agent = |router: &str| Identity {
         user: format!("agent-{router}"),
@@ -360,7 +360,7 @@ async fn what_machines_create_is_limited() {
     as_scheduler(&server, "POST", LEASES, &[], &other(256)).await.expect(201);
     let mut large = other(0);
     large["metadata"]["annotations"] = json!({"x": "x".repeat(120_000)});
-    let elsewhere = LEASES.replace("/default/", "/kube-system/");
+    let elsewhere = LEASES.replace("/signpost-machines/", "/kube-system/");
     let mut replies = Vec::new();
     for number in 0..140 {
         large["metadata"]["name"] = json!(format!("l{number}"));
