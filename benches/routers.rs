@@ -9,7 +9,7 @@
 //!   `SIGNPOST_BENCH_ROUTES` Routes (default 10,000),
 //! - the number of HAProxy reloads for a thousand changes,
 //! - the resident memory of the agent and of HAProxy, and the CPU time of both per change,
-//! - the same memory, and the time until another new Route is served, beside a namespace that has as many servers as it may have.
+//! - the same memory, and the time until another new Route is served, while a namespace has as many servers as it may have.
 //!
 //! The baseline is the same machine's time for a request through a running HAProxy.
 
@@ -131,16 +131,16 @@ async fn run() {
         println!("{name}: {} MiB resident, {each:.2} ms CPU for a change, with the request", resident / 1024);
     }
     let full = fill_a_namespace(&client, proxy).await;
-    let mut beside = Samples::default();
+    let mut with_full = Samples::default();
     for number in 0..SAMPLES / 3 {
-        create(&routes, route("beside", number)).await;
+        create(&routes, route("other", number)).await;
         let acknowledged = Instant::now();
-        let name = name("beside", number);
+        let name = name("other", number);
         until("it is served", || is_from(proxy, &name, "a"));
-        beside.add(acknowledged);
+        with_full.add(acknowledged);
         tokio::time::sleep(PAUSE).await;
     }
-    println!("one new Route beside a namespace with {full} servers: {beside}");
+    println!("one new Route, while another namespace has {full} servers: {with_full}");
     for (name, (resident, _)) in Processes::of(&server).0 {
         println!("{name}: {} MiB resident with these", resident / 1024);
     }

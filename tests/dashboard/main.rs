@@ -407,8 +407,8 @@ fn a_tenant_sees_its_own_and_a_keyboard_is_enough() {
         assert!(!browser.text().contains("No Routes in this namespace yet"), "{namespace}");
     }
     browser.go("#/routes");
-    browser.sees("kubectl -n myapp get routes");
-    assert!(!browser.text().contains("get routes -A"), "what is forbidden is not offered");
+    browser.sees("kubectl -n myapp get rt");
+    assert!(!browser.text().contains("get rt -A"), "what is forbidden is not offered");
     browser.go("#/routes?q=cache");
     browser.sees("No matching Routes.");
     browser.go("#/topology");

@@ -187,7 +187,7 @@ fn events_of_one_second_stand_in_order() {
 
 /// An instance of a Router, as its agent reports it.
 const LEASE: &str = "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata:\n  name: router-local.192-0-2-7-8080\n  \
-     namespace: default\n  labels: {app.kubernetes.io/component: router-instance}\n  annotations:\n    \
+     namespace: signpost-machines\n  labels: {app.kubernetes.io/component: router-instance}\n  annotations:\n    \
      instance.signpost.dev/router: local\n    instance.signpost.dev/address: 192.0.2.7\n    \
      instance.signpost.dev/http-port: \"8080\"\n    instance.signpost.dev/https-port: \"8443\"\n    \
      instance.signpost.dev/proxy: haproxy\n    instance.signpost.dev/faults: \"3\"\n\

@@ -234,7 +234,7 @@ async fn what_a_list_shows_as_lost_is_held_and_what_a_watch_reports_is_not() {
     other.set_addresses("shard1", &["192.0.2.7"]).await;
     until("the edit counts", || server.wildcard("shard1") == Some(vec![7])).await;
     until("one is left", || server.status.held().first().is_some_and(|held| held.count == 1)).await;
-    // An approval of both covers the one that is still held.
+    // An approval of both covers each of them while it is held.
     let approval = HoldDecision { decision: Decision::Approve, set: held[0].set.clone() };
     server.status.set_decisions([(held[0].id.clone(), approval)].into());
     other.set_addresses("shard1", &["192.0.2.8"]).await;
