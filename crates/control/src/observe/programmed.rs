@@ -380,8 +380,9 @@ impl Watch {
             self.forget(key);
             return None;
         };
-        // Its event is about to come, and begins the wait again.
-        if waiting.generation.is_none_or(|(generation, _)| generation != route.generation) {
+        // The event of another generation is about to come, and begins the wait again. A store that was restored has lower versions.
+        let is_other = |(generation, version)| generation != route.generation || version > route.version;
+        if waiting.generation.is_none_or(is_other) {
             (waiting.generation, waiting.is_probed) = (Some((route.generation, route.version)), false);
         }
         let version = waiting.generation.map_or(0, |(_, version)| version);
