@@ -335,9 +335,10 @@ async fn what_machines_create_is_limited() {
             "metadata": {"name": format!("router-{router}.192-0-2-1-{number}")}})
     };
     let create = async |router: &str, number: usize| {
-        let json = ["content-type: application/json"];
-        let body = lease(router, number).to_string().into_bytes();
-        server.send_as(Some(agent(router)), "POST", LEASES, &json, body).await
+        let lease = lease(router, number);
+        let path = format!("{LEASES}/{}?fieldManager=agent", lease["metadata"]["name"].as_str().expect("a name"));
+        let apply = ["content-type: application/apply-patch+yaml"];
+        server.send_as(Some(agent(router)), "PATCH", &path, &apply, lease.to_string().into_bytes()).await
     };
     let refused = |reply: Reply, quota: &str| {
         let message = reply.expect(403)["message"].as_str().expect("a message").to_owned();

@@ -21,7 +21,7 @@
 //! as with a deletion, and are held likewise. A RouteBinding that moves to another Router keeps its label, and is not a loss.
 //!
 //! A burst counts for its own namespace, so that no tenant delays the deletions of others: of every other namespace, at most as many
-//! losses count as this one has, or [`OTHERS_MIN`]. A script that deletes a few objects in each of many namespaces is still held.
+//! losses count as this one has, or ten. A script that deletes a few objects in each of many namespaces is still held.
 //!
 //! The watched deletion of a Router without routes and former names is always applied: no name resolves to it, and its own
 //! condition `Drained` may have stated that it can be deleted.
