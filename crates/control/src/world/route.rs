@@ -283,7 +283,7 @@ impl Conditions {
 const STANDING: [&str; 7] =
     [SCHEDULED, ADMITTED, MOVE_PENDING, SELECTOR_MISMATCH, FORMER_NAME_BLOCKED, HOST_VERIFIED, HOST_POINTS_HERE];
 
-/// The parts of a status whose `observedGeneration` is not that of the Route: a bit for each condition of [`STANDING`], and one for the
+/// The parts of a status whose `observedGeneration` is not that of the Route: a bit for each condition of `STANDING`, and one for the
 /// status itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Outdated(u8);
