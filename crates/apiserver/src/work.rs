@@ -34,7 +34,7 @@ pub(crate) struct LargeWork {
 #[derive(Default)]
 struct Queues {
     held: usize,
-    /// The users who hold a place or wait for one. The next permit is that of the first one who may have it.
+    /// The users who hold a permit or wait for one. The first one who may have another gets the next.
     users: VecDeque<Queue>,
 }
 

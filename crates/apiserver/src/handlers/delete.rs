@@ -140,11 +140,11 @@ pub(crate) async fn delete_collection(call: &Call<'_>, sent: &Bytes) -> Result<R
     let snapshot = call.server.cache.snapshot(kind, &call.resource.prefix());
     let damaged = list::placeholders(call, &selector, &snapshot.damaged);
     let is_large = !selector.is_everything() && snapshot.objects.len() >= OBJECTS_LARGE;
-    let turn = call.work.permit(is_large).await;
+    let permit = call.work.permit(is_large).await;
     let chosen: Vec<_> = work::beside(is_large, || {
         snapshot.objects.into_iter().filter(|object| selector.matches(kind, object)).take(limit).collect()
     });
-    drop(turn);
+    drop(permit);
     let mut deleted: Vec<Arc<Object>> = Vec::new();
     for object in chosen {
         match delete_object(&writer, object.name(), &deletion).await {

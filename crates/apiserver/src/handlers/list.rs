@@ -318,7 +318,7 @@ async fn from_store(
     }
 }
 
-/// Writes a list of objects in pieces. Each piece of a large list needs a turn, so that many lists of one user do not delay those
+/// Writes a list of objects in pieces. Each piece of a large list needs a permit, so that many lists of one user do not delay those
 /// of others; a slow client holds none.
 pub(crate) async fn write(
     call: &Call<'_>,
@@ -352,9 +352,9 @@ pub(crate) async fn write(
     let writer = Writer { kind, format, rows, chunk: head, objects: objects.into(), first: true, done: false };
     let state = (writer, call.work.clone());
     let chunks = futures::stream::unfold(state, move |(mut writer, work)| async move {
-        let turn = work.permit(is_large).await;
+        let permit = work.permit(is_large).await;
         let chunk = writer.next()?;
-        drop(turn);
+        drop(permit);
         Some((chunk, (writer, work)))
     });
     respond::stream(chunks)

@@ -212,9 +212,9 @@ impl Watcher {
     /// Returns the next piece of the stream; `None` at its end.
     async fn next(&mut self) -> Option<Bytes> {
         while !self.initial.is_empty() {
-            let turn = self.work.permit(self.is_large).await;
+            let permit = self.work.permit(self.is_large).await;
             let chunk = self.initial_chunk();
-            drop(turn);
+            drop(permit);
             if !chunk.is_empty() {
                 return Some(chunk);
             }

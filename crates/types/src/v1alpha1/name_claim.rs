@@ -50,8 +50,8 @@ pub struct NameClaimSpec {
     /// The time when the holder released the name. Absent while it is held.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub released_at: Option<Time>,
-    /// The end of the quarantine. Until then, only a Route with the same namespace and name can claim the name. Absent while it
-    /// is held.
+    /// The end of the quarantine. Until then, only a Route with the same namespace and name can claim a label, and only a Route of the
+    /// same namespace a host. Absent while the name is held.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quarantine_until: Option<Time>,
 }
