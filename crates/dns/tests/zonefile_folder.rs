@@ -382,8 +382,8 @@ fn the_repositorys_own_folder() {
     assert_eq!(
         served,
         [
-            ("shard1.v3.rhcloud.com.".to_owned(), 5),
-            ("shard2.v3.rhcloud.com.".to_owned(), 5),
+            ("shard1.v3.rhcloud.com.".to_owned(), 4),
+            ("shard2.v3.rhcloud.com.".to_owned(), 4),
             ("v3.rhcloud.com.".to_owned(), 5),
         ]
     );

@@ -254,10 +254,11 @@ fn check_nsec3(view: &CheckContext<'_>, names: &[Authority<'_>], parameters: &[u
             "the NSEC3 records of the NSEC3PARAM are missing; sign the zone again");
         return false;
     }
-    let all = nsec3_names(zone, names);
+    let hash_of = |name: &Name| hash_name(name.to_lowercase().as_wire(), salt, iterations);
+    let all = nsec3_names(zone, names, |name| chain.contains_key(&hash_of(name)));
     let mut matched = BTreeSet::new();
     for (name, types, must) in all {
-        let hash = hash_name(name.to_lowercase().as_wire(), salt, iterations);
+        let hash = hash_of(&name);
         match chain.get(&hash) {
             Some((owner, rest, _)) => {
                 matched.insert(hash);
@@ -307,16 +308,24 @@ fn nsec3_chain<'z>(zone: &'z Contents, parameters: &[u8]) -> BTreeMap<Nsec3Hash,
     chain
 }
 
-/// Returns the names that a chain must prove, with their types, and whether opt-out must not omit them.
-fn nsec3_names(zone: &Contents, names: &[Authority<'_>]) -> impl Iterator<Item = (Name, BTreeSet<RecordType>, bool)> {
+/// Returns the names that a chain must prove, with their types, and whether opt-out must not omit them. `is_proven`: whether the chain
+/// has a name.
+fn nsec3_names(
+    zone: &Contents,
+    names: &[Authority<'_>],
+    is_proven: impl Fn(&Name) -> bool,
+) -> impl Iterator<Item = (Name, BTreeSet<RecordType>, bool)> {
     let must = |name: &Authority<'_>| !name.cut || has(name.rrsets, RecordType::DS);
-    // An empty non-terminal must exist if a name with a proof is below it.
+    // RFC 5155 §7.1: an empty non-terminal must have a record "unless the empty non-terminal is only derived from an insecure
+    // delegation covered by an Opt-Out NSEC3 RR". A delegation with a record of its own is not covered by another one.
     let mut between: BTreeMap<Name, bool> = BTreeMap::new();
     for name in names {
         let mut above = name.owner.parent();
+        let mut must_above = None;
         while let Some(parent) = above.filter(|parent| parent.is_below(zone.apex()) && zone.owner(parent).is_empty()) {
             above = parent.parent();
-            *between.entry(parent).or_default() |= must(name);
+            *between.entry(parent).or_default() |=
+                *must_above.get_or_insert_with(|| must(name) || is_proven(name.owner));
         }
     }
     let owners = names.iter().map(move |name| (name.owner.clone(), name.types(), must(name)));

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use signpost_dns::wire::Name;
+use signpost_dns::zone::check::check;
 
-use crate::conformance::stage::{Stage, lines};
+use crate::conformance::stage::{Stage, contents, lines};
 
 /// The hash of a name, without salt and further iterations, in base32hex: made by another program than ours would be
 /// better, but SHA-1 of the wire form is all that it is.
@@ -16,11 +17,16 @@ fn hash(name: &str) -> String {
 
 /// A zone with a complete chain over its names; with `opt_out` the delegation without DS is not in it.
 fn stage(opt_out: bool) -> (Stage, BTreeMap<String, String>) {
+    let further: &[&str] = if opt_out { &[] } else { &["sub.z.test.", "deep.z.test.", "unsigned.deep.z.test."] };
+    let (text, owners) = text(further, opt_out);
+    (Stage::with("z.test.", &text), owners)
+}
+
+/// The lines of such a zone, with a chain over the names that it must have and these, and the names by their hashes.
+fn text(further: &[&str], opt_out: bool) -> (String, BTreeMap<String, String>) {
     let mut names =
         vec!["z.test.", "a.z.test.", "b.z.test.", "x.b.z.test.", "signed.z.test.", "w.z.test.", "*.w.z.test."];
-    if !opt_out {
-        names.extend(["sub.z.test.", "deep.z.test.", "unsigned.deep.z.test."]);
-    }
+    names.extend(further);
     let owners: BTreeMap<String, String> = names.iter().map(|name| (hash(name), (*name).to_owned())).collect();
     let hashes: Vec<&String> = owners.keys().collect();
     let mut text = String::from(
@@ -41,7 +47,28 @@ fn stage(opt_out: bool) -> (Stage, BTreeMap<String, String>) {
         let next = hashes[(index + 1) % hashes.len()];
         text.push_str(&format!("{owner} NSEC3 {} {next}\n {owner} RRSIG NSEC3\n", u8::from(opt_out)));
     }
-    (Stage::with("z.test.", &text), owners)
+    (text, owners)
+}
+
+/// §7.1: an empty non-terminal must have a record "unless the empty non-terminal is only derived from an insecure delegation
+/// covered by an Opt-Out NSEC3 RR": not if that delegation has a record of its own.
+#[test]
+fn the_check_knows_which_names_opt_out_may_omit() {
+    for (further, missing) in [
+        (&[][..], 0),
+        (&["sub.z.test."], 0),
+        (&["unsigned.deep.z.test."], 1),
+        (&["deep.z.test."], 0),
+        (&["deep.z.test.", "unsigned.deep.z.test."], 0),
+    ] {
+        let text = format!(
+            "@ SOA ns.elsewhere. admin\n@ NS ns.elsewhere.\n@ DNSKEY \\# 4 0100030d\n{}",
+            text(further, true).0
+        );
+        let found = check(&contents("z.test.", &text));
+        let found = found.iter().filter(|finding| finding.code.as_str() == "nsec3-missing");
+        assert_eq!(found.count(), missing, "{further:?}");
+    }
 }
 
 /// The owners of NSEC3 records in the authority section, as the names of their hashes.
