@@ -2,6 +2,7 @@
 //!
 //! A stopped server is backed up from its data directory, and a running one through its API, without interruption.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -17,14 +18,19 @@ use super::access::{self, ApiLocation};
 use super::output::{self, Format};
 use super::style::Painter;
 use super::table::Properties;
-use super::{Error, Exit, Outcome, note, progress, serve, switch};
+use super::{Error, Exit, Outcome, confirm, note, progress, serve, switch};
 
 use crate::config::{self, Engine, Settings};
+use crate::daemon::data_dir::STATE;
 use crate::daemon::restored;
+use signpost_api::kinds::route_binding::ROUTE_BINDING;
+use signpost_api::kinds::router::ROUTER;
 use signpost_apiserver::store::backup::{self, RestoreError, Summary};
 use signpost_apiserver::store::embedded::{Embedded, FILE_NAME, OpenError, Options};
 #[cfg(feature = "etcd")]
 use signpost_apiserver::store::etcd::Etcd;
+use signpost_apiserver::store::{Key, KeyValue};
+use signpost_control::controller::zone::last_known_good::served_objects;
 
 /// The time limit of a backup over the API.
 const LIMIT: Duration = Duration::from_secs(3_600);
@@ -51,6 +57,9 @@ pub(super) fn command() -> Command {
         .args(access::arguments())
 }
 
+/// The maximum number of listed objects that a backup does not have.
+const MISSING_SHOWN: usize = 10;
+
 /// `signpost restore`.
 pub(super) fn restore_command() -> Command {
     Command::new("restore")
@@ -60,11 +69,13 @@ pub(super) fn restore_command() -> Command {
              first). Its other files, such as pki/, stay. Revisions continue 1,000,000,000 above those of the backup, \
              so that clients list again. In etcd, no object may exist below <etcd.prefix>, and revisions are new: stop \
              the API servers first. In both stores, the serials of zones continue after all serials used since the \
-             backup. The command verifies the whole backup before it writes anything. Exit codes: 0 restored, 1 not \
+             backup. The command verifies the whole backup before it writes anything. If <data-dir> has the state of a \
+             name server, the command lists the objects that this server still serves and that the backup does not \
+             have, and prompts for confirmation on a terminal. Exit codes: 0 restored, 1 not \
              restored, 2 invalid usage.",
         )
         .arg(file_argument().help("The backup"))
-        .arg(output::argument())
+        .args([confirm::argument(), output::argument()])
         .args(serve::arguments_of(STORE_KEYS))
 }
 
@@ -110,8 +121,16 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
 pub(super) fn run_restore(matches: &ArgMatches) -> Outcome {
     let settings = config::read(&serve::places(matches))?;
     let file = matches.get_one::<PathBuf>("file").expect("clap demands it");
-    let summary = check(file)?;
+    let mut left_out = Missing::served_by(&settings)?;
+    let summary = check_each(file, |item| left_out.is_in_backup(&item.key))?;
+    if let Some(missing) = left_out.text() {
+        note(format_args!("{missing}"));
+        if confirm::asks(matches) {
+            confirm::confirm("Restore without them?")?;
+        }
+    }
     let mut report = Report::new(file, &summary);
+    report.missing = left_out.names().collect();
     report.first_revision = Some(restore(&settings, settings.store, file, &summary)?);
     match settings.store {
         Engine::File => report.data_dir = Some(settings.data_dir.display().to_string()),
@@ -137,6 +156,50 @@ pub(super) fn restore(settings: &Settings, to: Engine, file: &Path, summary: &Su
             let restored = backup::restore_into(&etcd, &mut open(file)?, restored::moved_on).await;
             restored.map(|revision| revision.0).map_err(failure)
         }),
+    }
+}
+
+/// The objects whose names the name server of a data directory still serves, and that a backup does not have.
+struct Missing {
+    /// The kinds, the prefixes of their keys, and the names.
+    kinds: [(&'static str, &'static str, BTreeSet<Box<str>>); 2],
+}
+
+impl Missing {
+    /// Returns all objects of the last-known-good state, as if a backup had none of them.
+    fn served_by(settings: &Settings) -> Result<Self, String> {
+        let [routers, bindings] = served_objects(&settings.data_dir.join(STATE))?.unwrap_or_default();
+        let kinds = [("Router", ROUTER.key_prefix, routers), ("RouteBinding", ROUTE_BINDING.key_prefix, bindings)];
+        Ok(Missing { kinds })
+    }
+
+    fn is_in_backup(&mut self, key: &Key) {
+        for (_, prefix, names) in &mut self.kinds {
+            if let Some(name) = key.0.strip_prefix(*prefix) {
+                names.remove(name);
+            }
+        }
+    }
+
+    fn names(&self) -> impl Iterator<Item = String> {
+        self.kinds.iter().flat_map(|(kind, _, names)| names.iter().map(move |name| format!("{kind} {name}")))
+    }
+
+    /// Returns the consequence for an operator; `None` if nothing is missing.
+    fn text(&self) -> Option<String> {
+        let count = self.names().count();
+        let mut names: Vec<String> = self.names().take(MISSING_SHOWN).collect();
+        if count > MISSING_SHOWN {
+            names.push("…".to_owned());
+        }
+        (count > 0).then(|| {
+            format!(
+                "{count} object(s) that the name server still serves are not in the backup: {}; after the restore, it \
+                 holds those that exceed the deletion hold until they exist again or \"signpost hold approve\", and \
+                 stops serving the others",
+                names.join(", ")
+            )
+        })
     }
 }
 
@@ -170,8 +233,13 @@ fn open(file: &Path) -> Result<BufReader<File>, String> {
 }
 
 pub(super) fn check(file: &Path) -> Result<Summary, String> {
+    check_each(file, drop)
+}
+
+/// Checks a backup, and calls `each` with every value of it.
+fn check_each(file: &Path, each: impl FnMut(KeyValue)) -> Result<Summary, String> {
     let mut from = open(file)?;
-    let summary = backup::verify(&mut from).map_err(|error| format!("{}: {error}", file.display()))?;
+    let summary = backup::read(&mut from, each).map_err(|error| format!("{}: {error}", file.display()))?;
     match from.read(&mut [0]) {
         Ok(0) => Ok(summary),
         Ok(_) => Err(format!("{}: not a valid backup: data follows its end", file.display())),
@@ -271,6 +339,9 @@ struct Report {
     data_dir: Option<String>,
     etcd_prefix: Option<String>,
     first_revision: Option<u64>,
+    /// The objects that the name server of the data directory still serves, and that are not in the restored backup.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    missing: Vec<String>,
 }
 
 impl Report {
@@ -283,6 +354,7 @@ impl Report {
             data_dir: None,
             etcd_prefix: None,
             first_revision: None,
+            missing: Vec::new(),
         }
     }
 

@@ -19,7 +19,7 @@ use super::access::{self, Access};
 use super::api::Api;
 use super::certificate_metrics::CertificateMetrics;
 use super::certificates::{self, Certificates, Source};
-use super::data_dir::DataDir;
+use super::data_dir::{DataDir, STATE};
 use super::dns::{self, Dns, Follow};
 #[cfg(feature = "etcd")]
 use super::etcd;
@@ -49,6 +49,7 @@ use signpost_control::client::reflector::HealthProbe;
 use signpost_control::controller::domain;
 use signpost_control::controller::ledger::BaseSerial;
 use signpost_control::controller::zone::denials::WATCH_LONGEST;
+use signpost_control::controller::zone::last_known_good::{self, StateError};
 use signpost_control::instances;
 use signpost_control::instances::kubernetes::Kubernetes;
 use signpost_control::instances::process::{self, Processes};
@@ -75,7 +76,7 @@ pub async fn process(
     admin_runtime: Handle,
 ) -> Result<Process, Error> {
     let documents = [example, manifests::read(&settings.manifests).map_err(Error::Manifests)?].concat();
-    let sockets = Sockets::bind(settings, given)?;
+    let mut sockets = Sockets::bind(settings, given)?;
     let applied = (!documents.is_empty()).then(|| admin.health.add("api", "manifests", "not applied yet"));
     let mut build = Build::new(settings, admin, sockets.files_max, sockets.listened());
     let mut endpoints = Endpoints::new(&build, sockets.admin, admin_runtime);
@@ -85,20 +86,31 @@ pub async fn process(
     }
     build.open_data_dir().await?;
     let store_check = settings.has(Role::Api).then(|| build.admin.health.add("api", "store", "not opened yet"));
+    // It waits neither for the store nor for the API; with encrypted transports, it needs a certificate of the platform.
+    let needs_certificate = settings.has_encrypted_dns();
+    let mut name_server = match sockets.dns.take_if(|_| !needs_certificate) {
+        Some(bound) => Some(build.load_zones(bound, None).await?),
+        None => None,
+    };
     let (access, engine) = build.access(&endpoints.addresses, &sockets.api, store_check.as_ref()).await?;
     let certificates = build.certificates(&endpoints, access.as_ref()).await?;
+    if let Some(bound) = sockets.dns {
+        name_server = Some(build.load_zones(bound, certificates.dns.as_ref()).await?);
+    }
     endpoints.serve(&mut build.edge, certificates.admin.as_ref().map(|tls| tls.server_config()).transpose()?);
     let api = build.api(access.zip(store_check), engine, sockets.api).await?;
     build.open_dashboard(&endpoints.dashboard, api.as_ref()).await?;
     let world = build.world(api.as_ref()).await?;
-    let (base_serial, base) = watch::channel(None);
+    // The zone files have been read, so serials can be allocated.
+    let base = name_server.as_ref().map_or(BaseSerial::Unknown, dns::Loaded::base_serial);
     let (files_sender, files) = watch::channel(Arc::default());
     let started = build.scheduler(api.as_ref(), world.as_ref(), base, files).await?;
     let end_instances = CancellationToken::new();
     build.instances(api.as_ref(), world.as_ref(), started.as_ref(), end_instances.clone()).await?;
-    let dns = build.dns(api.as_ref(), world, sockets.dns, certificates.dns.as_ref()).await?;
-    // The zone files have been read, so serials can be allocated.
-    base_serial.send_replace(Some(dns.as_ref().map_or(BaseSerial::Unknown, Dns::base_serial)));
+    let dns = match name_server {
+        Some(loaded) => Some(build.dns(api.as_ref(), world, loaded).await?),
+        None => None,
+    };
     if let Some(dns) = &dns {
         build.control.spawn("apexes of zone files", dns.follow_files(files_sender, build.control.stop_token()));
     }
@@ -381,9 +393,9 @@ impl<'a> Build<'a> {
         Ok(())
     }
 
-    /// Returns whether the API in this process also has the store, which cannot be unreachable.
-    fn has_store(&self, api: Option<&Api>) -> bool {
-        api.is_some() && self.settings.store != config::Engine::Etcd
+    /// Returns whether this process has the API and its store, which cannot be unreachable.
+    fn has_store(&self) -> bool {
+        self.settings.has(Role::Api) && self.settings.store != config::Engine::Etcd
     }
 
     /// Returns the objects that all loops of this process read, with the rights of one of them.
@@ -398,7 +410,7 @@ impl<'a> Build<'a> {
         // Only the status of Routers depends on the examination of their fields.
         reading.platform = reading.platform.filter(|_| schedules);
         let is_name_server = self.settings.has(Role::Dns) && self.settings.dns_follows_api();
-        reading.watch_longest = (is_name_server && !self.has_store(api)).then_some(WATCH_LONGEST);
+        reading.watch_longest = (is_name_server && !self.has_store()).then_some(WATCH_LONGEST);
         Ok(Some(World::new(&client_as(self.settings, &self.api_servers, api, user).await?, reading)))
     }
 
@@ -407,7 +419,7 @@ impl<'a> Build<'a> {
         &mut self,
         api: Option<&Api>,
         world: Option<&World>,
-        base: watch::Receiver<Option<BaseSerial>>,
+        base: BaseSerial,
         files: watch::Receiver<Arc<BTreeSet<Name>>>,
     ) -> Result<Option<Started>, Error> {
         let settings = self.settings;
@@ -498,33 +510,44 @@ impl<'a> Build<'a> {
         })
     }
 
-    /// Starts the name server.
-    async fn dns(
-        &mut self,
-        api: Option<&Api>,
-        world: Option<World>,
-        bound: Option<Bound>,
-        certificate: Option<&Arc<Source>>,
-    ) -> Result<Option<Dns>, Error> {
+    /// Loads the zones that the name server has by itself, and answers from them.
+    async fn load_zones(&mut self, mut bound: Bound, certificate: Option<&Arc<Source>>) -> Result<dns::Loaded, Error> {
         let settings = self.settings;
-        let Some(mut bound) = bound else { return Ok(None) };
         if let Some(certificate) = certificate {
             let tls = TlsBase::new(certificate.certificate());
             bound.set_tls(tls.map_err(|error| Error::Failed(format!("encrypted DNS: {error}")))?);
         }
+        let platform = match &self.data_dir {
+            Some(data_dir) if settings.dns_follows_api() => {
+                let (platform, state) = (dns::platform_settings(settings, &self.listened)?, data_dir.join(STATE));
+                let prepare = async || last_known_good::prepare(&state, &platform.domain_text());
+                room::when_there_is_room(&self.starting, prepare).await?;
+                Some(dns::Platform { settings: platform, state, has_store: self.has_store() })
+            }
+            _ => None,
+        };
+        let control = &mut self.control;
+        let loaded = dns::Loaded::load(settings, &self.runtime_settings, bound, platform, control, &self.admin).await;
+        loaded.map_err(|error| match error {
+            // The state is that of the objects in this process.
+            Error::State(StateError::DomainMismatch { other, .. }) if settings.has(Role::Api) => other.into(),
+            error => error,
+        })
+    }
+
+    /// Starts the name server's loops over the API.
+    async fn dns(&mut self, api: Option<&Api>, world: Option<World>, loaded: dns::Loaded) -> Result<Dns, Error> {
+        let settings = self.settings;
         let follow = match (&self.data_dir, world) {
             (Some(data_dir), Some(world)) if settings.dns_follows_api() => Some(Follow {
                 client: client_as(settings, &self.api_servers, api, USER_NAME_SERVER).await?,
                 world,
-                platform: dns::platform_settings(settings, &self.listened)?,
-                state: api.is_none().then(|| data_dir.join("state")),
                 instance: room::when_there_is_room(&self.starting, async || data_dir.instance()).await?,
-                has_store: self.has_store(api),
             }),
             _ => None,
         };
         let (control, informers) = (&mut self.control, &mut self.informers);
-        Ok(Some(Dns::start(settings, &self.runtime_settings, bound, follow, control, &self.admin, informers).await?))
+        loaded.run(settings, &self.runtime_settings, follow, control, &self.admin, informers).await
     }
 }
 

@@ -19,6 +19,9 @@ const HOST_KEY_OCTETS: usize = 32;
 /// The layout that this program writes and reads.
 const FORMAT: u32 = 1;
 
+/// The directory of the name server's last-known-good state in it.
+pub const STATE: &str = "state";
+
 /// A locked data directory; dropping it releases the lock.
 #[derive(Debug)]
 pub struct DataDir {

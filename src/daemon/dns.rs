@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -20,6 +21,7 @@ use super::tasks::Tasks;
 use super::unrouted::Unrouted;
 use super::{Error, platform};
 use crate::admin::Admin;
+use crate::admin::health::Check;
 use crate::config::Settings;
 use crate::config::settings;
 use signpost_control::client::reflector::{Health, HealthProbe};
@@ -30,6 +32,7 @@ use signpost_control::controller::ledger::BaseSerial;
 use signpost_control::controller::static_zones::{self, Reloader, StaticZones};
 use signpost_control::controller::zone;
 use signpost_control::controller::zone::denials::DENIAL_LONGEST;
+use signpost_control::controller::zone::last_known_good::StateError;
 use signpost_control::controller::zone::status::Status;
 use signpost_control::world::World;
 use signpost_dns::nameserver::Transport;
@@ -109,6 +112,38 @@ pub fn platform_settings(settings: &Settings, listened: &[SocketAddr]) -> Result
     Ok(Arc::new(platform::settings(settings, &addresses, None)?))
 }
 
+/// A name server with the zones of its files and of its last-known-good state. It answers as soon as every name of the platform
+/// has an answer, or [`SILENT_LONGEST`] has passed.
+pub struct Loaded {
+    db: Arc<ZoneDb>,
+    apexes: Arc<ApexOwners>,
+    engine: Arc<Engine>,
+    here: String,
+    listening: JoinHandle<std::io::Result<Running>>,
+    files: Option<(Reloader, Arc<static_zones::Status>)>,
+    /// The check of the zone files. It is ready when the name server runs.
+    files_check: Option<Check>,
+    platform: Option<LoadedPlatform>,
+}
+
+/// The zones that are built from the API's objects, as of the last-known-good state.
+struct LoadedPlatform {
+    settings: Arc<compiler::Settings>,
+    /// The loop holds it: these settings never change.
+    sender: watch::Sender<Arc<compiler::Settings>>,
+    zones: zone::Started,
+    status: Arc<Status>,
+}
+
+/// The platform that a name server follows.
+pub struct Platform {
+    pub settings: Arc<compiler::Settings>,
+    /// The directory of the last-known-good state.
+    pub state: PathBuf,
+    /// Whether the API and its store are in this process: its zones are then never behind.
+    pub has_store: bool,
+}
+
 /// The running name server of this process.
 pub struct Dns {
     running: Arc<Running>,
@@ -127,70 +162,80 @@ fn here(settings: &Settings, addresses: &[SocketAddr]) -> String {
     format!("{name} ({addresses})")
 }
 
-/// The objects that the name server follows in addition to zone files.
+/// The API that a name server follows.
 pub struct Follow {
     pub client: kube::Client,
     pub world: World,
-    pub platform: Arc<compiler::Settings>,
-    /// Directory of the last-known-good state; `None` where the API is in this process.
-    pub state: Option<PathBuf>,
     /// This process's name, the same after a restart.
     pub instance: String,
-    /// Whether the API and its store are in this process: its zones are then never behind.
-    pub has_store: bool,
 }
 
-impl Dns {
-    /// Loads the zone files, follows the API in `tasks` if there is one to follow, and answers on `bound` as soon as the zones
-    /// are there that this process can have by itself: those of files, and those of the last-known-good state.
-    pub async fn start(
+impl Loaded {
+    /// Loads the zone files and the last-known-good state, and answers on `bound`. The API is not needed for that.
+    pub async fn load(
         settings: &Settings,
         runtime_settings: &RuntimeSettings,
         bound: Bound,
-        follow: Option<Follow>,
+        platform: Option<Platform>,
         tasks: &mut Tasks,
         admin: &Admin,
-        informers: &mut Vec<(&'static str, HealthProbe)>,
     ) -> Result<Self, Error> {
         let db = Arc::new(ZoneDb::with_numbers(settings.metrics.zones));
-        let apexes = Arc::new(match &follow {
+        let apexes = Arc::new(match &platform {
             None => ApexOwners::of_files(),
-            Some(follow) => ApexOwners::of_platform(&follow.platform),
+            Some(platform) => ApexOwners::of_platform(&platform.settings),
         });
         let files_check = settings.zones.as_ref().map(|_| admin.health.add("dns", "zone files", "not read yet"));
         let engine = Arc::new(Engine::new(settings));
         tasks.spawn("cookie secret", engine::roll(engine.clone(), tasks.stop_token()));
         apexes.hold_platform(&db);
         let here = here(settings, &bound.addresses());
-        let platform = follow.as_ref().map(|follow| follow.platform.clone());
         let (loading, loaded) = oneshot::channel();
-        let answering = async {
+        let (answered, settings_of) = (db.clone(), engine.clone());
+        let listening = tokio::spawn(async move {
             // Nothing is ever sent: the other end is dropped when the zones are available.
             let _ = timeout(SILENT_LONGEST, loaded).await;
-            bound.start(&db, engine.live()).map_err(Error::Workers)
+            bound.start(&answered, settings_of.live())
+        });
+        let files = match &settings.zones {
+            Some(folder) => Some(load_files(folder, &db, &apexes, tasks).await?),
+            None => None,
         };
-        let preparing = async {
-            let files = match &settings.zones {
-                Some(folder) => Some(load_files(folder, &db, &apexes, tasks).await?),
-                None => None,
-            };
-            // The zones of the files are complete and answer, regardless of the API.
-            db.open();
-            let status = match follow {
-                None => {
-                    db.set_ready();
-                    drop(loading);
-                    None
-                }
-                Some(follow) => {
-                    let start =
-                        Start { settings, runtime_settings, db: &db, apexes: &apexes, engine: &engine, here, loading };
-                    Some(start.follow(follow, tasks, admin, informers))
-                }
-            };
-            Ok((files, status))
+        // The zones of the files are complete and answer, regardless of the API.
+        db.open();
+        let platform = match platform {
+            None => {
+                db.set_ready();
+                drop(loading);
+                None
+            }
+            Some(platform) => {
+                let threshold = runtime_settings.deletion_hold_threshold.subscribe();
+                Some(LoadedPlatform::load(platform, settings, threshold, (&db, &apexes), loading, admin).await?)
+            }
         };
-        let (mut running, (files, status)) = tokio::try_join!(answering, preparing)?;
+        Ok(Loaded { db, apexes, engine, here, listening, files, files_check, platform })
+    }
+
+    /// Follows the API in `tasks` if there is one to follow, and returns when the name server answers.
+    pub async fn run(
+        self,
+        settings: &Settings,
+        runtime_settings: &RuntimeSettings,
+        follow: Option<Follow>,
+        tasks: &mut Tasks,
+        admin: &Admin,
+        informers: &mut Vec<(&'static str, HealthProbe)>,
+    ) -> Result<Dns, Error> {
+        let Loaded { db, apexes, engine, here, listening, files, files_check, platform } = self;
+        let followed = platform.as_ref().map(|platform| (platform.settings.clone(), platform.status.clone()));
+        if let (Some(platform), Some(follow)) = (platform, follow) {
+            let after = runtime_settings.stale_after.subscribe();
+            let marking = mark_stale(engine.clone(), platform.status.clone(), after, tasks.stop_token());
+            tasks.spawn("staleness", marking);
+            platform.follow(follow, here, tasks, admin, informers);
+        }
+        let mut running = listening.await.expect("opening the listeners does not panic").map_err(Error::Workers)?;
         for pulse in running.pulses() {
             admin.liveness.watch(pulse.name.clone(), HUNG_AFTER, move || pulse.iterations());
         }
@@ -198,6 +243,7 @@ impl Dns {
         tasks.watch("the name server", running.ended());
         let query_log = QueryLog::start(&settings.query_log, settings.server.id.as_deref(), running.query_log())?;
         let (reload, files) = files.unzip();
+        let (platform, status) = followed.unzip();
         let unrouted = platform.filter(|_| settings.metrics.unrouted_names > 0).map(|platform| {
             let unrouted = Arc::new(Unrouted::new(settings.metrics.unrouted_names, db.clone(), platform));
             tasks.spawn("unrouted names", unrouted.clone().run(running.wildcard_hits(), tasks.stop_token()));
@@ -221,7 +267,9 @@ impl Dns {
         let base = self.apexes.base();
         base.as_deref().and_then(serial_of).map_or(BaseSerial::None, |serial| BaseSerial::Known(Serial(serial)))
     }
+}
 
+impl Dns {
     /// Reports the apexes of zone files to the control loops, now and on every change, until `stop`.
     pub fn follow_files(
         &self,
@@ -293,59 +341,58 @@ async fn load_files(
     Ok((reloader, status))
 }
 
-/// The inputs of the loops that follow the API.
-struct Start<'a> {
-    settings: &'a Settings,
-    runtime_settings: &'a RuntimeSettings,
-    db: &'a Arc<ZoneDb>,
-    apexes: &'a Arc<ApexOwners>,
-    engine: &'a Arc<Engine>,
-    here: String,
-    loading: oneshot::Sender<Infallible>,
-}
-
-impl Start<'_> {
-    /// Starts the loops that build the zones from the API's objects, and returns their status.
-    fn follow(
-        self,
-        follow: Follow,
-        tasks: &mut Tasks,
+impl LoadedPlatform {
+    /// Serves the last-known-good state, and drops `loading` as soon as all names have an answer.
+    async fn load(
+        platform: Platform,
+        settings: &Settings,
+        deletion_hold_threshold: watch::Receiver<u32>,
+        (db, apexes): (&Arc<ZoneDb>, &Arc<ApexOwners>),
+        loading: oneshot::Sender<Infallible>,
         admin: &Admin,
-        informers: &mut Vec<(&'static str, HealthProbe)>,
-    ) -> Arc<Status> {
-        let Start { settings, runtime_settings, db, apexes, engine, here, loading } = self;
+    ) -> Result<Self, StateError> {
+        let Platform { settings: platform, state, has_store } = platform;
         let status = Arc::new(Status::default());
-        informers.extend(dns_metrics::informers(&status));
-        let reporter =
-            Reporter::new(follow.client.clone(), &follow.world.holds, follow.instance, Some(here), status.clone());
-        informers.push(("dns", reporter.informer()));
-        tasks.spawn("deletion holds", reporter.run(tasks.stop_token()));
-        let (marked, after) = ((engine.clone(), status.clone()), runtime_settings.stale_after.subscribe());
-        tasks.spawn("staleness", mark_stale(marked.0, marked.1, after, tasks.stop_token()));
-        let (check, known) = (admin.health.add("dns", "zones", UNHEARD), status.clone());
-        tasks.spawn("readiness of zones", check.follow(move || missing_zones(&known), tasks.stop_token()));
         let publishing = zone::metrics::Publishing::default();
         admin.metrics.register(|registry| publishing.register(registry));
-        // The sender is held by the loop: these settings never change.
-        let (sender, platform) = watch::channel(follow.platform);
+        let (sender, current) = watch::channel(platform.clone());
         let options = zone::Options {
-            settings: platform,
-            state: follow.state,
-            world: follow.world,
+            settings: current,
+            state: Some(state),
             former_domain: settings.former_domain.clone(),
             apexes: apexes.clone(),
-            deletion_hold_threshold: runtime_settings.deletion_hold_threshold.subscribe(),
-            denial_longest: (!follow.has_store).then_some(DENIAL_LONGEST),
+            deletion_hold_threshold,
+            denial_longest: (!has_store).then_some(DENIAL_LONGEST),
             status: status.clone(),
             publishing,
             loading,
         };
-        let (db, stop) = (db.clone(), tasks.stop_token());
+        let zones = zone::start(db.clone(), options).await?;
+        Ok(LoadedPlatform { settings: platform, sender, zones, status })
+    }
+
+    /// Starts the loops that build the zones from the API's objects.
+    fn follow(
+        self,
+        follow: Follow,
+        here: String,
+        tasks: &mut Tasks,
+        admin: &Admin,
+        informers: &mut Vec<(&'static str, HealthProbe)>,
+    ) {
+        let LoadedPlatform { sender, zones, status, .. } = self;
+        let Follow { client, world, instance } = follow;
+        informers.extend(dns_metrics::informers(&status));
+        let reporter = Reporter::new(client.clone(), &world.holds, instance, Some(here), status.clone());
+        informers.push(("dns", reporter.informer()));
+        tasks.spawn("deletion holds", reporter.run(tasks.stop_token()));
+        let check = admin.health.add("dns", "zones", UNHEARD);
+        tasks.spawn("readiness of zones", check.follow(move || missing_zones(&status), tasks.stop_token()));
+        let stop = tasks.stop_token();
         tasks.spawn_fallible("zones", async move {
             let _sender = sender;
-            zone::run(follow.client, db, options, stop).await.inspect_err(|error| tracing::error!("{error}"))
+            zone::run(client, &world, zones, stop).await.inspect_err(|error| tracing::error!("{error}"))
         });
-        status
     }
 }
 

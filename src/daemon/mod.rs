@@ -63,6 +63,7 @@ use signpost_api::identity::Identity;
 use signpost_apiserver::store::embedded::OpenError;
 use signpost_control::client::failover::Servers;
 use signpost_control::controller::domain::{DomainMismatch, Domains};
+use signpost_control::controller::zone::last_known_good::StateError;
 use signpost_control::scheduler::chooser::StrategyConfig;
 use signpost_control::{client, compiler, controller};
 use signpost_dns::transport;
@@ -110,6 +111,8 @@ pub enum Error {
     Platform(#[from] compiler::settings::SettingsError),
     #[error(transparent)]
     DomainMismatch(#[from] DomainMismatch),
+    #[error(transparent)]
+    State(#[from] StateError),
     #[error("{0} (--zones)")]
     ZoneFiles(#[from] controller::static_zones::FolderError),
     #[error(transparent)]

@@ -66,7 +66,7 @@ pub struct Here<'a> {
     /// The key for the challenges of hosts; `None`: hosts need no verification.
     pub host_key: Option<Key>,
     /// The serial in the file of the platform's domain, which the allocation of serials waits for.
-    pub base: watch::Receiver<Option<BaseSerial>>,
+    pub base: BaseSerial,
     /// The apexes of the zones that it serves from files.
     pub files: watch::Receiver<Arc<BTreeSet<Name>>>,
     pub runtime_settings: &'a RuntimeSettings,

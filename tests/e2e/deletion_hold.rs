@@ -1,6 +1,10 @@
 //! The API loses its objects, for example by a restore of the wrong backup: DNS keeps answering, and an operator sees the held
 //! objects and decides.
 
+use std::net::{SocketAddr, UdpSocket};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
 use serde_json::Value;
 
 use crate::operator::on_terminal;
@@ -156,4 +160,80 @@ fn an_emptied_api_is_not_believed_until_someone_says_so() {
     assert!(api.terminate().success());
     let (done, printed) = deletion_hold(admin, &["list"]);
     assert!(!done && printed.contains("signpost_deletion_hold_objects"), "{printed}");
+}
+
+/// Returns the first answer of a server at `address` that is starting: the RCODE, and the number of records.
+fn first_answer(address: SocketAddr, name: &str, rtype: u8) -> JoinHandle<(u8, u8)> {
+    let labels = name.trim_end_matches('.').split('.');
+    let name = labels.flat_map(|label| [&[label.len() as u8], label.as_bytes()].concat());
+    let query: Vec<u8> =
+        [0, 7, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0].into_iter().chain(name).chain([0, 0, rtype, 0, 1]).collect();
+    std::thread::spawn(move || {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("binds");
+        socket.set_read_timeout(Some(Duration::from_millis(20))).expect("is set");
+        let begun = Instant::now();
+        loop {
+            // Before the server has its socket, the system refuses.
+            drop(socket.send_to(&query, address));
+            let mut answer = [0; 512];
+            if socket.recv(&mut answer).is_ok() {
+                return (answer[3] & 15, answer[7]);
+            }
+            assert!(begun.elapsed() < Duration::from_secs(60), "no answer");
+        }
+    })
+}
+
+/// The name server in the API's process is like any other: it answers from the first packet, and holds what a restored backup
+/// lacks.
+#[test]
+fn one_process_holds_what_an_older_backup_lacks() {
+    let data = DataDir::new();
+    let ports = Ports::free();
+    let arguments = [&["--data-dir", data.path()][..], &DOMAIN].concat();
+    let first = first_answer(ports.dns, DOMAIN[1], 6);
+    let server = Server::start(ports, &arguments);
+    assert_eq!(first.join().expect("answers"), (0, 1), "the first answer of an empty platform is its SOA");
+    let path = |name: &str| data.join(name).to_str().expect("UTF-8").to_owned();
+    let (admin, empty, full) = (path("kubeconfig"), path("empty"), path("full"));
+    assert_eq!(run(&["backup", &empty, "--online", "--data-dir", data.path()]).code, Some(0));
+    let kubectl = Kubectl::new(data.join("kubeconfig"));
+    let (scheduled, _) = apply_example(&kubectl);
+    let system = scheduled[0].system.clone();
+    let addresses = |server: &Server, name: &str| dig(server.dns, name, "A", &[]).sorted("A").len();
+    eventually("the names are served", || (addresses(&server, &system) > 0).then_some(()));
+    assert!(server.terminate().success());
+
+    let lose_store = || {
+        for file in ["store.redb", "store-identity"] {
+            std::fs::remove_file(data.join(file)).expect("the store is there");
+        }
+    };
+    assert_eq!(run(&["backup", &full, "--data-dir", data.path()]).code, Some(0));
+    lose_store();
+    let restore = |backup: &str| run(&["restore", backup, "--data-dir", data.path()]);
+    // A backup of the same objects is restored without a question or notice.
+    let same = restore(&full);
+    assert!(same.code == Some(0) && !same.err.contains("not in the backup"), "{}", same.err);
+    lose_store();
+    if let Some((code, said)) = on_terminal(200, "n\n", &["restore", &empty, "--data-dir", data.path()]) {
+        assert!(code == Some(1) && said.contains("Restore without them?"), "{said}");
+        assert!(said.contains("Router shard1") && said.contains("nothing was changed"), "{said}");
+        assert!(!data.join("store.redb").exists());
+    }
+    let older = restore(&empty);
+    assert!(older.code == Some(0) && older.err.contains("not in the backup: Router shard1"), "{}", older.err);
+
+    let first = first_answer(ports.dns, &system, 1);
+    let server = Server::start(ports, &arguments);
+    let (rcode, records) = first.join().expect("answers");
+    assert!(rcode == 0 && records > 0, "{rcode} {records}");
+    holds(&admin, 2, 1);
+    for promise in &scheduled {
+        assert!(addresses(&server, &promise.system) > 0, "{promise:?}");
+    }
+    // What no state and no object has does not exist, once the objects are listed.
+    eventually("absent names are denied", || {
+        (dig(server.dns, "no.v3.rhcloud.com", "A", &[]).status == "NXDOMAIN").then_some(())
+    });
 }

@@ -90,8 +90,8 @@ pub struct Sources {
     pub settings: Arc<Settings>,
     /// The former domain, if the domain was changed; its Zones are removed.
     pub former: Option<String>,
-    /// The zone file's serial for the parent zone, if there is a file; nothing is written before that is known.
-    pub base: watch::Receiver<Option<BaseSerial>>,
+    /// The zone file's serial for the parent zone, if there is a file.
+    pub base: BaseSerial,
     /// The configuration in the parent's Zone.
     pub description: watch::Receiver<Option<ZonePlatform>>,
 }
@@ -99,11 +99,7 @@ pub struct Sources {
 /// Writes the ledger until `stop`, which also ends with this process's leadership. `feed` gets the contents of each zone and
 /// their times.
 pub async fn run(client: kube::Client, sources: Sources, feed: Arc<ZoneFeed>, stop: CancellationToken) {
-    let Sources { world, settings, former, mut base, mut description } = sources;
-    let base = tokio::select! {
-        () = stop.cancelled() => return,
-        base = base.wait_for(Option::is_some) => base.map_or(None, |base| *base).unwrap_or(BaseSerial::Unknown),
-    };
+    let Sources { world, settings, former, base, mut description } = sources;
     let mut objects = Objects::read(&world);
     let api: Api<Zone> = Api::all(client);
     let mut ledger = Ledger::new(&settings, base, feed);

@@ -42,6 +42,7 @@ use crate::compiler::settings::text_of;
 use crate::compiler::{Diagnostic, Digest, Platform, Settings};
 use crate::world::World;
 use signpost_dns::wire::{Name, NameMap};
+use signpost_dns::zone::image::DENIES_ALWAYS;
 use signpost_dns::zone::{Serial, ZoneDb};
 use signpost_types::v1alpha1::deletion_hold::DeletionHoldKind;
 use signpost_types::v1alpha1::zone::{Zone as LedgerZone, ZoneVersion};
@@ -76,13 +77,12 @@ const HOUSEKEEPING: Duration = Duration::from_secs(5);
 /// The most names of the parent zone's file that a warning lists as not served.
 const HIDDEN_TOLD_MAX: usize = 10;
 
-/// The inputs of the loop.
+/// The inputs of the loop that exist before the API's objects.
 pub struct Options {
     /// The current configuration. The platform's domain must not change.
     pub settings: watch::Receiver<Arc<Settings>>,
-    /// The directory of the last-known-good state; `None`: no state, as with the API in the same process.
+    /// The directory of the last-known-good state; `None`: no state.
     pub state: Option<PathBuf>,
-    pub world: World,
     /// The former domain of the platform, if the domain was changed.
     pub former_domain: Option<String>,
     /// The owners of the apexes, shared with the loop of the zone files, which has loaded them already.
@@ -91,25 +91,32 @@ pub struct Options {
     /// the loss is held (see [`hold`]).
     pub deletion_hold_threshold: watch::Receiver<u32>,
     /// The longest time without word from the API for which names are denied (see [`denials`]); `None` if the API is in the same
-    /// process, and with it its store.
+    /// process, and with it its store: its zones are never behind once its objects are published.
     pub denial_longest: Option<Duration>,
     /// The status of the loop.
     pub status: Arc<Status>,
     /// The metric of publication times.
     pub publishing: Publishing,
-    /// Dropped as soon as the last-known-good state is served, or found to be missing: query threads can wait for that.
+    /// Dropped as soon as all names of the platform have an answer, from the last-known-good state or from the API's objects:
+    /// query threads can wait for that.
     pub loading: oneshot::Sender<Infallible>,
 }
 
-/// Runs until `stop`. An error can only occur at the start: the directory of the last-known-good state cannot be used.
-pub async fn run(
-    client: kube::Client,
-    db: Arc<ZoneDb>,
-    options: Options,
-    stop: CancellationToken,
-) -> Result<(), StateError> {
-    let mut sources = Sources::new(&options);
+/// A name server that serves its last-known-good state, if it has one. [`run`] follows the API from there.
+pub struct Started {
+    settings: watch::Receiver<Arc<Settings>>,
+    domains: Domains,
+    denial_longest: Option<Duration>,
+    publisher: Publisher,
+    holds: Holds,
+    restored: Option<Zones>,
+}
+
+/// Serves the last-known-good state: neither the API nor its client is needed for that. An error means that the directory of the
+/// state cannot be used.
+pub async fn start(db: Arc<ZoneDb>, options: Options) -> Result<Started, StateError> {
     let Options {
+        settings: current,
         state,
         former_domain,
         apexes,
@@ -118,27 +125,39 @@ pub async fn run(
         status,
         publishing,
         loading,
-        ..
     } = options;
-    let denials = denial_longest.map(|longest| Denials::new(longest, tokio::time::Instant::now()));
-    status.set_denying(denials.is_none());
-    if denials.is_some() {
+    status.set_denying(denial_longest.is_none());
+    if denial_longest.is_some() {
         apexes.set_denies_until(0, &db);
     }
-    let mut log = DiagnosticLog::default();
-    let settings = sources.current_settings(&apexes);
+    let settings = with_base(&current, &apexes);
     let domains = Domains { domain: settings.domain_text(), former: former_domain };
     let holds = Holds::new(deletion_hold_threshold, status.decisions());
-    let publisher = Publisher::new(db, apexes, status.clone(), publishing);
+    let publisher = Publisher::new(db, apexes, status.clone(), publishing, loading);
     let known = domains.clone();
-    let start = move || restart(publisher, holds, state, &known, settings, loading);
+    let start = move || restart(publisher, holds, state, &known, settings);
     let started = match Handle::current().runtime_flavor() {
         RuntimeFlavor::CurrentThread => start(),
         // This can take a second of processor time, which must not block the runtime.
         _ => tokio::task::spawn_blocking(start).await.expect("taking up the last-good state does not panic"),
     };
-    let (mut publisher, holds, restored) =
-        started.inspect_err(|error| status.set_hindrance(Some(error.to_string())))?;
+    let (publisher, holds, restored) = started.inspect_err(|error| status.set_hindrance(Some(error.to_string())))?;
+    Ok(Started { settings: current, domains, denial_longest, publisher, holds, restored })
+}
+
+/// Follows the API's objects until `stop`. The error is that of the thread that writes the last-known-good state.
+pub async fn run(
+    client: kube::Client,
+    world: &World,
+    started: Started,
+    stop: CancellationToken,
+) -> Result<(), StateError> {
+    let Started { settings, domains, denial_longest, mut publisher, holds, restored } = started;
+    let mut sources = Sources::new(world, settings, &publisher);
+    let denials = denial_longest.map(|longest| Denials::new(longest, tokio::time::Instant::now()));
+    let mut log = DiagnosticLog::default();
+    // The state from before a restart can lack the latest names.
+    let denies_until = if denials.is_some() || restored.is_some() { 0 } else { DENIES_ALWAYS };
     let zones = match restored {
         Some(zones) => zones,
         None => {
@@ -146,13 +165,14 @@ pub async fn run(
                 gathered = gather(&mut sources, &mut log) => gathered,
                 () = stop.cancelled() => return Ok(()),
             };
+            let status = publisher.status.clone();
             let report = |other: Option<&DomainMismatch>| status.set_hindrance(other.map(ToString::to_string));
             let is_in_ledger = ledger.contains_key(platform.domain());
             if !is_in_ledger && !domain::agreed(&client, &domains, Duty::Follow, &stop, report).await {
                 return Ok(());
             }
             publisher.record(&platform);
-            let settings = sources.current_settings(&publisher.apexes);
+            let settings = with_base(&sources.settings, &publisher.apexes);
             let mut zones = Zones::new(platform, settings, Instant::now());
             zones.set_files(publisher.apexes.files());
             ledger.into_iter().for_each(|(apex, versions)| zones.set_ledger(&apex, versions));
@@ -162,7 +182,7 @@ pub async fn run(
     let ended = publisher.ended();
     let ledger_relist = LedgerRelist::new();
     let mut run =
-        Run { sources, holds, zones, publisher, log, ledger_relist, denials, denies_until: 0, is_partial: false };
+        Run { sources, holds, zones, publisher, log, ledger_relist, denials, denies_until, is_partial: false };
     tokio::select! {
         () = run.follow(&stop) => Ok(()),
         why = ended => Err(why),
@@ -170,22 +190,21 @@ pub async fn run(
     // The last-known-good state is synced to disk when it is dropped.
 }
 
-/// Serves the last-known-good state, if there is one, and drops `loading` as soon as it does.
+/// Serves the last-known-good state, if there is one.
 fn restart(
     mut publisher: Publisher,
     mut holds: Holds,
     state: Option<PathBuf>,
     domains: &Domains,
     settings: Arc<Settings>,
-    loading: oneshot::Sender<Infallible>,
 ) -> Result<(Publisher, Holds, Option<Zones>), StateError> {
     let loaded = state.map(|directory| publisher.open_state(&directory, domains)).transpose()?.flatten();
     let Some(mut loaded) = loaded else { return Ok((publisher, holds, None)) };
+    // The state can be a moment older than the last name that was live.
+    publisher.apexes.set_denies_until(0, &publisher.db);
+    publisher.status.set_denying(false);
     let restored = Restored::take(&mut loaded, &settings);
     publisher.serve_restored(&restored, &settings);
-    if restored.is_whole() {
-        drop(loading);
-    }
     let (mut platform, mut ignored) = (Platform::new(&settings), Vec::new());
     for binding in loaded.bindings {
         platform.put(&binding.key.clone(), Some(Arc::new(binding)), &mut ignored);
@@ -247,13 +266,13 @@ enum Event {
 }
 
 impl Sources {
-    fn new(options: &Options) -> Self {
-        let objects = Objects::read(&options.world);
+    fn new(world: &World, settings: watch::Receiver<Arc<Settings>>, publisher: &Publisher) -> Self {
+        let objects = Objects::read(world);
         let (routers, bindings, zones) =
             (objects.routers.0.clone(), objects.bindings.0.clone(), objects.zones.0.clone());
-        options.status.set_informers(move || vec![routers.health(), bindings.health(), zones.health()]);
-        let (files, decisions) = (options.apexes.subscribe(), options.status.decisions());
-        Sources { objects, settings: options.settings.clone(), files, decisions }
+        publisher.status.set_informers(move || vec![routers.health(), bindings.health(), zones.health()]);
+        let (files, decisions) = (publisher.apexes.subscribe(), publisher.status.decisions());
+        Sources { objects, settings, files, decisions }
     }
 
     /// Waits for the next event. Dropping the future loses nothing.
@@ -266,14 +285,14 @@ impl Sources {
             Ok(()) = self.decisions.changed() => Event::HoldDecision,
         }
     }
+}
 
-    /// Returns the current configuration, with the base of the parent zone.
-    fn current_settings(&self, apexes: &ApexOwners) -> Arc<Settings> {
-        let settings = Arc::clone(&self.settings.borrow());
-        match apexes.base() {
-            None => settings,
-            base => Arc::new(settings.with_base(base)),
-        }
+/// Returns the current configuration, with the base of the parent zone.
+fn with_base(settings: &watch::Receiver<Arc<Settings>>, apexes: &ApexOwners) -> Arc<Settings> {
+    let settings = Arc::clone(&settings.borrow());
+    match apexes.base() {
+        None => settings,
+        base => Arc::new(settings.with_base(base)),
     }
 }
 
@@ -335,13 +354,16 @@ impl Run {
 
     /// Sets the time until which the parent and the alias zone may deny names.
     fn limit_denials(&mut self) {
-        let Some(denials) = &mut self.denials else { return };
-        let now = tokio::time::Instant::now();
-        let until = denials.update(self.zones.next_deadline().is_some(), now);
-        let seconds = until.map_or(0, |until| {
-            let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            (since_epoch + until.duration_since(now)).as_secs()
-        });
+        let (now, is_waiting) = (tokio::time::Instant::now(), self.zones.next_deadline().is_some());
+        let seconds = match &mut self.denials {
+            Some(denials) => denials.update(is_waiting, now).map_or(0, |until| {
+                let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                (since_epoch + until.duration_since(now)).as_secs()
+            }),
+            // The store is in this process: only the state from before a restart can be behind it.
+            None if self.denies_until == 0 && (is_waiting || !self.sources.objects.is_taken()) => 0,
+            None => DENIES_ALWAYS,
+        };
         let before = std::mem::replace(&mut self.denies_until, seconds);
         if before == seconds {
             return;
@@ -376,7 +398,7 @@ impl Run {
                 });
             }
             Event::Settings => {
-                self.zones.set_settings(self.sources.current_settings(&self.publisher.apexes), Instant::now());
+                self.zones.set_settings(with_base(&self.sources.settings, &self.publisher.apexes), Instant::now());
                 self.zones.set_files(self.publisher.apexes.files());
                 self.warn_of_hidden();
             }

@@ -56,7 +56,7 @@ pub fn loops(
     let reconciler = Reconciler::new(controller.clone(), &world, settings, reconcile::Metrics::default());
     let reconciler = reconciler.with_scheduler(&loops);
     let description = watch::Sender::new(None).subscribe();
-    let base = watch::Sender::new(Some(BaseSerial::None)).subscribe();
+    let base = BaseSerial::None;
     let sources = ledger::Sources { world: world.clone(), settings: platform.clone(), former: None, base, description };
     let proving = verify::Settings {
         servers: Some(servers),

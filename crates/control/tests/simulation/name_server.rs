@@ -39,7 +39,6 @@ pub fn loops(connection: &Connection, name: &str, db: Arc<ZoneDb>, state: PathBu
     let options = zone::Options {
         settings: watch::Sender::new(platform).subscribe(),
         state: Some(state),
-        world,
         former_domain: None,
         apexes,
         deletion_hold_threshold: watch::Sender::new(25).subscribe(),
@@ -48,8 +47,11 @@ pub fn loops(connection: &Connection, name: &str, db: Arc<ZoneDb>, state: PathBu
         publishing: zone::metrics::Publishing::default(),
         loading: oneshot::channel().0,
     };
-    let (zones, until) = (zone::run(client, db, options, stop.clone()), stop);
-    let zones = async { zones.await.expect("its state is usable") };
+    let until = stop.clone();
+    let zones = async move {
+        let started = zone::start(db, options).await.expect("its state is usable");
+        zone::run(client, &world, started, stop).await.expect("its state is writable");
+    };
     vec![zones.boxed(), reporter.run(until).boxed()]
 }
 

@@ -62,7 +62,7 @@ impl Platform {
         tokio::spawn(async move { running.run(token).await });
         server.ready().await;
         let platform = Platform { server, _stop: stop.clone().drop_guard() };
-        let base = tokio::sync::watch::channel(Some(ledger::BaseSerial::None)).1;
+        let base = ledger::BaseSerial::None;
         let description = tokio::sync::watch::channel(None).1;
         let client = platform.client(USER_CONTROLLER);
         let sources = ledger::Sources { world: world(&client), settings: settings(), former: None, base, description };
@@ -168,7 +168,6 @@ impl NameServer {
         let options = zone::Options {
             settings,
             state,
-            world: world(&client),
             former_domain: None,
             apexes,
             deletion_hold_threshold,
@@ -177,8 +176,11 @@ impl NameServer {
             publishing,
             loading: tokio::sync::oneshot::channel().0,
         };
-        let running = zone::run(client, db.clone(), options, stop.clone());
-        let task = tokio::spawn(async move { running.await.expect("its state directory is usable") });
+        let (published, stopped) = (db.clone(), stop.clone());
+        let task = tokio::spawn(async move {
+            let started = zone::start(published, options).await.expect("its state directory is usable");
+            zone::run(client.clone(), &world(&client), started, stopped).await.expect("its state is writable");
+        });
         NameServer { db, status, stop, task, _settings: sender }
     }
 

@@ -12,6 +12,8 @@
 //! Linux reports a failed sync once, and may have dropped the data. The thread then does not append behind it and sync again: it
 //! writes everything to a new file, and copies only parts that the checksums of the journal confirm.
 
+use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -100,8 +102,8 @@ impl LastKnownGood {
         let mut recovered = None;
         match fs::read(&path) {
             Ok(octets) => match load(&octets, &domains.domain) {
-                // A state from before the first publication contains nothing.
-                Ok((loaded, _)) if loaded.published.is_empty() => {}
+                // A state from before the first publication contains nothing, and that of another domain has no names.
+                Ok((loaded, _)) if loaded.published.is_empty() || loaded.domain != domains.domain => {}
                 Ok((loaded, found)) => {
                     if found.torn_octets > 0 {
                         let torn = found.torn_octets;
@@ -182,6 +184,16 @@ impl Drop for LastKnownGood {
     }
 }
 
+/// Creates an empty state in `directory` if there is none: the only step of [`LastKnownGood::open`] that needs free space.
+pub fn prepare(directory: &Path, domain: &str) -> Result<(), StateError> {
+    let path = directory.join(FILE);
+    let create = || -> io::Result<()> {
+        fs::create_dir_all(directory)?;
+        if path.try_exists()? { Ok(()) } else { Writer::create(&path, domain).map(drop) }
+    };
+    create().map_err(|source| StateError::Unusable { path: path.clone(), source })
+}
+
 /// The reason why a state is not used.
 #[derive(Debug, thiserror::Error)]
 enum LoadError {
@@ -194,16 +206,40 @@ enum LoadError {
 }
 
 fn load(octets: &[u8], domain: &str) -> Result<(Loaded, Recovered), LoadError> {
+    let (loaded, recovered) = read(octets)?;
+    // A platform without Routers and Routes has no names to lose: any domain can take it over.
+    if loaded.domain != domain && !(loaded.routers.is_empty() && loaded.bindings.is_empty()) {
+        return Err(LoadError::DomainMismatch(loaded.domain));
+    }
+    Ok((loaded, recovered))
+}
+
+fn read(octets: &[u8]) -> Result<(Loaded, Recovered), LoadError> {
     let mut live = LiveEntries::default();
     let recovered = journal::read(octets, record::VERSION, |entry| match entry.value {
         Some(value) => drop(live.insert(entry.key, value)),
         None => drop(live.remove(entry.key)),
     })?;
-    let loaded = record::load(live).ok_or(LoadError::Entry)?;
-    if loaded.domain != domain {
-        return Err(LoadError::DomainMismatch(loaded.domain));
-    }
-    Ok((loaded, recovered))
+    Ok((record::load(live).ok_or(LoadError::Entry)?, recovered))
+}
+
+/// Returns the names of the Routers and RouteBindings whose names the state in `directory` serves, in order; `None` if there is no
+/// state. The file is only read.
+///
+/// # Errors
+///
+/// The file cannot be read, or is not a state of this version.
+pub fn served_objects(directory: &Path) -> Result<Option<[BTreeSet<Box<str>>; 2]>, String> {
+    let path = directory.join(FILE);
+    let fault = |error: &dyn Display| format!("{}: {error}", path.display());
+    let octets = match fs::read(&path) {
+        Ok(octets) => octets,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(fault(&error)),
+    };
+    let loaded = read(&octets).map_err(|error| fault(&error))?.0;
+    let routers = loaded.routers.into_iter().map(|router| router.name).collect();
+    Ok(Some([routers, loaded.bindings.into_iter().map(|binding| binding.key).collect()]))
 }
 
 /// Renames a file that is not used, for inspection. Only the newest one with this extension is kept.

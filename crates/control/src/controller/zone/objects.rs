@@ -54,6 +54,11 @@ impl Objects {
         self.routers.1.is_behind() || self.bindings.1.is_behind()
     }
 
+    /// Returns whether all kinds are listed, and [`Self::next`] has returned what they contain.
+    pub fn is_taken(&self) -> bool {
+        self.are_synced() && !self.are_behind()
+    }
+
     /// Returns whether all kinds are listed.
     pub fn are_synced(&self) -> bool {
         self.routers.0.is_synced() && self.bindings.0.is_synced() && self.zones.0.is_synced()

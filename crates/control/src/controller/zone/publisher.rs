@@ -1,11 +1,13 @@
 //! Publishes zones: puts them into the map of zones, and writes the last-good state.
 
+use std::convert::Infallible;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 use futures::FutureExt as _;
 use jiff::Timestamp;
+use tokio::sync::oneshot;
 
 use super::last_known_good::{LastKnownGood, Opened, StateError};
 use super::metrics::Publishing;
@@ -31,11 +33,19 @@ pub struct Publisher {
     pub(super) journal: Vec<JournalEntry>,
     /// Zones that wait until all are built; `None` after that.
     first: Option<Vec<db::ZoneUpdate>>,
+    /// Dropped when all names of the platform have an answer.
+    loading: Option<oneshot::Sender<Infallible>>,
 }
 
 impl Publisher {
     /// Returns a publisher without a last-known-good state, which has published nothing yet.
-    pub fn new(db: Arc<ZoneDb>, apexes: Arc<ApexOwners>, status: Arc<Status>, publishing: Publishing) -> Self {
+    pub fn new(
+        db: Arc<ZoneDb>,
+        apexes: Arc<ApexOwners>,
+        status: Arc<Status>,
+        publishing: Publishing,
+        loading: oneshot::Sender<Infallible>,
+    ) -> Self {
         Publisher {
             db,
             apexes,
@@ -45,6 +55,7 @@ impl Publisher {
             renewed: None,
             journal: Vec::new(),
             first: Some(Vec::new()),
+            loading: Some(loading),
         }
     }
 
@@ -77,7 +88,7 @@ impl Publisher {
     }
 
     /// Serves the zones from before a restart, before the objects are read.
-    pub fn serve_restored(&self, restored: &Restored, settings: &Settings) {
+    pub fn serve_restored(&mut self, restored: &Restored, settings: &Settings) {
         if restored.is_empty() {
             return;
         }
@@ -85,6 +96,7 @@ impl Publisher {
         self.db.set_ready();
         if restored.is_whole() {
             self.status.set_ready();
+            self.loading = None;
         }
     }
 
@@ -133,6 +145,7 @@ impl Publisher {
             self.db.set_ready();
         }
         self.status.set_ready();
+        self.loading = None;
     }
 
     /// Reports that a new last-known-good state replaces a rejected one, when all zones are built and on disk.
