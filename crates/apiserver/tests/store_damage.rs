@@ -91,9 +91,15 @@ enum Fate {
 
 /// Opens a damaged store and compares all its results with its former contents.
 fn fate(directory: &Path, expected: &Values) -> Fate {
+    let file = directory.join(STORE);
+    let before = std::fs::read(&file).unwrap();
+    // As `signpost check store` does, which writes nothing, whatever it finds.
+    drop(Offline::open(directory).and_then(|offline| offline.verify()));
+    assert!(std::fs::read(&file).unwrap() == before, "a check rewrites the file");
     let store = match Embedded::open(directory, Options::default()) {
         Ok(store) => store,
         Err(error) => {
+            assert!(std::fs::read(&file).unwrap() == before, "the file is rewritten before it is refused: {error}");
             let reported = error.to_string();
             assert!(reported.contains(STORE) && reported.contains("restore"), "{reported}");
             return Fate::Refused;
@@ -196,6 +202,22 @@ fn no_flipped_bit_changes_or_hides_a_value() {
     }
     println!("{fates:?}");
     assert!(fates.contains_key(&Fate::Reported) && fates.contains_key(&Fate::Refused), "{fates:?}");
+}
+
+/// What an operator sees of a damaged page is the error, not a panic of the library. The other tests of this file, in a process of
+/// their own, print nothing else.
+#[test]
+fn a_damaged_page_prints_no_panic() {
+    let tests = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "no_flipped_bit_changes_or_hides_a_value", "--nocapture"])
+        .env_remove("DAMAGE")
+        .output()
+        .unwrap();
+    let printed = String::from_utf8_lossy(&tests.stderr);
+    assert!(tests.status.success(), "{printed}");
+    // A write that meets a damaged page ends the store's writer, which reports its panic like any other.
+    let panics = printed.lines().filter(|line| line.contains("panicked at") && !line.contains("'store-writer'"));
+    assert_eq!(panics.collect::<Vec<_>>(), Vec::<&str>::new());
 }
 
 #[test]

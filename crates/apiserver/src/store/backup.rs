@@ -292,7 +292,8 @@ fn fill(
 ) -> Result<Revision, RestoreError> {
     // Input that is not a backup creates no file.
     let mut from = Contents::begin(from)?;
-    let database = open_plain(path, CACHE_OCTETS)?;
+    let (database, disk) = open_plain(path, CACHE_OCTETS)?;
+    disk.accept().map_err(|source| OpenError::Io { path: path.into(), source })?;
     prepare::prepare(&database).map_err(|error| error.at(path))?;
     let transaction = database.begin_write().map_err(redb::Error::from)?;
     let mut tables = WriteTables::open(&transaction)?;

@@ -4,12 +4,13 @@
 //! revision, so that clients that reconnect see it.
 
 use std::fs::File;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use redb::{Database, ReadableDatabase};
 
+use super::embedded::damage;
+use super::embedded::disk::Disk;
 use super::embedded::tables::{self, Applied, Reader, WriteTables};
 use super::embedded::verify::{self, Verified};
 use super::embedded::{FILE_NAME, OpenError, lock, open_plain, prepare};
@@ -18,6 +19,8 @@ use super::{Error, Txn, Write};
 /// A store that only this process has open.
 pub struct Offline {
     database: Database,
+    /// The file, which is written only if a repair is.
+    disk: Disk,
     path: PathBuf,
     _lock: File,
 }
@@ -38,10 +41,10 @@ impl Offline {
         }
         let lock = lock(data_dir)?;
         guarded(&path, || {
-            let database = open_plain(&path, 0)?;
+            let (database, disk) = open_plain(&path, 0)?;
             match prepare::written(&database).map_err(|error| error.at(&path))? {
                 None => Err(empty()),
-                Some(_) => Ok(Offline { database, path: path.clone(), _lock: lock }),
+                Some(_) => Ok(Offline { database, disk, path: path.clone(), _lock: lock }),
             }
         })
     }
@@ -67,6 +70,7 @@ impl Offline {
         guarded(&self.path, || {
             let revision = self.reader()?.newest().0 + 1;
             let fault = |error: redb::Error| prepare::PrepareError::from(error).at(&self.path);
+            self.disk.accept().map_err(|error| fault(error.into()))?;
             let transaction = self.database.begin_write().map_err(|error| fault(error.into()))?;
             let mut opened = WriteTables::open(&transaction).map_err(fault)?;
             let applied = opened.apply(&Txn { expect: Vec::new(), writes }, revision, SystemTime::now());
@@ -91,6 +95,6 @@ impl Offline {
 
 /// Converts a panic of redb, caused by contradictory pages, to an error.
 fn guarded<T>(path: &Path, work: impl FnOnce() -> Result<T, OpenError>) -> Result<T, OpenError> {
-    let broken = |_| OpenError::Corrupt { path: path.into(), reason: "its pages contradict each other".to_owned() };
-    catch_unwind(AssertUnwindSafe(work)).map_err(broken)?
+    let broken = |()| OpenError::Corrupt { path: path.into(), reason: "its pages contradict each other".to_owned() };
+    damage::catch(work).map_err(broken)?
 }

@@ -4,9 +4,11 @@
 //! `redb`'s own pages shows as a panic or as entries that contradict each other; nothing in the file can be trusted then, and
 //! the process must end ([`Damage::broken`]).
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
+use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
@@ -126,7 +128,7 @@ impl Damage {
         if self.is_broken() {
             return Err(Error::Unavailable);
         }
-        match catch_unwind(AssertUnwindSafe(read)) {
+        match catch(read) {
             Ok(Err(Error::Corrupt(why))) => {
                 self.break_off(&why);
                 Err(Error::Corrupt(why))
@@ -136,12 +138,35 @@ impl Damage {
                 Err(Error::Damaged { key, modified })
             }
             Ok(read) => read,
-            Err(_) => {
+            Err(()) => {
                 self.break_off("its pages contradict each other");
                 Err(Error::Unavailable)
             }
         }
     }
+}
+
+thread_local! {
+    /// Whether a panic on this thread is an expected result of reading a damaged file.
+    static IS_EXPECTED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs work on a file of `redb`, which trusts its own pages: its documentation states that opening a file that was altered from
+/// outside can panic. A panic is an error then. Its message and backtrace are about `redb`, not about what the operator must do, so
+/// they are logged at level debug only.
+pub(in crate::store) fn catch<T>(work: impl FnOnce() -> T) -> std::result::Result<T, ()> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let others = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| match IS_EXPECTED.get() {
+            true => tracing::debug!(%panic, "redb panicked on a damaged file"),
+            false => others(panic),
+        }));
+    });
+    let was_expected = IS_EXPECTED.replace(true);
+    let done = catch_unwind(AssertUnwindSafe(work));
+    IS_EXPECTED.set(was_expected);
+    done.map_err(drop)
 }
 
 #[cfg(test)]

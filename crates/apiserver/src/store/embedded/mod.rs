@@ -222,10 +222,8 @@ impl Embedded {
         let damage = Arc::new(Damage::new(path.clone()));
         let is_there = origin::check_present(data_dir)?;
         let open = || open_prepared(data_dir, is_there, &options, &damage, &lock, &sync_error);
-        // redb trusts its own pages: its documentation states that opening a file that was altered from outside can panic.
-        let opened = std::panic::catch_unwind(AssertUnwindSafe(open));
-        let broken = |_| OpenError::Corrupt { path: path.clone(), reason: "its pages contradict each other".into() };
-        let (database, newest, is_verified) = opened.map_err(broken)??;
+        let broken = |()| OpenError::Corrupt { path: path.clone(), reason: "its pages contradict each other".into() };
+        let (database, newest, is_verified) = damage::catch(open).map_err(broken)??;
         // A data directory is a new directory entry; it, too, has to be on disk before the first write is acknowledged.
         File::open(data_dir)
             .and_then(|directory| directory.sync_all())
@@ -434,7 +432,8 @@ impl Shared {
         // The file is closed first: it can be open only once.
         drop(place.take());
         let file = || disk::open(&self.path, self.before_sync, self.sync_error.clone());
-        let database = open_database(&self.path, cache_octets, file)?;
+        let (mut database, disk) = open_database(&self.path, cache_octets, file)?;
+        accept(&self.path, &mut database, &disk)?;
         let newest = prepare::prepare(&database).map_err(|error| error.at(&self.path))?;
         *place = Some(database);
         Ok(newest)
@@ -471,24 +470,28 @@ fn open_prepared(
         let io = |source| OpenError::Io { path: unfinished.clone(), source };
         // The remains of an interrupted first start, or an empty file without evidence of an earlier store.
         files::private().truncate(true).open(&unfinished).map_err(io)?;
-        let database = open_plain(&unfinished, 0)?;
+        let (database, disk) = open_plain(&unfinished, 0)?;
+        disk.accept().map_err(io)?;
         prepare::prepare(&database).map_err(|error| origin::reported(&unfinished, error))?;
         drop(database);
         std::fs::rename(&unfinished, &path).map_err(io)?;
     }
     let file = || disk::open(&path, options.before_sync, sync_error.clone());
-    let database = open_database(&path, options.cache_octets, file)?;
+    let (mut database, disk) = open_database(&path, options.cache_octets, file)?;
     origin::check_tables(data_dir, &database)?;
-    let newest = prepare::prepare(&database).map_err(|error| origin::reported(&path, error))?;
     let octets = std::fs::metadata(&path).map_or(0, |file| file.len());
     let is_verified = octets <= options.verified_first_bytes_max;
-    if is_verified {
+    let is_store = prepare::written(&database).map_err(|error| origin::reported(&path, error))?.is_some();
+    if is_verified && is_store {
         let begun = Instant::now();
         let reader = database.begin_read().map_err(redb::Error::from).and_then(|begun| Reader::new(&begun));
         let verified = reader.map_err(tables::unavailable).and_then(|reader| verify::verify(&reader, || true));
         let corrupt = |error: Error| OpenError::Corrupt { path: path.clone(), reason: error.to_string() };
         verify::report(&verified.map_err(corrupt)?, begun, damage);
     }
+    // Only now is the file written.
+    accept(&path, &mut database, &disk)?;
+    let newest = prepare::prepare(&database).map_err(|error| origin::reported(&path, error))?;
     let room = files::free_octets(lock).is_ok_and(|free| free >= options.room_octets);
     let newest = origin::settle(data_dir, &database, newest, options.moved_on, room);
     Ok((database, newest.map_err(|error| origin::reported(&path, error))?, is_verified))
@@ -513,20 +516,27 @@ pub(super) fn lock(data_dir: &Path) -> std::result::Result<File, OpenError> {
     }
 }
 
-/// Opens a database file that only this call uses.
-pub(super) fn open_plain(path: &Path, cache_octets: usize) -> std::result::Result<Database, OpenError> {
+/// Opens a database file that only this call uses. It is not written before it is accepted.
+pub(super) fn open_plain(path: &Path, cache_octets: usize) -> std::result::Result<(Database, Disk), OpenError> {
     open_database(path, cache_octets, || disk::open(path, || Ok(()), SyncError::default()))
 }
 
-/// Opens the file, checks it if it was not closed, and gives free space back to the system if that is most of it.
+/// Opens the file, and checks it if it was not closed. It is not written before it is accepted.
 pub(super) fn open_database(
     path: &Path,
     cache_octets: usize,
     file: impl FnOnce() -> std::result::Result<Disk, redb::Error>,
-) -> std::result::Result<Database, OpenError> {
-    let corrupt = |reason: String| OpenError::Corrupt { path: path.into(), reason };
-    let open = || -> std::result::Result<Database, redb::Error> {
-        let mut database = Database::builder().set_cache_size(cache_octets).create_with_backend(file()?)?;
+) -> std::result::Result<(Database, Disk), OpenError> {
+    faults(path, || {
+        let disk = file()?;
+        Ok((Database::builder().set_cache_size(cache_octets).create_with_backend(disk.clone())?, disk))
+    })
+}
+
+/// Lets the file be written, and gives free space back to the system if that is most of it.
+fn accept(path: &Path, database: &mut Database, disk: &Disk) -> std::result::Result<(), OpenError> {
+    faults(path, || {
+        disk.accept()?;
         let octets = std::fs::metadata(path)?.len();
         if octets >= COMPACT_OCTETS_MIN {
             let transaction = database.begin_write()?;
@@ -537,16 +547,23 @@ pub(super) fn open_database(
                 database.compact()?;
             }
         }
-        Ok(database)
-    };
-    // redb trusts its own pages: its documentation states that opening a file that was altered from outside can panic.
-    match std::panic::catch_unwind(AssertUnwindSafe(open)) {
-        Ok(Ok(database)) => Ok(database),
+        Ok(())
+    })
+}
+
+/// Converts the error of work on a database file.
+fn faults<T>(
+    path: &Path,
+    work: impl FnOnce() -> std::result::Result<T, redb::Error>,
+) -> std::result::Result<T, OpenError> {
+    let corrupt = |reason: String| OpenError::Corrupt { path: path.into(), reason };
+    match damage::catch(work) {
+        Ok(Ok(done)) => Ok(done),
         Ok(Err(redb::Error::DatabaseAlreadyOpen)) => Err(OpenError::InUse { path: path.into() }),
         Ok(Err(redb::Error::Io(source))) if source.kind() != std::io::ErrorKind::InvalidData => {
             Err(OpenError::Io { path: path.into(), source })
         }
         Ok(Err(error)) => Err(corrupt(error.to_string())),
-        Err(_) => Err(corrupt("its pages contradict each other".into())),
+        Err(()) => Err(corrupt("its pages contradict each other".into())),
     }
 }

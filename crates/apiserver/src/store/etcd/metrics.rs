@@ -35,7 +35,7 @@ impl Metrics {
     pub fn register(&self, registry: &mut Registry) {
         let help = "Whether etcd answered the last request (1) or no member did (0)";
         registry.register("store_up", help, self.up.clone());
-        let help = "Whether etcd rejected the last write because it is full (1): the alarm NOSPACE";
+        let help = "Whether etcd rejected the last write of a value because it is full (1): the alarm NOSPACE";
         registry.register("store_full", help, self.full.clone());
         let help = "Duration of requests to etcd, including retries, by operation";
         registry.register_with_unit("store_request", help, Unit::Seconds, self.seconds.clone());
@@ -48,7 +48,7 @@ impl Metrics {
         self.up.get() == 1
     }
 
-    /// Returns whether etcd refused the last write since it is full.
+    /// Returns whether etcd refused the last write of a value since it is full.
     pub fn is_full(&self) -> bool {
         self.full.get() == 1
     }
@@ -62,8 +62,31 @@ impl Metrics {
             Some(_) => false,
         };
         self.up.set(i64::from(is_up));
-        if operation == "txn" && is_up {
-            self.full.set(i64::from(error.is_some_and(is_full)));
+        if error.is_some_and(is_full) {
+            self.full.set(1);
         }
+    }
+
+    /// Records that etcd stored a value. A full cluster accepts all requests that store none, such as a deletion, so they do not
+    /// show that it has space again.
+    pub(super) fn stored(&self) {
+        self.full.set(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_cluster_stays_full_until_it_stores_a_value() {
+        let metrics = Metrics::default();
+        metrics.full.set(1);
+        for operation in ["txn", "range"] {
+            metrics.observe(operation, Duration::ZERO, None);
+            assert!(metrics.is_full(), "a deletion or a read, {operation}");
+        }
+        metrics.stored();
+        assert!(!metrics.is_full());
     }
 }

@@ -466,6 +466,7 @@ impl Store for Etcd {
                 Precondition::At(revision) => Compare::mod_revision(key, CompareOp::Equal, signed(*revision)),
             }
         };
+        let stores = txn.writes.iter().any(|write| matches!(write, Write::Put { .. }));
         let compares: Vec<Compare> = txn.expect.iter().map(compare).collect();
         let reads: Vec<TxnOp> = txn.expect.iter().map(|(key, _)| TxnOp::get(cluster.full_key(key), None)).collect();
         let request = etcd_client::Txn::new().when(compares).and_then(cluster.writes(txn.writes).await?).or_else(reads);
@@ -477,6 +478,9 @@ impl Store for Etcd {
         let response = response.map_err(|error| write_error(&error))?;
         let at = revision_of(response.header());
         if response.succeeded() {
+            if stores {
+                cluster.metrics.stored();
+            }
             return Ok(Outcome::Committed(at));
         }
         let found = response.op_responses().into_iter().map(|response| match response {
