@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::process::Output;
 
+use serde_json::Value;
 use signpost_testing::program::command;
 use signpost_testing::{DataDir, Kubectl, Ports, Server, dig, eventually, http_get, try_dig};
 
@@ -71,7 +72,8 @@ fn a_damaged_binding_denies_no_name_and_is_restored() {
     assert!(made.status.success(), "{}", text(&made));
     damage(&data, "\"routeName\":\"hit\"");
 
-    // The process with the API has no last-known-good state, so nothing is known of the binding.
+    // Without a last-known-good state, nothing is known of the binding.
+    std::fs::remove_dir_all(data.join("state")).expect("the state is there");
     let server = Server::start(ports, &arguments);
     eventually("the others are answered", || is_answered(&server, WHOLE));
     assert_eq!([HIT, NONE].map(|name| rcode(&server, name)), ["SERVFAIL", "SERVFAIL"]);
@@ -85,13 +87,32 @@ fn a_damaged_binding_denies_no_name_and_is_restored() {
     let named = log.lines().filter(|line| line.contains("a stored value is damaged") && line.contains(KEY)).count();
     assert_eq!(named, 1, "{log}");
 
-    // Clients that list the collection get an error; other clients are not affected.
-    for arguments in
-        [&["get", "routebindings", "-n", "web", "-o", "name"][..], &["get", "routebindings", "-A", "-o", "json"]]
-    {
-        let error = kubectl.refused(arguments, "");
-        assert!(error.contains(KEY) && error.contains("damaged"), "{error}");
+    // Clients that list or watch the collection get all others, and a placeholder of this one.
+    for arguments in [
+        &["get", "routebindings", "-n", "web", "-o", "name"][..],
+        &["get", "routebindings", "-A", "-o", "json"],
+        &["get", "routebindings", "-A", "-o", "jsonpath={.items[*].metadata.name}"],
+        &["get", "routebindings", "-A", "-l", "some=label", "-o", "json"],
+    ] {
+        let listed = text(&kubectl.run(arguments));
+        let is_whole = listed.contains("whole") || arguments.contains(&"-l");
+        assert!(
+            listed.contains("hit") && listed.contains("Warning: the stored value of web/hit") && is_whole,
+            "{listed}"
+        );
     }
+    let placeholder = &kubectl.json(&["routebindings", "-n", "web"])["items"][0];
+    assert_eq!(
+        (&placeholder["metadata"]["annotations"]["signpost.dev/damaged"], &placeholder["spec"]),
+        (&"true".into(), &Value::Null)
+    );
+    let watched =
+        kubectl.run(&["get", "--raw", "/apis/signpost.dev/v1alpha1/routebindings?watch=true&timeoutSeconds=1"]);
+    assert!(
+        ["far", "hit", "whole"].iter().all(|name| text(&watched).contains(&format!("\"name\":\"{name}\""))),
+        "{}",
+        text(&watched)
+    );
     let error = kubectl.refused(&["get", "routebinding", "hit", "-n", "web", "-o", "yaml"], "");
     assert!(error.contains(KEY), "{error}");
     kubectl.ok(&["get", "routebindings", "-n", "other", "-o", "json"]);

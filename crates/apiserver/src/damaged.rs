@@ -1,9 +1,10 @@
 //! The placeholder for an object whose stored value is damaged.
 //!
-//! The object exists. If a list left it out, every controller would conclude that it was deleted. A list that includes it
-//! therefore fails and names it, as in kube-apiserver. A client that sends a header ([`DamageMarks::header`]) gets a placeholder
-//! instead, and everything else as usual. The platform's own informers send it: they keep the last known value. Tables for users
-//! also show placeholders.
+//! The object exists. If a list left it out, every controller would conclude that it was deleted; if the list failed, as in
+//! kube-apiserver, one object would stop every client of its kind. A list therefore has a placeholder, with an annotation
+//! ([`DamageMarks::annotation`]), a warning, and no contents. For a client that sends a header ([`DamageMarks::header`]), the placeholder
+//! is none of its kind, so that it cannot be taken for an object that has become empty. The platform's own informers send it: they
+//! keep the last known value.
 
 use std::sync::Arc;
 
@@ -18,8 +19,7 @@ use super::object::{self, Object};
 pub struct DamageMarks {
     /// The annotation of a placeholder for a damaged object. The object exists; its contents are unknown.
     pub annotation: &'static str,
-    /// The header with which a client accepts such placeholders, with the value [`PLACEHOLDERS`]. Without it, a list that
-    /// includes a placeholder fails.
+    /// The header with which a client asks for placeholders that do not decode as their kind, with the value [`PLACEHOLDERS`].
     pub header: &'static str,
 }
 
@@ -36,27 +36,22 @@ pub const PLACEHOLDERS: &str = "placeholders";
 pub type DamagedKey = (Box<str>, u64);
 
 impl DamageMarks {
-    /// Returns whether the client takes placeholders.
-    pub fn takes_placeholders(&self, headers: &HeaderMap) -> bool {
+    /// Returns whether the client distinguishes placeholders from objects of their kind.
+    pub fn distinguishes_placeholders(&self, headers: &HeaderMap) -> bool {
         headers.get(self.header).is_some_and(|value| value == PLACEHOLDERS)
     }
 
-    /// Returns whether an object is a placeholder.
-    pub fn is_damaged(&self, object: &Object) -> bool {
-        let json = object.json();
-        let metadata = &json[object.metadata()];
-        metadata.windows(self.annotation.len()).any(|part| part == self.annotation.as_bytes())
-            && json.ends_with(br#""spec":"damaged"}"#)
-    }
-
-    /// Returns the placeholder of an object. Its spec is none, so that a client that reads it as an object of its kind fails.
-    pub fn placeholder(&self, kind: &Kind, (key, revision): &DamagedKey) -> Option<Arc<Object>> {
+    /// Returns the placeholder of an object. If it is distinct, its spec is a string, so that it does not decode as an object of its
+    /// kind; otherwise it has no spec.
+    pub fn placeholder(&self, kind: &Kind, (key, revision): &DamagedKey, is_distinct: bool) -> Option<Arc<Object>> {
         let (namespace, name) = key.split_once('/').map_or((None, &**key), |(namespace, name)| (Some(namespace), name));
         let mut tree = json!({
             "apiVersion": kind.api_version(), "kind": kind.kind,
             "metadata": {"name": name, "annotations": {self.annotation: "true"}},
-            "spec": "damaged",
         });
+        if is_distinct {
+            tree["spec"] = "damaged".into();
+        }
         if let Some(namespace) = namespace {
             tree["metadata"]["namespace"] = namespace.into();
         }
@@ -70,11 +65,16 @@ mod tests {
     use crate::registry::lease::LEASE;
 
     #[test]
-    fn a_placeholder_names_its_object_and_is_none() {
-        let placeholder = DamageMarks::default().placeholder(&LEASE, &("shop/www".into(), 7)).expect("it can be made");
-        let tree = placeholder.tree();
-        assert_eq!((placeholder.name(), placeholder.namespace(), placeholder.revision), ("www", Some("shop"), 7));
-        assert_eq!(tree["metadata"]["namespace"], "shop");
-        assert!(serde_json::from_value::<k8s_openapi::api::coordination::v1::Lease>(tree).is_err());
+    fn a_placeholder_names_its_object_and_a_distinct_one_is_none() {
+        for is_distinct in [false, true] {
+            let damaged = ("shop/www".into(), 7);
+            let placeholder =
+                DamageMarks::default().placeholder(&LEASE, &damaged, is_distinct).expect("it can be made");
+            let tree = placeholder.tree();
+            assert_eq!((placeholder.name(), placeholder.namespace(), placeholder.revision), ("www", Some("shop"), 7));
+            assert_eq!(tree["metadata"]["namespace"], "shop");
+            let lease = serde_json::from_value::<k8s_openapi::api::coordination::v1::Lease>(tree);
+            assert_eq!(lease.is_err(), is_distinct);
+        }
     }
 }

@@ -405,7 +405,7 @@ impl KindCache {
     fn shown(&self, key: &str, event: &Event) -> Option<Arc<Object>> {
         if event.kind == EventKind::Delete && event.now.value.is_empty() {
             let known = self.get(key).map(|known| Arc::new(known.at(event.at.0)));
-            return known.or_else(|| self.damage_marks.placeholder(self.kind, &(key.into(), event.at.0)));
+            return known.or_else(|| self.damage_marks.placeholder(self.kind, &(key.into(), event.at.0), false));
         }
         understood(self.kind, key, &event.now.value, event.at.0)
     }
@@ -530,7 +530,7 @@ impl Change {
         Some(Change {
             revision: event.at.0,
             now: match is_unread {
-                true => kind_cache.damage_marks.placeholder(kind, &(key.into(), event.at.0))?,
+                true => kind_cache.damage_marks.placeholder(kind, &(key.into(), event.at.0), false)?,
                 false => understood(kind, key, &event.now.value, event.at.0)?,
             },
             before: before.and_then(|before| understood(kind, key, &before.value, before.modified.0)),

@@ -59,7 +59,7 @@ pub(crate) async fn list(call: &Call<'_>) -> Result<Response, ApiError> {
         Ok(page) => page,
         Err(expired) => return Ok(expired),
     };
-    let warnings = show_damaged(call, format, &selector, &mut page)?;
+    let warnings = show_damaged(call, &selector, &mut page);
     let mut metadata = json!({"resourceVersion": page.revision.to_string()});
     if let Some(token) = &mut page.next {
         if selector.is_everything() {
@@ -78,20 +78,11 @@ pub(crate) async fn list(call: &Call<'_>) -> Result<Response, ApiError> {
     Ok(response)
 }
 
-/// Adds placeholders of damaged objects to a page, for a client that accepts them and for tables; other lists fail. Returns the
-/// warnings.
-fn show_damaged(
-    call: &Call<'_>,
-    format: Format,
-    selector: &Selector,
-    page: &mut Page,
-) -> Result<Vec<String>, ApiError> {
+/// Adds placeholders of damaged objects to a page. Returns the warnings.
+fn show_damaged(call: &Call<'_>, selector: &Selector, page: &mut Page) -> Vec<String> {
     let objects = placeholders(call, selector, &page.damaged);
     if objects.is_empty() {
-        return Ok(Vec::new());
-    }
-    if !call.server.kinds.damage_marks().takes_placeholders(call.headers) && !matches!(format, Format::Table(_)) {
-        return Err(damaged_objects(call, &objects));
+        return Vec::new();
     }
     let warn = |object: &Arc<Object>| {
         format!("the stored value of {} is damaged; the list shows it without its contents", object.key())
@@ -102,18 +93,19 @@ fn show_damaged(
     if page.next.is_none() {
         page.objects.sort_by(|a, b| a.key().cmp(b.key()));
     }
-    Ok(warnings)
+    warnings
 }
 
 /// Returns the placeholders of those damaged objects that the selector may take.
 pub(crate) fn placeholders(call: &Call<'_>, selector: &Selector, damaged: &[DamagedKey]) -> Vec<Arc<Object>> {
     let kind = call.server.cache.kind_cache(call.resource.kind).kind;
     let marks = call.server.kinds.damage_marks();
-    let objects = damaged.iter().filter_map(|lost| marks.placeholder(kind, lost));
+    let is_distinct = marks.distinguishes_placeholders(call.headers);
+    let objects = damaged.iter().filter_map(|lost| marks.placeholder(kind, lost, is_distinct));
     objects.filter(|object| !selector.excludes(object)).collect()
 }
 
-/// Returns the error for a client that does not accept placeholders.
+/// Returns the error of a request that needs the contents of damaged objects.
 pub(crate) fn damaged_objects(call: &Call<'_>, objects: &[Arc<Object>]) -> ApiError {
     let prefix = call.resource.kind.key_prefix;
     ApiError::damaged(&objects.iter().map(|object| format!("{prefix}{}", object.key())).collect::<Vec<_>>())

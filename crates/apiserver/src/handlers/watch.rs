@@ -71,6 +71,7 @@ pub(crate) async fn watch(call: &Call<'_>) -> Result<Response, ApiError> {
         prefix: call.resource.prefix(),
         selector,
         initial: VecDeque::new(),
+        placeholders: 0,
         work: call.work.clone(),
         is_large: false,
         announce: None,
@@ -144,6 +145,8 @@ struct Watcher {
     selector: Selector,
     /// The initial objects that are not sent yet.
     initial: VecDeque<Arc<Object>>,
+    /// How many of the initial objects, at their end, are placeholders of damaged ones, which the selector does not filter.
+    placeholders: usize,
     /// The turns at the initial objects, if there are many.
     work: UsersWork,
     is_large: bool,
@@ -183,9 +186,7 @@ impl Watcher {
             Start::Objects { announce } => {
                 let (snapshot, cursor) = cache.snapshot_and_follow(self.kind, &self.prefix);
                 let damaged = list::placeholders(call, &self.selector, &snapshot.damaged);
-                if !damaged.is_empty() && !self.server.kinds.damage_marks().takes_placeholders(call.headers) {
-                    return Err(list::damaged_objects(call, &damaged));
-                }
+                self.placeholders = damaged.len();
                 self.initial = snapshot.objects.into_iter().chain(damaged).collect();
                 self.is_large = self.initial.len() >= OBJECTS_LARGE;
                 self.announce = announce.then_some(snapshot.revision);
@@ -250,7 +251,7 @@ impl Watcher {
                 break;
             }
             let Some(object) = self.initial.pop_front() else { break };
-            if self.server.kinds.damage_marks().is_damaged(&object) || self.selector.matches(self.kind, &object) {
+            if self.initial.len() < self.placeholders || self.selector.matches(self.kind, &object) {
                 chunk.extend_from_slice(&event_line("ADDED", &self.shown(&object)));
             }
         }

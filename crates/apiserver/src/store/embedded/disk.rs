@@ -257,7 +257,9 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let [staged, direct] = ["staged", "direct"].map(|name| directory.path().join(name));
         let before: Vec<u8> = (0..20_000_u32).map(|at| at as u8).collect();
-        [&staged, &direct].map(|path| std::fs::write(path, &before).expect("is written"));
+        for path in [&staged, &direct] {
+            std::fs::write(path, &before).expect("is written");
+        }
         let open = |path: &Path| open(path, || Ok(()), SyncError::default()).expect("opens");
         let (stage, file) = (open(&staged), open(&direct));
         file.accept().expect("nothing to write");
@@ -285,13 +287,17 @@ mod tests {
             &|disk| disk.set_len(16_384),
         ];
         for step in steps {
-            [&stage, &file].map(|disk| step(disk).expect("done"));
+            for disk in [&stage, &file] {
+                step(disk).expect("done");
+            }
             same();
             assert!(std::fs::read(&staged).expect("is there") == before, "the file is as it was");
         }
         stage.accept().expect("writes");
         same();
-        [&stage, &file].map(|disk| disk.write(0, b"direct").expect("writes"));
+        for disk in [&stage, &file] {
+            disk.write(0, b"direct").expect("writes");
+        }
         assert!(std::fs::read(&staged).expect("is there") == std::fs::read(&direct).expect("is there"));
     }
 }
