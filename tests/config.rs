@@ -347,7 +347,7 @@ fn every_default_and_every_example_is_valid() {
 fn cookies_and_rate_limit() {
     let settings = load("", &[], &[]).expect("loads");
     assert_eq!((settings.dns.cookies, settings.dns.cookie_secret.len()), (CookieMode::On, 0));
-    assert_eq!(settings.rate_limit(), RateLimit::default(), "off");
+    assert_eq!(settings.rate_limit(), RateLimit::of_amplified());
     assert_eq!(settings.limits(), Limits::default());
     assert_eq!(settings.label_rules(), LabelRules::default());
     assert_eq!(settings.audit_bounds(), Bounds::default());
@@ -359,7 +359,9 @@ fn cookies_and_rate_limit() {
     assert!(!format!("{settings:?}").contains("0x22"), "secrets are not printed");
     let limit = settings.rate_limit();
     assert_eq!((limit.per_second, limit.slip, limit.enforced, limit.exempt.len()), (100, 2, false, 2));
-    assert_eq!(limit.window, 60);
+    assert_eq!((limit.window, limit.free_multiple), (60, 0));
+    let limit = load("dns.rate-limit.exempt = [\"192.0.2.53\"]", &[], &[]).expect("loads").rate_limit();
+    assert_eq!((limit.per_second, limit.exempt.len()), (1_000, RateLimit::of_amplified().exempt.len() + 1));
     let (now, restart) = config::changed(&load("", &[], &[]).expect("loads"), &settings);
     let limits = ["per-second", "mode", "window", "slip", "exempt"].map(|key| format!("dns.rate-limit.{key}"));
     assert_eq!(now[..2], ["dns.cookies", "dns.cookie-secret"]);

@@ -164,14 +164,19 @@ impl Settings {
     /// Returns the response rate limit; 0 responses per second mean none.
     pub fn rate_limit(&self) -> RateLimit {
         let limit = &self.dns_rate_limit;
+        let unset = RateLimit::of_amplified();
+        let base = match limit.per_second {
+            Some(per_second) => RateLimit { per_second, ..RateLimit::default() },
+            None => unset,
+        };
         RateLimit {
-            per_second: limit.per_second,
             enforced: limit.mode,
             window: u16::try_from(limit.window.as_secs()).expect("it is at most an hour"),
             slip: limit.slip,
             ipv4_prefix: limit.ipv4_prefix,
             ipv6_prefix: limit.ipv6_prefix,
-            exempt: limit.exempt.as_slice().into(),
+            exempt: base.exempt.iter().chain(&limit.exempt).copied().collect(),
+            ..base
         }
     }
 }

@@ -187,7 +187,8 @@ settings! {
     dns_rate_limit: DnsRateLimit "dns.rate-limit" "Response rate limiting" {
         /// The number of responses of one kind that a client network gets per second over UDP, from each worker; 0: no
         /// limit. Queries over TCP or with a valid cookie are not limited.
-        per_second: u32 = number("N", 0..=1_000_000), "0", reload;
+        per_second: Option<u32> = number("N", 0..=1_000_000),
+            unset("1000, only of responses larger than three times their query to addresses that are not private"), reload;
         /// `enforce` the rate limit, or only `watch`: count the responses over it.
         mode: bool = words("MODE", [("enforce", true), ("watch", false)]), "enforce", reload;
         /// The burst for a client network that was idle: it gets the responses of this time at once.

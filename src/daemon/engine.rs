@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn no_rate_is_no_limit() {
         let limit = |per_second| {
-            let engine = Engine::new(&settings(|settings| settings.dns_rate_limit.per_second = per_second));
+            let engine = Engine::new(&settings(|settings| settings.dns_rate_limit.per_second = Some(per_second)));
             engine.live().load().rate_limit.clone()
         };
         assert_eq!(limit(0), None);

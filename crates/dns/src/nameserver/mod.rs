@@ -339,7 +339,8 @@ fn write(
     }
 
     let mut reply = reply(context, query, peer, state, zone, &mut writer, &mut spare_octets);
-    if let Some(verdict) = limited(context, peer, state, reply.source) {
+    let octets = [query.len(), writer.position() + opt_octets];
+    if let Some(verdict) = limited(context, peer, state, reply.source, octets) {
         if hold_back(context, verdict, &mut reply, &mut writer, start.len()) == Outcome::Drop {
             return Outcome::Drop;
         }
@@ -397,12 +398,19 @@ fn octets_max(context: &Context<'_>, query: &Query, peer: &Peer) -> usize {
     usize::from(client.min(context.settings.udp_payload_max.max(512)))
 }
 
-/// Returns `Some` action if the response to `peer` exceeds the limit. A stream and a valid cookie prove the client's address, so
+/// Returns `Some` action if the response to `peer` exceeds the limit; `octets` are those of the query and of the response. A stream and a valid cookie prove the client's address, so
 /// there is no victim to protect.
 #[inline]
-fn limited(context: &Context<'_>, peer: &Peer, state: &QueryState, source: Source) -> Option<RrlAction> {
+fn limited(
+    context: &Context<'_>,
+    peer: &Peer,
+    state: &QueryState,
+    source: Source,
+    [query_octets, response_octets]: [usize; 2],
+) -> Option<RrlAction> {
     let (Some(limit), Some(limiter)) = (&context.settings.rate_limit, context.limiter) else { return None };
-    if peer.transport != Transport::Udp || state.cookie.status == CookieStatus::Valid {
+    let is_proven = peer.transport != Transport::Udp || state.cookie.status == CookieStatus::Valid;
+    if is_proven || limit.is_free(query_octets, response_octets) {
         return None;
     }
     let verdict = limiter.take(limit, peer.address.ip(), source, peer.now);

@@ -39,6 +39,8 @@ pub struct RateLimit {
     pub ipv4_prefix: u8,
     /// The number of bits of an IPv6 address that distinguish networks, at most 128.
     pub ipv6_prefix: u8,
+    /// Only responses of more than this many times their query's octets are limited; 0: all.
+    pub free_multiple: u8,
     /// Clients without limit.
     pub exempt: Box<[Prefix]>,
     /// Whether answers over the limit are withheld; otherwise, they are only counted.
@@ -46,14 +48,42 @@ pub struct RateLimit {
 }
 
 impl RateLimit {
+    /// Returns the limit that no client of a real resolver meets: for amplified answers to strangers. Forged queries gain nothing from an
+    /// answer of at most three times their size, which QUIC sends to unproven addresses, too (RFC 9000 §8.1). Larger ones
+    /// are mostly signed, and a resolver asks for each once in its time to live. `docs/dns.md` has the figures. Private addresses
+    /// belong to nobody behind the operator's network.
+    pub fn of_amplified() -> Self {
+        let exempt = NOT_STRANGERS.map(|prefix| prefix.parse().expect("it is a prefix"));
+        RateLimit { per_second: 1_000, free_multiple: 3, exempt: exempt.into(), ..RateLimit::default() }
+    }
+
+    /// Returns whether a response is too small to be limited.
+    pub(super) fn is_free(&self, query_octets: usize, response_octets: usize) -> bool {
+        response_octets <= query_octets * usize::from(self.free_multiple)
+    }
+
     /// Returns whether `client` has no limit. Called only for answers over the limit, so that a list costs nothing until then.
     pub(super) fn exempts(&self, client: IpAddr) -> bool {
         self.exempt.iter().any(|prefix| prefix.contains(client))
     }
 }
 
+/// Addresses that are not routed on the Internet: loopback, link-local (RFC 3927, RFC 4291), private (RFC 1918, RFC 4193), and those of
+/// carriers' translators (RFC 6598).
+const NOT_STRANGERS: [&str; 9] = [
+    "127.0.0.0/8",
+    "169.254.0.0/16",
+    "10.0.0.0/8",
+    "172.16.0.0/12",
+    "192.168.0.0/16",
+    "100.64.0.0/10",
+    "::1",
+    "fe80::/10",
+    "fc00::/7",
+];
+
 impl Default for RateLimit {
-    /// Returns the default: no limit, because the right value depends on the clients (`docs/dns.md`). With a limit, a /24 and a
+    /// Returns no limit. With a limit, a /24 and a
     /// /56 are the networks of one site, and more than a forger needs to distinguish. Every answer over the limit is a small one:
     /// a victim then receives hardly more than its attacker sent, and no client of a real resolver has to wait for a timeout,
     /// during which a forged answer could arrive first.
@@ -64,6 +94,7 @@ impl Default for RateLimit {
             slip: 1,
             ipv4_prefix: 24,
             ipv6_prefix: 56,
+            free_multiple: 0,
             exempt: Box::default(),
             enforced: true,
         }

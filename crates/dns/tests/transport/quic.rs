@@ -335,6 +335,27 @@ fn connections_are_bounded_by_client_and_in_total() {
     }
 }
 
+/// RFC 9000 §8.1: to an address that is not proven, the server sends at most three times what it got; repeated or not.
+#[test]
+fn an_unproven_address_gets_at_most_three_times_its_octets() {
+    let quic = Quic::start();
+    let first = first_packet(&quic);
+    for repeated in [1, 3] {
+        let client = udp_client(quic.address);
+        client.set_read_timeout(Some(Duration::from_millis(1_500))).unwrap();
+        for _ in 0..repeated {
+            client.send(&first).unwrap();
+        }
+        let mut packet = [0; 2_000];
+        let mut received = client.recv(&mut packet).expect("an answer");
+        while let Ok(more) = client.recv(&mut packet) {
+            received += more;
+        }
+        assert!(received <= 3 * repeated * first.len(), "{received} octets for {repeated} x {}", first.len());
+    }
+    assert_eq!(quic.stats().connections, 0, "no connection before the address is proven");
+}
+
 /// First packets alone, which can have forged addresses: other clients get in, after a Retry.
 #[test]
 fn many_half_open_connections_keep_nobody_out() {

@@ -1,8 +1,10 @@
 //! QUIC (RFC 9000) for DNS over QUIC: sockets, and the admission of clients.
 //!
 //! `serve` accepts connections as they arrive and never waits for one of them: each handshake is a separate task with the
-//! timeout [`Limits::read`]. A connection counts for its client from its first packet on. That packet may have a forged address,
-//! so while many handshakes are in progress a client first proves its address (Retry, RFC 9000 §8.1.2).
+//! timeout [`Limits::read`]. The first packet may have a forged address, so a client first proves its address: by a token of an earlier
+//! connection, or by a Retry (RFC 9000 §8.1.2, §8.1.3). Only then does its connection count. Without a Retry, the handshake would be
+//! amplified: `quinn-proto` sends whole datagrams while less than a datagram of the permitted amount is left (§8.1), so a victim
+//! would get up to 3.7 times what its attacker sent.
 //!
 //! `hickory-server` 0.26.3 has such a listener, but not one for this: its accept loop waits up to 5 s for a handshake before it
 //! takes the next (`hickory-net` `quic_server.rs`, `next`), reads one request of a connection after another, ends a connection
@@ -14,7 +16,6 @@ pub mod framing;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use quinn::crypto::rustls::QuicServerConfig;
@@ -30,11 +31,6 @@ use super::admission::Refusal;
 use super::count::Count;
 use super::requests::REQUESTS_MAX;
 use super::stream::{Limits, Service};
-
-/// The number of handshakes in progress from which clients' addresses are validated first, which costs them one more round trip.
-/// It is a quarter of the default connection limit of one client, so that an attacker that forges a client's address cannot use
-/// up its limit.
-const RETRY_HANDSHAKES: usize = 64;
 
 /// The size of the kernel's datagram buffer in each direction: as for plain DNS, for the datagrams that arrive while the task is
 /// off its processor.
@@ -117,7 +113,6 @@ struct Opened {
 /// Accepts clients until a stop is requested, and serves them. Each iteration is counted, and there is one every second.
 pub(super) async fn accept(endpoint: Endpoint, service: Arc<Service>, iterations: Arc<Count>) {
     let connections = TaskTracker::new();
-    let handshakes = Arc::new(AtomicUsize::new(0));
     let mut tick = tokio::time::interval(TICK_EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -129,13 +124,12 @@ pub(super) async fn accept(endpoint: Endpoint, service: Arc<Service>, iterations
             _ = tick.tick() => continue,
         };
         let Some(incoming) = incoming else { break };
-        let is_pressed = handshakes.load(Ordering::Relaxed) >= RETRY_HANDSHAKES || service.admission.is_crowded();
-        if is_pressed && !incoming.remote_address_validated() && incoming.may_retry() {
+        if incoming.remote_address_validated() {
+            connections.spawn(admit(incoming, Arc::clone(&service)));
+        } else {
             // It fails only for clients that have been validated.
             drop(incoming.retry());
-            continue;
         }
-        connections.spawn(admit(incoming, Arc::clone(&service), Arc::clone(&handshakes)));
     }
     endpoint.set_server_config(None);
     connections.close();
@@ -144,7 +138,7 @@ pub(super) async fn accept(endpoint: Endpoint, service: Arc<Service>, iterations
 }
 
 /// Serves a connection if there is room for it.
-async fn admit(incoming: Incoming, service: Arc<Service>, handshakes: Arc<AtomicUsize>) {
+async fn admit(incoming: Incoming, service: Arc<Service>) {
     let counters = &service.counters;
     let permit = service.admission.admit(incoming.remote_address().ip());
     let _permit = match permit {
@@ -157,7 +151,6 @@ async fn admit(incoming: Incoming, service: Arc<Service>, handshakes: Arc<Atomic
             return incoming.refuse();
         }
     };
-    let handshake = Handshake::begin(handshakes);
     let Ok(connecting) = incoming.accept() else { return counters.broken.add_shared(1) };
     counters.connections.add_shared(1);
     // It never fails for a server's connection.
@@ -167,7 +160,6 @@ async fn admit(incoming: Incoming, service: Arc<Service>, handshakes: Arc<Atomic
         Opened { connection: connection.clone(), handshaken: handshaken.clone(), service: Arc::clone(&service) };
     let watched = async {
         let done = timeout(service.limits.read, done).await;
-        drop(handshake);
         match done {
             // The difference does not matter for a server's connection. If it failed, the task that serves it detects that.
             Ok(_) if connection.close_reason().is_none() => handshaken.cancel(),
@@ -182,21 +174,5 @@ async fn admit(incoming: Incoming, service: Arc<Service>, handshakes: Arc<Atomic
     tokio::select! {
         () = doq::serve(opened) => {}
         () = watched => {}
-    }
-}
-
-/// One handshake in progress.
-struct Handshake(Arc<AtomicUsize>);
-
-impl Handshake {
-    fn begin(count: Arc<AtomicUsize>) -> Self {
-        count.fetch_add(1, Ordering::Relaxed);
-        Handshake(count)
-    }
-}
-
-impl Drop for Handshake {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }

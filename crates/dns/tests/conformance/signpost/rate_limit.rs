@@ -185,3 +185,34 @@ fn exempt_networks_and_watching_are_counted_only() {
     assert_eq!(answered(&stage, &["a.z.test. A"; 2]), [true; 2]);
     assert_eq!(stage.stats.counts().limited, [0, 0, 0, 3, 2]);
 }
+
+#[test]
+fn the_default_limits_only_amplified_answers_to_strangers() {
+    let limit = RateLimit::of_amplified();
+    let whole = (limit.per_second * u32::from(limit.window)) as usize;
+    let text = format!("a A 192.0.2.1\n large TXT {}", ["0123456789012345678901234567890123456789"; 4].join(" "));
+    for (question, client, is_limited) in [
+        ("large.z.test. TXT", "192.0.2.1:53", true),
+        ("large.z.test. TXT", "[2001:db8::1]:53", true),
+        ("a.z.test. A", "192.0.2.1:53", false),
+        ("x.z.test. A", "192.0.2.1:53", false),
+        ("large.z.test. A", "192.0.2.1:53", false),
+        ("a.example. A", "192.0.2.1:53", false),
+        ("large.z.test. TXT", "127.0.0.1:53", false),
+        ("large.z.test. TXT", "172.31.255.255:53", false),
+        ("large.z.test. TXT", "[fd00::1]:53", false),
+        ("large.z.test. TXT", "[::1]:53", false),
+    ] {
+        let mut stage = Stage::new([zone("z.test.", &text)]);
+        stage.settings.rate_limit = Some(limit.clone());
+        stage.limiter = Some(Limiter::new([1, 2]));
+        stage.peer.address = client.parse().expect("an address");
+        let query = query(question);
+        for _ in 0..whole {
+            assert!(!lines(&stage.respond(&query).expect("an answer"))[0].contains("tc"), "{question} {client}");
+        }
+        let over = stage.respond(&query).expect("an answer");
+        assert_eq!(lines(&over)[0].contains("tc"), is_limited, "{question} {client}");
+        assert!(is_limited || client != "192.0.2.1:53" || over.len() <= 3 * query.len(), "{question}: {}", over.len());
+    }
+}
