@@ -62,13 +62,13 @@ const COLUMNS: &[Column] = &[
         .with_cell(|read, now| columns::since(read[0], now)),
     AGE,
     Column::new(
-        "Quarantine Until",
+        "Quarantine-Until",
         &["spec.quarantineUntil"],
         "End of the quarantine; until then, only a Route with the same namespace and name can claim a label, and only a Route \
          of the namespace a host.",
     )
     .wide(),
-    Column::new("Holder UID", &["spec.holder.uid"], "The Route's uid.").wide(),
+    Column::new("Holder-UID", &["spec.holder.uid"], "The Route's uid.").wide(),
 ];
 
 pub(super) struct NameClaims {

@@ -50,7 +50,7 @@ const COLUMNS: &[Column] = &[
     )
     .with_cell(|read, _| Cell::As(columns::condition(read[0], READY, "status"))),
     AGE,
-    Column::new("Canonical Name", &["status.canonicalName"], "The stable name for a CNAME record of your own.").wide(),
+    Column::new("Canonical-Name", &["status.canonicalName"], "The stable name for a CNAME record of your own.").wide(),
     Column::new("Target", &["spec.to.kind", "spec.to.name"], "The target of the traffic.")
         .with_cell(|read, _| match read[1].text() {
             Some(name) => {

@@ -15,6 +15,7 @@
 //! - [`lease`] elects one leader among several processes.
 //! - [`events`] and [`recorder`] record Events about objects.
 //! - [`mod@write`] writes statuses.
+//! - [`failure_log`] bounds what a burst of failures logs.
 //! - [`server`] detects whether the other side is Signpost's own API server.
 
 use std::fmt::Display;
@@ -39,6 +40,7 @@ use failover::Servers;
 pub mod backoff;
 pub mod events;
 pub mod failover;
+pub mod failure_log;
 pub mod lease;
 pub mod metrics;
 pub mod recorder;

@@ -17,6 +17,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::client::reflector::{self, Change, Changes, Informer, ObjectKey, Store};
+use crate::world::observations::ServiceFindings;
 use crate::world::router::{Labels, matches, selector};
 use crate::world::{RouterInfo, World};
 use signpost_types::addresses::unusable;
@@ -32,6 +33,8 @@ struct ServiceInfo {
     labels: Labels,
     /// The Service's addresses outside the cluster.
     external: BTreeSet<IpAddr>,
+    /// The host name of its load balancer, if that has no address.
+    host_name: Option<String>,
     /// Whether the Service uses the addresses of its endpoints if it has no address. A load balancer will get one.
     has_endpoints: bool,
 }
@@ -40,14 +43,15 @@ impl ServiceInfo {
     fn new(service: Service) -> ServiceInfo {
         let spec = service.spec.unwrap_or_default();
         let balancer = service.status.and_then(|status| status.load_balancer).and_then(|balancer| balancer.ingress);
-        let balancer = balancer.into_iter().flatten().filter_map(|ingress| ingress.ip);
-        let mut external = usable(balancer);
+        let balancer = balancer.unwrap_or_default();
+        let mut external = usable(balancer.iter().filter_map(|ingress| ingress.ip.clone()));
         if external.is_empty() {
             external = usable(spec.external_ips.into_iter().flatten());
         }
         let kind = spec.type_.as_deref().unwrap_or_default();
         let has_endpoints = !["LoadBalancer", "ExternalName"].contains(&kind);
-        ServiceInfo { labels: service.metadata.labels.unwrap_or_default(), external, has_endpoints }
+        let host_name = balancer.into_iter().find_map(|ingress| ingress.hostname).filter(|_| external.is_empty());
+        ServiceInfo { labels: service.metadata.labels.unwrap_or_default(), external, host_name, has_endpoints }
     }
 }
 
@@ -108,6 +112,16 @@ fn addresses(
     }
 }
 
+/// Returns the first selected Service whose load balancer has only a host name.
+fn unresolved(
+    selector: &Result<Selector, String>,
+    services: &[(ObjectKey, std::sync::Arc<ServiceInfo>)],
+) -> Option<(ObjectKey, String)> {
+    let named = services.iter().filter(|(_, service)| matches(selector, &service.labels));
+    let named = named.filter_map(|(key, service)| Some((key.clone(), service.host_name.clone()?)));
+    named.min_by(|(a, _), (b, _)| a.cmp(b))
+}
+
 /// A namespace that is watched.
 struct Namespace {
     services: (Store<ServiceInfo>, Changes<ServiceInfo>),
@@ -139,8 +153,8 @@ impl Namespace {
 struct Selecting {
     namespace: String,
     selector: Result<Selector, String>,
-    /// The last reported addresses.
-    reported: Option<Vec<IpAddr>>,
+    /// The last report.
+    reported: Option<ServiceFindings>,
 }
 
 impl Selecting {
@@ -181,7 +195,10 @@ pub async fn run(client: kube::Client, world: World, stop: CancellationToken) {
         for (name, namespace) in namespaces.iter().filter(|(_, namespace)| namespace.is_synced()) {
             let (services, slices) = (namespace.services.0.all(), namespace.slices.0.all());
             for (router, selecting) in selecting.iter_mut().filter(|(_, selecting)| selecting.namespace == *name) {
-                let found: Vec<IpAddr> = addresses(&selecting.selector, &services, &slices).into_iter().collect();
+                let found = ServiceFindings {
+                    addresses: addresses(&selecting.selector, &services, &slices).into_iter().collect(),
+                    unresolved: unresolved(&selecting.selector, &services),
+                };
                 if selecting.reported.as_ref() != Some(&found) {
                     selecting.reported = Some(found.clone());
                     observations.set_router(router, |findings| findings.services = Some(found));
@@ -327,5 +344,26 @@ mod tests {
             let found: Vec<String> = found.iter().map(IpAddr::to_string).collect();
             assert_eq!(found, expected, "{what}");
         }
+    }
+
+    #[test]
+    fn a_load_balancer_with_only_a_host_name_is_reported() {
+        let wanted = serde_json::from_value(json!({"matchLabels": {"tier": "edge"}})).expect("a selector");
+        let wanted = selector(&Some(wanted));
+        let found = |tier: &str, external: &[&str], ingress: Value| {
+            let service = json!({
+                "metadata": {"name": "a", "labels": {"tier": tier}},
+                "spec": {"type": "LoadBalancer", "externalIPs": external},
+                "status": {"loadBalancer": {"ingress": ingress}},
+            });
+            let service = ServiceInfo::new(serde_json::from_value(service).expect("a Service"));
+            unresolved(&wanted, &[(ObjectKey::namespaced("edge", "a"), Arc::new(service))]).map(|(_, host)| host)
+        };
+        let host = || json!([{"hostname": "lb.example"}]);
+        assert_eq!(found("edge", &[], host()).as_deref(), Some("lb.example"));
+        assert_eq!(found("core", &[], host()), None);
+        assert_eq!(found("edge", &["192.0.2.1"], host()), None);
+        assert_eq!(found("edge", &[], json!([{"ip": "192.0.2.1"}, {"hostname": "lb.example"}])), None);
+        assert_eq!(found("edge", &[], json!([])), None);
     }
 }

@@ -54,6 +54,7 @@ use self::state::{Action, Plan, Planner};
 use self::write::{Done, Writer};
 use crate::client::backoff::random;
 use crate::client::events::{self, Counters, Events, Notice};
+use crate::client::failure_log::FailureLog;
 use crate::client::lease::{Leadership, Term};
 use crate::client::reflector::{Changes, HealthProbe, ObjectKey};
 use crate::compiler;
@@ -215,6 +216,7 @@ pub struct Reconciler {
     /// The Routes that should leave their Routers, if there is a scheduler to move them.
     moves: Option<Moves>,
     term: Option<Term>,
+    failures: FailureLog,
     route_states: RouteStateCounts,
 }
 
@@ -239,6 +241,7 @@ impl Reconciler {
             planner,
             moves: None,
             term: None,
+            failures: FailureLog::default(),
             route_states: RouteStateCounts::default(),
         }
     }
@@ -365,7 +368,9 @@ impl Reconciler {
         let done = match result {
             Ok(done) => done,
             Err(error) => {
-                tracing::warn!(?key, %error, "reconcile failed; retrying");
+                if let Some(omitted) = self.failures.take(Instant::now()) {
+                    tracing::warn!(?key, %error, omitted, "reconcile failed; retrying");
+                }
                 self.metrics.actions.get_or_create(&[("kind", kind), ("action", "failed")]).inc();
                 return self.queue.failed(&key, Instant::now(), random());
             }

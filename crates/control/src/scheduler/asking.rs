@@ -83,8 +83,10 @@ impl Scheduler {
     pub(super) fn on_answered(&mut self, call: Call, result: kube::Result<Option<Result<Answer, CallError>>>) {
         let Call { queued, webhook, routers, times } = call;
         let now = Instant::now();
-        if let Err(error) = &result {
-            tracing::warn!(route = %queued.key, %error, "failed to read the Route");
+        if let Err(error) = &result
+            && let Some(omitted) = self.failures.take(now)
+        {
+            tracing::warn!(route = %queued.key, %error, omitted, "failed to read the Route");
         }
         // A replaced webhook no longer decides, and its failures do not count against the new one.
         let is_in_use = self.choice.in_use.is(&webhook);

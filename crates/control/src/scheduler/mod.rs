@@ -43,6 +43,7 @@ use self::snapshot::Snapshot;
 use self::webhook::CallError;
 use self::webhook::message::Answer;
 use crate::client::events::{self, Events};
+use crate::client::failure_log::FailureLog;
 use crate::client::lease::{Leadership, Term};
 use crate::client::reflector::HealthProbe;
 use crate::client::server::ServerKind;
@@ -148,6 +149,7 @@ pub struct Scheduler {
     /// The register of reasons why routes have no Router.
     observations: Arc<Observations>,
     in_flight: InFlight,
+    failures: FailureLog,
     term: Option<Term>,
 }
 
@@ -196,6 +198,7 @@ impl Scheduler {
             snapshot: Snapshot::default(),
             observations: Arc::clone(&world.observations),
             in_flight,
+            failures: FailureLog::default(),
             term: None,
         }
     }

@@ -63,12 +63,17 @@ impl Scheduler {
                 self.queue.failed(key, Instant::now(), random());
             }
             Outcome::Fenced { error } => {
-                tracing::warn!(route = %key, %error, "binding rejected: this process does not hold the Lease");
+                if let Some(omitted) = self.failures.take(Instant::now()) {
+                    tracing::warn!(route = %key, %error, omitted, "binding rejected: this process does not hold the Lease");
+                }
                 self.hosts.give_up(key, route.host.as_deref());
                 self.queue.failed(key, Instant::now(), random());
             }
             Outcome::Failed { answered, error, owner_message } => {
-                tracing::warn!(route = %key, router = %plan.placement.router, %error, "failed to bind the Route");
+                if let Some(omitted) = self.failures.take(Instant::now()) {
+                    let router = &plan.placement.router;
+                    tracing::warn!(route = %key, %router, %error, omitted, "failed to bind the Route");
+                }
                 self.hosts.give_up(key, route.host.as_deref());
                 let failures = self.queue.failed(key, Instant::now(), random());
                 if answered && failures >= FAILURES_TOLD {

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use crate::compiler::inputs::RouterInput;
 use crate::world::condition::ConditionUpdate;
-use crate::world::observations::InstanceFindings;
+use crate::world::observations::{InstanceFindings, ServiceFindings};
 use signpost_types::v1alpha1::router::{Address, INSTANCES_READY, Instance, InstanceState, Router, RouterStatus};
 
 /// The most instances that a status lists.
@@ -95,9 +95,9 @@ fn serving(instances: &[Instance]) -> impl Iterator<Item = &Instance> {
 }
 
 /// Writes the addresses of the Services that a Router selects into its status.
-pub fn apply_services(router: &Router, ips: &[IpAddr], status: &mut RouterStatus) {
+pub fn apply_services(router: &Router, found: &ServiceFindings, status: &mut RouterStatus) {
     if router.addresses_from().is_some_and(|from| from.service_selector.is_some()) {
-        status.current_addresses = with_spec(router, ips.to_vec());
+        status.current_addresses = with_spec(router, found.addresses.clone());
     }
 }
 

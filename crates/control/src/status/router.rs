@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use super::health::{self, Notice};
 use super::{instances, update};
+use crate::client::reflector::ObjectKey;
 use crate::compiler::Settings;
 use crate::world::RouterInfo;
 use crate::world::condition::{ConditionUpdate, state};
@@ -75,10 +76,11 @@ pub fn router(
         .instances
         .as_ref()
         .and_then(|found| instances::apply(object, found, findings.runtime_error.as_deref(), &mut after));
-    if let Some(ips) = &findings.services {
-        instances::apply_services(object, ips, &mut after);
+    if let Some(found) = &findings.services {
+        instances::apply_services(object, found, &mut after);
     }
-    let ready = Some(ready(router, load, platform));
+    let unresolved = findings.services.as_ref().and_then(|found| found.unresolved.as_ref());
+    let ready = Some(ready(router, load, platform, unresolved));
     let statements = [ready, accepted(router, load), instances, drained(router, load, says_drained), zone];
     for statement in statements.into_iter().flatten() {
         state(&mut after.conditions, &statement, generation, now);
@@ -112,12 +114,23 @@ fn patch(status: &RouterStatus) -> Value {
     })
 }
 
-/// Returns whether a Router with this load is ready.
-fn ready(router: &RouterInfo, load: &Load, platform: Option<&Settings>) -> ConditionUpdate {
+/// Returns whether a Router with this load is ready. `unresolved` is a Service of it that has only a host name.
+fn ready(
+    router: &RouterInfo,
+    load: &Load,
+    platform: Option<&Settings>,
+    unresolved: Option<&(ObjectKey, String)>,
+) -> ConditionUpdate {
     let (is_true, reason, mut message) = readiness(&router.target, load.routes);
     if is_true && router.target.is_unpublished {
         message += "; not all name servers serve its zone, so no Route moves here and new Routes are not live: see the \
                     condition ZonePublished";
+    }
+    if let Some((service, host)) = unresolved {
+        message += &format!(
+            "; the load balancer of Service {service} has the host name {host} and no address, and Signpost does not \
+             resolve host names: set the Service's spec.externalIPs, or list the addresses in spec.addresses"
+        );
     }
     // The platform's zone delegates those below its domain.
     let is_undelegated = |zone: &&str| platform.is_some_and(|platform| !is_at_or_below(zone, &platform.domain_text()));
@@ -275,7 +288,7 @@ mod tests {
                 "InvalidSelector",
             ),
         ] {
-            let ready = ready(&view(spec.clone(), json!({})), &Load::default(), None);
+            let ready = ready(&view(spec.clone(), json!({})), &Load::default(), None, None);
             assert_eq!((ready.is_true(), ready.reason), (is_true, reason), "{spec}");
         }
     }
@@ -312,7 +325,7 @@ mod tests {
             (json!({"addresses": address, "dns": "a.v3.example"}), 0, "Ready", "the Router accepts and serves Routes"),
         ] {
             let load = Load { routes, ..Load::default() };
-            let ready = ready(&view(spec.clone(), json!({})), &load, Some(&platform()));
+            let ready = ready(&view(spec.clone(), json!({})), &load, Some(&platform()), None);
             assert_eq!((ready.is_true(), ready.reason, ready.message.as_str()), (true, reason, message), "{spec}");
         }
     }
@@ -347,7 +360,7 @@ mod tests {
             let conditions = json!([{"type": "ZonePublished", "status": status, "reason": "OldSerial", "message": "",
                 "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
             let view = view(json!({"addresses": [{"ip": "192.0.2.1"}]}), json!({"conditions": conditions}));
-            let ready = ready(&view, &Load::default(), None);
+            let ready = ready(&view, &Load::default(), None, None);
             assert!(ready.is_true() && ready.reason == "Ready");
             assert_eq!(ready.message.contains("not all name servers serve its zone"), found, "{}", ready.message);
         }

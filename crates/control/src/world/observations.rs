@@ -98,10 +98,18 @@ pub struct RouterFindings {
     pub health: Option<HealthFindings>,
     /// The Router's instances, if all Leases are known.
     pub instances: Option<InstanceFindings>,
-    /// The addresses of the Services that it selects, if these are known.
-    pub services: Option<Vec<IpAddr>>,
+    /// The Services that it selects, if these are known.
+    pub services: Option<ServiceFindings>,
     /// The reason why an instance that the platform runs does not start.
     pub runtime_error: Option<String>,
+}
+
+/// The Services that a Router selects.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ServiceFindings {
+    pub addresses: Vec<IpAddr>,
+    /// The first Service whose load balancer has a host name and no address, and that name.
+    pub unresolved: Option<(ObjectKey, String)>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -3,6 +3,7 @@
 //! Zone files, transfers and the compiler produce a [`Contents`]; checks, differences and the writer of zone files read
 //! it; [`super::builder`] turns it into the immutable image that queries are answered from.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use super::rrset::{Rdata, Rrset, Ttl};
@@ -69,41 +70,26 @@ impl Contents {
 
     /// Adds one record. `rdata` must be uncompressed and valid for its type.
     pub fn add(&mut self, owner: Name, rtype: RecordType, ttl: Ttl, rdata: Rdata) -> Result<Added, AddError> {
+        self.check(&owner, rtype)?;
+        // Few zones have weights: only these need the owner twice.
+        let weighted = (!self.weights.is_empty()).then(|| owner.clone());
+        let added = add(self.owners.entry(owner).or_default(), rtype, ttl, rdata);
+        if let Some(owner) = weighted.filter(|_| added != Added::Duplicate) {
+            self.forget_weights(&owner, rtype);
+        }
+        Ok(added)
+    }
+
+    fn check(&self, owner: &Name, rtype: RecordType) -> Result<(), AddError> {
         if !owner.is_at_or_below(&self.apex) {
             return Err(AddError::OutOfZone);
         }
-        if rtype.is_meta() {
-            return Err(AddError::MetaType);
-        }
-        // Few zones have weights: only these need the owner twice.
-        let weighted = (!self.weights.is_empty()).then(|| owner.clone());
-        let rrsets = self.owners.entry(owner).or_default();
-        let Some(rrset) = rrsets.iter_mut().find(|rrset| rrset.rtype == rtype) else {
-            rrsets.push(Rrset { rtype, ttl, rdata: vec![rdata] });
-            return Ok(Added::New);
-        };
-        // RRSIGs of one owner cover different types and carry the TTL of what they cover (RFC 4034 §3).
-        let differs = rrset.ttl != ttl && rtype != RecordType::RRSIG;
-        let lowers = differs && ttl < rrset.ttl;
-        rrset.ttl = rrset.ttl.min(ttl);
-        if rrset.rdata.contains(&rdata) {
-            return Ok(if lowers { Added::TtlAdjusted } else { Added::Duplicate });
-        }
-        rrset.rdata.push(rdata);
-        if let Some(owner) = weighted {
-            self.forget_weights(&owner, rtype);
-        }
-        Ok(if differs { Added::TtlAdjusted } else { Added::New })
+        if rtype.is_meta() { Err(AddError::MetaType) } else { Ok(()) }
     }
 
     /// Replaces the owner's RRset of this type with `rrset`, whose `rdata` is not empty.
     pub fn set(&mut self, owner: Name, rrset: Rrset) -> Result<(), AddError> {
-        if !owner.is_at_or_below(&self.apex) {
-            return Err(AddError::OutOfZone);
-        }
-        if rrset.rtype.is_meta() {
-            return Err(AddError::MetaType);
-        }
+        self.check(&owner, rrset.rtype)?;
         self.forget_weights(&owner, rrset.rtype);
         let rrsets = self.owners.entry(owner).or_default();
         match rrsets.iter_mut().find(|existing| existing.rtype == rrset.rtype) {
@@ -203,9 +189,95 @@ impl Contents {
     }
 }
 
+/// Adds a record to the RRsets of its owner.
+fn add(rrsets: &mut Vec<Rrset>, rtype: RecordType, ttl: Ttl, rdata: Rdata) -> Added {
+    let Some(rrset) = rrsets.iter_mut().find(|rrset| rrset.rtype == rtype) else {
+        rrsets.push(Rrset { rtype, ttl, rdata: vec![rdata] });
+        return Added::New;
+    };
+    // RRSIGs of one owner cover different types and carry the TTL of what they cover (RFC 4034 §3).
+    let differs = rrset.ttl != ttl && rtype != RecordType::RRSIG;
+    let lowers = differs && ttl < rrset.ttl;
+    rrset.ttl = rrset.ttl.min(ttl);
+    if rrset.rdata.contains(&rdata) {
+        return if lowers { Added::TtlAdjusted } else { Added::Duplicate };
+    }
+    rrset.rdata.push(rdata);
+    if differs { Added::TtlAdjusted } else { Added::New }
+}
+
+/// A [`Contents`] of which the records come one after another, mostly in canonical order, as from a zone file. A record after the last
+/// owner costs one comparison instead of a search.
+#[derive(Debug)]
+pub struct Collector {
+    /// The owners that came after a later one.
+    contents: Contents,
+    /// The others, in canonical order.
+    ordered: Vec<(Name, Vec<Rrset>)>,
+}
+
+impl Collector {
+    /// Returns one without records.
+    pub fn new(apex: Name) -> Self {
+        Collector { contents: Contents::new(apex), ordered: Vec::new() }
+    }
+
+    /// Returns the name at the zone's top.
+    pub fn apex(&self) -> &Name {
+        self.contents.apex()
+    }
+
+    /// Adds one record, as [`Contents::add`] does.
+    pub fn add(&mut self, owner: Name, rtype: RecordType, ttl: Ttl, rdata: Rdata) -> Result<Added, AddError> {
+        self.contents.check(&owner, rtype)?;
+        Ok(add(self.rrsets(owner), rtype, ttl, rdata))
+    }
+
+    fn rrsets(&mut self, owner: Name) -> &mut Vec<Rrset> {
+        let at = match self.ordered.last().map_or(Ordering::Greater, |(last, _)| owner.cmp(last)) {
+            Ordering::Greater => {
+                self.ordered.push((owner, Vec::new()));
+                self.ordered.len() - 1
+            }
+            Ordering::Equal => self.ordered.len() - 1,
+            Ordering::Less => match self.ordered.binary_search_by(|(other, _)| other.cmp(&owner)) {
+                Ok(at) => at,
+                Err(_) => return self.contents.owners.entry(owner).or_default(),
+            },
+        };
+        &mut self.ordered[at].1
+    }
+
+    /// Returns the records.
+    pub fn finish(self) -> Contents {
+        let Collector { mut contents, ordered } = self;
+        let mut owners: BTreeMap<_, _> = ordered.into_iter().collect();
+        owners.append(&mut contents.owners);
+        contents.owners = owners;
+        contents
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn records_in_any_order_are_collected_as_they_are_added() {
+        let owners = ["z", "b.z", "c.z", "a.z", "c.z", "a.z", "z", "b.a.z", "d.z", "b.z", "aa.z", "d.z", "x"];
+        // Each rotation has another order.
+        for turn in 0..owners.len() {
+            let (mut collector, mut contents) = (Collector::new(name("z.")), Contents::new(name("z.")));
+            for (number, owner) in owners.iter().cycle().skip(turn).take(owners.len()).enumerate() {
+                let record = || {
+                    (name(&format!("{owner}.")), RecordType::A, Ttl::MAX, Rdata::from([192, 0, 2, number as u8 % 5]))
+                };
+                let ((owner, rtype, ttl, rdata), (again, ..)) = (record(), record());
+                assert_eq!(collector.add(owner, rtype, ttl, rdata.clone()), contents.add(again, rtype, ttl, rdata));
+            }
+            assert_eq!(collector.finish(), contents);
+        }
+    }
 
     fn name(text: &str) -> Name {
         text.parse().expect("a name of a test")

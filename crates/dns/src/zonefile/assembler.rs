@@ -9,7 +9,7 @@ use std::hash::{BuildHasher, Hasher};
 use super::finding::{Fault, Position};
 use crate::wire::{Name, RecordType};
 use crate::zone::check::RRSET_RECORDS_MAX;
-use crate::zone::contents::{AddError, Added};
+use crate::zone::contents::{AddError, Added, Collector};
 use crate::zone::{Contents, Ttl};
 
 /// A record from a file.
@@ -60,7 +60,7 @@ impl Sink for Vec<Record> {
 /// An incomplete zone.
 #[derive(Default)]
 pub(super) struct ZoneAssembler {
-    zone: Option<Contents>,
+    zone: Option<Collector>,
     /// The TTL of records without a TTL: the SOA's minimum.
     fallback_ttl: Ttl,
     said_ttl_missing: bool,
@@ -91,7 +91,7 @@ impl Sink for ZoneAssembler {
             self.early.push((record, place));
             return Ok(None);
         }
-        self.zone = Some(Contents::new(record.owner.clone()));
+        self.zone = Some(Collector::new(record.owner.clone()));
         self.fallback_ttl = minimum_of(&record.rdata);
         let remark = self.add(record, place)?;
         for (record, place) in std::mem::take(&mut self.early) {
@@ -156,7 +156,7 @@ impl ZoneAssembler {
 
     /// Returns the zone, `None` if there was no SOA, and the positions of its records.
     pub fn finish(self) -> (Option<Contents>, SourcePositions) {
-        (self.zone, SourcePositions { places: self.places, sorted: false, hasher: self.hasher })
+        (self.zone.map(Collector::finish), SourcePositions { places: self.places, sorted: false, hasher: self.hasher })
     }
 }
 
@@ -195,6 +195,6 @@ fn hash_of(hasher: &foldhash::fast::FixedState, owner: &Name) -> u64 {
 }
 
 /// Returns the last field of a SOA's data.
-fn minimum_of(rdata: &[u8]) -> Ttl {
+pub(super) fn minimum_of(rdata: &[u8]) -> Ttl {
     rdata.last_chunk().map_or(Ttl::default(), |octets| Ttl::from_wire(u32::from_be_bytes(*octets)))
 }

@@ -8,7 +8,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::assembler::{Record, Sink, SourcePosition, ZoneAssembler};
+use super::assembler::{Record, Sink, SourcePosition, ZoneAssembler, minimum_of};
 use super::finding::{Bounds, Fault, FindingList, Position, Severity, ZoneFinding};
 use super::generate;
 use super::include::{Includes, NoIncludes};
@@ -297,7 +297,6 @@ impl<'i, S: Sink> Reader<'i, S> {
         let Some(owner) = scope.owner.clone() else { return Ok(()) };
         scope.stated_ttl = record_ttl.or(scope.stated_ttl);
         // RFC 1035 §5.1: omitted TTLs "are default to the last explicitly stated values"; a `$TTL` replaces them (RFC 2308 §4).
-        // BIND does the same where the SOA states a TTL; where it does not, its minimum is like a `$TTL` there.
         let known_ttl = record_ttl.or(scope.default_ttl);
         let inherited_ttl = scope.stated_ttl.filter(|_| S::INHERITS_TTL && known_ttl.is_none());
         if let Some(ttl) = inherited_ttl.filter(|_| !self.said_ttl_inherited) {
@@ -309,7 +308,12 @@ impl<'i, S: Sink> Reader<'i, S> {
             );
             self.push(at, Severity::Warning, "ttl-inherited", message);
         }
-        let record = Record { owner, rtype, ttl: known_ttl.or(inherited_ttl), rdata: self.rdata.as_slice().into() };
+        let ttl = known_ttl.or(inherited_ttl);
+        if S::INHERITS_TTL && rtype == RecordType::SOA && ttl.is_none() {
+            // As in BIND: the minimum of an SOA without a TTL is like a `$TTL`, whatever records after it state.
+            scope.default_ttl = Some(minimum_of(&self.rdata));
+        }
+        let record = Record { owner, rtype, ttl, rdata: self.rdata.as_slice().into() };
         if let Some((code, message)) = self.sink.take(record, SourcePosition { file: self.file, at })? {
             self.push(at, Severity::Warning, code, message);
         }
