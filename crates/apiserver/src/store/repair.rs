@@ -18,7 +18,8 @@ use super::{Error, Txn, Write};
 
 /// A store that only this process has open.
 pub struct Offline {
-    database: Database,
+    /// It is there until this is dropped.
+    database: Option<Database>,
     /// The file, which is written only if a repair is.
     disk: Disk,
     path: PathBuf,
@@ -44,7 +45,7 @@ impl Offline {
             let (database, disk) = open_plain(&path, 0)?;
             match prepare::written(&database).map_err(|error| error.at(&path))? {
                 None => Err(empty()),
-                Some(_) => Ok(Offline { database, disk, path: path.clone(), _lock: lock }),
+                Some(_) => Ok(Offline { database: Some(database), disk, path: path.clone(), _lock: lock }),
             }
         })
     }
@@ -71,7 +72,7 @@ impl Offline {
             let revision = self.reader()?.newest().0 + 1;
             let fault = |error: redb::Error| prepare::PrepareError::from(error).at(&self.path);
             self.disk.accept().map_err(|error| fault(error.into()))?;
-            let transaction = self.database.begin_write().map_err(|error| fault(error.into()))?;
+            let transaction = self.database().begin_write().map_err(|error| fault(error.into()))?;
             let mut opened = WriteTables::open(&transaction).map_err(fault)?;
             let applied = opened.apply(&Txn { expect: Vec::new(), writes }, revision, SystemTime::now());
             if matches!(applied.map_err(fault)?, Applied::Changed(_)) {
@@ -83,13 +84,25 @@ impl Offline {
         })
     }
 
+    fn database(&self) -> &Database {
+        self.database.as_ref().expect("it is there until this is dropped")
+    }
+
     fn reader(&self) -> Result<Reader, OpenError> {
-        let reader = self.database.begin_read().map_err(redb::Error::from).and_then(|begun| Reader::new(&begun));
+        let reader = self.database().begin_read().map_err(redb::Error::from).and_then(|begun| Reader::new(&begun));
         reader.map_err(|error| self.corrupt(tables::unavailable(error)))
     }
 
     fn corrupt(&self, error: Error) -> OpenError {
         OpenError::Corrupt { path: self.path.clone(), reason: error.to_string() }
+    }
+}
+
+impl Drop for Offline {
+    fn drop(&mut self) {
+        let database = self.database.take();
+        // redb reads pages as it closes a file, and panics if they contradict each other. That is known by now.
+        let _ = damage::catch(|| drop(database));
     }
 }
 

@@ -470,12 +470,20 @@ mod tests {
     use super::super::version_history::Published;
     use super::*;
     use crate::compiler::Digest;
+    use crate::compiler::inputs::RouterInput;
     use proptest::prelude::*;
+    use serde_json::json;
     use signpost_dns::wire::Name;
     use signpost_dns::zone::Serial;
 
     fn domains(domain: &str, former: Option<&str>) -> Domains {
         Domains { domain: domain.to_owned(), former: former.map(str::to_owned) }
+    }
+
+    fn shard1() -> RouterInput {
+        let router = json!({"metadata": {"name": "shard1"}, "spec": {"addresses": [{"ip": "192.0.2.1"}]}});
+        let router = serde_json::from_value(router).expect("a Router");
+        RouterInput::read(&router, "v3.example", &mut Vec::new()).expect("it has a zone")
     }
 
     fn published(serial: u32) -> Published {
@@ -586,7 +594,7 @@ mod tests {
             ("v3.example.".parse().expect("a name"), "gone.v3.example.".parse().expect("a name"));
         let (state, opened) = LastKnownGood::open(folder.path(), &domains("v3.example", None)).expect("usable");
         assert!(opened.loaded.is_none() && opened.problem.is_none());
-        state.write(vec![record::zone(&gone, Some(&published(1)), None)]);
+        state.write(vec![record::router("shard1", Some(&shard1())), record::zone(&gone, Some(&published(1)), None)]);
         for batch in 0..220 {
             state.write(
                 (0..1000).map(|number| record::zone(&apex, Some(&published(batch * 1000 + number)), None)).collect(),

@@ -192,16 +192,16 @@ fn the_default_limits_only_amplified_answers_to_strangers() {
     let whole = (limit.per_second * u32::from(limit.window)) as usize;
     let text = format!("a A 192.0.2.1\n large TXT {}", ["0123456789012345678901234567890123456789"; 4].join(" "));
     for (question, client, is_limited) in [
-        ("large.z.test. TXT", "192.0.2.1:53", true),
-        ("large.z.test. TXT", "[2001:db8::1]:53", true),
-        ("a.z.test. A", "192.0.2.1:53", false),
-        ("x.z.test. A", "192.0.2.1:53", false),
-        ("large.z.test. A", "192.0.2.1:53", false),
-        ("a.example. A", "192.0.2.1:53", false),
-        ("large.z.test. TXT", "127.0.0.1:53", false),
-        ("large.z.test. TXT", "172.31.255.255:53", false),
-        ("large.z.test. TXT", "[fd00::1]:53", false),
-        ("large.z.test. TXT", "[::1]:53", false),
+        ("large.z.test. TXT", "192.0.2.1:4000", true),
+        ("large.z.test. TXT", "[2001:db8::1]:4000", true),
+        ("a.z.test. A", "192.0.2.1:4000", false),
+        ("x.z.test. A", "192.0.2.1:4000", false),
+        ("large.z.test. A", "192.0.2.1:4000", false),
+        ("a.example. A", "192.0.2.1:4000", false),
+        ("large.z.test. TXT", "127.0.0.1:4000", false),
+        ("large.z.test. TXT", "172.31.255.255:4000", false),
+        ("large.z.test. TXT", "[fd00::1]:4000", false),
+        ("large.z.test. TXT", "[::1]:4000", false),
     ] {
         let mut stage = Stage::new([zone("z.test.", &text)]);
         stage.settings.rate_limit = Some(limit.clone());
@@ -213,6 +213,10 @@ fn the_default_limits_only_amplified_answers_to_strangers() {
         }
         let over = stage.respond(&query).expect("an answer");
         assert_eq!(lines(&over)[0].contains("tc"), is_limited, "{question} {client}");
-        assert!(is_limited || client != "192.0.2.1:53" || over.len() <= 3 * query.len(), "{question}: {}", over.len());
+        assert!(
+            is_limited || client != "192.0.2.1:4000" || over.len() <= 3 * query.len(),
+            "{question}: {}",
+            over.len()
+        );
     }
 }
