@@ -168,7 +168,9 @@ struct Missing {
 impl Missing {
     /// Returns all objects of the last-known-good state, as if a backup had none of them.
     fn served_by(settings: &Settings) -> Result<Self, String> {
-        let [routers, bindings] = served_objects(&settings.data_dir.join(STATE))?.unwrap_or_default();
+        let state = settings.data_dir.join(STATE);
+        let served = served_objects(&state).map_err(|error| format!("{}: {error}", state.display()))?;
+        let [routers, bindings] = served.unwrap_or_default();
         let kinds = [("Router", ROUTER.key_prefix, routers), ("RouteBinding", ROUTE_BINDING.key_prefix, bindings)];
         Ok(Missing { kinds })
     }

@@ -135,22 +135,29 @@ pub async fn process(
         edge,
         _data_dir: data_dir,
     };
-    if let (Some(api), Some(check)) = (&process.api, applied) {
-        let groups = vec![GROUP_MASTERS.to_owned(), GROUP_AUTHENTICATED.to_owned()];
-        let client = api.client(Identity { user: USER_ADMIN.to_owned(), groups });
-        match manifests::apply(&client, &documents).await {
-            Ok(report) => {
-                check.ready();
-                process.applied = Some(report);
-            }
-            Err(errors) => {
-                process.drain().await;
-                return Err(Error::Manifests(errors));
-            }
-        }
+    if let Some(check) = applied {
+        process.apply(&documents).await?;
+        check.ready();
     }
     starting.ready();
     Ok(process)
+}
+
+impl Process {
+    /// Applies documents as the administrator. If one of them cannot be applied, the process ends.
+    async fn apply(&mut self, documents: &[Document]) -> Result<(), Error> {
+        let Some(api) = &self.api else { return Ok(()) };
+        let groups = vec![GROUP_MASTERS.to_owned(), GROUP_AUTHENTICATED.to_owned()];
+        let client = api.client(Identity { user: USER_ADMIN.to_owned(), groups });
+        match manifests::apply(&client, documents).await {
+            Ok(report) => self.applied = Some(report),
+            Err(errors) => {
+                self.drain().await;
+                return Err(Error::Manifests(errors));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The sockets of all roles of the process.

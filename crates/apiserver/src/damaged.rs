@@ -19,7 +19,7 @@ use super::object::{self, Object};
 pub struct DamageMarks {
     /// The annotation of a placeholder for a damaged object. The object exists; its contents are unknown.
     pub annotation: &'static str,
-    /// The header with which a client asks for placeholders that do not decode as their kind, with the value [`PLACEHOLDERS`].
+    /// The header with which a client requests placeholders that do not decode as their kind, with the value [`PLACEHOLDERS`].
     pub header: &'static str,
 }
 

@@ -93,7 +93,7 @@ enum Fate {
 fn fate(directory: &Path, expected: &Values) -> Fate {
     let file = directory.join(STORE);
     let before = std::fs::read(&file).unwrap();
-    // As `signpost check store` does, which writes nothing, whatever it finds.
+    // As `signpost check store` does, which writes nothing, also if it finds damage.
     drop(Offline::open(directory).and_then(|offline| offline.verify()));
     assert!(std::fs::read(&file).unwrap() == before, "a check rewrites the file");
     let store = match Embedded::open(directory, Options::default()) {
@@ -204,7 +204,7 @@ fn no_flipped_bit_changes_or_hides_a_value() {
     assert!(fates.contains_key(&Fate::Reported) && fates.contains_key(&Fate::Refused), "{fates:?}");
 }
 
-/// What an operator sees of a damaged page is the error, not a panic of the library. The other tests of this file, in a process of
+/// An operator sees the error of a damaged page, not a panic of the library. The other tests of this file, in a process of
 /// their own, print nothing else.
 #[test]
 fn a_damaged_page_prints_no_panic() {

@@ -145,7 +145,7 @@ struct Watcher {
     selector: Selector,
     /// The initial objects that are not sent yet.
     initial: VecDeque<Arc<Object>>,
-    /// How many of the initial objects, at their end, are placeholders of damaged ones, which the selector does not filter.
+    /// The number of placeholders of damaged objects at the end of the initial ones; the selector does not filter them.
     placeholders: usize,
     /// The turns at the initial objects, if there are many.
     work: UsersWork,

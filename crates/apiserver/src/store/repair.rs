@@ -18,7 +18,7 @@ use super::{Error, Txn, Write};
 
 /// A store that only this process has open.
 pub struct Offline {
-    /// It is there until this is dropped.
+    /// `None` only while this is dropped.
     database: Option<Database>,
     /// The file, which is written only if a repair is.
     disk: Disk,
@@ -101,7 +101,7 @@ impl Offline {
 impl Drop for Offline {
     fn drop(&mut self) {
         let database = self.database.take();
-        // redb reads pages as it closes a file, and panics if they contradict each other. That is known by now.
+        // redb reads pages as it closes a file, and panics if they contradict each other, which was reported before.
         let _ = damage::catch(|| drop(database));
     }
 }

@@ -18,7 +18,7 @@ pub struct FailureLog {
 }
 
 impl FailureLog {
-    /// Returns whether a failure is to be logged, with the number of those before it that were not.
+    /// Returns the number of failures that were not logged since the last one that was, if this one should be logged.
     pub fn take(&mut self, now: Instant) -> Option<u32> {
         let (begin, count) = self.window.filter(|(begin, _)| now.duration_since(*begin) < WINDOW).unwrap_or((now, 0));
         self.window = Some((begin, count + 1));

@@ -339,8 +339,7 @@ fn write(
     }
 
     let mut reply = reply(context, query, peer, state, zone, &mut writer, &mut spare_octets);
-    let octets = [query.len(), writer.position() + opt_octets];
-    if let Some(verdict) = limited(context, peer, state, reply.source, octets) {
+    if let Some(verdict) = limited(context, peer, state, reply.source, [query.len(), writer.position() + opt_octets]) {
         if hold_back(context, verdict, &mut reply, &mut writer, start.len()) == Outcome::Drop {
             return Outcome::Drop;
         }

@@ -50,8 +50,8 @@ pub struct RateLimit {
 impl RateLimit {
     /// Returns the limit that no client of a real resolver meets: for amplified answers to strangers. Forged queries gain nothing from an
     /// answer of at most three times their size, which QUIC sends to unproven addresses, too (RFC 9000 §8.1). Larger ones
-    /// are mostly signed, and a resolver asks for each once in its time to live. `docs/dns.md` has the figures. Private addresses
-    /// belong to nobody behind the operator's network.
+    /// are mostly signed, and a resolver requests each once in its time to live. `docs/dns.md` has the figures. Packets
+    /// to private addresses do not leave the operator's network.
     pub fn of_amplified() -> Self {
         let exempt = NOT_STRANGERS.map(|prefix| prefix.parse().expect("it is a prefix"));
         RateLimit { per_second: 1_000, free_multiple: 3, exempt: exempt.into(), ..RateLimit::default() }

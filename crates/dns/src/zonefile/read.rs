@@ -310,7 +310,7 @@ impl<'i, S: Sink> Reader<'i, S> {
         }
         let ttl = known_ttl.or(inherited_ttl);
         if S::INHERITS_TTL && rtype == RecordType::SOA && ttl.is_none() {
-            // As in BIND: the minimum of an SOA without a TTL is like a `$TTL`, whatever records after it state.
+            // As in BIND: the minimum of an SOA without a TTL is like a `$TTL`, also after records with a TTL.
             scope.default_ttl = Some(minimum_of(&self.rdata));
         }
         let record = Record { owner, rtype, ttl, rdata: self.rdata.as_slice().into() };

@@ -6,8 +6,8 @@
 //! ends. The next process makes the system drop its cached pages of the file before it reads any ([`open`]), so that it starts
 //! with the contents of the disk.
 //!
-//! `redb` writes to a file as it opens it, and repairs one that was not closed, before it finds damage. A damaged file must stay as
-//! it is, for whoever saves what is left. Until [`Disk::accept`], all writes are therefore kept in memory. They are then done in
+//! `redb` writes to a file as it opens it, and repairs one that was not closed, before it finds damage. A damaged file must not
+//! change before an operator has saved the rest of it. Until [`Disk::accept`], all writes are therefore kept in memory. They are then done in
 //! their order, with their syncs, so that a crash has the same effect as without the stage.
 
 use std::collections::BTreeMap;
@@ -291,7 +291,7 @@ mod tests {
                 step(disk).expect("done");
             }
             same();
-            assert!(std::fs::read(&staged).expect("is there") == before, "the file is as it was");
+            assert!(std::fs::read(&staged).expect("is there") == before, "the file is unchanged");
         }
         stage.accept().expect("writes");
         same();

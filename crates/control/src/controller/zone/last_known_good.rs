@@ -13,7 +13,6 @@
 //! writes everything to a new file, and copies only parts that the checksums of the journal confirm.
 
 use std::collections::BTreeSet;
-use std::fmt::Display;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -229,15 +228,13 @@ fn read(octets: &[u8]) -> Result<(Loaded, Recovered), LoadError> {
 /// # Errors
 ///
 /// The file cannot be read, or is not a state of this version.
-pub fn served_objects(directory: &Path) -> Result<Option<[BTreeSet<Box<str>>; 2]>, String> {
-    let path = directory.join(FILE);
-    let fault = |error: &dyn Display| format!("{}: {error}", path.display());
-    let octets = match fs::read(&path) {
+pub fn served_objects(directory: &Path) -> io::Result<Option<[BTreeSet<Box<str>>; 2]>> {
+    let octets = match fs::read(directory.join(FILE)) {
         Ok(octets) => octets,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(fault(&error)),
+        Err(error) => return Err(error),
     };
-    let loaded = read(&octets).map_err(|error| fault(&error))?.0;
+    let loaded = read(&octets).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?.0;
     let routers = loaded.routers.into_iter().map(|router| router.name).collect();
     Ok(Some([routers, loaded.bindings.into_iter().map(|binding| binding.key).collect()]))
 }
