@@ -12,15 +12,18 @@ use kube::api::ListParams;
 use super::access::{Access, ApiLocation};
 use crate::config::{self, NameServer};
 use signpost_control::compiler::discovery::OfferedTransport;
+use signpost_control::compiler::former_domains::FormerDomain;
 use signpost_control::scheduler::strategy::StrategyName;
 use signpost_control::scheduler::webhook;
 use signpost_dns::transport::https::request::TemplatePath;
-use signpost_types::v1alpha1::zone::{Zone, ZoneKind, ZonePlatform};
+use signpost_types::v1alpha1::zone::{Zone, ZonePlatform, current_parent};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PlatformSettings {
     /// The domain, without a dot at the end.
     pub(super) domain: String,
+    /// The former domains whose zones are served.
+    pub(super) former_domains: Vec<FormerDomain>,
     /// The name servers of its zones; `None`: not known.
     pub(super) name_servers: Option<Vec<NameServer>>,
     /// The encrypted transports that the name servers offer.
@@ -66,7 +69,7 @@ impl PlatformSettings {
     /// Returns the platform by `place`, and by the Zones of the API; `None`: they may not be read.
     fn of(place: &ApiLocation, zones: Option<&[Zone]>) -> Result<PlatformSettings, String> {
         let settings = &place.settings;
-        let zone = parent(zones.unwrap_or_default());
+        let zone = current_parent(zones.unwrap_or_default());
         let published = zone.and_then(|zone| zone.metadata.name.as_deref());
         let domain = match (place.is_given("domain"), published) {
             (true, Some(published)) if published != settings.domain => {
@@ -91,7 +94,8 @@ impl PlatformSettings {
                 );
             }
         };
-        Ok(PlatformSettings::with(place, domain, zone.and_then(|zone| zone.spec.platform.as_ref())))
+        let known = PlatformSettings::with(place, domain, zone.and_then(|zone| zone.spec.platform.as_ref()));
+        Ok(PlatformSettings { former_domains: former_domains(zone, zones.unwrap_or_default()), ..known })
     }
 
     fn with(place: &ApiLocation, domain: String, published: Option<&ZonePlatform>) -> PlatformSettings {
@@ -117,6 +121,7 @@ impl PlatformSettings {
         let retention = published.map(|published| seconds(published.former_name_retention_seconds));
         PlatformSettings {
             domain,
+            former_domains: Vec::new(),
             name_servers,
             transports: published.map_or_else(
                 || settings.nameserver_transport.clone(),
@@ -142,10 +147,13 @@ fn own<T: Clone>(place: &ApiLocation, key: &str, value: &T) -> Option<T> {
     place.is_given(key).then(|| value.clone())
 }
 
-/// Returns the parent's Zone: of several, for example after a change of the domain, the last written one.
-fn parent(zones: &[Zone]) -> Option<&Zone> {
-    let written = |zone: &&Zone| zone.spec.versions.first().map(|version| version.at.0);
-    zones.iter().filter(|zone| zone.spec.kind == ZoneKind::Parent).max_by_key(written)
+/// Returns the former domains that the parent Zone lists, with the settings in their own Zones.
+fn former_domains(parent: Option<&Zone>, zones: &[Zone]) -> Vec<FormerDomain> {
+    let of = |domain: &String| {
+        let zone = zones.iter().find(|zone| zone.metadata.name.as_ref() == Some(domain));
+        FormerDomain::new(domain, zone.and_then(|zone| zone.spec.platform.as_ref()))
+    };
+    parent.map(|parent| parent.spec.former_domains.iter().map(of).collect()).unwrap_or_default()
 }
 
 fn name_server(published: &signpost_types::v1alpha1::zone::ZoneNameServer) -> NameServer {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -175,6 +176,11 @@ impl ZoneInputs {
                 settings.dns_https.path = path;
             }
             let platform = platform::settings(&settings, &listened, base).map_err(|error| error.to_string())?;
+            let former = known.former_domains;
+            let bases = former.iter().filter_map(|former| files.take(&former.domain));
+            let bases: BTreeMap<Name, Arc<Contents>> =
+                bases.map(|base| (base.apex().clone(), Arc::new(base))).collect();
+            let platform = platform.with_former_domains(&former, |domain| bases.get(domain).cloned());
             // Users who may not read DeletionHolds get no note.
             let holds = access.all_permitted::<DeletionHold>().await?.unwrap_or_default();
             hold::line(&holds).into_iter().for_each(note);

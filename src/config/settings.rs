@@ -59,8 +59,9 @@ settings! {
         /// serves zone files, and with `serve --demo`.
         domain: String = by("NAME", value::optional_zone), value::NO_DOMAIN, common;
         /// The former domain of the platform. Set it for one start on all processes when you change `domain` on
-        /// purpose: every name changes, and Signpost deletes what belongs to the former domain. Without it, a process
-        /// refuses to start on the objects of another domain.
+        /// purpose: every name changes. Without it, a process refuses to start on the objects of another domain.
+        /// Afterwards it has no effect: the former domain is served until you remove it from the Zone of the domain
+        /// (docs/domain.md).
         former_domain: Option<String> = by("NAME", value::zone), unset("none");
         /// A name server of the platform's zones and its public addresses; the first is the primary in the SOA record.
         /// A name server outside the domain needs no addresses. All processes need the same list.

@@ -264,7 +264,7 @@ impl Loaded {
 
     /// Returns the serial in the file of the platform's domain, which has been read at this point.
     pub fn base_serial(&self) -> BaseSerial {
-        let base = self.apexes.base();
+        let base = self.apexes.platform_base();
         base.as_deref().and_then(serial_of).map_or(BaseSerial::None, |serial| BaseSerial::Known(Serial(serial)))
     }
 }

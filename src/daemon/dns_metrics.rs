@@ -243,6 +243,8 @@ fn encrypted(page: &mut Page<'_>, all: &[(Transport, Totals)]) -> fmt::Result {
 fn synced(page: &mut Page<'_>, status: &Status) -> fmt::Result {
     let counters = status.counters();
     page.level("platform_zones", "Zones built from the API's objects", status.zones() as i64)?;
+    let help = "Former domains of the platform whose zones are served";
+    page.level("former_domains", help, status.former_domains() as i64)?;
     page.count("zones_published", "Zone publications", counters.published)?;
     page.count("zones_provisional", "Zone publications under a provisional serial", counters.provisional)?;
     page.count("zones_removed", "Zones removed", counters.removed)?;

@@ -118,8 +118,19 @@ impl Role<'_> {
                 None => objects.ready(),
                 Some(other) => objects.missing(other.to_string()),
             };
-            if domain::agreed(&candidate, &domains, Duty::Lead, &stop, report).await {
-                run_for_lease(candidate, &name, lease, lead, stop).await;
+            while domain::agreed(&candidate, &domains, Duty::Lead, &stop, report).await {
+                let agreeing = stop.child_token();
+                let candidacy = run_for_lease(candidate.clone(), &name, lease.clone(), &lead, agreeing.clone());
+                tokio::pin!(candidacy);
+                tokio::select! {
+                    () = &mut candidacy => return,
+                    // A process that still has the former domain would give all Routes its names again.
+                    () = domain::disagrees(&candidate, &domains) => {
+                        agreeing.cancel();
+                        candidacy.await;
+                        lead.send_replace(Leadership::Follower { holder: None });
+                    }
+                }
             }
         });
         // This does not affect readiness: another process can be at fault, and name servers in this one still answer.
@@ -204,7 +215,8 @@ impl Role<'_> {
             interval: config.verify.hosts_interval,
             grace: config.verify.hosts_grace,
         });
-        let pointing = HostCheck { resolvers: host_resolvers(config), patience: config.verify.timeout };
+        let former_domains = world.former_domains.clone();
+        let pointing = HostCheck { former_domains, resolvers: host_resolvers(config), patience: config.verify.timeout };
         let (proofs, pointed, asked) = (verify::metrics::Metrics::default(), hosts::metrics(), ownership::metrics());
         let (probed, examined) = (programmed::Metrics::default(), certificates::Metrics::default());
         let resolved = resolved_refs::Metrics::default();
@@ -254,7 +266,7 @@ async fn run_for_lease(
     client: Client,
     name: &str,
     settings: lease::Settings,
-    lead: watch::Sender<Leadership>,
+    lead: &watch::Sender<Leadership>,
     stop: CancellationToken,
 ) {
     let mut leadership = Lease::run(client, SCHEDULER_LEASE, name, settings, stop);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use signpost_control::compiler::former_domains::FormerDomain;
 use signpost_control::compiler::inputs::{BindingInput, RouterInput};
 use signpost_control::compiler::platform::{Change, Platform};
 use signpost_control::compiler::settings::{NameServer, Settings};
@@ -255,6 +256,74 @@ fn conflicts_get_verdicts_and_the_older_serves() {
     assert_eq!(compiled.zones.len(), 3);
 }
 
+/// Returns settings of a platform whose domain was v2.example before, and the new domain's own subdomain before that.
+fn with_former_domains() -> Settings {
+    let former = |domain: &str, server: &str| FormerDomain {
+        domain: domain.to_owned(),
+        name_servers: vec![(server.to_owned(), vec!["192.0.2.7".parse().expect("an address")])],
+        transports: vec!["dot".to_owned()],
+        https_path: "/dns-query".to_owned(),
+    };
+    let former = [former("v2.example", "ns1.v2.example"), former("v1.v3.example", "ns.elsewhere.example")];
+    settings().with_former_domains(&former, |_| None)
+}
+
+#[test]
+fn former_domains_keep_their_zones() {
+    let address = |dns: &str| json!({"dns": dns, "addresses": [{"ip": "192.0.2.1"}]});
+    let routers = vec![
+        router("new", 0, address("s.v3.example")),
+        router("old", 0, address("s.v2.example")),
+        router("oldest", 0, address("s.v1.v3.example")),
+        router("former", 0, address("v2.example")),
+        router("alias", 0, address("x.routes.v2.example")),
+    ];
+    let inputs = Inputs { routers, bindings: vec![binding("ns", "web", 0, "web", "s.v3.example")] };
+    let compiled = compile(&inputs, &with_former_domains());
+    for domain in ["v3.example", "v2.example", "v1.v3.example"] {
+        let aliases = lines(zone(&compiled, &format!("routes.{domain}.")));
+        assert!(aliases.contains(&format!("web.routes.{domain}. 30 CNAME web.s.v3.example.")), "{aliases:#?}");
+        let parent = lines(zone(&compiled, &format!("{domain}.")));
+        let delegates = |name: &str| parent.iter().any(|line| line.starts_with(&format!("{name}. 3600 NS ")));
+        assert!(delegates(&format!("routes.{domain}")) && delegates(&format!("s.{domain}")), "{parent:#?}");
+        assert_eq!(
+            delegates("v1.v3.example"),
+            domain.ends_with("v3.example"),
+            "the domain itself, and the one above it"
+        );
+    }
+    // The zone above a former domain delegates it to the name servers that it had.
+    let former = lines(zone(&compiled, "v2.example."));
+    for line in [
+        "v2.example. 3600 NS ns1.v2.example.",
+        "ns1.v2.example. 3600 A 192.0.2.7",
+        "_dns.ns1.v2.example. 3600 SVCB 1 ns1.v2.example. alpn=\"dot\"",
+    ] {
+        assert!(former.iter().any(|found| found == line), "{line} is missing from {former:#?}");
+    }
+    let refused: Vec<String> = compiled.diagnostics.iter().map(ToString::to_string).collect();
+    assert!(refused[0].starts_with("Router alias") && refused[1].contains("former domain"), "{refused:?}");
+    assert_eq!((compiled.zones.len(), refused.len()), (9, 2), "{refused:?}");
+
+    // Before the change, the zones of the former domain were the same.
+    let before = Settings::new(
+        "v2.example",
+        vec![NameServer { name: name("ns1.v2.example."), addresses: vec!["192.0.2.7".parse().expect("an address")] }],
+        &[],
+    );
+    let transport = ["dot".parse().expect("a transport")];
+    let before = before.expect("good settings").with_transports(&transport, "/dns-query");
+    assert_eq!(before.digest(), with_former_domains().former_domains()[0].digest());
+    let earlier = compile(&inputs, &before);
+    for apex in ["v2.example.", "routes.v2.example."] {
+        let of = |compiled: &Compiled| {
+            let found = compiled.zones.iter().find(|zone| *zone.contents.apex() == name(apex)).expect("it is there");
+            (found.digest, lines(&found.contents))
+        };
+        assert_eq!(of(&compiled), of(&earlier), "{apex}");
+    }
+}
+
 #[test]
 fn svcb_records_are_in_the_zone_of_the_name_server() {
     let mut settings = with_services();
@@ -429,7 +498,14 @@ fn put(zone: &mut Contents, change: OwnerChange) {
 proptest! {
     /// Changes applied one by one have the same result as compiling the final objects at once, including digests and diagnostics.
     #[test]
-    fn one_by_one_is_all_at_once(history in steps(), with_base in any::<bool>(), with_transports in any::<bool>()) {
+    fn one_by_one_is_all_at_once(
+        history in steps(),
+        with_base in any::<bool>(),
+        with_transports in any::<bool>(),
+        // Former domains come and go at some steps.
+        former in any::<[bool; 2]>(),
+        former_at in proptest::collection::vec(any::<bool>(), 40),
+    ) {
         let mut settings = settings();
         if with_transports {
             settings = with_services();
@@ -437,6 +513,13 @@ proptest! {
         if with_base {
             settings.base = Some(base("$TTL 9\n@ SOA . a 1 1 1 1 1\n@ NS n.example.\nw.x.a TXT t\na TXT t\nb NS n.example.\nc TXT t\n"));
         }
+        let plain = settings.clone();
+        let domains = [name("a.v3.example."), name("v2.example.")];
+        let domains = domains.iter().zip(former).filter(|(_, is_former)| *is_former).map(|(domain, _)| domain);
+        let former: Vec<FormerDomain> =
+            domains.map(|domain| FormerDomain::new(domain.to_string().trim_end_matches('.'), None)).collect();
+        let with_former = settings.with_former_domains(&former, |_| None);
+        let mut former_at = former_at.into_iter();
         let mut platform = Platform::new(&settings);
         let mut parent_zone = parent::zone(platform.delegations(), &settings, 0);
         let mut alias_zone = alias::zone([], &settings, 0);
@@ -444,6 +527,8 @@ proptest! {
         let mut objects = (BTreeMap::new(), BTreeMap::new());
         for step in history {
             let mut changes = Vec::new();
+            settings = if former_at.next().unwrap_or_default() { with_former.clone() } else { plain.clone() };
+            platform.set_former_domains(&settings, &mut changes);
             let mut former_names: BTreeMap<Name, Digest> = BTreeMap::new();
             match step {
                 Step::Router(number, Some(router)) => {
@@ -471,10 +556,11 @@ proptest! {
                         prop_assert!(shards.contains_key(&apex), "{} is not served", apex);
                         former_names.insert(apex, digest);
                     }
-                    Change::Delegation { apex, .. } => {
+                    Change::Delegation { apex, domain, .. } if domain == *settings.domain() => {
                         let changes = parent::changes(&apex, platform.delegations(), &settings);
                         changes.into_iter().for_each(|change| put(&mut parent_zone, change));
                     }
+                    Change::Delegation { .. } => {}
                     Change::Alias { label, binding, .. } => {
                         let shard = binding.as_ref().map(|binding| binding.target());
                         put(&mut alias_zone, alias::change(&label, shard, &settings));

@@ -301,7 +301,7 @@ impl World {
             ..Loaded::default()
         };
         let restored = Restored::take(&mut loaded, &settings());
-        let zones = restored.shards.values().chain(&restored.parent).chain(&restored.alias);
+        let zones = restored.shards.values().chain(restored.large.values());
         replica.served = zones.map(|zone| (zone.apex().clone(), zone.contents())).collect();
         let (zones, output) =
             Zones::restore(platform, settings(), loaded.published, restored, BTreeMap::new(), now, unix_now);

@@ -13,15 +13,19 @@ use crate::cli::rates::{self, Rates};
 use crate::cli::scrape::Scrape;
 use crate::cli::style::{Painter, Style, harmless};
 use crate::cli::table::{Cell, Properties};
+use signpost_types::names::alias_zone;
 use signpost_types::route_state::RouteState;
 use signpost_types::v1alpha1::deletion_hold::DeletionHold;
-use signpost_types::v1alpha1::route::{Route, RouteStatus};
+use signpost_types::v1alpha1::route::{HOST_POINTS_HERE, POINTS_TO_FORMER_DOMAIN, Route, RouteStatus};
 use signpost_types::v1alpha1::router::Router;
-use signpost_types::v1alpha1::zone::{Zone, ZoneKind};
+use signpost_types::v1alpha1::zone::{Zone, current_parent};
 use signpost_types::v1alpha1::{SCHEDULER_LEASE, SCHEDULER_LEASE_NAMESPACE};
 
 /// A watch without a message for longer than this has lost the API: an idle one gets a bookmark about every minute.
 const SYNC_AGE_MAX_SECONDS: f64 = 180.0;
+
+/// The number of custom hosts on a former domain that the report names.
+const FORMER_HOSTS_NAMED: usize = 5;
 
 pub(super) struct StatusInputs {
     pub(super) kubeconfig: String,
@@ -60,6 +64,12 @@ pub(super) struct Report {
     pub(super) healthy: bool,
     api: Api,
     domain: Option<String>,
+    /// The former domains whose zones are served.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    former_domains: Vec<FormerDomain>,
+    /// The custom hosts that point to an alias below one of them; `None`: Routes are not read, or there is no former domain.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    former_hosts: Option<FormerHosts>,
     leader: Option<Leader>,
     processes: Vec<Process>,
     routers: Option<Counts>,
@@ -82,6 +92,22 @@ struct Api {
     reachable: bool,
     version: Option<String>,
     milliseconds: Option<f64>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct FormerDomain {
+    domain: String,
+    /// The queries for names in its parent and alias zones, since the processes started; `None`: no process counts them.
+    queries: Option<u64>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct FormerHosts {
+    total: usize,
+    /// The first few.
+    hosts: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -140,6 +166,9 @@ pub(super) struct Process {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     silent_name_servers: Vec<String>,
     rates: Option<Rates>,
+    /// The queries for names in each zone that has a counter.
+    #[serde(skip)]
+    zone_queries: BTreeMap<String, f64>,
 }
 
 /// The numbers that a process reports.
@@ -233,6 +262,7 @@ impl Process {
             sync_age_seconds: ages.max_by(f64::total_cmp),
             broken_watches: broken,
             silent_name_servers: silent,
+            zone_queries: scrape.by("signpost_dns_zone_requests_total", "zone"),
             rates: rates.filter(|_| scrape.sum("signpost_dns_requests_total").is_some()),
         }
     }
@@ -335,8 +365,13 @@ impl Report {
         }
         if let Some(zones) = &zones {
             self.ledger_zones = Some(zones.len());
-            let parent = zones.iter().find(|zone| zone.spec.kind == ZoneKind::Parent);
+            let parent = current_parent(zones);
             self.domain = parent.and_then(|zone| zone.metadata.name.clone());
+            let former = parent.map(|zone| &zone.spec.former_domains[..]).unwrap_or_default();
+            self.former_domains = former
+                .iter()
+                .map(|domain| FormerDomain { domain: domain.clone(), queries: self.queries_below(domain) })
+                .collect();
         }
         let named = |router: &Router| router.metadata.name.clone().unwrap_or_default();
         let names: Option<BTreeSet<String>> = routers.as_ref().map(|routers| routers.iter().map(named).collect());
@@ -350,11 +385,19 @@ impl Report {
             let new = RouteStatus::default();
             let state = |route: &Route| RouteState::of(route.status.as_ref().unwrap_or(&new)).0.word();
             self.routes = Some(Counts::of(routes.iter().map(state)));
+            self.former_hosts = (!self.former_domains.is_empty()).then(|| former_hosts(&routes));
             let routers = names.as_ref().map(|names| names.iter().map(String::as_str).collect());
             let of_routes = warnings::of_routes(&routes, routers.as_ref());
             self.outages.extend(of_routes.outages);
             warnings.extend(of_routes.warnings);
         }
+    }
+
+    /// Returns the number of queries in the parent and alias zones of a domain; `None`: no process counts them.
+    fn queries_below(&self, domain: &str) -> Option<u64> {
+        let zones = [format!("{domain}."), format!("{}.", alias_zone(domain))];
+        let counts = self.processes.iter().flat_map(|process| zones.iter().map(|zone| process.zone_queries.get(zone)));
+        counts.flatten().fold(None, |sum, count| Some(sum.unwrap_or(0) + *count as u64))
     }
 
     /// Returns the screen.
@@ -373,6 +416,7 @@ impl Report {
         if let Some(domain) = &self.domain {
             facts.add("domain", domain.as_str());
         }
+        self.former_facts(&mut facts);
         if let Some(leader) = &self.leader {
             let renewed =
                 leader.renewed_seconds.map_or("never".to_owned(), |seconds| age::of_seconds(seconds) + " ago");
@@ -428,6 +472,22 @@ impl Report {
         text + &painter.paint(style, &self.verdict()) + "\n"
     }
 
+    /// Adds the lines of the former domains.
+    fn former_facts(&self, facts: &mut Properties) {
+        for FormerDomain { domain, queries } in &self.former_domains {
+            let queries = queries.map_or("queries are not counted".to_owned(), |queries| counted_queries(queries));
+            facts.add("former", format!("{domain}, still served: {queries}"));
+        }
+        if let Some(FormerHosts { total, hosts }) = &self.former_hosts {
+            let more = if *total > hosts.len() { ", …" } else { "" };
+            let text = match total {
+                0 => "no custom host is known to point there".to_owned(),
+                _ => format!("{} there: {}{more}", counted(*total, "custom host"), hosts.join(", ")),
+            };
+            facts.add("  hosts", harmless(&text));
+        }
+    }
+
     /// Returns the first step on an empty platform.
     fn next_step(&self) -> Option<&'static str> {
         match (self.routers.as_ref()?.total, self.routes.as_ref()?.total) {
@@ -466,6 +526,25 @@ fn counted(number: usize, noun: &str) -> String {
         (_, false) => "s",
     };
     format!("{number} {noun}{plural}")
+}
+
+/// Returns the number of queries since the processes started.
+fn counted_queries(queries: u64) -> String {
+    format!("{queries} {} since the start of its name servers", if queries == 1 { "query" } else { "queries" })
+}
+
+/// Returns the custom hosts that point to an alias below a former domain.
+fn former_hosts(routes: &[Route]) -> FormerHosts {
+    let points_there = |route: &&Route| {
+        route.status.as_ref().is_some_and(|status| {
+            let mut conditions = status.conditions.iter();
+            conditions.any(|said| said.type_ == HOST_POINTS_HERE && said.reason == POINTS_TO_FORMER_DOMAIN)
+        })
+    };
+    let hosts = routes.iter().filter(points_there).filter_map(|route| route.spec.host.clone());
+    // Several Routes can share a host.
+    let hosts: BTreeSet<String> = hosts.collect();
+    FormerHosts { total: hosts.len(), hosts: hosts.into_iter().take(FORMER_HOSTS_NAMED).collect() }
 }
 
 fn leader(lease: &Lease, now: Timestamp) -> Leader {

@@ -21,6 +21,7 @@ pub mod platform;
 pub mod alias;
 pub mod apex;
 pub mod discovery;
+pub mod former_domains;
 pub mod former_names;
 pub mod parent;
 pub mod records;
@@ -45,7 +46,7 @@ pub struct Inputs {
 /// The results of the objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Compiled {
-    /// The parent zone, the alias zone, then the shards' zones in canonical order; with serial 0.
+    /// The parent zone, the alias zone, these two of each former domain, then the shards' zones in canonical order; with serial 0.
     pub zones: Vec<CompiledZone>,
     /// The problems of objects, beyond those that were found when they were read.
     pub diagnostics: Vec<Diagnostic>,
@@ -79,20 +80,22 @@ pub fn compile(inputs: &Inputs, settings: &Settings) -> Compiled {
 /// Makes all zones of a platform.
 pub fn compile_platform(platform: &Platform, settings: &Settings) -> Compiled {
     let mut diagnostics: Vec<Diagnostic> = platform.refused().cloned().collect();
-    let mut zones = vec![
-        CompiledZone {
+    let mut zones = Vec::new();
+    for settings in [settings].into_iter().chain(settings.former_domains().iter().map(|former| &**former)) {
+        let delegations = platform.delegations_of(settings.domain());
+        zones.push(CompiledZone {
             kind: ZoneKind::Parent,
             router: None,
-            digest: platform.parent_digest(),
-            contents: parent::zone(platform.delegations(), settings, 0),
-        },
-        CompiledZone {
+            digest: delegations.digest(),
+            contents: parent::zone(delegations, settings, 0),
+        });
+        zones.push(CompiledZone {
             kind: ZoneKind::Alias,
             router: None,
             digest: platform.alias_digest(),
             contents: alias::zone(platform.aliases().map(|binding| &**binding), settings, 0),
-        },
-    ];
+        });
+    }
     zones.extend(platform.shards().map(|(apex, router)| {
         let shard = shard::compile(router, platform.former_names(apex), &mut diagnostics);
         CompiledZone {

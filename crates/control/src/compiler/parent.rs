@@ -24,7 +24,8 @@ use super::settings::Settings;
 use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::{Contents, OwnerChange, Rrset};
 
-/// The shards inside the domain, which are delegated from the parent, as the alias zone always is.
+/// The shards and the other domains of the platform inside the domain, which are delegated from the parent, as the alias zone
+/// always is.
 #[derive(Debug, Clone, Default)]
 pub struct Delegations {
     apexes: BTreeSet<Name>,
@@ -45,6 +46,11 @@ impl Delegations {
         if self.apexes.remove(apex) {
             self.digest = self.digest.minus(Digest::of_delegation(apex));
         }
+    }
+
+    /// Returns the delegated names, in canonical order.
+    pub fn apexes(&self) -> &BTreeSet<Name> {
+        &self.apexes
     }
 
     /// Returns the digest of the parent zone.

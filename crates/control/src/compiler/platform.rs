@@ -4,8 +4,10 @@
 //! delegation of the parent, a RouteBinding one alias and the zones of the shards that its Route has left. Conflicts are resolved
 //! here: of two Routers with one `dns`, or two bindings with one label, the older one is served (with equal ages, the first by
 //! name). The other one gets a diagnostic, and takes over when the first is deleted.
+//!
+//! Each domain of the platform has its own delegations: those of the shards below it, and of other domains below it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, LazyLock};
 
 use super::diagnostic::{Diagnostic, Object};
@@ -37,10 +39,12 @@ pub enum Change {
         /// The digest of all former names in the shard's zone after this change.
         digest: Digest,
     },
-    /// The parent's delegation of a shard was added or removed.
+    /// A parent zone's delegation of a shard, or of another domain of the platform, was added or removed.
     Delegation {
-        /// The shard's zone.
+        /// The delegated zone.
         apex: Name,
+        /// The parent zone: the platform's domain or a former one.
+        domain: Name,
         /// Digest of the parent zone after this change.
         digest: Digest,
     },
@@ -106,12 +110,11 @@ impl Input for BindingInput {
 /// All objects, indexed for change.
 #[derive(Debug, Clone)]
 pub struct Platform {
-    domain: Name,
-    alias_apex: Name,
+    /// The platform's domain, then the former ones.
+    domains: Vec<Domain>,
     routers: HashMap<Box<str>, Arc<RouterInput>>,
     /// The claimants of an apex, in order of precedence.
     claims: BTreeMap<Name, Vec<Arc<RouterInput>>>,
-    delegations: Delegations,
     bindings: HashMap<Box<str>, Arc<BindingInput>>,
     /// The claimants of a label, in order of precedence; there are several only while claims are broken.
     labels: HashMap<Box<str>, Vec<Arc<BindingInput>>>,
@@ -120,20 +123,76 @@ pub struct Platform {
     refused: BTreeMap<Object, Diagnostic>,
 }
 
+/// A domain of the platform.
+#[derive(Debug, Clone)]
+struct Domain {
+    apex: Name,
+    alias_apex: Name,
+    delegations: Delegations,
+}
+
+impl Domain {
+    fn new(settings: &Settings) -> Self {
+        Domain {
+            apex: settings.domain().clone(),
+            alias_apex: settings.alias_apex().clone(),
+            delegations: Delegations::default(),
+        }
+    }
+
+    /// Returns whether the zone is the domain's own: no Router can have it.
+    fn takes(&self, apex: &Name) -> bool {
+        *apex == self.apex || apex.is_at_or_below(&self.alias_apex)
+    }
+
+    /// Delegates a zone, or ends that. Returns the resulting change.
+    fn delegate(&mut self, apex: &Name, is_there: bool) -> Change {
+        if is_there {
+            self.delegations.insert(apex.clone())
+        } else {
+            self.delegations.remove(apex)
+        }
+        Change::Delegation { apex: apex.clone(), domain: self.apex.clone(), digest: self.delegations.digest() }
+    }
+}
+
 impl Platform {
     /// Returns a platform without objects.
     pub fn new(settings: &Settings) -> Self {
-        Platform {
-            domain: settings.domain().clone(),
-            alias_apex: settings.alias_apex().clone(),
+        let mut platform = Platform {
+            domains: vec![Domain::new(settings)],
             routers: HashMap::new(),
             claims: BTreeMap::new(),
-            delegations: Delegations::default(),
             bindings: HashMap::new(),
             labels: HashMap::new(),
             aliases_digest: Digest::default(),
             former_names: FormerNameIndex::default(),
             refused: BTreeMap::new(),
+        };
+        platform.set_former_domains(settings, &mut Vec::new());
+        platform
+    }
+
+    /// Replaces the former domains by those of `settings`, and returns the effects on the other zones.
+    pub fn set_former_domains(&mut self, settings: &Settings, changes: &mut Vec<Change>) {
+        let usable = |platform: &Platform| platform.shards().map(|(apex, _)| apex.clone()).collect::<BTreeSet<Name>>();
+        let before = usable(self);
+        let mut former = self.domains.split_off(1);
+        for settings in settings.former_domains() {
+            let known = former.iter().position(|domain| domain.apex == *settings.domain());
+            self.domains.push(known.map_or_else(|| Domain::new(settings), |at| former.swap_remove(at)));
+        }
+        let after = usable(self);
+        for apex in before.symmetric_difference(&after) {
+            self.diagnose(apex);
+            changes.push(Change::Shard { apex: apex.clone(), router: self.shard(apex).cloned() });
+        }
+        let apexes: Vec<Name> = self.domains.iter().map(|domain| domain.apex.clone()).collect();
+        for domain in &mut self.domains {
+            let zones = after.iter().chain(&apexes).filter(|zone| zone.is_below(&domain.apex));
+            let wanted: BTreeSet<Name> = zones.cloned().collect();
+            let differs: Vec<Name> = domain.delegations.apexes().symmetric_difference(&wanted).cloned().collect();
+            changes.extend(differs.iter().map(|apex| domain.delegate(apex, wanted.contains(apex))));
         }
     }
 
@@ -153,7 +212,22 @@ impl Platform {
         if claims.is_empty() {
             self.claims.remove(apex);
         }
+        self.diagnose(apex);
+        let now = claims.into_iter().next();
+        if !self.is_usable(apex) || before == now {
+            return;
+        }
+        if before.is_some() != now.is_some() {
+            let parents = self.domains.iter_mut().filter(|domain| apex.is_below(&domain.apex));
+            changes.extend(parents.map(|domain| domain.delegate(apex, now.is_some())));
+        }
+        changes.push(Change::Shard { apex: apex.clone(), router: now });
+    }
+
+    /// Updates the diagnostics of the Routers that claim an apex.
+    fn diagnose(&mut self, apex: &Name) {
         let unusable = self.unusable(apex);
+        let claims = self.claims.get(apex).map_or(&[][..], |claims| claims);
         for (at, claim) in claims.iter().enumerate() {
             let message = match &unusable {
                 Some(message) => message.clone(),
@@ -166,33 +240,22 @@ impl Platform {
             let diagnostic = Diagnostic::router(&claim.name, "spec.dns", message);
             self.refused.insert(diagnostic.object.clone(), diagnostic);
         }
-        let now = claims.into_iter().next();
-        if unusable.is_some() || before == now {
-            return;
-        }
-        if before.is_some() != now.is_some() && apex.is_below(&self.domain) {
-            match &now {
-                Some(_) => self.delegations.insert(apex.clone()),
-                None => self.delegations.remove(apex),
-            }
-            changes.push(Change::Delegation { apex: apex.clone(), digest: self.delegations.digest() });
-        }
-        changes.push(Change::Shard { apex: apex.clone(), router: now });
     }
 
     /// Returns the reason why no Router can have this zone.
     fn unusable(&self, apex: &Name) -> Option<String> {
-        if self.is_usable(apex) {
-            None
-        } else if *apex == self.domain {
-            Some(format!("{apex} is the platform's own domain; choose a name below it"))
-        } else {
-            Some(format!("{apex} is inside the alias zone, {}; choose another name", self.alias_apex))
-        }
+        let (at, domain) = self.domains.iter().enumerate().find(|(_, domain)| domain.takes(apex))?;
+        Some(match (at, *apex == domain.apex) {
+            (0, true) => format!("{apex} is the platform's own domain; choose a name below it"),
+            (_, true) => {
+                format!("{apex} is a former domain of the platform, which is still served; choose another name")
+            }
+            (_, false) => format!("{apex} is inside the alias zone, {}; choose another name", domain.alias_apex),
+        })
     }
 
     fn is_usable(&self, apex: &Name) -> bool {
-        *apex != self.domain && !apex.is_at_or_below(&self.alias_apex)
+        !self.domains.iter().any(|domain| domain.takes(apex))
     }
 
     /// Removes the binding `key` from a label, adds one, and reports whether that changes the alias.
@@ -239,7 +302,7 @@ impl Platform {
 
     /// Returns the platform's domain.
     pub fn domain(&self) -> &Name {
-        &self.domain
+        &self.domains[0].apex
     }
 
     /// Returns all Routers, in no order.
@@ -299,17 +362,18 @@ impl Platform {
         self.labels.get(label.to_ascii_lowercase().as_str())?.first()
     }
 
-    /// Returns the parent's delegations.
+    /// Returns the delegations of the platform's parent zone.
     pub fn delegations(&self) -> &Delegations {
-        &self.delegations
+        &self.domains[0].delegations
     }
 
-    /// Returns the digest of the parent zone.
-    pub fn parent_digest(&self) -> Digest {
-        self.delegations.digest()
+    /// Returns the delegations of the parent zone of a domain: the platform's or a former one. Another name has none.
+    pub fn delegations_of(&self, domain: &Name) -> &Delegations {
+        static NONE: LazyLock<Delegations> = LazyLock::new(Delegations::default);
+        self.domains.iter().find(|one| one.apex == *domain).map_or(&NONE, |domain| &domain.delegations)
     }
 
-    /// Returns the digest of the alias zone.
+    /// Returns the digest of every alias zone: the aliases of all domains lead to the same names.
     pub fn alias_digest(&self) -> Digest {
         self.aliases_digest
     }

@@ -17,8 +17,13 @@ pub struct Settings {
     alias_apex: Name,
     hostmaster: Name,
     name_servers: Vec<NameServer>,
+    transports: Vec<OfferedTransport>,
+    /// The path of DNS over HTTPS.
+    https_path: String,
     /// The owners of SVCB records, and their data.
     services: Vec<(Name, Vec<Rdata>)>,
+    /// The settings of the former domains whose zones are served.
+    pub(super) former_domains: Vec<Arc<Settings>>,
     /// The SOA's timers.
     pub timers: Timers,
     /// The TTL of SOA and NS records, of delegations, and of the name servers' addresses.
@@ -121,7 +126,10 @@ impl Settings {
             timers: Timers::default(),
             infrastructure_ttl: Ttl::new(3600).expect("within the bound of RFC 2181"),
             alias_ttl: Ttl::new(30).expect("within the bound of RFC 2181"),
+            transports: Vec::new(),
+            https_path: String::new(),
             services: Vec::new(),
+            former_domains: Vec::new(),
             base: None,
         })
     }
@@ -138,7 +146,23 @@ impl Settings {
     pub fn with_transports(mut self, transports: &[OfferedTransport], path: &str) -> Settings {
         let servers = self.name_servers.iter().filter(|server| server.name.is_at_or_below(&self.domain));
         self.services = servers.filter_map(|server| discovery::records(&server.name, transports, path)).collect();
+        (self.transports, self.https_path) = (transports.to_vec(), path.to_owned());
         self
+    }
+
+    /// Returns the settings of the former domains whose zones are served.
+    pub fn former_domains(&self) -> &[Arc<Settings>] {
+        &self.former_domains
+    }
+
+    /// Returns the encrypted transports that all name servers offer.
+    pub fn transports(&self) -> &[OfferedTransport] {
+        &self.transports
+    }
+
+    /// Returns the path of DNS over HTTPS.
+    pub fn https_path(&self) -> &str {
+        &self.https_path
     }
 
     /// Returns the owners of the SVCB records of name servers, with the records' data.
@@ -171,7 +195,7 @@ impl Settings {
         text_of(&self.domain)
     }
 
-    /// Returns a digest over all settings: zones built with equal settings from equal objects are equal.
+    /// Returns a digest over all settings of one domain: zones built with equal settings from equal objects are equal.
     pub fn digest(&self) -> Digest {
         let mut octets = Vec::with_capacity(256);
         let mut put = |part: &[u8]| {

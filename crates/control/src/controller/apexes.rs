@@ -3,7 +3,9 @@
 //! Two loops publish into one map of zones, and this register separates them: the loop of the zone files records the apexes that
 //! its files serve, and the loop of the objects skips these. A file wins, because the operator of this name server put it there;
 //! the Router with the same apex gets a diagnostic that names the file. Two apexes belong to the platform: the file of the
-//! platform's domain is not a zone but the base of the parent zone, and a file for the alias zone is rejected.
+//! platform's domain is not a zone but the base of the parent zone, and a file for the alias zone is rejected. The same holds for
+//! each former domain that is served; a file that was served before the former domain was known, or when its service ends, changes
+//! its use.
 //!
 //! An apex whose only files have errors has no owner: it answers SERVFAIL if no other zone contains the name, and a zone of the
 //! platform replaces it.
@@ -21,6 +23,10 @@ use signpost_dns::wire::{Name, NameMap};
 use signpost_dns::zone::image::{DENIES_ALWAYS, Unavailable};
 use signpost_dns::zone::{Contents, Zone, ZoneDb, db};
 
+/// The problem with a file for an alias zone.
+pub const ALIASES_REFUSED: &str =
+    "the alias zone is built from the API's objects and cannot come from a file; remove the file";
+
 /// The register.
 pub struct ApexOwners {
     /// The platform's domain and alias zone; `None` on a name server that serves only zone files.
@@ -34,11 +40,20 @@ struct State {
     files: NameMap<Arc<Path>>,
     /// The placeholders for the zones of broken files, until a real zone exists.
     broken: NameMap<Arc<Zone>>,
-    base: Option<Arc<Contents>>,
+    /// The bases of parent zones, by apex.
+    bases: NameMap<Base>,
+    /// The former domains of the platform, each with its alias zone.
+    former_domains: Vec<(Name, Name)>,
     /// Whether existing names may be missing from the platform's zones, because objects cannot be read.
     partial: bool,
     /// The time until which the parent and the alias zone may deny names, in seconds since the epoch; `None`: always.
     denies_until: Option<u64>,
+}
+
+/// The contents of a file for a parent zone.
+struct Base {
+    contents: Arc<Contents>,
+    path: Arc<Path>,
 }
 
 /// The use of a zone file's zone.
@@ -77,11 +92,52 @@ impl ApexOwners {
 
     /// Returns the use that a file's zone at `apex` would have.
     pub fn place(&self, apex: &Name) -> FileZoneStatus {
-        match &self.platform {
+        self.place_in(&self.state(), apex)
+    }
+
+    fn place_in(&self, state: &State, apex: &Name) -> FileZoneStatus {
+        let mut domains = self.platform.iter().chain(&state.former_domains);
+        match domains.find(|(domain, aliases)| domain == apex || aliases == apex) {
             Some((domain, _)) if domain == apex => FileZoneStatus::Base,
-            Some((_, aliases)) if aliases == apex => FileZoneStatus::Refused,
-            _ => FileZoneStatus::Served,
+            Some(_) => FileZoneStatus::Refused,
+            None => FileZoneStatus::Served,
         }
+    }
+
+    /// Sets the former domains of the platform that are served.
+    pub fn set_former_domains(&self, former: Vec<(Name, Name)>, db: &ZoneDb) {
+        let mut state = self.state();
+        if state.former_domains == former {
+            return;
+        }
+        state.former_domains = former;
+        let taken: Vec<Name> = state.files.keys().cloned().collect();
+        for apex in taken {
+            let place = self.place_in(&state, &apex);
+            if place == FileZoneStatus::Served {
+                continue;
+            }
+            let Some(path) = state.files.remove(&apex) else { continue };
+            match db.get(&apex).filter(|_| place == FileZoneStatus::Base) {
+                Some(zone) => {
+                    let contents = Arc::new(zone.contents());
+                    state.bases.insert(apex, Base { contents, path });
+                }
+                None => tracing::error!(file = %path.display(), "{ALIASES_REFUSED}"),
+            }
+        }
+        let released: Vec<Name> = state.bases.keys().cloned().collect();
+        let mut served = Vec::new();
+        for apex in released {
+            if self.place_in(&state, &apex) == FileZoneStatus::Served {
+                served.extend(state.bases.remove(&apex));
+            }
+        }
+        drop(state);
+        let zones =
+            served.into_iter().filter_map(|base| Some((Arc::new(Zone::build(&base.contents).ok()?), base.path)));
+        self.publish_files(zones, db);
+        self.changed.send_replace(());
     }
 
     /// Publishes zones of files that are [`FileZoneStatus::Served`], and records that files serve them.
@@ -152,15 +208,26 @@ impl ApexOwners {
         served
     }
 
-    /// Changes or removes the base of the parent zone.
-    pub fn set_base(&self, base: Option<Arc<Contents>>) {
-        self.state().base = base;
+    /// Changes the base of a parent zone.
+    pub fn set_base(&self, contents: Arc<Contents>, path: Arc<Path>) {
+        self.state().bases.insert(contents.apex().clone(), Base { contents, path });
         self.changed.send_replace(());
     }
 
-    /// Returns the base of the parent zone.
-    pub fn base(&self) -> Option<Arc<Contents>> {
-        self.state().base.clone()
+    /// Removes the base of a parent zone.
+    pub fn remove_base(&self, apex: &Name) {
+        self.state().bases.remove(apex);
+        self.changed.send_replace(());
+    }
+
+    /// Returns the base of the platform's parent zone.
+    pub fn platform_base(&self) -> Option<Arc<Contents>> {
+        self.base(&self.platform.as_ref()?.0)
+    }
+
+    /// Returns the base of the parent zone of a domain.
+    pub fn base(&self, domain: &Name) -> Option<Arc<Contents>> {
+        self.state().bases.get(domain).map(|base| Arc::clone(&base.contents))
     }
 
     /// Returns the apexes that files serve, with their files.
@@ -203,18 +270,18 @@ impl ApexOwners {
         }
     }
 
-    /// Sets the time until which the parent and the alias zone may answer NXDOMAIN, in seconds since the epoch. The zones of shards
+    /// Sets the time until which the parent and alias zones may answer NXDOMAIN, in seconds since the epoch. The zones of shards
     /// have a wildcard instead.
     pub fn set_denies_until(&self, seconds: u64, db: &ZoneDb) {
         let mut state = self.state();
         state.denies_until = Some(seconds);
-        let (domain, aliases) = self.platform.as_ref().expect("a name server that follows the platform");
-        let zones = [domain, aliases].into_iter().filter_map(|apex| db.get(apex));
+        let domains = self.platform.iter().chain(&state.former_domains);
+        let zones = domains.flat_map(|(domain, aliases)| [domain, aliases]).filter_map(|apex| db.get(apex));
         zones.for_each(|zone| self.limit_denials(&state, &zone));
     }
 
     fn limit_denials(&self, state: &State, zone: &Zone) {
-        let limit = state.denies_until.filter(|_| self.place(zone.apex()) != FileZoneStatus::Served);
+        let limit = state.denies_until.filter(|_| self.place_in(state, zone.apex()) != FileZoneStatus::Served);
         zone.set_denies_until(if state.partial { 0 } else { limit.unwrap_or(DENIES_ALWAYS) });
     }
 
@@ -225,7 +292,7 @@ impl ApexOwners {
             if let db::ZoneUpdate::Publish(zone) = change {
                 zone.set_follows();
                 self.limit_denials(&state, zone);
-                if self.place(zone.apex()) == FileZoneStatus::Served {
+                if self.place_in(&state, zone.apex()) == FileZoneStatus::Served {
                     zone.set_shard();
                 }
             }
@@ -243,5 +310,47 @@ impl ApexOwners {
     /// Returns a receiver that is notified of every change of the files or the base.
     pub fn subscribe(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compiler::apex::Soa;
+    use crate::compiler::settings::Timers;
+    use signpost_dns::wire::RecordType;
+    use signpost_dns::zone::Ttl;
+
+    fn name(text: &str) -> Name {
+        text.parse().expect("a name")
+    }
+
+    fn zone(apex: &str) -> Arc<Zone> {
+        let soa = Soa { mname: name("ns."), rname: name("admin."), serial: 7, timers: Timers::default() };
+        let mut contents = Contents::new(name(apex));
+        let ttl = Ttl::new(30).expect("small");
+        contents.add(name(apex), RecordType::SOA, ttl, soa.to_rdata()).expect("in the zone");
+        Arc::new(Zone::build(&contents).expect("it has a SOA"))
+    }
+
+    /// The files are read before a name server knows the former domains.
+    #[test]
+    fn a_file_of_a_former_domain_is_the_base_of_its_parent_zone_until_the_end() {
+        let settings = Settings::new("v4.", Vec::new(), &["192.0.2.53".parse().expect("an address")]);
+        let (apexes, db) = (ApexOwners::of_platform(&settings.expect("good settings")), ZoneDb::with_numbers(0));
+        let apex_names = ["v3.", "routes.v3.", "other."];
+        apexes.publish_files(apex_names.map(|apex| (zone(apex), Arc::from(Path::new(apex)))), &db);
+        let served = |apexes: &ApexOwners| apexes.files().into_keys().collect::<Vec<_>>();
+        assert_eq!(served(&apexes).len(), 3);
+
+        apexes.set_former_domains(vec![(name("v3."), name("routes.v3."))], &db);
+        let places = apex_names.map(|apex| apexes.place(&name(apex)));
+        assert_eq!(places, [FileZoneStatus::Base, FileZoneStatus::Refused, FileZoneStatus::Served]);
+        assert_eq!(served(&apexes), [name("other.")]);
+        assert!(apexes.base(&name("v3.")).is_some() && apexes.platform_base().is_none());
+
+        apexes.set_former_domains(Vec::new(), &db);
+        assert_eq!(served(&apexes), [name("other."), name("v3.")]);
+        assert!(apexes.base(&name("v3.")).is_none() && db.get(&name("v3.")).is_some());
     }
 }

@@ -5,6 +5,10 @@
 //! with a remote API waits, and reports the mismatch. To change the domain of a platform, configure the old one too
 //! (`former-domain`).
 //!
+//! The parent Zone of a domain lists the former domains that are still served. So the API has them for every process, and the
+//! setting is needed only for the change itself: a process in which it is missing or left over does nothing else. A domain that
+//! another one lists is not the platform's: a process with it as its domain was forgotten in the change.
+//!
 //! A platform without Routers and Routes has no names to lose: the scheduler, or the process with the API, takes it over under
 //! any domain ([`Duty::Lead`]), and removes the Zones of the old domain.
 
@@ -15,12 +19,17 @@ use kube::api::{DeleteParams, ListParams, Preconditions};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use crate::compiler::settings::text_of;
+use crate::world::parents::Parents;
+use signpost_dns::wire::Name;
 use signpost_types::v1alpha1::route::Route;
 use signpost_types::v1alpha1::router::Router;
-use signpost_types::v1alpha1::zone::{Zone, ZoneKind};
+use signpost_types::v1alpha1::zone::Zone;
 
 /// The interval of checks while the domains differ, or the API does not respond.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
+/// The interval of checks for a change of the domain by another process.
+const CHANGE_INTERVAL: Duration = Duration::from_secs(10);
 /// The time limit of a check.
 const ASK_TIMEOUT: Duration = Duration::from_secs(15);
 const PAGE_ZONES: u32 = 500;
@@ -50,6 +59,11 @@ impl Domains {
     /// Returns a domain that was never changed.
     pub fn unchanged(domain: &str) -> Self {
         Domains { domain: domain.to_owned(), former: None }
+    }
+
+    /// Returns the former domain as a name.
+    pub fn former_name(&self) -> Option<Name> {
+        self.former.as_ref()?.parse().ok()
     }
 
     /// Checks that objects of the domain `found` may be taken over; the error states the consequences.
@@ -110,25 +124,43 @@ pub async fn disagreement_after_taking_over(
 /// The errors of the client.
 pub async fn disagreement(client: &kube::Client, domains: &Domains) -> kube::Result<Option<DomainMismatch>> {
     let api: Api<Zone> = Api::all(client.clone());
-    let is_parent = |zone: &Zone| zone.spec.kind == ZoneKind::Parent;
     match api.get_opt(&domains.domain).await {
-        Ok(own) if own.as_ref().is_some_and(is_parent) => return Ok(None),
         // It is there, and damaged.
         Err(kube::Error::Api(status)) if status.reason == "StoreReadError" => return Ok(None),
         own => drop(own?),
     }
-    // It is among the Zones of all shards; but these are searched only if the platform's own is missing.
-    let mut page = ListParams::default().limit(PAGE_ZONES);
+    let mut parents = Parents::default();
+    let mut page = ListParams::default().fields("spec.type=parent").limit(PAGE_ZONES);
     loop {
         let zones = api.list(&page).await?;
-        let parents =
-            zones.items.iter().filter(|zone| is_parent(zone)).filter_map(|zone| zone.metadata.name.as_deref());
-        if let Some(other) = parents.filter_map(|found| domains.agree(found).err()).next() {
-            return Ok(Some(other));
+        for zone in &zones.items {
+            if let Some(apex) = zone.metadata.name.as_deref().and_then(|name| name.parse().ok()) {
+                parents.set(&apex, Some(zone));
+            }
         }
         match zones.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => page.continue_token = Some(token),
-            None => return Ok(None),
+            None => return Ok(disagreement_of(&parents, domains)),
+        }
+    }
+}
+
+/// Returns the difference between the domain of the parent Zones and that of `domains`, if there is one.
+fn disagreement_of(parents: &Parents, domains: &Domains) -> Option<DomainMismatch> {
+    let own: Name = domains.domain.parse().ok()?;
+    let agrees = |found: &Name| domains.agree(&text_of(found)).err();
+    if parents.former_domains(&own).is_some() {
+        return parents.successor(&own).and_then(agrees);
+    }
+    parents.others(&own).filter(|apex| parents.successor(apex).is_none()).find_map(agrees)
+}
+
+/// Waits until a domain that agreed no longer does: another process has changed it.
+pub async fn disagrees(client: &kube::Client, domains: &Domains) {
+    loop {
+        tokio::time::sleep(CHANGE_INTERVAL).await;
+        if let Ok(Ok(Some(_))) = timeout(ASK_TIMEOUT, disagreement(client, domains)).await {
+            return;
         }
     }
 }

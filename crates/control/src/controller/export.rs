@@ -25,7 +25,7 @@ const PAGE_SIZE: u32 = 500;
 /// The zones that result from the objects.
 #[derive(Debug)]
 pub struct Export {
-    /// The parent zone, the alias zone, then the shards' zones in canonical order.
+    /// The parent zone, the alias zone, these two of each former domain, then the shards' zones in canonical order.
     pub zones: Vec<ExportedZone>,
     /// The problems of objects.
     pub diagnostics: Vec<Diagnostic>,

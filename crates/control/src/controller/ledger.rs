@@ -21,9 +21,12 @@
 //!
 //! The ledger deletes the `Zone` of a deleted shard when the clock has passed its newest serial plus the reserved range. If the
 //! shard is re-created, its first serial comes from the clock, and is newer than any provisional serial of a name server. After a
-//! start, nothing is deleted while most Zones have no Router, because an API that has lost its objects looks the same. The parent
-//! and alias Zone of another domain are never deleted, except those of the former domain ([`super::domain`]): the alias Zone
-//! first, since a leader that starts meanwhile learns the former domain from the parent Zone.
+//! start, nothing is deleted while most Zones have no Router, because an API that has lost its objects looks the same.
+//!
+//! A change of the domain ([`super::domain`]) begins with the Zone of the new parent zone, which lists the former domains. The
+//! ledger allocates the serials of their parent and alias zones until an administrator removes them from the list. Then it deletes
+//! their Zones: the alias Zone first, since a leader that starts meanwhile knows from the parent Zone that its domain has ended.
+//! The parent and alias Zone of any other domain are never deleted.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -45,14 +48,17 @@ use self::write::{Write, carry_out, refusal};
 use super::zone::objects::{Event, Objects, each_object, put_all};
 use super::zone::{ledger_name, read_version, unix_now};
 use crate::client::reflector::Change;
+use crate::compiler::former_domains::FormerDomain;
 use crate::compiler::settings::text_of;
 use crate::compiler::{Digest, Platform, Settings, platform, shard};
 use crate::observe::verify::feed::ZoneFeed;
 use crate::reconcile::executor::Executor;
 use crate::reconcile::queue::{Item, WorkQueue};
 use crate::world::World;
+use crate::world::parents::Parents;
 use signpost_dns::wire::Name;
 use signpost_dns::zone::Serial;
+use signpost_types::names::ALIAS_LABEL;
 use signpost_types::v1alpha1::zone::{Zone, ZoneKind, ZonePlatform, ZoneSpec, ZoneVersion};
 
 mod aliases;
@@ -88,7 +94,7 @@ pub struct Sources {
     pub world: World,
     /// The platform.
     pub settings: Arc<Settings>,
-    /// The former domain, if the domain was changed; its Zones are removed.
+    /// The former domain, for a change of the domain.
     pub former: Option<String>,
     /// The zone file's serial for the parent zone, if there is a file.
     pub base: BaseSerial,
@@ -103,7 +109,7 @@ pub async fn run(client: kube::Client, sources: Sources, feed: Arc<ZoneFeed>, st
     let mut objects = Objects::read(&world);
     let api: Api<Zone> = Api::all(client);
     let mut ledger = Ledger::new(&settings, base, feed);
-    ledger.may_forget(former.and_then(|former| former.parse().ok()));
+    ledger.change_from(former.and_then(|former| former.parse().ok()));
     ledger.describe(description.borrow_and_update().clone(), Instant::now());
     let mut writes = Executor::new(WRITE_TIMEOUT);
     loop {
@@ -140,9 +146,14 @@ impl Item for Name {
 /// The desired and the actual state of the ledger, and the zones to check. Pure.
 pub struct Ledger {
     base: BaseSerial,
+    /// The settings of the platform's domain, with those of former domains.
+    settings: Settings,
+    /// The former domains that are served.
+    former_domains: Vec<FormerDomain>,
     domain: Name,
     alias_apex: Name,
     platform: Platform,
+    parents: Parents,
     /// The digests of the contributions of Routers to the zones of their shards.
     own: HashMap<Name, Digest>,
     known: HashMap<Name, KnownZone>,
@@ -152,8 +163,12 @@ pub struct Ledger {
     orphans: HashSet<Name>,
     /// The configuration to write to the parent's Zone; `None`: no change.
     description: Option<ZonePlatform>,
-    /// The former domain.
+    /// The domain of the objects before a change to this one.
     former: Option<Name>,
+    /// The former domains that the Zone of the platform's domain should list; `None`: no change.
+    listed: Option<Vec<Name>>,
+    /// Former domains whose service has ended.
+    ended: Vec<Name>,
     feed: Arc<ZoneFeed>,
     aliases: AliasChanges,
 }
@@ -181,6 +196,9 @@ impl Ledger {
     pub fn new(settings: &Settings, base: BaseSerial, feed: Arc<ZoneFeed>) -> Self {
         Ledger {
             base,
+            settings: settings.clone(),
+            former_domains: Vec::new(),
+            parents: Parents::default(),
             domain: settings.domain().clone(),
             alias_apex: settings.alias_apex().clone(),
             platform: Platform::new(settings),
@@ -191,13 +209,15 @@ impl Ledger {
             orphans: HashSet::new(),
             description: None,
             former: None,
+            listed: None,
+            ended: Vec::new(),
             feed,
             aliases: AliasChanges::default(),
         }
     }
 
-    /// Sets the former domain of the platform: its parent and alias Zone may be deleted.
-    pub fn may_forget(&mut self, former: Option<Name>) {
+    /// Sets the domain from which the platform changes to this one.
+    pub fn change_from(&mut self, former: Option<Name>) {
         self.former = former;
     }
 
@@ -268,11 +288,13 @@ impl Ledger {
                 apex
             }
             platform::Change::FormerName { apex, .. } => apex,
-            platform::Change::Delegation { .. } => self.domain.clone(),
+            platform::Change::Delegation { domain, .. } => domain,
             platform::Change::Alias { label, binding, digest } => {
                 let zone = self.known.get(&self.alias_apex).and_then(|known| known.zone.as_ref());
                 let since = zone.and_then(newest).map(|(serial, _)| serial);
                 self.aliases.push(AliasChange { label, binding, after: digest, since });
+                let former = self.settings.former_domains().iter().map(|former| former.alias_apex().clone());
+                former.for_each(|apex| self.queue.add(apex, now));
                 self.alias_apex.clone()
             }
         };
@@ -294,7 +316,13 @@ impl Ledger {
         if let Some(serial) = serial.filter(|serial| known.last.is_none_or(|last| serial.is_after(last))) {
             known.last = Some(serial);
         }
+        self.parents.set(&apex, zone.as_ref());
         known.zone = zone;
+        if self.synced
+            && (apex == self.domain || self.former_domains.iter().any(|former| former.domain == text_of(&apex)))
+        {
+            self.settle_former_domains(now);
+        }
         if self.synced {
             // A write of this zone may be in flight: the next write waits for its end, but the feed does not.
             self.update_feed(&apex);
@@ -309,30 +337,16 @@ impl Ledger {
         }
         self.queue.add(self.domain.clone(), now);
         self.queue.add(self.alias_apex.clone(), now);
+        self.listed = self.former.as_ref().and_then(|former| self.parents.after_change(&self.domain, former));
+        self.settle_former_domains(now);
+        if self.listed.is_none() && self.parents.are_of(&self.domain) {
+            // Domains whose service has ended just before a new leader.
+            self.ended = self.parents.others(&self.domain).cloned().collect();
+        }
+        self.log_left_behind();
         let of_kind = |kind: ZoneKind| {
             self.known.iter().filter(move |(_, known)| known.zone.as_ref().is_some_and(|zone| zone.spec.kind == kind))
         };
-        // A platform has two parents only during an intended change of the domain, which was interrupted.
-        let mut parents = of_kind(ZoneKind::Parent).map(|(apex, _)| apex);
-        if self.former.is_none() && parents.clone().any(|apex| *apex == self.domain) {
-            self.former = parents.find(|apex| **apex != self.domain).cloned();
-        }
-        if let Some(former) = &self.former {
-            let is_left = |apex: &Name| apex.is_at_or_below(former) && !apex.is_at_or_below(&self.domain);
-            let left = self.platform.shards().filter(|(apex, _)| is_left(apex));
-            let mut left: Vec<_> = left.map(|(apex, router)| format!("{} ({})", router.name, text_of(apex))).collect();
-            left.sort_unstable();
-            left.truncate(SHARDS_TOLD_MAX);
-            if !left.is_empty() {
-                tracing::warn!(
-                    "Routers whose zones are still below the former domain {}: {}; these zones and their names do not \
-                     change; create Routers below {} and drain these Routers",
-                    text_of(former),
-                    left.join(", "),
-                    text_of(&self.domain)
-                );
-            }
-        }
         let zones = of_kind(ZoneKind::Shard).map(|(apex, _)| apex);
         let orphans: HashSet<Name> =
             zones.clone().filter(|apex| self.platform.shard(apex).is_none()).cloned().collect();
@@ -344,6 +358,65 @@ impl Ledger {
                 "most Zones have no Router; the Zones are kept; check whether Routers were lost"
             );
             self.orphans = orphans;
+        }
+    }
+
+    /// Takes over the former domains that the Zone of the platform's domain lists, or those after a change of the domain.
+    fn settle_former_domains(&mut self, now: Instant) {
+        let written = self.parents.former_domains(&self.domain);
+        if self.listed.as_deref() == written && self.listed.take().is_some() {
+            // After a change back, their own lists are over.
+            self.settings.former_domains().iter().for_each(|former| self.queue.add(former.domain().clone(), now));
+        }
+        // Without the Zone, the list stays: it is written into the next one.
+        let Some(listed) = self.listed.as_deref().or(written) else {
+            self.listed = Some(self.former_domains.iter().filter_map(|former| former.domain.parse().ok()).collect());
+            return;
+        };
+        let former: Vec<FormerDomain> = listed.iter().map(|domain| self.parents.former_domain(domain)).collect();
+        if former == self.former_domains {
+            return;
+        }
+        let settings = self.settings.with_former_domains(&former, |_| None);
+        self.former_domains = former;
+        let before = std::mem::replace(&mut self.settings, settings);
+        let mut changes = Vec::new();
+        self.platform.set_former_domains(&self.settings, &mut changes);
+        changes.into_iter().for_each(|change| self.note(change, now));
+        let is_served = |former: &Name| self.settings.former_domains().iter().any(|served| served.domain() == former);
+        let ended = before.former_domains().iter().map(|former| former.domain()).filter(|former| !is_served(former));
+        let ended: Vec<Name> = self.ended.iter().chain(ended).filter(|former| !is_served(former)).cloned().collect();
+        self.ended = ended;
+        for settings in before.former_domains().iter().chain(self.settings.former_domains()) {
+            self.queue.add(settings.domain().clone(), now);
+            self.queue.add(settings.alias_apex().clone(), now);
+        }
+        self.queue.add(self.domain.clone(), now);
+    }
+
+    /// Returns whether the zone is the parent or alias zone of a former domain that is served.
+    fn is_former(&self, apex: &Name) -> bool {
+        let mut former = self.settings.former_domains().iter();
+        former.any(|former| former.domain() == apex || former.alias_apex() == apex)
+    }
+
+    /// Logs the Routers whose zones are below a former domain and not below the platform's.
+    fn log_left_behind(&self) {
+        for former in self.settings.former_domains() {
+            let is_left = |apex: &Name| apex.is_at_or_below(former.domain()) && !apex.is_at_or_below(&self.domain);
+            let left = self.platform.shards().filter(|(apex, _)| is_left(apex));
+            let mut left: Vec<_> = left.map(|(apex, router)| format!("{} ({})", router.name, text_of(apex))).collect();
+            left.sort_unstable();
+            left.truncate(SHARDS_TOLD_MAX);
+            if !left.is_empty() {
+                tracing::warn!(
+                    "Routers whose zones are still below the former domain {}: {}; these zones and their names do not \
+                     change; create Routers below {} and drain these Routers",
+                    former.domain_text(),
+                    left.join(", "),
+                    text_of(&self.domain)
+                );
+            }
         }
     }
 
@@ -379,8 +452,20 @@ impl Ledger {
         if let Some((_, at)) = known.failed.filter(|(_, at)| *at > now) {
             return Plan::LookAgain(at);
         }
+        // The domain was changed, and this process was forgotten.
+        if !matches!(wanted, Some((ZoneKind::Shard, ..))) && self.listed.is_none() && self.is_replaced() {
+            return Plan::Nothing;
+        }
         let Some((kind, router, digest)) = wanted else { return self.plan_deletion(apex, now, unix_now) };
-        let description = self.description.as_ref().filter(|_| kind == ZoneKind::Parent);
+        let known = self.known.entry(apex.clone()).or_default();
+        let is_own = *apex == self.domain;
+        let description = self.description.as_ref().filter(|_| is_own);
+        let former_domains: Option<Vec<String>> = match (is_own, kind) {
+            (true, _) => self.listed.as_ref().map(|listed| listed.iter().map(text_of).collect()),
+            // The platform has changed back: its domain has taken the list over.
+            (false, ZoneKind::Parent) if self.listed.is_none() => Some(Vec::new()),
+            _ => None,
+        };
         // After a restore of the store, the state may be that of its newest version, which is older than the version that name
         // servers publish.
         let last = known.last;
@@ -390,7 +475,8 @@ impl Ledger {
         };
         let is_described =
             |zone: &Zone| description.is_none_or(|description| zone.spec.platform.as_ref() == Some(description));
-        if known.zone.as_ref().is_some_and(|zone| has_state(zone) && is_described(zone)) {
+        let is_listed = |zone: &Zone| former_domains.as_ref().is_none_or(|listed| zone.spec.former_domains == *listed);
+        if known.zone.as_ref().is_some_and(|zone| has_state(zone) && is_described(zone) && is_listed(zone)) {
             return Plan::Nothing;
         }
         let is_small = *apex == self.alias_apex && self.aliases.len() <= SMALL_CHANGE;
@@ -399,14 +485,18 @@ impl Ledger {
             return Plan::LookAgain(at);
         }
         let mut zone = known.zone.clone().unwrap_or_else(|| {
-            Zone::new(&ledger_name(apex), ZoneSpec { kind, router: None, versions: Vec::new(), platform: None })
+            let platform = self.parents.platform(apex).cloned();
+            let spec = ZoneSpec { kind, router: None, versions: Vec::new(), platform, former_domains: Vec::new() };
+            Zone::new(&ledger_name(apex), spec)
         });
         zone.spec.platform = description.cloned().or(zone.spec.platform);
+        zone.spec.former_domains = former_domains.unwrap_or(zone.spec.former_domains);
         if !has_state(&zone) {
             // Before the first version, nothing was published under a serial of the ledger.
             let serial = match known.last {
                 Some(previous) => Serial::next(with_room(previous), unix_now),
-                None if kind == ZoneKind::Parent => self.base.first_serial(unix_now),
+                None if is_own => self.base.first_serial(unix_now),
+                None if kind == ZoneKind::Parent => BaseSerial::Unknown.first_serial(unix_now),
                 None => Serial(unix_now as u32),
             };
             let at = Timestamp::from_second(i64::try_from(unix_now).unwrap_or(i64::MAX)).unwrap_or(Timestamp::MAX);
@@ -424,12 +514,12 @@ impl Ledger {
             self.known.remove(apex);
             return Plan::Nothing;
         };
-        let is_former = self.former.as_ref().is_some_and(|former| apex.is_at_or_below(former));
-        if self.orphans.contains(apex) || zone.spec.kind != ZoneKind::Shard && !is_former {
+        let has_ended = self.ended.iter().any(|former| apex.is_at_or_below(former));
+        if self.orphans.contains(apex) || zone.spec.kind != ZoneKind::Shard && !has_ended {
             return Plan::Nothing;
         }
         // A later leader learns the former domain from its parent Zone.
-        if zone.spec.kind == ZoneKind::Parent && self.has_former_alias_zone() {
+        if zone.spec.kind == ZoneKind::Parent && self.has_alias_zone(apex) {
             return Plan::LookAgain(now + Duration::from_secs(1));
         }
         if newest(zone).is_some_and(|(serial, _)| !Serial(unix_now as u32).is_after(with_room(serial))) {
@@ -439,11 +529,15 @@ impl Ledger {
         Plan::Write(Write::Delete(Preconditions { uid, resource_version }))
     }
 
-    /// Returns whether the alias Zone of the former domain exists.
-    fn has_former_alias_zone(&self) -> bool {
-        let is_former = |apex: &Name| self.former.as_ref().is_some_and(|former| apex.is_at_or_below(former));
-        let is_alias = |known: &KnownZone| known.zone.as_ref().is_some_and(|zone| zone.spec.kind == ZoneKind::Alias);
-        self.known.iter().any(|(apex, known)| *apex != self.alias_apex && is_former(apex) && is_alias(known))
+    /// Returns whether the alias Zone of a domain exists.
+    fn has_alias_zone(&self, domain: &Name) -> bool {
+        let known = domain.prepend(ALIAS_LABEL.as_bytes()).ok().and_then(|apex| self.known.get(&apex));
+        known.is_some_and(|known| known.zone.as_ref().is_some_and(|zone| zone.spec.kind == ZoneKind::Alias))
+    }
+
+    /// Returns whether another domain has replaced the platform's.
+    fn is_replaced(&self) -> bool {
+        self.parents.successor(&self.domain).is_some()
     }
 
     /// Sends the current contents of a zone to the feed.
@@ -461,7 +555,7 @@ impl Ledger {
                 });
             }
             self.aliases.merge();
-        } else if *apex != self.domain {
+        } else if *apex != self.domain && !self.is_former(apex) {
             let shard = match self.platform.shard(apex) {
                 None => None,
                 Some(router) => match versions.next().filter(|(_, newest)| *newest == self.shard_digest(apex)) {
@@ -476,9 +570,15 @@ impl Ledger {
     /// Returns the desired ledger entry of a zone: its kind, its Router, its digest. `None`: the zone does not exist.
     fn wanted(&self, apex: &Name) -> Option<(ZoneKind, Option<String>, Digest)> {
         if *apex == self.domain {
-            return Some((ZoneKind::Parent, None, self.platform.parent_digest()));
+            return Some((ZoneKind::Parent, None, self.platform.delegations().digest()));
         }
         if *apex == self.alias_apex {
+            return Some((ZoneKind::Alias, None, self.platform.alias_digest()));
+        }
+        if let Some(former) = self.settings.former_domains().iter().find(|former| former.domain() == apex) {
+            return Some((ZoneKind::Parent, None, self.platform.delegations_of(former.domain()).digest()));
+        }
+        if self.is_former(apex) {
             return Some((ZoneKind::Alias, None, self.platform.alias_digest()));
         }
         let router = self.platform.shard(apex)?;

@@ -21,7 +21,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::apexes::{ApexOwners, FileZoneStatus};
+use super::apexes::{ALIASES_REFUSED, ApexOwners, FileZoneStatus};
 use super::zone_watch::{self, FolderChanges, Watch, Writes};
 use signpost_dns::wire::Name;
 use signpost_dns::zone::{Contents, Zone, ZoneDb, diff};
@@ -162,11 +162,8 @@ impl StaticZones {
                         }
                         ready.push((zone, path));
                     }
-                    ParsedFile::Base(base) => apexes.set_base(Some(base)),
-                    ParsedFile::Aliases => tracing::error!(
-                        file = %path.display(),
-                        "the alias zone is built from the API's objects and cannot come from a file; remove the file"
-                    ),
+                    ParsedFile::Base(base) => apexes.set_base(base, path),
+                    ParsedFile::Aliases => tracing::error!(file = %path.display(), "{ALIASES_REFUSED}"),
                     ParsedFile::Unbuildable(apex) => {
                         tracing::error!(file = %path.display(), zone = %apex, "the zone has no SOA")
                     }
@@ -191,7 +188,7 @@ impl StaticZones {
         let tally = result.map_err(|source| FolderError { path: folder.path().to_owned(), source })?;
         for apex in &withdrawn {
             if apexes.place(apex) == FileZoneStatus::Base {
-                apexes.set_base(None);
+                apexes.remove_base(apex);
             }
             tracing::info!(zone = %apex, "the zone no longer has a file");
         }

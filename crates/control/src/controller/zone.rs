@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use futures::FutureExt as _;
+use kube::Api;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -38,12 +39,15 @@ use self::zones::Zones;
 use super::apexes::ApexOwners;
 use super::domain::{self, DomainMismatch, Domains, Duty};
 use crate::client::reflector::{Change, Store};
+use crate::compiler::former_domains::FormerDomain;
 use crate::compiler::settings::text_of;
 use crate::compiler::{Diagnostic, Digest, Platform, Settings};
 use crate::world::World;
+use crate::world::parents::Parents;
 use signpost_dns::wire::{Name, NameMap};
 use signpost_dns::zone::image::DENIES_ALWAYS;
 use signpost_dns::zone::{Serial, ZoneDb};
+use signpost_types::names::ALIAS_LABEL;
 use signpost_types::v1alpha1::deletion_hold::DeletionHoldKind;
 use signpost_types::v1alpha1::zone::{Zone as LedgerZone, ZoneVersion};
 
@@ -106,6 +110,8 @@ pub struct Options {
 pub struct Started {
     settings: watch::Receiver<Arc<Settings>>,
     domains: Domains,
+    /// The former domains that the restored state has.
+    former_domains: Vec<FormerDomain>,
     denial_longest: Option<Duration>,
     publisher: Publisher,
     holds: Holds,
@@ -130,19 +136,19 @@ pub async fn start(db: Arc<ZoneDb>, options: Options) -> Result<Started, StateEr
     if denial_longest.is_some() {
         apexes.set_denies_until(0, &db);
     }
-    let settings = with_base(&current, &apexes);
-    let domains = Domains { domain: settings.domain_text(), former: former_domain };
+    let domains = Domains { domain: current.borrow().domain_text(), former: former_domain };
     let holds = Holds::new(deletion_hold_threshold, status.decisions());
     let publisher = Publisher::new(db, apexes, status.clone(), publishing, loading);
-    let known = domains.clone();
-    let start = move || restart(publisher, holds, state, &known, settings);
+    let (known, settings) = (domains.clone(), current.clone());
+    let start = move || restart(publisher, holds, state, &known, &settings);
     let started = match Handle::current().runtime_flavor() {
         RuntimeFlavor::CurrentThread => start(),
         // This can take a second of processor time, which must not block the runtime.
         _ => tokio::task::spawn_blocking(start).await.expect("taking up the last-good state does not panic"),
     };
-    let (publisher, holds, restored) = started.inspect_err(|error| status.set_hindrance(Some(error.to_string())))?;
-    Ok(Started { settings: current, domains, denial_longest, publisher, holds, restored })
+    let started = started.inspect_err(|error| status.set_hindrance(Some(error.to_string())))?;
+    let Restarted { publisher, holds, former_domains, restored } = started;
+    Ok(Started { settings: current, domains, former_domains, denial_longest, publisher, holds, restored })
 }
 
 /// Follows the API's objects until `stop`. The error is that of the thread that writes the last-known-good state.
@@ -152,7 +158,8 @@ pub async fn run(
     started: Started,
     stop: CancellationToken,
 ) -> Result<(), StateError> {
-    let Started { settings, domains, denial_longest, mut publisher, holds, restored } = started;
+    let Started { settings, domains, mut former_domains, denial_longest, mut publisher, holds, restored } = started;
+    let mut parents = Parents::default();
     let mut sources = Sources::new(world, settings, &publisher);
     let denials = denial_longest.map(|longest| Denials::new(longest, tokio::time::Instant::now()));
     let mut log = DiagnosticLog::default();
@@ -161,18 +168,19 @@ pub async fn run(
     let zones = match restored {
         Some(zones) => zones,
         None => {
-            let (platform, ledger) = tokio::select! {
-                gathered = gather(&mut sources, &mut log) => gathered,
+            let (mut platform, ledger) = tokio::select! {
+                gathered = gather(&mut sources, &mut log, &mut parents) => gathered,
                 () = stop.cancelled() => return Ok(()),
             };
-            let status = publisher.status.clone();
-            let report = |other: Option<&DomainMismatch>| status.set_hindrance(other.map(ToString::to_string));
-            let is_in_ledger = ledger.contains_key(platform.domain());
-            if !is_in_ledger && !domain::agreed(&client, &domains, Duty::Follow, &stop, report).await {
+            if !wait_for_domain(&client, &domains, platform.domain(), &mut parents, &publisher.status, &stop).await {
                 return Ok(());
             }
+            former_domains = parents.former_domains_of(platform.domain(), domains.former_name().as_ref());
+            publisher.apexes.set_former_domains(pairs(&former_domains), &publisher.db);
+            let settings = whole(&sources.settings, &former_domains, &publisher.apexes);
+            platform.set_former_domains(&settings, &mut Vec::new());
             publisher.record(&platform);
-            let settings = with_base(&sources.settings, &publisher.apexes);
+            publisher.record_domains(&settings);
             let mut zones = Zones::new(platform, settings, Instant::now());
             zones.set_files(publisher.apexes.files());
             ledger.into_iter().for_each(|(apex, versions)| zones.set_ledger(&apex, versions));
@@ -181,13 +189,55 @@ pub async fn run(
     };
     let ended = publisher.ended();
     let ledger_relist = LedgerRelist::new();
-    let mut run =
-        Run { sources, holds, zones, publisher, log, ledger_relist, denials, denies_until, is_partial: false };
+    let mut run = Run {
+        sources,
+        parents,
+        former_domains,
+        holds,
+        zones,
+        publisher,
+        log,
+        ledger_relist,
+        denials,
+        denies_until,
+        is_partial: false,
+    };
     tokio::select! {
         () = run.follow(&stop) => Ok(()),
         why = ended => Err(why),
     }
     // The last-known-good state is synced to disk when it is dropped.
+}
+
+/// Waits until the API's objects are of this domain. Returns `false` if `stop` ended the wait.
+async fn wait_for_domain(
+    client: &kube::Client,
+    domains: &Domains,
+    own: &Name,
+    parents: &mut Parents,
+    status: &Status,
+    stop: &CancellationToken,
+) -> bool {
+    if parents.are_of(own) {
+        return true;
+    }
+    let report = |other: Option<&DomainMismatch>| status.set_hindrance(other.map(ToString::to_string));
+    if !domain::agreed(client, domains, Duty::Follow, stop, report).await {
+        return false;
+    }
+    // Another process can have made the change meanwhile: its list names the former domains to serve from the start.
+    if let Ok(Some(zone)) = Api::<LedgerZone>::all(client.clone()).get_opt(&domains.domain).await {
+        parents.set(own, Some(&zone));
+    }
+    true
+}
+
+/// The parts of a name server after a restart.
+struct Restarted {
+    publisher: Publisher,
+    holds: Holds,
+    former_domains: Vec<FormerDomain>,
+    restored: Option<Zones>,
 }
 
 /// Serves the last-known-good state, if there is one.
@@ -196,10 +246,18 @@ fn restart(
     mut holds: Holds,
     state: Option<PathBuf>,
     domains: &Domains,
-    settings: Arc<Settings>,
-) -> Result<(Publisher, Holds, Option<Zones>), StateError> {
+    settings: &watch::Receiver<Arc<Settings>>,
+) -> Result<Restarted, StateError> {
     let loaded = state.map(|directory| publisher.open_state(&directory, domains)).transpose()?.flatten();
-    let Some(mut loaded) = loaded else { return Ok((publisher, holds, None)) };
+    let Some(mut loaded) = loaded else {
+        return Ok(Restarted { publisher, holds, former_domains: Vec::new(), restored: None });
+    };
+    // After a change of the domain, the first one is that of the state.
+    let mut former_domains = std::mem::take(&mut loaded.domains);
+    former_domains.retain(|former| former.domain != domains.domain);
+    publisher.apexes.set_former_domains(pairs(&former_domains), &publisher.db);
+    let settings = whole(settings, &former_domains, &publisher.apexes);
+    publisher.record_domains(&settings);
     // The state can be a moment older than the last name that was live.
     publisher.apexes.set_denies_until(0, &publisher.db);
     publisher.status.set_denying(false);
@@ -222,11 +280,15 @@ fn restart(
     publisher.set_ready();
     let (routers, bindings) = zones.platform().counts();
     tracing::info!(routers, bindings, "serving the last-known-good state until the API is reachable");
-    Ok((publisher, holds, Some(zones)))
+    Ok(Restarted { publisher, holds, former_domains, restored: Some(zones) })
 }
 
 /// Collects all objects, and the versions of the ledger.
-async fn gather(sources: &mut Sources, log: &mut DiagnosticLog) -> (Platform, NameMap<Versions>) {
+async fn gather(
+    sources: &mut Sources,
+    log: &mut DiagnosticLog,
+    parents: &mut Parents,
+) -> (Platform, NameMap<Versions>) {
     let mut platform = Platform::new(&sources.settings.borrow());
     let mut ledger = NameMap::default();
     let mut ignored = Vec::new();
@@ -240,10 +302,13 @@ async fn gather(sources: &mut Sources, log: &mut DiagnosticLog) -> (Platform, Na
                 log.add_all(&change);
                 put_all(&mut platform, &change, &mut ignored);
             }
-            objects::Event::Zone(change) => each_ledger_entry(&change, |apex, versions| match versions {
-                Some(versions) => drop(ledger.insert(apex, versions)),
-                None => drop(ledger.remove(&apex)),
-            }),
+            objects::Event::Zone(change) => {
+                parents.take(&change);
+                each_ledger_entry(&change, |apex, versions| match versions {
+                    Some(versions) => drop(ledger.insert(apex, versions)),
+                    None => drop(ledger.remove(&apex)),
+                });
+            }
         }
         ignored.clear();
     }
@@ -287,18 +352,32 @@ impl Sources {
     }
 }
 
-/// Returns the current configuration, with the base of the parent zone.
-fn with_base(settings: &watch::Receiver<Arc<Settings>>, apexes: &ApexOwners) -> Arc<Settings> {
+/// Returns the current configuration, with former domains and the bases of the parent zones.
+fn whole(settings: &watch::Receiver<Arc<Settings>>, former: &[FormerDomain], apexes: &ApexOwners) -> Arc<Settings> {
     let settings = Arc::clone(&settings.borrow());
-    match apexes.base() {
-        None => settings,
-        base => Arc::new(settings.with_base(base)),
+    let base = apexes.base(settings.domain());
+    match (&base, former) {
+        (None, []) => settings,
+        _ => Arc::new(settings.with_base(base).with_former_domains(former, |domain| apexes.base(domain))),
     }
+}
+
+/// Returns the apexes of the zones of former domains.
+fn pairs(former: &[FormerDomain]) -> Vec<(Name, Name)> {
+    let pair = |former: &FormerDomain| {
+        let domain: Name = former.domain.parse().ok()?;
+        let aliases = domain.prepend(ALIAS_LABEL.as_bytes()).ok()?;
+        Some((domain, aliases))
+    };
+    former.iter().filter_map(pair).collect()
 }
 
 /// The loop, once there are zones.
 struct Run {
     sources: Sources,
+    parents: Parents,
+    /// The former domains that are served.
+    former_domains: Vec<FormerDomain>,
     holds: Holds,
     zones: Zones,
     publisher: Publisher,
@@ -393,18 +472,50 @@ impl Run {
             }
             Event::Object(objects::Event::Zone(change)) => {
                 self.ledger_relist.wait = LEDGER_RELIST.0;
+                self.parents.take(&change);
+                self.settle_former_domains();
                 each_ledger_entry(&change, |apex, versions| {
                     self.zones.set_ledger(&apex, versions.unwrap_or_default());
                 });
             }
-            Event::Settings => {
-                self.zones.set_settings(with_base(&self.sources.settings, &self.publisher.apexes), Instant::now());
-                self.zones.set_files(self.publisher.apexes.files());
-                self.warn_of_hidden();
-            }
+            Event::Settings => self.set_settings(),
             // All decisions are applied at the end of the batch.
             Event::HoldDecision => {}
         }
+    }
+
+    fn set_settings(&mut self) {
+        let settings = whole(&self.sources.settings, &self.former_domains, &self.publisher.apexes);
+        self.zones.set_settings(settings, Instant::now());
+        self.zones.set_files(self.publisher.apexes.files());
+        self.warn_of_hidden();
+    }
+
+    /// Serves the former domains that the Zone of the platform's domain lists. Without that Zone, nothing is known to have ended.
+    fn settle_former_domains(&mut self) {
+        let own = self.zones.platform().domain();
+        // Another domain has replaced this one, and has taken its list over.
+        if self.parents.successor(own).is_some() {
+            return;
+        }
+        let Some(listed) = self.parents.former_domains(own) else { return };
+        let known = |domain: &Name| self.former_domains.iter().find(|known| known.domain == text_of(domain)).cloned();
+        // Its Zone can be missing for a moment: then the settings stay.
+        let settings = |domain: &Name| match self.parents.platform(domain) {
+            None => known(domain).unwrap_or_else(|| self.parents.former_domain(domain)),
+            Some(_) => self.parents.former_domain(domain),
+        };
+        let former: Vec<FormerDomain> = listed.iter().map(settings).collect();
+        if former == self.former_domains {
+            return;
+        }
+        let ended = self.former_domains.iter().filter(|known| former.iter().all(|one| one.domain != known.domain));
+        ended.for_each(|ended| tracing::info!(domain = ended.domain, "the service of a former domain has ended"));
+        self.former_domains = former;
+        self.publisher.apexes.set_former_domains(pairs(&self.former_domains), &self.publisher.db);
+        self.set_settings();
+        let settings = whole(&self.sources.settings, &self.former_domains, &self.publisher.apexes);
+        self.publisher.record_domains(&settings);
     }
 
     fn take_objects<I: Reduced<Input: MayBeHeld>>(&mut self, store: &Store<I>, change: &Change<I>) {

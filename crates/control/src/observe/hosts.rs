@@ -4,7 +4,8 @@
 //! The host's DNS belongs to its owner, and the platform's name servers have no data of it. So the prober queries the configured
 //! resolvers (`host.resolvers`), as the host's clients query theirs. A host points here if its CNAME chain ends at one of the
 //! Route's names, or of another Route that shares the host, or if all its addresses are active ones of the Route's Router. Without
-//! resolvers, the condition is `Unknown`.
+//! resolvers, the condition is `Unknown`. A host that points to the Route's alias below a former domain points here while that
+//! domain is served; the condition has the current record.
 //!
 //! The message does not repeat the resolvers' answers: a tenant can enter any name, including one that only the platform's own
 //! network can resolve.
@@ -24,11 +25,15 @@ use crate::dns_client::{Data, Question};
 use crate::world::RouteInfo;
 use crate::world::condition::{ConditionUpdate, Status};
 use crate::world::observations::{About, Part, RouteFinding};
+use crate::world::parents::FormerDomains;
+use crate::world::route::NamesDigest;
 use signpost_dns::wire::header::Rcode;
 use signpost_dns::wire::{Name, RecordType};
-use signpost_types::names::host_claim_name;
+use signpost_types::names::{alias_name, host_claim_name};
 use signpost_types::v1alpha1::name_claim::NameClaim;
-use signpost_types::v1alpha1::route::{HOST_NOT_CHECKED, HOST_POINTS_HERE, NameKind, Route, RouteStatus};
+use signpost_types::v1alpha1::route::{
+    HOST_NOT_CHECKED, HOST_POINTS_HERE, NameKind, POINTS_TO_FORMER_DOMAIN, Route, RouteStatus,
+};
 use signpost_types::v1alpha1::router::{AddressState, Router};
 
 /// The first wait before a host that does not point here is checked again: its owner has just read the instructions.
@@ -40,6 +45,8 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone)]
 pub struct HostCheck {
+    /// The former domains of the platform.
+    pub former_domains: FormerDomains,
     /// The resolvers, queried in this order until one responds; without any, no host is checked.
     pub resolvers: Vec<SocketAddr>,
     /// The time for one answer.
@@ -48,7 +55,7 @@ pub struct HostCheck {
 
 pub fn metrics() -> Metrics {
     let help = "Checks of whether a custom host points to its Route, by outcome";
-    Metrics::new("host_checks", help, &["here", "elsewhere", "unknown", "failed"])
+    Metrics::new("host_checks", help, &["here", "former", "elsewhere", "unknown", "failed"])
 }
 
 /// A Route with a custom host.
@@ -57,6 +64,8 @@ pub struct HostTarget {
     uid: Uid,
     host: Box<str>,
     router: Option<Arc<str>>,
+    /// The Route's names, to which the host should lead.
+    names: NamesDigest,
     /// Whether the Route has the condition.
     is_reported: bool,
 }
@@ -65,7 +74,8 @@ impl HostTarget {
     fn new(route: &RouteInfo) -> Option<Self> {
         let host = route.custom_name.clone().filter(|_| route.bound)?;
         let is_reported = route.conditions.has_points_here;
-        Some(HostTarget { uid: route.uid.clone(), host, router: route.router.clone(), is_reported })
+        let (uid, router, names) = (route.uid.clone(), route.router.clone(), route.names);
+        Some(HostTarget { uid, host, router, names, is_reported })
     }
 }
 
@@ -79,7 +89,7 @@ impl RouteCheck for HostCheck {
     }
 
     fn is_same(now: &HostTarget, before: &HostTarget) -> bool {
-        let of = |target: &HostTarget| (target.uid.clone(), target.host.clone(), target.router.clone());
+        let of = |target: &HostTarget| (target.uid.clone(), target.host.clone(), target.router.clone(), target.names);
         of(now) == of(before) && (now.is_reported || !before.is_reported)
     }
 
@@ -98,17 +108,19 @@ impl RouteCheck for HostCheck {
             return Ok(None);
         };
         let status = route.status.unwrap_or_default();
+        // Otherwise, a host at a former domain would be elsewhere for a moment after each start.
+        self.former_domains.wait().await;
         let names = names_of(&status).collect();
-        let (mut found, leads_to) = match (self.resolvers.is_empty(), &router) {
-            (true, _) => (Found::NotChecked, Vec::new()),
-            (false, None) => resolve(self, &host, &Target { names, addresses: Vec::new() }).await,
-            (false, Some(router)) => {
-                let addresses = addresses_of(client, router).await?;
-                resolve(self, &host, &Target { names, addresses }).await
-            }
+        let mut target = Target { names, former: self.former_aliases(&status).collect(), addresses: Vec::new() };
+        if let Some(router) = router.as_deref().filter(|_| !self.resolvers.is_empty()) {
+            target.addresses = addresses_of(client, router).await?;
+        }
+        let (mut found, leads_to) = match self.resolvers.is_empty() {
+            true => (Found::NotChecked, Vec::new()),
+            false => resolve(self, &host, &target).await,
         };
-        if found == Found::Elsewhere && leads_to_sharer(client, key, &host, router.as_deref(), &leads_to).await? {
-            found = Found::Here;
+        if found == Found::Elsewhere {
+            found = self.sharers_of(client, key, &host, router.as_deref(), &leads_to).await?.unwrap_or(found);
         }
         let record = status.names.iter().find_map(|name| name.record.as_deref()).unwrap_or("the one in status.names");
         let statements = vec![found.condition(&host, record)];
@@ -116,7 +128,7 @@ impl RouteCheck for HostCheck {
         let next = match found {
             // Until the configuration changes nothing else is known.
             Found::NotChecked => Next::Never,
-            Found::Here => Next::After(RETRY_LONGEST),
+            Found::Here | Found::FormerDomain => Next::After(RETRY_LONGEST),
             _ => Next::Retry,
         };
         let finding = RouteFinding { uid, about, statements, challenge: None };
@@ -128,6 +140,8 @@ impl RouteCheck for HostCheck {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Found {
     Here,
+    /// The host points to the Route's alias below a former domain.
+    FormerDomain,
     NoRecord,
     Elsewhere,
     /// No resolver answered.
@@ -140,6 +154,7 @@ impl Found {
     fn label(self) -> &'static str {
         match self {
             Found::Here => "here",
+            Found::FormerDomain => "former",
             Found::NoRecord | Found::Elsewhere => "elsewhere",
             Found::Unresolved | Found::NotChecked => "unknown",
         }
@@ -149,6 +164,13 @@ impl Found {
     fn condition(self, host: &str, record: &str) -> ConditionUpdate {
         let (status, reason, message) = match self {
             Found::Here => (Status::True, "PointsHere", format!("{host} leads to a name or an address of the Route")),
+            Found::FormerDomain => {
+                let message = format!(
+                    "{host} leads to the Route's alias below a former domain of the platform, which is served for a limited \
+                     time: create {record}"
+                );
+                (Status::True, POINTS_TO_FORMER_DOMAIN, message)
+            }
             Found::NoRecord => (Status::False, "NoRecord", format!("{host} has no record in DNS: create {record}")),
             Found::Elsewhere => {
                 let message = format!("{host} does not lead to a name of the Route: create {record}");
@@ -175,32 +197,50 @@ fn names_of(status: &RouteStatus) -> impl Iterator<Item = Name> {
     names.chain(status.former_names.iter().map(|former| &former.name)).filter_map(|name| name.parse().ok())
 }
 
-/// Returns whether one of `targets` is a name of another Route with the host of the Route at `key`, on the same Router.
-async fn leads_to_sharer(
-    client: &kube::Client,
-    key: &ObjectKey,
-    host: &str,
-    router: Option<&str>,
-    targets: &[Name],
-) -> kube::Result<bool> {
-    if targets.is_empty() {
-        return Ok(false);
+impl HostCheck {
+    /// Returns the aliases of a Route below the former domains.
+    fn former_aliases(&self, status: &RouteStatus) -> impl Iterator<Item = Name> {
+        let label = status.canonical_name.as_deref().and_then(|alias| alias.split_once('.')).map(|(label, _)| label);
+        let former = label.map(|_| self.former_domains.list()).unwrap_or_default();
+        let label = label.unwrap_or_default().to_owned();
+        former.into_iter().filter_map(move |domain| alias_name(&label, &domain).parse().ok())
     }
-    let claim = Api::<NameClaim>::all(client.clone()).get_opt(&host_claim_name(host)).await?;
-    let holders = claim.filter(|claim| claim.spec.released_at.is_none()).map(|claim| claim.spec.holders());
-    let (its, others): (Vec<_>, Vec<_>) = holders
-        .into_iter()
-        .flatten()
-        .filter(|holder| holder.namespace == key.namespace())
-        .partition(|holder| holder.name == key.name);
-    let routes: Api<Route> = Api::namespaced(client.clone(), key.namespace());
-    for other in others.iter().filter(|_| !its.is_empty()) {
-        let status = routes.get_opt(&other.name).await?.and_then(|route| route.status).unwrap_or_default();
-        if status.router.as_deref() == router && names_of(&status).any(|name| targets.contains(&name)) {
-            return Ok(true);
+
+    /// Returns where the host of the Route at `key` leads if one of `targets` is a name of another Route with that host, on the same
+    /// Router.
+    async fn sharers_of(
+        &self,
+        client: &kube::Client,
+        key: &ObjectKey,
+        host: &str,
+        router: Option<&str>,
+        targets: &[Name],
+    ) -> kube::Result<Option<Found>> {
+        if targets.is_empty() {
+            return Ok(None);
         }
+        let claim = Api::<NameClaim>::all(client.clone()).get_opt(&host_claim_name(host)).await?;
+        let holders = claim.filter(|claim| claim.spec.released_at.is_none()).map(|claim| claim.spec.holders());
+        let (its, others): (Vec<_>, Vec<_>) = holders
+            .into_iter()
+            .flatten()
+            .filter(|holder| holder.namespace == key.namespace())
+            .partition(|holder| holder.name == key.name);
+        let routes: Api<Route> = Api::namespaced(client.clone(), key.namespace());
+        for other in others.iter().filter(|_| !its.is_empty()) {
+            let status = routes.get_opt(&other.name).await?.and_then(|route| route.status).unwrap_or_default();
+            if status.router.as_deref() != router {
+                continue;
+            }
+            if self.former_aliases(&status).any(|name| targets.contains(&name)) {
+                return Ok(Some(Found::FormerDomain));
+            }
+            if names_of(&status).any(|name| targets.contains(&name)) {
+                return Ok(Some(Found::Here));
+            }
+        }
+        Ok(None)
     }
-    Ok(false)
 }
 
 async fn addresses_of(client: &kube::Client, router: &str) -> kube::Result<Vec<IpAddr>> {
@@ -215,6 +255,8 @@ async fn addresses_of(client: &kube::Client, router: &str) -> kube::Result<Vec<I
 struct Target {
     /// The names of the Route that the platform answers for.
     names: Vec<Name>,
+    /// The Route's aliases below former domains.
+    former: Vec<Name>,
     /// The active addresses of its Router: the valid targets of an apex, which cannot have a CNAME.
     addresses: Vec<IpAddr>,
 }
@@ -235,7 +277,12 @@ async fn resolve(check: &HostCheck, host: &str, target: &Target) -> (Found, Vec<
             Some(answers) => found.extend(answers),
             None => failed = true,
         }
-        if found.iter().any(|data| matches!(data, Data::Cname(to) if target.names.contains(to))) {
+        let leads_to = |names: &[Name]| found.iter().any(|data| matches!(data, Data::Cname(to) if names.contains(to)));
+        // Their own targets are names of the Route.
+        if leads_to(&target.former) {
+            return (Found::FormerDomain, Vec::new());
+        }
+        if leads_to(&target.names) {
             return (Found::Here, Vec::new());
         }
     }
@@ -289,6 +336,17 @@ mod tests {
             let found: &[&str] = match (first, rtype) {
                 ("alias", RecordType::CNAME) => &[ALIAS],
                 ("former", RecordType::CNAME) => &["CNAME shop-www.old.v3.example."],
+                // A resolver follows the former alias to a name of the Route.
+                ("before", RecordType::CNAME) => {
+                    &["CNAME SHOP-www.routes.v2.example.", "CNAME shop-www.s1.v3.example.", "A 192.0.2.1"]
+                }
+                ("through", RecordType::CNAME) => &["CNAME www.other.example."],
+                ("through", RecordType::A) => &[
+                    "CNAME www.other.example.",
+                    "CNAME shop-www.routes.v2.example.",
+                    "CNAME shop-www.s1.v3.example.",
+                    "A 192.0.2.1",
+                ],
                 ("away", RecordType::CNAME) => &["CNAME cdn.example."],
                 ("apex" | "half", RecordType::A) => &["A 192.0.2.1"],
                 ("mixed", RecordType::A) => &["A 192.0.2.1", "A 198.51.100.7"],
@@ -310,12 +368,20 @@ mod tests {
                 name("shop-www.routes.v3.example."),
                 name("shop-www.old.v3.example."),
             ],
+            former: vec![name("shop-www.routes.v2.example.")],
             addresses: vec!["192.0.2.1".parse().expect("an address")],
         };
-        let check = HostCheck { resolvers: vec![dead.address, resolver.address], patience: Duration::from_secs(60) };
+        let former_domains = FormerDomains::default();
+        let check = HostCheck {
+            former_domains,
+            resolvers: vec![dead.address, resolver.address],
+            patience: Duration::from_secs(60),
+        };
         for (host, expected) in [
             ("alias.shop.test", Found::Here),
             ("former.shop.test", Found::Here),
+            ("before.shop.test", Found::FormerDomain),
+            ("through.shop.test", Found::FormerDomain),
             ("chain.shop.test", Found::Here),
             ("apex.shop.test", Found::Here),
             ("*.shop.test", Found::Here),
@@ -338,6 +404,7 @@ mod tests {
             uid: Uid::new("u"),
             host: host.into(),
             router: Some(router.into()),
+            names: NamesDigest::default(),
             is_reported,
         };
         let (bare, reported) = (target("a", "s1", false), target("a", "s1", true));

@@ -152,9 +152,13 @@ impl Reconciler {
             .all()
             .into_iter()
             .fold(0_u32, |sum, (_, held)| sum.saturating_add(held.bindings_served_on()));
-        if std::mem::replace(&mut self.planner.index.held, held) == held {
-            return;
+        if std::mem::replace(&mut self.planner.index.held, held) != held {
+            self.check_routers();
         }
+    }
+
+    /// Checks all Routers.
+    pub(super) fn check_routers(&mut self) {
         for (key, _) in self.planner.objects.routers.all() {
             self.queue.add(Key::Router(key.name), Instant::now());
         }

@@ -19,6 +19,7 @@ use crate::client::server::ServerKind;
 use crate::scheduler::bind::fence;
 use crate::world::BindingInfo;
 use crate::world::binding::alias_to_change;
+use signpost_types::names::record_for_host;
 use signpost_types::v1alpha1::route::{NameKind, Route};
 use signpost_types::v1alpha1::route_binding::{RouteBinding, RouteBindingSpec};
 
@@ -39,7 +40,7 @@ pub struct Changed {
 }
 
 /// Returns the due changes of a binding's names at `now`, on the platform of this domain. Former names whose time is over end, and
-/// due former names begin. An alias of another domain is replaced by one of this domain.
+/// due former names begin. An alias of another domain, and the record of the host, are replaced by those of this domain.
 pub fn reconcile(binding: &RouteBinding, domain: &str, now: Timestamp) -> Option<Changed> {
     let alias = alias_to_change(binding, domain);
     let mut spec = binding.spec.clone();
@@ -48,8 +49,13 @@ pub fn reconcile(binding: &RouteBinding, domain: &str, now: Timestamp) -> Option
         former_name.until.0 > now
     });
     if let Some(alias) = &alias {
-        let aliases = spec.names.iter_mut().filter(|name| name.kind == NameKind::Alias);
-        aliases.for_each(|name| name.name.clone_from(alias));
+        for name in &mut spec.names {
+            match name.kind {
+                NameKind::Alias => name.name.clone_from(alias),
+                NameKind::Custom => name.record = Some(record_for_host(&name.name, alias)),
+                NameKind::System => {}
+            }
+        }
     }
     let differs = alias.is_some() || spec.former_names != binding.spec.former_names;
     differs.then_some(Changed { spec, alias: alias.is_some() })
@@ -163,6 +169,15 @@ mod tests {
         binding.spec.names.push(AssignedName { name: alias("v2.example"), kind: NameKind::Alias, record: None });
         let renamed = reconcile(&binding, DOMAIN, at(1_500)).expect("its alias is another one");
         assert_eq!((renamed.spec.names[0].name.as_str(), renamed.alias), (&*alias(DOMAIN), true));
+        // The record of the host follows, also if only the alias has changed before.
+        let record = |domain: &str| Some(format!("shop.test. IN CNAME {}.", alias(domain)));
+        let custom =
+            AssignedName { name: "shop.test".to_owned(), kind: NameKind::Custom, record: record("v2.example") };
+        binding.spec.names = vec![AssignedName { name: alias(DOMAIN), ..binding.spec.names[0].clone() }, custom];
+        let renamed = reconcile(&binding, DOMAIN, at(1_500)).expect("its record is another one");
+        assert_eq!(renamed.spec.names[1].record, record(DOMAIN));
+        let again = RouteBinding { spec: renamed.spec.clone(), ..binding.clone() };
+        assert_eq!(reconcile(&again, DOMAIN, at(1_500)), None);
         assert_eq!(renamed.spec.former_names, binding.spec.former_names);
     }
 }

@@ -210,6 +210,7 @@ pub struct Reconciler {
     writer: Writer,
     watched: ObjectChanges,
     deletion_hold_changes: Changes<DeletionHold>,
+    former_domains: watch::Receiver<Option<Vec<String>>>,
     planner: Planner,
     queue: WorkQueue<Key>,
     actions: Executor<Key, Done>,
@@ -229,7 +230,9 @@ impl Reconciler {
         let observations = Arc::clone(&world.observations);
         // Who observes the instances polls their informer.
         let (instances, _) = world.instances.read();
-        let planner = Planner { objects, deletion_holds, instances, observations, index: Default::default() };
+        let former_domains = world.former_domains.clone();
+        let index = Default::default();
+        let planner = Planner { objects, deletion_holds, instances, observations, former_domains, index };
         Reconciler {
             writer: Writer::new(client, &settings),
             queue: WorkQueue::new(ACTIONS_AT_A_TIME, [settings.retry, settings.retry * 32]),
@@ -238,6 +241,7 @@ impl Reconciler {
             metrics,
             watched,
             deletion_hold_changes,
+            former_domains: planner.former_domains.subscribe(),
             planner,
             moves: None,
             term: None,
@@ -297,6 +301,7 @@ impl Reconciler {
                 change = self.watched.routers.next() => self.on_routers(change),
                 change = self.watched.namespaces.next() => self.on_namespaces(change),
                 _ = self.deletion_hold_changes.next() => self.on_deletion_holds(),
+                Ok(()) = self.former_domains.changed() => self.check_routers(),
                 Some((key, result)) = self.actions.next() => self.on_done(key, result, &events),
                 () = observations.wait() => {}
                 () = Moves::answered(self.moves.as_ref()) => {}

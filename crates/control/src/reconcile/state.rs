@@ -17,6 +17,7 @@ use crate::status::router::{self, Load};
 use crate::world::binding::FormerNameInfo;
 use crate::world::objects::Objects;
 use crate::world::observations::{Observations, RouterFindings};
+use crate::world::parents::FormerDomains;
 use crate::world::{BindingInfo, ClaimInfo, RouteInfo, later};
 use signpost_types::instance::AGENT_NAMESPACE;
 use signpost_types::instance::InstanceReport;
@@ -36,6 +37,7 @@ pub(super) struct Planner {
     pub deletion_holds: Store<DeletionHold>,
     pub instances: Store<Option<InstanceReport>>,
     pub observations: Arc<Observations>,
+    pub former_domains: FormerDomains,
     pub index: Index,
 }
 
@@ -315,6 +317,7 @@ impl Planner {
             former_names_until: former_names().map(|(.., until, _)| *until).max(),
             held: self.index.held,
             is_name_taken: self.is_name_taken(router),
+            former_domain: view.as_ref().and_then(|view| self.former_domains.above(view.zone()?)),
             is_former_name_blocked: self.is_former_name_blocked(router),
         }
     }

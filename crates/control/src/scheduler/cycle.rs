@@ -132,7 +132,7 @@ impl Scheduler {
         if let Some(host) = platform_host.filter(|_| leaving.is_none()) {
             let request = PlacementRequest { platform_host, ..PlacementRequest::new(&key, &route, &namespace) };
             if !self.snapshot.routers().any(|(router, _)| is_own_name(&request, router, host)) {
-                let message = refusal_of_platform_name(host, zone.unwrap_or_default());
+                let message = refusal_of_platform_name(host, &zone.unwrap_or_default());
                 self.refuse(&key, &route, ("HostInPlatformDomain", message));
                 self.metrics.attempt("not_admitted", started.elapsed().as_secs_f64());
                 return None;
@@ -287,11 +287,13 @@ impl Scheduler {
         }
     }
 
-    /// Returns the platform's domain or the Router's zone that a host is at or below, or a wildcard above, if there is one.
-    fn platform_zone(&self, host: &str) -> Option<&str> {
-        let domain = Some(self.settings.domain.as_str()).filter(|domain| takes_names_of(host, domain));
+    /// Returns the platform's domain, the former domain or the Router's zone that a host is at or below, or a wildcard above, if
+    /// there is one.
+    fn platform_zone(&self, host: &str) -> Option<String> {
+        let mut domains = [self.settings.domain.clone()].into_iter().chain(self.former_domains.list());
         let mut zones = self.snapshot.routers().map(|(router, _)| router.dns.as_str());
-        domain.or_else(|| zones.find(|zone| takes_names_of(host, zone)))
+        let zone = || zones.find(|zone| takes_names_of(host, zone)).map(str::to_owned);
+        domains.find(|domain| takes_names_of(host, domain)).or_else(zone)
     }
 }
 

@@ -50,6 +50,7 @@ use crate::client::server::ServerKind;
 use crate::reconcile::executor::Executor;
 use crate::world::objects::{ObjectChanges, Objects};
 use crate::world::observations::{Observations, Part};
+use crate::world::parents::FormerDomains;
 use crate::world::{Quarantined, World};
 use signpost_types::names::LabelRules;
 
@@ -137,6 +138,7 @@ pub struct Scheduler {
     objects: Objects,
     /// Labels in quarantine, and reserved hosts.
     quarantined: Quarantined,
+    former_domains: FormerDomains,
     snapshot: Snapshot,
     queue: Queue,
     requeuer: Requeuer,
@@ -195,6 +197,7 @@ impl Scheduler {
             watched,
             objects,
             quarantined: world.quarantined.clone(),
+            former_domains: world.former_domains.clone(),
             snapshot: Snapshot::default(),
             observations: Arc::clone(&world.observations),
             in_flight,

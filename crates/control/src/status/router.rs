@@ -42,6 +42,8 @@ pub struct Load {
     pub held: u32,
     /// Whether there are routes on it whose names in its zone have other targets.
     pub is_name_taken: bool,
+    /// The former domain of the platform whose parent zone delegates its zone.
+    pub former_domain: Option<String>,
     /// Whether routes have left it whose former names do not resolve to them, because it has records there.
     pub is_former_name_blocked: bool,
 }
@@ -134,8 +136,17 @@ fn ready(
     }
     // The platform's zone delegates those below its domain.
     let is_undelegated = |zone: &&str| platform.is_some_and(|platform| !is_at_or_below(zone, &platform.domain_text()));
-    if let Some(zone) = router.zone().filter(is_undelegated) {
-        message += &format!("; the platform's own zone does not delegate {zone}: delegate it in the zone above");
+    match (router.zone().filter(is_undelegated), &load.former_domain) {
+        (Some(zone), Some(former)) => {
+            message += &format!(
+                "; its zone {zone} is below the former domain {former}: move its Routes before the service of that \
+                 domain ends"
+            );
+        }
+        (Some(zone), None) => {
+            message += &format!("; the platform's own zone does not delegate {zone}: delegate it in the zone above");
+        }
+        (None, _) => {}
     }
     update(READY, is_true, reason, message)
 }

@@ -9,7 +9,7 @@ use super::router::RouterTarget;
 use crate::client::uid::Uid;
 use crate::compiler::Diagnostic;
 use crate::compiler::inputs::BindingInput;
-use signpost_types::names::alias_name;
+use signpost_types::names::{alias_name, record_for_host};
 use signpost_types::v1alpha1::route::{AssignedName, FormerName, NameKind};
 use signpost_types::v1alpha1::route_binding::RouteBinding;
 
@@ -103,9 +103,14 @@ fn former_names(binding: &RouteBinding) -> Box<[FormerNameInfo]> {
     binding.spec.former_names.iter().map(of).collect()
 }
 
-/// Returns the alias that a binding must have below `domain`, if it has another one.
+/// Returns the alias that a binding must have below `domain`, if it has another one, or a record of its host that leads to another
+/// one.
 pub fn alias_to_change(binding: &RouteBinding, domain: &str) -> Option<String> {
     let alias = alias_name(&binding.spec.label, domain);
-    let differs = |name: &AssignedName| name.kind == NameKind::Alias && !name.name.eq_ignore_ascii_case(&alias);
+    let differs = |name: &AssignedName| match (name.kind, &name.record) {
+        (NameKind::Alias, _) => !name.name.eq_ignore_ascii_case(&alias),
+        (NameKind::Custom, Some(record)) => !record.eq_ignore_ascii_case(&record_for_host(&name.name, &alias)),
+        _ => false,
+    };
     binding.spec.names.iter().any(differs).then_some(alias)
 }

@@ -14,6 +14,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 use self::backend::{ServiceInfo, SliceInfo};
 use self::observations::Observations;
+use self::parents::FormerDomains;
 use crate::client::reflector::{self, Informer};
 use crate::compiler::{self, settings::text_of};
 use signpost_types::instance::AGENT_NAMESPACE;
@@ -35,6 +36,7 @@ pub mod examination;
 pub mod expectation;
 pub mod namespace;
 pub mod objects;
+pub mod parents;
 pub mod quarantine;
 pub mod route;
 pub mod router;
@@ -63,6 +65,8 @@ pub struct World {
     pub namespaces: Informer<NamespaceInfo>,
     /// The informer of Zones, the ledger of serials. There is one object for each shard, kept unchanged.
     pub zones: Informer<Zone>,
+    /// The former domains that are served, from the Zones.
+    pub former_domains: FormerDomains,
     /// The informer of deletion holds. There are few, so they are kept unchanged.
     pub holds: Informer<DeletionHold>,
     /// The informer of the Leases of Routers' instances; `None`: a Lease that is not the report of an instance.
@@ -81,6 +85,9 @@ impl World {
         let listing = reflector::Settings::default;
         let of_zones = reflector::Settings { watch_longest: settings.watch_longest, ..listing() };
         let domain: Arc<str> = settings.domain.as_str().into();
+        let own = Arc::clone(&domain);
+        let former_domains = FormerDomains::default();
+        let served = former_domains.clone();
         let quarantined = Quarantined::default();
         let counted = quarantined.clone();
         let patient = reflector::Settings { backoff_longest: HOLDS_WAIT_LONGEST, ..listing() };
@@ -105,7 +112,13 @@ impl World {
             ),
             quarantined,
             namespaces: Informer::new(client.clone(), listing(), |one: Namespace| NamespaceInfo::from(one)),
-            zones: Informer::new(client.clone(), listing(), |one: Zone| one),
+            zones: Informer::indexed(
+                client.clone(),
+                listing(),
+                |one: Zone| one,
+                move |change| served.take(change, &own),
+            ),
+            former_domains,
             holds: Informer::new(client.clone(), patient, |one: DeletionHold| one),
             instances: Informer::new(client.clone(), leases, |one: Lease| InstanceReport::read(&one)),
             services: Informer::new(client.clone(), listing(), |one: Service| ServiceInfo::from(one)),

@@ -66,7 +66,8 @@ pub fn loops(
         files: watch::Sender::default().subscribe(),
     };
     let (resolvers, patience) = (vec![OWNERS.parse().expect("an address")], Duration::from_secs(1));
-    let pointing = hosts::HostCheck { resolvers: resolvers.clone(), patience };
+    let former_domains = world.former_domains.clone();
+    let pointing = hosts::HostCheck { former_domains, resolvers: resolvers.clone(), patience };
     let owners = ownership::OwnershipCheck {
         domain: DOMAIN.into(),
         key: Key::new(&[7; 32]),

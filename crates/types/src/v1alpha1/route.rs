@@ -47,6 +47,8 @@ pub const HOST_VERIFIED: &str = "HostVerified";
 /// The condition of a Route with a custom host that leads to the Route according to the configured resolvers. `Unknown` if no
 /// resolver is configured, or if none responds.
 pub const HOST_POINTS_HERE: &str = "HostPointsHere";
+/// The reason of [`HOST_POINTS_HERE`] for a host that points to the alias below a former domain of the platform.
+pub const POINTS_TO_FORMER_DOMAIN: &str = "PointsToFormerDomain";
 /// The reason of [`HOST_POINTS_HERE`] on a platform that checks no host.
 pub const HOST_NOT_CHECKED: &str = "NotChecked";
 

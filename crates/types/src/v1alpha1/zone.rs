@@ -36,6 +36,27 @@ pub struct ZoneSpec {
     /// nothing else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub platform: Option<ZonePlatform>,
+    /// The former domains of the platform, for the parent zone. The name servers serve their parent and alias zones as before. The
+    /// leading controller adds a domain when the platform's domain changes. Remove it to end the service of its zones.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), inner(length(max = 253)), extend("x-kubernetes-list-type" = "atomic"))]
+    pub former_domains: Vec<String>,
+}
+
+/// The maximum number of former domains that are served.
+pub const FORMER_DOMAINS_MAX: usize = 16;
+
+/// Returns the parent Zone of the platform's domain: no other one lists it as a former domain. Of several, which belong to an
+/// unfinished change of the domain, it is the last written one.
+pub fn current_parent(zones: &[Zone]) -> Option<&Zone> {
+    let parents = || zones.iter().filter(|zone| zone.spec.kind == ZoneKind::Parent);
+    let is_former = |zone: &Zone| {
+        let lists =
+            |other: &Zone| other.spec.former_domains.iter().any(|former| Some(former) == zone.metadata.name.as_ref());
+        parents().any(lists)
+    };
+    let written = |zone: &&Zone| zone.spec.versions.first().map(|version| version.at.0);
+    parents().filter(|zone| !is_former(zone)).max_by_key(written)
 }
 
 /// The platform's settings, for clients that cannot read its configuration.

@@ -106,6 +106,42 @@ healthy, 3 warnings
 }
 
 #[test]
+fn a_former_domain_is_shown_until_its_end() {
+    let metrics = "signpost_dns_zone_requests_total{kind=\"data\",zone=\"routes.v2.example.\"} 40\n\
+            signpost_dns_zone_requests_total{kind=\"nxdomain\",zone=\"v2.example.\"} 2\n\
+            signpost_dns_zone_requests_total{kind=\"data\",zone=\"v3.example.\"} 7\n";
+    let scrape = Scrape::of_text(Instant::now(), metrics);
+    let process = || Process::answered("http://a", true, &[], &scrape, None, now());
+    let mut platform = platform();
+    let parent = |name: &str, former: Value| {
+        let spec = json!({"type": "parent", "versions": [], "formerDomains": former});
+        object("Zone", json!({"name": name}), spec, Value::Null)
+    };
+    platform.objects.zones = Some(vec![parent("v2.example", json!([])), parent("v3.example", json!(["v2.example"]))]);
+    let route = |host: &str, reason: &str| {
+        let said = json!([{"type": "HostPointsHere", "status": "True", "reason": reason, "message": "",
+                "lastTransitionTime": "2025-01-01T00:00:00Z"}]);
+        let status = json!({"phase": "scheduled", "conditions": said});
+        object("Route", json!({"namespace": "shop", "name": "x"}), json!({"host": host}), status)
+    };
+    let there = ["g", "f", "e", "d", "c", "b"].map(|host| route(&format!("{host}.example"), "PointsToFormerDomain"));
+    platform.objects.routes = Some(there.into_iter().chain([route("a.example", "PointsHere")]).collect());
+    let inputs = StatusInputs { kubeconfig: "k".into(), platform: Ok(platform), processes: vec![process(), process()] };
+    let report = Report::new(inputs, now());
+    let text = report.text(Painter::PLAIN);
+    for line in [
+        "domain      v3.example\n",
+        "former      v2.example, still served: 84 queries since the start of its name servers\n",
+        "  hosts     6 custom hosts there: b.example, c.example, d.example, e.example, f.example, …\n",
+    ] {
+        assert!(text.contains(line), "{line} is missing from {text}");
+    }
+    let json = serde_json::to_value(&report).expect("plain data");
+    assert_eq!(json["formerDomains"], json!([{"domain": "v2.example", "queries": 84}]));
+    assert_eq!(json["formerHosts"]["total"], json!(6));
+}
+
+#[test]
 fn what_does_not_answer_is_said() {
     let broken = "signpost_informer_connected{owner=\"dns\",kind=\"Zone\"} 0\nsignpost_deletion_hold_objects{kind=\"Router\"} 2\n";
     let scrape = Scrape::of_text(Instant::now(), broken);

@@ -1,5 +1,7 @@
 //! Tests of the ledger without an API: its writes, their times, and its reports.
 
+use std::collections::BTreeMap;
+
 use super::*;
 use crate::client::reflector;
 use crate::controller::zone::version_history::SERIAL_STRIDE;
@@ -98,43 +100,163 @@ fn an_alias_that_goes_and_comes_back_is_reported_with_its_new_version() {
     assert_eq!(serial(&ledger), before);
 }
 
-/// The parent Zone stays until then, so that a later leader finishes the deletion.
-#[test]
-fn the_alias_zone_of_the_former_domain_is_deleted_before_its_parent_zone() {
-    const NOW: u64 = 1_795_262_400;
-    let settings = Settings::new("v4.example", Vec::new(), &["192.0.2.53".parse().expect("an address")]);
+const NOW: u64 = 1_795_262_400;
+
+/// Returns the ledger of a leader with this domain.
+fn leader(domain: &str, former: Option<&str>) -> Ledger {
+    let settings = Settings::new(domain, Vec::new(), &["192.0.2.53".parse().expect("an address")]);
     let mut ledger = Ledger::new(&settings.expect("good settings"), BaseSerial::None, Arc::default());
-    let mut now = Instant::now();
-    // The leader before has configured the new domain, and many changes have put the serial of the aliases ahead of the clock.
-    for (apex, kind, serial) in [
-        ("v4.example", ZoneKind::Parent, NOW as u32),
-        ("v3.example", ZoneKind::Parent, NOW as u32 - 100),
-        ("routes.v3.example", ZoneKind::Alias, NOW as u32 + 100),
-    ] {
-        let version = ZoneVersion { serial, digest: Digest::default().to_string(), at: Time(Timestamp::UNIX_EPOCH) };
-        let zone = Zone::new(apex, ZoneSpec { kind, router: None, versions: vec![version], platform: None });
-        ledger.learn(format!("{apex}.").parse().expect("a name"), Some(zone), true, now);
-    }
-    ledger.set_synced(now);
-    let deleted = |ledger: &mut Ledger, now: Instant, unix_now: u64| {
-        let mut deleted = Vec::new();
-        for (apex, write) in ledger.due(now, unix_now) {
-            match write {
-                Write::Create(zone) | Write::Replace(zone) => ledger.written(apex, Ok(Some(*zone)), now),
-                Write::Delete(_) => {
-                    deleted.push(text_of(&apex));
-                    ledger.written(apex, Ok(None), now);
-                }
+    ledger.change_from(former.map(|former| former.parse().expect("a name")));
+    ledger
+}
+
+fn parent_or_alias(apex: &str, serial: u32, former_domains: &[&str]) -> Zone {
+    let kind = if apex.starts_with("routes.") { ZoneKind::Alias } else { ZoneKind::Parent };
+    let version = ZoneVersion { serial, digest: Digest::default().to_string(), at: Time(Timestamp::UNIX_EPOCH) };
+    let former_domains = former_domains.iter().map(ToString::to_string).collect();
+    Zone::new(apex, ZoneSpec { kind, router: None, versions: vec![version], platform: None, former_domains })
+}
+
+/// Does the due writes on these Zones; returns the names of those that were written or, with a dash, deleted.
+fn write_all(ledger: &mut Ledger, zones: &mut BTreeMap<String, Zone>, now: Instant, unix_now: u64) -> Vec<String> {
+    let mut written = Vec::new();
+    for (apex, write) in ledger.due(now, unix_now) {
+        let name = text_of(&apex);
+        match write {
+            Write::Create(zone) | Write::Replace(zone) => {
+                zones.insert(name.clone(), (*zone).clone());
+                written.push(name);
+                ledger.written(apex, Ok(Some(*zone)), now);
+            }
+            Write::Delete(_) => {
+                zones.remove(&name);
+                written.push(format!("-{name}"));
+                ledger.written(apex, Ok(None), now);
             }
         }
-        deleted
-    };
-    for (unix_now, expected) in
-        [(NOW, None), (NOW + 200, Some("routes.v3.example")), (NOW + 201, Some("v3.example")), (NOW + 202, None)]
-    {
-        assert_eq!(deleted(&mut ledger, now, unix_now), Vec::from_iter(expected), "{unix_now}");
+    }
+    written.sort();
+    written
+}
+
+fn start(ledger: &mut Ledger, zones: &BTreeMap<String, Zone>, now: Instant) {
+    for (apex, zone) in zones {
+        ledger.learn(apex.parse().expect("a name"), Some(zone.clone()), true, now);
+    }
+    ledger.set_synced(now);
+}
+
+/// The parent Zone stays until then, so that a later leader finishes the deletion.
+#[test]
+fn the_alias_zone_of_an_ended_domain_is_deleted_before_its_parent_zone() {
+    let mut now = Instant::now();
+    // The list of the new domain was emptied before, and many changes have put the serial of the aliases ahead of the clock.
+    let mut zones: BTreeMap<String, Zone> =
+        [("v4.example", NOW as u32), ("v3.example", NOW as u32 - 100), ("routes.v3.example", NOW as u32 + 100)]
+            .map(|(apex, serial)| (apex.to_owned(), parent_or_alias(apex, serial, &[])))
+            .into();
+    let mut ledger = leader("v4.example", Some("v3.example"));
+    start(&mut ledger, &zones, now);
+    for (unix_now, expected) in [
+        (NOW, Some("routes.v4.example")),
+        (NOW + 200, Some("-routes.v3.example")),
+        (NOW + 201, Some("-v3.example")),
+        (NOW + 202, None),
+    ] {
+        assert_eq!(write_all(&mut ledger, &mut zones, now, unix_now), Vec::from_iter(expected), "{unix_now}");
         now += Duration::from_secs(1);
     }
+}
+
+#[test]
+fn a_former_domain_is_kept_until_it_is_removed_from_the_list() {
+    let mut now = Instant::now();
+    let mut zones: BTreeMap<String, Zone> = ["v3.example", "routes.v3.example"]
+        .map(|apex| (apex.to_owned(), parent_or_alias(apex, NOW as u32 - 100, &[])))
+        .into();
+    let serial_of = |zones: &BTreeMap<String, Zone>, apex: &str| zones[apex].spec.versions[0].serial;
+
+    // The change: the new domain lists the former one, whose Zones do not change.
+    let mut ledger = leader("v4.example", Some("v3.example"));
+    start(&mut ledger, &zones, now);
+    assert_eq!(write_all(&mut ledger, &mut zones, now, NOW), ["routes.v4.example", "v4.example"]);
+    assert_eq!(zones["v4.example"].spec.former_domains, ["v3.example"]);
+
+    // A process that still has the former domain changes nothing, also if it leads.
+    let mut forgotten = leader("v3.example", None);
+    start(&mut forgotten, &zones, now);
+    assert_eq!(write_all(&mut forgotten, &mut zones, now, NOW), [""; 0]);
+
+    // A later leader needs no setting. A new Route and a Router below the former domain change the former zones, too.
+    let mut ledger = leader("v4.example", None);
+    start(&mut ledger, &zones, now);
+    assert_eq!(write_all(&mut ledger, &mut zones, now, NOW), [""; 0]);
+    let before = ["v3.example", "routes.v3.example"].map(|apex| serial_of(&zones, apex));
+    let router = serde_json::json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": "s"},
+        "spec": {"dns": "s.v3.example", "addresses": [{"ip": "192.0.2.1"}]}});
+    let router =
+        RouterInfo::new(&serde_json::from_value(router).expect("a Router"), &world::Settings::of_domain("v4.example"));
+    let key = reflector::ObjectKey { namespace: None, name: "s".to_owned() };
+    let change = reflector::Applied { key, now: Arc::new(router), before: None, recreated: false };
+    ledger.take(Event::Router(Change::Applied(change)), now);
+    let binding = serde_json::json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "RouteBinding",
+        "metadata": {"namespace": "ns", "name": "app"}, "spec": {"routeNamespace": "ns", "routeName": "app", "routeUID": "u",
+            "router": "s", "dns": "s.v3.example", "label": "ns-app", "strategy": "round-robin", "names": []}});
+    let binding = BindingInfo::new(&serde_json::from_value(binding).expect("a RouteBinding"));
+    let key = reflector::ObjectKey { namespace: Some("ns".to_owned()), name: "app".to_owned() };
+    let change = reflector::Applied { key, now: Arc::new(binding), before: None, recreated: false };
+    ledger.take(Event::Binding(Change::Applied(change)), now);
+    now += Duration::from_secs(1);
+    assert_eq!(
+        write_all(&mut ledger, &mut zones, now, NOW),
+        ["routes.v3.example", "routes.v4.example", "s.v3.example", "v3.example"]
+    );
+    for (apex, before) in ["v3.example", "routes.v3.example"].into_iter().zip(before) {
+        assert!(Serial(serial_of(&zones, apex)).is_after(Serial(before)), "{apex}");
+    }
+    assert_eq!(zones["routes.v3.example"].spec.versions[0].digest, zones["routes.v4.example"].spec.versions[0].digest);
+
+    // A Zone that was deleted by hand returns, with the list.
+    ledger.learn("v4.example".parse().expect("a name"), None, true, now);
+    now += Duration::from_secs(1);
+    assert_eq!(write_all(&mut ledger, &mut zones, now, NOW + 100), ["v4.example"]);
+    assert_eq!(zones["v4.example"].spec.former_domains, ["v3.example"]);
+
+    // The end: without the domain in the list, its Zones go, and the shard stays.
+    let mut own = zones["v4.example"].clone();
+    own.spec.former_domains.clear();
+    zones.insert("v4.example".to_owned(), own.clone());
+    ledger.learn("v4.example".parse().expect("a name"), Some(own), true, now);
+    let mut gone = Vec::new();
+    for seconds in 0..4 {
+        now += Duration::from_secs(1);
+        gone.extend(write_all(&mut ledger, &mut zones, now, NOW + 1000 + seconds));
+    }
+    assert_eq!(gone, ["-routes.v3.example", "-v3.example"]);
+    assert_eq!(zones.keys().collect::<Vec<_>>(), ["routes.v4.example", "s.v3.example", "v4.example"]);
+}
+
+#[test]
+fn the_domain_changes_back() {
+    let mut now = Instant::now();
+    let mut zones: BTreeMap<String, Zone> = BTreeMap::new();
+    for (apex, former) in [("v4.example", &["v3.example", "v2.example"][..]), ("v3.example", &[]), ("v2.example", &[])]
+    {
+        for apex in [apex.to_owned(), format!("routes.{apex}")] {
+            let former = if apex.starts_with("routes.") { &[][..] } else { former };
+            zones.insert(apex.clone(), parent_or_alias(&apex, NOW as u32 - 100, former));
+        }
+    }
+    let mut ledger = leader("v3.example", Some("v4.example"));
+    start(&mut ledger, &zones, now);
+    let mut written = Vec::new();
+    for _ in 0..3 {
+        written.extend(write_all(&mut ledger, &mut zones, now, NOW));
+        now += Duration::from_secs(1);
+    }
+    assert_eq!(written, ["v3.example", "v4.example"]);
+    let listed = ["v3.example", "v4.example"].map(|apex| zones[apex].spec.former_domains.join(" "));
+    assert_eq!(listed, ["v4.example v2.example", ""]);
 }
 
 /// Zones and bindings return to an earlier state, but name servers and waiters for a version do not.
@@ -146,7 +268,8 @@ fn a_store_that_went_back_gets_a_version_newer_than_any_that_was_seen() {
     let version = |serial: u32, digest: Digest| {
         let at = Time(Timestamp::UNIX_EPOCH);
         let versions = vec![ZoneVersion { serial, digest: digest.to_string(), at }];
-        let spec = ZoneSpec { kind: ZoneKind::Alias, router: None, versions, platform: None };
+        let spec =
+            ZoneSpec { kind: ZoneKind::Alias, router: None, versions, platform: None, former_domains: Vec::new() };
         Some(Zone::new("routes.v3.example", spec))
     };
     let digest = ledger.platform.alias_digest();

@@ -62,8 +62,8 @@ pub struct Opened {
     pub problem: Option<String>,
     /// The new path of a file that could not be used.
     pub aside: Option<PathBuf>,
-    /// The new path of the state of the former domain, after a change of the domain.
-    pub former: Option<PathBuf>,
+    /// The former domain, after a change of the domain: the state is that of its platform.
+    pub former: Option<String>,
 }
 
 /// The reason why no state is available.
@@ -92,7 +92,8 @@ pub enum StateError {
 
 impl LastKnownGood {
     /// Reads the state in `directory`, creating the directory if necessary, and opens the state for changes. A state of the
-    /// former domain, and a damaged file, are moved aside; a state of any other domain stays, and is an error.
+    /// former domain becomes one of the current domain. A damaged file is moved aside; a state of any other domain stays, and is an
+    /// error.
     pub fn open(directory: &Path, domains: &Domains) -> Result<(LastKnownGood, Opened), StateError> {
         let path = directory.join(FILE);
         let fault = |source| StateError::Unusable { path: path.clone(), source };
@@ -100,20 +101,22 @@ impl LastKnownGood {
         let mut opened = Opened::default();
         let mut recovered = None;
         match fs::read(&path) {
-            Ok(octets) => match load(&octets, &domains.domain) {
-                // A state from before the first publication contains nothing, and that of another domain has no names.
-                Ok((loaded, _)) if loaded.published.is_empty() || loaded.domain != domains.domain => {}
-                Ok((loaded, found)) => {
+            Ok(octets) => match read(&octets) {
+                // A state from before the first publication contains nothing.
+                Ok((loaded, _)) if loaded.published.is_empty() => {}
+                // A platform without Routers and Routes has no names to lose: any domain can take it over.
+                Ok((loaded, _)) if loaded.domain != domains.domain && loaded.is_vacant() => {}
+                Ok((mut loaded, found)) => {
+                    let different = |other| StateError::DomainMismatch { path: path.clone(), other };
+                    domains.agree(&loaded.domain).map_err(different)?;
+                    if loaded.domain != domains.domain {
+                        opened.former = Some(std::mem::replace(&mut loaded.domain, domains.domain.clone()));
+                    }
                     if found.torn_octets > 0 {
                         let torn = found.torn_octets;
                         opened.problem = Some(format!("{}: the last {torn} octets were incomplete", path.display()));
                     }
                     (opened.loaded, recovered) = (Some(loaded), Some(found));
-                }
-                Err(LoadError::DomainMismatch(found)) => {
-                    let different = |other| StateError::DomainMismatch { path: path.clone(), other };
-                    domains.agree(&found).map_err(different)?;
-                    opened.former = Some(move_aside(&path, "former").map_err(fault)?);
                 }
                 Err(error) => {
                     let aside = move_aside(&path, "damaged").map_err(fault)?;
@@ -128,7 +131,13 @@ impl LastKnownGood {
             Some(recovered) => Writer::reopen(&path, recovered),
             None => Writer::create(&path, &domains.domain),
         };
-        let writer = writer.map_err(fault)?;
+        let mut writer = writer.map_err(fault)?;
+        if opened.former.is_some() {
+            let mut entry = journal::Writer::append();
+            let (key, value) = record::domain(&domains.domain);
+            entry.put(Entry { key: &key, value: Some(&value) });
+            writer.take(entry.finish());
+        }
         let (sender, receiver) = sync_channel(QUEUE_MAX);
         let failing = Arc::new(AtomicBool::new(false));
         let stored = Arc::new(AtomicU64::new(0));
@@ -200,17 +209,6 @@ enum LoadError {
     Journal(#[from] JournalError),
     #[error("an entry is unreadable")]
     Entry,
-    #[error("the state belongs to the platform domain {0:?}")]
-    DomainMismatch(String),
-}
-
-fn load(octets: &[u8], domain: &str) -> Result<(Loaded, Recovered), LoadError> {
-    let (loaded, recovered) = read(octets)?;
-    // A platform without Routers and Routes has no names to lose: any domain can take it over.
-    if loaded.domain != domain && !(loaded.routers.is_empty() && loaded.bindings.is_empty()) {
-        return Err(LoadError::DomainMismatch(loaded.domain));
-    }
-    Ok((loaded, recovered))
 }
 
 fn read(octets: &[u8]) -> Result<(Loaded, Recovered), LoadError> {
@@ -511,12 +509,12 @@ mod tests {
                 prop_assert!(put(&mut frames, entry));
                 file.extend(frames.finish());
             }
-            let (found, recovered) = load(&file, &state.domain).expect("it was written here");
+            let (found, recovered) = read(&file).expect("it was written here");
             prop_assert_eq!(&sorted(found), &state);
             prop_assert_eq!((recovered.good_octets, recovered.torn_octets), (file.len(), 0));
             let at = at.index(file.len());
             file[at] ^= change;
-            if let Ok((found, again)) = load(&file, &state.domain) {
+            if let Ok((found, again)) = read(&file) {
                 prop_assert_eq!((sorted(found), again), (state, recovered), "octet {}", at);
             }
         }
@@ -641,11 +639,14 @@ mod tests {
         };
         assert!(error.to_string().contains("--domain") && error.to_string().contains("v3.example"), "{error}");
         assert!(path.exists());
-        let (_, opened) =
+        let (state, opened) =
             LastKnownGood::open(folder.path(), &domains("other.example", Some("v3.example"))).expect("usable");
-        // A planned change of the domain is not reported as damage.
-        assert!(opened.loaded.is_none() && opened.problem.is_none() && opened.aside.is_none());
-        assert_eq!(opened.former, Some(folder.path().join("last-good.former")));
-        assert!(folder.path().join("last-good.former").exists());
+        // A planned change of the domain is not reported as damage, and the state serves the former one.
+        assert_eq!((serial(&opened, &apex), opened.former.as_deref()), (Some(220_001), Some("v3.example")));
+        assert!(opened.problem.is_none() && opened.aside.is_none());
+        drop(state);
+        // It is one of the new domain from then on.
+        let (_, opened) = LastKnownGood::open(folder.path(), &domains("other.example", None)).expect("usable");
+        assert_eq!((serial(&opened, &apex), opened.former), (Some(220_001), None));
     }
 }

@@ -15,6 +15,7 @@ use super::record::{self, JournalEntry, Loaded};
 use super::restore::Restored;
 use super::status::Status;
 use super::zones::{Output, Zones};
+use crate::compiler::former_domains::FormerDomain;
 use crate::compiler::{Platform, Settings};
 use crate::controller::apexes::ApexOwners;
 use crate::controller::domain::Domains;
@@ -68,8 +69,7 @@ impl Publisher {
             tracing::error!("last-known-good state: {problem}");
         }
         if let Some(former) = former {
-            let path = former.display();
-            tracing::info!(%path, "the domain has changed: the last-known-good state of the former one was moved aside");
+            tracing::info!(former, "the domain has changed: serving the last-known-good state of the former one");
         }
         if aside.is_some() {
             self.status.set_last_good_refused(Timestamp::now());
@@ -94,9 +94,18 @@ impl Publisher {
         }
         self.apexes.publish_platform(restored.changes(settings), &self.db);
         self.db.set_ready();
-        if restored.is_whole() {
+        if restored.is_whole(settings) {
             self.status.set_ready();
             self.loading = None;
+        }
+    }
+
+    /// Records the served domains in the last-good state.
+    pub fn record_domains(&mut self, settings: &Settings) {
+        if self.state.is_some() {
+            let domains = [settings].into_iter().chain(settings.former_domains().iter().map(|former| &**former));
+            let domains: Vec<FormerDomain> = domains.map(FormerDomain::of).collect();
+            self.journal.push(record::domains(&domains));
         }
     }
 
@@ -130,7 +139,7 @@ impl Publisher {
             None if changes.is_empty() => {}
             None => self.apexes.publish_platform(changes, &self.db),
         }
-        self.status.set_counters(zones.counters, zones.count());
+        self.status.set_counters(zones);
         let Some(state) = &self.state else { return self.journal.clear() };
         let serials = serials.iter();
         let records = serials.map(|(apex, published, zone)| record::zone(apex, published.as_ref(), zone.as_deref()));

@@ -1,7 +1,7 @@
 //! The entries of the last-known-good state: reduced objects and published serials as keys and values.
 //!
 //! Keys and values are in the format of `postcard`: the fields of the types here, in their order and without their names. So each
-//! change of these types needs another [`VERSION`], which is at the head of the file. The entry of a served shard zone also
+//! change of these types, except for a further key, needs another [`VERSION`], which is at the head of the file. The entry of a served shard zone also
 //! contains the compiled zone.
 
 use std::collections::HashMap;
@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::version_history::Published;
 use crate::compiler::Digest;
+use crate::compiler::former_domains::FormerDomain;
 use crate::compiler::health::AddressInput;
 use crate::compiler::inputs::{BindingInput, RouterInput};
 use signpost_dns::wire::{Name, NameMap};
@@ -42,6 +43,15 @@ pub struct Loaded {
     pub zones: Vec<(Name, Box<[u8]>)>,
     /// The objects whose loss is held.
     pub held: Vec<StoredHold>,
+    /// The platform's domain and the former domains that are served, with the configuration of their zones.
+    pub domains: Vec<FormerDomain>,
+}
+
+impl Loaded {
+    /// Returns whether the platform has neither Routers nor Routes.
+    pub fn is_vacant(&self) -> bool {
+        self.routers.is_empty() && self.bindings.is_empty()
+    }
 }
 
 /// An object whose loss is held, and the name of its hold.
@@ -58,6 +68,7 @@ enum Key<'a> {
     Binding(&'a str),
     Zone(&'a [u8]),
     Held(DeletionHoldKind, &'a str),
+    Domains,
 }
 
 /// The value of a Router. Its apex is in the wire format.
@@ -99,6 +110,11 @@ struct ZoneValue<'a> {
 /// Returns the entry of the platform's domain.
 pub fn domain(domain: &str) -> (Vec<u8>, Vec<u8>) {
     (encode(&Key::Domain), encode(&domain))
+}
+
+/// Returns the entry of the served domains: the platform's, then the former ones.
+pub fn domains(domains: &[FormerDomain]) -> JournalEntry {
+    (encode(&Key::Domains), Some(encode(&domains)))
 }
 
 /// Returns the change to a Router's entry; without `router`, it is removed.
@@ -162,6 +178,7 @@ pub fn load(live: LiveEntries<'_>) -> Option<Loaded> {
             Key::Router(name) => routers.push((name, value)),
             Key::Binding(name) => loaded.bindings.push(read_binding(name, value)?),
             Key::Zone(apex) => zones.push((apex, value)),
+            Key::Domains => loaded.domains = decode(value)?,
             Key::Held(kind, name) => loaded.held.push((kind, name.into(), Digest(decode(value)?))),
         }
     }
@@ -303,9 +320,18 @@ pub(super) mod tests {
         let held = btree_map("[a-z]{1,9}", (select(DeletionHoldKind::ALL.to_vec()), digest()), 0..4);
         let held =
             held.prop_map(|held| held.into_iter().map(|(name, (kind, hold))| (kind, name.into(), hold)).collect());
-        let state = ("[a-z.]{1,20}", routers(), bindings(), published, held);
-        state.prop_map(|(domain, routers, bindings, published, held)| {
-            sorted(Loaded { domain, routers, bindings, published, zones: Vec::new(), held })
+        let servers = || vec(("[a-z.]{1,9}", vec(any::<IpAddr>(), 0..3)), 0..3);
+        let domain = ("[a-z.]{1,9}", servers(), vec("[a-z0-9:]{1,9}", 0..3), ".{0,9}").prop_map(
+            |(domain, name_servers, transports, https_path)| FormerDomain {
+                domain,
+                name_servers,
+                transports,
+                https_path,
+            },
+        );
+        let state = ("[a-z.]{1,20}", routers(), bindings(), published, held, vec(domain, 0..3));
+        state.prop_map(|(domain, routers, bindings, published, held, domains)| {
+            sorted(Loaded { domain, routers, bindings, published, zones: Vec::new(), held, domains })
         })
     }
 
@@ -315,7 +341,7 @@ pub(super) mod tests {
         let bindings = state.bindings.iter().map(|one| binding(&one.key, Some(one)));
         let published = state.published.iter().map(|(apex, published)| zone(apex, Some(published), None));
         let holds = state.held.iter().map(|(kind, name, hold)| held(*kind, name, Some(*hold)));
-        let changes = routers.chain(bindings).chain(published).chain(holds);
+        let changes = routers.chain(bindings).chain(published).chain(holds).chain([domains(&state.domains)]);
         let entries = changes.map(|(key, value)| (key, value.expect("it is put")));
         entries.chain([domain(&state.domain)]).collect()
     }
@@ -404,6 +430,12 @@ pub(super) mod tests {
             published: NameMap::from_iter([(name("v3.example."), published)]),
             zones: Vec::new(),
             held: vec![(DeletionHoldKind::RouteBinding, "ns/gone".into(), Digest(7))],
+            domains: vec![FormerDomain {
+                domain: "v3.example".to_owned(),
+                name_servers: vec![("ns1.v3.example".to_owned(), vec![IpAddr::from([192, 0, 2, 53])])],
+                transports: vec!["dot".to_owned()],
+                https_path: "/dns-query".to_owned(),
+            }],
         }
     }
 

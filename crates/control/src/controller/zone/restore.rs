@@ -21,8 +21,8 @@ use signpost_dns::zone::{Contents, Zone, db, stored};
 #[derive(Default)]
 pub struct Restored {
     pub shards: NameMap<Arc<Zone>>,
-    pub parent: Option<Arc<Zone>>,
-    pub alias: Option<Arc<Zone>>,
+    /// The parent and alias zones of all domains.
+    pub large: NameMap<Arc<Zone>>,
     /// The shards whose zone must be rebuilt.
     pub missing: Vec<Name>,
 }
@@ -33,61 +33,82 @@ impl Restored {
     pub fn take(loaded: &mut Loaded, settings: &Settings) -> Restored {
         let config = settings.digest();
         let published = |apex: &Name| loaded.published.get(apex).filter(|published| published.config == config);
+        let platform = large(settings);
         let stored = std::mem::take(&mut loaded.zones);
         let shard = |(apex, octets): &(Name, Box<[u8]>)| {
-            let published =
-                published(apex).filter(|_| *apex != *settings.domain() && *apex != *settings.alias_apex())?;
+            let published = published(apex).filter(|_| !platform.contains(&apex))?;
             stored::restore(octets).filter(|zone| zone.serial() == Some(published.serial)).map(Arc::new)
         };
-        let (shards, parent, alias) = std::thread::scope(|scope| {
-            // It takes longest, and is one thread's work.
-            let parent = published(settings.domain())
-                .map(|published| scope.spawn(|| restore_parent(&loaded.routers, settings, published)));
+        let last = |apex: &Name, domain: &Settings| {
+            loaded.published.get(apex).filter(|published| published.config == domain.digest())
+        };
+        let routers = &loaded.routers[..];
+        let (shards, large) = std::thread::scope(|scope| {
+            // They take longest, and each is one thread's work.
+            let parents = domains(settings).filter_map(|domain| Some((domain, last(domain.domain(), domain)?)));
+            let parents =
+                parents.map(|(domain, last)| scope.spawn(move || restore_parent(routers, settings, domain, last)));
+            let parents: Vec<_> = parents.collect();
             let shards = in_parallel(&stored, shard).into_iter();
             let shards: NameMap<_> = shards.filter_map(|((apex, _), zone)| Some((apex.clone(), zone?))).collect();
-            let alias =
-                published(settings.alias_apex()).and_then(|published| restore_alias(loaded, settings, published));
-            (shards, parent.and_then(|thread| thread.join().expect("making a zone does not panic")), alias)
+            let aliases = domains(settings).filter_map(|domain| Some((domain, last(domain.alias_apex(), domain)?)));
+            let aliases: Vec<_> = aliases.map(|(domain, last)| restore_alias(loaded, domain, last)).collect();
+            let parents = parents.into_iter().map(|thread| thread.join().expect("making a zone does not panic"));
+            let large = parents.chain(aliases).flatten().map(|zone| (zone.apex().clone(), zone)).collect();
+            (shards, large)
         });
         let apexes = loaded.routers.iter().map(|router| &router.apex);
         let is_missing = |apex: &&Name| !shards.contains_key(*apex) && published(apex).is_some();
         let missing = apexes.filter(is_missing).cloned().collect();
-        Restored { shards, parent, alias, missing }
+        Restored { shards, large, missing }
     }
 
     /// Returns whether there are no zones.
     pub fn is_empty(&self) -> bool {
-        self.shards.is_empty() && self.parent.is_none() && self.alias.is_none()
+        self.shards.is_empty() && self.large.is_empty()
     }
 
     /// Returns whether all zones exist.
-    pub fn is_whole(&self) -> bool {
-        self.parent.is_some() && self.alias.is_some() && self.missing.is_empty()
+    pub fn is_whole(&self, settings: &Settings) -> bool {
+        large(settings).into_iter().all(|apex| self.large.contains_key(apex)) && self.missing.is_empty()
     }
 
     /// Returns the changes for the map of zones. A placeholder replaces a missing zone; otherwise, the parent zone would answer
     /// that its names do not exist, or refer to another place.
     pub fn changes(&self, settings: &Settings) -> Vec<db::ZoneUpdate> {
-        let large = [(&self.parent, settings.domain()), (&self.alias, settings.alias_apex())];
-        let large = large.map(|(zone, apex)| match zone {
-            Some(zone) => Arc::clone(zone),
-            None => not_there(apex),
-        });
+        let large = large(settings).into_iter();
+        let large = large.map(|apex| self.large.get(apex).map_or_else(|| not_there(apex), Arc::clone));
         let missing = self.missing.iter().map(not_there);
         // Of two zones at one apex, the last counts: a Router may request the apex of the platform, in vain.
         self.shards.values().cloned().chain(missing).chain(large).map(db::ZoneUpdate::Publish).collect()
     }
 }
 
+/// Returns the settings of each domain.
+fn domains(settings: &Settings) -> impl Iterator<Item = &Settings> {
+    [settings].into_iter().chain(settings.former_domains().iter().map(|former| &**former))
+}
+
+/// Returns the apexes of the parent and alias zones of all domains.
+fn large(settings: &Settings) -> Vec<&Name> {
+    domains(settings).flat_map(|domain| [domain.domain(), domain.alias_apex()]).collect()
+}
+
 fn not_there(apex: &Name) -> Arc<Zone> {
     Arc::new(Zone::unavailable(apex.clone(), Unavailable::NotLoaded))
 }
 
-fn restore_parent(routers: &[RouterInput], settings: &Settings, published: &Published) -> Option<Arc<Zone>> {
+/// Builds the parent zone of a domain. `settings`: those of the whole platform.
+fn restore_parent(
+    routers: &[RouterInput],
+    settings: &Settings,
+    domain: &Settings,
+    published: &Published,
+) -> Option<Arc<Zone>> {
     let mut delegations = Delegations::default();
-    let apexes = routers.iter().map(|router| &router.apex);
-    apexes.filter(|apex| apex.is_below(settings.domain())).for_each(|apex| delegations.insert(apex.clone()));
-    (delegations.digest() == published.digest).then(|| build(&parent::zone(&delegations, settings, published.serial.0)))
+    let apexes = routers.iter().map(|router| &router.apex).chain(domains(settings).map(Settings::domain));
+    apexes.filter(|apex| apex.is_below(domain.domain())).for_each(|apex| delegations.insert(apex.clone()));
+    (delegations.digest() == published.digest).then(|| build(&parent::zone(&delegations, domain, published.serial.0)))
 }
 
 fn restore_alias(loaded: &Loaded, settings: &Settings, published: &Published) -> Option<Arc<Zone>> {

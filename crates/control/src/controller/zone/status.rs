@@ -9,7 +9,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
 use super::hold::{Decisions, Held};
-use super::zones::Counters;
+use super::zones::{Counters, Zones};
 use crate::client::reflector::Health;
 use crate::compiler::Diagnostic;
 
@@ -34,6 +34,7 @@ pub struct Status {
 struct StatusSnapshot {
     counters: Counters,
     zones: usize,
+    former_domains: usize,
     diagnostics: Vec<Diagnostic>,
 }
 
@@ -104,6 +105,11 @@ impl Status {
         self.snapshot().zones
     }
 
+    /// Returns the number of former domains whose zones are served.
+    pub fn former_domains(&self) -> usize {
+        self.snapshot().former_domains
+    }
+
     /// Returns the held losses.
     pub fn held(&self) -> Vec<Held> {
         self.held.borrow().clone()
@@ -165,9 +171,10 @@ impl Status {
         self.synced.store(synced, Ordering::Release);
     }
 
-    pub(super) fn set_counters(&self, counters: Counters, zones: usize) {
+    pub(super) fn set_counters(&self, zones: &Zones) {
         let mut snapshot = self.snapshot();
-        (snapshot.counters, snapshot.zones) = (counters, zones);
+        (snapshot.counters, snapshot.zones) = (zones.counters, zones.count());
+        snapshot.former_domains = zones.former_domains();
     }
 
     pub(super) fn set_held(&self, held: Vec<Held>) {

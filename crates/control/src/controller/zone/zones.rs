@@ -31,8 +31,8 @@ pub struct Zones {
     settings: Arc<Settings>,
     config: Digest,
     platform: Platform,
-    parent: Large,
-    alias: Large,
+    /// The parent and the alias zone of the platform's domain, then of each former domain.
+    large: Vec<Large>,
     shards: NameMap<Shard>,
     /// The ledger's entries, including those of zones that do not exist, or are not built yet.
     ledger: NameMap<Versions>,
@@ -77,12 +77,15 @@ pub struct Output {
 /// A zone that is changed name by name.
 struct Large {
     kind: LargeKind,
+    /// The settings of its domain, and their digest.
+    settings: Arc<Settings>,
+    config: Digest,
     timeline: VersionHistory<Vec<OwnerChange>>,
     /// The zone at the start of the timeline.
     image: Arc<Zone>,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum LargeKind {
     Parent,
     Alias,
@@ -121,20 +124,22 @@ impl Zones {
         mut restored: Restored,
         now: Instant,
     ) -> (Self, NameMap<Built>) {
-        let large = |kind: LargeKind, restored: Option<Arc<Zone>>| {
-            let (digest, last) = (kind.digest(&platform), remembered.get(kind.apex(&settings)).copied());
-            let image = restored.filter(|_| last.is_some_and(|last| last.digest == digest));
-            Large::new(kind, last, image, &platform, &settings, now)
-        };
+        let large = domains(&settings).flat_map(|domain| LargeKind::ALL.map(|kind| (kind, Arc::clone(&domain))));
+        let large = large.map(|(kind, domain)| {
+            let apex = kind.apex(&domain);
+            let (digest, last) = (kind.digest(&platform, &domain), remembered.get(apex).copied());
+            let image = restored.large.remove(apex).filter(|_| last.is_some_and(|last| last.digest == digest));
+            Large::new(kind, last, image, &platform, domain, now)
+        });
+        let large: Vec<Large> = large.collect();
         let mut zones = Zones {
             config: settings.digest(),
-            parent: large(LargeKind::Parent, restored.parent.take()),
-            alias: large(LargeKind::Alias, restored.alias.take()),
+            dirty: large.iter().map(|large| large.image.apex().clone()).collect(),
+            large,
             shards: NameMap::default(),
             ledger: NameMap::default(),
             files: FileZones::default(),
             gone: NameSet::default(),
-            dirty: NameSet::from_iter([settings.domain().clone(), settings.alias_apex().clone()]),
             waiting: BTreeSet::new(),
             diagnostics: NameMap::default(),
             changed: true,
@@ -192,7 +197,7 @@ impl Zones {
 
     /// Records the ledger's entries for a zone. Empty: deleted.
     pub fn set_ledger(&mut self, apex: &Name, versions: Versions) {
-        if let Some(large) = [&mut self.parent, &mut self.alias].into_iter().find(|large| large.image.apex() == apex) {
+        if let Some(large) = self.large.iter_mut().find(|large| large.image.apex() == apex) {
             large.timeline.set_ledger(versions.clone());
         } else if let Some(shard) = self.shards.get_mut(apex) {
             shard.timeline.set_ledger(versions.clone());
@@ -205,22 +210,53 @@ impl Zones {
         }
     }
 
-    /// Applies a changed configuration. The domain is the same: a change of it requires a restart.
+    /// Applies a changed configuration. The domain is the same: a change of it requires a restart. Former domains can come and go.
     pub fn set_settings(&mut self, settings: Arc<Settings>, now: Instant) {
-        let config = settings.digest();
-        if config == self.config || settings.domain() != self.settings.domain() {
+        let identity = |settings: &Arc<Settings>| -> Vec<_> {
+            domains(settings).map(|domain| (domain.domain().clone(), domain.digest())).collect()
+        };
+        if settings.domain() != self.settings.domain() || identity(&settings) == identity(&self.settings) {
             return;
         }
-        (self.settings, self.config) = (settings, config);
-        for large in [&mut self.parent, &mut self.alias] {
-            // The waiting steps are part of the new image.
-            let published = large.timeline.published().copied();
-            *large = Large::new(large.kind, published, None, &self.platform, &self.settings, now);
-            let apex = large.image.apex();
-            large.timeline.set_ledger(self.ledger.get(apex).cloned().unwrap_or_default());
-            self.dirty.insert(apex.clone());
+        let mut changes = Vec::new();
+        self.platform.set_former_domains(&settings, &mut changes);
+        self.take(changes, now);
+        let config = settings.digest();
+        if self.config != config {
+            self.dirty.extend(self.shards.keys().cloned());
         }
-        self.dirty.extend(self.shards.keys().cloned());
+        (self.settings, self.config) = (Arc::clone(&settings), config);
+        let large = std::mem::take(&mut self.large);
+        let mut large: NameMap<Large> = large.into_iter().map(|large| (large.image.apex().clone(), large)).collect();
+        for domain in domains(&settings) {
+            for kind in LargeKind::ALL {
+                let large = large.remove(kind.apex(&domain));
+                let large = self.reconfigured(kind, large, Arc::clone(&domain), now);
+                self.large.push(large);
+            }
+        }
+        // The zones of former domains whose service has ended.
+        for (apex, large) in large {
+            self.remembered.extend(large.timeline.published().map(|last| (apex.clone(), *last)));
+            self.gone.insert(apex.clone());
+            self.dirty.insert(apex);
+        }
+    }
+
+    /// Returns a zone of a domain under its current settings. `before`: the same zone until now.
+    fn reconfigured(&mut self, kind: LargeKind, before: Option<Large>, domain: Arc<Settings>, now: Instant) -> Large {
+        let published = match before {
+            Some(large) if large.config == domain.digest() => return Large { settings: domain, ..large },
+            Some(large) => large.timeline.published().copied(),
+            None => self.remembered.remove(kind.apex(&domain)),
+        };
+        // The waiting steps are part of the new image.
+        let mut large = Large::new(kind, published, None, &self.platform, domain, now);
+        let apex = large.image.apex();
+        large.timeline.set_ledger(self.ledger.get(apex).cloned().unwrap_or_default());
+        self.gone.remove(apex);
+        self.dirty.insert(apex.clone());
+        large
     }
 
     /// Sets the apexes that zone files serve. Their shards are not published; a shard whose file was removed is published
@@ -252,11 +288,18 @@ impl Zones {
 
     /// Returns the names in the base of the parent zone that another zone hides.
     pub fn hidden_base_names(&self) -> Vec<Name> {
-        parent::hidden_base_names(self.platform.delegations(), &self.settings)
+        let of =
+            |domain: Arc<Settings>| parent::hidden_base_names(self.platform.delegations_of(domain.domain()), &domain);
+        domains(&self.settings).flat_map(of).collect()
     }
 
     pub fn count(&self) -> usize {
-        self.shards.len() + 2
+        self.shards.len() + self.large.len()
+    }
+
+    /// Returns the number of former domains whose zones are served.
+    pub fn former_domains(&self) -> usize {
+        self.settings.former_domains().len()
     }
 
     /// Returns the time for the next call of [`Self::publish_due`], if nothing happens before.
@@ -280,11 +323,10 @@ impl Zones {
         let mut output = Output::default();
         let mut jobs = Vec::new();
         for apex in apexes {
-            let large = [&mut self.parent, &mut self.alias].into_iter().find(|large| *large.image.apex() == apex);
-            if let Some(large) = large {
-                let decision = trigger.decide(&large.timeline, self.config, unix_now);
+            if let Some(large) = self.large.iter_mut().find(|large| *large.image.apex() == apex) {
+                let decision = trigger.decide(&large.timeline, large.config, unix_now);
                 if let Some((steps, published)) = self.counters.note(decision, &apex, &mut self.waiting) {
-                    large.publish(steps, published, &self.settings, &mut output);
+                    large.publish(steps, published, &mut output);
                 }
             } else if self.files.0.contains_key(&apex) {
                 self.gone.remove(&apex);
@@ -349,18 +391,23 @@ impl Zones {
         self.changed = true;
         for change in changes {
             match change {
-                Change::Delegation { apex, digest } => {
-                    let step = parent::changes(&apex, self.platform.delegations(), &self.settings);
-                    self.parent.timeline.push(step, digest, now);
-                    self.dirty.insert(self.settings.domain().clone());
+                Change::Delegation { apex, domain, digest } => {
+                    // A former domain that has just come gets its zones with all delegations.
+                    if let Some(parent) = self.large.iter_mut().find(|large| *large.image.apex() == domain) {
+                        let delegations = self.platform.delegations_of(&domain);
+                        parent.timeline.push(parent::changes(&apex, delegations, &parent.settings), digest, now);
+                        self.dirty.insert(domain);
+                    }
                 }
                 Change::Alias { label, binding, digest } => {
-                    // A Route can be on another shard while its alias still has the former target.
-                    if digest != self.alias.timeline.digest() {
-                        let target = binding.as_ref().map(|binding| binding.target());
-                        let step = alias::change(&label, target, &self.settings);
-                        self.alias.timeline.push(vec![step], digest, now);
-                        self.dirty.insert(self.settings.alias_apex().clone());
+                    for alias in self.large.iter_mut().filter(|large| large.kind == LargeKind::Alias) {
+                        // A Route can be on another shard while its alias still has the former target.
+                        if digest != alias.timeline.digest() {
+                            let target = binding.as_ref().map(|binding| binding.target());
+                            let step = alias::change(&label, target, &alias.settings);
+                            alias.timeline.push(vec![step], digest, now);
+                            self.dirty.insert(alias.image.apex().clone());
+                        }
                     }
                 }
                 Change::Shard { apex, router: Some(router) } => {
@@ -402,7 +449,14 @@ impl Zones {
     }
 }
 
+/// Returns the settings of each domain: the platform's, then the former ones.
+fn domains(settings: &Arc<Settings>) -> impl Iterator<Item = Arc<Settings>> {
+    [settings].into_iter().chain(settings.former_domains()).cloned()
+}
+
 impl LargeKind {
+    const ALL: [LargeKind; 2] = [LargeKind::Parent, LargeKind::Alias];
+
     fn apex(self, settings: &Settings) -> &Name {
         match self {
             LargeKind::Parent => settings.domain(),
@@ -410,16 +464,16 @@ impl LargeKind {
         }
     }
 
-    fn digest(self, platform: &Platform) -> Digest {
+    fn digest(self, platform: &Platform, settings: &Settings) -> Digest {
         match self {
-            LargeKind::Parent => platform.parent_digest(),
+            LargeKind::Parent => platform.delegations_of(settings.domain()).digest(),
             LargeKind::Alias => platform.alias_digest(),
         }
     }
 
     fn contents(self, platform: &Platform, settings: &Settings) -> Contents {
         match self {
-            LargeKind::Parent => parent::zone(platform.delegations(), settings, 0),
+            LargeKind::Parent => parent::zone(platform.delegations_of(settings.domain()), settings, 0),
             LargeKind::Alias => alias::zone(platform.aliases().map(|binding| &**binding), settings, 0),
         }
     }
@@ -439,22 +493,23 @@ impl Large {
         published: Option<Published>,
         image: Option<Arc<Zone>>,
         platform: &Platform,
-        settings: &Settings,
+        settings: Arc<Settings>,
         now: Instant,
     ) -> Self {
-        let mut timeline = VersionHistory::new(kind.digest(platform), published, now);
+        let mut timeline = VersionHistory::new(kind.digest(platform, &settings), published, now);
         if let LargeKind::Parent = kind {
             // Its file was served under this before.
             timeline.set_before(settings.base.as_deref().and_then(apex::serial_of).map(Serial));
         }
-        let make = || Zone::build(&kind.contents(platform, settings)).expect("the zone has been given a SOA");
-        Large { kind, timeline, image: image.unwrap_or_else(|| Arc::new(make())) }
+        let make = || Zone::build(&kind.contents(platform, &settings)).expect("the zone has been given a SOA");
+        let image = image.unwrap_or_else(|| Arc::new(make()));
+        Large { kind, config: settings.digest(), settings, timeline, image }
     }
 
-    fn publish(&mut self, steps: usize, published: Published, settings: &Settings, output: &mut Output) {
+    fn publish(&mut self, steps: usize, published: Published, output: &mut Output) {
         // Of several changes of one owner, the last one counts.
         let mut changes: NameMap<OwnerChange> = NameMap::default();
-        let top = self.kind.apex_change(settings, published.serial.0);
+        let top = self.kind.apex_change(&self.settings, published.serial.0);
         for change in self.timeline.publish(steps, published).flatten().chain([top]) {
             changes.insert(change.owner.clone(), change);
         }
