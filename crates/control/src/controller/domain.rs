@@ -5,7 +5,7 @@
 //! with a remote API waits, and reports the mismatch. To change the domain of a platform, configure the old one too
 //! (`former-domain`).
 //!
-//! A platform without Routers and Routes has no names to lose: the scheduler, or the process with the API, takes it over under
+//! A platform without Routers, Routes and RouteBindings has no names to lose: the scheduler, or the process with the API, takes it over under
 //! any domain ([`Duty::Lead`]), and removes the Zones of the old domain.
 
 use std::time::Duration;
@@ -16,6 +16,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use signpost_types::v1alpha1::route::Route;
+use signpost_types::v1alpha1::route_binding::RouteBinding;
 use signpost_types::v1alpha1::router::Router;
 use signpost_types::v1alpha1::zone::{Zone, ZoneKind};
 
@@ -70,7 +71,7 @@ pub enum Duty {
     Lead,
 }
 
-/// Returns the result of [`disagreement`] after taking over a platform without Routers and Routes.
+/// Returns the result of [`disagreement`] after taking over a platform without Routers, Routes and RouteBindings.
 ///
 /// # Errors
 ///
@@ -82,7 +83,12 @@ pub async fn disagreement_after_taking_over(
     let Some(other) = disagreement(client, domains).await? else { return Ok(None) };
     let one = ListParams::default().limit(1);
     let (routers, routes): (Api<Router>, Api<Route>) = (Api::all(client.clone()), Api::all(client.clone()));
-    if !routers.list(&one).await?.items.is_empty() || !routes.list(&one).await?.items.is_empty() {
+    let bindings: Api<RouteBinding> = Api::all(client.clone());
+    // The bindings of lost Routes are still there.
+    if !routers.list(&one).await?.items.is_empty()
+        || !routes.list(&one).await?.items.is_empty()
+        || !bindings.list(&one).await?.items.is_empty()
+    {
         return Ok(Some(other));
     }
     let zones: Api<Zone> = Api::all(client.clone());
