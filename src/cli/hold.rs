@@ -1,4 +1,4 @@
-//! `signpost hold`: what the name servers hold back, and what is decided of it.
+//! `signpost hold`: what name servers and schedulers hold back, and what is decided of it.
 
 use std::time::Duration;
 
@@ -19,13 +19,13 @@ use signpost_types::v1alpha1::deletion_hold::{
     Decision, DeletionHold, DeletionHoldCause, DeletionHoldHolder, DeletionHoldKind, HEARD_EVERY, SILENCE_MAX,
 };
 
-/// The silence after which a name server no longer counts: two heartbeats are missing.
+/// The silence after which a holder no longer counts: two heartbeats are missing.
 const SILENT: SignedDuration = HEARD_EVERY.saturating_add(HEARD_EVERY).saturating_add(SignedDuration::from_secs(30));
 /// The maximum number of names of a hold in a row of the table.
 const NAMES_SHOWN: usize = 3;
 /// The columns of the table. The last one is for wide output.
-const COLUMNS: [&str; 8] = ["id", "missing", "cause", "age", "decision", "name-servers", "names", "decided"];
-/// The text for a DeletionHold without name servers.
+const COLUMNS: [&str; 9] = ["id", "missing", "cause", "age", "decision", "holders", "keeps", "names", "decided"];
+/// The text for a DeletionHold without holders.
 const NOBODY: &str = "none";
 /// The hint that is added to an error of the API.
 const WITHOUT_API: &str = "to list the holds of a name server, see its log and its metric \
@@ -34,22 +34,22 @@ const WITHOUT_API: &str = "to list the holds of a name server, see its log and i
 pub(super) fn command() -> Command {
     let id = || Arg::new("id").value_name("ID").required(true).help("The ID of the hold, as in \"signpost hold list\"");
     let list = Command::new("list")
-        .about("List holds: objects that are missing from the API and still served")
+        .about("List holds: objects that are missing from the API, and what is kept of them")
         .args(output::list_arguments(COLUMNS))
         .args(access::arguments());
     let approve = Command::new("approve")
-        .about("Approve a hold: stop serving the missing objects")
+        .about("Approve a hold: stop serving the missing objects, and delete what depends on them")
         .after_help(
-            "The approval applies only to the name servers that hold at this moment, and only to these objects. The \
-             command fails while more objects go missing, because the output of \"signpost hold list\" is then out of \
-             date.",
+            "The approval applies only to the name servers and schedulers that hold at this moment, and only to these \
+             objects. The command fails while more objects go missing, because the output of \"signpost hold list\" is \
+             then out of date.",
         )
         .arg(id())
         .arg(switch("dry-run").help("Print what the approval would release, without deciding"))
         .arg(confirm::argument())
         .args(access::arguments());
     let reject = Command::new("reject")
-        .about("Reject a hold: keep serving the objects, without an alert until other objects go missing")
+        .about("Reject a hold: keep everything, without an alert until other objects go missing")
         .after_help("Restore the objects in the API. The hold ends when they exist again.")
         .arg(id())
         .args(access::arguments());
@@ -91,7 +91,7 @@ fn list(place: &ApiLocation) -> Result<Vec<Row>, Error> {
 
 /// Returns one line about held objects, for commands that show zones built from the API's objects; `None` without holds.
 pub(super) fn line(holds: &[DeletionHold]) -> Option<String> {
-    let held = holds.iter().filter(|hold| hold.is_held()).map(|hold| {
+    let held = holds.iter().filter(|hold| hold.is_held_in_dns()).map(|hold| {
         let decided = hold.spec.decision.filter(|_| !hold.is_undecided()).map_or("undecided", Decision::word);
         format!("{} of {} {}s ({decided})", hold.objects(), hold.known(), hold.spec.kind.word())
     });
@@ -115,6 +115,8 @@ struct Row {
     objects: u32,
     known: u32,
     cause: DeletionHoldCause,
+    /// The kinds of objects that are kept, and `DNS` for names.
+    keeps: Vec<String>,
     /// The first of the missing objects.
     names: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -124,7 +126,7 @@ struct Row {
     holders: Vec<HolderRow>,
 }
 
-/// One name server that holds.
+/// One process that holds.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct HolderRow {
@@ -150,6 +152,7 @@ impl Row {
         };
         let holders = hold.status.iter().flat_map(|status| &status.holders).map(holder).collect();
         let (objects, known, names) = (hold.objects(), hold.known(), hold.names().to_vec());
+        let keeps = hold.keeps().into_iter().map(str::to_owned).collect();
         let spec = hold.spec;
         Row {
             id: hold.metadata.name.unwrap_or_default(),
@@ -157,6 +160,7 @@ impl Row {
             objects,
             known,
             cause: spec.cause,
+            keeps,
             names,
             decision: spec.decision,
             decided_at: spec.decided_at,
@@ -168,6 +172,11 @@ impl Row {
     fn silent(&self, now: Timestamp) -> Vec<String> {
         let is_silent = |holder: &&HolderRow| now.duration_since(holder.heard.0) >= SILENT;
         self.holders.iter().filter(is_silent).map(|holder| holder.describe(now)).collect()
+    }
+
+    /// Returns what is kept.
+    fn kept(&self) -> String {
+        if self.keeps.is_empty() { "-".to_owned() } else { self.keeps.join(", ") }
     }
 
     fn cells(&self, now: Timestamp) -> [Cell; COLUMNS.len()] {
@@ -201,7 +210,7 @@ impl Row {
         };
         let (id, missing) = (self.id.as_str().into(), missing.ranked(self.objects));
         let decided_at = Cell::or_dash(self.decided_at.as_ref().map(|time| time.0.to_string()));
-        [id, missing, cause.into(), age, decision, holders.into(), names.into(), decided_at]
+        [id, missing, cause.into(), age, decision, holders.into(), self.kept().into(), names.into(), decided_at]
     }
 }
 
@@ -230,7 +239,7 @@ async fn decide(access: &Access, id: &str, decision: Decision, dry_run: bool, as
         hold.ok_or_else(|| format!("NotFound: no hold has the ID {id:?}; run \"signpost hold list\" to list holds"))?;
     if !hold.is_held() {
         return Err(format!(
-            "hold {id}: no name server holds these objects; the hold ended or is just starting; run \"signpost hold \
+            "hold {id}: no process holds these objects; the hold ended or is just starting; run \"signpost hold \
              list\""
         ));
     }
@@ -238,7 +247,9 @@ async fn decide(access: &Access, id: &str, decision: Decision, dry_run: bool, as
         let row = Row::new(hold.clone());
         let named = hold.spec.names.iter().take(NAMES_TOLD).map(String::as_str).collect::<Vec<_>>().join(", ");
         let more = if hold.spec.names.len() > NAMES_TOLD { ", …" } else { "" };
-        format!("{} {}s would no longer be served: {named}{more}", row.objects, row.kind.word())
+        let kept = if hold.is_held_in_dns() { "served" } else { "kept" };
+        let (objects, kind) = (row.objects, row.kind.word());
+        format!("{objects} {kind}s would no longer be {kept}: {named}{more}; released with them: {}", row.kept())
     };
     if dry_run {
         return Ok(format!("dry run: nothing was decided; after an approval, {}", what()));
@@ -255,25 +266,25 @@ async fn decide(access: &Access, id: &str, decision: Decision, dry_run: bool, as
     Ok(decided(&Row::new(patched.map_err(failure)?), decision, Timestamp::now()))
 }
 
-/// Describes the effect of a decision: name servers apply it later, and those that are down do not.
+/// Describes the effect of a decision: holders apply it later, and those that are down do not.
 fn decided(row: &Row, decision: Decision, now: Timestamp) -> String {
     let Row { id, objects, kind, holders, .. } = row;
-    let (kind, silent) = (kind.word(), row.silent(now));
+    let (kind, silent, kept) = (kind.word(), row.silent(now), row.kept());
     let heard = holders.len() - silent.len();
     let mut text = match decision {
         Decision::Approve => format!(
-            "approved: the {heard} name server(s) that hold {id} will release {objects} {kind}s, and none that go missing \
-             later; run \"signpost hold list\" to see which name servers still hold them"
+            "approved: the {heard} process(es) that hold {id} will release {objects} {kind}s, and none that go missing \
+             later; run \"signpost hold list\" to see which still hold them"
         ),
         Decision::Reject => format!(
-            "rejected: the {heard} name server(s) that hold {id} keep serving {objects} {kind}s, without an alert \
+            "rejected: the {heard} process(es) that hold {id} still keep {objects} {kind}s ({kept}), without an alert \
              until other objects go missing; restore the objects in the API"
         ),
     };
     if !silent.is_empty() {
         let longest = SILENCE_MAX.as_mins();
         text += &format!(
-            ". Not counted, because silent: {}; the other name servers remove a holder after {longest} minutes of \
+            ". Not counted, because silent: {}; the other holders remove one after {longest} minutes of \
              silence",
             silent.join("; ")
         );
@@ -292,7 +303,9 @@ mod tests {
             .enumerate()
             .map(|(at, generation)| {
                 let heard = ["2026-01-01T00:00:00Z", "2026-01-01T00:30:00Z"][at];
-                json!({"server": format!("ns{at}"), "since": "2026-01-01T00:00:00Z", "generation": generation, "lastHeartbeatTime": heard})
+                let keeps = [["DNS"], ["Zone"]][at];
+                json!({"server": format!("ns{at}"), "since": "2026-01-01T00:00:00Z", "generation": generation, "lastHeartbeatTime": heard,
+                    "keeps": keeps})
             })
             .collect();
         let hold = json!({
@@ -313,13 +326,15 @@ mod tests {
             row(json!("approve"), &[1]),
             row(json!(null), &[]),
         ];
-        let line = |cells: &str| format!("routers-0123456789abcdef 4 of 5 Routers missing from a list {cells} a b c …");
+        let line = |cells: &str, kept: &str| {
+            format!("routers-0123456789abcdef 4 of 5 Routers missing from a list {cells} {kept} a b c …")
+        };
         let lines = [
-            "ID MISSING CAUSE AGE DECISION NAME SERVERS NAMES".to_owned(),
-            line("60m none ns0 (heartbeat 60m ago), ns1 (heartbeat 30m ago)"),
-            line("60m reject (for 1 of 2) ns0 (heartbeat 60m ago), ns1 (heartbeat 30m ago)"),
-            line("60m approve ns0 (heartbeat 60m ago)"),
-            line("- - none"),
+            "ID MISSING CAUSE AGE DECISION HOLDERS KEEPS NAMES".to_owned(),
+            line("60m none ns0 (heartbeat 60m ago), ns1 (heartbeat 30m ago)", "DNS, Zone"),
+            line("60m reject (for 1 of 2) ns0 (heartbeat 60m ago), ns1 (heartbeat 30m ago)", "DNS, Zone"),
+            line("60m approve ns0 (heartbeat 60m ago)", "DNS"),
+            line("- - none", "-"),
         ];
         let now: Timestamp = "2026-01-01T01:00:00Z".parse().expect("a time");
         let text = |rows: &[Row]| ListOptions::default().text(listing(rows, now), Painter::PLAIN);
@@ -328,14 +343,14 @@ mod tests {
         assert_eq!(text(&[]), "no holds\n");
         // The text claims no completed action, and does not count name servers that are down.
         for (decision, minute, expected) in [
-            (Decision::Approve, "00:31", "the 1 name server(s) that hold routers-0123456789abcdef will release"),
+            (Decision::Approve, "00:31", "the 1 process(es) that hold routers-0123456789abcdef will release"),
             (
                 Decision::Approve,
                 "00:31",
-                "Not counted, because silent: ns0 (heartbeat 31m ago); the other name servers remove a holder after 10 minutes",
+                "Not counted, because silent: ns0 (heartbeat 31m ago); the other holders remove one after 10 minutes",
             ),
-            (Decision::Approve, "01:00", "the 0 name server(s)"),
-            (Decision::Reject, "00:00", "the 2 name server(s)"),
+            (Decision::Approve, "01:00", "the 0 process(es)"),
+            (Decision::Reject, "00:00", "the 2 process(es)"),
         ] {
             let now = format!("2026-01-01T{minute}:00Z").parse().expect("a time");
             let text = decided(&rows[0], decision, now);

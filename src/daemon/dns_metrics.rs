@@ -10,8 +10,8 @@ use super::query_log;
 use super::unrouted::Unrouted;
 use signpost_control::client::reflector::{Health, HealthProbe, Restart};
 use signpost_control::controller::static_zones;
-use signpost_control::controller::zone::hold::Held;
 use signpost_control::controller::zone::status::Status;
+use signpost_control::deletion_hold::hold::Held;
 use signpost_dns::nameserver::{Transport, sizes, stats};
 use signpost_dns::transport::{Running, Totals, durations};
 use signpost_dns::wire::Name;
@@ -260,23 +260,26 @@ fn synced(page: &mut Page<'_>, status: &Status) -> fmt::Result {
     let help = "Time at which a damaged last-known-good state, or one of another platform, was moved aside, in seconds since the epoch; 0: not since the start";
     let at = status.last_good_refused_at().map_or(0, Timestamp::as_second);
     page.level("last_good_refused_time_seconds", help, at)?;
-    let held = status.held();
-    let sum = |count: fn(&Held) -> usize| -> Rows<'_, i64> {
-        let row = |kind: DeletionHoldKind| {
-            let of_kind = held.iter().filter(|held| held.kind == kind);
-            (vec![("kind", kind.word())], of_kind.map(|held| count(held) as i64).sum())
-        };
-        DeletionHoldKind::ALL.into_iter().map(row).collect()
-    };
-    let objects = sum(|held| held.count);
+    let (objects, undecided) = holds(&status.held());
     page.gauge("deletion_hold_objects", "Objects that are missing from the API and still served", &objects)?;
-    let undecided = sum(|held| usize::from(held.decision.is_none()));
     page.gauge("deletion_hold_pending", "Deletion holds that wait for approval or rejection", &undecided)?;
     page.level(
         "zone_input_errors",
         "Errors in the objects from which zones are built",
         status.diagnostics().len() as i64,
     )
+}
+
+/// Returns the number of held objects of each kind, and of their holds without a decision.
+pub fn holds(held: &[Held]) -> (Rows<'static, i64>, Rows<'static, i64>) {
+    let sum = |count: fn(&Held) -> usize| {
+        let row = |kind: DeletionHoldKind| {
+            let of_kind = held.iter().filter(|held| held.kind == kind);
+            (vec![("kind", kind.word())], of_kind.map(|held| count(held) as i64).sum())
+        };
+        DeletionHoldKind::ALL.into_iter().map(row).collect()
+    };
+    (sum(|held| held.count), sum(|held| usize::from(held.decision.is_none())))
 }
 
 /// Returns the informers that the loop keeps, for [`signpost_control::client::metrics`]. Until the loop runs

@@ -10,13 +10,14 @@ use kube::Client;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::dns_metrics::holds;
 use super::domains;
 use super::platform;
 use super::runtime_settings::RuntimeSettings;
 use super::tasks::Tasks;
 use crate::admin::Admin;
 use crate::config;
-use crate::config::value::{Resolver, system_resolvers};
+use crate::config::value::{Resolver, RouterRuntime, system_resolvers};
 use signpost_control::client::lease::{self, Leadership, Lease};
 use signpost_control::client::reflector::HealthProbe;
 use signpost_control::compiler;
@@ -24,6 +25,9 @@ use signpost_control::compiler::settings::text_of;
 use signpost_control::controller::domain::{self, DomainMismatch, Duty};
 use signpost_control::controller::ledger::{self, BaseSerial};
 use signpost_control::controller::zone::denials::SILENCE_LONGEST;
+use signpost_control::deletion_hold::keep;
+use signpost_control::deletion_hold::losses::HeldLosses;
+use signpost_control::deletion_hold::reporter::{Holder, Reporter};
 use signpost_control::observe::hosts::HostCheck;
 use signpost_control::observe::ownership::OwnershipCheck;
 use signpost_control::observe::ownership::authorities::AuthoritativeServers;
@@ -100,6 +104,7 @@ impl Role<'_> {
         informers.extend(own.iter().cloned());
         tasks.spawn("scheduler's readiness", check.follow(move || unlisted(&own), stop));
         self.probe_addresses(tasks, leadership.clone());
+        self.keep(tasks);
         let published = self.keep_serials_and_proofs(tasks, leadership.clone());
         Started { switch, published, leadership }
     }
@@ -176,6 +181,30 @@ impl Role<'_> {
         self.admin.metrics.write_with(move |page| routers.write(page));
         self.admin.metrics.write_with(move |page| routes.write(page));
         reconciler.with_scheduler(scheduler)
+    }
+
+    /// Keeps what depends on lost Routers and Routes, and reports that.
+    fn keep(&self, tasks: &mut Tasks) {
+        let instances: &[&str] = match self.config.routers.runtime {
+            RouterRuntime::Kubernetes => &["Deployment", "Service", "PodDisruptionBudget", "ServiceAccount"],
+            RouterRuntime::Process if self.config.has(config::Role::Api) => &["process"],
+            RouterRuntime::Process | RouterRuntime::Off => &[],
+        };
+        let (Clients { controller, world, .. }, losses) = (&self.clients, Arc::<HeldLosses>::default());
+        let holder = Holder::scheduler(self.here.instance, instances);
+        let reporter = Reporter::new(controller.clone(), &world.holds, holder, losses.clone());
+        let threshold = self.here.runtime_settings.deletion_hold_threshold.subscribe();
+        world.owners.set_share(*threshold.borrow());
+        let counted = losses.clone();
+        self.admin.metrics.write_with(move |page| {
+            let (objects, undecided) = holds(&counted.held());
+            let help = "Objects that are missing from the API, and whose dependent objects are kept";
+            page.gauge("scheduler_deletion_hold_objects", help, &objects)?;
+            let help = "Deletion holds of the scheduler that wait for approval or rejection";
+            page.gauge("scheduler_deletion_hold_pending", help, &undecided)
+        });
+        tasks.spawn("kept objects", keep::run(World::clone(world), losses, threshold, tasks.stop_token()));
+        tasks.spawn("reports of kept objects", reporter.run(tasks.stop_token()));
     }
 
     /// Probes the addresses of Routers, and watches their instances and the Services that they select, while this process leads.

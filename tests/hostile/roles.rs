@@ -85,6 +85,8 @@ fn documented(role: &str, namespace: &str, kinds: &[Resource]) -> BTreeSet<Strin
             on(OURS, &ours, READ);
             on(OURS, &["routebindings", "nameclaims", "zones"], WRITE);
             on(OURS, &["routes/status", "routers/status"], CHANGE);
+            on(OURS, &["deletionholds"], &["create", "delete"]);
+            on(OURS, &["deletionholds/status"], CHANGE);
             on("", &["namespaces"], READ);
             for (group, resource) in [("", "events"), ("events.k8s.io", "events"), ("coordination.k8s.io", "leases")] {
                 on(group, &[resource], READ);

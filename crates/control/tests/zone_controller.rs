@@ -19,6 +19,7 @@ use signpost_control::controller::zone::restore::Restored;
 use signpost_control::controller::zone::version_history::Published;
 use signpost_control::controller::zone::zones::{Output, Zones};
 use signpost_control::observe::verify::feed::{ZoneFeed, ZoneUpdate};
+use signpost_control::world::owners::Owners;
 use signpost_control::world::{self, BindingInfo, RouterInfo};
 use signpost_dns::wire::{Name, NameMap};
 use signpost_dns::zone::{Contents, Serial, Zone, db, stored};
@@ -148,7 +149,7 @@ impl World {
         let now = Instant::now();
         let leader = || {
             let feed = Arc::new(ZoneFeed::default());
-            let mut ledger = Ledger::new(&settings(), BaseSerial::None, feed.clone());
+            let mut ledger = Ledger::new(&settings(), BaseSerial::None, feed.clone(), Owners::default());
             ledger.set_synced(now.into());
             Leader { ledger, feed, sent: ZoneUpdate::default(), edits: 0, events: 0 }
         };

@@ -15,9 +15,9 @@ use serde_json::json;
 use signpost_api::identity::{Identity, USER_NAME_SERVER};
 use signpost_control::client;
 use signpost_control::controller::apexes::ApexOwners;
-use signpost_control::controller::deletion_hold::Reporter;
 use signpost_control::controller::static_zones::{self, StaticZones};
-use signpost_control::controller::zone::hold::{Held, HoldDecision};
+use signpost_control::deletion_hold::hold::{Held, HoldDecision};
+use signpost_control::deletion_hold::reporter::{Holder, Reporter};
 use signpost_dns::wire::RecordType;
 use signpost_dns::zone::ZoneDb;
 use signpost_types::v1alpha1::deletion_hold::{Decision, DeletionHold, DeletionHoldKind};
@@ -77,7 +77,7 @@ async fn a_restart_without_the_api_serves_what_was_served() {
     }
     let before = server.db.get(&name("v3.example.")).and_then(|zone| zone.serial()).expect("a serial");
     let approval = |held: Held| (held.id, HoldDecision { decision: Decision::Approve, set: held.set });
-    server.status.set_decisions(server.status.held().into_iter().map(approval).collect());
+    server.status.losses().set_decisions(server.status.held().into_iter().map(approval).collect());
     until("the loss is approved", || server.wildcard("shard1").is_none() && server.status.held().is_empty()).await;
     until("the parent follows", || !server.is_delegated("shard1") && server.is_delegated("elsewhere")).await;
     until("the alias goes", || !server.has_alias("app")).await;
@@ -236,7 +236,7 @@ async fn what_a_list_shows_as_lost_is_held_and_what_a_watch_reports_is_not() {
     until("one is left", || server.status.held().first().is_some_and(|held| held.count == 1)).await;
     // An approval of both covers each of them while it is held.
     let approval = HoldDecision { decision: Decision::Approve, set: held[0].set.clone() };
-    server.status.set_decisions([(held[0].id.clone(), approval)].into());
+    server.status.losses().set_decisions([(held[0].id.clone(), approval)].into());
     other.set_addresses("shard1", &["192.0.2.8"]).await;
     until("the loop continues", || server.wildcard("shard1") == Some(vec![8])).await;
     until("nothing is held", || server.status.held().is_empty() && server.wildcard("shard2").is_none()).await;
@@ -265,7 +265,8 @@ async fn a_hold_is_reported_to_the_api_and_decided_there() {
         let running = NameServer::start(emptied.client(USER_NAME_SERVER), Some(state), apexes());
         let client = emptied.client(USER_NAME_SERVER);
         let holds = world(&client).holds;
-        let reporter = Reporter::new(client, &holds, server.to_owned(), None, running.status.clone());
+        let reporter =
+            Reporter::new(client, &holds, Holder::name_server(server.to_owned(), None), running.status.losses());
         tokio::spawn(reporter.run(stop.clone()));
         running
     };
@@ -358,7 +359,8 @@ async fn a_deletion_hold_that_was_never_entered_goes_as_soon_as_nothing_is_held(
     let client = client::in_process(lame);
     let stop = CancellationToken::new();
     let holds = world(&client).holds;
-    tokio::spawn(Reporter::new(client, &holds, "ns1".to_owned(), None, server.status.clone()).run(stop.clone()));
+    let holder = Holder::name_server("ns1".to_owned(), None);
+    tokio::spawn(Reporter::new(client, &holds, holder, server.status.losses()).run(stop.clone()));
     let deletion_holds = Api::<DeletionHold>::all(emptied.admin());
     let counted = async |count: usize| {
         let deadline = Instant::now() + PATIENCE;

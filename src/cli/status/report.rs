@@ -358,9 +358,11 @@ impl Report {
         for hold in holds.iter().flatten().filter(|hold| hold.is_held() && hold.is_undecided()) {
             let (kind, objects, known) = (hold.spec.kind.word(), hold.objects(), hold.known());
             let id = hold.metadata.name.as_deref().unwrap_or_default();
+            let keeps = Vec::from_iter(hold.keeps()).join(", ");
+            let kept = if keeps.is_empty() { String::new() } else { format!("; kept until you decide: {keeps}") };
             warnings.push(format!(
-                "deletion hold: {objects} of {known} {kind}s are missing from the API and still served; run \"signpost \
-                 hold approve {id}\", or reject"
+                "deletion hold: {objects} of {known} {kind}s are missing from the API{kept}; run \"signpost hold approve \
+                 {id}\", or reject"
             ));
         }
         if let Some(zones) = &zones {

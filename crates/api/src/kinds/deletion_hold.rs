@@ -1,10 +1,11 @@
-//! DeletionHold: a loss of objects that the name servers hold back. Name servers create it and report their objects; an
+//! DeletionHold: a loss of objects that name servers and schedulers hold back. They create it and report their objects; an
 //! administrator decides.
 //!
 //! The rules limit the damage of a stolen name server credential. It cannot decide: a new DeletionHold has no decision, and only
 //! administrators can update the main resource. It cannot change or remove another user's entry before that entry expires,
 //! because the server writes the user's name into each entry. Name servers with the same user can change each other's entries.
 
+use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use futures::FutureExt as _;
@@ -27,6 +28,9 @@ use signpost_types::v1alpha1::deletion_hold::{DELETION_HOLDS_MAX, DeletionHold, 
 pub static DELETION_HOLD: LazyLock<Kind> =
     LazyLock::new(|| Kind::of::<DeletionHold>().with_columns(COLUMNS).selectable_by(&["spec.type", "spec.decision"]));
 
+/// The most kinds in the column: those of a Router with instances in a cluster.
+const KEPT_SHOWN: usize = 8;
+
 const COLUMNS: &[Column] = &[
     Column::new("Type", &["spec.type"], "Kind of the missing objects."),
     Column::new("Objects", &["status.objects", "status.objects", "spec.objects"], "Number of held objects.")
@@ -41,11 +45,19 @@ const COLUMNS: &[Column] = &[
     .with_cell(|read, _| Cell::As(now(read))),
     Column::new("Cause", &["spec.cause"], "Cause of the hold: `list` or `burst`."),
     Column::new("Decision", &["spec.decision"], "Decision of an administrator: `approve` or `reject`."),
-    Column::new("Holders", &["status.holders"], "Name servers that hold the objects.").with_cell(|read, _| {
-        let holders = read[0].items().map(|holder| holder.get(["host", "server"]));
-        columns::list(holders.filter_map(|names| names.into_iter().find_map(Json::text)), 3)
-    }),
+    Column::new("Holders", &["status.holders"], "Name servers and schedulers that hold the objects.").with_cell(
+        |read, _| {
+            let holders = read[0].items().map(|holder| holder.get(["host", "server"]));
+            columns::list(holders.filter_map(|names| names.into_iter().find_map(Json::text)), 3)
+        },
+    ),
     AGE,
+    Column::new("Keeps", &["status.holders"], "What is kept: names in DNS, and kinds of objects.")
+        .with_cell(|read, _| {
+            let kept = read[0].items().flat_map(|holder| holder.get(["keeps"])[0].items()).filter_map(Json::text);
+            columns::list(kept.collect::<BTreeSet<_>>().into_iter(), KEPT_SHOWN)
+        })
+        .wide(),
     Column::new("Names", &["status.objects", "status.names", "spec.names"], "First missing objects.")
         .with_cell(|read, _| columns::list(now(read).items().filter_map(Json::text), 3))
         .wide(),
@@ -182,7 +194,7 @@ fn has_lapsed(entry: &Value, now: Timestamp) -> bool {
 
 fn not_yours(entry: &Value) -> String {
     let [server, user] = ["server", "user"].map(|name| entry[name].as_str().unwrap_or_default());
-    format!("the entry of the name server {server:?} belongs to the user {user:?}")
+    format!("the entry of {server:?} belongs to the user {user:?}")
 }
 
 #[cfg(test)]

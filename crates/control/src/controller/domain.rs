@@ -9,7 +9,7 @@
 //! setting is needed only for the change itself: a process in which it is missing or left over does nothing else. A domain that
 //! another one lists is not the platform's: a process with it as its domain was forgotten in the change.
 //!
-//! A platform without Routers and Routes has no names to lose: the scheduler, or the process with the API, takes it over under
+//! A platform without Routers, Routes and RouteBindings has no names to lose: the scheduler, or the process with the API, takes it over under
 //! any domain ([`Duty::Lead`]), and removes the Zones of the old domain.
 
 use std::time::Duration;
@@ -23,6 +23,7 @@ use crate::compiler::settings::text_of;
 use crate::world::parents::Parents;
 use signpost_dns::wire::Name;
 use signpost_types::v1alpha1::route::Route;
+use signpost_types::v1alpha1::route_binding::RouteBinding;
 use signpost_types::v1alpha1::router::Router;
 use signpost_types::v1alpha1::zone::Zone;
 
@@ -84,7 +85,7 @@ pub enum Duty {
     Lead,
 }
 
-/// Returns the result of [`disagreement`] after taking over a platform without Routers and Routes.
+/// Returns the result of [`disagreement`] after taking over a platform without Routers, Routes and RouteBindings.
 ///
 /// # Errors
 ///
@@ -96,7 +97,12 @@ pub async fn disagreement_after_taking_over(
     let Some(other) = disagreement(client, domains).await? else { return Ok(None) };
     let one = ListParams::default().limit(1);
     let (routers, routes): (Api<Router>, Api<Route>) = (Api::all(client.clone()), Api::all(client.clone()));
-    if !routers.list(&one).await?.items.is_empty() || !routes.list(&one).await?.items.is_empty() {
+    let bindings: Api<RouteBinding> = Api::all(client.clone());
+    // The bindings of lost Routes are still there.
+    if !routers.list(&one).await?.items.is_empty()
+        || !routes.list(&one).await?.items.is_empty()
+        || !bindings.list(&one).await?.items.is_empty()
+    {
         return Ok(Some(other));
     }
     let zones: Api<Zone> = Api::all(client.clone());

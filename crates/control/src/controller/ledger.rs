@@ -20,15 +20,16 @@
 //! the configuration is a normal write, but not a new version.
 //!
 //! The ledger deletes the `Zone` of a deleted shard when the clock has passed its newest serial plus the reserved range. If the
-//! shard is re-created, its first serial comes from the clock, and is newer than any provisional serial of a name server. After a
-//! start, nothing is deleted while most Zones have no Router, because an API that has lost its objects looks the same.
+//! shard is re-created, its first serial comes from the clock, and is newer than any provisional serial of a name server. While the
+//! loss of its Router is held ([`Owners`]), the Zone stays. After a start, this also applies to Zones whose Routers are missing, if they
+//! are most of all: an API that has lost its objects looks the same.
 //!
 //! A change of the domain ([`super::domain`]) begins with the Zone of the new parent zone, which lists the former domains. The
 //! ledger allocates the serials of their parent and alias zones until an administrator removes them from the list. Then it deletes
 //! their Zones: the alias Zone first, since a leader that starts meanwhile knows from the parent Zone that its domain has ended.
 //! The parent and alias Zone of any other domain are never deleted.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,10 +52,12 @@ use crate::client::reflector::Change;
 use crate::compiler::former_domains::FormerDomain;
 use crate::compiler::settings::text_of;
 use crate::compiler::{Digest, Platform, Settings, platform, shard};
+use crate::deletion_hold::keep::CHECK_AGAIN;
 use crate::observe::verify::feed::ZoneFeed;
 use crate::reconcile::executor::Executor;
 use crate::reconcile::queue::{Item, WorkQueue};
 use crate::world::World;
+use crate::world::owners::Owners;
 use crate::world::parents::Parents;
 use signpost_dns::wire::Name;
 use signpost_dns::zone::Serial;
@@ -83,6 +86,8 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 const RETRY_AFTER: Duration = Duration::from_millis(500);
 /// The longest wait after [`RETRY_AFTER`]: an object that the API rejects will be rejected again.
 const RETRY_LONGEST: Duration = Duration::from_secs(60);
+/// The longest time until the Zone of a deleted shard is checked again: timers do not advance while a machine sleeps.
+const DELETION_LONGEST: Duration = Duration::from_secs(3600);
 /// The most Routers that a log line names.
 const SHARDS_TOLD_MAX: usize = 20;
 /// The most events of one batch before it writes.
@@ -108,7 +113,7 @@ pub async fn run(client: kube::Client, sources: Sources, feed: Arc<ZoneFeed>, st
     let Sources { world, settings, former, base, mut description } = sources;
     let mut objects = Objects::read(&world);
     let api: Api<Zone> = Api::all(client);
-    let mut ledger = Ledger::new(&settings, base, feed);
+    let mut ledger = Ledger::new(&settings, base, feed, world.owners.clone());
     ledger.change_from(former.and_then(|former| former.parse().ok()));
     ledger.describe(description.borrow_and_update().clone(), Instant::now());
     let mut writes = Executor::new(WRITE_TIMEOUT);
@@ -159,8 +164,8 @@ pub struct Ledger {
     known: HashMap<Name, KnownZone>,
     queue: WorkQueue<Name>,
     synced: bool,
-    /// Zones without a Router that are kept, because there were too many at once.
-    orphans: HashSet<Name>,
+    /// The Routers whose loss is held.
+    owners: Owners,
     /// The configuration to write to the parent's Zone; `None`: no change.
     description: Option<ZonePlatform>,
     /// The domain of the objects before a change to this one.
@@ -193,7 +198,7 @@ enum Plan {
 
 impl Ledger {
     /// Returns a ledger for the platform's domain, without any known state.
-    pub fn new(settings: &Settings, base: BaseSerial, feed: Arc<ZoneFeed>) -> Self {
+    pub fn new(settings: &Settings, base: BaseSerial, feed: Arc<ZoneFeed>, owners: Owners) -> Self {
         Ledger {
             base,
             settings: settings.clone(),
@@ -206,7 +211,7 @@ impl Ledger {
             known: HashMap::new(),
             queue: WorkQueue::new(PLACES, [Duration::ZERO; 2]),
             synced: false,
-            orphans: HashSet::new(),
+            owners,
             description: None,
             former: None,
             listed: None,
@@ -284,7 +289,6 @@ impl Ledger {
                     Some(router) => drop(self.own.insert(apex.clone(), shard::digest(&router))),
                     None => drop(self.own.remove(&apex)),
                 }
-                self.orphans.remove(&apex);
                 apex
             }
             platform::Change::FormerName { apex, .. } => apex,
@@ -347,17 +351,12 @@ impl Ledger {
         let of_kind = |kind: ZoneKind| {
             self.known.iter().filter(move |(_, known)| known.zone.as_ref().is_some_and(|zone| zone.spec.kind == kind))
         };
-        let zones = of_kind(ZoneKind::Shard).map(|(apex, _)| apex);
-        let orphans: HashSet<Name> =
-            zones.clone().filter(|apex| self.platform.shard(apex).is_none()).cloned().collect();
-        let (zones, count) = (zones.count(), orphans.len());
-        if count * 2 > zones {
-            tracing::error!(
-                zones,
-                orphans = count,
-                "most Zones have no Router; the Zones are kept; check whether Routers were lost"
-            );
-            self.orphans = orphans;
+        let zones: Vec<_> = of_kind(ZoneKind::Shard).collect();
+        let orphans = zones.iter().filter(|(apex, _)| self.platform.shard(apex).is_none());
+        let named: Vec<&str> = orphans.filter_map(|(_, known)| known.zone.as_ref()?.spec.router.as_deref()).collect();
+        // The Zone of a deleted Router stays for some seconds, so after a restart a few such Zones are no sign of a loss.
+        if named.len() * 2 > zones.len() {
+            self.owners.miss_routers(named);
         }
     }
 
@@ -515,15 +514,21 @@ impl Ledger {
             return Plan::Nothing;
         };
         let has_ended = self.ended.iter().any(|former| apex.is_at_or_below(former));
-        if self.orphans.contains(apex) || zone.spec.kind != ZoneKind::Shard && !has_ended {
+        if zone.spec.kind != ZoneKind::Shard && !has_ended {
             return Plan::Nothing;
+        }
+        if zone.spec.router.as_deref().is_some_and(|router| self.owners.keeps_router(router)) {
+            return Plan::LookAgain(now + CHECK_AGAIN);
         }
         // A later leader learns the former domain from its parent Zone.
         if zone.spec.kind == ZoneKind::Parent && self.has_alias_zone(apex) {
             return Plan::LookAgain(now + Duration::from_secs(1));
         }
-        if newest(zone).is_some_and(|(serial, _)| !Serial(unix_now as u32).is_after(with_room(serial))) {
-            return Plan::LookAgain(now + Duration::from_secs(1));
+        if let Some(last) = newest(zone).map(|(serial, _)| with_room(serial))
+            && !Serial(unix_now as u32).is_after(last)
+        {
+            let wait = Duration::from_secs(last.0.wrapping_sub(unix_now as u32).into());
+            return Plan::LookAgain(now + wait.clamp(Duration::from_secs(1), DELETION_LONGEST));
         }
         let (uid, resource_version) = (zone.metadata.uid.clone(), zone.metadata.resource_version.clone());
         Plan::Write(Write::Delete(Preconditions { uid, resource_version }))

@@ -6,7 +6,5 @@ pub mod static_zones;
 pub mod zone;
 mod zone_watch;
 
-pub mod deletion_hold;
-
 pub mod domain;
 pub mod ledger;

@@ -26,7 +26,6 @@ use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use self::denials::Denials;
-use self::hold::Decisions;
 use self::holds::{Holds, MayBeHeld};
 use self::last_known_good::StateError;
 use self::metrics::Publishing;
@@ -42,6 +41,8 @@ use crate::client::reflector::{Change, Store};
 use crate::compiler::former_domains::FormerDomain;
 use crate::compiler::settings::text_of;
 use crate::compiler::{Diagnostic, Digest, Platform, Settings};
+use crate::deletion_hold::hold::Decisions;
+use crate::deletion_hold::reminder::Reminder;
 use crate::world::World;
 use crate::world::parents::Parents;
 use signpost_dns::wire::{Name, NameMap};
@@ -53,7 +54,6 @@ use signpost_types::v1alpha1::zone::{Zone as LedgerZone, ZoneVersion};
 
 pub mod objects;
 
-pub mod hold;
 pub mod holds;
 
 pub mod denials;
@@ -92,7 +92,7 @@ pub struct Options {
     /// The owners of the apexes, shared with the loop of the zone files, which has loaded them already.
     pub apexes: Arc<ApexOwners>,
     /// The percentage of RouteBindings that can be missing from a list, and of any kind that can be deleted in a burst, before
-    /// the loss is held (see [`hold`]).
+    /// the loss is held (see [`crate::deletion_hold`]).
     pub deletion_hold_threshold: watch::Receiver<u32>,
     /// The longest time without word from the API for which names are denied (see [`denials`]); `None` if the API is in the same
     /// process, and with it its store: its zones are never behind once its objects are published.
@@ -189,6 +189,7 @@ pub async fn run(
     };
     let ended = publisher.ended();
     let ledger_relist = LedgerRelist::new();
+    let reminder = Reminder::new("their names are still served");
     let mut run = Run {
         sources,
         parents,
@@ -197,6 +198,7 @@ pub async fn run(
         zones,
         publisher,
         log,
+        reminder,
         ledger_relist,
         denials,
         denies_until,
@@ -382,6 +384,7 @@ struct Run {
     zones: Zones,
     publisher: Publisher,
     log: DiagnosticLog,
+    reminder: Reminder,
     ledger_relist: LedgerRelist,
     denials: Option<Denials>,
     /// The time until which names may be denied, in seconds since the epoch.
@@ -578,8 +581,8 @@ impl Run {
         self.publisher.db.reclaim();
         self.publisher.replace_refused();
         let held = self.publisher.status.held();
-        self.holds.log(&held);
-        if self.holds.is_relist_due(&held, Instant::now()) {
+        self.reminder.log(&held);
+        if self.reminder.is_relist_due(&held, Instant::now()) {
             for held in &held {
                 match held.kind {
                     DeletionHoldKind::Router => self.sources.objects.routers.0.relist(),

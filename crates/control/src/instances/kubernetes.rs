@@ -2,7 +2,8 @@
 //! Router.
 //!
 //! The objects are found by their labels, so that the next leader adopts them. An object that differs from the applied one is
-//! applied again. An object that no Router needs is deleted: the Deployment first, and the others when its pods have ended.
+//! applied again. An object that no Router needs is deleted: the Deployment first, and the others when its pods have ended. The
+//! objects of a Router whose loss is held stay unchanged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,8 +14,8 @@ use kube::{Api, ResourceExt as _};
 use serde_json::Value;
 use tokio::time::{Instant, timeout};
 
-use super::objects::{self, Kind, ROUTER, SELECTOR, Settings};
-use super::{Runtime, Wanted};
+use super::objects::{self, Kind, PREFIX, ROUTER, SELECTOR, Settings};
+use super::{Kept, Runtime, Wanted};
 
 const MANAGER: &str = "signpost-routers";
 /// The time between two comparisons with the cluster.
@@ -78,7 +79,7 @@ impl Kubernetes {
     }
 
     /// Compares the cluster with the desired state, and changes the differences.
-    async fn compare(&mut self) -> Result<BTreeMap<String, String>, String> {
+    async fn compare(&mut self, kept: &Kept<'_>) -> Result<BTreeMap<String, String>, String> {
         let mut found = self.list().await?;
         let mut errors = BTreeMap::new();
         for (key, (router, content)) in &self.wanted {
@@ -111,6 +112,25 @@ impl Kubernetes {
             }
         }
         self.applied.retain(|key, _| self.wanted.contains_key(key));
+        self.delete(found, kept).await;
+        Ok(errors)
+    }
+
+    /// Deletes objects that no Router needs, except those of the `kept` Routers.
+    async fn delete(&self, mut found: BTreeMap<Key, DynamicObject>, kept: &Kept<'_>) {
+        let running = found
+            .iter()
+            .filter(|((kind, _), live)| *kind == Kind::Deployment && live.metadata.deletion_timestamp.is_none());
+        let routers = running.filter_map(|((_, name), _)| name.strip_prefix(PREFIX)).collect();
+        let kept = kept(routers);
+        let kept: BTreeSet<_> = kept
+            .iter()
+            .filter_map(|router| {
+                let deployment = found.get(&(Kind::Deployment, format!("{PREFIX}{router}")))?;
+                deployment.labels().get(ROUTER).cloned()
+            })
+            .collect();
+        found.retain(|_, live| live.labels().get(ROUTER).is_none_or(|router| !kept.contains(router)));
         let deployments = found.iter().filter(|((kind, _), _)| *kind == Kind::Deployment);
         let draining: BTreeSet<_> = deployments.filter_map(|(_, live)| live.labels().get(ROUTER)).collect();
         for ((kind, name), live) in &found {
@@ -132,12 +152,11 @@ impl Kubernetes {
                 Err(error) => tracing::warn!(?kind, name, error, "failed to delete an object of instances; retrying"),
             }
         }
-        Ok(errors)
     }
 }
 
 impl Runtime for Kubernetes {
-    async fn reconcile(&mut self, wanted: &BTreeMap<String, Wanted>) -> BTreeMap<String, String> {
+    async fn reconcile(&mut self, wanted: &BTreeMap<String, Wanted>, kept: &Kept<'_>) -> BTreeMap<String, String> {
         let of = |(router, wanted): (&String, &Wanted)| {
             let objects = objects::of(router, wanted, &self.settings);
             objects.map(|(kind, name, content)| ((kind, name), (router.clone(), content)))
@@ -147,7 +166,7 @@ impl Runtime for Kubernetes {
             return self.errors.clone();
         }
         self.wanted = objects;
-        self.errors = self.compare().await.unwrap_or_else(|error| {
+        self.errors = self.compare(kept).await.unwrap_or_else(|error| {
             tracing::warn!(error, "failed to list the objects of instances; retrying");
             let error = format!("failed to list the objects of its instances: {error}");
             wanted.keys().map(|router| (router.clone(), error.clone())).collect()

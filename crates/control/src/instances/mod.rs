@@ -6,6 +6,8 @@
 //!      ▲ status.instances: the serving ones ◄─────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
+//! The instances of a Router whose loss is held ([`Owners`]) continue to run.
+//!
 //! A [`Runtime`] decides how instances run: [`process`] as child processes of this one, [`kubernetes`] as pods of a cluster.
 
 pub mod plan;
@@ -23,7 +25,8 @@ use futures::FutureExt as _;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::client::reflector::Change;
+use crate::client::reflector::{Change, ObjectKey, Store};
+use crate::world::owners::Owners;
 use crate::world::{RouterInfo, World};
 use signpost_types::v1alpha1::router::{InstanceState, Ports, Router, RouterKind};
 
@@ -68,12 +71,18 @@ impl Wanted {
     }
 }
 
+/// Returns the Routers whose instances must not be stopped, of those that have instances and should not.
+pub type Kept<'a> = dyn Fn(BTreeSet<&str>) -> BTreeSet<String> + Sync + 'a;
+
 /// Runs instances.
 pub trait Runtime: Send {
-    /// Takes a step from the running instances to the desired ones of each Router; instances of others are stopped. Returns the
-    /// reasons why instances of a Router do not run.
-    fn reconcile(&mut self, wanted: &BTreeMap<String, Wanted>)
-    -> impl Future<Output = BTreeMap<String, String>> + Send;
+    /// Takes a step from the running instances to the desired ones of each Router; instances of others are stopped, except those
+    /// that `kept` returns. Returns the reasons why instances of a Router do not run.
+    fn reconcile(
+        &mut self,
+        wanted: &BTreeMap<String, Wanted>,
+        kept: &Kept<'_>,
+    ) -> impl Future<Output = BTreeMap<String, String>> + Send;
 
     /// Stops all instances, without waiting for DNS.
     fn shut_down(&mut self) -> impl Future<Output = ()> + Send;
@@ -82,7 +91,8 @@ pub trait Runtime: Send {
 /// Keeps instances running until `stop`. They continue to run then, unless `shut_down` has fired.
 pub async fn run(world: World, mut runtime: impl Runtime, stop: CancellationToken, shut_down: CancellationToken) {
     let (routers, mut changes) = world.routers.read();
-    let observations = world.observations;
+    let (observations, owners) = (world.observations, world.owners);
+    let kept = |running: BTreeSet<&str>| kept(running, &routers, &owners);
     let mut wanted: BTreeMap<String, Wanted> = BTreeMap::new();
     let mut reported: BTreeMap<String, String> = BTreeMap::new();
     let mut next = Instant::now();
@@ -105,7 +115,7 @@ pub async fn run(world: World, mut runtime: impl Runtime, stop: CancellationToke
             next = Instant::now() + INTERVAL;
             continue;
         }
-        let errors = runtime.reconcile(&wanted).await;
+        let errors = runtime.reconcile(&wanted, &kept).await;
         next = Instant::now() + INTERVAL;
         for router in wanted.keys().filter(|router| errors.get(*router) != reported.get(*router)) {
             let error = errors.get(router).cloned();
@@ -116,6 +126,17 @@ pub async fn run(world: World, mut runtime: impl Runtime, stop: CancellationToke
     if shut_down.is_cancelled() {
         runtime.shut_down().await;
     }
+}
+
+/// Returns the Routers among `running` whose loss is held, and those that have returned since the desired instances were computed.
+fn kept(running: BTreeSet<&str>, routers: &Store<RouterInfo>, owners: &Owners) -> BTreeSet<String> {
+    let find = |router: &str| routers.get(&ObjectKey::cluster(router));
+    owners.miss_routers(running.iter().copied().filter(|router| find(router).is_none()));
+    let is_kept = |router: &str| match find(router) {
+        Some(router) => Wanted::of(&router.object).is_some(),
+        None => owners.keeps_router(router),
+    };
+    running.into_iter().filter(|router| is_kept(router)).map(str::to_owned).collect()
 }
 
 /// Records the desired instances; returns whether they changed.

@@ -23,6 +23,8 @@ use signpost_types::names::{is_host_label, shortened_label};
 pub const SELECTOR: &str = "app.kubernetes.io/component=router-instance,app.kubernetes.io/managed-by=signpost";
 /// The label that the objects of a Router share: the name of its Service.
 pub(super) const ROUTER: &str = "signpost.dev/router";
+/// The beginning of the names of a Router's objects, except its Service.
+pub(super) const PREFIX: &str = "router-";
 /// The least time limit of an agent that waits for DNS, in seconds: that of `signpost agent`.
 const LEAVE: u64 = 300;
 /// The time in which name servers process the removal of an address, in addition to its TTL, in seconds.
@@ -102,7 +104,7 @@ impl Kind {
 /// Returns the objects of a Router, each with its kind and name.
 pub fn of(router: &str, wanted: &Wanted, settings: &Settings) -> [(Kind, String, Value); 4] {
     // The admission policy for Leases of agents depends on the name of the service account.
-    let name = format!("router-{router}");
+    let name = format!("{PREFIX}{router}");
     // A Service name must be a DNS label; the other names need not be.
     let service =
         if is_host_label(&name) { name.clone() } else { shortened_label("router", router, &name.replace('.', "-")) };

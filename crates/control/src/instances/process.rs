@@ -25,7 +25,7 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use serde::{Deserialize, Serialize};
 
 use super::plan::{Shape, Slot, Step, steps};
-use super::{Runtime, Wanted};
+use super::{Kept, Runtime, Wanted};
 use crate::client::backoff::random;
 use crate::client::failover;
 use signpost_types::instance::lease_name;
@@ -283,15 +283,18 @@ impl Processes {
 }
 
 impl Runtime for Processes {
-    async fn reconcile(&mut self, wanted: &BTreeMap<String, Wanted>) -> BTreeMap<String, String> {
+    async fn reconcile(&mut self, wanted: &BTreeMap<String, Wanted>, kept: &Kept<'_>) -> BTreeMap<String, String> {
         self.supervise();
         self.unplaced.clear();
         let mut routers: BTreeSet<String> = wanted.keys().cloned().collect();
         routers.extend(self.instances.values().map(|instance| instance.record.router.clone()));
-        for router in routers {
-            let wanted = wanted.get(&router);
-            for step in steps(wanted, &self.slots(&router, wanted)) {
-                self.take(&router, wanted, step);
+        let surplus = self.instances.values().filter(|instance| !instance.record.is_stopping);
+        let surplus = surplus.map(|instance| &*instance.record.router);
+        let kept = kept(surplus.filter(|router| !wanted.contains_key(*router)).collect());
+        for router in routers.difference(&kept) {
+            let wanted = wanted.get(router);
+            for step in steps(wanted, &self.slots(router, wanted)) {
+                self.take(router, wanted, step);
             }
         }
         let failing = self.instances.values().filter(|instance| instance.started.elapsed() < STABLE);
@@ -481,6 +484,47 @@ mod tests {
         let everywhere = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("a port");
         let ports = Ports { https: everywhere.local_addr().expect("its address").port(), ..ports };
         assert_eq!(processes.free_address(ports), None);
+    }
+
+    #[tokio::test]
+    async fn the_instances_of_a_router_whose_loss_is_held_run_on() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut processes = Processes::open(
+            Settings {
+                program: directory.path().join("none"),
+                directory: directory.path().to_owned(),
+                kubeconfig: PathBuf::new(),
+                api_servers: Vec::new(),
+                certificates: None,
+                name_servers: Vec::new(),
+                upstream_authorities: None,
+                options: Vec::new(),
+            },
+            Metrics::default(),
+        );
+        let wanted = Wanted {
+            kind: RouterKind::Haproxy,
+            count: 1,
+            ports: Ports { http: 80, https: 443 },
+            addresses: vec![[192, 0, 2, 1].into()],
+            ttl: 30,
+            serving: BTreeSet::new(),
+        };
+        let both = BTreeMap::from(["a", "b"].map(|router| (router.to_owned(), wanted.clone())));
+        let all = |running: BTreeSet<&str>| -> BTreeSet<String> { running.into_iter().map(str::to_owned).collect() };
+        let none = |_: BTreeSet<&str>| BTreeSet::new();
+        processes.reconcile(&both, &none).await;
+        let mut running = async |kept: &Kept<'_>| {
+            processes.reconcile(&BTreeMap::new(), kept).await;
+            let running = processes.instances.values().filter(|instance| !instance.record.is_stopping);
+            running.map(|instance| instance.record.router.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(running(&all).await, ["a", "b"]);
+        let one = |running: BTreeSet<&str>| -> BTreeSet<String> {
+            all(running).into_iter().filter(|router| router == "a").collect()
+        };
+        assert_eq!(running(&one).await, ["a"]);
+        assert_eq!(running(&none).await, [""; 0]);
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! A Lease expires when it was not renewed for its duration by this process's clock, because clocks of instances can differ. A
 //! new leader gives each Lease that time again, unless the Router's status shows it as expired: such an instance counts again from
-//! its next renewal on, and an earlier one, while no scheduler led, is not seen.
+//! its next renewal on, and an earlier one, while no scheduler led, is not seen. A Lease that a list lacks expires like one that is not
+//! renewed: the list can be wrong.
 //!
 //! The reconciler writes the results into `status.instances`, `status.readyInstances`, and, for Routers whose addresses come from
 //! instances, `status.currentAddresses`, from which the name servers build the zone. For other Routers, they omit the addresses of
@@ -90,7 +91,10 @@ pub async fn run(client: kube::Client, world: World, panic_percent: u32, metrics
         if reports.is_synced() && routers.is_synced() {
             watch.report(&routers, &observations);
             for key in watch.take_dead() {
-                forget(&leases, &reports, &key).await;
+                match reports.get_versioned(&key) {
+                    Some((_, version)) => forget(&leases, &key, &version).await,
+                    None => watch.drop_lost(&key),
+                }
             }
         }
         tokio::select! {
@@ -115,8 +119,7 @@ pub async fn run(client: kube::Client, world: World, panic_percent: u32, metrics
 }
 
 /// Deletes a Lease, if it is unchanged.
-async fn forget(leases: &Api<Lease>, reports: &Store<Option<InstanceReport>>, key: &ObjectKey) {
-    let Some((_, version)) = reports.get_versioned(key) else { return };
+async fn forget(leases: &Api<Lease>, key: &ObjectKey, version: &str) {
     let preconditions = Preconditions { resource_version: Some(version.into()), uid: None };
     let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
     match timeout(REQUEST_TIMEOUT, leases.delete(&key.name, &parameters)).await {
@@ -170,10 +173,14 @@ impl Watch {
     }
 
     fn take_reports(&mut self, change: Change<Option<InstanceReport>>, routers: &Store<RouterInfo>, now: Instant) {
-        let is_first = change.is_first();
+        let (is_first, is_list) = (change.is_first(), matches!(change, Change::Relisted(_)));
         let (applied, gone) = change.into_parts();
         for (key, last) in gone {
-            last.iter().for_each(|last| self.remove(&last.router, &key));
+            // A list can lack Leases by mistake. An instance that has not left then counts until its Lease would expire, and the panic
+            // threshold applies to it. A client that deletes the Lease is an event.
+            let is_lost = |last: &&InstanceReport| is_list && last.state == InstanceState::Serving;
+            let removed = Option::as_ref(&last).filter(|last| !is_lost(last));
+            removed.into_iter().for_each(|last| self.remove(&last.router, &key));
         }
         for applied in applied {
             if let Some(before) = applied.before.as_ref().and_then(|before| Option::as_ref(before)) {
@@ -203,6 +210,13 @@ impl Watch {
         if of_router.is_empty() {
             self.instances.remove(router);
         }
+    }
+
+    /// Removes a dead instance whose Lease no longer exists.
+    fn drop_lost(&mut self, key: &ObjectKey) {
+        let of =
+            self.instances.iter().find(|(_, of_router)| of_router.contains_key(key)).map(|(router, _)| router.clone());
+        of.into_iter().for_each(|router| self.remove(&router, key));
     }
 
     fn set(&mut self, key: ObjectKey, report: InstanceReport, is_expired: bool, now: Instant) {
@@ -288,8 +302,11 @@ impl Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::reflector::Relist;
+    use crate::world;
     use jiff::Timestamp;
     use signpost_types::instance::LEASE_DURATION;
+    use std::sync::Arc;
 
     fn report(octet: u8, renewal: i64) -> InstanceReport {
         InstanceReport {
@@ -368,6 +385,39 @@ mod tests {
         scene.renew(2, 1210);
         scene.watch.expire(scene.at(1215));
         assert_eq!(scene.watch.take_dead().len(), 1);
+    }
+
+    /// A Lease that a list lacks counts until it expires, and then as dead; a deleted one does not count at all.
+    #[tokio::test]
+    async fn a_list_without_leases_takes_no_address_at_once() {
+        let silent = |_: http::Request<kube::client::Body>| {
+            std::future::pending::<Result<http::Response<kube::client::Body>, std::convert::Infallible>>()
+        };
+        let client = kube::Client::new(tower::service_fn(silent), "default");
+        let (routers, _changes) = World::new(&client, world::Settings::of_domain("v3.example")).routers.read();
+        for (is_list, state, left) in
+            [(true, InstanceState::Serving, 2), (true, InstanceState::Leaving, 1), (false, InstanceState::Serving, 1)]
+        {
+            let mut scene = Scene::new();
+            scene.renew(1, 0);
+            scene.renew(2, 0);
+            let key = ObjectKey::namespaced(AGENT_NAMESPACE, &report(1, 0).lease_name());
+            let last = Arc::new(Some(InstanceReport { state, ..report(1, 0) }));
+            let vanished = vec![(key.clone(), Arc::clone(&last))];
+            let change = match is_list {
+                true => Change::Relisted(Relist { first: false, applied: Vec::new(), vanished, total: 1 }),
+                false => Change::Deleted { key: key.clone(), last },
+            };
+            scene.watch.take_reports(change, &routers, scene.start);
+            assert_eq!(scene.watch.instances["shard1"].len(), left, "{is_list} {state:?}");
+            scene.renew(2, 10);
+            assert_eq!(scene.serving(15), 1, "{is_list} {state:?}");
+            // When it has been dead for long, it is dropped.
+            scene.renew(2, 610);
+            scene.watch.expire(scene.at(615));
+            scene.watch.take_dead().iter().for_each(|key| scene.watch.drop_lost(key));
+            assert_eq!(scene.watch.instances["shard1"].len(), 1, "{is_list} {state:?}");
+        }
     }
 
     /// A renewal causes no report: the status does not change.

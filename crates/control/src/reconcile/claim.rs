@@ -14,6 +14,8 @@
 //! If hosts must be verified, the claim on a host is also released when its Route loses verification. That Route stays bound;
 //! when it is verified again and the host is free, the claim is created for it again ([`reclaim`]).
 //!
+//! While the loss of a Route is held ([`Owners`]), its claims stay.
+//!
 //! The label of a RouteBinding that finalizers keep after its Route is held until the RouteBinding is deleted.
 //!
 //! A *label* stays in quarantine for the time in the settings, thirty days by default: bookmarks, caches, and certificates of the
@@ -33,6 +35,7 @@ use super::Settings;
 use crate::client::reflector::ObjectKey;
 use crate::client::uid::Uid;
 use crate::scheduler::claim::{Claimed, claim};
+use crate::world::owners::Owners;
 use crate::world::{BindingInfo, ClaimInfo, RouteInfo, later};
 use signpost_types::names::covers;
 use signpost_types::v1alpha1::name_claim::{ClaimKind, Holder, NameClaim, NameClaimSpec};
@@ -135,7 +138,13 @@ fn users<'a>(
 }
 
 /// Executes the action for the claim `name`, by the current state in the API. Returns the name of the action.
-pub async fn settle(client: &kube::Client, name: &str, settings: &Settings) -> kube::Result<Option<&'static str>> {
+pub async fn settle(
+    client: &kube::Client,
+    name: &str,
+    planned: Step,
+    settings: &Settings,
+    owners: &Owners,
+) -> kube::Result<Option<&'static str>> {
     let claims: Api<NameClaim> = Api::all(client.clone());
     let Some(mut claim) = claims.get_opt(name).await? else { return Ok(None) };
     let (info, holder) = (ClaimInfo::new(&claim), claim.spec.holder.clone());
@@ -149,6 +158,10 @@ pub async fn settle(client: &kube::Client, name: &str, settings: &Settings) -> k
     let binding = bindings.get_opt(&holder.name).await?.map(|binding| BindingInfo::new(&binding));
     let now = Timestamp::now();
     let step = next_step(&info, |key| found.get(key), binding.as_ref(), now, settings);
+    // The informer has not shown yet, or just now, that the Route is missing, so its loss was not judged at the time of the plan.
+    if step == Step::Release && planned != step || info.is_kept(|key| owners.keeps_route(key)) {
+        return Ok(None);
+    }
     let action = match step {
         Step::Keep | Step::LookAgain(_) => return Ok(None),
         Step::Purge => return purge(&claims, claim).await,

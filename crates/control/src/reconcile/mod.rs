@@ -231,10 +231,12 @@ impl Reconciler {
         // Who observes the instances polls their informer.
         let (instances, _) = world.instances.read();
         let former_domains = world.former_domains.clone();
+        let owners = world.owners.clone();
+        let writer = Writer::new(client, &settings, owners.clone());
         let index = Default::default();
-        let planner = Planner { objects, deletion_holds, instances, observations, former_domains, index };
+        let planner = Planner { objects, owners, deletion_holds, instances, observations, former_domains, index };
         Reconciler {
-            writer: Writer::new(client, &settings),
+            writer,
             queue: WorkQueue::new(ACTIONS_AT_A_TIME, [settings.retry, settings.retry * 32]),
             actions: Executor::new(ACTION_TIMEOUT),
             settings,
@@ -289,6 +291,7 @@ impl Reconciler {
         let mut election_runs = true;
         loop {
             self.term = leadership.borrow_and_update().term().cloned();
+            self.judge_first_lists();
             self.take_findings();
             let more = self.work();
             self.metrics.depth.set(i64::try_from(self.queue.depth()).unwrap_or(i64::MAX));
@@ -323,6 +326,14 @@ impl Reconciler {
 
     fn may_act(&self) -> bool {
         self.planner.objects.is_synced() && self.term.as_ref().is_some_and(Term::is_current)
+    }
+
+    /// Judges, once, the Routes that are missing according to their bindings and claims.
+    fn judge_first_lists(&mut self) {
+        let Planner { objects, owners, .. } = &self.planner;
+        if !owners.is_judged() && objects.is_synced() {
+            owners.miss_routes(objects.missing_routes());
+        }
     }
 
     /// Queues the findings.

@@ -11,12 +11,14 @@ use tokio::time::Instant;
 use super::claim::{self, Step};
 use super::{Key, Settings};
 use crate::client::reflector::{ObjectKey, Store};
+use crate::deletion_hold::keep::CHECK_AGAIN;
 use crate::status::ready::Needs;
 use crate::status::route::{self, Change, Hold, Inputs, Placement};
 use crate::status::router::{self, Load};
 use crate::world::binding::FormerNameInfo;
 use crate::world::objects::Objects;
 use crate::world::observations::{Observations, RouterFindings};
+use crate::world::owners::Owners;
 use crate::world::parents::FormerDomains;
 use crate::world::{BindingInfo, ClaimInfo, RouteInfo, later};
 use signpost_types::instance::AGENT_NAMESPACE;
@@ -34,6 +36,7 @@ const INSTANCES_LONGEST: Duration = Duration::from_secs(60);
 /// The objects of the informers, the findings, and the index of both.
 pub(super) struct Planner {
     pub objects: Objects,
+    pub owners: Owners,
     pub deletion_holds: Store<DeletionHold>,
     pub instances: Store<Option<InstanceReport>>,
     pub observations: Arc<Observations>,
@@ -81,8 +84,8 @@ impl Plan {
 
 /// The actions: each is one write, and safe to repeat.
 pub(super) enum Action {
-    /// Takes the next step of a claim.
-    SettleClaim(String),
+    /// Takes this step of a claim.
+    SettleClaim(String, Step),
     /// Claims the host of the Route with this uid for it again.
     Reclaim(ObjectKey, String),
     /// Ends and begins former names, and renames aliases of a former domain.
@@ -102,6 +105,9 @@ impl Planner {
             Key::Claim(name) => self.plan_claim(name, settings, now),
             Key::Binding(key) => {
                 let route = self.objects.routes.get(key);
+                if self.owners.keeps_route(key) {
+                    return Plan::LookAgain(CHECK_AGAIN);
+                }
                 let is_stray = |binding: &BindingInfo| claim::is_stray(binding, route.as_deref());
                 match self.objects.bindings.get(key).is_some_and(|binding| !binding.deleting && is_stray(&binding)) {
                     true => Plan::act(Action::ClearBinding(key.clone())),
@@ -159,6 +165,9 @@ impl Planner {
 
     fn plan_claim(&self, name: &str, settings: &Settings, now: Timestamp) -> Plan {
         let Some(claim) = self.objects.claim(name) else { return Plan::Done };
+        if claim.is_kept(|key| self.owners.keeps_route(key)) {
+            return Plan::LookAgain(CHECK_AGAIN);
+        }
         let binding = self.objects.bindings.get(&claim.holder_key());
         let routes = claim.holders().filter_map(|(key, ..)| self.objects.routes.get(&key).map(|route| (key, route)));
         let routes: HashMap<ObjectKey, Arc<RouteInfo>> = routes.collect();
@@ -166,7 +175,7 @@ impl Planner {
         match claim::next_step(&claim, find, binding.as_deref(), now, settings) {
             Step::Keep => Plan::Done,
             Step::LookAgain(time) => Plan::LookAgain(Duration::try_from(time.duration_since(now)).unwrap_or_default()),
-            Step::Release | Step::Update | Step::Purge => Plan::act(Action::SettleClaim(name.to_owned())),
+            step => Plan::act(Action::SettleClaim(name.to_owned(), step)),
         }
     }
 

@@ -19,6 +19,7 @@ use crate::status::route::{Change, apply, assigned};
 use crate::status::router::{self, Load};
 use crate::world::condition::ConditionUpdate;
 use crate::world::observations::{RouteFindings, RouterFindings};
+use crate::world::owners::Owners;
 use crate::world::{self, BindingInfo, RouteInfo, RouterInfo};
 use signpost_types::v1alpha1::route::{ROUTER_GONE, Route};
 use signpost_types::v1alpha1::route_binding::RouteBinding;
@@ -49,13 +50,14 @@ pub(super) struct Writer {
     pub client: kube::Client,
     settings: Settings,
     world: world::Settings,
+    owners: Owners,
     /// The writer of former names, if there is a scheduler whose identity it uses.
     pub names: Option<NameWriter>,
 }
 
 impl Writer {
-    pub(super) fn new(client: kube::Client, settings: &Settings) -> Self {
-        Writer { client, settings: settings.clone(), world: settings.world(), names: None }
+    pub(super) fn new(client: kube::Client, settings: &Settings, owners: Owners) -> Self {
+        Writer { client, settings: settings.clone(), world: settings.world(), owners, names: None }
     }
 
     /// Does what was planned.
@@ -65,7 +67,9 @@ impl Writer {
                 Some(names) => names.settle(&key, term).await.map(Done::only),
                 None => Ok(Done::default()),
             },
-            Action::SettleClaim(name) => claim::settle(&self.client, &name, &self.settings).await.map(Done::only),
+            Action::SettleClaim(name, step) => {
+                claim::settle(&self.client, &name, step, &self.settings, &self.owners).await.map(Done::only)
+            }
             Action::Reclaim(key, uid) => claim::reclaim(&self.client, &key, &uid).await.map(Done::only),
             Action::ClearBinding(key) => self.clear_binding(&key).await.map(Done::only),
             Action::WriteRoute { key, change } => self.write_route(&key, change).await,
@@ -167,7 +171,8 @@ impl Writer {
         let Some(binding) = bindings.get_opt(&key.name).await? else { return Ok(None) };
         let route = routes.get_opt(&key.name).await?.map(|route| RouteInfo::new(&route));
         let view = BindingInfo::new(&binding);
-        if view.deleting || !claim::is_stray(&view, route.as_ref()) {
+        let is_kept = self.owners.keeps_route(key);
+        if view.deleting || is_kept || !claim::is_stray(&view, route.as_ref()) {
             return Ok(None);
         }
         let preconditions = Preconditions { uid: binding.metadata.uid, resource_version: None };

@@ -95,6 +95,11 @@ impl ClaimInfo {
         }))
     }
 
+    /// Returns whether the loss of one of its Routes is held.
+    pub fn is_kept(&self, keeps: impl Fn(&ObjectKey) -> bool) -> bool {
+        self.released.is_none() && self.holders().any(|(key, ..)| keeps(&key))
+    }
+
     /// Returns whether several Routes share the host.
     pub fn is_shared(&self) -> bool {
         self.shares.as_deref().is_some_and(|shares| !shares.sharers.is_empty())

@@ -14,6 +14,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 use self::backend::{ServiceInfo, SliceInfo};
 use self::observations::Observations;
+use self::owners::Owners;
 use self::parents::FormerDomains;
 use crate::client::reflector::{self, Informer};
 use crate::compiler::{self, settings::text_of};
@@ -36,6 +37,7 @@ pub mod examination;
 pub mod expectation;
 pub mod namespace;
 pub mod objects;
+pub mod owners;
 pub mod parents;
 pub mod quarantine;
 pub mod route;
@@ -75,6 +77,8 @@ pub struct World {
     pub services: Informer<ServiceInfo>,
     /// The informer of all EndpointSlices, read only if a Router has instances.
     pub slices: Informer<SliceInfo>,
+    /// The Routers and Routes whose loss is held, from both kinds.
+    pub owners: Owners,
     /// The findings of this process for the statuses of Routes and Routers.
     pub observations: Arc<Observations>,
 }
@@ -90,6 +94,8 @@ impl World {
         let served = former_domains.clone();
         let quarantined = Quarantined::default();
         let counted = quarantined.clone();
+        let owners = Owners::default();
+        let (routers, routes) = (owners.clone(), owners.clone());
         let patient = reflector::Settings { backoff_longest: HOLDS_WAIT_LONGEST, ..listing() };
         let leases = reflector::Settings {
             namespace: Some(AGENT_NAMESPACE.to_owned()),
@@ -97,10 +103,18 @@ impl World {
             ..listing()
         };
         World {
-            routers: Informer::new(client.clone(), of_zones.clone(), move |one: Router| {
-                RouterInfo::new(&one, &settings)
-            }),
-            routes: Informer::new(client.clone(), listing(), |one: Route| RouteInfo::new(&one)),
+            routers: Informer::indexed(
+                client.clone(),
+                of_zones.clone(),
+                move |one: Router| RouterInfo::new(&one, &settings),
+                move |change| routers.take_routers(change),
+            ),
+            routes: Informer::indexed(
+                client.clone(),
+                listing(),
+                |one: Route| RouteInfo::new(&one),
+                move |change| routes.take_routes(change),
+            ),
             bindings: Informer::new(client.clone(), of_zones, move |one: RouteBinding| {
                 BindingInfo::of_platform(&one, &domain)
             }),
@@ -123,6 +137,7 @@ impl World {
             instances: Informer::new(client.clone(), leases, |one: Lease| InstanceReport::read(&one)),
             services: Informer::new(client.clone(), listing(), |one: Service| ServiceInfo::from(one)),
             slices: Informer::new(client.clone(), listing(), |one: EndpointSlice| SliceInfo::from(one)),
+            owners,
             observations: Arc::default(),
         }
     }

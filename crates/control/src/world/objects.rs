@@ -1,5 +1,6 @@
 //! The objects that determine the Routers and names of Routes, for one reader of all of them.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::{BindingInfo, ClaimInfo, NamespaceInfo, RouteInfo, RouterInfo, World};
@@ -59,6 +60,17 @@ impl Objects {
     pub fn probes(&self) -> Vec<HealthProbe> {
         let Objects { routes, bindings, claims, routers, namespaces } = self;
         vec![routes.probe(), bindings.probe(), claims.probe(), routers.probe(), namespaces.probe()]
+    }
+
+    /// Returns the Routes that do not exist, and whose bindings and claims do.
+    pub fn missing_routes(&self) -> HashSet<ObjectKey> {
+        let unread: HashSet<ObjectKey> = self.routes.unknown().into_iter().collect();
+        let (bindings, claims) = (self.bindings.all(), self.claims.all());
+        // A finalizer keeps the binding of a deleted Route.
+        let bound = bindings.into_iter().filter(|(_, binding)| !binding.deleting).map(|(key, _)| key);
+        let held = claims.iter().filter(|(_, claim)| claim.released.is_none());
+        let holders = held.flat_map(|(_, claim)| claim.holders().map(|(key, ..)| key));
+        bound.chain(holders).filter(|key| self.routes.get(key).is_none() && !unread.contains(key)).collect()
     }
 
     pub fn router(&self, name: &str) -> Option<Arc<RouterInfo>> {

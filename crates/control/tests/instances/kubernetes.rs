@@ -121,6 +121,11 @@ fn settings(image: &str) -> objects::Settings {
     }
 }
 
+/// No loss of a Router is held.
+fn none_kept(_: BTreeSet<&str>) -> BTreeSet<String> {
+    BTreeSet::new()
+}
+
 fn wanted(kind: RouterKind, count: usize) -> Wanted {
     let ports = Ports { http: 80, https: 443 };
     Wanted { kind, count, ports, addresses: Vec::new(), ttl: 30, serving: BTreeSet::new() }
@@ -331,7 +336,7 @@ async fn the_cluster_follows_the_routers() {
     let cluster = Running::cluster().await;
     let mut runtime = cluster.runtime("image:1");
     let two = of_routers(&[("shard1", wanted(RouterKind::Haproxy, 2)), ("a.b", wanted(RouterKind::Nginx, 1))]);
-    assert_eq!(runtime.reconcile(&two).await, BTreeMap::new());
+    assert_eq!(runtime.reconcile(&two, &none_kept).await, BTreeMap::new());
     let names = cluster.names().await;
     assert!(names.values().all(|names| names.len() == 2), "{names:?}");
     assert_eq!(names["Deployment"], ["router-a.b", "router-shard1"]);
@@ -341,13 +346,13 @@ async fn the_cluster_follows_the_routers() {
 
     // The next process adopts the objects, and changes nothing that is correct.
     let mut runtime = cluster.runtime("image:1");
-    assert_eq!(runtime.reconcile(&two).await, BTreeMap::new());
+    assert_eq!(runtime.reconcile(&two, &none_kept).await, BTreeMap::new());
     assert_eq!(cluster.deployment("router-shard1").await["metadata"], first["metadata"]);
 
     // Another image, another number and another proxy are changes of the same Deployment.
     let mut runtime = cluster.runtime("image:2");
     let changed = of_routers(&[("shard1", wanted(RouterKind::Nginx, 3)), ("a.b", wanted(RouterKind::Nginx, 1))]);
-    assert_eq!(runtime.reconcile(&changed).await, BTreeMap::new());
+    assert_eq!(runtime.reconcile(&changed, &none_kept).await, BTreeMap::new());
     let second = cluster.deployment("router-shard1").await;
     assert_eq!((&second["spec"]["replicas"], image(&second)), (&json!(3), json!("image:2")));
     assert_eq!(second["metadata"]["uid"], first["metadata"]["uid"]);
@@ -355,7 +360,7 @@ async fn the_cluster_follows_the_routers() {
 
     // A change by another client is reverted at the next comparison.
     let mut runtime = cluster.runtime("image:2");
-    runtime.reconcile(&changed).await;
+    runtime.reconcile(&changed, &none_kept).await;
     let patch = Patch::Merge(json!({"spec": {"replicas": 0}}));
     cluster.deployments().patch("router-shard1", &PatchParams::default(), &patch).await.expect("patched");
     let accounts: Api<ServiceAccount> = Api::namespaced(cluster.client(admin()), NAMESPACE);
@@ -374,7 +379,7 @@ async fn the_cluster_follows_the_routers() {
     services.patch("router-shard1", &PatchParams::default(), &Patch::Merge(changed_port)).await.expect("patched");
     assert_eq!(ports().await["http"], 81);
     tokio::time::sleep(Duration::from_millis(5_100)).await;
-    assert_eq!(runtime.reconcile(&changed).await, BTreeMap::new());
+    assert_eq!(runtime.reconcile(&changed, &none_kept).await, BTreeMap::new());
     assert_eq!(cluster.deployment("router-shard1").await["spec"]["replicas"], 3);
     accounts.get("router-shard1").await.expect("it is there again");
     assert_eq!(ports().await, before);
@@ -384,7 +389,7 @@ async fn the_cluster_follows_the_routers() {
 async fn objects_go_after_the_pods() {
     let cluster = Running::cluster().await;
     let both = of_routers(&[("shard1", wanted(RouterKind::Haproxy, 2)), ("shard2", wanted(RouterKind::Haproxy, 1))]);
-    assert_eq!(cluster.runtime("image").reconcile(&both).await, BTreeMap::new());
+    assert_eq!(cluster.runtime("image").reconcile(&both, &none_kept).await, BTreeMap::new());
     let uid = cluster.deployments().get("router-shard1").await.expect("it is there").uid();
     let sets: Api<ReplicaSet> = Api::namespaced(cluster.client(admin()), NAMESPACE);
     // A placeholder for the pods, which leave when they have drained.
@@ -402,7 +407,7 @@ async fn objects_go_after_the_pods() {
     let accounts: Api<ServiceAccount> = Api::namespaced(cluster.client(admin()), NAMESPACE);
     accounts.create(&PostParams::default(), &foreign).await.expect("created");
     let one = of_routers(&[("shard2", wanted(RouterKind::Haproxy, 1))]);
-    assert_eq!(cluster.runtime("image").reconcile(&one).await, BTreeMap::new());
+    assert_eq!(cluster.runtime("image").reconcile(&one, &none_kept).await, BTreeMap::new());
     let until_pods = async || loop {
         match sets.get_opt("pods").await.expect("an answer") {
             Some(pods) if pods.metadata.deletion_timestamp.is_some() => break,
@@ -410,13 +415,13 @@ async fn objects_go_after_the_pods() {
         }
     };
     tokio::time::timeout(PATIENCE, until_pods()).await.expect("the pods get SIGTERM");
-    assert_eq!(cluster.runtime("image").reconcile(&one).await, BTreeMap::new());
+    assert_eq!(cluster.runtime("image").reconcile(&one, &none_kept).await, BTreeMap::new());
     let names = cluster.names().await;
     assert_eq!(names["ServiceAccount"], ["other", "router-shard1", "router-shard2"]);
     assert_eq!(names["Service"], ["router-shard1", "router-shard2"]);
 
     // The Router comes back before they have ended.
-    let errors = cluster.runtime("image").reconcile(&both).await;
+    let errors = cluster.runtime("image").reconcile(&both, &none_kept).await;
     assert_eq!(errors["shard1"], "Deployment routers/router-shard1: it is being deleted");
 
     let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
@@ -427,13 +432,47 @@ async fn objects_go_after_the_pods() {
         }
     };
     tokio::time::timeout(PATIENCE, until_gone()).await.expect("the Deployment goes");
-    assert_eq!(cluster.runtime("image").reconcile(&one).await, BTreeMap::new());
+    assert_eq!(cluster.runtime("image").reconcile(&one, &none_kept).await, BTreeMap::new());
     let names = cluster.names().await;
     assert_eq!(names["ServiceAccount"], ["other", "router-shard2"]);
     assert!(
         ["Deployment", "Service", "PodDisruptionBudget"].iter().all(|kind| names[kind] == ["router-shard2"]),
         "{names:?}"
     );
+}
+
+/// The API of the platform has lost a Router. Its objects stay, and those of a Router that was deleted go.
+#[tokio::test]
+async fn the_objects_of_a_router_whose_loss_is_held_stay() {
+    let cluster = Running::cluster().await;
+    let one = || wanted(RouterKind::Haproxy, 1);
+    // Services have other names than their Routers.
+    let all = of_routers(&[("a.b", one()), ("shard1", one()), ("shard2", one())]);
+    assert_eq!(cluster.runtime("image").reconcile(&all, &none_kept).await, BTreeMap::new());
+    let before = cluster.names().await;
+    let asked = std::sync::Mutex::new(BTreeSet::new());
+    let keep = |lost: &'static [&'static str]| {
+        let asked = &asked;
+        move |running: BTreeSet<&str>| {
+            *asked.lock().expect("no panic") = running.iter().map(|router| (*router).to_owned()).collect();
+            running.into_iter().filter(|router| lost.contains(router)).map(str::to_owned).collect()
+        }
+    };
+    // A runtime that has applied them, and that of the next leader.
+    for mut runtime in [cluster.runtime("image"), cluster.runtime("image")] {
+        assert_eq!(runtime.reconcile(&BTreeMap::new(), &keep(&["a.b", "shard1", "shard2"])).await, BTreeMap::new());
+        assert_eq!(*asked.lock().expect("no panic"), all.keys().cloned().collect());
+        assert_eq!(cluster.names().await, before);
+    }
+    let left = of_routers(&[("shard2", one())]);
+    for _ in 0..2 {
+        assert_eq!(cluster.runtime("image").reconcile(&left, &keep(&["a.b"])).await, BTreeMap::new());
+        let gone = async || while cluster.names().await["Deployment"].len() > 2 {};
+        tokio::time::timeout(PATIENCE, gone()).await.expect("the Deployment of shard1 goes");
+    }
+    let names = cluster.names().await;
+    assert_eq!(names["Deployment"], ["router-a.b", "router-shard2"]);
+    assert!(names.values().all(|names| names.len() == 2), "{names:?}");
 }
 
 #[tokio::test]
@@ -447,7 +486,7 @@ async fn failures_are_reported() {
     let accounts: Api<ServiceAccount> = Api::namespaced(cluster.client(admin()), NAMESPACE);
     let foreign = serde_json::from_value(foreign).expect("a ServiceAccount");
     accounts.create(&PostParams::default(), &foreign).await.expect("created");
-    let errors = cluster.runtime("image").reconcile(&one).await;
+    let errors = cluster.runtime("image").reconcile(&one, &none_kept).await;
     let error = &errors["shard1"];
     assert!(error.starts_with("ServiceAccount routers/router-shard1: ") && error.contains("conflict"), "{error}");
     assert!(error.ends_with(" (409)") && !error.contains('{'), "{error}");
@@ -455,7 +494,7 @@ async fn failures_are_reported() {
     accounts.delete("router-shard1", &DeleteParams::default()).await.expect("deleted");
 
     let mut runtime = cluster.runtime("image");
-    assert_eq!(runtime.reconcile(&one).await, BTreeMap::new());
+    assert_eq!(runtime.reconcile(&one, &none_kept).await, BTreeMap::new());
     let condition = |kind: &str, status: &str, reason: &str, message: &str| {
         let status = json!({"conditions": [
             {"type": "Available", "status": "False", "reason": "MinimumReplicasUnavailable", "message": "too few"},
@@ -475,12 +514,13 @@ async fn failures_are_reported() {
         ),
     ] {
         cluster.deployments().patch_status("router-shard1", &PatchParams::default(), &patch).await.expect("patched");
-        let errors = cluster.runtime("image").reconcile(&one).await;
+        let errors = cluster.runtime("image").reconcile(&one, &none_kept).await;
         assert_eq!(errors.get("shard1").map(String::as_str), expected);
     }
 
     // Without rights, and so without lists.
-    let stranger = Kubernetes::new(cluster.client(Identity::user("guest")), settings("image")).reconcile(&one).await;
+    let stranger =
+        Kubernetes::new(cluster.client(Identity::user("guest")), settings("image")).reconcile(&one, &none_kept).await;
     let error = &stranger["shard1"];
     assert!(
         error.starts_with("failed to list the objects of its instances: ") && error.contains("forbidden"),

@@ -64,6 +64,8 @@ struct ConnectionState {
     /// The kind of request that is blocked, and the kind that is rejected.
     held: Option<&'static str>,
     forbidden: Option<&'static str>,
+    /// The kinds, by their plurals, of which the API has lost all objects.
+    lost: &'static [&'static str],
 }
 
 impl Connection {
@@ -105,6 +107,11 @@ impl Connection {
         self.state.lock().forbidden = what;
     }
 
+    /// Answers from now on as if there were no objects of these kinds. Watches of them are silent.
+    pub fn lose(&self, lost: &'static [&'static str]) {
+        self.state.lock().lost = lost;
+    }
+
     /// Returns the number of requests of a kind, such as `POST routebindings`.
     pub fn requests(&self, what: &str) -> u64 {
         self.state.lock().requests.get(what).copied().unwrap_or(0)
@@ -134,6 +141,7 @@ impl Connection {
             return Ok(status(StatusCode::CONFLICT, "Conflict", "a simulated conflict"));
         }
         let what = format!("{} {} {}", self.of, request.method(), request.uri().path());
+        let is_lost = !writes && self.state.lock().lost.contains(&&*plural(&request));
         let (server, gone) = self.api.serving();
         let before = self.api.revision().await;
         let response = tokio::select! {
@@ -148,10 +156,13 @@ impl Connection {
             if is_futile {
                 truth.last_write = (elapsed(), format!("{what}, without effect,"));
             }
-            if what.ends_with("/status") && response.status().is_success() {
+            // Every process reports its own holds.
+            let is_of_leader = what.ends_with("/status") && !what.contains("/deletionholds/");
+            if is_of_leader && response.status().is_success() {
                 truth.wrote_status(&self.of);
             }
         }
+        let response = if is_lost { without_objects(response, watches).await? } else { response };
         self.lag(weather).await?;
         if writes && self.chance(weather.lost_answers) {
             self.api.truth.lock().note(format!("{what}: its answer is lost"));
@@ -271,6 +282,29 @@ impl Watch {
         let lines = events.split_inclusive(|octet| *octet == b'\n').rev();
         lines.flat_map(|line| [line, line]).flatten().copied().collect()
     }
+}
+
+/// Returns the response of an API that has no object of a kind, given that of one that has.
+async fn without_objects(response: Response<Body>, watches: bool) -> std::result::Result<Response<Body>, Failed> {
+    let (parts, body) = response.into_parts();
+    if watches {
+        // It is silent until it ends, possibly because it has expired.
+        let is_error = |chunk: &Bytes| chunk.windows(7).any(|octets| octets == br#""ERROR""#);
+        let events = body.into_data_stream();
+        let events = events.filter(move |event| std::future::ready(event.as_ref().map_or(true, is_error)));
+        return Ok(Response::from_parts(parts, Body::from_stream(events)));
+    }
+    if !parts.status.is_success() {
+        return Ok(Response::from_parts(parts, body));
+    }
+    let mut list: serde_json::Value = serde_json::from_slice(&axum::body::to_bytes(body, usize::MAX).await?)?;
+    if list["items"].is_null() {
+        return Ok(status(StatusCode::NOT_FOUND, "NotFound", "it is lost"));
+    }
+    list["items"] = json!([]);
+    list["metadata"]["continue"] = json!(null);
+    let response = Response::builder().header("content-type", "application/json");
+    Ok(response.body(Body::from(list.to_string())).expect("it is whole"))
 }
 
 fn status(code: StatusCode, reason: &str, message: &str) -> Response<Body> {

@@ -10,6 +10,9 @@ use futures::stream::FuturesUnordered;
 use signpost_api::identity::{USER_CONTROLLER, USER_SCHEDULER};
 use signpost_control::client::lease::{self, Leadership, Lease};
 use signpost_control::controller::ledger::{self, BaseSerial};
+use signpost_control::deletion_hold::keep;
+use signpost_control::deletion_hold::losses::HeldLosses;
+use signpost_control::deletion_hold::reporter::{Holder, Reporter};
 use signpost_control::observe::ownership::authorities::AuthoritativeServers;
 use signpost_control::observe::ownership::challenge::Key;
 use signpost_control::observe::verify::feed::ZoneFeed;
@@ -40,6 +43,10 @@ pub fn loops(
     let world = World::new(&controller, world::Settings::of(platform.clone()));
     // Renewed as rarely as possible: renewals are most of the events in calm.
     let lease = lease::Settings { duration: Duration::from_secs(120), renew: Duration::from_secs(55) };
+    let losses = Arc::<HeldLosses>::default();
+    let holder = Holder::scheduler(name, &["Deployment"]);
+    let reporter = Reporter::new(controller.clone(), &world.holds, holder, losses.clone());
+    let keep = keep::run(world.clone(), losses, watch::Sender::new(25).subscribe(), stop.clone());
     let leadership = Lease::run(scheduler.clone(), SCHEDULER_LEASE, name, lease, stop.clone());
     let mut scheduling = Settings::new(DOMAIN);
     scheduling.instance = name.to_owned();
@@ -94,7 +101,9 @@ pub fn loops(
         let others = [certificates.boxed(), backends.boxed(), points.boxed(), owned.boxed()];
         loops.into_iter().chain(others).collect::<FuturesUnordered<_>>().collect::<()>()
     });
-    vec![loops.run(leadership.clone(), stop.clone()).boxed(), reconciler.run(leadership, stop).boxed(), leading.boxed()]
+    let (scheduling, reconciling) =
+        (loops.run(leadership.clone(), stop.clone()), reconciler.run(leadership, stop.clone()));
+    vec![scheduling.boxed(), reconciling.boxed(), leading.boxed(), keep.boxed(), reporter.run(stop).boxed()]
 }
 
 /// Runs the future of `start` while this process leads.

@@ -12,8 +12,8 @@ use hickory_proto::rr::RData;
 use signpost_api::identity::USER_NAME_SERVER;
 use signpost_control::compiler::Settings;
 use signpost_control::controller::apexes::ApexOwners;
-use signpost_control::controller::deletion_hold::Reporter;
 use signpost_control::controller::zone::{self, status::Status};
+use signpost_control::deletion_hold::reporter::{Holder, Reporter};
 use signpost_control::world::{self, World};
 use signpost_dns::nameserver::{self, Context, Outcome, Peer, Response, Stats, Transport, respond};
 pub use signpost_dns::wire::header::Rcode;
@@ -35,7 +35,8 @@ pub fn loops(connection: &Connection, name: &str, db: Arc<ZoneDb>, state: PathBu
     apexes.hold_platform(&db);
     db.open();
     let (status, stop) = (Arc::<Status>::default(), CancellationToken::new());
-    let reporter = Reporter::new(client.clone(), &world.holds, name.to_owned(), None, status.clone());
+    let holder = Holder::name_server(name.to_owned(), None);
+    let reporter = Reporter::new(client.clone(), &world.holds, holder, status.losses());
     let options = zone::Options {
         settings: watch::Sender::new(platform).subscribe(),
         state: Some(state),

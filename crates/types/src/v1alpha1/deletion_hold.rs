@@ -1,4 +1,6 @@
-//! The DeletionHold kind: a loss of objects that the name servers hold back until an administrator decides.
+//! The DeletionHold kind: a loss of objects that name servers and schedulers hold back until an administrator decides.
+
+use std::collections::BTreeSet;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -8,6 +10,8 @@ use serde::{Deserialize, Serialize};
 
 /// The condition of a DeletionHold that is true while name servers keep serving the missing objects.
 pub const HELD: &str = "Held";
+/// The word in `keeps` of a holder that still serves the names of the missing objects.
+pub const DNS: &str = "DNS";
 /// The maximum number of names in `spec.names`.
 pub const NAMES_MAX: usize = 20;
 
@@ -22,9 +26,9 @@ pub const HEARD_EVERY: SignedDuration = SignedDuration::from_mins(1);
 pub const SILENCE_MAX: SignedDuration = SignedDuration::from_mins(10);
 
 /// A DeletionHold records that many objects disappeared at once, which is probably an accident. The name servers keep
-/// serving these objects until an administrator approves the deletion. A name server creates the DeletionHold when it starts to
-/// hold objects; the DeletionHold is deleted when no name server holds any. Its name is derived from the objects that were
-/// missing at the start. The status shows the current set, which can grow or shrink.
+/// serving these objects, and the schedulers keep everything that depends on them, until an administrator approves the deletion.
+/// The first of these processes that holds objects creates the DeletionHold; it is deleted when none holds any. Its name is derived
+/// from the objects that were missing at the start. The status shows the current set, which can grow or shrink.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "signpost.dev",
@@ -35,11 +39,12 @@ pub const SILENCE_MAX: SignedDuration = SignedDuration::from_mins(10);
     shortname = "dh",
     category = "signpost",
     status = "DeletionHoldStatus",
-    doc = "A DeletionHold records objects that disappeared at the same time and that the name servers still serve."
+    doc = "A DeletionHold records objects that disappeared at the same time, and what is kept of them: their names, and the objects \
+           that depend on them."
 )]
 #[serde(rename_all = "camelCase")]
 pub struct DeletionHoldSpec {
-    /// The kind of the missing objects.
+    /// The kind of the missing objects. `RouteBinding`: RouteBindings, or their Routes, are missing.
     #[serde(rename = "type")]
     pub kind: DeletionHoldKind,
     /// The number of objects held at the start of the hold. `status.objects` is the current number.
@@ -50,13 +55,14 @@ pub struct DeletionHoldSpec {
     /// active address or with another zone, or a RouteBinding with another label. `burst`: too many objects were deleted within
     /// one minute.
     pub cause: DeletionHoldCause,
-    /// The first held objects in order of name, at most 20: the name of a Router, or `<namespace>/<name>` of a RouteBinding.
+    /// The first held objects in order of name, at most 20: the name of a Router, or `<namespace>/<name>` of a RouteBinding
+    /// and its Route.
     #[serde(default)]
     #[schemars(length(max = 20), inner(length(max = 317)), extend("x-kubernetes-list-type" = "atomic"))]
     pub names: Vec<String>,
-    /// The decision of an administrator. `approve`: the objects may be deleted. `reject`: name servers keep serving them, and the
-    /// hold raises no alarm until the set of missing objects changes. A decision applies to the name servers that held objects at
-    /// that time, and to the objects that they had reported before it.
+    /// The decision of an administrator. `approve`: the objects may be deleted, with everything that depends on them. `reject`: all of
+    /// it stays, and the hold raises no alarm until the set of missing objects changes. A decision applies to the processes that held
+    /// objects at that time, and to the objects that they had reported before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<Decision>,
     /// The time of the decision. Set it to a new time to apply the decision to name servers that started to hold later.
@@ -64,7 +70,7 @@ pub struct DeletionHoldSpec {
     pub decided_at: Option<Time>,
 }
 
-/// The kinds of objects that can be held.
+/// The kinds of objects that can be held. A RouteBinding also stands for its Route, which has the same namespace and name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[allow(missing_docs, reason = "documented variants would turn the schema's enum into a oneOf")]
 pub enum DeletionHoldKind {
@@ -117,7 +123,7 @@ impl Decision {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeletionHoldStatus {
-    /// The name servers that hold objects, at most 256.
+    /// The name servers and schedulers that hold objects, at most 256.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["server"]))]
     pub holders: Vec<DeletionHoldHolder>,
@@ -137,7 +143,7 @@ pub struct DeletionHoldStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// A name server that holds objects.
+/// A process that holds objects: a name server or a scheduler.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeletionHoldHolder {
@@ -161,6 +167,11 @@ pub struct DeletionHoldHolder {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub user: Option<String>,
+    /// The kinds of objects that this process keeps because they depend on the missing ones, such as `Deployment` and
+    /// `NameClaim`, or `DNS` for their names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), inner(length(max = 63)), extend("x-kubernetes-list-type" = "atomic"))]
+    pub keeps: Vec<String>,
     /// The number of objects that this name server holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objects: Option<u32>,
@@ -192,6 +203,13 @@ impl DeletionHold {
         self.status.as_ref().is_some_and(|status| !status.holders.is_empty())
     }
 
+    /// Returns whether a name server still serves names under this DeletionHold. One of an earlier version does not state what it
+    /// keeps.
+    pub fn is_held_in_dns(&self) -> bool {
+        let mut holders = self.status.iter().flat_map(|status| &status.holders);
+        holders.any(|holder| holder.keeps.is_empty() || holder.keeps.iter().any(|kept| kept == DNS))
+    }
+
     /// Returns the current number of held objects; until it is reported, the number at the start.
     pub fn objects(&self) -> u32 {
         self.status.as_ref().and_then(|status| status.objects).unwrap_or(self.spec.objects)
@@ -211,6 +229,12 @@ impl DeletionHold {
         }
     }
 
+    /// Returns what is kept because of the hold, by any holder: `DNS`, and kinds of objects.
+    pub fn keeps(&self) -> BTreeSet<&str> {
+        let holders = self.status.iter().flat_map(|status| &status.holders);
+        holders.flat_map(|holder| &holder.keeps).map(String::as_str).collect()
+    }
+
     /// Returns whether the decision applies to `holder`: it reported its objects before the decision, and to this object. A
     /// decision on a DeletionHold that is being deleted never applies.
     pub fn is_decided_for(&self, holder: &DeletionHoldHolder) -> bool {
@@ -226,7 +250,11 @@ impl DeletionHold {
     /// contents. The targets of these RouteBindings must stay until an administrator approves the deletion.
     pub fn bindings_served_on(&self) -> u32 {
         let stays = self.is_undecided() || self.spec.decision == Some(Decision::Reject);
-        if self.spec.kind == DeletionHoldKind::RouteBinding && self.is_held() && stays { self.objects() } else { 0 }
+        if self.spec.kind == DeletionHoldKind::RouteBinding && self.is_held_in_dns() && stays {
+            self.objects()
+        } else {
+            0
+        }
     }
 
     /// Returns whether a name server waits for a decision.

@@ -220,7 +220,7 @@ function heldDeletions(deletionHolds, samples) {
       spec.decision ? "warn" : "bad",
       "DeletionHold ",
       h("a", { href: shownAt(path.deletionHold(name)) }, name),
-      `: ${plural(held.objects, spec.type)} of ${count(held.known)} missing, still served`,
+      `: ${plural(held.objects, spec.type)} of ${count(held.known)} missing, and kept`,
       spec.decision
         ? `; decision: ${spec.decision}`
         : [

@@ -49,7 +49,7 @@ fn platform() -> ApiSnapshot {
                     "DeletionHold",
                     json!({"name": "b-1"}),
                     json!({"type": "Router", "objects": 2, "known": 5, "cause": "list"}),
-                    json!({"holders": [{"server": "ns1", "since": "2026-01-01T00:00:00Z", "generation": 1}]}),
+                    json!({"holders": [{"server": "ns1", "since": "2026-01-01T00:00:00Z", "generation": 1, "keeps": ["DNS"]}]}),
                 ),
                 // What one left that has died.
                 object(
@@ -93,7 +93,7 @@ routes      3: 1 pending, 2 scheduled
 serials     1 zones
 warnings    3
 
-- deletion hold: 2 of 5 Routers are missing from the API and still served; run \"signpost hold approve b-1\", or reject
+- deletion hold: 2 of 5 Routers are missing from the API; kept until you decide: DNS; run \"signpost hold approve b-1\", or reject
 - Router shard2: Ready is False, NoActiveAddress: none is
 - 1 Route pending, NoRouter: shop/vault
 

@@ -11,7 +11,8 @@ use crate::world::{self, BindingInfo, RouterInfo};
 fn a_refused_write_is_retried_ever_more_rarely_and_reported() {
     let settings = Settings::new("v3.example", Vec::new(), &["192.0.2.53".parse().expect("an address")]);
     let feed: Arc<ZoneFeed> = Arc::default();
-    let mut ledger = Ledger::new(&settings.expect("good settings"), BaseSerial::None, Arc::clone(&feed));
+    let mut ledger =
+        Ledger::new(&settings.expect("good settings"), BaseSerial::None, Arc::clone(&feed), Owners::default());
     let applied = |ttl: u32| {
         let router = serde_json::json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router",
             "metadata": {"name": "s"}, "spec": {"ttl": ttl, "addresses": [{"ip": "192.0.2.1"}]}});
@@ -54,7 +55,8 @@ fn a_refused_write_is_retried_ever_more_rarely_and_reported() {
 fn an_alias_that_goes_and_comes_back_is_reported_with_its_new_version() {
     let settings = Settings::new("v3.example", Vec::new(), &["192.0.2.53".parse().expect("an address")]);
     let feed: Arc<ZoneFeed> = Arc::default();
-    let mut ledger = Ledger::new(&settings.expect("good settings"), BaseSerial::None, Arc::clone(&feed));
+    let mut ledger =
+        Ledger::new(&settings.expect("good settings"), BaseSerial::None, Arc::clone(&feed), Owners::default());
     let binding = serde_json::json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "RouteBinding",
         "metadata": {"namespace": "ns", "name": "app"},
         "spec": {"routeNamespace": "ns", "routeName": "app", "routeUID": "u", "router": "s", "dns": "s.v3.example",
@@ -105,7 +107,8 @@ const NOW: u64 = 1_795_262_400;
 /// Returns the ledger of a leader with this domain.
 fn leader(domain: &str, former: Option<&str>) -> Ledger {
     let settings = Settings::new(domain, Vec::new(), &["192.0.2.53".parse().expect("an address")]);
-    let mut ledger = Ledger::new(&settings.expect("good settings"), BaseSerial::None, Arc::default());
+    let mut ledger =
+        Ledger::new(&settings.expect("good settings"), BaseSerial::None, Arc::default(), Owners::default());
     ledger.change_from(former.map(|former| former.parse().expect("a name")));
     ledger
 }
@@ -263,7 +266,8 @@ fn the_domain_changes_back() {
 #[test]
 fn a_store_that_went_back_gets_a_version_newer_than_any_that_was_seen() {
     let settings = Settings::new("v3.example", Vec::new(), &["192.0.2.53".parse().expect("an address")]);
-    let mut ledger = Ledger::new(&settings.expect("good settings"), BaseSerial::None, Arc::default());
+    let mut ledger =
+        Ledger::new(&settings.expect("good settings"), BaseSerial::None, Arc::default(), Owners::default());
     let apex: Name = "routes.v3.example.".parse().expect("a name");
     let version = |serial: u32, digest: Digest| {
         let at = Time(Timestamp::UNIX_EPOCH);

@@ -3,25 +3,18 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::sync::watch;
 
-use super::hold::{Decisions, Held, Hold, Losses, Rules};
 use super::objects::{Reduced, each};
 use super::record::{self, JournalEntry, StoredHold};
 use crate::client::reflector::{Change, Store};
 use crate::compiler::inputs::{BindingInput, RouterInput};
 use crate::compiler::platform::Input;
 use crate::compiler::{Digest, Platform};
-use signpost_types::v1alpha1::deletion_hold::{Decision, DeletionHoldCause, DeletionHoldKind};
-
-/// The interval of log lines about a hold without a decision.
-const LOGGED_AGAIN: Duration = Duration::from_secs(600);
-/// The wait from the start of a hold to another list.
-const RELIST_FIRST: Duration = Duration::from_secs(5);
-/// The longest wait between such lists.
-const RELIST_LONGEST: Duration = Duration::from_secs(300);
+use crate::deletion_hold::hold::{Decisions, Held, Hold, Losses, Rules};
+use signpost_types::v1alpha1::deletion_hold::DeletionHoldKind;
 
 /// A kind of object whose loss may be held.
 pub trait MayBeHeld: Input {
@@ -120,10 +113,6 @@ pub struct Holds {
     bindings: Hold<BindingInput>,
     share_percent: watch::Receiver<u32>,
     decisions: watch::Receiver<Arc<Decisions>>,
-    /// The logged holds, with their numbers of objects, and the time.
-    logged: (Vec<(String, Option<Decision>, usize)>, Instant),
-    /// The time of the next list, and the wait before it.
-    relist: Option<(Instant, Duration)>,
     /// The objects that are held according to the last-known-good state.
     stored: HashSet<StoredHold>,
     /// The sums and the names of the stored holds.
@@ -142,8 +131,6 @@ impl Holds {
             bindings: Hold::new(Rules::bindings(share)),
             share_percent,
             decisions,
-            logged: (Vec::new(), Instant::now()),
-            relist: None,
             stored: HashSet::new(),
             stored_sums: Default::default(),
         }
@@ -229,61 +216,6 @@ impl Holds {
         journal.extend(self.stored.difference(&held).map(|(kind, name, _)| record::held(*kind, name, None)));
         journal.extend(held.difference(&self.stored).map(|(kind, name, hold)| record::held(*kind, name, Some(*hold))));
         (self.stored, self.stored_sums) = (held, sums);
-    }
-
-    /// Returns whether another list is due, soon and then with growing intervals: if a list lacked objects by mistake, no watch
-    /// shows them again, because they do not change.
-    pub fn is_relist_due(&mut self, held: &[Held], now: Instant) -> bool {
-        if held.is_empty() {
-            self.relist = None;
-            return false;
-        }
-        let (due, wait) = *self.relist.get_or_insert((now + RELIST_FIRST, RELIST_FIRST));
-        if now < due {
-            return false;
-        }
-        let wait = (wait * 2).min(RELIST_LONGEST);
-        self.relist = Some((now + wait, wait));
-        true
-    }
-
-    /// Logs the holds: when one begins or is decided, each time that it has doubled, and every `LOGGED_AGAIN` while one waits
-    /// for a decision.
-    pub fn log(&mut self, held: &[Held]) {
-        let now: Vec<_> = held.iter().map(|held| (held.id.clone(), held.decision, held.count)).collect();
-        let waits = held.iter().any(|held| held.decision.is_none());
-        let (before, at) = &self.logged;
-        let is_logged = |(now, before): (&(String, _, usize), &(String, _, usize))| {
-            (&now.0, now.1) == (&before.0, before.1) && now.2 < before.2.saturating_mul(2)
-        };
-        let all_logged = now.len() == before.len() && now.iter().zip(before).all(is_logged);
-        if all_logged && !(waits && at.elapsed() >= LOGGED_AGAIN) {
-            return;
-        }
-        if held.is_empty() {
-            tracing::info!("all deletion holds ended");
-        }
-        for Held { id, kind, cause, count, known, names, decision, .. } in held {
-            let (kind, names) = (kind.word(), names.join(" "));
-            if *decision == Some(Decision::Reject) {
-                tracing::info!(%id, kind, count, "deletion rejected: still serving the missing objects");
-                continue;
-            }
-            let how = match cause {
-                DeletionHoldCause::List => "objects are missing from the API's list",
-                DeletionHoldCause::Burst => "many objects were deleted in a short time",
-            };
-            tracing::error!(
-                %id,
-                kind,
-                count,
-                known,
-                %names,
-                "{how}; their names are still served: restore the objects, or run \"signpost hold approve {id}\" or \
-                 \"signpost hold reject {id}\""
-            );
-        }
-        self.logged = (now, Instant::now());
     }
 }
 

@@ -8,22 +8,21 @@ use jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
-use super::hold::{Decisions, Held};
 use super::zones::{Counters, Zones};
 use crate::client::reflector::Health;
 use crate::compiler::Diagnostic;
+use crate::deletion_hold::hold::{Decisions, Held};
+use crate::deletion_hold::losses::HeldLosses;
 
 /// The shared status: the loop writes it, and any thread reads it.
 #[derive(Default)]
 pub struct Status {
     ready: AtomicBool,
-    synced: AtomicBool,
     stale: AtomicBool,
     denying: AtomicBool,
     snapshot: Mutex<StatusSnapshot>,
     informers: OnceLock<Box<dyn Fn() -> Vec<Health> + Send + Sync>>,
-    held: watch::Sender<Vec<Held>>,
-    decisions: watch::Sender<Arc<Decisions>>,
+    losses: Arc<HeldLosses>,
     last_good_failing: OnceLock<Arc<AtomicBool>>,
     last_good_refused: AtomicBool,
     last_good_refused_at: OnceLock<Timestamp>,
@@ -52,7 +51,7 @@ impl Status {
 
     /// Returns whether all objects were listed from the API since the start.
     pub fn is_synced(&self) -> bool {
-        self.synced.load(Ordering::Acquire)
+        self.losses.is_synced()
     }
 
     /// Returns whether answers are marked as stale, because the API was unreachable for long.
@@ -112,12 +111,12 @@ impl Status {
 
     /// Returns the held losses.
     pub fn held(&self) -> Vec<Held> {
-        self.held.borrow().clone()
+        self.losses.held()
     }
 
-    /// Returns the held losses, with a signal when they change.
-    pub fn watch_held(&self) -> watch::Receiver<Vec<Held>> {
-        self.held.subscribe()
+    /// Returns the held losses and the decisions on them, for their reporter.
+    pub fn losses(&self) -> Arc<HeldLosses> {
+        Arc::clone(&self.losses)
     }
 
     /// Returns the problems of objects: conflicts, and records that cannot be served. At most a second old.
@@ -130,19 +129,8 @@ impl Status {
         self.informers.get().map_or(Vec::new(), |informers| informers())
     }
 
-    /// Sets all decisions on the held objects, by ID.
-    pub fn set_decisions(&self, decisions: Decisions) {
-        self.decisions.send_if_modified(|before| {
-            let differs = **before != decisions;
-            if differs {
-                *before = Arc::new(decisions);
-            }
-            differs
-        });
-    }
-
     pub(super) fn decisions(&self) -> watch::Receiver<Arc<Decisions>> {
-        self.decisions.subscribe()
+        self.losses.decisions()
     }
 
     pub(super) fn set_last_good(&self, failing: Arc<AtomicBool>) {
@@ -168,7 +156,7 @@ impl Status {
     }
 
     pub(super) fn set_synced(&self, synced: bool) {
-        self.synced.store(synced, Ordering::Release);
+        self.losses.set_synced(synced);
     }
 
     pub(super) fn set_counters(&self, zones: &Zones) {
@@ -178,11 +166,7 @@ impl Status {
     }
 
     pub(super) fn set_held(&self, held: Vec<Held>) {
-        self.held.send_if_modified(|before| {
-            let differs = *before != held;
-            *before = held;
-            differs
-        });
+        self.losses.set_held(held);
     }
 
     pub(super) fn set_diagnostics(&self, diagnostics: Vec<Diagnostic>) {

@@ -338,9 +338,7 @@ fn is_news(applied: &Applied<RouteInfo>) -> bool {
 
 /// Returns the DeletionHolds that name servers have entered.
 fn entered(deletion_holds: &Store<DeletionHold>) -> BTreeMap<String, DeletionHoldKind> {
-    let is_entered =
-        |deletion_hold: &DeletionHold| deletion_hold.status.as_ref().is_some_and(|status| !status.holders.is_empty());
-    let entered = deletion_holds.all().into_iter().filter(|(_, deletion_hold)| is_entered(deletion_hold));
+    let entered = deletion_holds.all().into_iter().filter(|(_, deletion_hold)| deletion_hold.is_held_in_dns());
     entered.map(|(key, deletion_hold)| (key.name, deletion_hold.spec.kind)).collect()
 }
 

@@ -3,6 +3,7 @@
 
 mod backends;
 mod conformance;
+mod holds;
 mod hosts;
 mod lease;
 mod moves;
@@ -18,7 +19,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use signpost_api::identity::USER_CONTROLLER;
-use signpost_api::kinds::{endpoint_slice, service};
+use signpost_api::kinds::{deletion_hold, endpoint_slice, service, zone};
 
 use crate::api::{Api, Behaviour};
 use crate::chance::Chance;
@@ -134,6 +135,8 @@ fn prefix(plural: &str) -> &'static str {
         "routes" => "/signpost.dev/routes/",
         "routebindings" => "/signpost.dev/routebindings/",
         "nameclaims" => "/signpost.dev/nameclaims/",
+        "zones" => zone::ZONE.key_prefix,
+        "deletionholds" => deletion_hold::DELETION_HOLD.key_prefix,
         "services" => service::SERVICE.key_prefix,
         "endpointslices" => endpoint_slice::ENDPOINT_SLICE.key_prefix,
         other => panic!("{other} are not in any scenario"),

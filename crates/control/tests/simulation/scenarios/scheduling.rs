@@ -54,8 +54,18 @@ pub fn start_switchable(
 ) -> (Running, watch::Sender<StrategyConfig>) {
     let keeping = placement::settings(keep);
     let world = placement::world(api, &keeping);
-    let scheduler = scheduler(api, &world, change);
-    let reconciler = Reconciler::new(api.client(), &world, keeping, reconcile::Metrics::default());
+    start_in(api, &world, change, keeping)
+}
+
+/// Starts the same with the objects of this world.
+pub fn start_in(
+    api: &Scene,
+    world: &World,
+    change: impl Fn(&mut Settings),
+    keeping: reconcile::Settings,
+) -> (Running, watch::Sender<StrategyConfig>) {
+    let scheduler = scheduler(api, world, change);
+    let reconciler = Reconciler::new(api.client(), world, keeping, reconcile::Metrics::default());
     let reconciler = reconciler.with_scheduler(&scheduler);
     let switch = scheduler.switch();
     let (leadership, follow) = watch::channel(Leadership::Leader(Term::unlimited()));

@@ -1,21 +1,21 @@
-//! Reporting of this name server's deletion holds to the API, and reading of the decisions.
+//! Reporting of a holder's deletion holds to the API, and reading of the decisions. The holder is a name server or a scheduler.
 //!
-//! Each hold is a [`DeletionHold`], named by the hold's ID, which is the same for all name servers whose holds began with the
-//! same objects. A name server creates the object if it is missing, adds itself to the holders with the objects that it holds,
-//! updates its entry when these change, and removes it when it holds nothing. The last holder deletes the object and the decision
+//! Each hold is a [`DeletionHold`], named by the hold's ID, which is the same for all holders whose holds began with the same
+//! objects. A holder creates the object if it is missing, adds itself with the objects that it holds and what it keeps because of
+//! them, updates its entry when these change, and removes it when it holds nothing. The last holder deletes the object and the decision
 //! with it. So a decision ends with its incident: if the same objects are lost again a month later, a new decision is necessary.
 //! For the same reason, a decision counts only for holders that had entered before it, which the object's generation shows
 //! without comparing clocks, and only for the objects of that entry: later losses stay held, and are reported next.
 //!
 //! A dead name server cannot remove its entry. So each holder renews its entry every minute, and removes the entries of others
 //! that it has seen unchanged for ten minutes, by its own clock. A name server that was only disconnected enters again when it is
-//! back; it has served the names all the time.
+//! back; it has kept everything all the time.
 //!
-//! A DeletionHold without holders has no meaning. It remains if the API fails, or a name server dies, between the creation and
-//! the entry. Each name server deletes the empty objects that it has written immediately, and those of others after a while.
+//! A DeletionHold without holders has no meaning. It remains if the API fails, or a holder dies, between the creation and
+//! the entry. Each holder deletes the empty objects that it has written immediately, and those of others after a while.
 //!
-//! Name servers may create and delete DeletionHolds and write their status, but may not decide. While the API is unreachable,
-//! none of this works or is necessary: held names are still served, and the log and `/metrics` show the hold.
+//! Holders may create and delete DeletionHolds and write their status, but may not decide. While the API is unreachable, none of
+//! this works or is necessary: everything is kept, and the log and `/metrics` show the hold.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,21 +30,22 @@ use serde_json::json;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::zone::hold::{Decisions, Held, HoldDecision};
-use super::zone::status::Status;
+use super::hold::{Decisions, Held, HoldDecision};
+use super::losses::HeldLosses;
 use crate::client::backoff::Backoff;
 use crate::client::reflector::{Changes, HealthProbe, Informer, Store};
 use crate::client::write::update_status;
 use crate::world::condition::{ConditionUpdate, Status as ConditionStatus, state};
 use signpost_types::v1alpha1::deletion_hold::{
-    Decision, DeletionHold, DeletionHoldCause, DeletionHoldHolder, DeletionHoldSpec, HEARD_EVERY, HELD, SILENCE_MAX,
+    DNS, Decision, DeletionHold, DeletionHoldCause, DeletionHoldHolder, DeletionHoldKind, DeletionHoldSpec,
+    HEARD_EVERY, HELD, SILENCE_MAX,
 };
 
 /// The interval of comparisons when nothing happens.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// The minimum time between two rounds of writes: a hold can grow many times per second.
 const PACE: Duration = Duration::from_secs(1);
-/// The time for the name server to apply an approval, before an entry with other objects replaces the approved one.
+/// The time for the holder to apply an approval, before an entry with other objects replaces the approved one.
 const APPLY_WAIT: Duration = Duration::from_secs(2);
 /// The time limit for one write.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
@@ -53,26 +54,55 @@ const RETRY: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
 /// The age at which a DeletionHold without holders is abandoned: its creator died before the entry, which is one write.
 const EMPTY_LONGEST: Duration = Duration::from_secs(2 * WRITE_TIMEOUT.as_secs());
 
-/// The reporter of one name server, before and while it runs.
+/// The reporter of one holder, before and while it runs.
 pub struct Reporter {
     writer: Writer,
-    status: Arc<Status>,
+    losses: Arc<HeldLosses>,
     deletion_holds: Store<DeletionHold>,
     changes: Changes<DeletionHold>,
     /// The DeletionHolds that this process has written, or tried to write, with the time of the last try.
     ours: HashMap<String, Instant>,
     /// The approvals that were read, with the time.
     approved: HashMap<String, (HoldDecision, Instant)>,
-    /// The entries by DeletionHold and name server, each with the time at which it was first seen.
+    /// The entries by DeletionHold and holder, each with the time at which it was first seen.
     heard: HashMap<(String, String), (DeletionHoldHolder, Instant)>,
 }
 
-/// Writes DeletionHolds in the name of one server.
+/// The properties of a holder that its entries show.
+#[derive(Clone)]
+pub struct Holder {
+    /// The identity of the process in this role.
+    pub server: String,
+    /// The displayed name.
+    pub host: Option<String>,
+    /// The kinds of objects that it keeps, or `DNS`, by the kind of the missing objects.
+    pub keeps: HashMap<DeletionHoldKind, Vec<String>>,
+}
+
+impl Holder {
+    /// Returns a name server.
+    pub fn name_server(server: String, host: Option<String>) -> Self {
+        let kinds = [DeletionHoldKind::Router, DeletionHoldKind::RouteBinding];
+        Holder { server, host, keeps: kinds.map(|kind| (kind, vec![DNS.to_owned()])).into() }
+    }
+
+    /// Returns a scheduler, which runs instances of Routers as objects of these kinds.
+    pub fn scheduler(server: &str, instances: &[&str]) -> Self {
+        let of = |kinds: &[&str]| kinds.iter().map(|kind| (*kind).to_owned()).collect();
+        let keeps = HashMap::from([
+            (DeletionHoldKind::Router, of(&[instances, &["Zone"]].concat())),
+            (DeletionHoldKind::RouteBinding, of(&["RouteBinding", "NameClaim"])),
+        ]);
+        // A name server in the same process has an entry of its own.
+        Holder { server: format!("{server}.scheduler"), host: Some(format!("scheduler {server}")), keeps }
+    }
+}
+
+/// Writes DeletionHolds in the name of one holder.
 #[derive(Clone)]
 struct Writer {
     api: Api<DeletionHold>,
-    server: String,
-    host: Option<String>,
+    holder: Holder,
 }
 
 /// A pending action.
@@ -93,18 +123,12 @@ enum HoldAction {
 }
 
 impl Reporter {
-    /// Returns a reporter of the holds in `status`, for the name server with the identity `server` and the displayed name `host`.
-    pub fn new(
-        client: kube::Client,
-        holds: &Informer<DeletionHold>,
-        server: String,
-        host: Option<String>,
-        status: Arc<Status>,
-    ) -> Self {
+    /// Returns a reporter of `losses` in the entries of `holder`.
+    pub fn new(client: kube::Client, holds: &Informer<DeletionHold>, holder: Holder, losses: Arc<HeldLosses>) -> Self {
         let (deletion_holds, changes) = holds.read();
         Reporter {
-            writer: Writer { api: Api::all(client), server, host },
-            status,
+            writer: Writer { api: Api::all(client), holder },
+            losses,
             deletion_holds,
             changes,
             ours: HashMap::new(),
@@ -119,7 +143,7 @@ impl Reporter {
 
     /// Reports until `stop`.
     pub async fn run(mut self, stop: CancellationToken) {
-        let mut held = self.status.watch_held();
+        let mut held = self.losses.watch_held();
         let mut backoff = Backoff::new(RETRY[0], RETRY[1]);
         let (mut not_before, mut waits) = (Instant::now(), false);
         let writer = self.writer.clone();
@@ -136,9 +160,9 @@ impl Reporter {
                 continue;
             }
             let (deletion_holds, held) = (self.known(), held.borrow_and_update().clone());
-            let decisions = decided(&held, &deletion_holds, &writer.server);
+            let decisions = decided(&held, &deletion_holds, &writer.holder.server);
             self.note_approvals(&decisions);
-            self.status.set_decisions(decisions);
+            self.losses.set_decisions(decisions);
             let is_known = |id: &str| find(&deletion_holds, id).is_some();
             self.ours.retain(|id, written| is_known(id) || written.elapsed() < EMPTY_LONGEST);
             self.hear(&deletion_holds);
@@ -147,8 +171,8 @@ impl Reporter {
                 let heard = self.heard.get(&(id.to_owned(), holder.server.clone()));
                 heard.map_or(Duration::ZERO, |(_, since)| since.elapsed())
             };
-            let (synced, now) = (self.status.is_synced(), Timestamp::now());
-            let mut steps = steps(&held, &deletion_holds, &writer.server, written, silent_for, synced, now);
+            let (synced, now) = (self.losses.is_synced(), Timestamp::now());
+            let mut steps = steps(&held, &deletion_holds, &writer.holder.server, written, silent_for, synced, now);
             steps.retain(|step| !self.is_being_applied(step));
             waits = !steps.is_empty() && Instant::now() < not_before;
             if waits {
@@ -193,7 +217,7 @@ impl Reporter {
         self.approved = approvals.map(read).collect();
     }
 
-    /// Returns whether the name server may still be applying an approval of the entry that the action replaces.
+    /// Returns whether the holder may still be applying an approval of the entry that the action replaces.
     fn is_being_applied(&self, step: &HoldAction) -> bool {
         let HoldAction::Enter(held) = step else { return false };
         self.approved.get(&held.id).is_some_and(|(_, since)| since.elapsed() < APPLY_WAIT)
@@ -236,7 +260,7 @@ impl Writer {
         match step {
             HoldAction::Create(held) => {
                 match self.api.create(&PostParams::default(), &deletion_hold(&held)).await {
-                    // Another name server was faster.
+                    // Another holder was faster.
                     Err(kube::Error::Api(status)) if status.code == 409 => {}
                     created => drop(created?),
                 }
@@ -244,7 +268,7 @@ impl Writer {
             }
             HoldAction::Enter(held) => self.enter(&held, seen).await,
             HoldAction::Renew(held) => self.renew(&held).await,
-            HoldAction::Leave(id) => self.remove(&id, |holder| holder.server == self.server).await,
+            HoldAction::Leave(id) => self.remove(&id, |holder| holder.server == self.holder.server).await,
             // Holders that have renewed since then stay.
             HoldAction::Lapse(id, silent) => self.remove(&id, |holder| silent.contains(holder)).await,
             HoldAction::Sweep(id) => match self.api.get_opt(&id).await? {
@@ -272,7 +296,7 @@ impl Writer {
         let change = |deletion_hold: &DeletionHold| {
             let mut status = deletion_hold.status.clone().unwrap_or_default();
             let now = Timestamp::now();
-            let before = status.holders.iter().position(|holder| holder.server == self.server);
+            let before = status.holders.iter().position(|holder| holder.server == self.holder.server);
             let before = before.map(|at| status.holders.remove(at));
             // A decision about the entry that was not read yet must be applied first.
             let is_unread = |before: &DeletionHoldHolder| {
@@ -282,12 +306,13 @@ impl Writer {
                 return None;
             }
             status.holders.push(DeletionHoldHolder {
-                server: self.server.clone(),
-                host: self.host.clone(),
+                server: self.holder.server.clone(),
+                host: self.holder.host.clone(),
                 since: before.map_or(Time(now), |before| before.since),
                 generation: deletion_hold.metadata.generation.unwrap_or(0),
                 uid: deletion_hold.metadata.uid.clone(),
                 user: None,
+                keeps: self.holder.keeps.get(&held.kind).cloned().unwrap_or_default(),
                 objects: Some(number(held.count)),
                 set: Some(held.set.clone()),
                 changed_at: Some(Time(now)),
@@ -308,7 +333,7 @@ impl Writer {
     async fn renew(&self, held: &Held) -> kube::Result<()> {
         let change = |deletion_hold: &DeletionHold| {
             let mut holders = deletion_hold.status.clone().unwrap_or_default().holders;
-            let ours = holders.iter_mut().find(|holder| holder.server == self.server)?;
+            let ours = holders.iter_mut().find(|holder| holder.server == self.holder.server)?;
             if !has_reported(deletion_hold, ours, held) {
                 return None;
             }
@@ -365,7 +390,7 @@ fn statement(held: &Held) -> ConditionUpdate {
         kind: HELD,
         status: ConditionStatus::True,
         reason,
-        message: format!("{message}; name servers still serve them"),
+        message: format!("{message}; their names and what depends on them are kept"),
     }
 }
 
@@ -443,7 +468,7 @@ fn steps(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use signpost_types::v1alpha1::deletion_hold::{DeletionHoldKind, DeletionHoldStatus};
+    use signpost_types::v1alpha1::deletion_hold::DeletionHoldStatus;
 
     fn held(id: &str) -> Held {
         Held {
@@ -479,6 +504,7 @@ mod tests {
             generation: *generation,
             uid: Some("u1".to_owned()),
             user: None,
+            keeps: Vec::new(),
             objects: Some(3),
             set: Some("s3".to_owned()),
             changed_at: None,

@@ -2,10 +2,10 @@
 //!
 //! A list can legally be empty while an API server is upgraded, restored from the wrong backup, or queried with insufficient
 //! rights. To apply such a list would remove every name. So a loss is *held* if it looks like an accident: the missing objects
-//! are still served, and a [`DeletionHold`](signpost_types::v1alpha1::deletion_hold) object, a metric, and the log report them,
-//! until the objects return or a user approves the loss. The source of a loss indicates its nature:
+//! are still served, or what depends on them is kept, and a [`DeletionHold`](signpost_types::v1alpha1::deletion_hold) object, a
+//! metric, and the log report them, until the objects return or a user approves the loss. The source of a loss indicates its nature:
 //!
-//! | source | a Router deleted, or without active address | a RouteBinding deleted |
+//! | source | a Router deleted, or without active address | a RouteBinding or Route deleted |
 //! |---|---|---|
 //! | a watch | applied: one object, changed on purpose | applied, for the same reason |
 //! | a watch, in a burst | held from the fifth within a minute that is over the share | held from the hundredth that is over the share |
@@ -111,7 +111,7 @@ impl Rules {
         Rules { kind: DeletionHoldKind::Router, share_percent, list_min: 1, burst_min: 5 }
     }
 
-    /// Returns the thresholds of RouteBindings.
+    /// Returns the thresholds of RouteBindings, and of the Routes that have one.
     pub fn bindings(share_percent: u32) -> Self {
         Rules { kind: DeletionHoldKind::RouteBinding, share_percent, list_min: 5, burst_min: 100 }
     }
@@ -242,6 +242,15 @@ impl<V> Hold<V> {
         }
         let own = self.by_namespace.get(namespace).copied().unwrap_or_default();
         self.by_namespace.values().map(|losses| *losses.min(&own.max(OTHERS_MIN))).sum()
+    }
+
+    /// Returns the number of held objects.
+    pub fn len(&self) -> usize {
+        self.held.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.held.is_empty()
     }
 
     /// Returns whether the object is held.
