@@ -136,7 +136,7 @@ pub async fn process(
         _data_dir: data_dir,
     };
     if let Some(check) = applied {
-        process.apply(&documents).await?;
+        process = process.apply(&documents).await?;
         check.ready();
     }
     starting.ready();
@@ -145,8 +145,8 @@ pub async fn process(
 
 impl Process {
     /// Applies documents as the administrator. If one of them cannot be applied, the process ends.
-    async fn apply(&mut self, documents: &[Document]) -> Result<(), Error> {
-        let Some(api) = &self.api else { return Ok(()) };
+    async fn apply(mut self, documents: &[Document]) -> Result<Self, Error> {
+        let Some(api) = &self.api else { return Ok(self) };
         let groups = vec![GROUP_MASTERS.to_owned(), GROUP_AUTHENTICATED.to_owned()];
         let client = api.client(Identity { user: USER_ADMIN.to_owned(), groups });
         match manifests::apply(&client, documents).await {
@@ -156,7 +156,7 @@ impl Process {
                 return Err(Error::Manifests(errors));
             }
         }
-        Ok(())
+        Ok(self)
     }
 }
 
