@@ -34,7 +34,7 @@ const WITHOUT_API: &str = "to list the holds of a name server, see its log and i
 pub(super) fn command() -> Command {
     let id = || Arg::new("id").value_name("ID").required(true).help("The ID of the hold, as in \"signpost hold list\"");
     let list = Command::new("list")
-        .about("List holds: objects that are missing from the API, and what is kept of them")
+        .about("List holds: objects that are missing from the API, and the parts of them that are kept")
         .args(output::list_arguments(COLUMNS))
         .args(access::arguments());
     let approve = Command::new("approve")
@@ -174,7 +174,7 @@ impl Row {
         self.holders.iter().filter(is_silent).map(|holder| holder.describe(now)).collect()
     }
 
-    /// Returns what is kept.
+    /// Returns the kept parts.
     fn kept(&self) -> String {
         if self.keeps.is_empty() { "-".to_owned() } else { self.keeps.join(", ") }
     }

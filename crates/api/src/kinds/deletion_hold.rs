@@ -52,7 +52,7 @@ const COLUMNS: &[Column] = &[
         },
     ),
     AGE,
-    Column::new("Keeps", &["status.holders"], "What is kept: names in DNS, and kinds of objects.")
+    Column::new("Keeps", &["status.holders"], "The kept parts: names in DNS, and kinds of objects.")
         .with_cell(|read, _| {
             let kept = read[0].items().flat_map(|holder| holder.get(["keeps"])[0].items()).filter_map(Json::text);
             columns::list(kept.collect::<BTreeSet<_>>().into_iter(), KEPT_SHOWN)

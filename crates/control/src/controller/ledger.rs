@@ -354,7 +354,7 @@ impl Ledger {
         let zones: Vec<_> = of_kind(ZoneKind::Shard).collect();
         let orphans = zones.iter().filter(|(apex, _)| self.platform.shard(apex).is_none());
         let named: Vec<&str> = orphans.filter_map(|(_, known)| known.zone.as_ref()?.spec.router.as_deref()).collect();
-        // The Zone of a deleted Router stays for some seconds, so after a restart a few such Zones are no sign of a loss.
+        // The Zone of a deleted Router stays for some seconds, so after a restart a few such Zones do not indicate a loss.
         if named.len() * 2 > zones.len() {
             self.owners.miss_routers(named);
         }

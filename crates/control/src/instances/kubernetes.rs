@@ -15,7 +15,7 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout};
 
 use super::objects::{self, Kind, PREFIX, ROUTER, SELECTOR, Settings};
-use super::{Kept, Runtime, Wanted};
+use super::{KeepFilter, Runtime, Wanted};
 
 const MANAGER: &str = "signpost-routers";
 /// The time between two comparisons with the cluster.
@@ -79,7 +79,7 @@ impl Kubernetes {
     }
 
     /// Compares the cluster with the desired state, and changes the differences.
-    async fn compare(&mut self, kept: &Kept<'_>) -> Result<BTreeMap<String, String>, String> {
+    async fn compare(&mut self, kept: &KeepFilter<'_>) -> Result<BTreeMap<String, String>, String> {
         let mut found = self.list().await?;
         let mut errors = BTreeMap::new();
         for (key, (router, content)) in &self.wanted {
@@ -117,7 +117,7 @@ impl Kubernetes {
     }
 
     /// Deletes objects that no Router needs, except those of the `kept` Routers.
-    async fn delete(&self, mut found: BTreeMap<Key, DynamicObject>, kept: &Kept<'_>) {
+    async fn delete(&self, mut found: BTreeMap<Key, DynamicObject>, kept: &KeepFilter<'_>) {
         let running = found
             .iter()
             .filter(|((kind, _), live)| *kind == Kind::Deployment && live.metadata.deletion_timestamp.is_none());
@@ -156,7 +156,11 @@ impl Kubernetes {
 }
 
 impl Runtime for Kubernetes {
-    async fn reconcile(&mut self, wanted: &BTreeMap<String, Wanted>, kept: &Kept<'_>) -> BTreeMap<String, String> {
+    async fn reconcile(
+        &mut self,
+        wanted: &BTreeMap<String, Wanted>,
+        kept: &KeepFilter<'_>,
+    ) -> BTreeMap<String, String> {
         let of = |(router, wanted): (&String, &Wanted)| {
             let objects = objects::of(router, wanted, &self.settings);
             objects.map(|(kind, name, content)| ((kind, name), (router.clone(), content)))

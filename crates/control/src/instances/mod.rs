@@ -72,7 +72,7 @@ impl Wanted {
 }
 
 /// Returns the Routers whose instances must not be stopped, of those that have instances and should not.
-pub type Kept<'a> = dyn Fn(BTreeSet<&str>) -> BTreeSet<String> + Sync + 'a;
+pub type KeepFilter<'a> = dyn Fn(BTreeSet<&str>) -> BTreeSet<String> + Sync + 'a;
 
 /// Runs instances.
 pub trait Runtime: Send {
@@ -81,7 +81,7 @@ pub trait Runtime: Send {
     fn reconcile(
         &mut self,
         wanted: &BTreeMap<String, Wanted>,
-        kept: &Kept<'_>,
+        kept: &KeepFilter<'_>,
     ) -> impl Future<Output = BTreeMap<String, String>> + Send;
 
     /// Stops all instances, without waiting for DNS.

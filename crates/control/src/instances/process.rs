@@ -25,7 +25,7 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use serde::{Deserialize, Serialize};
 
 use super::plan::{Shape, Slot, Step, steps};
-use super::{Kept, Runtime, Wanted};
+use super::{KeepFilter, Runtime, Wanted};
 use crate::client::backoff::random;
 use crate::client::failover;
 use signpost_types::instance::lease_name;
@@ -283,7 +283,11 @@ impl Processes {
 }
 
 impl Runtime for Processes {
-    async fn reconcile(&mut self, wanted: &BTreeMap<String, Wanted>, kept: &Kept<'_>) -> BTreeMap<String, String> {
+    async fn reconcile(
+        &mut self,
+        wanted: &BTreeMap<String, Wanted>,
+        kept: &KeepFilter<'_>,
+    ) -> BTreeMap<String, String> {
         self.supervise();
         self.unplaced.clear();
         let mut routers: BTreeSet<String> = wanted.keys().cloned().collect();
@@ -514,7 +518,7 @@ mod tests {
         let all = |running: BTreeSet<&str>| -> BTreeSet<String> { running.into_iter().map(str::to_owned).collect() };
         let none = |_: BTreeSet<&str>| BTreeSet::new();
         processes.reconcile(&both, &none).await;
-        let mut running = async |kept: &Kept<'_>| {
+        let mut running = async |kept: &KeepFilter<'_>| {
             processes.reconcile(&BTreeMap::new(), kept).await;
             let running = processes.instances.values().filter(|instance| !instance.record.is_stopping);
             running.map(|instance| instance.record.router.clone()).collect::<Vec<_>>()

@@ -291,7 +291,7 @@ impl Reconciler {
         let mut election_runs = true;
         loop {
             self.term = leadership.borrow_and_update().term().cloned();
-            self.judge_first_lists();
+            self.check_first_lists();
             self.take_findings();
             let more = self.work();
             self.metrics.depth.set(i64::try_from(self.queue.depth()).unwrap_or(i64::MAX));
@@ -329,7 +329,7 @@ impl Reconciler {
     }
 
     /// Judges, once, the Routes that are missing according to their bindings and claims.
-    fn judge_first_lists(&mut self) {
+    fn check_first_lists(&mut self) {
         let Planner { objects, owners, .. } = &self.planner;
         if !owners.is_judged() && objects.is_synced() {
             owners.miss_routes(objects.missing_routes());

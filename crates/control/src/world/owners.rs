@@ -34,15 +34,15 @@ const SHARE_PERCENT: u32 = 25;
 pub struct Owners(Arc<Shared>);
 
 struct Shared {
-    routers: Mutex<Known>,
-    routes: Mutex<Known>,
+    routers: Mutex<KindOwners>,
+    routes: Mutex<KindOwners>,
     is_judged: AtomicBool,
     /// Wakes the loop that reports the holds.
     changed: Notify,
 }
 
 /// The known objects of one kind.
-struct Known {
+struct KindOwners {
     hold: Hold<()>,
     /// The number of existing objects on which something depends.
     count: usize,
@@ -52,7 +52,7 @@ struct Known {
 
 impl Default for Owners {
     fn default() -> Self {
-        let known = |rules| Mutex::new(Known { hold: Hold::new(rules), count: 0, seen: HashSet::new() });
+        let known = |rules| Mutex::new(KindOwners { hold: Hold::new(rules), count: 0, seen: HashSet::new() });
         let (routers, routes) = (known(Rules::routers(SHARE_PERCENT)), known(Rules::bindings(SHARE_PERCENT)));
         Owners(Arc::new(Shared { routers, routes, is_judged: AtomicBool::new(false), changed: Notify::new() }))
     }
@@ -147,7 +147,7 @@ impl Owners {
     }
 }
 
-impl Known {
+impl KindOwners {
     /// Takes a change; returns whether it changes the held losses. `counts`: something depends on the object. `is_unused`: a client
     /// may delete it at any time.
     fn take<V>(&mut self, change: &Change<V>, counts: impl Fn(&V) -> bool, is_unused: impl Fn(&V) -> bool) -> bool {
@@ -203,7 +203,7 @@ impl Known {
 
     fn see(&mut self, name: &str) {
         if self.seen.len() >= DELETED_MAX + self.count {
-            // What depended on the first of them is deleted by now.
+            // What depended on the first of them has been deleted.
             self.seen = self.hold.keys().map(Box::from).collect();
         }
         if !self.seen.contains(name) {

@@ -39,7 +39,7 @@ pub const SILENCE_MAX: SignedDuration = SignedDuration::from_mins(10);
     shortname = "dh",
     category = "signpost",
     status = "DeletionHoldStatus",
-    doc = "A DeletionHold records objects that disappeared at the same time, and what is kept of them: their names, and the objects \
+    doc = "A DeletionHold records objects that disappeared at the same time, and the parts of them that are kept: their names, and the objects \
            that depend on them."
 )]
 #[serde(rename_all = "camelCase")]
@@ -70,7 +70,7 @@ pub struct DeletionHoldSpec {
     pub decided_at: Option<Time>,
 }
 
-/// The kinds of objects that can be held. A RouteBinding also stands for its Route, which has the same namespace and name.
+/// The kinds of objects that can be held. A RouteBinding also represents its Route, which has the same namespace and name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[allow(missing_docs, reason = "documented variants would turn the schema's enum into a oneOf")]
 pub enum DeletionHoldKind {
@@ -229,7 +229,7 @@ impl DeletionHold {
         }
     }
 
-    /// Returns what is kept because of the hold, by any holder: `DNS`, and kinds of objects.
+    /// Returns the parts that are kept because of the hold, by any holder: `DNS`, and kinds of objects.
     pub fn keeps(&self) -> BTreeSet<&str> {
         let holders = self.status.iter().flat_map(|status| &status.holders);
         holders.flat_map(|holder| &holder.keeps).map(String::as_str).collect()

@@ -10,7 +10,7 @@ use signpost_control::controller::ledger::{self, BaseSerial};
 use signpost_control::deletion_hold::keep;
 use signpost_control::deletion_hold::losses::HeldLosses;
 use signpost_control::deletion_hold::reporter::{Holder, Reporter};
-use signpost_control::instances::{self, Kept, Runtime, Wanted};
+use signpost_control::instances::{self, KeepFilter, Runtime, Wanted};
 use signpost_control::world::World;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -29,7 +29,11 @@ const ROUTES: usize = 8;
 struct Instances(Arc<Mutex<BTreeSet<String>>>);
 
 impl Runtime for Instances {
-    async fn reconcile(&mut self, wanted: &BTreeMap<String, Wanted>, kept: &Kept<'_>) -> BTreeMap<String, String> {
+    async fn reconcile(
+        &mut self,
+        wanted: &BTreeMap<String, Wanted>,
+        kept: &KeepFilter<'_>,
+    ) -> BTreeMap<String, String> {
         let mut running = self.0.lock();
         let kept = kept(running.iter().map(String::as_str).filter(|router| !wanted.contains_key(*router)).collect());
         running.retain(|router| kept.contains(router));
@@ -89,7 +93,7 @@ fn dependents(api: &Scene, instances: &Instances) -> [BTreeSet<String>; 4] {
     ]
 }
 
-/// Returns the holds, each with what is kept, and the missing objects.
+/// Returns the holds, each with its kept parts, and the missing objects.
 fn holds(api: &Scene) -> Vec<(String, Vec<String>, u64)> {
     let hold = |hold: Value| {
         let holders = hold["status"]["holders"].as_array().cloned().unwrap_or_default();
@@ -181,7 +185,7 @@ async fn a_leader_that_starts_with_an_empty_api_deletes_what_is_approved() {
     until("the holds are reported", || holds(&api).len() == 2).await;
     tokio::time::sleep(OUTAGE).await;
     assert_eq!(dependents(&api, &instances), before);
-    // They were lost for good.
+    // They were lost permanently.
     for object in api.all("routers").into_iter().chain(api.all("routes")) {
         let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
         let plural = if object["kind"] == "Router" { "routers" } else { "routes" };
