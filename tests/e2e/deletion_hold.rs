@@ -162,8 +162,13 @@ fn an_emptied_api_is_not_believed_until_someone_says_so() {
     assert!(!done && printed.contains("signpost_deletion_hold_objects"), "{printed}");
 }
 
-/// Returns the first answer of a server at `address` that is starting: the RCODE, and the number of records.
-fn first_answer(address: SocketAddr, name: &str, rtype: u8) -> JoinHandle<(u8, u8)> {
+/// The longest time for which queries wait for the zones of a server that starts. On a slow machine, it can be over before they are
+/// there.
+const SILENT_LONGEST: Duration = Duration::from_secs(2);
+
+/// Returns the first answer of a server at `address` that is starting: the RCODE, the number of records, and whether the answer came
+/// within [`SILENT_LONGEST`].
+fn first_answer(address: SocketAddr, name: &str, rtype: u8) -> JoinHandle<(u8, u8, bool)> {
     let labels = name.trim_end_matches('.').split('.');
     let name = labels.flat_map(|label| [&[label.len() as u8], label.as_bytes()].concat());
     let query: Vec<u8> =
@@ -177,7 +182,7 @@ fn first_answer(address: SocketAddr, name: &str, rtype: u8) -> JoinHandle<(u8, u
             drop(socket.send_to(&query, address));
             let mut answer = [0; 512];
             if socket.recv(&mut answer).is_ok() {
-                return (answer[3] & 15, answer[7]);
+                return (answer[3] & 15, answer[7], begun.elapsed() < SILENT_LONGEST);
             }
             assert!(begun.elapsed() < Duration::from_secs(60), "no answer");
         }
@@ -193,7 +198,8 @@ fn one_process_holds_what_an_older_backup_lacks() {
     let arguments = [&["--data-dir", data.path()][..], &DOMAIN].concat();
     let first = first_answer(ports.dns, DOMAIN[1], 6);
     let server = Server::start(ports, &arguments);
-    assert_eq!(first.join().expect("answers"), (0, 1), "the first answer of an empty platform is its SOA");
+    let (rcode, records, is_prompt) = first.join().expect("answers");
+    assert!((rcode, records) == (0, 1) || !is_prompt, "the first answer of an empty platform is its SOA: {rcode}");
     let path = |name: &str| data.join(name).to_str().expect("UTF-8").to_owned();
     let (admin, empty, full) = (path("kubeconfig"), path("empty"), path("full"));
     assert_eq!(run(&["backup", &empty, "--online", "--data-dir", data.path()]).code, Some(0));
@@ -226,7 +232,7 @@ fn one_process_holds_what_an_older_backup_lacks() {
 
     let first = first_answer(ports.dns, &system, 1);
     let server = Server::start(ports, &arguments);
-    let (rcode, records) = first.join().expect("answers");
+    let (rcode, records, _) = first.join().expect("answers");
     assert!(rcode == 0 && records > 0, "{rcode} {records}");
     holds(&admin, 2, 1);
     for promise in &scheduled {

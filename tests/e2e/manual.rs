@@ -4,8 +4,14 @@ use signpost_testing::{DataDir, Ports, Server, dig, eventually, root, try_dig};
 
 #[test]
 fn the_proposals_zone_files_are_served_verbatim() {
-    let zones = root().join("zones");
-    let server = Server::start(Ports::free(), &["--roles", "dns,admin", "--zones", zones.to_str().expect("UTF-8")]);
+    let zones = DataDir::new();
+    let proposal = root().join("crates/dns/tests/zonefile/proposal");
+    for (file, folder) in
+        [("shard1.zone", &proposal), ("shard2.zone", &proposal), ("v3.rhcloud.com.zone", &root().join("zones"))]
+    {
+        std::fs::copy(folder.join(file), zones.join(file)).expect("copied");
+    }
+    let server = Server::start(Ports::free(), &["--roles", "dns,admin", "--zones", zones.path()]);
 
     for (shard, addresses) in [("shard1", ["10.245.2.2", "10.245.2.3"]), ("shard2", ["10.245.2.4", "10.245.2.5"])] {
         let name = format!("myapp-test.{shard}.v3.rhcloud.com");
