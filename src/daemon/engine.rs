@@ -119,6 +119,7 @@ pub async fn roll(engine: Arc<Engine>, stop: CancellationToken) {
 mod tests {
     use super::*;
     use crate::config::{self, ConfigSources};
+    use signpost_dns::nameserver::rrl::RateLimit;
 
     fn settings(change: impl FnOnce(&mut Settings)) -> Settings {
         let mut settings = config::read(&ConfigSources::default()).expect("the defaults are valid");
@@ -161,7 +162,7 @@ mod tests {
     #[test]
     fn what_the_server_says_of_itself() {
         let engine = Engine::new(&settings(|_| {}));
-        let now = || nameserver::Settings { cookies: None, ..(**engine.live().load()).clone() };
+        let now = || nameserver::Settings { cookies: None, rate_limit: None, ..(**engine.live().load()).clone() };
         assert_eq!(
             now(),
             nameserver::Settings { wildcard_hits: now().wildcard_hits, ..nameserver::Settings::default() }
@@ -181,10 +182,11 @@ mod tests {
     #[test]
     fn no_rate_is_no_limit() {
         let limit = |per_second| {
-            let engine = Engine::new(&settings(|settings| settings.dns_rate_limit.per_second = Some(per_second)));
+            let engine = Engine::new(&settings(|settings| settings.dns_rate_limit.per_second = per_second));
             engine.live().load().rate_limit.clone()
         };
-        assert_eq!(limit(0), None);
-        assert_eq!(limit(9).map(|limit| limit.per_second), Some(9));
+        assert_eq!(limit(Some(0)), None);
+        assert_eq!(limit(Some(9)).map(|limit| limit.per_second), Some(9));
+        assert_eq!(limit(None), Some(RateLimit::of_amplified()));
     }
 }
