@@ -161,6 +161,8 @@ fn strangers(proxy: &'static str) {
     for (name, from, bytes) in [("heads", attacker(1), head), ("bodies", attacker(2), &body)] {
         let mut held = hold(scene.http, from, attempts, bytes.as_bytes());
         println!("{proxy}: {} connections with slow {name} of {attempts}", held.len());
+        // Each generation of nginx's workers has a count of its own, and a reload can come meanwhile.
+        let limit = if proxy == "nginx" { 2 * limit } else { limit };
         assert!((1..=limit).contains(&held.len()), "{}", held.len());
         let until = Instant::now() + Duration::from_secs(if is_long() { 60 } else { 3 });
         while Instant::now() < until {

@@ -276,7 +276,8 @@ mod tests {
             stage.read(3_000, &mut part[0]).and_then(|()| file.read(3_000, &mut part[1])).expect("reads");
             assert!(part[0] == part[1]);
         };
-        let steps: [&dyn Fn(&Disk) -> io::Result<()>; 8] = [
+        type DiskStep<'a> = &'a dyn Fn(&Disk) -> io::Result<()>;
+        let steps: [DiskStep<'_>; 8] = [
             &|disk| disk.write(10, b"near the start"),
             &|disk| disk.write(4_090, b"across two pieces"),
             &|disk| disk.set_len(9_000),

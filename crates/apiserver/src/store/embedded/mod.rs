@@ -489,10 +489,13 @@ fn open_prepared(
         let corrupt = |error: Error| OpenError::Corrupt { path: path.clone(), reason: error.to_string() };
         verify::report(&verified.map_err(corrupt)?, begun, damage);
     }
+    let room = files::free_octets(lock).is_ok_and(|free| free >= options.room_octets);
+    if is_store && room {
+        origin::try_write(&database).map_err(|error| origin::reported(&path, error))?;
+    }
     // Only now is the file written.
     accept(&path, &mut database, &disk)?;
     let newest = prepare::prepare(&database).map_err(|error| origin::reported(&path, error))?;
-    let room = files::free_octets(lock).is_ok_and(|free| free >= options.room_octets);
     let newest = origin::settle(data_dir, &database, newest, options.moved_on, room);
     Ok((database, newest.map_err(|error| origin::reported(&path, error))?, is_verified))
 }

@@ -76,6 +76,19 @@ pub(super) fn check_tables(data_dir: &Path, database: &Database) -> Result<(), O
     }
 }
 
+/// Writes a value again, without a change, while writes are staged. A write reads pages that no verification reads, such as the list
+/// of free ones, and panics if they are damaged.
+pub(super) fn try_write(database: &Database) -> Result<(), PrepareFault> {
+    let (_, opening) = identity(database)?;
+    let transaction = database.begin_write().map_err(redb::Error::from)?;
+    let mut tables = WriteTables::open(&transaction)?;
+    tables.meta.insert("opening", opening).map_err(redb::Error::from)?;
+    seal::seal_meta(&mut tables.meta)?;
+    drop(tables);
+    transaction.commit().map_err(redb::Error::from)?;
+    Ok(())
+}
+
 /// Compares the store with the recorded identity, gives it the number of this opening, and returns its newest revision. `change`
 /// returns the replacements of values in a history that went back. Without `room` on the disk, only necessary writes are made.
 pub(super) fn settle(

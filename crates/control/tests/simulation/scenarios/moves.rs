@@ -135,6 +135,12 @@ async fn routes_with_one_host_move_together() {
     until("it is with the others", || scheduled(&api) == 4).await;
     assert_eq!(spec(&api, "new")["router"], "shard1");
     set_state(&api, "shard1", "cordoned");
+    // Routers and Routes are watched separately.
+    let is_seen = || {
+        let router = api.get("routers", "", "shard1").expect("it is there");
+        condition(&router, "Ready").is_some_and(|(_, reason, _)| reason == "Cordoned")
+    };
+    until("the cordon is seen", is_seen).await;
     put("late", "/late");
     let scheduled_late = || {
         let route = api.get("routes", "ns", "late").expect("it is there");
