@@ -46,8 +46,30 @@ impl Signals {
         self.is_interrupted
     }
 
-    /// Waits for the next signal that stops the process; reload signals are ignored meanwhile.
+    /// Waits for the next signal that stops the process. A request to reload meanwhile stays pending for [`Signals::next`]: a
+    /// process that starts has perhaps already read the former file.
     pub async fn end(&mut self) {
-        while self.next().await != Signal::End {}
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => self.is_interrupted = true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, id};
+    use std::time::Duration;
+
+    use super::{Signal, Signals};
+
+    #[tokio::test]
+    async fn a_request_to_reload_during_the_start_stays_pending() {
+        let mut signals = Signals::new().expect("handlers");
+        let sent = Command::new("kill").args(["-HUP", &id().to_string()]).status().expect("kill runs");
+        assert!(sent.success());
+        let ended = tokio::time::timeout(Duration::from_millis(50), signals.end()).await;
+        assert!(ended.is_err(), "a request to reload does not stop the process");
+        assert_eq!(signals.next().await, Signal::Reload);
     }
 }
