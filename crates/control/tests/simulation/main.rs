@@ -58,7 +58,7 @@ const DENIAL: Duration = Duration::from_secs(120);
 const SILENCE: Duration = Duration::from_secs(125);
 /// The value of the label `pool` that no Router selects.
 const NOWHERE: &str = "nowhere";
-const SEEDS: u64 = 190;
+const SEEDS: u64 = 72;
 /// The number of parallel runs: each is a process of one thread.
 const AT_A_TIME: usize = 2;
 
