@@ -130,9 +130,9 @@ fn a_former_domain_is_shown_until_its_end() {
     let report = Report::new(inputs, now());
     let text = report.text(Painter::PLAIN);
     for line in [
-        "domain      v3.example\n",
-        "former      v2.example, still served: 84 queries since the start of its name servers\n",
-        "  hosts     6 custom hosts there: b.example, c.example, d.example, e.example, f.example, …\n",
+        "domain     v3.example\n",
+        "former     v2.example, still served: 84 queries since the start of its name servers\n",
+        "  hosts    6 custom hosts there: b.example, c.example, d.example, e.example, f.example, …\n",
     ] {
         assert!(text.contains(line), "{line} is missing from {text}");
     }
