@@ -105,6 +105,7 @@ impl Settings {
             cpu: routers.cpu,
             memory: routers.memory,
             certificates: routers.certificates_secret,
+            upstream_authorities: routers.upstream_ca_config_map,
             access: routers.access_secret,
             api_servers: self.api_server.clone(),
             admin: self.admin.listen.clone(),
@@ -164,10 +165,9 @@ impl Settings {
     /// Returns the response rate limit; 0 responses per second mean none.
     pub fn rate_limit(&self) -> RateLimit {
         let limit = &self.dns_rate_limit;
-        let unset = RateLimit::of_amplified();
         let base = match limit.per_second {
             Some(per_second) => RateLimit { per_second, ..RateLimit::default() },
-            None => unset,
+            None => RateLimit::of_amplified(),
         };
         RateLimit {
             enforced: limit.mode,

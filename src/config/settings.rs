@@ -444,6 +444,9 @@ settings! {
         /// The Secret in `namespace` with the certificates, for the runtime `kubernetes`: its keys are the names of
         /// the files that `--certificates` of `signpost agent` describes.
         certificates_secret: Option<String> = text("NAME", 1..=253), unset("none");
+        /// The ConfigMap in `namespace` with the certificate authorities that verify applications, for the runtime
+        /// `kubernetes`, under the key `ca.crt`; see `--upstream-ca` of `signpost agent`.
+        upstream_ca_config_map: Option<String> = text("NAME", 1..=253), unset("none: not verified");
         /// The Secret in `namespace` with the kubeconfig of agents, for the runtime `kubernetes`, under the key
         /// `kubeconfig`. Required in a process with the role `api`.
         access_secret: Option<String> = text("NAME", 1..=253), unset("none: the service account of each pod");

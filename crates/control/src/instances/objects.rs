@@ -40,7 +40,10 @@ const ADMIN_PORT: u16 = 9453;
 /// The directory of an agent's state. It is short because the paths of HAProxy's sockets are below it.
 const DATA: &str = "/data";
 const CERTIFICATES: &str = "/etc/signpost-certificates";
+const UPSTREAM_AUTHORITIES: &str = "/etc/signpost-upstream-ca";
 const ACCESS: &str = "/etc/signpost-access";
+/// The key of authorities in ConfigMaps, as in `kube-root-ca.crt`.
+const AUTHORITIES_KEY: &str = "ca.crt";
 /// The path at which client libraries search for the credential of a pod.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// The user of the program in its images.
@@ -62,6 +65,8 @@ pub struct Settings {
     pub memory: String,
     /// The Secret with certificates.
     pub certificates: Option<String>,
+    /// The ConfigMap with the authorities that verify applications, under [`AUTHORITIES_KEY`].
+    pub upstream_authorities: Option<String>,
     /// The Secret with the kubeconfig of agents; `None`: the API is that of the cluster, and their credential the service account.
     pub access: Option<String>,
     /// The API servers, instead of the one in that kubeconfig.
@@ -227,6 +232,9 @@ fn arguments(router: &str, wanted: &Wanted, settings: &Settings, leave: u64) -> 
     if settings.certificates.is_some() {
         add("--certificates", CERTIFICATES.to_owned());
     }
+    if settings.upstream_authorities.is_some() {
+        add("--upstream-ca", format!("{UPSTREAM_AUTHORITIES}/{AUTHORITIES_KEY}"));
+    }
     if settings.access.is_some() {
         add("--kubeconfig", format!("{ACCESS}/kubeconfig"));
         settings.api_servers.iter().for_each(|server| add("--api-server", failover::text_of(server)));
@@ -240,6 +248,12 @@ fn volumes(settings: &Settings) -> Vec<(&'static str, &'static str, (&'static st
     let secret = |name: &String| ("secret", json!({"secretName": name, "defaultMode": 0o440}));
     let mut volumes = vec![("data", DATA, ("emptyDir", json!({})))];
     volumes.extend(settings.certificates.iter().map(|name| ("certificates", CERTIFICATES, secret(name))));
+    let authorities = |name: &String| {
+        let items = json!([{"key": AUTHORITIES_KEY, "path": AUTHORITIES_KEY}]);
+        ("configMap", json!({"name": name, "items": items, "defaultMode": 0o440}))
+    };
+    let upstream = settings.upstream_authorities.iter();
+    volumes.extend(upstream.map(|name| ("upstream-ca", UPSTREAM_AUTHORITIES, authorities(name))));
     volumes.push(match &settings.access {
         Some(name) => ("access", ACCESS, secret(name)),
         None => {

@@ -113,6 +113,7 @@ fn settings(image: &str) -> objects::Settings {
         cpu: "100m".to_owned(),
         memory: "512Mi".to_owned(),
         certificates: None,
+        upstream_authorities: None,
         access: None,
         api_servers: Vec::new(),
         admin: vec!["0.0.0.0:9453".parse().expect("an address"), "[::]:9453".parse().expect("an address")],
@@ -307,6 +308,7 @@ fn the_objects_follow_the_settings() {
 
     let secrets = objects::Settings {
         certificates: Some("tls".to_owned()),
+        upstream_authorities: Some("applications".to_owned()),
         access: Some("api".to_owned()),
         api_servers: vec!["https://a.example:6443".parse().expect("a URL")],
         ..base.clone()
@@ -317,7 +319,9 @@ fn the_objects_follow_the_settings() {
     assert!(has(&with_secrets, "--api-server", "https://a.example:6443"));
     let secret = |name: &str| json!({"secretName": name, "defaultMode": 0o440});
     let volumes = &with_secrets["volumes"];
-    assert_eq!((&volumes[1]["secret"], &volumes[2]["secret"]), (&secret("tls"), &secret("api")));
+    assert_eq!((&volumes[1]["secret"], &volumes[3]["secret"]), (&secret("tls"), &secret("api")));
+    assert!(has(&with_secrets, "--upstream-ca", "/etc/signpost-upstream-ca/ca.crt"));
+    assert_eq!(volumes[2]["configMap"]["name"], "applications");
 
     // A Service name is a DNS label; the service account is named like the Leases of the Router.
     for (router, service) in [("a.b", "router-a-b-"), (&"x".repeat(60), &format!("router-{}-", "x".repeat(45)))] {

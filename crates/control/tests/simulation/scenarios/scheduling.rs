@@ -498,3 +498,45 @@ async fn a_route_made_anew_is_placed_anew_and_keeps_its_name() {
     assert_eq!(old["spec"]["label"], new["spec"]["label"]);
     running.stop().await;
 }
+
+#[tokio::test]
+async fn a_forged_status_is_replaced_on_our_server() {
+    a_forged_status_is_replaced(Behaviour::Ours).await;
+}
+
+#[tokio::test]
+async fn a_forged_status_is_replaced_on_another_server() {
+    a_forged_status_is_replaced(Behaviour::Kubernetes).await;
+}
+
+/// On a cluster, everyone who may write `routes/status` may write every name there.
+async fn a_forged_status_is_replaced(behaviour: Behaviour) {
+    let api = furnish(Scene::start(behaviour).await, 1);
+    api.put("routes", route("ns", "app", &json!({"host": "app.example"})));
+    let running = start(&api);
+    let status = || {
+        let route = api.get("routes", "ns", "app").expect("it is there");
+        ["phase", "router", "dns", "canonicalName", "names", "formerNames"].map(|field| route["status"][field].clone())
+    };
+    until("it is bound", || scheduled(&api) == 1).await;
+    let right = status();
+    assert!(right[2].is_string() && right[3].is_string(), "{right:?}");
+    for forged in [
+        json!({"dns": "bank.example"}),
+        json!({"dns": null}),
+        json!({"canonicalName": "evil.example"}),
+        json!({"canonicalName": null}),
+        json!({"dns": "bank.example", "canonicalName": "evil.example"}),
+        json!({"names": []}),
+        json!({"router": "another"}),
+        json!({"phase": "new"}),
+        json!({"formerNames": [{"name": "app-ns.shard9.v3.example", "router": "shard9", "until": "2030-01-01T00:00:00Z"}]}),
+    ] {
+        let mut route = api.get("routes", "ns", "app").expect("it is there");
+        json_patch::merge(&mut route["status"], &forged);
+        api.put("routes", route);
+        assert_ne!(status(), right, "{forged}");
+        until(&format!("{forged} is replaced"), || status() == right).await;
+    }
+    running.stop().await;
+}
