@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::apexes::{ALIASES_REFUSED, ApexOwners, FileZoneStatus};
 use super::zone_watch::{self, FolderChanges, Watch, Writes};
+use signpost_dns::sys::allocator::release_free_memory;
 use signpost_dns::wire::Name;
 use signpost_dns::zone::{Contents, Zone, ZoneDb, diff};
 use signpost_dns::zonefile::folder::{Extent, FileChange, Folder, IsWhole, Tally};
@@ -212,7 +213,11 @@ impl StaticZones {
                 _ => tracing::error!(%file, "the zone file has errors and is not used"),
             }
         }
-        Ok(Loaded::of(tally, folder.zone_count()))
+        let loaded = Loaded::of(tally, folder.zone_count());
+        if loaded.is_change() {
+            release_free_memory();
+        }
+        Ok(loaded)
     }
 }
 

@@ -7,6 +7,7 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("signpost needs Linux: its UDP workers use recvmmsg, sendmmsg and Linux's SO_REUSEPORT");
 
+pub mod allocator;
 pub mod cpu;
 pub mod datagrams;
 pub mod files;

@@ -541,6 +541,8 @@ fn load<T>(folder: &Path, path: &Arc<Path>, make: &impl Fn(Contents) -> T) -> Lo
         includes: included.into_iter().map(|(stamp, path)| (path, stamp)).collect(),
         content: hash(&text),
     };
+    // A large file takes as much memory as its zone.
+    drop(text);
     let apex = read.apex.or(origin);
     let good = read.contents.map(|contents| (contents.apex().clone(), make(contents)));
     Loaded { suspect: sources.is_recent(), sources, good, apex, findings: read.findings }
