@@ -35,6 +35,7 @@ fn main() -> std::io::Result<()> {
         Ok("zones") => modes::zones(),
         Ok("latency") => modes::latency(),
         Ok("start") => modes::start(),
+        Ok("large") => modes::large(),
         Ok("storm") => modes::storm(),
         Ok(other) => Err(std::io::Error::other(format!("PEERS_MODE is {other}; see benches/peers/README.md"))),
     }

@@ -19,6 +19,11 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// The queries per second of the latency measurement: DESIGN.md §10.
 const RATE: u32 = 30_000;
 
+/// The hosts of the large zone, the wait for its change to be loaded, and the time after which memory is measured.
+const HOSTS: usize = 1_000_000;
+const RELOADED: Duration = Duration::from_secs(8);
+const SETTLED: Duration = Duration::from_secs(3);
+
 /// Zone changes a second of the storm.
 const STORM: u32 = 1_000;
 
@@ -137,6 +142,44 @@ pub fn start() -> std::io::Result<()> {
             middle(results.iter().map(|(_, usage)| usage.cpu.as_secs_f64())),
             middle(results.iter().map(|(_, usage)| usage.resident_octets as f64 / 1_048_576.0)),
         );
+    }
+    Ok(())
+}
+
+/// Measures the load of one zone of a million records: at the start, and for Signpost again when its file has changed.
+pub fn large() -> std::io::Result<()> {
+    let zones = Zones::with_hosts(1, HOSTS)?;
+    let rows = [Server::Signpost, Server::Nsd, Server::Knot].map(|server| Row::new(server, &zones));
+    let figures = |process: &Process, before: Duration| {
+        // The allocator has returned what it returns.
+        std::thread::sleep(SETTLED);
+        let usage = process.usage();
+        let mib = |octets: u64| octets as f64 / 1_048_576.0;
+        [(usage.cpu - before).as_secs_f64(), mib(usage.peak_octets), mib(usage.resident_octets)]
+    };
+    let results = interleaved(&rows, 3, |row, address| {
+        let Some(process) = Process::spawn(row.setup, address)? else { return Ok(None) };
+        process.wait(row.load(address), PATIENCE)?;
+        let start = figures(&process, Duration::ZERO);
+        let reload = if row.setup.server == Server::Signpost {
+            let before = process.usage().cpu;
+            zones.change(0)?;
+            std::thread::sleep(RELOADED);
+            figures(&process, before)
+        } else {
+            [f64::NAN; 3]
+        };
+        Ok(Some([start, reload]))
+    })?;
+    println!("{:<36} {:>9} {:>9} {:>9}", "one zone of a million records", "CPU s", "peak MiB", "RSS MiB");
+    for (row, results) in rows.iter().zip(results).filter(|(_, results)| !results.is_empty()) {
+        for (part, what) in ["start", "reload"].into_iter().enumerate() {
+            let of = |column: usize| middle(results.iter().map(|result| result[part][column]));
+            if !of(0).is_nan() {
+                let label = format!("{}, {what}", row.label);
+                println!("{label:<36} {:>9.2} {:>9.1} {:>9.1}", of(0), of(1), of(2));
+            }
+        }
     }
     Ok(())
 }

@@ -136,6 +136,7 @@ pub struct Usage {
     pub user_ticks: u64,
     pub system_ticks: u64,
     pub resident_octets: u64,
+    pub peak_octets: u64,
 }
 
 impl Process {
@@ -180,6 +181,9 @@ impl Process {
             usage.user_ticks += field(after, 11).unwrap_or(0);
             usage.system_ticks += field(after, 12).unwrap_or(0);
             usage.resident_octets += field(&of("statm"), 1).unwrap_or(0) * 4096;
+            let status = of("status");
+            let peak = status.lines().find(|line| line.starts_with("VmHWM:"));
+            usage.peak_octets += peak.and_then(|line| field(line, 1)).unwrap_or(0) * 1024;
         }
         usage
     }

@@ -41,6 +41,8 @@ pub fn is_right(reply: &[u8], zones: usize) -> bool {
 /// Some zones, and the directories of their master files, which are written when they are first wanted.
 pub struct Zones {
     pub count: usize,
+    /// The number of hosts that each zone has in addition.
+    hosts: usize,
     folder: tempfile::TempDir,
     with_suffix: OnceCell<PathBuf>,
     without: OnceCell<PathBuf>,
@@ -48,8 +50,12 @@ pub struct Zones {
 
 impl Zones {
     pub fn new(count: usize) -> std::io::Result<Self> {
+        Zones::with_hosts(count, 0)
+    }
+
+    pub fn with_hosts(count: usize, hosts: usize) -> std::io::Result<Self> {
         let folder = tempfile::tempdir()?;
-        Ok(Zones { count, folder, with_suffix: OnceCell::new(), without: OnceCell::new() })
+        Ok(Zones { count, hosts, folder, with_suffix: OnceCell::new(), without: OnceCell::new() })
     }
 
     /// Returns the directory of files `<apex>.zone`.
@@ -67,11 +73,21 @@ impl Zones {
             let folder = self.folder.path().join(format!("zones{suffix}"));
             std::fs::create_dir(&folder)?;
             for zone in 0..self.count {
-                std::fs::write(folder.join(format!("{}{suffix}", name(zone))), text(zone))?;
+                std::fs::write(folder.join(format!("{}{suffix}", name(zone))), text(zone, self.hosts))?;
             }
             cell.get_or_init(|| folder);
         }
         Ok(cell.get().expect("was set above"))
+    }
+
+    /// Adds a record to the file of a zone, and changes its serial.
+    pub fn change(&self, zone: usize) -> std::io::Result<()> {
+        let file = self.files()?.join(format!("{}.zone", name(zone)));
+        let text = std::fs::read_to_string(&file)?;
+        let serial = text.split(' ').nth(5).and_then(|serial| serial.parse::<u32>().ok()).unwrap_or_default();
+        let soa = |serial: u32| format!("hostmaster.bench.test. {serial} ");
+        let text = text.replacen(&soa(serial), &soa(serial + 1), 1);
+        std::fs::write(file, format!("{text}more{serial} A 192.0.2.1\n"))
     }
 
     /// Returns the apexes of the zones, without a trailing dot.
@@ -84,7 +100,7 @@ fn name(zone: usize) -> String {
     format!("z{zone:06}.bench.test")
 }
 
-fn text(zone: usize) -> String {
+fn text(zone: usize, hosts: usize) -> String {
     let mut text =
         String::from("$TTL 30\n@ SOA ns.bench.test. hostmaster.bench.test. 1 3600 600 86400 30\n@ NS ns.bench.test.\n");
     for number in 0..addresses(zone) {
@@ -92,6 +108,10 @@ fn text(zone: usize) -> String {
     }
     if zone.is_multiple_of(4) {
         text.push_str("* AAAA 2001:db8::1\n* AAAA 2001:db8::2\n");
+    }
+    for host in 0..hosts {
+        let [_, a, b, c] = (host as u32).to_be_bytes();
+        writeln!(text, "host{host:07} A 10.{a}.{b}.{c}").expect("a string takes all");
     }
     text
 }
