@@ -35,10 +35,8 @@ use crate::admin::dashboard::logins::Logins;
 use crate::admin::health::{Check, Warning};
 use crate::admin::host::Hosts;
 use crate::admin::{self, Admin};
-#[cfg(feature = "etcd")]
-use crate::config;
 use crate::config::value::RouterRuntime;
-use crate::config::{AdminTls, Role, Settings};
+use crate::config::{self, AdminTls, Role, Settings};
 use signpost_api::identity::{
     GROUP_AUTHENTICATED, GROUP_MASTERS, Identity, USER_ADMIN, USER_CONTROLLER, USER_NAME_SERVER, USER_SCHEDULER,
 };

@@ -90,3 +90,44 @@ fn what_is_taken_out_of_a_status_is_put_back() {
         eventually(&format!("the Router has {kind} again"), || (facts(&router()) == facts(&whole)).then_some(()));
     }
 }
+
+/// The rules by which Flux, Helm, Argo CD and `kubectl wait` judge an object (kstatus): what it reports is about the present generation.
+#[test]
+fn every_report_follows_the_generation() {
+    let data = DataDir::new();
+    let _server = Server::start(Ports::free(), &["--data-dir", data.path()]);
+    let kubectl = Kubectl::new(data.join("kubeconfig"));
+    kubectl.ok_with(&["apply", "-f", "-"], PLATFORM);
+    kubectl.ok(&["wait", "-n", "shop", "rt/www", "--for=condition=Resolvable", "--timeout=180s"]);
+    // One Route whose host is taken, and one that requests a Router that does not exist.
+    let waiting = "apiVersion: v1\nkind: Namespace\nmetadata: {name: other}\n---\n\
+         apiVersion: signpost.dev/v1alpha1\nkind: Route\nmetadata: {name: taken, namespace: other}\n\
+         spec: {host: www.shop.example, to: {name: web}}\n---\n\
+         apiVersion: signpost.dev/v1alpha1\nkind: Route\nmetadata: {name: nowhere, namespace: other, annotations: {signpost.dev/move-to: none}}\n\
+         spec: {to: {name: web}}\n";
+    kubectl.ok_with(&["apply", "-f", "-"], waiting);
+    let route = |change: &'static str| (change, r#"{"spec":{"to":{"name":"another"}}}"#);
+    for (object, namespace, (reason, patch)) in [
+        ("rt/cart", "shop", route("Scheduled")),
+        ("rt/www", "shop", route("Scheduled")),
+        ("rt/taken", "other", route("HostAlreadyClaimed")),
+        ("rt/nowhere", "other", route("RouterNotFound")),
+        ("router/one", "shop", ("Ready", r#"{"spec":{"ttl":60}}"#)),
+    ] {
+        let now = || kubectl.json(&["-n", namespace, object]);
+        let has_reason = |object: &Value| conditions(object).iter().any(|(.., found)| found == reason);
+        if object.starts_with("rt/") {
+            eventually(&format!("{object} reports {reason}"), || has_reason(&now()).then_some(()));
+        }
+        kubectl.ok(&["patch", "-n", namespace, object, "--type=merge", "-p", patch]);
+        eventually(&format!("{object} reports its generation"), || {
+            let object = now();
+            let generation = &object["metadata"]["generation"];
+            assert_eq!(*generation, 2, "{object}");
+            let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+            let mut observed = conditions.map(|condition| &condition["observedGeneration"]);
+            let is_present = object["status"]["observedGeneration"] == *generation;
+            (is_present && observed.all(|observed| observed == generation)).then_some(())
+        });
+    }
+}
