@@ -45,6 +45,8 @@ const LOOK_SHARE: u32 = 100;
 /// The most zones that are published in one step while many are loaded: enough for cheap steps, and few enough that they are
 /// served soon and need little duplicate memory.
 const PUBLISH_CHUNK: usize = 4096;
+/// The time from a change of zones until no worker reads the former ones, whose memory is then released.
+const RELEASE_AFTER: Duration = Duration::from_secs(3);
 
 /// The results of reading the directory once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -254,10 +256,12 @@ async fn follow(
     let (changed, mut changes) = mpsc::channel(1);
     let mut watch = Watch::new(zones.folder.path(), changed);
     status.see(&zones.folder);
+    let db = Arc::clone(&zones.db);
     let mut zones = Some(zones);
     let mut error_logged = None;
     // This check finds changes from before the watch was set up.
     let mut next_look = Instant::now() + LOOK;
+    let mut release_at = Some(Instant::now() + RELEASE_AFTER);
     loop {
         // The files that the kernel reported, unless all files can have changed; and the requester that waits for the results.
         let (mut changed_names, mut request, mut is_look) = (None, None, false);
@@ -270,6 +274,16 @@ async fn follow(
                 changed_names = Some(names).filter(|_| !is_all);
             }
             Some(answer) = requests.recv() => request = Some(answer),
+            () = tokio::time::sleep_until(release_at.unwrap_or(next_look)), if release_at.is_some() => {
+                release_at = None;
+                let db = Arc::clone(&db);
+                // Nothing waits for it.
+                drop(tokio::task::spawn_blocking(move || {
+                    db.reclaim();
+                    release_free_memory();
+                }));
+                continue;
+            }
             // A change can be unreported.
             () = tokio::time::sleep_until(next_look) => is_look = true,
         }
@@ -299,6 +313,7 @@ async fn follow(
             Ok(loaded) if loaded.is_change() => {
                 let Loaded { served, refused, withdrawn, zones, .. } = loaded;
                 tracing::info!(served, refused, withdrawn, zones, "zone files loaded");
+                release_at = Some(Instant::now() + RELEASE_AFTER);
             }
             // Checks continue, and log the same error once.
             Err(error) if is_request || error_logged != Some(error.to_string()) => tracing::error!("{error}"),

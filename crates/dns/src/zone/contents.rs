@@ -6,8 +6,12 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
+use super::check::RRSET_RECORDS_MAX;
 use super::rrset::{Rdata, Rrset, Ttl};
 use crate::wire::{Name, RecordType};
+
+/// The most owners that are taken out of the order of a [`Collector`] for one record before them.
+const OUT_OF_ORDER_MAX: usize = 16;
 
 /// The records of one zone, class IN.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +31,9 @@ pub enum AddError {
     /// The type exists in questions and messages only.
     #[error("the type cannot be stored in a zone")]
     MetaType,
+    /// The RRset has as many records as fit in a message.
+    #[error("the RRset has {RRSET_RECORDS_MAX} records, and more do not fit in a message")]
+    RrsetFull,
 }
 
 /// The reason why weights cannot be set.
@@ -192,6 +199,10 @@ impl Contents {
 /// Adds a record to the RRsets of its owner.
 fn add(rrsets: &mut Vec<Rrset>, rtype: RecordType, ttl: Ttl, rdata: Rdata) -> Added {
     let Some(rrset) = rrsets.iter_mut().find(|rrset| rrset.rtype == rtype) else {
+        // Most owners have one RRset, and a vector grows to four at first.
+        if rrsets.is_empty() {
+            rrsets.reserve_exact(1);
+        }
         rrsets.push(Rrset { rtype, ttl, rdata: vec![rdata] });
         return Added::New;
     };
@@ -207,10 +218,10 @@ fn add(rrsets: &mut Vec<Rrset>, rtype: RecordType, ttl: Ttl, rdata: Rdata) -> Ad
 }
 
 /// A [`Contents`] of which the records come one after another, mostly in canonical order, as from a zone file. A record after the last
-/// owner costs one comparison instead of a search.
+/// owner in order costs one comparison instead of a search.
 #[derive(Debug)]
 pub struct Collector {
-    /// The owners that came after a later one.
+    /// The owners out of order.
     contents: Contents,
     /// The others, in canonical order.
     ordered: Vec<(Name, Vec<Rrset>)>,
@@ -227,25 +238,37 @@ impl Collector {
         self.contents.apex()
     }
 
-    /// Adds one record, as [`Contents::add`] does.
+    /// Adds one record, as [`Contents::add`] does, to at most [`RRSET_RECORDS_MAX`] of its RRset: it is compared with all of them.
     pub fn add(&mut self, owner: Name, rtype: RecordType, ttl: Ttl, rdata: Rdata) -> Result<Added, AddError> {
         self.contents.check(&owner, rtype)?;
-        Ok(add(self.rrsets(owner), rtype, ttl, rdata))
+        let rrsets = self.rrsets(owner);
+        let is_full = |rrset: &Rrset| rrset.rtype == rtype && rrset.rdata.len() >= RRSET_RECORDS_MAX;
+        if rrsets.iter().any(is_full) { Err(AddError::RrsetFull) } else { Ok(add(rrsets, rtype, ttl, rdata)) }
     }
 
     fn rrsets(&mut self, owner: Name) -> &mut Vec<Rrset> {
-        let at = match self.ordered.last().map_or(Ordering::Greater, |(last, _)| owner.cmp(last)) {
-            Ordering::Greater => {
-                self.ordered.push((owner, Vec::new()));
-                self.ordered.len() - 1
-            }
-            Ordering::Equal => self.ordered.len() - 1,
-            Ordering::Less => match self.ordered.binary_search_by(|(other, _)| other.cmp(&owner)) {
-                Ok(at) => at,
-                Err(_) => return self.contents.owners.entry(owner).or_default(),
-            },
+        let Collector { contents: Contents { owners: others, .. }, ordered } = self;
+        let compare = |ordered: &[(Name, Vec<Rrset>)], from_end: usize| {
+            let other = ordered.len().checked_sub(from_end).and_then(|at| ordered.get(at));
+            other.map_or(Ordering::Greater, |(other, _)| owner.cmp(other))
         };
-        &mut self.ordered[at].1
+        let mut order = compare(ordered, 1);
+        // Some names at the top of a file, such as those of name servers, are after most others.
+        if order == Ordering::Less && compare(ordered, OUT_OF_ORDER_MAX) == Ordering::Greater {
+            let before = ordered.partition_point(|(other, _)| *other < owner);
+            others.extend(ordered.drain(before..));
+            order = Ordering::Greater;
+        }
+        match order {
+            Ordering::Equal => {}
+            Ordering::Greater if others.contains_key(&owner) => return others.entry(owner).or_default(),
+            Ordering::Greater => ordered.push((owner, Vec::new())),
+            Ordering::Less => match ordered.binary_search_by(|(other, _)| other.cmp(&owner)) {
+                Ok(at) => return &mut ordered[at].1,
+                Err(_) => return others.entry(owner).or_default(),
+            },
+        }
+        &mut ordered.last_mut().expect("it was found or added").1
     }
 
     /// Returns the records.
@@ -264,7 +287,10 @@ mod tests {
 
     #[test]
     fn records_in_any_order_are_collected_as_they_are_added() {
-        let owners = ["z", "b.z", "c.z", "a.z", "c.z", "a.z", "z", "b.a.z", "d.z", "b.z", "aa.z", "d.z", "x"];
+        let few = ["z", "b.z", "c.z", "a.z", "c.z", "a.z", "z", "b.a.z", "d.z", "b.z", "aa.z", "d.z", "x"];
+        let many = (0..3 * OUT_OF_ORDER_MAX).map(|number| format!("n{number:02}.z"));
+        let late = ["n47.z", "n40.z", "n45x.z", "n46.z", "n48.z", "n01.z", "e.z", "n49.z"];
+        let owners: Vec<String> = few.map(String::from).into_iter().chain(many).chain(late.map(String::from)).collect();
         // Each rotation has another order.
         for turn in 0..owners.len() {
             let (mut collector, mut contents) = (Collector::new(name("z.")), Contents::new(name("z.")));

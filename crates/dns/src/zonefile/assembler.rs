@@ -3,7 +3,6 @@
 //! The SOA provides the apex and the TTL without `$TTL`; it nearly always comes first. Records before it wait for it. The
 //! position of each RRset's first record is stored, so that a check of the whole zone can refer to a line.
 
-use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
 
 use super::finding::{Fault, Position};
@@ -72,9 +71,6 @@ pub(super) struct ZoneAssembler {
     /// Hash of the owner, type and place of the first record of each RRset, and of some more.
     places: Vec<(u64, RecordType, SourcePosition)>,
     hasher: foldhash::fast::FixedState,
-    records: usize,
-    /// The number of records of each RRset above the maximum: in a small zone, no RRset can have too many.
-    counts: HashMap<(u64, RecordType), usize, foldhash::fast::FixedState>,
     /// The owner of the record that is being added, for messages.
     owner: Vec<u8>,
 }
@@ -112,17 +108,6 @@ impl ZoneAssembler {
         if self.places.last().is_none_or(|(last, last_type, _)| (*last, *last_type) != (hash, rtype)) {
             self.places.push((hash, rtype, place));
         }
-        // An addition compares with all records of the RRset: without a bound, a file of one endless RRset would take hours.
-        self.records += 1;
-        let count = match self.records > RRSET_RECORDS_MAX {
-            true => self.counts.entry((hash, rtype)).and_modify(|count| *count += 1).or_insert(1),
-            false => &mut 0,
-        };
-        if *count > RRSET_RECORDS_MAX {
-            let message =
-                format!("{owner} has more than {RRSET_RECORDS_MAX} {rtype} records, which do not fit in a message");
-            return Err(Fault::new(place.at, "rrset-too-large", message));
-        }
         self.owner.clear();
         self.owner.extend_from_slice(owner.as_wire());
         let shown = || Name::from_wire(&self.owner).unwrap_or_else(|_| Name::root());
@@ -149,6 +134,13 @@ impl ZoneAssembler {
                     shown()
                 );
                 Ok(Some(("out-of-zone", message)))
+            }
+            Err(AddError::RrsetFull) => {
+                let message = format!(
+                    "{} has more than {RRSET_RECORDS_MAX} {rtype} records, which do not fit in a message",
+                    shown()
+                );
+                Err(Fault::new(place.at, "rrset-too-large", message))
             }
             Err(error) => Err(Fault::new(place.at, "type", format!("{} {rtype}: {error}", shown()))),
         }
