@@ -1,7 +1,7 @@
 //! Free memory of the allocator, back to the system.
 //!
 //! mimalloc returns free memory only while the program allocates. A name server allocates while it loads zones, and hardly ever
-//! after that: the memory of the load would stay for good. The safe crate has no function for that.
+//! after that: the program would keep the memory of the load. The safe crate has no function for that.
 
 // Links the library.
 use libmimalloc_sys as _;

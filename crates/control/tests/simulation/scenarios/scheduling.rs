@@ -499,7 +499,7 @@ async fn a_route_made_anew_is_placed_anew_and_keeps_its_name() {
     running.stop().await;
 }
 
-/// On a cluster, everyone who may write `routes/status` may write every name there. Signpost's own API refuses that.
+/// A client of a cluster that may write `routes/status` may write every name there. Signpost's own API refuses that.
 #[tokio::test]
 async fn a_forged_status_is_replaced() {
     let api = furnish(Scene::start(Behaviour::Kubernetes).await, 1);
