@@ -99,26 +99,27 @@ fn every_report_follows_the_generation() {
     let kubectl = Kubectl::new(data.join("kubeconfig"));
     kubectl.ok_with(&["apply", "-f", "-"], PLATFORM);
     kubectl.ok(&["wait", "-n", "shop", "rt/www", "--for=condition=Resolvable", "--timeout=180s"]);
-    // One Route whose host is taken, and one that requests a Router that does not exist.
-    let waiting = "apiVersion: v1\nkind: Namespace\nmetadata: {name: other}\n---\n\
+    // One Route whose host is taken, and one that requests a Router that takes none.
+    let waiting = "apiVersion: signpost.dev/v1alpha1\nkind: Router\nmetadata: {name: closed}\n\
+         spec: {state: cordoned, addresses: [{ip: 127.0.0.1}]}\n---\n\
+         apiVersion: v1\nkind: Namespace\nmetadata: {name: other}\n---\n\
          apiVersion: signpost.dev/v1alpha1\nkind: Route\nmetadata: {name: taken, namespace: other}\n\
          spec: {host: www.shop.example, to: {name: web}}\n---\n\
-         apiVersion: signpost.dev/v1alpha1\nkind: Route\nmetadata: {name: nowhere, namespace: other, annotations: {signpost.dev/move-to: none}}\n\
+         apiVersion: signpost.dev/v1alpha1\nkind: Route\nmetadata: {name: nowhere, namespace: other, annotations: {signpost.dev/move-to: closed}}\n\
          spec: {to: {name: web}}\n";
     kubectl.ok_with(&["apply", "-f", "-"], waiting);
-    let route = |change: &'static str| (change, r#"{"spec":{"to":{"name":"another"}}}"#);
-    for (object, namespace, (reason, patch)) in [
-        ("rt/cart", "shop", route("Scheduled")),
-        ("rt/www", "shop", route("Scheduled")),
-        ("rt/taken", "other", route("HostAlreadyClaimed")),
-        ("rt/nowhere", "other", route("RouterNotFound")),
-        ("router/one", "shop", ("Ready", r#"{"spec":{"ttl":60}}"#)),
+    let to = r#"{"spec":{"to":{"name":"another"}}}"#;
+    for (object, namespace, kind, status, patch) in [
+        ("rt/cart", "shop", "Scheduled", "True", to),
+        ("rt/www", "shop", "Scheduled", "True", to),
+        ("rt/taken", "other", "Admitted", "False", to),
+        ("rt/nowhere", "other", "Scheduled", "False", to),
+        ("router/one", "", "Accepted", "True", r#"{"spec":{"ttl":60}}"#),
     ] {
         let now = || kubectl.json(&["-n", namespace, object]);
-        let has_reason = |object: &Value| conditions(object).iter().any(|(.., found)| found == reason);
-        if object.starts_with("rt/") {
-            eventually(&format!("{object} reports {reason}"), || has_reason(&now()).then_some(()));
-        }
+        eventually(&format!("{object} reports {kind}={status}"), || {
+            conditions(&now()).iter().any(|(found, is, _)| (&**found, &**is) == (kind, status)).then_some(())
+        });
         kubectl.ok(&["patch", "-n", namespace, object, "--type=merge", "-p", patch]);
         eventually(&format!("{object} reports its generation"), || {
             let object = now();
