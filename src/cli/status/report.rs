@@ -477,7 +477,7 @@ impl Report {
     /// Adds the lines of the former domains.
     fn former_facts(&self, facts: &mut Properties) {
         for FormerDomain { domain, queries } in &self.former_domains {
-            let queries = queries.map_or("queries are not counted".to_owned(), |queries| counted_queries(queries));
+            let queries = queries.map_or("queries are not counted".to_owned(), counted_queries);
             facts.add("former", format!("{domain}, still served: {queries}"));
         }
         if let Some(FormerHosts { total, hosts }) = &self.former_hosts {

@@ -276,12 +276,7 @@ async fn follow(
             Some(answer) = requests.recv() => request = Some(answer),
             () = tokio::time::sleep_until(release_at.unwrap_or(next_look)), if release_at.is_some() => {
                 release_at = None;
-                let db = Arc::clone(&db);
-                // Nothing waits for it.
-                drop(tokio::task::spawn_blocking(move || {
-                    db.reclaim();
-                    release_free_memory();
-                }));
+                release(Arc::clone(&db));
                 continue;
             }
             // A change can be unreported.
@@ -330,6 +325,14 @@ async fn follow(
             let _ = answer.send(loaded);
         }
     }
+}
+
+/// Gives the memory of replaced zones back to the system. Nothing waits for it.
+fn release(db: Arc<ZoneDb>) {
+    drop(tokio::task::spawn_blocking(move || {
+        db.reclaim();
+        release_free_memory();
+    }));
 }
 
 /// Reads the complete files: those in `changed_names`, or all.

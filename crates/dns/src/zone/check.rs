@@ -32,8 +32,6 @@ use report::{Reporter, found};
 /// The maximum number of findings that [`check`] reports of each kind: errors, faults, and others; in a zone with more, the first
 /// ones show the problem.
 pub const FINDINGS_MAX: usize = 200;
-/// The maximum number of RRs of one RRset: more do not fit in a message of 65,535 octets, because each takes at least 12 octets.
-pub const RRSET_RECORDS_MAX: usize = 65_535 / 12;
 
 /// The options of a check.
 #[derive(Debug, Clone, Copy)]

@@ -6,8 +6,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use super::check::RRSET_RECORDS_MAX;
-use super::rrset::{Rdata, Rrset, Ttl};
+use super::rrset::{RRSET_RECORDS_MAX, Rdata, Rrset, Ttl};
 use crate::wire::{Name, RecordType};
 
 /// The most owners that are taken out of the order of a [`Collector`] for one record before them.

@@ -29,6 +29,9 @@ impl Ttl {
 /// The data of one record, uncompressed: at most 65,535 octets.
 pub type Rdata = Box<[u8]>;
 
+/// The maximum number of RRs of one RRset: more do not fit in a message of 65,535 octets, because each takes at least 12 octets.
+pub const RRSET_RECORDS_MAX: usize = 65_535 / 12;
+
 /// The records of one type at one owner. RDATA are distinct octet strings in the order in which they were added.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rrset {

@@ -7,8 +7,8 @@ use std::hash::{BuildHasher, Hasher};
 
 use super::finding::{Fault, Position};
 use crate::wire::{Name, RecordType};
-use crate::zone::check::RRSET_RECORDS_MAX;
 use crate::zone::contents::{AddError, Added, Collector};
+use crate::zone::rrset::RRSET_RECORDS_MAX;
 use crate::zone::{Contents, Ttl};
 
 /// A record from a file.
