@@ -1,4 +1,4 @@
-//! The loop of a scheduler's holds: it applies decisions to the [`Owners`], and reports the held losses.
+//! The loop of a scheduler's holds: it applies decisions to the [owners](crate::world::owners), and reports the held losses.
 //!
 //! Every scheduler judges and holds, not only the leader, so that approved losses are released in the next leader, too.
 

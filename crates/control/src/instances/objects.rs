@@ -65,7 +65,7 @@ pub struct Settings {
     pub memory: String,
     /// The Secret with certificates.
     pub certificates: Option<String>,
-    /// The ConfigMap with the authorities that verify applications, under [`AUTHORITIES_KEY`].
+    /// The ConfigMap with the authorities that verify applications, under the key `ca.crt`.
     pub upstream_authorities: Option<String>,
     /// The Secret with the kubeconfig of agents; `None`: the API is that of the cluster, and their credential the service account.
     pub access: Option<String>,
