@@ -9,11 +9,7 @@
 //! DeletionHold, and one approval releases the names and all objects that depend on them.
 
 pub mod hold;
-
-pub mod losses;
-
-pub mod reminder;
-
 pub mod keep;
-
+pub mod losses;
+pub mod reminder;
 pub mod reporter;
