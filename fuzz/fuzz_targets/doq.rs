@@ -22,8 +22,10 @@ fuzz_target!(|octets: &[u8]| {
     assert_eq!(message, &octets[2..]);
     assert_eq!(message.len(), usize::from(u16::from_be_bytes([octets[0], octets[1]])));
     assert_eq!(message[..2], [0, 0]);
+    // RFC 6891 §6.1.2: the owner of an OPT record is the octet 0. hickory-proto follows a compression pointer to one.
+    let may_have_compressed_opt = message.windows(4).any(|octets| octets[0] >= 0xc0 && octets[2..] == [0, 41]);
     let Ok(parsed) = Message::from_vec(message) else { return };
     let has_keepalive =
         parsed.edns.is_some_and(|edns| edns.version() == 0 && edns.option(EdnsCode::Keepalive).is_some());
-    assert!(!has_keepalive);
+    assert!(!has_keepalive || may_have_compressed_opt);
 });
