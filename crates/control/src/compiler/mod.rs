@@ -21,6 +21,7 @@ pub mod platform;
 pub mod alias;
 pub mod apex;
 pub mod discovery;
+pub mod expectation;
 pub mod former_domains;
 pub mod former_names;
 pub mod parent;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::expectation::Expectation;
+use crate::compiler::expectation::Expectation;
 use crate::compiler::former_names::FormerNames;
 use crate::compiler::inputs::RouterInput;
 use crate::compiler::settings::text_of;

@@ -34,7 +34,6 @@ pub mod backend;
 pub mod binding;
 pub mod claim;
 pub mod examination;
-pub mod expectation;
 pub mod namespace;
 pub mod objects;
 pub mod owners;

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::check::{Check, CheckResult, Fault, PROBE_LABEL, Probe, StaleSerialPolicy};
 use super::server_zone::{DOUBT, Failure, Outcome, RETRY_LONGEST, State};
 use super::state::{IDLE_MAX, RouteEntry, VerificationState, alias_target, serial_of, slot};
-use crate::world::expectation::Expected;
+use crate::compiler::expectation::Expected;
 use signpost_dns::wire::Name;
 use signpost_dns::zone::Serial;
 

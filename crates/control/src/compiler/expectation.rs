@@ -8,9 +8,9 @@ use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
 
-use crate::compiler::former_names::FormerNames;
-use crate::compiler::inputs::RouterInput;
-use crate::compiler::{Settings, shard};
+use super::former_names::FormerNames;
+use super::inputs::RouterInput;
+use super::{Settings, shard};
 use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::Rrset;
 
