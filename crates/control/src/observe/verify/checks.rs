@@ -95,7 +95,7 @@ impl VerificationState {
             routes.find(|(label, route)| is_fit(label, route)).and_then(|(label, _)| probe(label))
         } else {
             let name = apex.prepend(format!("{PROBE_LABEL}{random:016x}").as_bytes()).ok();
-            let expectation = &self.zones.shards.get(&apex)?.expectation;
+            let expectation = &self.zones.shards.get(&apex)?.router.expectation;
             name.map(|name| Probe { expected: expectation.of(&name).clone(), name })
         };
         let epoch = zone.epoch;
@@ -117,7 +117,7 @@ impl VerificationState {
     fn probe(&self, apex: &Name, label: &str) -> Option<Probe> {
         let name = self.name_in(apex, label)?;
         let expected = match self.zones.shards.get(apex) {
-            Some(shard) => shard.expectation.of(&name).clone(),
+            Some(shard) => shard.router.expectation.of(&name).clone(),
             None => Expected::Alias(alias_target(&self.routes.get(label)?.binding)),
         };
         Some(Probe { name, expected })
