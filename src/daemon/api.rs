@@ -27,10 +27,7 @@ use signpost_apiserver::audit::Audit;
 use signpost_apiserver::audit::log::Log;
 use signpost_apiserver::store::Damage;
 use signpost_control::client;
-use signpost_control::compiler;
-use signpost_control::compiler::inputs::RouterInput;
-use signpost_control::controller::zone::zones;
-use signpost_control::world::examination::taken_labels;
+use signpost_control::compiler::{self, ShardView};
 use signpost_runtime::httpd::{self, ConnectionSlots};
 use signpost_runtime::telemetry::page::Page;
 use signpost_types::v1alpha1::router::Router;
@@ -162,14 +159,16 @@ fn platform_config(settings: &Settings) -> PlatformConfig {
     let known = platform.clone();
     let diagnose_router = move |router: &Router| {
         let Some(platform) = &platform else { return Vec::new() };
-        let diagnostics = zones::examine(router, platform);
+        let mut diagnostics = Vec::new();
+        let shard = ShardView::read(router, platform, &mut diagnostics);
+        diagnostics.extend(shard.into_iter().flat_map(|shard| shard.diagnostics));
         diagnostics.into_iter().map(|diagnostic| format!("{}: {}", diagnostic.path, diagnostic.message)).collect()
     };
     let occupied_labels = move |router: &Router| {
         let Some(platform) = &known else { return Vec::new() };
-        let input = RouterInput::read(router, &platform.domain_text(), &mut Vec::new());
-        let labels = input.iter().flat_map(|input| taken_labels(input, platform));
-        labels.map(|(label, why)| (label.into(), why.into())).collect()
+        let shard = ShardView::read(router, platform, &mut Vec::new());
+        let labels = shard.iter().flat_map(|shard| shard.expectation.all_taken());
+        labels.map(|(label, why)| (label.into(), why.to_string())).collect()
     };
     PlatformConfig {
         name_servers,

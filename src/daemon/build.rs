@@ -412,8 +412,6 @@ impl<'a> Build<'a> {
             false => return Ok(None),
         };
         let mut reading = world::Settings::of(dns::platform_settings(self.settings, &self.listened)?);
-        // Only the status of Routers depends on the examination of their fields.
-        reading.platform = reading.platform.filter(|_| schedules);
         let is_name_server = self.settings.has(Role::Dns) && self.settings.dns_follows_api();
         reading.watch_longest = (is_name_server && !self.has_store()).then_some(WATCH_LONGEST);
         Ok(Some(World::new(&client_as(self.settings, &self.api_servers, api, user).await?, reading)))

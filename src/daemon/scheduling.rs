@@ -170,7 +170,6 @@ impl Role<'_> {
         let settings = reconcile::Settings {
             quarantine: self.config.name.quarantine,
             host_reservation: self.config.host.reservation,
-            platform: Some(self.platform.clone()),
             verify_hosts: self.here.host_key.is_some(),
             verify_names: self.config.verify.names,
             instance: self.here.instance.to_owned(),

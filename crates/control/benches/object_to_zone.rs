@@ -9,16 +9,16 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use signpost_control::compiler::former_names::FormerNames;
 use signpost_control::compiler::health::{AddressInput, Health};
 use signpost_control::compiler::inputs::{BindingInput, RouterInput};
 use signpost_control::compiler::settings::text_of;
-use signpost_control::compiler::{Platform, Settings};
+use signpost_control::compiler::{Platform, Settings, ShardView};
 use signpost_control::controller::domain::Domains;
 use signpost_control::controller::zone::last_known_good::LastKnownGood;
 use signpost_control::controller::zone::record;
 use signpost_control::controller::zone::restore::Restored;
 use signpost_control::controller::zone::zones::{Output, Zones};
+use signpost_dns::zone::parallel::in_parallel;
 use signpost_dns::zone::{Serial, Ttl, ZoneDb};
 use signpost_types::v1alpha1::router::Mode;
 
@@ -40,10 +40,10 @@ fn main() {
     from_last_good(&settings, count(100_000.0));
 }
 
-fn router(number: u32, last_octet: u8) -> Arc<RouterInput> {
+fn router(number: u32, last_octet: u8) -> RouterInput {
     let health = Health::Unknown;
     let address = |octet| AddressInput { ip: [192, 0, 2, octet].into(), active: true, priority: 0, weight: 1, health };
-    Arc::new(RouterInput {
+    RouterInput {
         name: format!("shard{number}").into(),
         created: 0,
         apex: format!("shard{number}.v3.example").parse().expect("a name"),
@@ -52,7 +52,7 @@ fn router(number: u32, last_octet: u8) -> Arc<RouterInput> {
         addresses: Box::from([address(1), address(last_octet)]),
         records: Box::default(),
         panic_percent: 0,
-    })
+    }
 }
 
 fn binding(number: u32, shard: u32) -> Arc<BindingInput> {
@@ -70,8 +70,8 @@ fn platform(settings: &Settings, routers: u32, bindings: u32) -> Platform {
     let mut platform = Platform::new(settings);
     let mut ignored = Vec::new();
     for number in 0..routers {
-        let router = router(number, 2);
-        platform.put(&router.name.clone(), Some(router), &mut ignored);
+        let shard = Arc::new(ShardView::new(router(number, 2), settings));
+        platform.put(&shard.name.clone(), Some(shard), &mut ignored);
         ignored.clear();
     }
     for number in 0..bindings {
@@ -111,7 +111,7 @@ fn one_former_name(settings: &Arc<Settings>, former_names: u32) {
     let mut zones = Zones::new(platform.clone(), settings.clone(), start);
     carry_out(zones.publish_due(start + Duration::from_secs(3600), 1_800_000_000), &db);
     println!("a shard with {former_names} former names, made and published: {:?}", start.elapsed());
-    let own = signpost_control::compiler::shard::digest(&router(0, 2));
+    let own = ShardView::new(router(0, 2), settings).digest;
     let mut samples = Vec::new();
     for sample in 0..SAMPLES {
         let moved = left(former_names + sample);
@@ -141,12 +141,10 @@ fn one_shard(settings: &Arc<Settings>, shards: u32) {
         let number = sample.wrapping_mul(7919) % shards;
         let changed = router(number, 3 + (sample % 250) as u8);
         let apex = changed.apex.clone();
-        let mut diagnostics = Vec::new();
-        let digest =
-            signpost_control::compiler::shard::compile(&changed, &FormerNames::default(), &mut diagnostics).digest;
         let start = Instant::now();
-        zones.put(&changed.name.clone(), Some(changed), start);
-        zones.set_ledger(&apex, Arc::from([(Serial(1_800_000_001 + sample), digest)]));
+        let shard = Arc::new(ShardView::new(changed, settings));
+        zones.put(&shard.name, Some(Arc::clone(&shard)), start);
+        zones.set_ledger(&apex, Arc::from([(Serial(1_800_000_001 + sample), shard.digest)]));
         carry_out(zones.publish_due(start, 1_800_000_000), &db);
         samples.push(start.elapsed());
         assert_eq!(db.get(&apex).and_then(|zone| zone.serial()), Some(Serial(1_800_000_001 + sample)));
@@ -203,8 +201,8 @@ fn from_last_good(settings: &Arc<Settings>, shards: u32) {
     assert_eq!(db.zone_count(), shards as usize + 2);
     let mut platform = Platform::new(settings);
     let mut ignored = Vec::new();
-    for router in loaded.routers {
-        platform.put(&router.name.clone(), Some(Arc::new(router)), &mut ignored);
+    for (router, shard) in in_parallel(&loaded.routers, |router| Arc::new(ShardView::new(router.clone(), settings))) {
+        platform.put(&router.name, Some(shard), &mut ignored);
     }
     let files = BTreeMap::new();
     let (zones, output) =

@@ -150,7 +150,7 @@ fn router(number: usize, spec: Value) -> RouterTarget {
     for (field, value) in spec.as_object().into_iter().flatten() {
         object["spec"][field] = value.clone();
     }
-    RouterTarget::new(&serde_json::from_value(object).expect("a Router"), "bench.example")
+    RouterTarget::read(&serde_json::from_value(object).expect("a Router"), "bench.example", Vec::new())
 }
 
 criterion_group!(benches, cycles, waking);

@@ -9,7 +9,7 @@ use signpost_control::compiler::former_domains::FormerDomain;
 use signpost_control::compiler::inputs::{BindingInput, RouterInput};
 use signpost_control::compiler::platform::{Change, Platform};
 use signpost_control::compiler::settings::{NameServer, Settings};
-use signpost_control::compiler::{Compiled, Digest, Inputs, alias, compile, compile_platform, parent};
+use signpost_control::compiler::{Compiled, Digest, Inputs, ShardView, alias, compile, compile_platform, parent};
 use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::check::{self, Severity};
 use signpost_dns::zone::{Contents, OwnerChange};
@@ -523,7 +523,7 @@ proptest! {
         let mut platform = Platform::new(&settings);
         let mut parent_zone = parent::zone(platform.delegations(), &settings, 0);
         let mut alias_zone = alias::zone([], &settings, 0);
-        let mut shards: BTreeMap<Name, Arc<RouterInput>> = BTreeMap::new();
+        let mut shards: BTreeMap<Name, Arc<ShardView>> = BTreeMap::new();
         let mut objects = (BTreeMap::new(), BTreeMap::new());
         for step in history {
             let mut changes = Vec::new();
@@ -533,11 +533,11 @@ proptest! {
             match step {
                 Step::Router(number, Some(router)) => {
                     objects.0.insert(number, router.clone());
-                    platform.put(&router.name.clone(), Some(Arc::new(router)), &mut changes);
+                    platform.put(&router.name.clone(), Some(Arc::new(ShardView::new(router, &settings))), &mut changes);
                 }
                 Step::Router(number, None) => {
                     objects.0.remove(&number);
-                    platform.put::<RouterInput>(&format!("r{number}"), None, &mut changes);
+                    platform.put::<ShardView>(&format!("r{number}"), None, &mut changes);
                 }
                 Step::Binding(number, Some(binding)) => {
                     objects.1.insert(number, binding.clone());
@@ -588,7 +588,7 @@ proptest! {
                 }
             }
         }
-        let served: Vec<(Name, Arc<RouterInput>)> = shards.into_iter().collect();
+        let served: Vec<(Name, Arc<ShardView>)> = shards.into_iter().collect();
         let expected: Vec<_> = platform.shards().map(|(apex, router)| (apex.clone(), Arc::clone(router))).collect();
         prop_assert_eq!(served, expected);
     }

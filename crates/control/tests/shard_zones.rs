@@ -1,10 +1,16 @@
 //! Queries of shards' zones as built from their Routers: each test whose name begins with `trap_2_` covers one line of the
 //! project's list of problems with wildcard zones.
 
+use std::sync::Arc;
+
+use proptest::prelude::*;
 use serde_json::{Value, json};
+use signpost_control::compiler::expectation::Expected;
 use signpost_control::compiler::inputs::{BindingInput, RouterInput};
 use signpost_control::compiler::settings::{NameServer, Settings};
-use signpost_control::compiler::{Inputs, compile};
+use signpost_control::compiler::{Compiled, Inputs, compile};
+use signpost_control::world::{self, RouterInfo};
+use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::Zone;
 use signpost_types::names::is_host_label;
 use signpost_types::v1alpha1::route_binding::RouteBinding;
@@ -23,9 +29,21 @@ const DOMAIN: &str = "v3.example";
 
 /// Returns a platform with one shard, `shard1.v3.example`, of this specification. A route, `old-app`, has left it for `shard2`.
 fn platform(spec: Value) -> Stage {
+    stage(&compiled(spec, &settings(vec![])))
+}
+
+fn stage(compiled: &Compiled) -> Stage {
+    Stage::new(compiled.zones.iter().map(|zone| Zone::build(&zone.contents).expect("a zone")))
+}
+
+/// Returns the settings of a platform with these further name servers.
+fn settings(servers: Vec<NameServer>) -> Settings {
     let name = "ns1.v3.example.".parse().expect("a name");
-    let servers = vec![NameServer { name, addresses: vec!["192.0.2.53".parse().expect("an address")] }];
-    let settings = Settings::new(DOMAIN, servers, &[]).expect("good settings");
+    let first = NameServer { name, addresses: vec!["192.0.2.53".parse().expect("an address")] };
+    Settings::new(DOMAIN, [vec![first], servers].concat(), &[]).expect("good settings")
+}
+
+fn compiled(spec: Value, settings: &Settings) -> Compiled {
     let router = |name: &str, spec: Value| {
         let object: Router = serde_json::from_value(json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router",
             "metadata": {"name": name, "creationTimestamp": "2026-01-01T00:00:00Z"}, "spec": spec}))
@@ -45,7 +63,7 @@ fn platform(spec: Value) -> Stage {
         routers: vec![router("shard1", spec), router("shard2", shard2)],
         bindings: vec![BindingInput::read(&moved, &mut Vec::new()).expect("it makes an alias")],
     };
-    Stage::new(compile(&inputs, &settings).zones.iter().map(|zone| Zone::build(&zone.contents).expect("a zone")))
+    compile(&inputs, settings)
 }
 
 /// Returns the code, and the types and data of the answer section, of the response to `question`.
@@ -135,4 +153,83 @@ fn trap_2_the_wildcard_covers_many_labels_and_routes_ask_for_one() {
     answers(&stage, &[("a.b.c.shard1.v3.example. A", "0 A 192.0.2.1")]);
     assert!(is_host_label("a"));
     assert!(!is_host_label("a.b"), "a certificate for the wildcard does not cover it");
+}
+
+/// Returns entries of `spec.records`, each in some spelling and in its plain one.
+fn records() -> impl Strategy<Value = Vec<(String, String)>> {
+    let owners = ["@", "*", "app", "q-app", "old-app", "ns", "x.app", "*.q-app", "_acme.old-app", "a.b.app", "a..b"];
+    let data = [
+        "A 192.0.2.1",
+        "60 IN A 192.0.2.9",
+        "A 192.0.2.2",
+        "AAAA 2001:db8::1",
+        "IN 60 aaaa 2001:db8::9",
+        "CNAME there.example.",
+        "NS ns.there.example.",
+        "DNAME there.example.",
+        "TXT \"a b\"",
+        "MX 10 app",
+        "A 192.0.2.300",
+        "NOTYPE x",
+        "",
+    ];
+    let spelled = |owner: &str, spelling: usize| match (spelling, owner.find(|at: char| at.is_ascii_alphabetic())) {
+        (1, _) => owner.to_uppercase(),
+        (2, Some(at)) => format!("{}\\{:03}{}", &owner[..at], owner.as_bytes()[at], &owner[at + 1..]),
+        (3, _) if owner != "@" => format!("{owner}.Shard1.v3.example."),
+        (4, Some(at)) => format!("{}\\{}.shard1.v3.example.", &owner[..at], &owner[at..]),
+        _ => owner.to_owned(),
+    };
+    let outside =
+        Just(("app.shard2.v3.example. A 192.0.2.9".to_owned(), "app.shard2.v3.example. A 192.0.2.9".to_owned()));
+    let record = (prop::sample::select(owners.to_vec()), 0..5usize, prop::sample::select(data.to_vec()));
+    let record = record.prop_map(move |(owner, spelling, data)| {
+        (format!("{} {data}", spelled(owner, spelling)), format!("{owner} {data}"))
+    });
+    prop::collection::vec(prop_oneof![12 => record, 1 => outside], 0..6)
+}
+
+proptest! {
+    /// The scheduler, verification, the conditions, the serial allocator and the name servers agree on every list of records, in any
+    /// spelling: they agree with the answers.
+    #[test]
+    fn all_readers_agree_on_records(records in records()) {
+        let server = |name: &str, address: &str| NameServer {
+            name: name.parse().expect("a name"), addresses: vec![address.parse().expect("an address")],
+        };
+        let settings = settings(vec![server("ns.shard1.v3.example.", "192.0.2.1")]);
+        let addresses = json!([{"ip": "192.0.2.1"}, {"ip": "2001:db8::1"}, {"ip": "192.0.2.2", "state": "drained"}]);
+        let spec = |records: Vec<&String>| json!({"addresses": addresses, "records": records});
+        let read = |spec: Value| {
+            let router = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": "shard1"}, "spec": spec});
+            RouterInfo::new(&serde_json::from_value(router).expect("a Router"), &world::Settings::of(Arc::new(settings.clone())))
+        };
+        let spelled = spec(records.iter().map(|(spelled, _)| spelled).collect());
+        let (info, plain) = (read(spelled.clone()), read(spec(records.iter().map(|(_, plain)| plain).collect())));
+        let (shard, plain) = (info.shard.as_ref().expect("a zone"), plain.shard.expect("a zone"));
+        prop_assert_eq!(shard.digest, plain.digest);
+        prop_assert_eq!(&shard.expectation, &plain.expectation);
+        prop_assert_eq!(&shard.record_labels, &plain.record_labels);
+        prop_assert_eq!(shard.diagnostics.len(), plain.diagnostics.len());
+
+        let compiled = compiled(spelled, &settings);
+        let zone = compiled.zones.iter().find(|zone| zone.router.as_deref() == Some("shard1")).expect("a zone");
+        let name = |label: &str| format!("{label}.shard1.v3.example.").parse::<Name>().expect("a name");
+        let has_former_name = zone.contents.get(&name("old-app"), RecordType::CNAME).is_some_and(|rrset| {
+            rrset.rdata == [Box::from("old-app.shard2.v3.example.".parse::<Name>().expect("a name").as_wire())]
+        });
+        prop_assert_eq!(has_former_name, !info.has_records_at("old-app"));
+
+        let stage = stage(&compiled);
+        let answers = |label: &str| ["A", "AAAA"].map(|rtype| answer(&stage, &format!("{label}.shard1.v3.example. {rtype}")));
+        let expected = Expected::Addresses(["192.0.2.1", "2001:db8::1"].map(|ip| ip.parse().expect("an address")).into());
+        for label in ["app", "q-app", "a", "b", "ns", "free"] {
+            let is_taken = shard.expectation.taken(label).is_some();
+            prop_assert_eq!(is_taken, answers(label) != answers("free") || label == "ns", "{}", label);
+            prop_assert_eq!(is_taken, info.target.taken.contains(label), "{}", label);
+            if !is_taken {
+                prop_assert_eq!(shard.expectation.of(&name(label)), &expected, "{}", label);
+            }
+        }
+    }
 }

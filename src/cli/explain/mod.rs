@@ -6,6 +6,7 @@
 
 mod account;
 
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use clap::{ArgMatches, Command};
@@ -19,7 +20,9 @@ use super::backends::Backends;
 use super::output::{self, Format};
 use super::platform::PlatformSettings;
 use super::{Exit, Outcome, option, serve};
+use crate::config;
 use signpost_control::client::reflector::ObjectKey;
+use signpost_control::compiler::settings::NameServer;
 use signpost_control::scheduler::explain;
 use signpost_control::scheduler::filter::{FilterResult, HostLeader, PlacementRequest};
 use signpost_control::scheduler::snapshot::Shard;
@@ -130,7 +133,11 @@ impl Question<'_> {
             Some(platform) => platform.name_servers.as_deref().unwrap_or_default(),
             None => &self.place.settings.nameserver,
         };
-        let servers: Vec<String> = servers.iter().map(|server| server.name.trim_end_matches('.').to_owned()).collect();
+        let server = |server: &config::NameServer| {
+            // Only the names matter here.
+            Some(NameServer { name: server.name.parse().ok()?, addresses: vec![Ipv4Addr::LOCALHOST.into()] })
+        };
+        let servers = servers.iter().filter_map(server).collect();
         let strategy = match placed {
             Some((_, strategy)) => strategy.parse().ok(),
             // The platform's current strategy, if it is known and built in.
@@ -143,7 +150,7 @@ impl Question<'_> {
         let sees_namespace = namespace.is_some();
         let namespace = namespace.map(NamespaceInfo::from).unwrap_or_default();
         let routes = router.status.as_ref().and_then(|status| status.routes).unwrap_or(0);
-        let mut router = RouterTarget::new(&router, &domain).with_name_servers(&servers);
+        let mut router = RouterTarget::read(&router, &domain, servers);
         if !sees_namespace {
             router.namespace_selector = Ok(kube::core::Selector::default());
         }
@@ -274,7 +281,8 @@ mod tests {
         ] {
             let mut merged = json!({"addresses": [{"ip": "192.0.2.1"}]});
             json_patch::merge(&mut merged, &spec);
-            let router = RouterTarget::new(&object("Router", json!({"name": "shard2"}), merged, status), domain);
+            let router =
+                RouterTarget::read(&object("Router", json!({"name": "shard2"}), merged, status), domain, Vec::new());
             let route = RouteInfo { host: host.map(Into::into), ..RouteInfo::default() };
             let (key, placement) = (ObjectKey::namespaced("shop", "front"), Placement { router: on, strategy });
             let (alone, namespace) = (Sharing::default(), NamespaceInfo::default());
@@ -308,7 +316,8 @@ mod tests {
         let (domain, namespace) = ("v3.example", NamespaceInfo::default());
         let spec = json!({"addresses": [{"ip": "192.0.2.1"}],
             "routeSelector": {"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]}});
-        let router = RouterTarget::new(&object("Router", json!({"name": "shard2"}), spec, Value::Null), domain);
+        let router =
+            RouterTarget::read(&object("Router", json!({"name": "shard2"}), spec, Value::Null), domain, Vec::new());
         for (name, message) in [
             ("waits", "is not the Router of Route root, which decides for all Routes with the host"),
             ("root", "cannot take Route api, which shares the host"),

@@ -21,6 +21,7 @@ pub mod platform;
 pub mod alias;
 pub mod apex;
 pub mod discovery;
+pub mod expectation;
 pub mod former_domains;
 pub mod former_names;
 pub mod parent;
@@ -34,6 +35,7 @@ pub use diagnostic::Diagnostic;
 pub use digest::Digest;
 pub use platform::Platform;
 pub use settings::Settings;
+pub use shard::ShardView;
 
 /// All objects that the zones are made from.
 #[derive(Debug, Clone, Default)]
@@ -69,7 +71,7 @@ pub fn compile(inputs: &Inputs, settings: &Settings) -> Compiled {
     // Only the updated digests and indexes are needed here.
     let mut changes = Vec::new();
     for router in &inputs.routers {
-        platform.put(&router.name, Some(Arc::new(router.clone())), &mut changes);
+        platform.put(&router.name, Some(Arc::new(ShardView::new(router.clone(), settings))), &mut changes);
     }
     for binding in &inputs.bindings {
         platform.put(&binding.key, Some(Arc::new(binding.clone())), &mut changes);
@@ -96,13 +98,14 @@ pub fn compile_platform(platform: &Platform, settings: &Settings) -> Compiled {
             contents: alias::zone(platform.aliases().map(|binding| &**binding), settings, 0),
         });
     }
-    zones.extend(platform.shards().map(|(apex, router)| {
-        let shard = shard::compile(router, platform.former_names(apex), &mut diagnostics);
+    zones.extend(platform.shards().map(|(apex, shard)| {
+        let former_names = platform.former_names(apex);
+        diagnostics.extend_from_slice(&shard.diagnostics);
         CompiledZone {
             kind: ZoneKind::Shard,
-            router: Some(router.name.clone()),
-            digest: shard.digest,
-            contents: shard::zone(shard.records, settings, 0),
+            router: Some(shard.name.clone()),
+            digest: shard.digest.plus(former_names.digest()),
+            contents: shard.zone(former_names, settings, 0, &mut diagnostics),
         }
     }));
     Compiled { zones, diagnostics }

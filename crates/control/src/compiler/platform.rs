@@ -13,9 +13,10 @@ use std::sync::{Arc, LazyLock};
 use super::diagnostic::{Diagnostic, Object};
 use super::digest::Digest;
 use super::former_names::{Changed, FormerNameIndex, FormerNames};
-use super::inputs::{BindingInput, RouterInput};
+use super::inputs::BindingInput;
 use super::parent::Delegations;
 use super::settings::{Settings, text_of};
+use super::shard::ShardView;
 use signpost_dns::wire::Name;
 
 /// The effect of one changed object on the zones.
@@ -26,7 +27,7 @@ pub enum Change {
         /// The shard's zone.
         apex: Name,
         /// The Router that serves it now; [`Platform::former_names`] returns the former names in its zone.
-        router: Option<Arc<RouterInput>>,
+        router: Option<Arc<ShardView>>,
     },
     /// The former name of one label in a shard's zone was added, changed, or removed.
     FormerName {
@@ -65,7 +66,7 @@ pub trait Input: Sized {
     fn put(platform: &mut Platform, name: &str, now: Option<Arc<Self>>, changes: &mut Vec<Change>);
 }
 
-impl Input for RouterInput {
+impl Input for ShardView {
     fn put(platform: &mut Platform, name: &str, now: Option<Arc<Self>>, changes: &mut Vec<Change>) {
         let old = match &now {
             Some(router) => platform.routers.insert(name.into(), Arc::clone(router)),
@@ -112,9 +113,9 @@ impl Input for BindingInput {
 pub struct Platform {
     /// The platform's domain, then the former ones.
     domains: Vec<Domain>,
-    routers: HashMap<Box<str>, Arc<RouterInput>>,
+    routers: HashMap<Box<str>, Arc<ShardView>>,
     /// The claimants of an apex, in order of precedence.
-    claims: BTreeMap<Name, Vec<Arc<RouterInput>>>,
+    claims: BTreeMap<Name, Vec<Arc<ShardView>>>,
     bindings: HashMap<Box<str>, Arc<BindingInput>>,
     /// The claimants of a label, in order of precedence; there are several only while claims are broken.
     labels: HashMap<Box<str>, Vec<Arc<BindingInput>>>,
@@ -202,7 +203,7 @@ impl Platform {
     }
 
     /// Removes the Router `name` from an apex, adds one, and reports whether that changes the Router of the apex or its contents.
-    fn claim(&mut self, apex: &Name, name: &str, on: Option<Arc<RouterInput>>, changes: &mut Vec<Change>) {
+    fn claim(&mut self, apex: &Name, name: &str, on: Option<Arc<ShardView>>, changes: &mut Vec<Change>) {
         let claims = self.claims.entry(apex.clone()).or_default();
         let before = claims.first().cloned();
         claims.retain(|claim| *claim.name != *name);
@@ -306,7 +307,7 @@ impl Platform {
     }
 
     /// Returns all Routers, in no order.
-    pub fn routers(&self) -> impl Iterator<Item = &Arc<RouterInput>> {
+    pub fn routers(&self) -> impl Iterator<Item = &Arc<ShardView>> {
         self.routers.values()
     }
 
@@ -315,7 +316,7 @@ impl Platform {
         self.bindings.values()
     }
 
-    pub fn router(&self, name: &str) -> Option<&Arc<RouterInput>> {
+    pub fn router(&self, name: &str) -> Option<&Arc<ShardView>> {
         self.routers.get(name)
     }
 
@@ -329,18 +330,18 @@ impl Platform {
     }
 
     /// Returns the served shards, by apex in canonical order, with their Routers.
-    pub fn shards(&self) -> impl Iterator<Item = (&Name, &Arc<RouterInput>)> {
+    pub fn shards(&self) -> impl Iterator<Item = (&Name, &Arc<ShardView>)> {
         let usable = self.claims.iter().filter(move |(apex, _)| self.is_usable(apex));
         usable.filter_map(|(apex, claims)| Some((apex, claims.first()?)))
     }
 
     /// Returns the Router that serves `apex`.
-    pub fn shard(&self, apex: &Name) -> Option<&Arc<RouterInput>> {
+    pub fn shard(&self, apex: &Name) -> Option<&Arc<ShardView>> {
         self.claims.get(apex).filter(|_| self.is_usable(apex))?.first()
     }
 
     /// Returns whether no name resolves to the shard of `router`: it has no routes and no former names.
-    pub fn is_vacant(&self, router: &RouterInput) -> bool {
+    pub fn is_vacant(&self, router: &ShardView) -> bool {
         let shard = text_of(&router.apex);
         self.former_names(&router.apex).is_empty()
             && !self.bindings.values().any(|binding| binding.shard.eq_ignore_ascii_case(&shard))

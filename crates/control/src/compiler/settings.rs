@@ -1,6 +1,6 @@
 //! The parts of a name server's configuration in every zone: the platform's domain, the name servers, the SOA's numbers.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use super::digest::Digest;
@@ -132,6 +132,12 @@ impl Settings {
             former_domains: Vec::new(),
             base: None,
         })
+    }
+
+    /// Returns settings for reading the objects of a platform of which only the domain is known. Its name server is one at the
+    /// loopback address, which does not affect Routers.
+    pub fn of_domain(domain: &str) -> Result<Settings, SettingsError> {
+        Settings::new(domain, Vec::new(), &[Ipv4Addr::LOCALHOST.into()])
     }
 
     /// Returns these settings with another base of the parent zone.

@@ -16,44 +16,112 @@
 //! NODATA instead of NXDOMAIN, which resolvers would extend to every type and every name below (RFC 8020).
 
 use std::collections::BTreeSet;
+use std::ops::Deref;
 
 use super::apex;
 use super::diagnostic::Diagnostic;
 use super::digest::Digest;
+use super::expectation::{Expectation, label_below};
 use super::former_names::{self, FormerNames};
 use super::inputs::RouterInput;
 use super::records;
 use super::settings::Settings;
 use signpost_dns::wire::{Name, RecordType};
+use signpost_dns::zone::check::{self, Severity};
 use signpost_dns::zone::{Contents, Rrset};
+use signpost_types::v1alpha1::router::Router;
 
 /// The text at the wildcard of a shard without an active address.
 const NO_ADDRESS: &[u8] = b"no active address";
 
-/// The contribution of one Router to its shard's zone.
+/// The only reading of a Router as a zone. It is computed once for each change of the object, and all loops share it, so that they
+/// agree on every record. It dereferences to its input, because most readers only need the name and the apex.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shard {
-    /// The wildcard, the further records, and the former names.
-    pub records: Contents,
+pub struct ShardView {
+    router: RouterInput,
+    /// The wildcard and the further records of a Router that has any. Without them, the wildcard is derived from the addresses when
+    /// it is needed, which parses nothing: copies for 100,000 shards would take some 80 MB.
+    contents: Option<Box<Contents>>,
+    /// The digest of the zone without former names. Equal on all name servers: it does not depend on settings.
     pub digest: Digest,
-    /// The labels of the further records (see [`former_names::own_labels`]).
+    /// The further records that are omitted from the zone, with the reasons.
+    pub diagnostics: Box<[Diagnostic]>,
+    /// The labels directly below the apex at which it has further records, in lower case: no former name can be there.
+    pub record_labels: BTreeSet<Box<str>>,
+    /// The labels at or below which the zone has other records than the wildcard (see [`former_names::own_labels`]).
     pub own_labels: BTreeSet<Box<[u8]>>,
+    /// The expected answers for the zone's names.
+    pub expectation: Expectation,
 }
 
-/// Builds a shard's records from its Router and the former names in its zone. Unusable parts are omitted, with a diagnostic.
-pub fn compile(router: &RouterInput, former_names: &FormerNames, diagnostics: &mut Vec<Diagnostic>) -> Shard {
-    let mut contents = without_former_names(router, diagnostics);
-    let (digest, own_labels) = (Digest::of_contents(&contents), former_names::own_labels(&contents));
-    former_names::add(&mut contents, router, former_names, diagnostics);
-    Shard { digest: digest.plus(former_names.digest()), records: contents, own_labels }
+impl ShardView {
+    /// Reads a Router. Returns `None` if no zone is possible. `diagnostics` gets the problems of all fields but `spec.records`.
+    pub fn read(router: &Router, settings: &Settings, diagnostics: &mut Vec<Diagnostic>) -> Option<ShardView> {
+        let router = RouterInput::read(router, &settings.domain_text(), diagnostics)?;
+        Some(ShardView::new(router, settings))
+    }
+
+    /// Returns the view of a Router. Records that make the zone invalid are omitted, all of them if the fault is in the whole zone.
+    pub fn new(router: RouterInput, settings: &Settings) -> ShardView {
+        let mut diagnostics = Vec::new();
+        let mut contents = compile(&router, &mut diagnostics);
+        let digest = Digest::of_contents(&contents);
+        let mut zone = complete(contents.clone(), settings, 0);
+        // Without further records, a zone is always valid. Former names are only where the zone has no records, so they cannot make
+        // it invalid.
+        if !router.records.is_empty()
+            && let Some(fault) =
+                check::check(&zone).into_iter().find(|finding| finding.code.severity() == Severity::Error)
+        {
+            let message = format!("{}: {}; the zone is served without these records", fault.owner, fault.message);
+            diagnostics = vec![Diagnostic::router(&router.name, "spec.records", message)];
+            contents = compile(&RouterInput { records: Box::default(), ..router.clone() }, &mut Vec::new());
+            zone = complete(contents.clone(), settings, 0);
+        }
+        let owners = contents.owners().map(|(owner, _)| owner).filter(|owner| !owner.is_wildcard());
+        ShardView {
+            digest,
+            diagnostics: diagnostics.into(),
+            record_labels: owners.filter_map(|owner| label_below(owner, &router.apex)).collect(),
+            own_labels: former_names::own_labels(&zone),
+            expectation: Expectation::new(&zone, settings),
+            contents: (!router.records.is_empty()).then(|| Box::new(contents)),
+            router,
+        }
+    }
+
+    /// Returns the wildcard and the further records.
+    pub fn contents(&self) -> Contents {
+        match &self.contents {
+            Some(contents) => (**contents).clone(),
+            None => compile(&self.router, &mut Vec::new()),
+        }
+    }
+
+    /// Returns the whole zone under a serial, with a diagnostic for each former name that is omitted.
+    pub fn zone(
+        &self,
+        former_names: &FormerNames,
+        settings: &Settings,
+        serial: u32,
+        diagnostics: &mut Vec<Diagnostic>,
+    ) -> Contents {
+        let mut contents = self.contents();
+        former_names::add(&mut contents, self, former_names, diagnostics);
+        complete(contents, settings, serial)
+    }
 }
 
-/// Returns the digest of [`compile`] without former names: the Router's own contribution.
-pub fn digest(router: &RouterInput) -> Digest {
-    Digest::of_contents(&without_former_names(router, &mut Vec::new()))
+impl Deref for ShardView {
+    type Target = RouterInput;
+
+    fn deref(&self) -> &RouterInput {
+        &self.router
+    }
 }
 
-fn without_former_names(router: &RouterInput, diagnostics: &mut Vec<Diagnostic>) -> Contents {
+/// Returns the wildcard and the further records of a Router. Unusable records are omitted, with a diagnostic.
+fn compile(router: &RouterInput, diagnostics: &mut Vec<Diagnostic>) -> Contents {
     let mut contents = Contents::new(router.apex.clone());
     let wildcard = router.apex.wildcard().expect("the apex leaves room for the wildcard: RouterInput::read");
     put_addresses(&mut contents, &wildcard, router);
@@ -64,9 +132,8 @@ fn without_former_names(router: &RouterInput, diagnostics: &mut Vec<Diagnostic>)
     contents
 }
 
-/// Returns the whole zone of a shard, under a serial.
-pub fn zone(records: Contents, settings: &Settings, serial: u32) -> Contents {
-    let mut contents = records;
+/// Adds the records that do not come from the Router.
+fn complete(mut contents: Contents, settings: &Settings, serial: u32) -> Contents {
     apex::dress(&mut contents, settings, serial);
     copy_wildcard(&mut contents);
     contents

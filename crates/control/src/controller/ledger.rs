@@ -51,7 +51,7 @@ use super::zone::{ledger_name, read_version, unix_now};
 use crate::client::reflector::Change;
 use crate::compiler::former_domains::FormerDomain;
 use crate::compiler::settings::text_of;
-use crate::compiler::{Digest, Platform, Settings, platform, shard};
+use crate::compiler::{Digest, Platform, Settings, platform};
 use crate::deletion_hold::keep::CHECK_AGAIN;
 use crate::observe::verify::feed::ZoneFeed;
 use crate::reconcile::executor::Executor;
@@ -286,7 +286,7 @@ impl Ledger {
         let apex = match change {
             platform::Change::Shard { apex, router } => {
                 match router {
-                    Some(router) => drop(self.own.insert(apex.clone(), shard::digest(&router))),
+                    Some(router) => drop(self.own.insert(apex.clone(), router.digest)),
                     None => drop(self.own.remove(&apex)),
                 }
                 apex

@@ -40,13 +40,14 @@ use super::domain::{self, DomainMismatch, Domains, Duty};
 use crate::client::reflector::{Change, Store};
 use crate::compiler::former_domains::FormerDomain;
 use crate::compiler::settings::text_of;
-use crate::compiler::{Diagnostic, Digest, Platform, Settings};
+use crate::compiler::{Diagnostic, Digest, Platform, Settings, ShardView};
 use crate::deletion_hold::hold::Decisions;
 use crate::deletion_hold::reminder::Reminder;
 use crate::world::World;
 use crate::world::parents::Parents;
 use signpost_dns::wire::{Name, NameMap};
 use signpost_dns::zone::image::DENIES_ALWAYS;
+use signpost_dns::zone::parallel::in_parallel;
 use signpost_dns::zone::{Serial, ZoneDb};
 use signpost_types::names::ALIAS_LABEL;
 use signpost_types::v1alpha1::deletion_hold::DeletionHoldKind;
@@ -270,8 +271,8 @@ fn restart(
         platform.put(&binding.key.clone(), Some(Arc::new(binding)), &mut ignored);
         ignored.clear();
     }
-    for router in loaded.routers {
-        platform.put(&router.name.clone(), Some(Arc::new(router)), &mut ignored);
+    for (router, shard) in in_parallel(&loaded.routers, |router| Arc::new(ShardView::new(router.clone(), &settings))) {
+        platform.put(&router.name, Some(shard), &mut ignored);
         ignored.clear();
     }
     holds.resume(loaded.held, &platform);

@@ -57,12 +57,11 @@ use crate::client::events::{self, Counters, Events, Notice};
 use crate::client::failure_log::FailureLog;
 use crate::client::lease::{Leadership, Term};
 use crate::client::reflector::{Changes, HealthProbe, ObjectKey};
-use crate::compiler;
 use crate::scheduler::Scheduler;
+use crate::world::World;
 use crate::world::condition::ConditionUpdate;
 use crate::world::objects::ObjectChanges;
 use crate::world::observations::Observed;
-use crate::world::{self, World};
 use signpost_types::v1alpha1::deletion_hold::DeletionHold;
 use signpost_types::v1alpha1::route::{ADMITTED, FORMER_NAME_BLOCKED, PUBLISHED, RESOLVABLE, SCHEDULED};
 
@@ -93,8 +92,6 @@ pub struct Settings {
     pub settle: Duration,
     /// The first wait after a failed action; the longest is 32 times that.
     pub retry: Duration,
-    /// The settings of the platform's zones, to examine Routers; without them, their fields get no conditions.
-    pub platform: Option<Arc<compiler::Settings>>,
     /// Name of this process in events.
     pub instance: String,
 }
@@ -109,16 +106,8 @@ impl Default for Settings {
             verify_names: true,
             settle: Duration::from_secs(1),
             retry: Duration::from_secs(2),
-            platform: None,
             instance: "signpost".to_owned(),
         }
-    }
-}
-
-impl Settings {
-    /// Returns the settings for reading objects.
-    pub fn world(&self) -> world::Settings {
-        self.platform.clone().map(world::Settings::of).unwrap_or_default()
     }
 }
 
@@ -232,9 +221,11 @@ impl Reconciler {
         let (instances, _) = world.instances.read();
         let former_domains = world.former_domains.clone();
         let owners = world.owners.clone();
-        let writer = Writer::new(client, &settings, owners.clone());
+        let writer = Writer::new(client, &settings, Arc::clone(&world.settings), owners.clone());
         let index = Default::default();
-        let planner = Planner { objects, owners, deletion_holds, instances, observations, former_domains, index };
+        let platform = Arc::clone(&world.settings.platform);
+        let planner =
+            Planner { platform, objects, owners, deletion_holds, instances, observations, former_domains, index };
         Reconciler {
             writer,
             queue: WorkQueue::new(ACTIONS_AT_A_TIME, [settings.retry, settings.retry * 32]),

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::claim::{self, Step};
 use super::{Key, Settings};
 use crate::client::reflector::{ObjectKey, Store};
+use crate::compiler;
 use crate::deletion_hold::keep::CHECK_AGAIN;
 use crate::status::ready::Needs;
 use crate::status::route::{self, Change, Hold, Inputs, Placement};
@@ -35,6 +36,7 @@ const INSTANCES_LONGEST: Duration = Duration::from_secs(60);
 
 /// The objects of the informers, the findings, and the index of both.
 pub(super) struct Planner {
+    pub platform: Arc<compiler::Settings>,
     pub objects: Objects,
     pub owners: Owners,
     pub deletion_holds: Store<DeletionHold>,
@@ -126,7 +128,7 @@ impl Planner {
             }
             Key::Route(key) => self.plan_route(key, true, settings, now),
             Key::Findings(key) => self.plan_route(key, false, settings, now),
-            Key::Router(name) => self.plan_router(name, settings, now),
+            Key::Router(name) => self.plan_router(name, now),
         }
     }
 
@@ -299,7 +301,7 @@ impl Planner {
         })
     }
 
-    fn plan_router(&self, name: &str, settings: &Settings, now: Timestamp) -> Plan {
+    fn plan_router(&self, name: &str, now: Timestamp) -> Plan {
         let Some(router) = self.objects.router(name) else {
             self.observations.forget_router(name);
             return Plan::Done;
@@ -309,7 +311,7 @@ impl Planner {
             return Plan::LookAgain(Duration::ZERO);
         }
         let (load, findings) = (self.load(name), self.observations.router(name));
-        match router::router(&router, &load, &findings, settings.platform.as_deref(), now) {
+        match router::router(&router, &load, &findings, &self.platform, now) {
             Some(_) => Plan::act(Action::WriteRouter { name: name.to_owned(), load, findings }),
             None => Plan::Done,
         }
@@ -350,8 +352,8 @@ impl Planner {
 
     /// Returns whether there are routes on a Router whose names in its zone have other targets.
     fn is_name_taken(&self, router: &str) -> bool {
-        let Some(view) = self.objects.router(router) else { return false };
-        view.taken().any(|(label, _)| {
+        let Some(shard) = self.objects.router(router).and_then(|router| router.shard.clone()) else { return false };
+        shard.expectation.all_taken().any(|(label, _)| {
             let claim = self.objects.claim(&label_claim_name(label));
             let binding = claim.and_then(|claim| self.objects.bindings.get(&claim.holder_key()));
             binding.is_some_and(|binding| *binding.router == *router && binding.label.eq_ignore_ascii_case(label))

@@ -1,6 +1,8 @@
 //! Execution of the reconciler's actions. Each one reads again the objects that the decision depends on, and repeats the
 //! decision.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
@@ -49,15 +51,15 @@ impl Done {
 pub(super) struct Writer {
     pub client: kube::Client,
     settings: Settings,
-    world: world::Settings,
+    world: Arc<world::Settings>,
     owners: Owners,
     /// The writer of former names, if there is a scheduler whose identity it uses.
     pub names: Option<NameWriter>,
 }
 
 impl Writer {
-    pub(super) fn new(client: kube::Client, settings: &Settings, owners: Owners) -> Self {
-        Writer { client, settings: settings.clone(), world: settings.world(), owners, names: None }
+    pub(super) fn new(client: kube::Client, settings: &Settings, world: Arc<world::Settings>, owners: Owners) -> Self {
+        Writer { client, settings: settings.clone(), world, owners, names: None }
     }
 
     /// Does what was planned.
@@ -143,7 +145,7 @@ impl Writer {
         let (mut is_written, mut notices) = (false, Vec::new());
         let update = |router: &Router| {
             let info = RouterInfo::new(router, &self.world);
-            let change = router::router(&info, load, findings, self.settings.platform.as_deref(), Timestamp::now());
+            let change = router::router(&info, load, findings, &self.world.platform, Timestamp::now());
             is_written = change.is_some();
             change.map(|change| {
                 notices = change.notices;

@@ -352,7 +352,7 @@ pub(super) mod tests {
         for (field, value) in spec.as_object().into_iter().flatten() {
             object["spec"][field] = value.clone();
         }
-        RouterTarget::new(&serde_json::from_value::<Router>(object).expect("a Router"), "v3.example")
+        RouterTarget::read(&serde_json::from_value::<Router>(object).expect("a Router"), "v3.example", Vec::new())
     }
 
     #[test]

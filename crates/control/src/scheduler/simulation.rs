@@ -111,7 +111,7 @@ impl Simulation {
 
     /// Adds a Router, or replaces the Router of that name.
     pub fn set_router(&mut self, router: Router) {
-        self.snapshot.set_router(RouterTarget::new(&router, &self.domain));
+        self.snapshot.set_router(RouterTarget::read(&router, &self.domain, Vec::new()));
     }
 
     /// Changes a Router; whether it is there.

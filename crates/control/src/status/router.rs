@@ -58,18 +58,18 @@ pub struct Change {
 }
 
 /// Returns the necessary changes of a Router's status, with this load and these findings; `None`: no changes. `platform` has the
-/// settings of the platform's zones, if they are known.
+/// settings of the platform's zones.
 pub fn router(
     router: &RouterInfo,
     load: &Load,
     findings: &RouterFindings,
-    platform: Option<&Settings>,
+    platform: &Settings,
     now: Timestamp,
 ) -> Option<Change> {
     let (object, generation) = (&*router.object, router.object.metadata.generation);
     let before = object.status.clone().unwrap_or_default();
     let (mut after, notices) = match &findings.health {
-        Some(found) => health::apply(object, found, &platform.map(Settings::domain_text).unwrap_or_default(), now),
+        Some(found) => health::apply(object, found, &platform.domain_text(), now),
         None => (before.clone(), Vec::new()),
     };
     let says_drained = before.conditions.iter().any(|condition| condition.type_ == DRAINED);
@@ -83,7 +83,7 @@ pub fn router(
     }
     let unresolved = findings.services.as_ref().and_then(|found| found.unresolved.as_ref());
     let ready = Some(ready(router, load, platform, unresolved));
-    let statements = [ready, accepted(router, load), instances, drained(router, load, says_drained), zone];
+    let statements = [ready, Some(accepted(router, load)), instances, drained(router, load, says_drained), zone];
     for statement in statements.into_iter().flatten() {
         state(&mut after.conditions, &statement, generation, now);
     }
@@ -120,7 +120,7 @@ fn patch(status: &RouterStatus) -> Value {
 fn ready(
     router: &RouterInfo,
     load: &Load,
-    platform: Option<&Settings>,
+    platform: &Settings,
     unresolved: Option<&(ObjectKey, String)>,
 ) -> ConditionUpdate {
     let (is_true, reason, mut message) = readiness(&router.target, load.routes);
@@ -135,7 +135,7 @@ fn ready(
         );
     }
     // The platform's zone delegates those below its domain.
-    let is_undelegated = |zone: &&str| platform.is_some_and(|platform| !is_at_or_below(zone, &platform.domain_text()));
+    let is_undelegated = |zone: &&str| !is_at_or_below(zone, &platform.domain_text());
     match (router.zone().filter(is_undelegated), &load.former_domain) {
         (Some(zone), Some(former)) => {
             message += &format!(
@@ -172,13 +172,12 @@ fn readiness(target: &RouterTarget, routes: u32) -> (bool, &'static str, String)
     (is_true, reason, message.to_owned())
 }
 
-/// Returns whether all fields of a Router with this load are used; `None`: they were not examined.
-fn accepted(router: &RouterInfo, load: &Load) -> Option<ConditionUpdate> {
-    let faults = &router.examination.as_ref()?.faults;
-    let messages = faults.iter().take(FAULTS_LISTED_MAX).map(|fault| format!("{}: {}", fault.path, fault.message));
-    let mut messages: Vec<String> = messages.collect();
-    if faults.len() > FAULTS_LISTED_MAX {
-        messages.push(format!("and {} more", faults.len() - FAULTS_LISTED_MAX));
+/// Returns whether all fields of a Router with this load are used.
+fn accepted(router: &RouterInfo, load: &Load) -> ConditionUpdate {
+    let mut messages: Vec<String> = router.faults().map(|fault| format!("{}: {}", fault.path, fault.message)).collect();
+    if messages.len() > FAULTS_LISTED_MAX {
+        let more = format!("and {} more", messages.split_off(FAULTS_LISTED_MAX).len());
+        messages.push(more);
     }
     let mut reason = (!messages.is_empty()).then_some("InvalidFields");
     // The message omits labels, because every tenant may read Routers, and a label contains its Route's namespace and name: the
@@ -200,7 +199,7 @@ fn accepted(router: &RouterInfo, load: &Load) -> Option<ConditionUpdate> {
         );
     }
     let message = if messages.is_empty() { "all fields are used".to_owned() } else { messages.join("; ") };
-    Some(update(ACCEPTED, reason.is_none(), reason.unwrap_or("Accepted"), message))
+    update(ACCEPTED, reason.is_none(), reason.unwrap_or("Accepted"), message)
 }
 
 /// Returns whether a Router with this load is empty. There is no condition for a Router that does not drain and never did.
@@ -278,7 +277,7 @@ mod tests {
             (json!({"addresses": [{"ip": "192.0.2.256"}]}), "InvalidFields", "spec.addresses[0].ip: "),
             (json!({"dns": "a..b"}), "InvalidFields", "spec.dns: "),
         ] {
-            let accepted = accepted(&view(spec.clone(), json!({})), &Load::default()).expect("it was examined");
+            let accepted = accepted(&view(spec.clone(), json!({})), &Load::default());
             assert_eq!((accepted.is_true(), accepted.reason), (reason == "Accepted", reason), "{spec}");
             assert!(accepted.message.starts_with(found), "{spec}: {}", accepted.message);
         }
@@ -299,7 +298,7 @@ mod tests {
                 "InvalidSelector",
             ),
         ] {
-            let ready = ready(&view(spec.clone(), json!({})), &Load::default(), None, None);
+            let ready = ready(&view(spec.clone(), json!({})), &Load::default(), &platform(), None);
             assert_eq!((ready.is_true(), ready.reason), (is_true, reason), "{spec}");
         }
     }
@@ -336,7 +335,7 @@ mod tests {
             (json!({"addresses": address, "dns": "a.v3.example"}), 0, "Ready", "the Router accepts and serves Routes"),
         ] {
             let load = Load { routes, ..Load::default() };
-            let ready = ready(&view(spec.clone(), json!({})), &load, Some(&platform()), None);
+            let ready = ready(&view(spec.clone(), json!({})), &load, &platform(), None);
             assert_eq!((ready.is_true(), ready.reason, ready.message.as_str()), (true, reason, message), "{spec}");
         }
     }
@@ -349,18 +348,18 @@ mod tests {
         for (label, has) in [("shop-web", true), ("SHOP-WEB", true), ("api", false), ("deep", false), ("web", false)] {
             assert_eq!(routers.has_records_at(label), has, "{label}");
         }
-        assert_eq!(accepted(&routers, &Load::default()).map(|accepted| accepted.is_true()), Some(true));
+        assert_eq!(accepted(&routers, &Load::default()).is_true(), true);
         let load = |is_name_taken| Load { is_former_name_blocked: true, is_name_taken, ..Load::default() };
-        let found = accepted(&routers, &load(false)).expect("it was examined");
+        let found = accepted(&routers, &load(false));
         assert_eq!((found.is_true(), found.reason), (false, "FormerNameBlocked"));
         // The fault of a route that lost its name comes first.
-        let found = accepted(&routers, &load(true)).expect("it was examined");
+        let found = accepted(&routers, &load(true));
         assert_eq!((found.is_true(), found.reason), (false, "NameTaken"));
         assert!(found.message.contains("; spec.records: former names"), "{}", found.message);
-        assert_eq!(routers.taken().collect::<Vec<_>>(), [("shop-web", "has addresses of its own")]);
+        assert!(routers.target.taken.iter().eq([&"shop-web".into()]), "{:?}", routers.target.taken);
         // With other faults, both are found.
         let routers = view(json!({"records": ["x A 300.1.1.1"]}), json!({}));
-        let found = accepted(&routers, &load(false)).expect("it was examined");
+        let found = accepted(&routers, &load(false));
         assert_eq!(found.reason, "InvalidFields");
         assert!(found.message.contains("spec.records[0]: ") && found.message.contains("former names"), "{found:?}");
     }
@@ -371,7 +370,7 @@ mod tests {
             let conditions = json!([{"type": "ZonePublished", "status": status, "reason": "OldSerial", "message": "",
                 "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
             let view = view(json!({"addresses": [{"ip": "192.0.2.1"}]}), json!({"conditions": conditions}));
-            let ready = ready(&view, &Load::default(), None, None);
+            let ready = ready(&view, &Load::default(), &platform(), None);
             assert!(ready.is_true() && ready.reason == "Ready");
             assert_eq!(ready.message.contains("not all name servers serve its zone"), found, "{}", ready.message);
         }
@@ -398,7 +397,7 @@ mod tests {
         ] {
             let view = view(json!({"addresses": [{"ip": "192.0.2.1"}]}), status.clone());
             let load = Load { routes: 3, ..Load::default() };
-            let change = router(&view, &load, &RouterFindings::default(), Some(&platform()), Timestamp::now());
+            let change = router(&view, &load, &RouterFindings::default(), &platform(), Timestamp::now());
             assert_eq!(change.is_some(), is_stale, "{status}");
         }
     }
@@ -463,7 +462,7 @@ mod tests {
             // The API stores no fractions of a second.
             health.addresses[0].since.0 += jiff::SignedDuration::from_millis(500);
             let findings = RouterFindings { health: Some(health), ..RouterFindings::default() };
-            let change = router(&view, &Load::default(), &findings, Some(&platform()), Timestamp::now());
+            let change = router(&view, &Load::default(), &findings, &platform(), Timestamp::now());
             assert_eq!(change.is_some(), is_stale, "{message:?} {change:?}");
         }
     }

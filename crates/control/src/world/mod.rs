@@ -17,7 +17,7 @@ use self::observations::Observations;
 use self::owners::Owners;
 use self::parents::FormerDomains;
 use crate::client::reflector::{self, Informer};
-use crate::compiler::{self, settings::text_of};
+use crate::compiler;
 use signpost_types::instance::AGENT_NAMESPACE;
 use signpost_types::instance::{self, InstanceReport};
 use signpost_types::v1alpha1::deletion_hold::DeletionHold;
@@ -33,8 +33,6 @@ pub mod observations;
 pub mod backend;
 pub mod binding;
 pub mod claim;
-pub mod examination;
-pub mod expectation;
 pub mod namespace;
 pub mod objects;
 pub mod owners;
@@ -81,6 +79,8 @@ pub struct World {
     pub owners: Owners,
     /// The findings of this process for the statuses of Routes and Routers.
     pub observations: Arc<Observations>,
+    /// The settings for reading objects.
+    pub settings: Arc<Settings>,
 }
 
 impl World {
@@ -88,7 +88,9 @@ impl World {
     pub fn new(client: &kube::Client, settings: Settings) -> Self {
         let listing = reflector::Settings::default;
         let of_zones = reflector::Settings { watch_longest: settings.watch_longest, ..listing() };
-        let domain: Arc<str> = settings.domain.as_str().into();
+        let domain: Arc<str> = settings.platform.domain_text().into();
+        let settings = Arc::new(settings);
+        let reading = Arc::clone(&settings);
         let own = Arc::clone(&domain);
         let former_domains = FormerDomains::default();
         let served = former_domains.clone();
@@ -106,7 +108,7 @@ impl World {
             routers: Informer::indexed(
                 client.clone(),
                 of_zones.clone(),
-                move |one: Router| RouterInfo::new(&one, &settings),
+                move |one: Router| RouterInfo::new(&one, &reading),
                 move |change| routers.take_routers(change),
             ),
             routes: Informer::indexed(
@@ -139,32 +141,32 @@ impl World {
             slices: Informer::new(client.clone(), listing(), |one: EndpointSlice| SliceInfo::from(one)),
             owners,
             observations: Arc::default(),
+            settings,
         }
     }
 }
 
 /// The settings for reading objects.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Settings {
-    /// The platform's domain.
-    pub domain: String,
-    /// The names of the platform's name servers, which no route's name can be.
-    pub name_servers: Vec<String>,
-    /// The platform's zones, to examine the fields of Routers; `None`: they are not examined.
-    pub platform: Option<Arc<compiler::Settings>>,
+    /// The platform's zones.
+    pub platform: Arc<compiler::Settings>,
     /// The duration of a watch of the objects that zones are made from (see [`reflector::Settings::watch_longest`]).
     pub watch_longest: Option<Duration>,
 }
 
 impl Settings {
     pub fn of(platform: Arc<compiler::Settings>) -> Self {
-        let name_servers = platform.name_servers().iter().map(|server| text_of(&server.name)).collect();
-        Settings { domain: platform.domain_text(), name_servers, platform: Some(platform), watch_longest: None }
+        Settings { platform, watch_longest: None }
     }
 
     /// Returns the settings of a platform of which only the domain is known.
+    ///
+    /// # Panics
+    ///
+    /// If the domain is not usable (see [`compiler::Settings::of_domain`]).
     pub fn of_domain(domain: &str) -> Self {
-        Settings { domain: domain.to_owned(), ..Settings::default() }
+        Settings::of(Arc::new(compiler::Settings::of_domain(domain).expect("the caller's domain is usable")))
     }
 }
 

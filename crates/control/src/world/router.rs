@@ -9,10 +9,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::{Selector, SelectorExt as _};
 
 use super::Settings;
-use super::examination::Examination;
-use crate::compiler::Diagnostic;
-use crate::compiler::inputs::RouterInput;
-use signpost_types::names::is_host_label;
+use crate::compiler::settings::NameServer;
+use crate::compiler::{self, Diagnostic, ShardView};
 use signpost_types::v1alpha1::router::{AddressState, Capacity, Router, RouterState, RouterStatus};
 
 pub type Labels = BTreeMap<String, String>;
@@ -23,23 +21,19 @@ pub struct RouterInfo {
     pub object: Arc<Router>,
     /// The inputs for placing routes on it.
     pub target: RouterTarget,
-    /// The input for its zone, if it has one.
-    pub input: Option<Arc<RouterInput>>,
-    /// The problems of its fields.
+    /// The compiled zone, if one is possible.
+    pub shard: Option<Arc<ShardView>>,
+    /// The problems of its fields, except `spec.records`: the zone has those.
     pub diagnostics: Box<[Diagnostic]>,
-    /// The compiler's results, if the platform's zones are known.
-    pub examination: Option<Examination>,
 }
 
 impl RouterInfo {
     /// Reads a Router.
     pub fn new(router: &Router, settings: &Settings) -> Self {
         let mut diagnostics = Vec::new();
-        let input = RouterInput::read(router, &settings.domain, &mut diagnostics).map(Arc::new);
-        let target = RouterTarget::new(router, &settings.domain).with_name_servers(&settings.name_servers);
-        let examination =
-            settings.platform.as_deref().map(|platform| Examination::new(router, input.as_deref(), platform));
-        RouterInfo { object: Arc::new(router.clone()), target, input, diagnostics: diagnostics.into(), examination }
+        let shard = ShardView::read(router, &settings.platform, &mut diagnostics).map(Arc::new);
+        let target = RouterTarget::new(router, &settings.platform.domain_text(), shard.as_deref());
+        RouterInfo { object: Arc::new(router.clone()), target, shard, diagnostics: diagnostics.into() }
     }
 
     /// Returns whether routes must leave the Router.
@@ -59,17 +53,15 @@ impl RouterInfo {
             && own.active.has_instances == other.active.has_instances
     }
 
-    /// Returns labels, in lower case, whose names in its zone do not resolve to the Router, and the reason as text that follows
-    /// the name.
-    pub fn taken(&self) -> impl Iterator<Item = (&str, &str)> {
-        let taken = self.examination.iter().flat_map(|examination| &examination.taken);
-        taken.map(|(label, why)| (&**label, &**why))
+    /// Returns all problems of its fields.
+    pub fn faults(&self) -> impl Iterator<Item = &Diagnostic> {
+        self.diagnostics.iter().chain(self.shard.iter().flat_map(|shard| &shard.diagnostics))
     }
 
     /// Returns the labels, in lower case, at which its spec has records directly below its zone's apex: no former name can be
     /// there.
     pub fn record_labels(&self) -> Option<&BTreeSet<Box<str>>> {
-        self.examination.as_ref().map(|examination| &examination.record_labels).filter(|labels| !labels.is_empty())
+        self.shard.as_ref().map(|shard| &shard.record_labels).filter(|labels| !labels.is_empty())
     }
 
     /// Returns whether its spec has records at this label.
@@ -140,8 +132,19 @@ pub struct ActiveAddresses {
 }
 
 impl RouterTarget {
-    /// Returns the inputs from a Router on the platform `domain`, below which its zone is if it names none.
-    pub fn new(router: &Router, domain: &str) -> Self {
+    /// Returns the inputs from a Router on the platform `domain` with these name servers.
+    pub fn read(router: &Router, domain: &str, servers: Vec<NameServer>) -> Self {
+        // The zones of an unusable domain are unknown.
+        let settings = match servers.is_empty() {
+            true => compiler::Settings::of_domain(domain),
+            false => compiler::Settings::new(domain, servers, &[]),
+        };
+        let shard = settings.ok().and_then(|settings| ShardView::read(router, &settings, &mut Vec::new()));
+        RouterTarget::new(router, domain, shard.as_ref())
+    }
+
+    /// Returns the inputs from a Router, its zone, and the platform's domain, below which the zone is if the Router names none.
+    fn new(router: &Router, domain: &str, shard: Option<&ShardView>) -> Self {
         let (spec, metadata) = (&router.spec, &router.metadata);
         let name = metadata.name.clone().unwrap_or_default();
         let active = || router.addresses().iter().filter(|address| address.state == AddressState::Active);
@@ -150,11 +153,10 @@ impl RouterTarget {
         };
         let is_unpublished = router.status.as_ref().is_some_and(RouterStatus::is_zone_unserved);
         let dns = spec.dns.clone().filter(|dns| !dns.is_empty()).unwrap_or_else(|| format!("{name}.{domain}"));
-        let own = |ip: &IpAddr| router.addresses().iter().any(|address| address.ip.parse() == Ok(*ip));
-        let taken = spec.records.iter().filter_map(|record| taken_label(record, &dns, own)).collect();
+        let taken = shard.into_iter().flat_map(|shard| shard.expectation.all_taken());
         RouterTarget {
             is_unpublished,
-            taken,
+            taken: taken.map(|(label, _)| label.into()).collect(),
             dns,
             version: metadata.resource_version.clone().unwrap_or_default(),
             route_selector: selector(&spec.route_selector),
@@ -176,45 +178,12 @@ impl RouterTarget {
         }
     }
 
-    /// Records the platform's name servers whose names are in its zone.
-    pub fn with_name_servers(mut self, servers: &[String]) -> Self {
-        let labels = servers.iter().filter_map(|server| {
-            let (label, zone) = server.split_once('.')?;
-            zone.eq_ignore_ascii_case(&self.dns).then(|| label.to_ascii_lowercase().into_boxed_str())
-        });
-        self.taken.extend(labels);
-        self
-    }
-
     /// Returns whether any input of decisions differs, which the version and the TTL are not.
     pub fn differs_from(&self, other: &RouterTarget) -> bool {
         let deciding =
             |facts: &RouterTarget| RouterTarget { version: String::new(), ttl: 0, ttl_horizon: None, ..facts.clone() };
         deciding(self) != deciding(other)
     }
-}
-
-/// Returns the label of a name directly below the zone `dns` whose target is changed by one of `spec.records`: by a delegation,
-/// an alias, or an address that is not the Router's own. Other records only add to the existing ones. A mistake here is reported
-/// for the route when the name servers are queried.
-fn taken_label(record: &str, dns: &str, is_own: impl Fn(&IpAddr) -> bool) -> Option<Box<str>> {
-    if record.starts_with(char::is_whitespace) {
-        return None;
-    }
-    let mut words = record.split_ascii_whitespace();
-    let owner = words.next()?.to_ascii_lowercase();
-    let is_class = |word: &str| ["IN", "CH", "HS"].iter().any(|class| class.eq_ignore_ascii_case(word));
-    let kind = words.find(|word| !word.starts_with(|first: char| first.is_ascii_digit()) && !is_class(word))?;
-    let leads_elsewhere = match kind.to_ascii_uppercase().as_str() {
-        "NS" | "CNAME" => true,
-        "A" | "AAAA" => !words.next().and_then(|address| address.parse().ok()).is_some_and(|address| is_own(&address)),
-        _ => false,
-    };
-    let label = match owner.strip_suffix('.') {
-        Some(whole) => whole.strip_suffix(&dns.to_ascii_lowercase())?.strip_suffix('.')?,
-        None => &owner,
-    };
-    (leads_elsewhere && is_host_label(label)).then(|| label.into())
 }
 
 /// Reads a selector; without one, it matches everything.
@@ -265,7 +234,8 @@ mod tests {
                 "metadata": {"name": "shard1"}, "spec": {"addresses": []}, "status": {"conditions": [{
                     "type": "ZonePublished", "status": status, "reason": reason, "message": "",
                     "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
-            let facts = RouterTarget::new(&serde_json::from_value(router).expect("a Router"), "v3.example");
+            let facts =
+                RouterTarget::read(&serde_json::from_value(router).expect("a Router"), "v3.example", Vec::new());
             assert_eq!(facts.is_unpublished, is_unpublished, "{reason}");
         }
     }
@@ -279,6 +249,7 @@ mod tests {
             ("deleg NS ns.elsewhere.example.", Some("deleg")),
             ("shop-late.Shard1.v3.example. A 192.0.2.77", Some("shop-late")),
             ("shop-late.shard2.v3.example. A 192.0.2.77", None),
+            ("shop\\045late A 192.0.2.77", Some("shop-late")),
             ("shop-late A 192.0.2.1", None),
             ("_acme-challenge.app TXT token", None),
             ("app TXT a", None),
@@ -288,14 +259,19 @@ mod tests {
         ] {
             let router = serde_json::json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router",
                 "metadata": {"name": "shard1"}, "spec": {"addresses": [{"ip": "192.0.2.1"}], "records": [record]}});
-            let facts = RouterTarget::new(&serde_json::from_value(router).expect("a Router"), "v3.example");
+            let facts =
+                RouterTarget::read(&serde_json::from_value(router).expect("a Router"), "v3.example", Vec::new());
             assert_eq!(facts.taken.iter().map(|label| &**label).collect::<Vec<_>>(), Vec::from_iter(taken), "{record}");
         }
-        let servers = ["NS2.shard1.v3.example", "ns1.v3.example", "ns.far.shard1.v3.example"].map(str::to_owned);
+        let servers = ["NS2.shard1.v3.example", "ns1.v3.example", "ns.far.shard1.v3.example"];
+        let server = |name: &str| NameServer {
+            name: name.parse().expect("a name"),
+            addresses: vec!["192.0.2.1".parse().expect("an address")],
+        };
         let router = serde_json::json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router",
             "metadata": {"name": "shard1"}, "spec": {"addresses": [{"ip": "192.0.2.1"}]}});
         let router = serde_json::from_value(router).expect("a Router");
-        let facts = RouterTarget::new(&router, "v3.example").with_name_servers(&servers);
+        let facts = RouterTarget::read(&router, "v3.example", servers.map(server).into());
         assert_eq!(facts.taken, BTreeSet::from(["ns2".into()]));
     }
 }

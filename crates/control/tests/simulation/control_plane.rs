@@ -55,7 +55,6 @@ pub fn loops(
     let loops = Scheduler::new(scheduler, &world, scheduling, Default::default());
     let settings = reconcile::Settings {
         quarantine: Duration::from_secs(1800),
-        platform: Some(platform.clone()),
         verify_hosts,
         instance: name.to_owned(),
         ..reconcile::Settings::default()

@@ -10,9 +10,9 @@ use tokio::sync::watch;
 use super::objects::{Reduced, each};
 use super::record::{self, JournalEntry, StoredHold};
 use crate::client::reflector::{Change, Store};
-use crate::compiler::inputs::{BindingInput, RouterInput};
+use crate::compiler::inputs::BindingInput;
 use crate::compiler::platform::Input;
-use crate::compiler::{Digest, Platform};
+use crate::compiler::{Digest, Platform, ShardView};
 use crate::deletion_hold::hold::{Decisions, Held, Hold, Losses, Rules};
 use signpost_types::v1alpha1::deletion_hold::DeletionHoldKind;
 
@@ -40,7 +40,7 @@ pub trait MayBeHeld: Input {
     fn entry(name: &str, now: Option<&Self>) -> JournalEntry;
 }
 
-impl MayBeHeld for RouterInput {
+impl MayBeHeld for ShardView {
     fn hold(holds: &mut Holds) -> &mut Hold<Self> {
         &mut holds.routers
     }
@@ -72,7 +72,7 @@ impl MayBeHeld for RouterInput {
     }
 
     fn entry(name: &str, now: Option<&Self>) -> JournalEntry {
-        record::router(name, now)
+        record::router(name, now.map(|now| &**now))
     }
 }
 
@@ -109,7 +109,7 @@ impl MayBeHeld for BindingInput {
 
 /// The holds of Routers and RouteBindings.
 pub struct Holds {
-    routers: Hold<RouterInput>,
+    routers: Hold<ShardView>,
     bindings: Hold<BindingInput>,
     share_percent: watch::Receiver<u32>,
     decisions: watch::Receiver<Arc<Decisions>>,
@@ -183,7 +183,7 @@ impl Holds {
     }
 
     /// Releases the approved holds. Returns the current values of the objects.
-    pub fn approved(&mut self) -> (Losses<RouterInput>, Losses<BindingInput>) {
+    pub fn approved(&mut self) -> (Losses<ShardView>, Losses<BindingInput>) {
         let decisions = self.decisions.borrow_and_update().clone();
         let (routers, bindings) = (self.routers.approved(&decisions), self.bindings.approved(&decisions));
         for router in routers.keys() {

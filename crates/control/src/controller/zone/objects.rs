@@ -5,9 +5,9 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use crate::client::reflector::{Change, Changes, ObjectKey, Store};
-use crate::compiler::inputs::{BindingInput, RouterInput};
+use crate::compiler::inputs::BindingInput;
 use crate::compiler::platform::{self, Input};
-use crate::compiler::{Diagnostic, Platform};
+use crate::compiler::{Diagnostic, Platform, ShardView};
 use crate::world::{BindingInfo, RouterInfo, World};
 use signpost_types::v1alpha1::zone::Zone;
 
@@ -78,10 +78,10 @@ pub trait Reduced {
 }
 
 impl Reduced for RouterInfo {
-    type Input = RouterInput;
+    type Input = ShardView;
 
-    fn input(&self) -> Option<&Arc<RouterInput>> {
-        self.input.as_ref()
+    fn input(&self) -> Option<&Arc<ShardView>> {
+        self.shard.as_ref()
     }
 
     fn diagnostics(&self) -> &[Diagnostic] {

@@ -4,37 +4,35 @@
 //! two owners of the last built zone, for any number of other former names. Only if the Router has records at or below the former
 //! name's label, the result depends on both, and the zone is rebuilt.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::version_history::{Published, VersionHistory};
 use crate::compiler::apex::Soa;
 use crate::compiler::former_names::{self, FormerNames};
-use crate::compiler::inputs::RouterInput;
-use crate::compiler::{Diagnostic, Digest, Settings, shard};
+use crate::compiler::{Diagnostic, Digest, Settings, ShardView};
 use signpost_dns::wire::RecordType;
-use signpost_dns::zone::check::{self, Severity};
 use signpost_dns::zone::{OwnerChange, Serial, Zone};
 
 /// A shard's zone, with its pending states.
 pub struct Shard {
     /// The Router at the start of the timeline.
-    router: Arc<RouterInput>,
+    router: Arc<ShardView>,
     /// The former names at the start of the timeline.
     former_names: FormerNames,
     /// The digest of the contribution of the Router at the end of the timeline.
     own: Digest,
     /// The states of the zone.
     pub timeline: VersionHistory<Step>,
-    made: Option<BuiltZone>,
+    /// The last built zone, at the start of the timeline.
+    made: Option<Arc<Zone>>,
 }
 
 /// The difference between one state of a shard's zone and the next.
 #[derive(Debug, Clone)]
 pub enum Step {
     /// The Router is this one now.
-    Router(Arc<RouterInput>),
+    Router(Arc<ShardView>),
     /// The former name of a label leads elsewhere.
     FormerName {
         label: Box<str>,
@@ -43,36 +41,22 @@ pub enum Step {
     },
 }
 
-/// The last built zone, at the start of the timeline.
-struct BuiltZone {
-    zone: Arc<Zone>,
-    own_labels: BTreeSet<Box<[u8]>>,
-}
-
 /// A shard's zone to serve.
 pub struct Built {
     pub zone: Arc<Zone>,
-    /// The findings of a rebuild.
-    pub found: Option<Found>,
-}
-
-/// The findings of rebuilding a zone.
-pub struct Found {
-    /// The Router's problems.
-    pub diagnostics: Vec<Diagnostic>,
-    /// The labels of the Router's records (see [`former_names::own_labels`]).
-    own_labels: BTreeSet<Box<[u8]>>,
+    /// The Router's problems, of a rebuilt zone.
+    pub diagnostics: Option<Vec<Diagnostic>>,
 }
 
 impl Shard {
     /// Returns a zone in the state with which its timeline starts.
-    pub fn new(router: Arc<RouterInput>, former_names: FormerNames, timeline: VersionHistory<Step>) -> Self {
+    pub fn new(router: Arc<ShardView>, former_names: FormerNames, timeline: VersionHistory<Step>) -> Self {
         Shard { own: timeline.digest().minus(former_names.digest()), router, former_names, timeline, made: None }
     }
 
     /// Adds a step for a new or changed Router. `formerNames` is the digest of all former names.
-    pub fn push_router(&mut self, router: Arc<RouterInput>, former_names: Digest, now: Instant) {
-        self.own = shard::digest(&router);
+    pub fn push_router(&mut self, router: Arc<ShardView>, former_names: Digest, now: Instant) {
+        self.own = router.digest;
         self.timeline.push(Step::Router(router), self.own.plus(former_names), now);
     }
 
@@ -89,18 +73,18 @@ impl Shard {
         let mut changes: Vec<OwnerChange> = Vec::with_capacity(2 * steps + 1);
         for step in self.timeline.steps(steps) {
             let Step::FormerName { label, zone } = step else { return None };
-            if made.own_labels.contains(label.as_bytes()) {
+            if self.router.own_labels.contains(label.as_bytes()) {
                 return None;
             }
             changes.extend(former_names::changes(&self.router, label, zone.as_deref()));
         }
-        let apex = made.zone.apex().clone();
-        let mut rrsets = made.zone.owner(&apex);
+        let apex = made.apex().clone();
+        let mut rrsets = made.owner(&apex);
         let soa = rrsets.iter_mut().find(|rrset| rrset.rtype == RecordType::SOA)?.rdata.first_mut()?;
         *soa = Soa { serial: published.serial.0, ..Soa::from_rdata(soa)? }.to_rdata();
         changes.push(OwnerChange { owner: apex, rrsets, weights: Vec::new() });
-        let zone = made.zone.with_changes(&changes).expect("former names are in the zone, and the apex has its SOA");
-        Some(Built { zone: Arc::new(zone), found: None })
+        let zone = made.with_changes(&changes).expect("former names are in the zone, and the apex has its SOA");
+        Some(Built { zone: Arc::new(zone), diagnostics: None })
     }
 
     /// Applies the first `steps` steps, which are part of the published version.
@@ -115,46 +99,20 @@ impl Shard {
 
     /// Rebuilds the zone in the state at the start of the timeline.
     pub fn build(&self, settings: &Settings, serial: Serial) -> Built {
-        let mut diagnostics = Vec::new();
-        let made = shard::compile(&self.router, &self.former_names, &mut diagnostics);
-        build_shard(&self.router, &self.former_names, made, diagnostics, settings, serial)
+        build_shard(&self.router, &self.former_names, settings, serial)
     }
 
     /// Stores the built zone. Returns the Router's problems, if they were checked.
-    pub fn keep(&mut self, Built { zone, found }: Built) -> Option<Vec<Diagnostic>> {
-        let before = self.made.take().map(|made| made.own_labels).unwrap_or_default();
-        let (diagnostics, own_labels) = match found {
-            Some(found) => (Some(found.diagnostics), found.own_labels),
-            None => (None, before),
-        };
-        self.made = Some(BuiltZone { zone, own_labels });
-        diagnostics
+    pub fn keep(&mut self, built: Built) -> Option<Vec<Diagnostic>> {
+        self.made = Some(built.zone);
+        built.diagnostics
     }
 }
 
-/// Builds the zone of a Router whose records are compiled.
-pub fn build_shard(
-    router: &RouterInput,
-    former_names: &FormerNames,
-    made: shard::Shard,
-    mut diagnostics: Vec<Diagnostic>,
-    settings: &Settings,
-    serial: Serial,
-) -> Built {
-    let mut own_labels = made.own_labels;
-    let servers = settings.name_servers().iter();
-    own_labels.extend(servers.filter_map(|server| former_names::top_label(&server.name, &router.apex)));
-    let mut contents = shard::zone(made.records, settings, serial.0);
-    // Without further records, a zone is always valid.
-    if !router.records.is_empty()
-        && let Some(fault) =
-            check::check(&contents).into_iter().find(|finding| finding.code.severity() == Severity::Error)
-    {
-        let message = format!("{}: {}; the zone is served without these records", fault.owner, fault.message);
-        diagnostics = vec![Diagnostic::router(&router.name, "spec.records", message)];
-        let plain = RouterInput { records: Box::default(), ..router.clone() };
-        contents = shard::zone(shard::compile(&plain, former_names, &mut diagnostics).records, settings, serial.0);
-    }
+/// Builds the zone of a Router with these former names.
+pub fn build_shard(router: &ShardView, former_names: &FormerNames, settings: &Settings, serial: Serial) -> Built {
+    let mut diagnostics = router.diagnostics.to_vec();
+    let contents = router.zone(former_names, settings, serial.0, &mut diagnostics);
     let zone = Arc::new(Zone::build(&contents).expect("the zone has been given a SOA"));
-    Built { zone, found: Some(Found { diagnostics, own_labels }) }
+    Built { zone, diagnostics: Some(diagnostics) }
 }

@@ -14,14 +14,11 @@ use super::files::FileZones;
 use super::restore::Restored;
 use super::shards::{Built, Shard, build_shard};
 use super::version_history::{Decision, Published, VersionHistory, Versions};
-use crate::compiler::former_names::FormerNames;
-use crate::compiler::inputs::RouterInput;
 use crate::compiler::platform::{Change, Input, Platform};
-use crate::compiler::{Diagnostic, Digest, Settings, alias, apex, parent, shard};
+use crate::compiler::{Diagnostic, Digest, Settings, ShardView, alias, apex, parent};
 use signpost_dns::wire::{Name, NameMap, NameSet};
 use signpost_dns::zone::parallel::in_parallel;
 use signpost_dns::zone::{Contents, OwnerChange, Serial, Zone, db};
-use signpost_types::v1alpha1::router::Router;
 
 /// The number of serials of removed zones from which those that the clock has passed are forgotten.
 const REMEMBERED_MAX: usize = 1024;
@@ -152,17 +149,15 @@ impl Zones {
         let Zones { platform, remembered, config, settings, .. } = &zones;
         let served = &restored.shards;
         let made = in_parallel(&routers, |router| {
-            let mut diagnostics = Vec::new();
             let former_names = platform.former_names(&router.apex);
-            let made = shard::compile(router, former_names, &mut diagnostics);
-            let digest = made.digest;
+            let digest = router.digest.plus(former_names.digest());
             let last = remembered.get(&router.apex).filter(|last| last.config == *config && last.digest == digest);
-            // Problems of further records are found by building the zone.
+            // Former names at further records are found by building the zone.
             if last.is_some() && router.records.is_empty() && served.contains_key(&router.apex) {
                 return (digest, RestoredZone::Served);
             }
-            // An unchanged zone will be served again under its serial: build it while its records are in memory.
-            match last.map(|last| build_shard(router, former_names, made, diagnostics, settings, last.serial)) {
+            // An unchanged zone will be served again under its serial.
+            match last.map(|last| build_shard(router, former_names, settings, last.serial)) {
                 Some(built) => (digest, RestoredZone::Built(Box::new(built))),
                 None => (digest, RestoredZone::Not),
             }
@@ -415,7 +410,7 @@ impl Zones {
                     match self.shards.get_mut(&apex) {
                         Some(shard) => shard.push_router(router, former_names, now),
                         None => {
-                            let digest = shard::digest(&router).plus(former_names);
+                            let digest = router.digest.plus(former_names);
                             self.add_shard(apex.clone(), router, digest, now);
                         }
                     }
@@ -440,7 +435,7 @@ impl Zones {
         }
     }
 
-    fn add_shard(&mut self, apex: Name, router: Arc<RouterInput>, digest: Digest, now: Instant) -> &mut Shard {
+    fn add_shard(&mut self, apex: Name, router: Arc<ShardView>, digest: Digest, now: Instant) -> &mut Shard {
         let mut timeline = VersionHistory::new(digest, self.remembered.remove(&apex), now);
         timeline.set_ledger(self.ledger.get(&apex).cloned().unwrap_or_default());
         self.dirty.insert(apex.clone());
@@ -574,17 +569,4 @@ enum RestoredZone {
     Served,
     /// The zone has been rebuilt.
     Built(Box<Built>),
-}
-
-/// Returns the problems visible in a Router alone: the records that a name server omits from its zone, and the reasons.
-pub fn examine(router: &Router, settings: &Settings) -> Vec<Diagnostic> {
-    let mut diagnostics = Vec::new();
-    if let Some(input) = RouterInput::read(router, &settings.domain_text(), &mut diagnostics) {
-        let mut left_out = Vec::new();
-        let former_names = FormerNames::default();
-        let made = shard::compile(&input, &former_names, &mut left_out);
-        let built = build_shard(&input, &former_names, made, left_out, settings, Serial(0));
-        diagnostics.extend(built.found.into_iter().flat_map(|found| found.diagnostics));
-    }
-    diagnostics
 }

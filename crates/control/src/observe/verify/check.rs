@@ -12,8 +12,8 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use crate::compiler::expectation::Expected;
 use crate::dns_client::{Data, QueryError, Question, Response};
-use crate::world::expectation::Expected;
 use signpost_dns::wire::header::Rcode;
 use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::Serial;

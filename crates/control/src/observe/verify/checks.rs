@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::check::{Check, CheckResult, Fault, PROBE_LABEL, Probe, StaleSerialPolicy};
 use super::server_zone::{DOUBT, Failure, Outcome, RETRY_LONGEST, State};
 use super::state::{IDLE_MAX, RouteEntry, VerificationState, alias_target, serial_of, slot};
-use crate::world::expectation::Expected;
+use crate::compiler::expectation::Expected;
 use signpost_dns::wire::Name;
 use signpost_dns::zone::Serial;
 
@@ -95,7 +95,7 @@ impl VerificationState {
             routes.find(|(label, route)| is_fit(label, route)).and_then(|(label, _)| probe(label))
         } else {
             let name = apex.prepend(format!("{PROBE_LABEL}{random:016x}").as_bytes()).ok();
-            let expectation = &self.zones.shards.get(&apex)?.expectation;
+            let expectation = &self.zones.shards.get(&apex)?.router.expectation;
             name.map(|name| Probe { expected: expectation.of(&name).clone(), name })
         };
         let epoch = zone.epoch;
@@ -117,7 +117,7 @@ impl VerificationState {
     fn probe(&self, apex: &Name, label: &str) -> Option<Probe> {
         let name = self.name_in(apex, label)?;
         let expected = match self.zones.shards.get(apex) {
-            Some(shard) => shard.expectation.of(&name).clone(),
+            Some(shard) => shard.router.expectation.of(&name).clone(),
             None => Expected::Alias(alias_target(&self.routes.get(label)?.binding)),
         };
         Some(Probe { name, expected })

@@ -24,9 +24,9 @@ use tokio::time::Instant;
 use super::check::{DELETION_HELD, Fault, text};
 use super::server_zone::{DOUBT, Failure, State};
 use super::state::{PENDING, RouteEntry, Server, Shard, VerificationState, Zone, shard_of, slot, system_name};
+use crate::compiler::expectation::NameConflict;
 use crate::compiler::settings::text_of;
 use crate::world::condition::{ConditionUpdate, Status};
-use crate::world::expectation::NameConflict;
 use crate::world::route::{Mark, NOT_PUBLISHED, Reported, ReportedNames};
 use signpost_dns::wire::Name;
 use signpost_dns::zone::Serial;
@@ -94,7 +94,8 @@ impl VerificationState {
             return if is_late { not_published(&message, self.config.queries) } else { DesiredConditions::default() };
         };
         let name = system_name(&route.binding);
-        let is_outage = shard.expectation.taken(&name).is_none() && shard.expectation.of(&name).is_empty();
+        let is_outage = shard.router.expectation.taken(&route.binding.label).is_none()
+            && shard.router.expectation.of(&name).is_empty();
         let message = format!(
             "{} has the Route's name under serial {}, and {} its alias under serial {}",
             text(&apex),
@@ -134,7 +135,7 @@ impl VerificationState {
         if self.config.servers.is_empty() {
             return no("NoNameServer", NO_NAME_SERVER.to_owned());
         }
-        if let Some(taken) = shard.expectation.taken(&name) {
+        if let Some(taken) = shard.router.expectation.taken(&route.binding.label) {
             return no("NameTaken", is_taken(&name, taken, &shard.router.name));
         }
         // A route may have its own name as its host.

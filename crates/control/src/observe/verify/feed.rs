@@ -8,7 +8,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::compiler::inputs::{BindingInput, RouterInput};
+use crate::compiler::ShardView;
+use crate::compiler::inputs::BindingInput;
 use signpost_dns::wire::Name;
 use signpost_dns::zone::Serial;
 
@@ -23,13 +24,13 @@ pub struct ZoneFeed {
 #[derive(Debug, Default)]
 pub struct ZoneUpdate {
     /// The Routers of shards by their zones, each with the serial in which these contents appeared.
-    pub shards: HashMap<Name, Option<(Arc<RouterInput>, Serial)>>,
+    pub shards: HashMap<Name, Option<(Arc<ShardView>, Serial)>>,
     /// The bindings of aliases by their labels, each with the serial in which the alias appeared, or one after it.
     pub aliases: HashMap<Box<str>, Option<(Arc<BindingInput>, Serial)>>,
     /// The newest serial of the alias zone.
     pub alias_serial: Option<Serial>,
     /// The Routers of zones whose serials the API refuses to store, with the reason.
-    pub refused: HashMap<Name, Option<(Arc<RouterInput>, String)>>,
+    pub refused: HashMap<Name, Option<(Arc<ShardView>, String)>>,
 }
 
 impl ZoneFeed {

@@ -19,10 +19,9 @@ use tokio::time::Instant;
 use super::check::{DELETION_HELD, OLD_SERIAL};
 use super::feed::ZoneUpdate;
 use super::server_zone::{DOUBT, Failure, ServerZone};
-use crate::compiler::Settings;
 use crate::compiler::former_names::top_label;
-use crate::compiler::inputs::{BindingInput, RouterInput};
-use crate::world::expectation::Expectation;
+use crate::compiler::inputs::BindingInput;
+use crate::compiler::{Settings, ShardView};
 use signpost_dns::wire::Name;
 use signpost_dns::zone::Serial;
 use signpost_types::v1alpha1::deletion_hold::DeletionHoldKind;
@@ -150,8 +149,7 @@ pub(super) struct ZoneServer {
 #[derive(Debug)]
 pub(super) struct Shard {
     pub zone: Zone,
-    pub router: Arc<RouterInput>,
-    pub expectation: Expectation,
+    pub router: Arc<ShardView>,
     /// The time since which the zone is known.
     pub since: Instant,
 }
@@ -295,7 +293,7 @@ impl VerificationState {
         self.queue_zone(apex);
     }
 
-    fn set_shard(&mut self, apex: Name, router: Arc<RouterInput>, serial: Serial, now: Instant) {
+    fn set_shard(&mut self, apex: Name, router: Arc<ShardView>, serial: Serial, now: Instant) {
         let known = self.zones.shards.get(&apex);
         let has_other_contents = known.is_none_or(|known| known.router != router);
         if !has_other_contents && known.is_some_and(|known| known.zone.serial == serial) {
@@ -303,11 +301,10 @@ impl VerificationState {
         }
         if has_other_contents {
             self.zones.epochs += 1;
-            let expectation = Expectation::new(&router, &self.config.platform);
             let (zone, since) = self.zones.shards.remove(&apex).map(|known| (known.zone, known.since)).unzip();
             let mut zone = zone.unwrap_or_else(|| Zone::new(self.config.servers.len(), serial, 0));
             zone.epoch = self.zones.epochs;
-            let shard = Shard { zone, router, expectation, since: since.unwrap_or(now) };
+            let shard = Shard { zone, router, since: since.unwrap_or(now) };
             self.zones.shards.insert(apex.clone(), shard);
             self.queue_zone(&apex);
         }
@@ -366,7 +363,7 @@ impl VerificationState {
     /// Returns the names of the zone that have answers of their own, by labels of routes.
     pub(super) fn labels_with_own_answers(&self, apex: &Name) -> BTreeSet<Box<str>> {
         let shard = self.zones.shards.get(apex);
-        let explicit = shard.into_iter().flat_map(|shard| shard.expectation.explicit());
+        let explicit = shard.into_iter().flat_map(|shard| shard.router.expectation.explicit());
         // In canonical order, all names below a name follow it directly.
         let files = self.files.range(apex..).take_while(|file| file.is_at_or_below(apex));
         let labels = explicit.chain(files).filter_map(|name| String::from_utf8(top_label(name, apex)?.into()).ok());
@@ -375,7 +372,7 @@ impl VerificationState {
 
     fn has_own_answer(&self, apex: &Name, label: &str) -> bool {
         let Some(name) = self.name_in(apex, label) else { return false };
-        let is_explicit = self.zones.shards.get(apex).is_some_and(|shard| shard.expectation.is_explicit(&name));
+        let is_explicit = self.zones.shards.get(apex).is_some_and(|shard| shard.router.expectation.is_explicit(&name));
         is_explicit || self.files.range(&name..).next().is_some_and(|file| file.is_at_or_below(&name))
     }
 
@@ -386,7 +383,8 @@ impl VerificationState {
             return apex.prepend(label.as_bytes()).ok();
         }
         let shard = self.zones.shards.get(apex).filter(|_| shard_of(&route.binding) == *apex)?;
-        Some(system_name(&route.binding)).filter(|name| shard.expectation.taken(name).is_none())
+        let is_taken = shard.router.expectation.taken(&route.binding.label).is_some();
+        (!is_taken).then(|| system_name(&route.binding))
     }
 
     /// Returns whether a route waits until the zone's server of the slot was queried for its own name.

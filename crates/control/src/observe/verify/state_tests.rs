@@ -10,7 +10,7 @@ use super::check::Fault;
 use super::checks::Job;
 use super::feed::ZoneUpdate;
 use super::server_zone::DOUBT as PATIENCE;
-use crate::world::expectation::Expected;
+use crate::compiler::expectation::Expected;
 use signpost_dns::wire::Name;
 use signpost_dns::wire::header::Rcode;
 use signpost_dns::zone::Serial;

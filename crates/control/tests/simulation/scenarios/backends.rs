@@ -23,7 +23,7 @@ const OTHERS: [&str; 3] = ["Published", "Resolvable", "Programmed"];
 /// Starts the loops that write the conditions of Routes.
 fn start(api: &Scene) -> Running {
     let settings = placement::settings(|_| ());
-    let world = placement::world(api, &settings);
+    let world = placement::world(api);
     let scheduler = scheduler(api, &world, |_| ());
     let reconciler = Reconciler::new(api.client(), &world, settings, reconcile::Metrics::default());
     let reconciler = reconciler.with_scheduler(&scheduler);

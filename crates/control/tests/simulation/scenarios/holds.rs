@@ -53,8 +53,8 @@ struct Leader {
 
 impl Leader {
     fn start(api: &Scene, instances: &Instances) -> Leader {
-        let keeping = placement::settings(|settings| settings.platform = Some(crate::settings()));
-        let world = placement::world(api, &keeping);
+        let keeping = placement::settings(|_| ());
+        let world = placement::world(api);
         let stop = CancellationToken::new();
         let mut loops = JoinSet::new();
         let losses = Arc::<HeldLosses>::default();

@@ -17,10 +17,8 @@ pub fn settings(change: impl Fn(&mut Settings)) -> Settings {
     settings
 }
 
-/// Returns the world that a reconciler with these settings reads.
-pub fn world(api: &Scene, settings: &Settings) -> World {
-    let domain = world::Settings::of_domain("v3.example");
-    World::new(&api.client(), settings.platform.clone().map_or(domain, world::Settings::of))
+pub fn world(api: &Scene) -> World {
+    World::new(&api.client(), world::Settings::of(crate::settings()))
 }
 
 fn claim(api: &Scene, name: &str) -> Option<Value> {
@@ -278,10 +276,7 @@ async fn a_route_whose_router_is_gone_says_so_until_it_is_there_again_or_the_rou
 #[tokio::test]
 async fn records_at_a_former_name_are_reported_on_both_sides() {
     let api = platform(2).await;
-    let platform =
-        signpost_control::compiler::Settings::new("v3.example", Vec::new(), &["192.0.2.53".parse().expect("one")]);
-    let platform = std::sync::Arc::new(platform.expect("good settings"));
-    let running = start_both(&api, |_| (), |settings| settings.platform = Some(std::sync::Arc::clone(&platform)));
+    let running = start_both(&api, |_| (), |_| ());
     api.put("routers", router("shard2", &json!({"state": "cordoned"})));
     api.put("routes", route("ns", "app", &json!({})));
     until("it is scheduled", || scheduled(&api) == 1).await;

@@ -53,7 +53,7 @@ pub fn start_switchable(
     keep: impl Fn(&mut reconcile::Settings),
 ) -> (Running, watch::Sender<StrategyConfig>) {
     let keeping = placement::settings(keep);
-    let world = placement::world(api, &keeping);
+    let world = placement::world(api);
     start_in(api, &world, change, keeping)
 }
 
@@ -150,6 +150,28 @@ async fn our_own_server_is_sent_one_write_a_route() {
     for (request, count) in [("POST routebindings", 102), ("POST nameclaims", 2), ("PATCH routes", 0)] {
         assert_eq!(api.connection.requests(request), count, "{request}");
     }
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_route_avoids_routers_with_records_at_its_name_in_any_spelling() {
+    let api = platform(0).await;
+    api.put("namespaces", namespace("q"));
+    // The escape is an `a`. An address that is not in answers is not the Router's.
+    let drained = json!([{"ip": "192.0.2.1"}, {"ip": "192.0.2.9", "state": "drained"}]);
+    for (name, record) in [("shard1", "q-\\097pp A 192.0.2.9"), ("shard2", "q-app A 192.0.2.9")] {
+        api.put("routers", router(name, &json!({"records": [record], "addresses": drained})));
+    }
+    let running = start(&api);
+    api.put("routes", route("q", "app", &json!({})));
+    until("it waits, with the reason", || {
+        let found = condition(&api.get("routes", "q", "app").expect("it is there"), "Scheduled");
+        found.is_some_and(|(status, _, message)| status == "False" && message.contains("2 NameTaken"))
+    })
+    .await;
+    api.put("routers", router("shard3", &json!({})));
+    until("it is scheduled", || scheduled(&api) == 1).await;
+    assert_eq!(per_router(&api), [("shard3".to_owned(), 1)].into());
     running.stop().await;
 }
 

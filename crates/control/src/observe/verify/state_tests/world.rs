@@ -11,8 +11,8 @@ use super::super::checks::Job;
 use super::super::conditions::DesiredConditions;
 use super::super::feed::ZoneUpdate;
 use super::super::state::{Server, VerificationState};
-use crate::compiler::Settings;
-use crate::compiler::inputs::{BindingInput, RouterInput};
+use crate::compiler::inputs::BindingInput;
+use crate::compiler::{Settings, ShardView};
 use crate::dns_client::QueryError;
 use signpost_dns::wire::Name;
 use signpost_dns::zone::Serial;
@@ -23,6 +23,7 @@ pub(super) const SILENCE: Duration = Duration::from_secs(13);
 pub(super) struct World {
     pub(super) proofs: VerificationState,
     pub(super) now: Instant,
+    settings: Arc<Settings>,
     /// Every check so far.
     pub(super) jobs: Vec<Job>,
 }
@@ -34,8 +35,8 @@ impl World {
             |number| Server { name: format!("ns{number}.v3.example"), address: ([127, 0, 0, 1], 5300 + number).into() };
         let servers = servers.map(|count| (1..=count).map(|number| server(number as u16)).collect());
         let settings = Arc::new(settings.expect("good settings"));
-        let proofs = VerificationState::new(settings, servers, INTERVAL, SILENCE);
-        World { proofs, now: Instant::now(), jobs: Vec::new() }
+        let proofs = VerificationState::new(Arc::clone(&settings), servers, INTERVAL, SILENCE);
+        World { proofs, now: Instant::now(), settings, jobs: Vec::new() }
     }
 
     /// Returns the shard `s` in version 7, with Routes of these labels in version 9 of the alias zone.
@@ -51,7 +52,7 @@ impl World {
             "apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": name}, "spec": spec,
         });
         let router = serde_json::from_value(router).expect("a Router");
-        let router = RouterInput::read(&router, "v3.example", &mut Vec::new()).expect("it has a zone");
+        let router = ShardView::read(&router, &self.settings, &mut Vec::new()).expect("it has a zone");
         let shards = [(router.apex.clone(), Some((Arc::new(router), Serial(serial))))].into();
         self.proofs.apply(ZoneUpdate { shards, ..ZoneUpdate::default() }, self.now);
     }

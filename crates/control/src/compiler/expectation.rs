@@ -1,18 +1,17 @@
-//! The expected targets of one shard's names, by its Router.
+//! The expected targets of one shard's names, by its zone.
 //!
 //! The wildcard verifies every name below it, except for names in the Router's `records`, which have an answer of their own, and
 //! are queried separately. Some of these do not resolve to the Router at all ([`NameConflict`]): their answers do not concern any
 //! route, and are not queried.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::net::IpAddr;
 
-use crate::compiler::former_names::FormerNames;
-use crate::compiler::inputs::RouterInput;
-use crate::compiler::{Settings, shard};
+use super::Settings;
+use super::former_names::top_label;
 use signpost_dns::wire::{Name, RecordType};
-use signpost_dns::zone::Rrset;
+use signpost_dns::zone::{Contents, Rrset};
 
 /// The target of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +27,7 @@ pub enum Expected {
 pub struct Expectation {
     wildcard: Expected,
     explicit: HashMap<Name, Expected>,
-    taken: HashMap<Name, NameConflict>,
+    taken: BTreeMap<Box<str>, NameConflict>,
 }
 
 /// The reason why a name of the shard does not resolve to its Router.
@@ -57,38 +56,38 @@ impl fmt::Display for NameConflict {
 }
 
 impl Expectation {
-    /// Returns the expectation for the shard of `router`.
-    pub fn new(router: &RouterInput, settings: &Settings) -> Self {
-        // Former names belong to routes that have left: none of them is a route's current name.
-        let made = shard::compile(router, &FormerNames::default(), &mut Vec::new());
-        let zone = shard::zone(made.records, settings, 0);
-        let apex = zone.apex().clone();
+    /// Returns the expectation for a shard's zone, without former names: these belong to routes that have left, and none of them is
+    /// a route's current name.
+    pub(super) fn new(zone: &Contents, settings: &Settings) -> Self {
+        let apex = zone.apex();
         let wildcard = apex.wildcard().expect("the apex leaves room for the wildcard: RouterInput::read");
-        let below = zone.owners().filter(|(owner, _)| **owner != apex && **owner != wildcard);
+        let below = zone.owners().filter(|(owner, _)| *owner != apex && **owner != wildcard);
         let leads = expected(zone.owner(&wildcard));
-        let (mut explicit, mut taken) = (HashMap::new(), HashMap::new());
+        let (mut explicit, mut taken) = (HashMap::new(), BTreeMap::new());
         for (owner, rrsets) in below {
-            let is_server = settings.name_servers().iter().any(|server| server.name == *owner);
             let found = expected(rrsets);
             match by(&leads, &found, rrsets) {
-                Some(NameConflict::Addresses) if is_server => {
-                    drop(taken.insert(owner.clone(), NameConflict::NameServer))
-                }
-                Some(why) => drop(taken.insert(owner.clone(), why)),
+                // No route has a deeper name.
+                Some(why) => taken.extend(label_below(owner, apex).map(|label| (label, why))),
                 None => drop(explicit.insert(owner.clone(), found)),
             }
+        }
+        // Even with the Router's addresses: a route must not get the name of a name server.
+        for server in settings.name_servers() {
+            explicit.remove(&server.name);
+            taken.extend(label_below(&server.name, apex).map(|label| (label, NameConflict::NameServer)));
         }
         Expectation { wildcard: leads, explicit, taken }
     }
 
-    /// Returns the reason why `name` does not resolve to the Router, if it does not.
-    pub fn taken(&self, name: &Name) -> Option<&NameConflict> {
-        self.taken.get(name)
+    /// Returns the reason why the name of `label`, which is in lower case, does not resolve to the Router, if it does not.
+    pub fn taken(&self, label: &str) -> Option<&NameConflict> {
+        self.taken.get(label)
     }
 
-    /// Returns the names that do not resolve to the Router.
-    pub fn all_taken(&self) -> impl Iterator<Item = &Name> {
-        self.taken.keys()
+    /// Returns the labels directly below the apex whose names do not resolve to the Router, in lower case, and the reasons.
+    pub fn all_taken(&self) -> impl Iterator<Item = (&str, &NameConflict)> {
+        self.taken.iter().map(|(label, why)| (&**label, why))
     }
 
     /// Returns the expected answer for `name`.
@@ -112,6 +111,13 @@ impl Expected {
     pub fn is_empty(&self) -> bool {
         matches!(self, Expected::Addresses(addresses) if addresses.is_empty())
     }
+}
+
+/// Returns the label of a name directly below `apex`, in lower case; `None` for other names, and for a label that is not text and
+/// so never a route's.
+pub(super) fn label_below(name: &Name, apex: &Name) -> Option<Box<str>> {
+    let label = top_label(name, apex).filter(|_| name.label_count() == apex.label_count() + 1)?;
+    String::from_utf8(label.into()).ok().map(Into::into)
 }
 
 /// Returns the conflict of a name with these records, unless it resolves as the wildcard in `leads`: to some of its addresses of
@@ -152,6 +158,7 @@ fn address(rtype: RecordType, rdata: &[u8]) -> Option<IpAddr> {
 mod tests {
     use super::*;
     use crate::compiler::settings::NameServer;
+    use crate::compiler::shard::ShardView;
     use serde_json::json;
 
     #[test]
@@ -164,8 +171,7 @@ mod tests {
         let expectation = |spec: serde_json::Value| {
             let router = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": "s"}, "spec": spec});
             let router = serde_json::from_value(router).expect("a Router");
-            let input = RouterInput::read(&router, "v3.example", &mut Vec::new()).expect("it has a zone");
-            Expectation::new(&input, &settings)
+            ShardView::read(&router, &settings, &mut Vec::new()).expect("it has a zone").expectation
         };
         let found = expectation(json!({
             "addresses": [{"ip": "192.0.2.1"}, {"ip": "2001:db8::1"}, {"ip": "192.0.2.2", "state": "drained"}],
@@ -181,16 +187,17 @@ mod tests {
             ("same.s.v3.example.", true, both),
         ] {
             assert_eq!((found.is_explicit(&name(asked)), found.of(&name(asked))), (explicit, &expected), "{asked}");
-            assert_eq!(found.taken(&name(asked)), None, "{asked}");
+            assert_eq!(found.taken(asked.split('.').next().expect("a label")), None, "{asked}");
         }
         for (asked, taken) in [
-            ("own.s.v3.example.", NameConflict::Addresses),
-            ("half.s.v3.example.", NameConflict::Addresses),
-            ("MOVED.s.v3.example.", NameConflict::Alias(name("there.example."))),
-            ("cut.s.v3.example.", NameConflict::Delegated),
-            ("ns.s.v3.example.", NameConflict::NameServer),
+            ("own", NameConflict::Addresses),
+            ("half", NameConflict::Addresses),
+            ("moved", NameConflict::Alias(name("there.example."))),
+            ("cut", NameConflict::Delegated),
+            ("ns", NameConflict::NameServer),
         ] {
-            assert_eq!((found.is_explicit(&name(asked)), found.taken(&name(asked))), (false, Some(&taken)), "{asked}");
+            let full = name(&format!("{}.s.v3.example.", asked.to_uppercase()));
+            assert_eq!((found.is_explicit(&full), found.taken(asked)), (false, Some(&taken)), "{asked}");
         }
         let drained = expectation(json!({"addresses": [{"ip": "192.0.2.2", "state": "drained"}]}));
         assert!(drained.of(&name("any.s.v3.example.")).is_empty() && drained.explicit().all(Name::is_wildcard));
