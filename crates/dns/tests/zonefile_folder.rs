@@ -3,13 +3,13 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by its panic")]
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::Path;
 
 use proptest::prelude::*;
 use signpost_dns::wire::{Name, RecordType};
-use signpost_dns::zonefile::folder::{Extent, FileChange, Folder, origin_by_name};
+use signpost_dns::zonefile::folder::{Extent, FileChange, Folder, is_zone_file, origin_by_name};
 
 struct Fixture {
     dir: tempfile::TempDir,
@@ -52,7 +52,11 @@ impl Fixture {
                 FileChange::Refuse { path, apex, last_good, findings } => {
                     let keeps = last_good.map_or(String::new(), |apex| format!(", keeps {apex}"));
                     let finding = &findings[0];
-                    let place = format!("{}:{}", finding.line, finding.column);
+                    let include = match finding.file == path {
+                        true => String::new(),
+                        false => short(&finding.file) + ":",
+                    };
+                    let place = format!("{include}{}:{}", finding.line, finding.column);
                     format!("{} refused ({}) {place} {}{keeps}", short(&path), apex.unwrap(), finding.code)
                 }
                 FileChange::Withdraw { path, apex } => format!("{} withdrew {apex}", short(&path)),
@@ -206,7 +210,7 @@ fn two_files_with_one_apex() {
     f.zone("c.zone", "c.example.", "192.0.2.4");
     assert_eq!(f.scan(), ["c.zone serves c.example. 4"]);
     f.zone("c.zone", "x.example.", "192.0.2.5");
-    assert_eq!(f.scan(), ["c.zone refused (x.example.) 1:1 apex-taken, keeps c.example."]);
+    assert_eq!(f.scan(), ["c.zone refused (x.example.) 3:1 apex-changed, keeps c.example."]);
 }
 
 /// The zones that no file gives, though files name them: for any order of the files, and of their changes.
@@ -297,15 +301,151 @@ fn renamed_files_leave_no_gap() {
     f.scan();
     fs::rename(f.dir.path().join("a.zone"), f.dir.path().join("z.zone")).unwrap();
     assert_eq!(f.scan(), ["z.zone serves x.example. 1"]);
-    // Two files that exchange their zones.
-    f.zone("b.zone", "x.example.", "192.0.2.3");
-    f.zone("z.zone", "y.example.", "192.0.2.4");
-    assert_eq!(f.scan(), ["b.zone serves x.example. 3", "z.zone serves y.example. 4"]);
+    // Two files whose new names are those of neither.
+    f.zone("c.zone", "x.example.", "192.0.2.3");
+    f.zone("d.zone", "y.example.", "192.0.2.4");
+    fs::remove_file(f.dir.path().join("z.zone")).unwrap();
+    fs::remove_file(f.dir.path().join("b.zone")).unwrap();
+    assert_eq!(f.scan(), ["c.zone serves x.example. 3", "d.zone serves y.example. 4"]);
     assert_eq!(f.scan(), [""; 0]);
-    // One takes what another leaves, in either order of names.
-    f.zone("b.zone", "y.example.", "192.0.2.5");
-    f.zone("z.zone", "w.example.", "192.0.2.6");
-    assert_eq!(f.scan(), ["z.zone serves w.example. 6", "b.zone serves y.example. 5", "b.zone withdrew x.example."]);
+}
+
+/// A file that provided x.example. and has other contents: the change, and the next one after it is corrected.
+#[test]
+fn a_replaced_file_never_withdraws_its_zone() {
+    let soa = "SOA ns1.x.example. admin 1 2 3 4 60\n";
+    let typed = zone_text("x.exmaple.", "192.0.2.2");
+    let owner = format!("$ORIGIN x.example.\n$TTL 60\n@ NS ns1\n ;\nx.exmaple. {soa}");
+    let below = format!("$ORIGIN x.example.\n$TTL 60\nwww {soa}www NS ns1\n");
+    let above = "$TTL 60\n$ORIGIN example.\n@ NS ns1.x\n  SOA ns1.x admin 1 2 3 4 60\nns1.x A 192.0.2.2\n";
+    let included = "$TTL 60\n$ORIGIN x.exmaple.\n$INCLUDE soa\n@ NS ns1\nns1 A 192.0.2.2\n";
+    let included_at = "$TTL 60\n$ORIGIN x.example.\n$INCLUDE soa x.exmaple.\n@ NS ns1\nns1 A 192.0.2.2\n";
+    let other_case = zone_text("X.Example.", "192.0.2.2");
+    let no_ns = typed.replace("@ NS", "www NS");
+    for (text, expected) in [
+        (typed.as_str(), "a.zone refused (x.exmaple.) 3:1 apex-changed, keeps x.example."),
+        (&owner, "a.zone refused (x.exmaple.) 5:1 apex-changed, keeps x.example."),
+        (&below, "a.zone refused (www.x.example.) 3:1 apex-changed, keeps x.example."),
+        (above, "a.zone refused (example.) 4:3 apex-changed, keeps x.example."),
+        (&zone_text("y.example.", "192.0.2.2"), "a.zone refused (y.example.) 3:1 apex-changed, keeps x.example."),
+        (&no_ns, "a.zone refused (x.exmaple.) 3:1 apex-changed, keeps x.example."),
+        (included, "a.zone refused (x.exmaple.) soa:2:1 apex-changed, keeps x.example."),
+        (included_at, "a.zone refused (x.exmaple.) soa:2:1 apex-changed, keeps x.example."),
+        ("", "a.zone refused (a.) 1:1 soa-missing, keeps x.example."),
+        ("; later\n", "a.zone refused (a.) 1:1 soa-missing, keeps x.example."),
+        ("$ORIGIN x.example.\n@ 60 NS ns1\n", "a.zone refused (a.) 1:1 soa-missing, keeps x.example."),
+        (&other_case, "a.zone serves X.Example. 2"),
+    ] {
+        let mut f = Fixture::new();
+        f.write("soa", ";\n@ SOA ns1 admin 1 2 3 4 60\n");
+        f.zone("a.zone", "x.example.", "192.0.2.1");
+        f.zone("b.zone", "y.example.", "192.0.2.1");
+        assert_eq!(f.scan(), ["a.zone serves x.example. 1", "b.zone serves y.example. 1"]);
+        f.write("a.zone", text);
+        assert_eq!(f.scan(), [expected], "{text}");
+        assert_eq!(f.scan(), [""; 0], "reported once: {text}");
+        assert!(f.folder.file_of(&"x.example.".parse().unwrap()).unwrap().ends_with("a.zone"), "{text}");
+        assert_eq!((f.folder.zone_count(), f.folder.unserved().count()), (2, 0), "{text}");
+        f.zone("a.zone", "x.example.", "192.0.2.3");
+        assert_eq!(f.scan(), ["a.zone serves x.example. 3"], "{text}");
+    }
+}
+
+/// The other zone is new, or another file provides it, or both files are exchanged: none of the zones is withdrawn.
+#[test]
+fn files_that_exchange_their_zones_are_refused() {
+    let mut f = Fixture::new();
+    f.zone("a.zone", "x.example.", "192.0.2.1");
+    f.zone("b.zone", "y.example.", "192.0.2.1");
+    f.scan();
+    f.zone("a.zone", "y.example.", "192.0.2.2");
+    f.zone("b.zone", "x.example.", "192.0.2.2");
+    let refused = [
+        "a.zone refused (y.example.) 3:1 apex-changed, keeps x.example.",
+        "b.zone refused (x.example.) 3:1 apex-changed, keeps y.example.",
+    ];
+    assert_eq!(f.scan(), refused);
+    f.zone("b.zone", "w.example.", "192.0.2.3");
+    assert_eq!(f.scan(), ["b.zone refused (w.example.) 3:1 apex-changed, keeps y.example."]);
+    // A new file cannot take a zone that remains served. The zone changes its file when the earlier one is removed.
+    f.zone("c.zone", "x.example.", "192.0.2.4");
+    assert_eq!(f.scan(), ["c.zone refused (x.example.) 1:1 apex-taken"]);
+    fs::remove_file(f.dir.path().join("a.zone")).unwrap();
+    assert_eq!(f.scan(), ["c.zone serves x.example. 4"]);
+    // The zone of a removed file can change.
+    fs::remove_file(f.dir.path().join("b.zone")).unwrap();
+    assert_eq!(f.scan(), ["b.zone withdrew y.example."]);
+    f.zone("b.zone", "w.example.", "192.0.2.5");
+    assert_eq!(f.scan(), ["b.zone serves w.example. 5"]);
+}
+
+/// The name of a valid file was that of another one, which still has its zone: the removal of the old name withdraws neither.
+#[test]
+fn a_file_over_another_one_withdraws_none_of_their_zones() {
+    let mut f = Fixture::new();
+    let over = |f: &Fixture, from: &str, to: &str| fs::rename(f.dir.path().join(from), f.dir.path().join(to)).unwrap();
+    let start = |f: &mut Fixture| {
+        f.zone("a.zone", "x.example.", "192.0.2.1");
+        f.zone("b.zone", "y.example.", "192.0.2.2");
+        f.scan();
+        over(f, "b.zone", "a.zone");
+        assert_eq!(f.scan(), ["a.zone refused (y.example.) 3:1 apex-changed, keeps x.example."]);
+        assert_eq!(f.scan(), [""; 0]);
+        assert_eq!((f.folder.zone_count(), f.folder.unserved().count()), (2, 0));
+    };
+    start(&mut f);
+    // Another name for it completes the rename.
+    over(&f, "a.zone", "c.zone");
+    assert_eq!(f.scan(), ["c.zone serves y.example. 2", "a.zone withdrew x.example."]);
+    // Or the file is correct again: the zone of the removed file is then withdrawn, unless it is in another file.
+    for (is_in_other, expected) in [(false, "b.zone withdrew y.example."), (true, "c.zone serves y.example. 4")] {
+        let mut f = Fixture::new();
+        start(&mut f);
+        f.zone("a.zone", "x.example.", "192.0.2.3");
+        if is_in_other {
+            f.zone("c.zone", "y.example.", "192.0.2.4");
+        }
+        assert_eq!(f.scan(), ["a.zone serves x.example. 3", expected]);
+    }
+    // Both are withdrawn with the file that has them.
+    let mut f = Fixture::new();
+    start(&mut f);
+    fs::remove_file(f.dir.path().join("a.zone")).unwrap();
+    let mut changes = f.scan();
+    changes.sort();
+    assert_eq!(changes, ["a.zone withdrew x.example.", "b.zone withdrew y.example."]);
+}
+
+/// A file that was never valid has no zone to keep.
+#[test]
+fn a_file_without_a_last_good_zone_may_have_any_apex() {
+    let mut f = Fixture::new();
+    f.zone("a.zone", "x.example.", "192.0.2");
+    assert_eq!(f.scan(), ["a.zone refused (x.example.) 5:7 rdata"]);
+    f.zone("a.zone", "y.example.", "192.0.2.1");
+    assert_eq!(f.scan(), ["a.zone serves y.example. 1"]);
+    f.zone("b.zone", "y.example.", "192.0.2.2");
+    assert_eq!(f.scan(), ["b.zone refused (y.example.) 1:1 apex-taken"]);
+    f.zone("b.zone", "z.example.", "192.0.2.2");
+    assert_eq!(f.scan(), ["b.zone serves z.example. 2"]);
+}
+
+#[test]
+fn the_error_of_a_changed_apex_has_both_zones_and_the_action() {
+    let mut f = Fixture::new();
+    f.zone("a.zone", "x.example.", "192.0.2.1");
+    f.scan();
+    f.zone("a.zone", "y.example.", "192.0.2.1");
+    let mut message = String::new();
+    let see = |change: FileChange<()>| {
+        if let FileChange::Refuse { findings, .. } = change {
+            message = findings[0].to_string();
+        }
+    };
+    f.folder.rescan(|_| (), see).unwrap();
+    for part in ["a.zone:3:1: error: ", "y.example.", "x.example.", "$ORIGIN", "another name", "delete this file"] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
 }
 
 #[test]
@@ -320,7 +460,7 @@ fn included_files_are_watched_too() {
     f.write("hosts", "ns1 A 192.0.2.2\n");
     assert_eq!(f.scan(), ["a.example.zone serves a.example. 2"]);
     f.write("hosts", "ns1 A 192.0.2\n");
-    assert_eq!(f.scan(), ["a.example.zone refused (a.example.) 1:7 rdata, keeps a.example."]);
+    assert_eq!(f.scan(), ["a.example.zone refused (a.example.) hosts:1:7 rdata, keeps a.example."]);
 }
 
 /// Kubernetes mounts a ConfigMap as links through `..data`, which an update swaps.
@@ -443,8 +583,22 @@ proptest! {
                     }
                 }
             }
-            f.folder.rescan_whole(Extent::Names(&names), None, |_| (), |_| ()).unwrap();
+            let mut withdrawn = Vec::new();
+            let note = |change| {
+                if let FileChange::Withdraw { apex, .. } = change {
+                    withdrawn.push(apex.to_string());
+                }
+            };
+            f.folder.rescan_whole(Extent::Names(&names), None, |_| (), note).unwrap();
             prop_assert_eq!(f.scan(), [""; 0]);
+            // No file that can be served has a zone that was withdrawn.
+            for apex in withdrawn {
+                for file in FILES.iter().filter(|file| is_zone_file(OsStr::new(file))) {
+                    let Ok(text) = fs::read_to_string(f.dir.path().join(file)) else { continue };
+                    let is_valid = text.starts_with("$ORIGIN") && text.lines().count() == 5;
+                    prop_assert!(!(is_valid && text.contains(&apex)), "{} was withdrawn, and is in {}", apex, file);
+                }
+            }
         }
     }
 }

@@ -56,7 +56,8 @@ pub enum WeightsError {
 pub enum Added {
     /// The record is new.
     New,
-    /// The same record was there already; nothing changed (RFC 2181 §5).
+    /// The same record was there already, maybe with other letter case in a name of its data; nothing changed, and the first
+    /// spelling stays (RFC 2181 §5).
     Duplicate,
     /// The record's TTL differed from the RRset's, and the lower of the two now applies to all (RFC 2181 §5.2); the record is
     /// new, or existed with the higher TTL.
@@ -209,7 +210,7 @@ fn add(rrsets: &mut Vec<Rrset>, rtype: RecordType, ttl: Ttl, rdata: Rdata) -> Ad
     let differs = rrset.ttl != ttl && rtype != RecordType::RRSIG;
     let lowers = differs && ttl < rrset.ttl;
     rrset.ttl = rrset.ttl.min(ttl);
-    if rrset.rdata.contains(&rdata) {
+    if rrset.contains(&rdata) {
         return if lowers { Added::TtlAdjusted } else { Added::Duplicate };
     }
     rrset.rdata.push(rdata);

@@ -18,7 +18,8 @@ pub struct RrsetChange {
 
 /// Returns the owners whose records differ between `before` and `after`, in canonical order, each with all its records in
 /// `after`, for [`super::Zone::with_changes`]. If it is empty, there is nothing to publish. The order of RRsets at an owner and
-/// of records in an RRset does not matter.
+/// of records in an RRset does not matter. The letter case of names in RDATA does: it is part of the answers, which must be equal on
+/// all servers with the same serial.
 pub fn owners(before: &Contents, after: &Contents) -> Vec<OwnerChange> {
     let mut changes = Vec::new();
     walk(before, after, |owner, old, new| {
@@ -143,6 +144,28 @@ mod tests {
             changed,
             [("b.z.test.".into(), true, true), ("c.z.test.".into(), false, true), ("d.z.test.".into(), true, false)]
         );
+    }
+
+    /// One record by RFC 4034 §6.3, but answers with its first spelling must be equal on all servers.
+    #[test]
+    fn another_spelling_is_a_change() {
+        let zone = |names: [&[u8]; 2]| contents(&names.map(|data| ("z.test.", RecordType::NS, 60, data)));
+        let (small, large) = (&b"\x02ns\0"[..], &b"\x02NS\0"[..]);
+        for (before, after, is_change) in [
+            ([small, large], [small, small], false),
+            ([small, large], [small, large], false),
+            ([small, large], [large, small], true),
+            ([small, small], [large, large], true),
+        ] {
+            let (before, after) = (zone(before), zone(after));
+            assert_eq!((before.record_count(), after.record_count()), (1, 1));
+            assert_eq!(owners(&before, &after).len(), usize::from(is_change));
+            let changes = rrsets(&before, &after);
+            let rdata = |rrset: Option<Rrset>| rrset.map(|rrset| rrset.rdata);
+            let changes: Vec<_> = changes.into_iter().map(|one| (rdata(one.before), rdata(one.after))).collect();
+            let expected = (Some(vec![small.into()]), Some(vec![large.into()]));
+            assert_eq!(changes, if is_change { vec![expected] } else { vec![] });
+        }
     }
 
     #[test]

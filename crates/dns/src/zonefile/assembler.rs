@@ -60,6 +60,8 @@ impl Sink for Vec<Record> {
 #[derive(Default)]
 pub(super) struct ZoneAssembler {
     zone: Option<Collector>,
+    /// The position of the first SOA record.
+    pub soa: Option<SourcePosition>,
     /// The TTL of records without a TTL: the SOA's minimum.
     fallback_ttl: Ttl,
     said_ttl_missing: bool,
@@ -88,6 +90,7 @@ impl Sink for ZoneAssembler {
             return Ok(None);
         }
         self.zone = Some(Collector::new(record.owner.clone()));
+        self.soa = Some(place);
         self.fallback_ttl = minimum_of(&record.rdata);
         let remark = self.add(record, place)?;
         for (record, place) in std::mem::take(&mut self.early) {

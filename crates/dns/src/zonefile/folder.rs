@@ -11,13 +11,17 @@
 //! rejected files refer to and no file provides is [`Folder::unserved`], regardless of the order in which its files were added,
 //! changed, and removed.
 //!
+//! A file provides one zone until it is removed. If its SOA changes to another owner, the file is rejected, because that is more
+//! often a mistake in `$ORIGIN` or the owner than a rename, and accepting a mistake would withdraw a live zone. Knot DNS, NSD,
+//! and BIND, in which the zone's name is in the configuration, reject such a file, too.
+//!
 //! A file that is being written is not read: half a zone would deny the other half. The directory does not show this, so
 //! [`Folder::rescan_whole`] calls a function for each changed file.
 //!
 //! A caller that has the names of the changed files can scan only those ([`Extent::Names`]): among 100,000 files, one change
 //! costs as much as among ten.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::hash::{BuildHasher, Hasher};
 use std::io;
@@ -27,7 +31,7 @@ use std::time::{Duration, SystemTime};
 
 use super::file_path::FilePath;
 use super::file_stamp::FileStamp;
-use super::finding::{Severity, ZoneFinding};
+use super::finding::{Position, Severity, ZoneFinding};
 use super::include::{FolderIncludes, read_file};
 use super::read::{CheckLevel, read_zone_with};
 use crate::wire::Name;
@@ -119,6 +123,9 @@ pub struct Folder {
     special: BTreeSet<FilePath>,
     /// The file of each zone.
     holders: HashMap<Name, FilePath, foldhash::fast::RandomState>,
+    /// Zones whose file was removed, and that are still served: the SOA of each is in a file that provides another zone, and is
+    /// therefore rejected, for example after `mv b.zone a.zone`. Each is in `holders`, too.
+    retained: Vec<(Name, FilePath)>,
 }
 
 #[derive(Debug)]
@@ -127,9 +134,9 @@ struct KnownFile {
     /// Read again at the next scan, regardless of the stamps.
     suspect: bool,
     state: State,
-    /// The zone that it provides: its own or its last good one.
+    /// The zone that it provides: its own or its last good one. It stays the same until the file is removed.
     gives: Option<Name>,
-    /// The zone that it is probably for and does not provide, because it has errors.
+    /// The zone that it is probably for and does not provide, because it has errors or provides another zone.
     fails: Option<Name>,
 }
 
@@ -154,6 +161,7 @@ impl Folder {
             files: BTreeMap::new(),
             special: BTreeSet::new(),
             holders: HashMap::default(),
+            retained: Vec::new(),
         }
     }
 
@@ -167,14 +175,15 @@ impl Folder {
         self.holders.len()
     }
 
-    /// Returns the file of the zone `apex`.
+    /// Returns the file of the zone `apex`; it may have been removed, see [`Self::rescan_whole`].
     pub fn file_of(&self, apex: &Name) -> Option<&Path> {
         self.holders.get(apex).map(|path| path.as_ref())
     }
 
     /// Returns the zones that files with errors are probably for and that no file provides, each with such a file.
     pub fn unserved(&self) -> impl Iterator<Item = (&Name, &Arc<Path>)> {
-        let fails = self.special().filter_map(|(path, known)| known.fails.as_ref().map(|apex| (apex, &path.0)));
+        let never_valid = self.special().filter(|(_, known)| known.gives.is_none());
+        let fails = never_valid.filter_map(|(path, known)| known.fails.as_ref().map(|apex| (apex, &path.0)));
         fails.filter(|(apex, _)| !self.holders.contains_key(*apex))
     }
 
@@ -187,14 +196,14 @@ impl Folder {
         self.special.iter().filter_map(|path| Some((path, self.files.get(path)?)))
     }
 
-    /// Stores the new state of a file, and returns the former one.
-    fn know(&mut self, path: &FilePath, known: KnownFile) -> Option<KnownFile> {
+    /// Stores the new state of a file.
+    fn know(&mut self, path: &FilePath, known: KnownFile) {
         if known.state == State::Served && known.sources.includes.is_empty() {
             self.special.remove(path);
         } else {
             self.special.insert(path.clone());
         }
-        self.files.insert(path.clone(), known)
+        self.files.insert(path.clone(), known);
     }
 
     /// Finds the changes since the last scan and passes each to `change`, in the order of the file names. If the directory
@@ -208,7 +217,8 @@ impl Folder {
     }
 
     /// [`Self::rescan`] of a part of the directory; incomplete files stay in their previous state until the next scan. Without
-    /// `is_whole`, all files are complete.
+    /// `is_whole`, all files are complete. The zone of a removed file is withdrawn, unless another file has its SOA and is rejected
+    /// only because that file provides another zone.
     pub fn rescan_whole<T: Send>(
         &mut self,
         extent: Extent<'_>,
@@ -216,7 +226,7 @@ impl Folder {
         make: impl Fn(Contents) -> T + Sync,
         mut change: impl FnMut(FileChange<T>),
     ) -> io::Result<Tally> {
-        let (listed, released) = match extent {
+        let (listed, mut released) = match extent {
             Extent::All => {
                 let listed = self.list()?;
                 let released = self.forget_vanished(&listed);
@@ -224,7 +234,11 @@ impl Folder {
             }
             Extent::Names(names) => self.list_names(names),
         };
-        let mut scan = Scan { released, deferred: Vec::new(), tally: Tally::default() };
+        for (apex, path) in std::mem::take(&mut self.retained) {
+            self.holders.remove(&apex);
+            released.push((apex, path));
+        }
+        let mut tally = Tally::default();
         let (files, folder, threads) = (&self.files, self.path.clone(), self.threads);
         let mut stale = Vec::new();
         in_order(
@@ -237,8 +251,8 @@ impl Folder {
                 _ => HeadScan::Stale,
             },
             |path, look| match look {
-                HeadScan::Same => scan.tally.unchanged += 1,
-                HeadScan::Unfinished => scan.tally.unfinished += 1,
+                HeadScan::Same => tally.unchanged += 1,
+                HeadScan::Unfinished => tally.unfinished += 1,
                 HeadScan::Stale => stale.push(path.clone()),
             },
         );
@@ -249,20 +263,14 @@ impl Folder {
             |path, loaded| {
                 let known = self.files.get(path);
                 if own_is_whole(path, known, is_whole) && includes_are_whole(&loaded.sources, known, is_whole) {
-                    self.apply(path, loaded, &mut scan, &mut change);
+                    self.apply(path, loaded, &mut tally, &mut change);
                 } else {
-                    scan.tally.unfinished += 1;
+                    tally.unfinished += 1;
                 }
             },
         );
-        self.settle(&mut scan, &mut change);
-        for (apex, path) in scan.released {
-            if !self.holders.contains_key(&apex) {
-                scan.tally.withdrawn += 1;
-                change(FileChange::Withdraw { path: path.0, apex });
-            }
-        }
-        Ok(scan.tally)
+        self.withdraw(released, &mut tally, &mut change);
+        Ok(tally)
     }
 
     /// Returns the zone files of the directory, sorted.
@@ -326,8 +334,8 @@ impl Folder {
     fn apply<T>(
         &mut self,
         path: &FilePath,
-        loaded: Loaded<T>,
-        scan: &mut Scan<T>,
+        mut loaded: Loaded<T>,
+        tally: &mut Tally,
         change: &mut impl FnMut(FileChange<T>),
     ) {
         let before = self.files.get(path);
@@ -335,53 +343,52 @@ impl Folder {
             before.is_some_and(|known| known.state != State::Contended && known.sources.same_content(&loaded.sources));
         if same && let Some(known) = self.files.get_mut(path) {
             (known.sources, known.suspect) = (loaded.sources, loaded.suspect);
-            scan.tally.unchanged += 1;
+            tally.unchanged += 1;
             return;
         }
-        let taken = |apex: &Name| self.holders.get(apex).is_some_and(|holder| holder != path);
-        match &loaded.good {
-            Some((apex, _)) if taken(apex) => scan.deferred.push((path.clone(), loaded)),
-            Some(_) => self.serve(path, loaded, scan, change),
-            None => self.refuse(path, loaded, State::Refused, scan, change),
+        let gives = self.files.get(path).and_then(|known| known.gives.as_ref());
+        if let Some(finding) = gives.and_then(|gives| apex_changed(gives, &loaded)) {
+            loaded.findings.insert(0, finding);
+            loaded.good = None;
         }
+        let Some((apex, _)) = &loaded.good else { return self.refuse(path, loaded, State::Refused, tally, change) };
+        let Some(holder) = self.holders.get(apex).filter(|holder| *holder != path) else {
+            return self.serve(path, loaded, tally, change);
+        };
+        let message = format!(
+            "the zone {apex} is in {} and in {}: serving the first; remove one of them",
+            holder.display(),
+            path.display()
+        );
+        loaded.findings.insert(0, file_finding(path, Position::START, "apex-taken", message));
+        self.refuse(path, loaded, State::Contended, tally, change);
     }
 
-    /// Decides about the files whose zone another file provided when they were checked. That file may have released the zone
-    /// since, or be one of them, for example after two files swapped their names.
-    fn settle<T>(&mut self, scan: &mut Scan<T>, change: &mut impl FnMut(FileChange<T>)) {
-        let deferred = std::mem::take(&mut scan.deferred);
-        let gave: Vec<Option<Name>> = deferred
-            .iter()
-            .map(|(path, _)| {
-                let apex = self.files.get_mut(path)?.gives.take()?;
-                self.holders.remove(&apex);
-                Some(apex)
-            })
-            .collect();
-        for ((path, mut loaded), gave) in deferred.into_iter().zip(gave) {
-            let Some((apex, _)) = &loaded.good else { continue };
-            let Some(holder) = self.holders.get(apex).cloned() else {
-                if let Some(gave) = gave {
-                    scan.released.push((gave, path.clone()));
-                }
-                self.serve(&path, loaded, scan, change);
+    /// Withdraws the released zones that no other file provides, except those to which a file refers that was valid before: its
+    /// SOA has changed to theirs, so that the contents of the removed file may be in that file.
+    fn withdraw<T>(
+        &mut self,
+        released: Vec<(Name, FilePath)>,
+        tally: &mut Tally,
+        change: &mut impl FnMut(FileChange<T>),
+    ) {
+        if released.is_empty() {
+            return;
+        }
+        let refers =
+            self.special().filter(|(_, known)| known.gives.is_some()).filter_map(|(_, known)| known.fails.clone());
+        let refers: HashSet<Name, foldhash::fast::RandomState> = refers.collect();
+        for (apex, path) in released {
+            if self.holders.contains_key(&apex) {
                 continue;
-            };
-            let message = format!(
-                "the zone {apex} is in {} and in {}: serving the first; remove one of them",
-                holder.display(),
-                path.display()
-            );
-            let start = (1, 1);
-            loaded.findings.insert(0, file_finding(&path, start, "apex-taken", message));
-            // It keeps the zone that it provided before, unless another file has just taken it over.
-            if let Some(gave) = gave.filter(|gave| !self.holders.contains_key(gave))
-                && let Some(known) = self.files.get_mut(&path)
-            {
-                self.holders.insert(gave.clone(), path.clone());
-                known.gives = Some(gave);
             }
-            self.refuse(&path, loaded, State::Contended, scan, change);
+            if refers.contains(&apex) {
+                self.holders.insert(apex.clone(), path.clone());
+                self.retained.push((apex, path));
+            } else {
+                tally.withdrawn += 1;
+                change(FileChange::Withdraw { path: path.0, apex });
+            }
         }
     }
 
@@ -389,7 +396,7 @@ impl Folder {
         &mut self,
         path: &FilePath,
         loaded: Loaded<T>,
-        scan: &mut Scan<T>,
+        tally: &mut Tally,
         change: &mut impl FnMut(FileChange<T>),
     ) {
         let Some((apex, zone)) = loaded.good else { return };
@@ -400,13 +407,9 @@ impl Folder {
             gives: Some(apex.clone()),
             fails: None,
         };
-        let gave = self.know(path, known).and_then(|before| before.gives);
-        if let Some(gave) = gave.filter(|gave| *gave != apex) {
-            self.holders.remove(&gave);
-            scan.released.push((gave, path.clone()));
-        }
+        self.know(path, known);
         self.holders.insert(apex.clone(), path.clone());
-        scan.tally.served += 1;
+        tally.served += 1;
         change(FileChange::Serve {
             path: path.0.clone(),
             apex,
@@ -421,23 +424,27 @@ impl Folder {
         path: &FilePath,
         loaded: Loaded<T>,
         state: State,
-        scan: &mut Scan<T>,
+        tally: &mut Tally,
         change: &mut impl FnMut(FileChange<T>),
     ) {
         let before = self.files.get(path);
         let last_good = before.and_then(|known| known.gives.clone());
         // A contended file is checked in every scan, but reported once.
         let reported = before.is_some_and(|known| known.state == state && known.sources.same_content(&loaded.sources));
-        // Another file already provides the zone; when that file is removed, this one is read again.
-        let fails = loaded.apex.clone().filter(|_| state == State::Refused && last_good.is_none());
+        let fails = loaded.apex.clone().filter(|apex| match &last_good {
+            // Another file already provides the zone; when that file is removed, this one is read again.
+            None => state == State::Refused,
+            // Its SOA refers to another zone; its name does not.
+            Some(gives) => loaded.soa.is_some() && gives != apex,
+        });
         let known =
             KnownFile { sources: loaded.sources, suspect: loaded.suspect, state, gives: last_good.clone(), fails };
         self.know(path, known);
         if reported {
-            scan.tally.unchanged += 1;
+            tally.unchanged += 1;
             return;
         }
-        scan.tally.refused += 1;
+        tally.refused += 1;
         change(FileChange::Refuse { path: path.0.clone(), apex: loaded.apex, last_good, findings: loaded.findings });
     }
 }
@@ -475,14 +482,6 @@ fn includes_are_whole(sources: &Sources, known: Option<&KnownFile>, is_whole: Op
     })
 }
 
-/// The intermediate state of one scan.
-struct Scan<T> {
-    /// Zones that a file no longer provides, with the file; another file may provide them.
-    released: Vec<(Name, FilePath)>,
-    deferred: Vec<(FilePath, Loaded<T>)>,
-    tally: Tally,
-}
-
 impl KnownFile {
     /// Returns whether the file, or an included one, may have changed since it was read.
     fn is_stale(&self, path: &Path) -> bool {
@@ -513,7 +512,10 @@ struct Loaded<T> {
     sources: Sources,
     suspect: bool,
     good: Option<(Name, T)>,
+    /// The owner of the SOA, otherwise the file's name.
     apex: Option<Name>,
+    /// The file and the position of the SOA.
+    soa: Option<(Arc<Path>, Position)>,
     findings: Vec<ZoneFinding>,
 }
 
@@ -525,8 +527,8 @@ fn load<T>(folder: &Path, path: &Arc<Path>, make: &impl Fn(Contents) -> T) -> Lo
         Err(error) => {
             let message = format!("failed to read the file: {error}");
             let sources = Sources { own: None, includes: Box::new([]), content: 0 };
-            let findings = vec![file_finding(path, (1, 1), "unreadable", message)];
-            return Loaded { sources, suspect: true, good: None, apex: origin, findings };
+            let findings = vec![file_finding(path, Position::START, "unreadable", message)];
+            return Loaded { sources, suspect: true, good: None, apex: origin, soa: None, findings };
         }
     };
     let mut includes = FolderIncludes::new(folder);
@@ -545,7 +547,7 @@ fn load<T>(folder: &Path, path: &Arc<Path>, make: &impl Fn(Contents) -> T) -> Lo
     drop(text);
     let apex = read.apex.or(origin);
     let good = read.contents.map(|contents| (contents.apex().clone(), make(contents)));
-    Loaded { suspect: sources.is_recent(), sources, good, apex, findings: read.findings }
+    Loaded { suspect: sources.is_recent(), sources, good, apex, soa: read.soa, findings: read.findings }
 }
 
 impl Sources {
@@ -565,6 +567,18 @@ fn hash(text: &[u8]) -> u64 {
     state.finish()
 }
 
-fn file_finding(path: &Arc<Path>, (line, column): (u32, u32), code: &'static str, message: String) -> ZoneFinding {
+/// Returns the error of a file that provided the zone `gives`, if its SOA has another owner now.
+fn apex_changed<T>(gives: &Name, loaded: &Loaded<T>) -> Option<ZoneFinding> {
+    let (file, position) = loaded.soa.as_ref()?;
+    let apex = loaded.apex.as_ref().filter(|apex| *apex != gives)?;
+    let message = format!(
+        "the owner of the SOA is {apex}, but this file provides the zone {gives}, which remains served; correct the owner or \
+         $ORIGIN, or, to replace the zone {gives}, write {apex} to a file with another name and delete this file"
+    );
+    Some(file_finding(file, *position, "apex-changed", message))
+}
+
+fn file_finding(path: &Arc<Path>, position: Position, code: &'static str, message: String) -> ZoneFinding {
+    let Position { line, column } = position;
     ZoneFinding { severity: Severity::Error, file: path.clone(), line, column, message, code }
 }

@@ -35,6 +35,8 @@ pub struct ZoneRead {
     pub contents: Option<Contents>,
     /// The apex, if a SOA was read, errors or not.
     pub apex: Option<Name>,
+    /// The file and the position of the SOA record that provides the apex.
+    pub soa: Option<(Arc<Path>, Position)>,
     /// The findings, by position.
     pub findings: Vec<ZoneFinding>,
 }
@@ -91,6 +93,7 @@ pub fn read_zone_with(
     for (place, (code, message)) in std::mem::take(&mut stage.early_remarks) {
         findings.push(finding(&files, place, Severity::Warning, code, message));
     }
+    let soa = stage.soa.map(|place| (files[place.file as usize].clone(), place.at));
     let (zone, mut places) = stage.finish();
     let start = SourcePosition { file: 0, at: Position::START };
     match &zone {
@@ -112,7 +115,7 @@ pub fn read_zone_with(
         }
     }
     let apex = zone.as_ref().map(|zone| zone.apex().clone());
-    ZoneRead { contents: zone.filter(|_| !findings.has_errors()), apex, findings: findings.into_sorted() }
+    ZoneRead { contents: zone.filter(|_| !findings.has_errors()), apex, soa, findings: findings.into_sorted() }
 }
 
 /// Reads the records in `text`, which is not from a file: no SOA is necessary, includes are rejected, and names are relative to

@@ -86,6 +86,12 @@ fn checks_of_the_whole_zone() {
         ("a 60 A 192.0.2.1\na A 192.0.2.2", &["6:1 ttl-differs"]),
         ("a A 192.0.2.1\na 60 A 192.0.2.1", &["6:1 ttl-differs"]),
         ("a 60 A 192.0.2.1\na A 192.0.2.1", &["6:1 duplicate"]),
+        // RFC 4034 §6.3: names that differ only in case are equal.
+        ("@ NS NS", &["5:1 duplicate"]),
+        ("@ SOA NS.example.org. Admin.EXAMPLE.org. 1 2 3 4 300", &["5:1 duplicate"]),
+        ("@ SOA NS.example.org. Admin.EXAMPLE.org. 2 2 3 4 300", &["!2:1 soa-multiple"]),
+        ("a CNAME ns\na CNAME NS", &["6:1 duplicate"]),
+        ("a DNAME b\na DNAME B", &["6:1 duplicate"]),
         ("@ NS ns2", &["3:1 ns-no-address"]),
         ("@ NS ns.example.net.", &[]),
         ("@ NS ns1.example.net.\nns1 A 192.0.2.1", &["3:1 ns-lookalike", "6:1 ns-address-unused"]),

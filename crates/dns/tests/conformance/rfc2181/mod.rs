@@ -1,3 +1,4 @@
-//! RFC 2181: clarifications; RRsets and their order.
+//! RFC 2181: clarifications; RRsets, their duplicates, and their order.
 
+mod duplicates;
 mod rotation;
