@@ -423,8 +423,58 @@ mod tests {
                 "{expected:?}"
             );
         }
+        let spelled = |name: &str| {
+            let mut contents = zone(7, one).contents();
+            let ttl = signpost_dns::zone::Ttl::new(60).expect("small");
+            let (owner, target): (Name, Name) = ("b.z.test.".parse().expect("a name"), name.parse().expect("a name"));
+            let added = contents.add(owner, signpost_dns::wire::RecordType::CNAME, ttl, target.as_wire().into());
+            added.expect("in the zone");
+            Zone::build(&contents).expect("a zone")
+        };
+        assert!(serial_fault(&spelled("a.test."), &spelled("A.test.")).is_some(), "answers differ");
         let unread =
             Zone::unavailable("z.test.".parse().expect("a name"), signpost_dns::zone::image::Unavailable::NotLoaded);
         assert_eq!(serial_fault(&unread, &zone(7, one)), None);
+    }
+
+    /// The base of the parent zone is a file's zone as any other: a file with another apex does not remove it, and does not become it.
+    #[test]
+    fn another_apex_in_a_file_removes_neither_a_zone_nor_the_base() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let write = |file: &str, apex: &str, address: u8| {
+            let text = format!("$ORIGIN {apex}\n@ 60 SOA ns admin 1 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.{address}\n");
+            let temporary = folder.path().join(".new");
+            std::fs::write(&temporary, text).expect("written");
+            std::fs::rename(temporary, folder.path().join(file)).expect("renamed");
+        };
+        let name = |text: &str| -> Name { text.parse().expect("a name") };
+        let address = "192.0.2.53".parse().expect("an address");
+        let settings = crate::compiler::Settings::new("v3.test.", Vec::new(), &[address]).expect("good settings");
+        let (apexes, db) = (Arc::new(ApexOwners::of_platform(&settings)), Arc::new(ZoneDb::default()));
+        let mut zones = StaticZones::new(folder.path(), Arc::clone(&db), Arc::clone(&apexes));
+        write("base.zone", "v3.test.", 1);
+        write("z.zone", "z.test.", 1);
+        let loaded = zones.load().expect("read");
+        assert_eq!((loaded.served, loaded.zones), (2, 2));
+        let base = apexes.platform_base().expect("a base");
+
+        for (base_apex, zone_apex) in
+            [("v4.test.", "v3.test."), ("z.test.", "v3.test."), ("routes.v3.test.", "y.test.")]
+        {
+            write("base.zone", base_apex, 2);
+            write("z.zone", zone_apex, 2);
+            let loaded = zones.load().expect("read");
+            assert_eq!((loaded.refused, loaded.served, loaded.withdrawn, loaded.zones), (2, 0, 0, 2), "{base_apex}");
+            assert_eq!(apexes.platform_base().as_ref(), Some(&base), "{base_apex}");
+            assert!(db.get(&name("z.test.")).is_some_and(|zone| zone.why_unavailable().is_none()), "{zone_apex}");
+            assert!(db.get(&name(base_apex)).is_none() || base_apex == "z.test.", "{base_apex}");
+        }
+
+        write("base.zone", "v3.test.", 3);
+        assert_eq!(zones.load().expect("read").served, 1);
+        assert_ne!(apexes.platform_base(), Some(base));
+        std::fs::remove_file(folder.path().join("base.zone")).expect("removed");
+        assert_eq!(zones.load().expect("read").withdrawn, 1);
+        assert_eq!(apexes.platform_base(), None);
     }
 }

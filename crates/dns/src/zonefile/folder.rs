@@ -572,8 +572,8 @@ fn apex_changed<T>(gives: &Name, loaded: &Loaded<T>) -> Option<ZoneFinding> {
     let (file, position) = loaded.soa.as_ref()?;
     let apex = loaded.apex.as_ref().filter(|apex| *apex != gives)?;
     let message = format!(
-        "the owner of the SOA is {apex}, but this file provides the zone {gives}, which remains served; correct the owner or \
-         $ORIGIN, or, to replace the zone {gives}, write {apex} to a file with another name and delete this file"
+        "the owner of the SOA is {apex}, but this file provides the zone {gives}, whose previous version stays; correct the \
+         owner or $ORIGIN, or, to replace the zone {gives}, write {apex} to a file with another name and delete this file"
     );
     Some(file_finding(file, *position, "apex-changed", message))
 }
