@@ -15,8 +15,8 @@ use crate::site::Site;
 
 const NAME: &str = "site.json";
 /// The inverse share of time for writing: a changed Site is written immediately, unless writing would then take more than this
-/// part of the time.
-const SHARE: u32 = 20;
+/// part of the time. A change during a write copies the Site, and shares the processor with it: few changes should meet one.
+const SHARE: u32 = 100;
 /// The pause after an error.
 const PAUSE: Duration = Duration::from_secs(1);
 
