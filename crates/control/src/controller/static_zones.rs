@@ -458,11 +458,11 @@ mod tests {
         assert_eq!((loaded.served, loaded.zones), (2, 2));
         let base = apexes.platform_base().expect("a base");
 
-        for (base_apex, zone_apex) in
-            [("v4.test.", "v3.test."), ("z.test.", "v3.test."), ("routes.v3.test.", "y.test.")]
+        for (address, base_apex, zone_apex) in
+            [(2, "v4.test.", "v3.test."), (3, "z.test.", "v3.test."), (4, "routes.v3.test.", "y.test.")]
         {
-            write("base.zone", base_apex, 2);
-            write("z.zone", zone_apex, 2);
+            write("base.zone", base_apex, address);
+            write("z.zone", zone_apex, address);
             let loaded = zones.load().expect("read");
             assert_eq!((loaded.refused, loaded.served, loaded.withdrawn, loaded.zones), (2, 0, 0, 2), "{base_apex}");
             assert_eq!(apexes.platform_base().as_ref(), Some(&base), "{base_apex}");
@@ -470,7 +470,7 @@ mod tests {
             assert!(db.get(&name(base_apex)).is_none() || base_apex == "z.test.", "{base_apex}");
         }
 
-        write("base.zone", "v3.test.", 3);
+        write("base.zone", "v3.test.", 5);
         assert_eq!(zones.load().expect("read").served, 1);
         assert_ne!(apexes.platform_base(), Some(base));
         std::fs::remove_file(folder.path().join("base.zone")).expect("removed");

@@ -166,7 +166,8 @@ async fn a_route_avoids_routers_with_records_at_its_name_in_any_spelling() {
     api.put("routes", route("q", "app", &json!({})));
     until("it waits, with the reason", || {
         let found = condition(&api.get("routes", "q", "app").expect("it is there"), "Scheduled");
-        found.is_some_and(|(status, _, message)| status == "False" && message.contains("2 NameTaken"))
+        let why = "already uses the Route's name";
+        found.is_some_and(|(status, _, message)| status == "False" && message.matches(why).count() == 2)
     })
     .await;
     api.put("routers", router("shard3", &json!({})));
