@@ -44,35 +44,45 @@ fn publisher(criterion: &mut Criterion) {
         bencher.iter_custom(|iterations| (0..iterations).map(|_| one_zone()).sum());
     });
 
-    let db = ZoneDb::new();
-    let start = Instant::now();
-    let zone = Zone::build(&aliases()).expect("a zone");
-    println!("{NAMES} aliases compiled in {:?}, {} octets per name", start.elapsed(), zone.octets() / NAMES as usize);
-    db.publish(zone);
-    let mut reader = db.reader();
-    let mut turn = 0u32;
-    let mut one_name = || {
-        turn = turn.wrapping_add(1);
-        let owner = match turn % 4 {
-            0 => alias(NAMES + turn),
-            _ => alias(turn.wrapping_mul(7919) % NAMES),
-        };
-        let changes = [
-            OwnerChange { owner, rrsets: vec![rrset(RecordType::CNAME, &target(turn))], weights: vec![] },
-            OwnerChange { owner: name(APEX), rrsets: apex_rrsets(turn), weights: vec![] },
-        ];
+    for (what, is_signed) in [("one name among 1,000,000", false), ("one name among 1,000,000, signed", true)] {
+        let db = ZoneDb::new();
+        let contents = aliases(is_signed);
         let start = Instant::now();
-        let zone = db.get(&name(APEX)).expect("was published").with_changes(&changes).expect("a zone");
+        let zone = Zone::build(&contents).expect("a zone");
+        println!("{what}: compiled in {:?}, {} octets per name", start.elapsed(), zone.octets() / NAMES as usize);
+        drop(contents);
         db.publish(zone);
-        let took = start.elapsed();
-        black_box(reader.snapshot().zone_count());
-        took
-    };
-    percentiles("one name among 1,000,000", &mut one_name);
-    group.bench_function("one name among 1,000,000", |bencher| {
-        bencher.iter_custom(|iterations| (0..iterations).map(|_| one_name()).sum());
-    });
+        let mut reader = db.reader();
+        let mut turn = 0u32;
+        let mut one_name = || {
+            turn = turn.wrapping_add(1);
+            let changes = one_change(turn, is_signed);
+            let start = Instant::now();
+            let zone = db.get(&name(APEX)).expect("was published").with_changes(&changes).expect("a zone");
+            db.publish(zone);
+            let took = start.elapsed();
+            black_box(reader.snapshot().zone_count());
+            took
+        };
+        percentiles(what, &mut one_name);
+        group.bench_function(what, |bencher| {
+            bencher.iter_custom(|iterations| (0..iterations).map(|_| one_name()).sum());
+        });
+    }
     group.finish();
+}
+
+/// A new alias or another target, with a new serial; in a signed zone also another proof of a neighbor.
+fn one_change(turn: u32, is_signed: bool) -> Vec<OwnerChange> {
+    let known = |turn: u32| alias(turn.wrapping_mul(7919) % NAMES);
+    let owner = if turn.is_multiple_of(4) { alias(NAMES + turn) } else { known(turn) };
+    let cname = |turn| vec![rrset(RecordType::CNAME, &target(turn))];
+    let mut changes = vec![(owner.clone(), cname(turn)), (name(APEX), apex_rrsets(turn))];
+    if is_signed {
+        changes.push((known(turn + 1), cname(turn + 1)));
+        changes.iter_mut().for_each(|(_, rrsets)| rrsets.extend(proof(&owner)));
+    }
+    changes.into_iter().map(|(owner, rrsets)| OwnerChange { owner, rrsets, weights: vec![] }).collect()
 }
 
 fn percentiles(what: &str, once: &mut dyn FnMut() -> Duration) {
@@ -109,15 +119,26 @@ fn target(index: u32) -> Vec<u8> {
     name(&format!("namespace{}-route{index}.shard{}.v3.example.", index % 1000, index % 50)).as_wire().to_vec()
 }
 
-fn aliases() -> Contents {
+fn aliases(are_signed: bool) -> Contents {
     let mut contents = Contents::new(name(APEX));
-    for rrset in apex_rrsets(1) {
-        contents.set(name(APEX), rrset).expect("in the zone");
-    }
+    let mut set = |owner: &Name, rrsets: Vec<Rrset>| {
+        let proof = if are_signed { proof(owner).into() } else { vec![] };
+        for rrset in rrsets.into_iter().chain(proof) {
+            contents.set(owner.clone(), rrset).expect("in the zone");
+        }
+    };
+    set(&name(APEX), apex_rrsets(1));
     for index in 0..NAMES {
-        contents.set(alias(index), rrset(RecordType::CNAME, &target(index))).expect("in the zone");
+        set(&alias(index), vec![rrset(RecordType::CNAME, &target(index))]);
     }
     contents
+}
+
+/// An NSEC record, and octets in place of its signature.
+fn proof(next: &Name) -> [Rrset; 2] {
+    let nsec = [next.as_wire(), &[0, 1, 4]].concat();
+    let signature = [&RecordType::NSEC.0.to_be_bytes()[..], &[13; 16], name(APEX).as_wire(), &[7; 64]].concat();
+    [rrset(RecordType::NSEC, &nsec), rrset(RecordType::RRSIG, &signature)]
 }
 
 fn shard_contents(index: u32, serial: u32) -> Contents {

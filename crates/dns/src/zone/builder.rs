@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::contents::Contents;
-use super::denial::{self, Denial};
+use super::denial::{self, AnotherChain, Denial};
 use super::image::{Directory, NodeChange, Zone};
 use super::leaf::{Leaf, TooLarge};
 use super::node::compile::{self, NodeSource};
@@ -72,14 +72,14 @@ impl Zone {
     /// Compiles `contents`. It rejects only contents that cannot be served at all; checks find inconsistent ones.
     pub fn build(contents: &Contents) -> Result<Zone, BuildError> {
         let apex = contents.apex();
-        let denial = Denial::build(contents);
+        let denial = Denial::build(contents).map_err(|_: TooLarge| BuildError::TooLarge { apex: apex.clone() })?;
         let nodes = compile_all(contents)?;
         assemble(apex, nodes, denial.map(Arc::new))
     }
 
     /// Returns this zone with all records of some owners replaced; the cost depends on the change, not on the size of the zone,
-    /// unless the change creates or removes a cut above other names, or the zone is signed. Of several changes of one owner, the
-    /// last counts.
+    /// unless the change creates or removes a cut above other names, or selects another chain of proofs: by NSEC or NSEC3PARAM at
+    /// the apex. Of several changes of one owner, the last counts.
     pub fn with_changes(&self, changes: &[OwnerChange]) -> Result<Zone, BuildError> {
         if let Some(change) = changes.iter().find(|change| !change.owner.is_at_or_below(&self.apex)) {
             return Err(BuildError::OutOfZone { owner: change.owner.clone(), apex: self.apex.clone() });
@@ -87,22 +87,15 @@ impl Zone {
         for change in changes {
             check_rdata(&change.owner, &change.rrsets)?;
         }
-        let signs = |change: &OwnerChange| {
-            change
-                .rrsets
-                .iter()
-                .any(|rrset| matches!(rrset.rtype, RecordType::NSEC | RecordType::NSEC3 | RecordType::NSEC3PARAM))
-        };
-        if self.unavailable.is_some() || self.denial.is_some() || changes.iter().any(signs) {
+        if self.unavailable.is_some() {
             return self.rebuilt_with(changes);
         }
         let mut edit = Edit { zone: self, nodes: HashMap::new() };
-        for change in changes {
-            if edit.apply(change).is_err() {
-                return self.rebuilt_with(changes);
-            }
+        let applied = changes.iter().try_for_each(|change| edit.apply(change));
+        match applied.and_then(|()| edit.denial(changes)) {
+            Ok(denial) => edit.finish(denial),
+            Err(NeedsRebuild) => self.rebuilt_with(changes),
         }
-        edit.finish()
     }
 
     fn rebuilt_with(&self, changes: &[OwnerChange]) -> Result<Zone, BuildError> {
@@ -215,7 +208,7 @@ struct Edit<'z> {
     nodes: HashMap<Vec<u8>, (Qname, Option<Vec<u8>>)>,
 }
 
-/// The change affects nodes that an edit cannot find: those below a new or removed cut.
+/// The change affects what an edit cannot find: the nodes below a new or removed cut, or the records of another chain of proofs.
 struct NeedsRebuild;
 
 impl Edit<'_> {
@@ -227,7 +220,11 @@ impl Edit<'_> {
                 .map(|(_, weights)| weights.clone())
                 .filter(|weights| weights.iter().any(|weight| *weight != weights[0]))
         };
-        let rrsets: Vec<Rrset> = change.rrsets.iter().filter(|rrset| !rrset.rdata.is_empty()).cloned().collect();
+        let is_kept = |rrset: &&Rrset| !rrset.rdata.is_empty() && !rrset.rtype.is_meta();
+        let mut rrsets: Vec<Rrset> = change.rrsets.iter().filter(is_kept).cloned().collect();
+        if denial::is_hashed(&rrsets) {
+            rrsets = Denial::without_nsec3(&rrsets);
+        }
         let source = NodeSource { owner: &change.owner, apex: self.zone.apex(), rrsets: &rrsets, weights: &weights };
         let mut node = compile::compile(&source);
         match self.get(&qname, 0) {
@@ -294,7 +291,15 @@ impl Edit<'_> {
         }
     }
 
-    fn finish(self) -> Result<Zone, BuildError> {
+    fn denial(&self, changes: &[OwnerChange]) -> Result<Option<Arc<Denial>>, NeedsRebuild> {
+        let zone = self.zone;
+        let apex_node = zone.apex_node().ok_or(NeedsRebuild)?;
+        let records = changes.iter().map(|change| (&change.owner, &change.rrsets[..]));
+        Denial::with_changes(zone.denial.as_ref(), (&zone.apex, apex_node), records)
+            .map_err(|_: AnotherChain| NeedsRebuild)
+    }
+
+    fn finish(self, denial: Option<Arc<Denial>>) -> Result<Zone, BuildError> {
         let zone = self.zone;
         let too_large = |_: TooLarge| BuildError::TooLarge { apex: zone.apex.clone() };
         let mut changes: Vec<NodeChange> = self
@@ -307,7 +312,7 @@ impl Edit<'_> {
             let kept = zone.head.nodes().filter(|node| !replaced(node)).map(|node| node.octets().to_vec());
             let mut nodes: Vec<Vec<u8>> = kept.collect();
             nodes.extend(changes.into_iter().filter_map(|change| change.node));
-            return assemble(&zone.apex, nodes, None);
+            return assemble(&zone.apex, nodes, denial);
         };
         let is_owner = |node: Node<'_>| !node.is_empty_non_terminal();
         let mut owner_count = zone.owner_count;
@@ -327,7 +332,7 @@ impl Edit<'_> {
         let directory = directory.with_changes(changes).map_err(too_large)?;
         let labels_max = zone.labels_max.max(labels as u8);
         let zone = Zone::of(zone.apex.clone(), &Qname::of(zone.apex.as_wire()), head, Some(directory));
-        Ok(Zone { labels_max, negative_ttl: soa.negative_ttl, serial: soa.serial, owner_count, ..zone })
+        Ok(Zone { labels_max, negative_ttl: soa.negative_ttl, serial: soa.serial, denial, owner_count, ..zone })
     }
 }
 

@@ -5,42 +5,47 @@
 //! only their canonical order. NSEC3 records are at names of hashes, which do not exist as names (RFC 5155 §7.2.8). This module
 //! stores them, including those outside the chain in use; they are not among the zone's nodes.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use aws_lc_rs::digest;
 
 use super::contents::Contents;
+use super::leaf::TooLarge;
 use super::node::Node;
 use super::node::compile::{self, NodeSource};
+use super::ordered_map::OrderedMap;
 use super::qname::{NameHash, Qname};
 use super::rrset::Rrset;
 use crate::wire::name::NAME_OCTETS_MAX;
 use crate::wire::{Name, RecordType};
 
 /// The chain of proofs of a signed zone, and all of its NSEC3 records.
+///
+/// A change of an owner copies one path of an [`OrderedMap`], and nothing if the owner stays in the chain with the same proof. The
+/// neighbors that a signer links to it are changed owners too.
+#[derive(Default)]
 pub struct Denial {
-    chain: Chain,
-    /// Compiled owners of NSEC3 records that do not belong to the chain in use.
-    leftover: Vec<Vec<u8>>,
+    kind: ChainKind,
+    /// The chain in use. By NSEC: the canonical key of each owner, with the hash and the labels of its node. By NSEC3: each hash,
+    /// with its compiled owner.
+    chain: OrderedMap,
+    /// The compiled owners of NSEC3 records that do not belong to the chain in use, by canonical key.
+    leftover: OrderedMap,
 }
 
-enum Chain {
+#[derive(Clone, Default)]
+enum ChainKind {
     /// Nothing can be proved.
+    #[default]
     None,
-    /// In canonical order.
-    Nsec(Vec<NsecOwner>),
-    /// In the order of their hashes.
-    Nsec3 { salt: Box<[u8]>, iterations: u16, owners: Vec<Nsec3Owner> },
+    Nsec,
+    /// The data of the NSEC3PARAM record.
+    Nsec3(Box<[u8]>),
 }
 
-struct NsecOwner {
-    key: Box<[u8]>,
-    hash: NameHash,
-    relative: Box<[u8]>,
-}
-
-struct Nsec3Owner {
-    hash: Nsec3Hash,
-    node: Vec<u8>,
-}
+/// Another chain may come into use by a change, or the one in use has no records left: [`Denial::build`] finds the chain.
+pub(super) struct AnotherChain;
 
 /// An NSEC3 hash: SHA-1 is the only defined algorithm (RFC 5155 §11).
 pub type Nsec3Hash = [u8; 20];
@@ -64,13 +69,113 @@ pub(super) fn is_too_costly(iterations: u16, salt: &[u8]) -> bool {
 
 impl Denial {
     /// Returns the chain in `contents`, and NSEC3 records of other chains; `None` if there are neither.
-    pub(super) fn build(contents: &Contents) -> Option<Denial> {
-        let chain = Chain::of(contents);
-        let has_nsec3 = |(_, rrsets): &(&Name, &[Rrset])| is_hashed(rrsets);
-        let leftover = contents.owners().filter(has_nsec3).filter(|(owner, _)| !chain.has_nsec3_of(owner));
-        let leftover: Vec<_> = leftover.map(|(owner, rrsets)| compile_nsec3(owner, contents.apex(), rrsets)).collect();
-        let is_any = !matches!(chain, Chain::None) || !leftover.is_empty();
-        is_any.then_some(Denial { chain, leftover })
+    pub(super) fn build(contents: &Contents) -> Result<Option<Denial>, TooLarge> {
+        let apex = contents.apex();
+        let mut denial = Denial::default();
+        for parameters in affordable(contents.get(apex, RecordType::NSEC3PARAM)) {
+            // Canonical order is the order of the hashes: both compare the digits of base32hex.
+            let owners = contents.owners().filter_map(|(owner, rrsets)| {
+                let hash = chain_hash(owner, rrsets, apex, parameters)?;
+                Some((hash.to_vec(), compile_nsec3(owner, apex, rrsets)))
+            });
+            denial.chain = OrderedMap::build(owners)?;
+            if !denial.chain.is_empty() {
+                denial.kind = ChainKind::Nsec3(parameters.into());
+                break;
+            }
+        }
+        if !denial.is_hashed_chain() && contents.get(apex, RecordType::NSEC).is_some() {
+            let with_nsec = contents.owners().filter(|(_, rrsets)| has(rrsets, RecordType::NSEC));
+            denial.kind = ChainKind::Nsec;
+            denial.chain = OrderedMap::build(with_nsec.map(|(owner, _)| nsec_entry(owner, apex)))?;
+        }
+        let leftover = contents
+            .owners()
+            .filter(|(owner, rrsets)| is_hashed(rrsets) && denial.chain_hash(owner, rrsets, apex).is_none());
+        let leftover = leftover.map(|(owner, rrsets)| (canonical_key(owner, apex), compile_nsec3(owner, apex, rrsets)));
+        denial.leftover = OrderedMap::build(leftover)?;
+        Ok((!denial.is_empty()).then_some(denial))
+    }
+
+    /// Returns what `old` becomes in a zone with this node at its apex when owners get other RRsets; of several changes of one owner,
+    /// the last counts.
+    pub(super) fn with_changes<'c>(
+        old: Option<&Arc<Denial>>,
+        (apex, apex_node): (&Name, Node<'_>),
+        changes: impl Iterator<Item = (&'c Name, &'c [Rrset])>,
+    ) -> Result<Option<Arc<Denial>>, AnotherChain> {
+        let none = Denial::default();
+        let (unchanged, old) = (old, old.map_or(&none, |old| &**old));
+        let (mut chain, mut leftover) = (BTreeMap::new(), BTreeMap::new());
+        let parameters = apex_node.get(RecordType::NSEC3PARAM).map(|records| records.to_rrset(&[], apex));
+        let has_nsec = apex_node.get(RecordType::NSEC).is_some_and(|records| records.count() > 0);
+        for (owner, rrsets) in changes {
+            let new_parameters = || rrsets.iter().find(|rrset| rrset.rtype == RecordType::NSEC3PARAM);
+            if owner == apex
+                && (has(rrsets, RecordType::NSEC) != has_nsec
+                    || usable(new_parameters()).ne(usable(parameters.as_ref())))
+            {
+                return Err(AnotherChain);
+            }
+            let hash = old.chain_hash(owner, rrsets, apex);
+            match old.kind {
+                ChainKind::None => {}
+                ChainKind::Nsec => {
+                    let (key, value) = nsec_entry(owner, apex);
+                    chain.insert(key, has(rrsets, RecordType::NSEC).then_some(value));
+                }
+                ChainKind::Nsec3(_) => {
+                    if let Some(label) = hash_below(owner, apex) {
+                        chain.insert(label.to_vec(), hash.map(|_| compile_nsec3(owner, apex, rrsets)));
+                    }
+                }
+            }
+            let is_leftover = is_hashed(rrsets) && hash.is_none();
+            let mut preferred = old.preferred(parameters.as_ref());
+            if is_leftover && preferred.any(|parameters| chain_hash(owner, rrsets, apex, parameters).is_some()) {
+                return Err(AnotherChain);
+            }
+            if is_leftover || !old.leftover.is_empty() {
+                let node = is_leftover.then(|| compile_nsec3(owner, apex, rrsets));
+                leftover.insert(canonical_key(owner, apex), node);
+            }
+        }
+        chain.retain(|key, value| old.chain.get(key) != value.as_deref());
+        leftover.retain(|key, value| old.leftover.get(key) != value.as_deref());
+        if chain.is_empty() && leftover.is_empty() {
+            return Ok(unchanged.cloned());
+        }
+        let edit = |map: &OrderedMap, changes: BTreeMap<_, _>| {
+            // A build has the error for a zone that is too large.
+            map.with_changes(changes.into_iter().collect()).map_err(|_: TooLarge| AnotherChain)
+        };
+        let denial = Denial {
+            kind: old.kind.clone(),
+            chain: edit(&old.chain, chain)?,
+            leftover: edit(&old.leftover, leftover)?,
+        };
+        if denial.chain.is_empty() && !old.chain.is_empty() {
+            return Err(AnotherChain);
+        }
+        Ok((!denial.is_empty()).then(|| Arc::new(denial)))
+    }
+
+    /// Returns the data of the NSEC3PARAM records whose chain would be in use if it had records.
+    fn preferred<'p>(&self, rrset: Option<&'p Rrset>) -> impl Iterator<Item = &'p [u8]> {
+        affordable(rrset).take_while(|parameters| match &self.kind {
+            ChainKind::Nsec3(in_use) => *parameters != &**in_use,
+            ChainKind::Nsec | ChainKind::None => true,
+        })
+    }
+
+    /// Returns the hash of an owner of NSEC3 records of the chain in use.
+    fn chain_hash(&self, owner: &Name, rrsets: &[Rrset], apex: &Name) -> Option<Nsec3Hash> {
+        let ChainKind::Nsec3(parameters) = &self.kind else { return None };
+        chain_hash(owner, rrsets, apex, parameters)
+    }
+
+    fn is_empty(&self) -> bool {
+        matches!(self.kind, ChainKind::None) && self.leftover.is_empty()
     }
 
     /// Returns the RRsets without NSEC3 and the signatures over it.
@@ -79,107 +184,74 @@ impl Denial {
     }
 
     /// Returns the owners of NSEC3 records with these records.
-    pub(super) fn hashed_owners(&self, apex: &Name) -> Vec<(Name, Vec<Rrset>)> {
-        let of_chain = match &self.chain {
-            Chain::Nsec3 { owners, .. } => &owners[..],
-            Chain::Nsec(_) | Chain::None => &[],
-        };
-        let with_name = |octets: &Vec<u8>| {
+    pub(super) fn hashed_owners(&self, apex: &Name) -> impl Iterator<Item = (Name, Vec<Rrset>)> {
+        let of_chain = self.is_hashed_chain().then(|| self.chain.values());
+        of_chain.into_iter().flatten().chain(self.leftover.values()).map(|octets| {
             let node = Node::at(octets);
             let wire = [node.relative_as_written(), apex.as_wire()].concat();
             let name = Name::from_wire(&wire).expect("it was a name when it was compiled");
             (name, node.to_rrsets(apex))
-        };
-        of_chain.iter().map(|owner| &owner.node).chain(&self.leftover).map(with_name).collect()
+        })
     }
 
     /// Returns whether the chain is of NSEC3 records.
     pub fn is_hashed_chain(&self) -> bool {
-        matches!(self.chain, Chain::Nsec3 { .. })
+        matches!(self.kind, ChainKind::Nsec3(_))
     }
 
     /// In a chain of NSEC records, the last owner that is not after the name with these labels above the apex (in lower case):
     /// the hash and the labels of its node, whose record matches the name or covers it (RFC 4034 §4.1.1).
     pub fn nsec(&self, relative: &[u8]) -> Option<(NameHash, &[u8])> {
-        let Chain::Nsec(owners) = &self.chain else { return None };
-        let key = CanonicalKey::of(relative);
-        let after = owners.partition_point(|owner| *owner.key <= *key.octets());
-        let owner = &owners[after.checked_sub(1)?];
-        Some((owner.hash, &owner.relative))
+        if !matches!(self.kind, ChainKind::Nsec) {
+            return None;
+        }
+        let (_, value) = self.chain.at_or_before(CanonicalKey::of(relative).octets())?;
+        let (hash, relative) = value.split_first_chunk()?;
+        Some((NameHash::from_le_bytes(*hash), relative))
     }
 
     /// In a chain of NSEC3 records, the hash of a name in lower case, in wire form (RFC 5155 §5).
     pub fn nsec3_hash(&self, name: &[u8]) -> Option<Nsec3Hash> {
-        let Chain::Nsec3 { salt, iterations, .. } = &self.chain else { return None };
-        Some(hash_name(name, salt, *iterations))
+        let ChainKind::Nsec3(parameters) = &self.kind else { return None };
+        Some(hash_name(name, salt(parameters), iterations(parameters)))
     }
 
     /// Returns the NSEC3 record that matches a hash, as a node; otherwise the covering record.
     pub fn nsec3(&self, hash: &Nsec3Hash) -> Option<Nsec3<'_>> {
-        let Chain::Nsec3 { owners, .. } = &self.chain else { return None };
-        match owners.binary_search_by(|owner| owner.hash.cmp(hash)) {
-            Ok(at) => Some(Nsec3::Matching(Node::at(&owners[at].node))),
-            // Hashes before the first are covered by the last: the chain is a ring.
-            Err(at) => Some(Nsec3::Covering(Node::at(&owners[at.checked_sub(1).unwrap_or(owners.len() - 1)].node))),
+        if !self.is_hashed_chain() {
+            return None;
         }
+        // Hashes before the first are covered by the last: the chain is a ring.
+        let (found, node) = self.chain.at_or_before(hash).or_else(|| self.chain.last())?;
+        let node = Node::at(node);
+        Some(if found == hash { Nsec3::Matching(node) } else { Nsec3::Covering(node) })
     }
 }
 
-impl Chain {
-    /// Returns the chain in `contents`.
-    fn of(contents: &Contents) -> Chain {
-        if let Some(chain) = parameters(contents).find_map(|parameters| Self::nsec3(contents, parameters)) {
-            return chain;
-        }
-        if contents.get(contents.apex(), RecordType::NSEC).is_none() {
-            return Chain::None;
-        }
-        let apex_octets = contents.apex().as_wire().len();
-        let with_nsec =
-            contents.owners().filter(|(_, rrsets)| rrsets.iter().any(|rrset| rrset.rtype == RecordType::NSEC));
-        let mut owners: Vec<NsecOwner> = with_nsec
-            .map(|(owner, _)| {
-                let qname = Qname::of(owner.as_wire());
-                let relative = &qname.octets()[..qname.length() - apex_octets];
-                NsecOwner {
-                    key: CanonicalKey::of(relative).octets().into(),
-                    hash: qname.hash(0),
-                    relative: relative.into(),
-                }
-            })
-            .collect();
-        owners.sort_by(|a, b| a.key.cmp(&b.key));
-        Chain::Nsec(owners)
-    }
+fn has(rrsets: &[Rrset], rtype: RecordType) -> bool {
+    rrsets.iter().any(|rrset| rrset.rtype == rtype)
+}
 
-    /// Returns the chain of NSEC3 records that belongs to the NSEC3PARAM record `parameters` (RFC 5155 §4.2).
-    fn nsec3(contents: &Contents, parameters: &[u8]) -> Option<Chain> {
-        let (_, salt) = parameters.split_first_chunk::<5>()?;
-        let iterations = iterations(parameters);
-        if is_too_costly(iterations, salt) {
-            return None;
-        }
-        let mut owners = Vec::new();
-        for (owner, rrsets) in contents.owners() {
-            let Some(rrset) = rrsets.iter().find(|rrset| rrset.rtype == RecordType::NSEC3) else { continue };
-            let Some(hash) = hash_in(owner) else { continue };
-            if owner.label_count() != contents.apex().label_count() + 1
-                || !rrset.rdata.iter().all(|rdata| is_of_chain(rdata, parameters))
-            {
-                continue;
-            }
-            owners.push(Nsec3Owner { hash, node: compile_nsec3(owner, contents.apex(), rrsets) });
-        }
-        owners.sort_by_key(|owner| owner.hash);
-        (!owners.is_empty()).then(|| Chain::Nsec3 { salt: salt.into(), iterations, owners })
-    }
+/// Returns the entry of an owner in a chain of NSEC records.
+fn nsec_entry(owner: &Name, apex: &Name) -> (Vec<u8>, Vec<u8>) {
+    let qname = Qname::of(owner.as_wire());
+    let relative = &qname.octets()[..qname.length() - apex.as_wire().len()];
+    (CanonicalKey::of(relative).octets().to_vec(), [&qname.hash(0).to_le_bytes(), relative].concat())
+}
 
-    /// Returns whether the NSEC3 records of `owner` are in this chain.
-    fn has_nsec3_of(&self, owner: &Name) -> bool {
-        let Chain::Nsec3 { owners, .. } = self else { return false };
-        let hash = hash_in(owner).and_then(|hash| owners.binary_search_by(|other| other.hash.cmp(&hash)).ok());
-        hash.is_some_and(|at| Qname::of(owner.as_wire()).hash(0) == Node::at(&owners[at].node).hash())
-    }
+fn canonical_key(owner: &Name, apex: &Name) -> Vec<u8> {
+    nsec_entry(owner, apex).0
+}
+
+/// Returns the hash of an owner of NSEC3 records of the chain that belongs to the NSEC3PARAM record `parameters` (RFC 5155 §4.2).
+fn chain_hash(owner: &Name, rrsets: &[Rrset], apex: &Name, parameters: &[u8]) -> Option<Nsec3Hash> {
+    let rrset = rrsets.iter().find(|rrset| rrset.rtype == RecordType::NSEC3)?;
+    hash_below(owner, apex).filter(|_| rrset.rdata.iter().all(|rdata| is_of_chain(rdata, parameters)))
+}
+
+/// Returns the hash in the label of a name directly below the apex.
+fn hash_below(owner: &Name, apex: &Name) -> Option<Nsec3Hash> {
+    if owner.label_count() == apex.label_count() + 1 { hash_in(owner) } else { None }
 }
 
 /// Returns the hash in a name's first label.
@@ -190,7 +262,7 @@ pub(super) fn hash_in(owner: &Name) -> Option<Nsec3Hash> {
 
 /// Returns whether these RRsets make their owner the name of a hash (RFC 5155 §7.2.8).
 pub(super) fn is_hashed(rrsets: &[Rrset]) -> bool {
-    rrsets.iter().any(|rrset| rrset.rtype == RecordType::NSEC3)
+    has(rrsets, RecordType::NSEC3)
 }
 
 /// Returns the NSEC3 records among these, with their signatures, as a node.
@@ -202,14 +274,27 @@ fn compile_nsec3(owner: &Name, apex: &Name, rrsets: &[Rrset]) -> Vec<u8> {
 /// Returns the data of the apex's usable NSEC3PARAM records: SHA-1, and no flags, because records with flags "MUST be ignored"
 /// (RFC 5155 §4.1.2). The chain of NSEC3 records that they announce can be incomplete.
 pub(super) fn parameters(contents: &Contents) -> impl Iterator<Item = &[u8]> {
-    let rrset = contents.get(contents.apex(), RecordType::NSEC3PARAM);
+    usable(contents.get(contents.apex(), RecordType::NSEC3PARAM))
+}
+
+fn usable(rrset: Option<&Rrset>) -> impl Iterator<Item = &[u8]> {
     let data = rrset.into_iter().flat_map(|rrset| &rrset.rdata).map(|data| &data[..]);
     data.filter(|data| matches!(data, [1, 0, _, _, length, salt @ ..] if usize::from(*length) == salt.len()))
+}
+
+/// Returns the usable ones among these whose chain can be in use.
+fn affordable(rrset: Option<&Rrset>) -> impl Iterator<Item = &[u8]> {
+    usable(rrset).filter(|parameters| !is_too_costly(iterations(parameters), salt(parameters)))
 }
 
 /// Returns the number of additional iterations in the data of an NSEC3PARAM.
 pub(super) fn iterations(parameters: &[u8]) -> u16 {
     u16::from_be_bytes([parameters[2], parameters[3]])
+}
+
+/// Returns the salt in the data of an NSEC3PARAM.
+fn salt(parameters: &[u8]) -> &[u8] {
+    &parameters[5..]
 }
 
 /// Returns whether NSEC3 data belong to the chain of these data of an NSEC3PARAM: by SHA-1, with the same iterations and salt.
@@ -295,6 +380,7 @@ impl CanonicalKey {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::zone::{OwnerChange, Ttl, Zone};
 
     #[test]
     fn keys_sort_as_names() {
@@ -332,16 +418,50 @@ mod tests {
     /// The hash of RFC 5155 appendix A: salt `aabbccdd`, 12 more iterations.
     #[test]
     fn nsec3_hash_of_the_rfc() {
-        let denial = Denial {
-            chain: Chain::Nsec3 { salt: [0xaa, 0xbb, 0xcc, 0xdd].into(), iterations: 12, owners: Vec::new() },
-            leftover: Vec::new(),
-        };
+        let denial =
+            Denial { kind: ChainKind::Nsec3([1, 0, 0, 12, 4, 0xaa, 0xbb, 0xcc, 0xdd].into()), ..Denial::default() };
         for (name, hash) in
             [("example.", "0p9mhaveqvm6t7vbl5lop2u3t2rp3tom"), ("x.y.w.example.", "2vptu5timamqttgl4luu9kg21e0aor3s")]
         {
             let name: Name = name.parse().expect("a name");
             let found = denial.nsec3_hash(name.as_wire()).expect("is a chain of NSEC3");
             assert_eq!(data_encoding::BASE32HEX_NOPAD.encode(&found).to_ascii_lowercase(), hash);
+        }
+    }
+
+    #[test]
+    fn a_change_copies_its_part_of_the_chain() {
+        let apex: Name = "z.test.".parse().expect("a name");
+        let rrset = |rtype, rdata: &[u8]| Rrset { rtype, ttl: Ttl::MAX, rdata: vec![rdata.into()] };
+        // The name of a hash.
+        let owner = |index: u32| -> Name { format!("{index:032}.z.test.").parse().expect("a name") };
+        let nsec = rrset(RecordType::NSEC, b"\0\0\x01\x40");
+        let nsec3 = rrset(RecordType::NSEC3, b"\x01\0\0\0\0\x01\x07\0\x01\x40");
+        let parameters = rrset(RecordType::NSEC3PARAM, b"\x01\0\0\0\0");
+        for (at_apex, proof) in [(nsec.clone(), nsec), (parameters, nsec3)] {
+            let at_apex =
+                |serial: u8| vec![rrset(RecordType::SOA, &[&[0; 2], &[serial; 20][..]].concat()), at_apex.clone()];
+            let owners = (0..1_000).map(|index| (owner(index), vec![proof.clone()]));
+            let mut contents = Contents::new(apex.clone());
+            for (owner, rrsets) in owners.chain([(apex.clone(), at_apex(1))]) {
+                rrsets.into_iter().for_each(|rrset| contents.set(owner.clone(), rrset).expect("is in the zone"));
+            }
+            let before = Zone::build(&contents).expect("has a SOA");
+            let change = |owner, rrsets| OwnerChange { owner, rrsets, weights: vec![] };
+            let unlinked = before.with_changes(&[change(owner(500), vec![])]).expect("has a SOA");
+            let renewed = unlinked.with_changes(&[change(apex.clone(), at_apex(2))]).expect("has a SOA");
+            let denials = [before, unlinked, renewed].map(|zone| zone.denial.expect("a chain"));
+            let places = |index: u32| {
+                let key = match proof.rtype {
+                    RecordType::NSEC => canonical_key(&owner(index), &apex),
+                    _ => hash_in(&owner(index)).expect("a hash").to_vec(),
+                };
+                [&denials[0], &denials[1]].map(|denial| denial.chain.get(&key).map(<[u8]>::as_ptr))
+            };
+            assert!(matches!(places(500), [Some(_), None]), "{}", proof.rtype);
+            let shared = (0..1_000).map(places).filter(|[before, after]| before == after).count();
+            assert!((1_000 - 64..1_000).contains(&shared), "{}: {shared}", proof.rtype);
+            assert!(Arc::ptr_eq(&denials[1], &denials[2]), "{}", proof.rtype);
         }
     }
 }

@@ -17,6 +17,7 @@ pub mod qname;
 
 pub mod denial;
 pub mod lookup;
+mod ordered_map;
 
 pub mod counter_slots;
 pub mod db;
