@@ -2,7 +2,8 @@
 //!
 //! [`respond`] handles every query on every transport: it reads the query, finds the zone that encloses its name, and writes the
 //! answer. [`respond_batch`] takes the same steps for many queries in parallel, so that while one waits for memory the next one
-//! proceeds. There is no other path: rare answers are assembled from the same precompiled records by the same code.
+//! proceeds. There is no other path: rare answers are assembled from the same precompiled records by the same code. Requests that
+//! need more than one message, or more time, leave as [`Outcome::HandOff`].
 //!
 //! Everything here is pure: no lock, no allocation, no clock; the time and a random number come with the [`Peer`].
 
@@ -18,6 +19,8 @@ mod query;
 pub mod cookie;
 pub mod prefix;
 pub mod rrl;
+
+pub mod hand_off;
 
 mod answer;
 mod names;
@@ -35,6 +38,7 @@ pub use settings::Settings;
 pub use stats::Stats;
 
 use cookie::{CookieStatus, ReceivedCookie};
+use hand_off::HandOffKind;
 use opt::Opt;
 use query::Disposition;
 use rrl::{RrlAction, Source};
@@ -107,6 +111,8 @@ pub enum Outcome {
     Reply,
     /// Send nothing.
     Drop,
+    /// Pass it to the handler of such requests. Without one, send the refusal, `Response::octets()`, by [`hand_off::refuse`].
+    HandOff(HandOffKind),
 }
 
 /// A response being built in a buffer of the caller.
@@ -127,7 +133,7 @@ impl<'a> Response<'a> {
         self.rcode
     }
 
-    /// Returns the response: empty unless the outcome is [`Outcome::Reply`].
+    /// Returns the response: empty if the outcome is [`Outcome::Drop`].
     pub fn octets(&self) -> &[u8] {
         &self.octets[..self.length]
     }
@@ -250,6 +256,32 @@ pub fn respond_batch(context: &Context<'_>, scratch: &mut Scratch, exchanges: &m
     }
 }
 
+/// Writes `message`, the handler's answer to a request that was handed off, as its response; SERVFAIL if there is no message, or one that is larger
+/// than the client accepts.
+#[cold]
+pub fn complete(
+    context: &Context<'_>,
+    query: &[u8],
+    peer: &Peer,
+    message: Option<&[u8]>,
+    response: &mut Response<'_>,
+) -> Outcome {
+    let mut state = QueryState::new();
+    state.query.read_again(query);
+    let limit = octets_max(context, &state.query, peer).min(response.octets.len());
+    if let Some(message) = message.filter(|message| (HEADER_OCTETS..=limit).contains(&message.len())) {
+        response.octets[..message.len()].copy_from_slice(message);
+        response.length = message.len();
+        response.rcode = Header::read(message).map_or(Rcode::NOERROR, Header::rcode);
+        hand_off::count(context.stats, peer, message);
+        return Outcome::Reply;
+    }
+    state.cookie = cookie::verify(context.settings.cookies.as_ref(), &state.query, query, peer.address, peer.now);
+    state.disposition = Disposition::Reply(Rcode::SERVFAIL, None);
+    // The request has passed the rate limit.
+    write(&Context { limiter: None, ..*context }, query, peer, &state, None, response)
+}
+
 /// First step: reads and classifies the query, and hashes the name to look up.
 #[inline]
 fn read(context: &Context<'_>, query: &[u8], peer: &Peer, state: &mut QueryState) {
@@ -339,8 +371,13 @@ fn write(
     }
 
     let mut reply = reply(context, query, peer, state, zone, &mut writer, &mut spare_octets);
+    let mut outcome = match state.disposition {
+        Disposition::HandOff(kind) if !looks_up => Outcome::HandOff(kind),
+        _ => Outcome::Reply,
+    };
     if let Some(verdict) = limited(context, peer, state, reply.source, [query.len(), writer.position() + opt_octets]) {
-        if hold_back(context, verdict, &mut reply, &mut writer, start.len()) == Outcome::Drop {
+        outcome = hold_back(context, verdict, &mut reply, &mut writer, start.len());
+        if outcome == Outcome::Drop {
             return Outcome::Drop;
         }
         opt = opt.map(Opt::bare);
@@ -363,17 +400,10 @@ fn write(
         }
     }
     let header = state.query.header;
-    let copied = FLAG_RD | if header.opcode() == Opcode::QUERY { FLAG_CD } else { 0 };
-    let flags = FLAG_QR
-        | u16::from(header.opcode().0) << 11
-        | if reply.authoritative { FLAG_AA } else { 0 }
-        | if reply.truncated { FLAG_TC } else { 0 }
-        | header.flags & copied
-        | reply.rcode.0 & 0x0f;
     let [answers, authorities, additionals] = reply.counts;
     let header = Header {
         id: header.id,
-        flags,
+        flags: flags(header, &reply),
         questions: u16::from(question_octets > 0),
         answers,
         authorities,
@@ -382,8 +412,22 @@ fn write(
     writer.written_mut()[..HEADER_OCTETS].copy_from_slice(&header.to_octets());
     response.length = writer.position();
     response.rcode = reply.rcode;
-    context.stats.count_response(peer, reply.rcode, reply.truncated, response.length);
-    Outcome::Reply
+    if outcome == Outcome::Reply {
+        context.stats.count_response(peer, reply.rcode, reply.truncated, response.length);
+    }
+    outcome
+}
+
+/// Returns the flags of the response to a query with this header.
+#[inline]
+fn flags(header: Header, reply: &Reply) -> u16 {
+    let copied = FLAG_RD | if header.opcode() == Opcode::QUERY { FLAG_CD } else { 0 };
+    FLAG_QR
+        | u16::from(header.opcode().0) << 11
+        | if reply.authoritative { FLAG_AA } else { 0 }
+        | if reply.truncated { FLAG_TC } else { 0 }
+        | header.flags & copied
+        | reply.rcode.0 & 0x0f
 }
 
 /// Returns the maximum size of the response (RFC 6891 §6.2.3, §6.2.5): over UDP 512 octets, or the limit that client and operator
@@ -530,6 +574,10 @@ fn reply(
 fn reply_without_lookup(context: &Context<'_>, query: &[u8], state: &QueryState, writer: &mut Writer<'_>) -> Reply {
     match state.disposition {
         Disposition::Reply(rcode, ede) => Reply::of(rcode, ede),
+        Disposition::HandOff(kind) => {
+            let (rcode, ede) = kind.refusal();
+            Reply::of(rcode, ede)
+        }
         Disposition::Unverified(_) => Reply::of(Rcode::NOTAUTH, None),
         Disposition::Chaos => chaos(context, query, state, writer),
         // Dropped before, or without a question to look up.

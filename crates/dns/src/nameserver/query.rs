@@ -1,12 +1,11 @@
 //! The classification of a query before a zone is searched: dropped queries, and answers that need only the message.
 //!
 //! Decisions where the standards leave a choice, or are silent:
-//! - UPDATE and unknown opcodes are NOTIMP (RFC 2136 §2.2 lets a server not implement it). NOTIFY is REFUSED: this server
-//!   is not a secondary server; without a question it is FORMERR.
+//! - Unknown opcodes are NOTIMP, and so is UPDATE without a question. NOTIFY without a question is FORMERR. With one, both are handed
+//!   off, and so are AXFR and IXFR; [`HandOffKind::refusal`] has the answers without a handler.
 //! - An unknown EDNS version is BADVERS for any opcode (RFC 6891 §6.1.3).
 //! - A TSIG record is checked in QUERY, NOTIFY and UPDATE, before any zone: no key is known, so it is BADKEY.
 //! - Classes other than IN and CH, ANY included, are REFUSED.
-//! - AXFR and IXFR are REFUSED on every transport: transfers are denied by default.
 //! - MAILA and MAILB are types like any other: no name has them.
 //! - A malformed option is FORMERR only where the option is known: cookies if they are on, keepalive over TCP and TLS.
 //! - A query without a question is FORMERR, unless it has a cookie (RFC 7873 §5.4) and cookies are on.
@@ -14,6 +13,7 @@
 use std::net::IpAddr;
 
 use super::cookie::{CookieStatus, Cookies};
+use super::hand_off::HandOffKind;
 use super::stats::DropReason;
 use super::{Peer, Transport};
 use crate::wire::edns::{Edns, ExtendedError};
@@ -31,6 +31,8 @@ pub(super) enum Disposition {
     Reply(Rcode, Option<ExtendedError>),
     /// Answer NOTAUTH, with a TSIG record with this error.
     Unverified(TsigError),
+    /// Pass it to the handler of such requests.
+    HandOff(HandOffKind),
     /// Answer about the server itself (RFC 4892).
     Chaos,
     /// Look for the name in the zones.
@@ -81,9 +83,7 @@ pub(super) fn classify(query: &Query, peer: &Peer, cookies: Option<&Cookies>, st
         RecordType(0) | RecordType::OPT | RecordType::TKEY | RecordType::TSIG => {
             return Disposition::Reply(Rcode::FORMERR, None);
         }
-        RecordType::AXFR | RecordType::IXFR => {
-            return Disposition::Reply(Rcode::REFUSED, Some(ExtendedError::PROHIBITED));
-        }
+        RecordType::AXFR | RecordType::IXFR => return Disposition::HandOff(HandOffKind::Transfer),
         _ => {}
     }
     match question.qclass {
@@ -102,7 +102,8 @@ fn classify_other(query: &Query) -> Disposition {
         _ if opcode == Opcode::NOTIFY && is_malformed => Disposition::Reply(Rcode::FORMERR, None),
         _ if query.edns.is_some_and(|edns| edns.version > 0) => Disposition::Reply(Rcode::BADVERS, None),
         Some(error) if matches!(opcode, Opcode::NOTIFY | Opcode::UPDATE) => Disposition::Unverified(error),
-        _ if opcode == Opcode::NOTIFY => Disposition::Reply(Rcode::REFUSED, Some(ExtendedError::PROHIBITED)),
+        _ if opcode == Opcode::NOTIFY => Disposition::HandOff(HandOffKind::Notify),
+        _ if opcode == Opcode::UPDATE && query.question.is_some() => Disposition::HandOff(HandOffKind::Update),
         _ => Disposition::Reply(Rcode::NOTIMP, None),
     }
 }

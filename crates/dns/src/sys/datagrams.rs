@@ -222,6 +222,15 @@ impl Batch {
         self.queued += 1;
     }
 
+    /// Returns the control data of a reply to the query of a slot that is sent after the batch, so that it comes from the address that
+    /// received the query: empty on a socket with one address. `None` if answers from that address are impossible.
+    pub fn reply_control(&mut self, slot: usize) -> Option<Box<[u8]>> {
+        assert!(slot < self.received);
+        let octets = self.received_headers.get(slot).msg_hdr.msg_controllen as usize;
+        let is_possible = octets == 0 || self.answer_from_there(slot);
+        is_possible.then(|| self.controls.get(slot).0[..octets].into())
+    }
+
     /// Enables combined replies to one peer, if the kernel supports them on this socket; returns whether it does. Use the batch
     /// with this socket only.
     pub fn enable_gso(&mut self, socket: BorrowedFd<'_>) -> bool {

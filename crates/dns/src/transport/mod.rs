@@ -11,6 +11,7 @@ mod count;
 mod counters;
 pub mod durations;
 mod encrypted;
+mod hand_off;
 pub mod https;
 pub mod inherited_sockets;
 mod panic;
@@ -44,14 +45,17 @@ use self::count::Count;
 use self::counters::Counters;
 use self::durations::DurationCounts;
 use self::encrypted::{Encrypted, EncryptedSockets};
+use self::hand_off::HandOffs;
 use self::https::request::TemplatePath;
 use self::inherited_sockets::InheritedSockets;
 use self::panic::{Guard, Panics};
 use self::query_log::QueryLogReceiver;
 use self::stream::Service;
 use self::tls_base::TlsBase;
+use self::udp::LateReplies;
 use self::wildcard_hits::WildcardHitReceiver;
 use self::worker::{QueryWorker, StreamWorkerPool, WorkerOutputs};
+use crate::nameserver::hand_off::Handler;
 use crate::nameserver::stats::{Counts, TRANSPORTS, ZoneCounts};
 use crate::nameserver::{Stats, Transport};
 use crate::sys::cpu;
@@ -197,6 +201,7 @@ pub fn bind_with(config: &Config, given: &mut InheritedSockets) -> Result<Bound,
         listeners: Vec::new(),
         encrypted: EncryptedSockets::default(),
         tls: None,
+        handler: None,
         limits: config.streams.clone(),
     };
     for address in &config.addresses {
@@ -252,6 +257,7 @@ pub struct Bound {
     listeners: Vec<Listener>,
     encrypted: EncryptedSockets,
     tls: Option<TlsBase>,
+    handler: Option<Arc<dyn Handler>>,
     limits: Limits,
 }
 
@@ -271,6 +277,11 @@ impl Bound {
         self.tls = Some(tls);
     }
 
+    /// Sets the handler of transfers, NOTIFY and UPDATE. Without one, they are refused.
+    pub fn set_handler(&mut self, handler: Arc<dyn Handler>) {
+        self.handler = Some(handler);
+    }
+
     /// Starts answering from `db`: datagrams on threads, streams on a separate runtime, encrypted ones on another.
     ///
     /// # Errors
@@ -280,8 +291,9 @@ impl Bound {
     pub fn start(mut self, db: &ZoneDb, settings: &LiveSettings) -> io::Result<Running> {
         // Separate runtimes, so that no other work of the process makes clients wait.
         let runtime = runtime("dns-stream")?;
+        let hand_offs = self.handler.take().map(|handler| Arc::new(HandOffs::new(handler)));
         let count = 2 * std::thread::available_parallelism().map_or(1, usize::from);
-        let (stream_workers, mut outputs) = StreamWorkerPool::new(count, db, settings);
+        let (stream_workers, mut outputs) = StreamWorkerPool::new(count, db, settings, hand_offs.clone());
         let stream_workers = Arc::new(stream_workers);
         let limits = self.limits.clone();
         let service = || Arc::new(Service::new(Arc::clone(&stream_workers), limits.clone()));
@@ -305,9 +317,9 @@ impl Bound {
         running.runtimes.push(runtime);
         for Listener { address, workers, tcp } in std::mem::take(&mut self.listeners) {
             for (number, worker) in workers.into_iter().enumerate() {
-                let (query_worker, worker_outputs) = QueryWorker::new(db, settings);
+                let (query_worker, worker_outputs) = QueryWorker::new(db, settings, hand_offs.clone());
                 outputs.push(worker_outputs);
-                running.start_udp(number, address, worker, query_worker)?;
+                running.start_udp(&handle, (number, address, worker), query_worker)?;
             }
             let streams = Arc::clone(&running.streams);
             running.start_tcp(&handle, tcp, "TCP", streams, tcp::serve)?;
@@ -399,9 +411,8 @@ impl Running {
     /// Starts one UDP worker.
     fn start_udp(
         &mut self,
-        number: usize,
-        address: SocketAddr,
-        worker: udp::Worker,
+        handle: &Handle,
+        (number, address, worker): (usize, SocketAddr, udp::Worker),
         query_worker: QueryWorker,
     ) -> io::Result<()> {
         let counters = Arc::new(Counters::default());
@@ -412,9 +423,11 @@ impl Running {
         self.pulses.push(Pulse { name, stop: Arc::clone(&stop), iterations: Box::new(iterations) });
         let name = format!("dns-udp-{number}");
         let guard = self.panics.guard(format!("the thread {name}"));
+        let (tasks, service) = (self.tasks.clone(), Arc::clone(&self.streams));
+        let late_replies = LateReplies { runtime: handle.clone(), tasks, service };
         let work = move || {
             let _guard = guard;
-            worker.run(query_worker, &counters, &stop);
+            worker.run(query_worker, &counters, &late_replies, &stop);
         };
         self.threads.push(std::thread::Builder::new().name(name).spawn(work)?);
         Ok(())
@@ -536,10 +549,11 @@ impl Running {
         let ended = tokio::task::spawn_blocking(move || {
             threads.into_iter().map(JoinHandle::join).filter(Result::is_err).count()
         });
-        self.tasks.wait().await;
+        // First the threads, which may start tasks.
         if ended.await.is_ok_and(|panicked| panicked > 0) {
             tracing::error!("a UDP worker has panicked");
         }
+        self.tasks.wait().await;
     }
 
     fn signal_stop(&self) {

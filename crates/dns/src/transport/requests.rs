@@ -2,7 +2,7 @@
 //!
 //! A [`super::stream`] answers in order, and so bounds its memory by not reading on. Here, each request runs separately, and
 //! waits for the octets of its query and for its client to read the answer. [`Requests`] limits their total memory, and decides
-//! when the connection ends ([`Requests::end`]).
+//! when the connection ends ([`Requests::end`]). A request in flight ([`super::hand_off`]) prevents the end by silence.
 
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -16,8 +16,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::hand_off::{IN_FLIGHT_PER_CONNECTION_MAX, InFlight, MANY_TIME_MAX, Many};
 use super::stream::{CloseReason, Service};
-use super::worker::MESSAGE_OCTETS_MAX;
+use super::worker::{Answered, MESSAGE_OCTETS_MAX};
 use crate::nameserver::Transport;
 
 /// The maximum number of open requests of a connection. A client that pipelines more waits a round trip. With a higher limit,
@@ -48,6 +49,8 @@ pub(super) struct Requests {
     /// The current interval of [`Self::unread`]. Each answer has a clone, so that the count shows whether answers of an interval are
     /// left.
     interval: Mutex<Arc<()>>,
+    /// Each request in flight has a clone, so that the count shows their number.
+    in_flight: Arc<()>,
     answered: AtomicU64,
     cancelled: AtomicU64,
     ended: OnceLock<CloseReason>,
@@ -60,6 +63,12 @@ pub(super) struct Answer {
     _permit: OwnedSemaphorePermit,
     /// The interval in which it was made.
     _interval: Arc<()>,
+}
+
+/// The further messages of an answer.
+pub(super) struct FurtherMessages {
+    many: Many,
+    _in_flight: Arc<()>,
 }
 
 impl AsRef<[u8]> for Answer {
@@ -79,6 +88,7 @@ impl Requests {
             last_request: AtomicU64::new(0),
             unsent,
             interval: Mutex::default(),
+            in_flight: Arc::default(),
             answered: AtomicU64::new(0),
             cancelled: AtomicU64::new(0),
             ended: OnceLock::new(),
@@ -94,42 +104,92 @@ impl Requests {
         now
     }
 
-    /// Answers one query that arrived at `began`, with the two octets of its length in front if it is `framed`. Waits while the
-    /// client has too many octets of other answers to read.
+    /// Answers one query that arrived at `began`, with the two octets of its length in front if it is `framed`: the first message, and
+    /// the [`Self::next`] ones if there are many. Waits while the client has too many octets of other answers to read.
     pub(super) async fn answer(
         &self,
         query: &[u8],
         peer: SocketAddr,
         began: Instant,
         framed: bool,
-    ) -> Result<Answer, CloseReason> {
-        let Service { limits, stream_workers, counters, .. } = &*self.service;
+    ) -> Result<(Answer, Option<FurtherMessages>), CloseReason> {
+        let Service { stream_workers, counters, .. } = &*self.service;
         counters.messages.add_shared(1);
-        let mut permit = match Arc::clone(&self.unsent).try_acquire_many_owned(ANSWER_OCTETS_MAX as u32) {
+        let permit = self.room().await?;
+        let has_room = self.in_flight() < IN_FLIGHT_PER_CONNECTION_MAX;
+        let answered = stream_workers.with(self.next_worker(), |place| {
+            let now = place.query_worker.begin(began.into_std());
+            let client = (peer, self.transport, None);
+            Some(match place.query_worker.answer_one(query, client, now, &mut place.buffer, has_room)? {
+                Answered::One(octets) => Ok(message(&place.buffer[..octets], framed)),
+                Answered::InFlight(request) => Err(request),
+            })
+        });
+        match answered {
+            Some(Ok(octets)) => Ok((self.share(octets, permit), None)),
+            Some(Err(request)) => {
+                drop(permit);
+                let in_flight = Arc::clone(&self.in_flight);
+                match request {
+                    InFlight::Many(many) => self.next(FurtherMessages { many, _in_flight: in_flight }).await,
+                    InFlight::Later(later) => {
+                        let octets = message(&self.service.wait_for(later).await, framed);
+                        Ok((self.share(octets, self.room().await?), None))
+                    }
+                }
+            }
+            None => Err(CloseReason::Malformed),
+        }
+    }
+
+    /// Returns the next message of an answer of many, with its length in front, and the further ones unless it is the last.
+    pub(super) async fn next(
+        &self,
+        mut further: FurtherMessages,
+    ) -> Result<(Answer, Option<FurtherMessages>), CloseReason> {
+        let permit = self.room().await?;
+        if self.service.last_moment().is_some_and(|moment| Instant::now() >= moment) {
+            return Err(CloseReason::Stopped);
+        }
+        let filled = self.service.stream_workers.with(self.next_worker(), |worker| {
+            let (octets, is_last) = worker.fill(&mut further.many)?;
+            Some((message(octets, true), is_last))
+        });
+        let Some((octets, is_last)) = filled else { return Err(CloseReason::SlowWrite) };
+        Ok((self.share(octets, permit), (!is_last).then_some(further)))
+    }
+
+    /// Waits for room for the largest answer.
+    async fn room(&self) -> Result<OwnedSemaphorePermit, CloseReason> {
+        let permit = match Arc::clone(&self.unsent).try_acquire_many_owned(ANSWER_OCTETS_MAX as u32) {
             Ok(permit) => permit,
             Err(_) => {
                 let room = Arc::clone(&self.unsent).acquire_many_owned(ANSWER_OCTETS_MAX as u32);
-                let Ok(Ok(permit)) = timeout(limits.write, room).await else { return Err(CloseReason::SlowWrite) };
+                let Ok(Ok(permit)) = timeout(self.service.limits.write, room).await else {
+                    return Err(CloseReason::SlowWrite);
+                };
                 permit
             }
         };
         if let Some(ended) = self.ended.get() {
             return Err(*ended);
         }
-        let octets = stream_workers.with(self.next_worker.fetch_add(1, Ordering::Relaxed), |place| {
-            let now = place.query_worker.begin(began.into_std());
-            let answer = place.query_worker.answer_one(query, (peer, self.transport, None), now, &mut place.buffer);
-            let octets = answer.filter(|octets| (1..=MESSAGE_OCTETS_MAX).contains(octets))?;
-            let mut answer = BytesMut::with_capacity(2 + octets);
-            if framed {
-                answer.put_u16(octets as u16);
-            }
-            answer.extend_from_slice(&place.buffer[..octets]);
-            Some(answer.freeze())
-        });
-        let Some(octets) = octets else { return Err(CloseReason::Malformed) };
+        Ok(permit)
+    }
+
+    /// Returns an answer that keeps its share of the room.
+    fn share(&self, octets: Bytes, mut permit: OwnedSemaphorePermit) -> Answer {
         drop(permit.split(ANSWER_OCTETS_MAX - octets.len()));
-        Ok(Answer { octets, _permit: permit, _interval: Arc::clone(&self.interval.lock()) })
+        Answer { octets, _permit: permit, _interval: Arc::clone(&self.interval.lock()) }
+    }
+
+    fn next_worker(&self) -> usize {
+        self.next_worker.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Returns the number of requests in flight.
+    fn in_flight(&self) -> usize {
+        Arc::strong_count(&self.in_flight) - 1
     }
 
     /// Records the duration of a request that began at `began`.
@@ -175,7 +235,10 @@ impl Requests {
                 return CloseReason::Old;
             }
             if self.last_request.load(Ordering::Relaxed) == last.as_millis() as u64 {
-                return CloseReason::Idle;
+                if self.in_flight() == 0 {
+                    return CloseReason::Idle;
+                }
+                self.begin();
             }
         }
     }
@@ -195,6 +258,19 @@ impl Requests {
 
     /// Returns the remaining time of the current requests when the connection ends.
     pub(super) fn last_wait(&self) -> Duration {
+        if self.in_flight() > 0 && self.service.last_moment().is_none() {
+            return MANY_TIME_MAX;
+        }
         self.service.limits.read + self.service.limits.write
     }
+}
+
+/// Returns a message, with its length in front if it is `framed`.
+fn message(octets: &[u8], framed: bool) -> Bytes {
+    let mut message = BytesMut::with_capacity(2 + octets.len());
+    if framed {
+        message.put_u16(octets.len() as u16);
+    }
+    message.extend_from_slice(octets);
+    message.freeze()
 }

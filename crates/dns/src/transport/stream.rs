@@ -8,12 +8,12 @@
 //!        └────────────► answers so far, then close ◄────────────────────────┘
 //! ```
 //!
-//! Each connection is one task over any byte stream, TLS included. It answers in the order of the queries, because no answer ever
-//! waits; RFC 7766 §6.2.1.1 recommends that servers answer pipelined queries without delay and lets clients match by ID. While answers
-//! wait to be written, nothing more is read, so a client can make the server hold at most one read and
-//! [`Limits::unsent_octets_max`] (and one message beyond it).
+//! Each connection is one task over any byte stream, TLS included. It answers in the order of the queries, except for requests
+//! in flight ([`super::hand_off`]); RFC 7766 §6.2.1.1 recommends that servers answer pipelined queries without delay and lets clients
+//! match by ID. While answers wait to be written, nothing more is read, so a client can make the server hold at most one read and
+//! [`Limits::unsent_octets_max`] (and one message beyond it). Between the messages of an answer of many, other queries are answered.
 
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
@@ -24,12 +24,13 @@ use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::time::{Instant, Sleep, sleep_until, timeout};
+use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::admission::Admission;
 use super::counters::Counters;
-use super::worker::{MESSAGE_OCTETS_MAX, StreamWorkerPool};
+use super::hand_off::{InFlight, LATER_WAIT_MAX, Later, Next, Shared};
+use super::worker::{Answered, StreamWorkerPool};
 use crate::nameserver::Transport;
 
 /// The limits of stream clients.
@@ -158,6 +159,21 @@ impl Service {
         self.stop.cancelled().await;
     }
 
+    /// Returns the message of a later answer, or SERVFAIL after [`LATER_WAIT_MAX`]; when the server stops, after half of the time for
+    /// the last answers.
+    pub(super) async fn wait_for(&self, later: Later) -> Vec<u8> {
+        let last = async {
+            self.stopped().await;
+            sleep(self.limits.write / 2).await;
+        };
+        let answer = tokio::select! {
+            biased;
+            answer = timeout(LATER_WAIT_MAX, later.answer) => answer.ok(),
+            () = last => None,
+        };
+        self.stream_workers.with(0, |worker| worker.complete(&later.query, &later.peer, answer.as_deref()).to_vec())
+    }
+
     /// Returns the maximum silence of a connection at present.
     pub(super) fn idle(&self) -> Duration {
         let idle = self.limits.idle;
@@ -178,6 +194,7 @@ impl Service {
             query_worker: self.connections.fetch_add(1, Ordering::Relaxed),
             input: BytesMut::new(),
             output: Vec::new(),
+            in_flight: None,
             // One timer for all waits of a connection; it is reset only when it fires too early.
             timer: Box::pin(sleep_until(opened + self.limits.idle)),
             opened,
@@ -212,6 +229,8 @@ struct Connection<'a, S> {
     query_worker: usize,
     input: BytesMut,
     output: Vec<u8>,
+    /// The requests in flight, if there are any.
+    in_flight: Option<Box<Shared<'a>>>,
     timer: Pin<Box<Sleep>>,
     opened: Instant,
     /// The time of the last answer.
@@ -233,6 +252,8 @@ enum WriteProgress {
 /// The outcome of a read.
 enum ReadOutcome {
     Octets,
+    /// Nothing yet, but a request in flight has a message.
+    Next(Next),
     End,
     Silence,
     Stop,
@@ -242,23 +263,25 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
     async fn run(&mut self) -> CloseReason {
         loop {
             let (deadline, slow) = self.deadline();
-            match self.read(deadline).await {
-                Ok(ReadOutcome::Octets) => {}
-                Ok(ReadOutcome::End) => return CloseReason::ByClient,
+            let ended = match self.read(deadline).await {
+                Ok(ReadOutcome::Octets) => self.respond().await,
+                Ok(ReadOutcome::Next(next)) => self.proceed(next).await.err(),
+                Ok(ReadOutcome::End) => return self.drain(CloseReason::ByClient).await,
+                Ok(ReadOutcome::Silence) if slow == CloseReason::Old => return self.drain(slow).await,
                 Ok(ReadOutcome::Silence) => return slow,
                 Ok(ReadOutcome::Stop) => return self.finish().await,
                 // Over TLS: the end without close_notify. Messages have lengths, so a truncated one is detected.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return CloseReason::ByClient,
                 Err(_) => return CloseReason::Broken,
-            }
-            if let Some(ended) = self.respond().await {
+            };
+            if let Some(ended) = ended {
                 return ended;
             }
             if self.service.stopping.get().is_some() {
                 return self.finish().await;
             }
             if self.opened.elapsed() >= self.service.limits.lifetime {
-                return CloseReason::Old;
+                return self.drain(CloseReason::Old).await;
             }
         }
     }
@@ -270,7 +293,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
             return (since + limits.read, CloseReason::SlowRead);
         }
         let (idle_at, old_at) = (self.active_at + self.service.idle(), self.opened + limits.lifetime);
-        if old_at < idle_at { (old_at, CloseReason::Old) } else { (idle_at, CloseReason::Idle) }
+        if old_at < idle_at || self.in_flight.is_some() {
+            (old_at, CloseReason::Old)
+        } else {
+            (idle_at, CloseReason::Idle)
+        }
     }
 
     /// Reads the available data, waiting until `deadline`.
@@ -295,6 +322,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
                     return Ok(ReadOutcome::Octets);
                 }
                 () = &mut stopped => return Ok(ReadOutcome::Stop),
+                next = next(&mut self.in_flight) => return Ok(ReadOutcome::Next(next)),
                 () = self.timer.as_mut() => {
                     if Instant::now() >= deadline {
                         return Ok(ReadOutcome::Silence);
@@ -371,7 +399,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
     /// Turns whole messages of `input`, which came at `moment`, into answers in `output`; returns how many there were.
     fn answer(&mut self, moment: std::time::Instant) -> (u64, WriteProgress) {
         let idle = Some(self.service.idle());
-        let Connection { service, input, output, peer, transport, .. } = self;
+        let Connection { service, input, output, in_flight, peer, transport, .. } = self;
         let mut messages = 0;
         let answered = service.stream_workers.with(self.query_worker, |worker| {
             let now = worker.query_worker.begin(moment);
@@ -387,13 +415,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
                 let Some(query) = input.get(2..2 + length) else { return WriteProgress::All };
                 messages += 1;
                 let client = (*peer, *transport, idle);
-                let answer = worker.query_worker.answer_one(query, client, now, &mut worker.buffer);
-                // A message that must not be answered, such as a response, does not come from a real client.
-                let Some(octets) = answer.filter(|octets| (1..=MESSAGE_OCTETS_MAX).contains(octets)) else {
-                    return WriteProgress::UpToFault;
-                };
-                output.extend_from_slice(&(octets as u16).to_be_bytes());
-                output.extend_from_slice(&worker.buffer[..octets]);
+                let has_room = in_flight.as_ref().is_none_or(|in_flight| in_flight.has_room());
+                match worker.query_worker.answer_one(query, client, now, &mut worker.buffer, has_room) {
+                    Some(Answered::One(octets)) => put(output, &worker.buffer[..octets]),
+                    Some(Answered::InFlight(request)) => {
+                        let in_flight = in_flight.get_or_insert_default();
+                        match request {
+                            InFlight::Many(many) => in_flight.many.push_back(many),
+                            InFlight::Later(later) => in_flight.later.push(Box::pin(service.wait_for(later))),
+                        }
+                    }
+                    // A message that must not be answered, such as a response, does not come from a real client.
+                    None => return WriteProgress::UpToFault,
+                }
                 input.advance(2 + length);
             }
         });
@@ -437,6 +471,49 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         Ok(())
     }
 
+    /// Writes the next message of a request in flight.
+    async fn proceed(&mut self, next: Next) -> Result<(), CloseReason> {
+        let Connection { service, output, in_flight, .. } = self;
+        match next {
+            Next::Message(message) => put(output, &message),
+            Next::Of(mut many) => {
+                let is_last = service.stream_workers.with(self.query_worker, |worker| {
+                    let (message, is_last) = worker.fill(&mut many)?;
+                    put(output, message);
+                    Some(is_last)
+                });
+                match (is_last, &mut *in_flight) {
+                    (Some(false), Some(in_flight)) => in_flight.many.push_back(many),
+                    (Some(_), _) => {}
+                    (None, _) => return Err(CloseReason::SlowWrite),
+                }
+            }
+        }
+        if in_flight.as_ref().is_some_and(|in_flight| in_flight.is_empty()) {
+            *in_flight = None;
+        }
+        self.flush().await?;
+        self.active_at = Instant::now();
+        if self.in_flight.is_none() && self.output.capacity() > KEPT_OCTETS_MAX {
+            self.output = Vec::new();
+        }
+        Ok(())
+    }
+
+    /// Completes the requests in flight, without reading further ones. A stop limits the time for that.
+    async fn drain(&mut self, ended: CloseReason) -> CloseReason {
+        while self.in_flight.is_some() {
+            if self.service.last_moment().is_some_and(|moment| Instant::now() >= moment) {
+                return CloseReason::Stopped;
+            }
+            let next = next(&mut self.in_flight).await;
+            if let Err(ended) = self.proceed(next).await {
+                return ended;
+            }
+        }
+        ended
+    }
+
     /// Answers the queries that have already arrived when the server stops, as far as the client reads the answers in time.
     async fn finish(&mut self) -> CloseReason {
         for _ in 0..LAST_READS_MAX {
@@ -449,7 +526,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
                 return ended;
             }
         }
-        CloseReason::Stopped
+        self.drain(CloseReason::Stopped).await
     }
 
     /// Closes so that the client receives the written data.
@@ -474,6 +551,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
             };
             drop(timeout(LINGER, drain).await);
         }
+    }
+}
+
+/// Appends a message with its length in front.
+fn put(output: &mut Vec<u8>, message: &[u8]) {
+    output.extend_from_slice(&(message.len() as u16).to_be_bytes());
+    output.extend_from_slice(message);
+}
+
+/// Waits for the next message of the requests in flight; forever if there is none.
+async fn next(in_flight: &mut Option<Box<Shared<'_>>>) -> Next {
+    match in_flight {
+        Some(in_flight) => in_flight.next().await,
+        None => pending().await,
     }
 }
 

@@ -5,18 +5,24 @@
 //! Sleeping threads cost nothing, so each address has its own workers.
 //!
 //! A thread sleeps in `recvmmsg` until datagrams arrive or [`IDLE`] passes: then it checks for a stop request and releases
-//! replaced zones. After a stop request, it answers the requests that have already arrived and ends.
+//! replaced zones. After a stop request, it answers the requests that have already arrived and ends. Only the answers that come later
+//! ([`super::hand_off`]) are sent by other threads.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, MsgHdr, Protocol, Socket, Type};
+use tokio::runtime::Handle;
+use tokio_util::task::TaskTracker;
 
 use super::counters::Counters;
+use super::hand_off::Later;
+use super::stream::Service;
 use super::worker::QueryWorker;
 use super::{BindError, Config};
 use crate::nameserver::{Exchange, Outcome, Peer, Transport};
@@ -32,7 +38,7 @@ const LAST_BATCHES_MAX: usize = 64;
 
 /// One thread's part of an address.
 pub(super) struct Worker {
-    socket: Socket,
+    socket: Arc<Socket>,
     address: SocketAddr,
     /// The processor to which the worker is pinned, if any.
     cpu: Option<usize>,
@@ -93,7 +99,7 @@ pub(super) fn adopt(
 fn workers_of(address: SocketAddr, sockets: Vec<Socket>, config: &Config, cpus: &[usize]) -> Vec<Worker> {
     let place = |(number, socket)| {
         let cpu = cpus.get(number % cpus.len().max(1)).copied();
-        Worker { socket, address, cpu, gso: config.udp_gso }
+        Worker { socket: Arc::new(socket), address, cpu, gso: config.udp_gso }
     };
     sockets.into_iter().enumerate().map(place).collect()
 }
@@ -128,7 +134,13 @@ fn tune(socket: &Socket, address: SocketAddr, config: &Config) -> io::Result<()>
 
 impl Worker {
     /// Answers until a stop is requested.
-    pub(super) fn run(self, mut query_worker: QueryWorker, counters: &Counters, stop: &AtomicBool) {
+    pub(super) fn run(
+        self,
+        mut query_worker: QueryWorker,
+        counters: &Counters,
+        late_replies: &LateReplies,
+        stop: &AtomicBool,
+    ) {
         if let Some(cpu) = self.cpu
             && let Err(error) = cpu::pin(cpu)
         {
@@ -141,7 +153,8 @@ impl Worker {
         loop {
             // No query may make a worker panic. If one does, more would follow, and other clients still need answers: only its
             // batch is lost.
-            match catch_unwind(AssertUnwindSafe(|| self.serve(&mut batch, &mut query_worker, counters, stop))) {
+            let serve = || self.serve(&mut batch, &mut query_worker, counters, late_replies, stop);
+            match catch_unwind(AssertUnwindSafe(serve)) {
                 Ok(()) => return,
                 Err(_) => {
                     counters.panics.add(1);
@@ -151,14 +164,22 @@ impl Worker {
         }
     }
 
-    fn serve(&self, batch: &mut Batch, query_worker: &mut QueryWorker, counters: &Counters, stop: &AtomicBool) {
+    fn serve(
+        &self,
+        batch: &mut Batch,
+        query_worker: &mut QueryWorker,
+        counters: &Counters,
+        late_replies: &LateReplies,
+        stop: &AtomicBool,
+    ) {
         let mut exchanges = Vec::with_capacity(BATCH_MAX);
         while !stop.load(Ordering::Relaxed) {
-            exchanges = self.serve_batch(batch, Wait::ForOne, query_worker, counters, exchanges).1;
+            exchanges = self.serve_batch(batch, Wait::ForOne, query_worker, (counters, late_replies), exchanges).1;
         }
         for _ in 0..LAST_BATCHES_MAX {
             let received;
-            (received, exchanges) = self.serve_batch(batch, Wait::No, query_worker, counters, exchanges);
+            (received, exchanges) =
+                self.serve_batch(batch, Wait::No, query_worker, (counters, late_replies), exchanges);
             if received == 0 {
                 break;
             }
@@ -171,7 +192,7 @@ impl Worker {
         batch: &mut Batch,
         wait: Wait,
         query_worker: &mut QueryWorker,
-        counters: &Counters,
+        (counters, late_replies): (&Counters, &LateReplies),
         exchanges: Vec<Exchange<'a>>,
     ) -> (usize, Vec<Exchange<'a>>) {
         counters.iterations.add(1);
@@ -201,7 +222,7 @@ impl Worker {
             let peer = Peer { address: datagram.source, transport: Transport::Udp, now, random, keepalive: None };
             exchanges.push(Exchange::new(datagram.query, peer, datagram.reply));
         });
-        query_worker.answer_batch(&mut exchanges);
+        let later = query_worker.answer_batch(&mut exchanges);
         for (length, exchange) in lengths.iter_mut().zip(&exchanges) {
             if exchange.outcome == Outcome::Reply {
                 *length = exchange.response.octets().len() as u16;
@@ -211,6 +232,11 @@ impl Worker {
         for (slot, length) in slots.iter().zip(lengths).take(received) {
             if length > 0 {
                 batch.queue(usize::from(*slot), usize::from(length));
+            }
+        }
+        for (number, later) in later {
+            if let Some(control) = batch.reply_control(usize::from(slots[number])) {
+                late_replies.send(later, Arc::clone(&self.socket), control);
             }
         }
         let had_gso = batch.is_gso_on();
@@ -232,6 +258,33 @@ impl Worker {
         counters.gso_messages.add(sent.gso_messages as u64);
         counters.send_errors.add(sent.failed as u64);
         (received, exchanges)
+    }
+}
+
+/// Sends the answers that come later.
+pub(super) struct LateReplies {
+    pub(super) runtime: Handle,
+    pub(super) tasks: TaskTracker,
+    pub(super) service: Arc<Service>,
+}
+
+impl LateReplies {
+    /// Sends the answer when it is ready, by the socket that received the request, with the control data of the reply.
+    fn send(&self, later: Later, socket: Arc<Socket>, control: Box<[u8]>) {
+        let service = Arc::clone(&self.service);
+        let reply = async move {
+            let peer = later.peer.address.into();
+            let message = service.wait_for(later).await;
+            let octets = [IoSlice::new(&message)];
+            let header = MsgHdr::new().with_addr(&peer).with_buffers(&octets).with_control(&control);
+            // A full socket must not block other answers; the client repeats its request.
+            let counter = match socket.sendmsg(&header, libc::MSG_DONTWAIT) {
+                Ok(_) => &service.counters.replies,
+                Err(_) => &service.counters.send_errors,
+            };
+            counter.add_shared(1);
+        };
+        self.tasks.spawn_on(reply, &self.runtime);
     }
 }
 

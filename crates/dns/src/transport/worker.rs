@@ -12,14 +12,17 @@ use arc_swap::{ArcSwap, Cache};
 use parking_lot::Mutex;
 
 use super::clock::WallClock;
+use super::hand_off::{HandOffs, InFlight, Later, Many, hand_over};
 use super::query_log::{QueryLogReceiver, RING_RECORDS};
 use super::random::Random;
 use super::random_sampler::RandomSampler;
 use super::ring::{RingSender, ring};
 use super::wildcard_hits::{WildcardHitReceiver, WildcardSampler};
+use crate::nameserver::hand_off::{Progress, count};
 use crate::nameserver::query_log::Record;
 use crate::nameserver::{
-    Context, Exchange, Limiter, Outcome, Peer, Scratch, Settings, Stats, Transport, respond, respond_batch,
+    Context, Exchange, Limiter, Outcome, Peer, Response, Scratch, Settings, Stats, Transport, complete, respond,
+    respond_batch,
 };
 use crate::zone::db::{Reader, ZoneDb};
 
@@ -37,6 +40,8 @@ pub(super) struct QueryWorker {
     stats: Arc<Stats>,
     /// The buckets of clients, if datagrams are rate-limited; streams never are.
     limiter: Option<Limiter>,
+    /// The handler of requests that are handed off, if there is one.
+    hand_offs: Option<Arc<HandOffs>>,
     clock: WallClock,
     /// The arrival of the current batch, since the epoch.
     batch_at: Duration,
@@ -84,7 +89,7 @@ impl Samplers {
 
 impl QueryWorker {
     /// Returns a worker, and the readers' ends of its rings.
-    pub(super) fn new(db: &ZoneDb, settings: &LiveSettings) -> (Self, WorkerOutputs) {
+    pub(super) fn new(db: &ZoneDb, settings: &LiveSettings, hand_offs: Option<Arc<HandOffs>>) -> (Self, WorkerOutputs) {
         let (query_log_sender, query_log) = ring(RING_RECORDS);
         let (wildcard_sampler, wildcard_hits) = WildcardSampler::new();
         let query_worker = QueryWorker {
@@ -95,6 +100,7 @@ impl QueryWorker {
             clock: WallClock::new(),
             batch_at: Duration::ZERO,
             limiter: None,
+            hand_offs,
             samplers: Samplers {
                 query_log: query_log_sender,
                 query_log_sampler: RandomSampler::default(),
@@ -127,8 +133,8 @@ impl QueryWorker {
         self.scratch = Scratch::new();
     }
 
-    /// Answers one batch of datagrams from one snapshot.
-    pub(super) fn answer_batch(&mut self, exchanges: &mut [Exchange<'_>]) {
+    /// Answers one batch of datagrams from one snapshot; returns the later answers, with the numbers of their datagrams.
+    pub(super) fn answer_batch(&mut self, exchanges: &mut [Exchange<'_>]) -> Vec<(usize, Later)> {
         let settings: &Settings = self.settings.load();
         if settings.rate_limit.is_some() != self.limiter.is_some() {
             // Once after a reload: the only allocation in a batch.
@@ -137,18 +143,29 @@ impl QueryWorker {
         let limiter = self.limiter.as_ref();
         let context = Context { snapshot: self.zones.snapshot(), settings, stats: &self.stats, limiter };
         respond_batch(&context, &mut self.scratch, exchanges);
+        // Allocates only for these rare answers.
+        let mut later = Vec::new();
+        for (number, exchange) in exchanges.iter_mut().enumerate() {
+            if let Outcome::HandOff(_) = exchange.outcome
+                && let Some(InFlight::Later(answer)) = hand_over(self.hand_offs.as_deref(), &context, exchange, true)
+            {
+                later.push((number, answer));
+            }
+        }
         self.samplers.sample(&context, exchanges, self.batch_at, &mut self.random);
+        later
     }
 
-    /// Answers one message of a stream into `buffer`; returns the length of the response, `None` if there is none. `idle` is the
-    /// maximum silence of the connection, if it must be sent.
+    /// Answers one message of a stream into `buffer`; `None` if there is no response. `idle` is the maximum silence of the connection,
+    /// if it must be sent; `has_room`: the connection may have one more request in flight.
     pub(super) fn answer_one(
         &mut self,
         query: &[u8],
         (address, transport, idle): (SocketAddr, Transport, Option<Duration>),
         now: u64,
         buffer: &mut [u8],
-    ) -> Option<usize> {
+        has_room: bool,
+    ) -> Option<Answered> {
         // In units of 100 ms.
         let keepalive = idle.map(|idle| u16::try_from(idle.as_millis() / 100).unwrap_or(u16::MAX));
         let peer = Peer { address, transport, now, random: self.random.next(), keepalive };
@@ -156,10 +173,27 @@ impl QueryWorker {
         let context = Context { snapshot: self.zones.snapshot(), settings, stats: &self.stats, limiter: None };
         let mut exchange = Exchange::new(query, peer, buffer);
         exchange.outcome = respond(&context, query, &peer, &mut exchange.response);
+        let in_flight = match exchange.outcome {
+            Outcome::HandOff(_) => hand_over(self.hand_offs.as_deref(), &context, &mut exchange, has_room),
+            _ => None,
+        };
         let exchanges = std::slice::from_ref(&exchange);
         self.samplers.sample(&context, exchanges, self.batch_at, &mut self.random);
-        (exchange.outcome == Outcome::Reply).then(|| exchange.response.octets().len())
+        if let Some(in_flight) = in_flight {
+            return Some(Answered::InFlight(in_flight));
+        }
+        let octets = exchange.response.octets().len();
+        let is_answered = exchange.outcome == Outcome::Reply && (1..=MESSAGE_OCTETS_MAX).contains(&octets);
+        is_answered.then_some(Answered::One(octets))
     }
+}
+
+/// The answer to one message of a stream.
+pub(super) enum Answered {
+    /// A message of this many octets in the buffer.
+    One(usize),
+    /// Many messages, or one that comes later.
+    InFlight(InFlight),
 }
 
 /// The workers that stream connections share. There are more of them than processors, so that two connections seldom need the
@@ -175,9 +209,44 @@ pub(super) struct StreamWorker {
     pub(super) buffer: Box<[u8]>,
 }
 
+impl StreamWorker {
+    /// Returns the response to a request that was handed off: `message`, or SERVFAIL.
+    pub(super) fn complete(&mut self, query: &[u8], peer: &Peer, message: Option<&[u8]>) -> &[u8] {
+        let QueryWorker { zones, settings, stats, .. } = &mut self.query_worker;
+        let context = Context { snapshot: zones.snapshot(), settings: settings.load(), stats, limiter: None };
+        let mut response = Response::new(&mut self.buffer);
+        complete(&context, query, peer, message, &mut response);
+        let octets = response.octets().len();
+        &self.buffer[..octets]
+    }
+
+    /// Makes the next message of an answer, and returns whether it is the last. `None` if the answer takes too long, or its cursor
+    /// made no message.
+    pub(super) fn fill(&mut self, many: &mut Many) -> Option<(&[u8], bool)> {
+        if tokio::time::Instant::now() >= many.until {
+            return None;
+        }
+        let (octets, is_last) = match many.cursor.fill(&mut self.buffer) {
+            Progress::More(octets) => (octets, false),
+            Progress::Last(octets) => (octets, true),
+        };
+        let message = self.buffer.get(..octets).filter(|message| !message.is_empty())?;
+        if !std::mem::replace(&mut many.has_begun, true) {
+            count(&self.query_worker.stats, &many.peer, message);
+        }
+        Some((message, is_last))
+    }
+}
+
 impl StreamWorkerPool {
-    pub(super) fn new(count: usize, db: &ZoneDb, settings: &LiveSettings) -> (Self, Vec<WorkerOutputs>) {
-        let (stream_workers, outputs): (Vec<_>, Vec<_>) = (0..count).map(|_| QueryWorker::new(db, settings)).unzip();
+    pub(super) fn new(
+        count: usize,
+        db: &ZoneDb,
+        settings: &LiveSettings,
+        hand_offs: Option<Arc<HandOffs>>,
+    ) -> (Self, Vec<WorkerOutputs>) {
+        let (stream_workers, outputs): (Vec<_>, Vec<_>) =
+            (0..count).map(|_| QueryWorker::new(db, settings, hand_offs.clone())).unzip();
         let stats = stream_workers.iter().map(|query_worker| Arc::clone(query_worker.stats())).collect();
         let stream_worker =
             |query_worker| Mutex::new(StreamWorker { query_worker, buffer: vec![0; MESSAGE_OCTETS_MAX].into() });

@@ -158,7 +158,7 @@ impl LiveServer {
         config.streams.idle = 10 * PATIENCE;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         LiveServer {
-            server: Server::of(&stage.db, stage.settings.clone(), &config),
+            server: Server::of(&stage.db, stage.settings.clone(), &config, None),
             asked: AtomicUsize::new(0),
             stream: Mutex::default(),
             runtime: runtime.expect("a runtime"),

@@ -7,6 +7,7 @@ use std::fmt::Write;
 use std::net::SocketAddr;
 use std::sync::OnceLock;
 
+use signpost_dns::nameserver::hand_off::refuse;
 use signpost_dns::nameserver::{Context, Limiter, Outcome, Peer, Response, Settings, Stats, Transport, respond};
 use signpost_dns::wire::name::unescape;
 use signpost_dns::wire::{Name, RecordType};
@@ -136,6 +137,10 @@ impl Stage {
         let context = Context { snapshot: &snapshot, settings, stats, limiter };
         match respond(&context, query, peer, &mut response) {
             Outcome::Drop => None,
+            Outcome::HandOff(_) => {
+                refuse(&context, peer, &response);
+                Some(response.octets().to_vec())
+            }
             Outcome::Reply => Some(response.octets().to_vec()),
         }
     }

@@ -23,21 +23,24 @@ use crate::support::{A, LIMIT, PATIENCE, Server, TXT, check, query, query_with_o
 use crate::tls_client::{NAME, connect_tls};
 
 /// A server that answers over HTTPS, too, and a place for clients.
-struct Https {
+pub struct Https {
     server: Server,
     address: SocketAddr,
     runtime: Runtime,
 }
 
 /// A response with its body.
-type Whole = Response<Vec<u8>>;
+pub type Whole = Response<Vec<u8>>;
 
 impl Https {
     fn with(change: impl FnOnce(&mut Config)) -> Https {
-        let server = Server::with(|config| {
+        Https::of(Server::with(|config| {
             config.https_addresses = vec!["127.0.0.1:0".parse().unwrap()];
             change(config);
-        });
+        }))
+    }
+
+    pub fn of(server: Server) -> Https {
         let address = server.encrypted_address(Transport::Https);
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         Https { server, address, runtime }
@@ -55,7 +58,7 @@ impl Https {
         self.runtime.block_on(async { timeout(PATIENCE, work).await.expect("in time") })
     }
 
-    fn connect(&self) -> SendRequest<Bytes> {
+    pub fn connect(&self) -> SendRequest<Bytes> {
         self.try_connect().unwrap()
     }
 
@@ -70,7 +73,7 @@ impl Https {
         })
     }
 
-    fn ask(&self, client: &SendRequest<Bytes>, request: Request<()>, body: &[u8]) -> Result<Whole, h2::Error> {
+    pub fn ask(&self, client: &SendRequest<Bytes>, request: Request<()>, body: &[u8]) -> Result<Whole, h2::Error> {
         self.run(ask(client.clone(), request, body))
     }
 
@@ -115,7 +118,7 @@ fn target(query: &[u8]) -> String {
     format!("/dns-query?dns={}", BASE64URL_NOPAD.encode(query))
 }
 
-fn post() -> Request<()> {
+pub fn post() -> Request<()> {
     request("POST", "/dns-query", &[("content-type", "application/dns-message")])
 }
 

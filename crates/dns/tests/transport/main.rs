@@ -3,6 +3,7 @@
 
 mod bind;
 mod frames;
+mod hand_off;
 mod https;
 #[cfg(feature = "quic")]
 mod quic;

@@ -18,18 +18,21 @@ use crate::support::{A, LIMIT, PATIENCE, Server, TXT, check, framed, query, quer
 use crate::tls_client::NAME;
 
 /// A server that answers over QUIC, too, and a place for clients.
-struct Quic {
-    server: Server,
+pub struct Quic {
+    pub server: Server,
     address: SocketAddr,
     runtime: Runtime,
 }
 
 impl Quic {
     fn with(change: impl FnOnce(&mut Config)) -> Quic {
-        let server = Server::with(|config| {
+        Quic::of(Server::with(|config| {
             config.quic_addresses = vec!["127.0.0.1:0".parse().unwrap()];
             change(config);
-        });
+        }))
+    }
+
+    pub fn of(server: Server) -> Quic {
         let address = server.encrypted_address(Transport::Quic);
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         Quic { server, address, runtime }
@@ -48,7 +51,7 @@ impl Quic {
         self.endpoint_with(|_| {})
     }
 
-    fn endpoint_with(&self, change: impl FnOnce(&mut TransportConfig)) -> Endpoint {
+    pub fn endpoint_with(&self, change: impl FnOnce(&mut TransportConfig)) -> Endpoint {
         let _inside = self.runtime.enter();
         let mut endpoint = Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
         let tls = self.server.certificate.client(&[&rustls::version::TLS13], &[ALPN_DOQ]);
@@ -63,12 +66,12 @@ impl Quic {
         endpoint
     }
 
-    fn connect(&self, endpoint: &Endpoint) -> Result<Connection, ConnectionError> {
+    pub fn connect(&self, endpoint: &Endpoint) -> Result<Connection, ConnectionError> {
         self.run(async { endpoint.connect(self.address, NAME).unwrap().await })
     }
 
     /// Nothing of a client takes longer than the test has patience.
-    fn run<T>(&self, work: impl Future<Output = T>) -> T {
+    pub fn run<T>(&self, work: impl Future<Output = T>) -> T {
         self.runtime.block_on(async { timeout(PATIENCE, work).await.expect("in time") })
     }
 
@@ -78,7 +81,7 @@ impl Quic {
     }
 
     /// Returns the code with which the server closes this connection.
-    fn closed(&self, connection: &Connection) -> VarInt {
+    pub fn closed(&self, connection: &Connection) -> VarInt {
         match self.run(connection.closed()) {
             ConnectionError::ApplicationClosed(close) => close.error_code,
             error => panic!("{error}"),
@@ -86,12 +89,12 @@ impl Quic {
     }
 }
 
-async fn exchange(connection: &Connection, octets: &[u8]) -> Result<Vec<u8>, ReadToEndError> {
+pub async fn exchange(connection: &Connection, octets: &[u8]) -> Result<Vec<u8>, ReadToEndError> {
     let (mut send, mut receive) = connection.open_bi().await.map_err(|error| ReadToEndError::Read(error.into()))?;
     // The server may have seen enough before the end.
     drop(send.write_all(octets).await);
     drop(send.finish());
-    receive.read_to_end(70_000).await
+    receive.read_to_end(1_000_000).await
 }
 
 #[track_caller]

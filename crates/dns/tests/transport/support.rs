@@ -8,6 +8,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 
 use crate::tls_client::Certificate;
+use signpost_dns::nameserver::hand_off::Handler;
 use signpost_dns::nameserver::{Settings, Transport};
 use signpost_dns::transport::tls_base::TlsBase;
 use signpost_dns::transport::{self, Config, LiveSettings, Running, Totals};
@@ -46,24 +47,30 @@ impl Server {
 
     /// Starts a server with a changed configuration.
     pub fn with(change: impl FnOnce(&mut Config)) -> Server {
+        Server::with_handler(None, change)
+    }
+
+    /// Starts one that also has a handler.
+    pub fn with_handler(handler: Option<Arc<dyn Handler>>, change: impl FnOnce(&mut Config)) -> Server {
         let mut config =
             Config { addresses: vec!["127.0.0.1:0".parse().unwrap()], udp_workers: 2, ..Config::default() };
         change(&mut config);
         let db = ZoneDb::new();
         db.publish(shard(4));
         db.set_ready();
-        let mut server = Server::of(&db, Settings::default(), &config);
+        let mut server = Server::of(&db, Settings::default(), &config, handler);
         server.db = db;
         server
     }
 
     /// Serves these zones, which stay the caller's.
-    pub fn of(db: &ZoneDb, settings: Settings, config: &Config) -> Server {
+    pub fn of(db: &ZoneDb, settings: Settings, config: &Config, handler: Option<Arc<dyn Handler>>) -> Server {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let settings: LiveSettings = Arc::new(ArcSwap::from_pointee(settings));
         let certificate = Arc::new(Certificate::new());
         let mut bound = transport::bind(config).unwrap();
         bound.set_tls(TlsBase::new(certificate.clone()).unwrap());
+        handler.into_iter().for_each(|handler| bound.set_handler(handler));
         let running = runtime.block_on(async { bound.start(db, &settings) }).unwrap();
         let (addresses, tls_addresses) =
             (running.addresses().to_vec(), running.encrypted_addresses(Transport::Tls).to_vec());
@@ -98,6 +105,11 @@ impl Server {
     pub fn requests(&self, transport: Transport) -> (u64, u64) {
         let (running, at) = (self.running.as_ref().unwrap(), transport as usize);
         (running.counts().traffic[at].request_count(), running.durations()[at].request_count())
+    }
+
+    /// Returns the engine's count of responses by this transport.
+    pub fn responses(&self, transport: Transport) -> u64 {
+        self.running.as_ref().unwrap().counts().traffic[transport as usize].responses.iter().sum()
     }
 
     /// The first address of an encrypted transport.

@@ -23,7 +23,7 @@ fn server(change: impl FnOnce(&mut Config)) -> Server {
     })
 }
 
-fn connect(server: &Server) -> TlsStream {
+pub fn connect(server: &Server) -> TlsStream {
     let client = server.certificate.client(DEFAULT_VERSIONS, &[b"dot"]);
     connect_tls(server.tls_addresses[0], &client, PATIENCE).expect("a connection")
 }

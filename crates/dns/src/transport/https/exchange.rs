@@ -75,10 +75,11 @@ impl Exchanges {
         let began = self.requests.begin();
         let is_head = *request.method() == Method::HEAD;
         let (query, _room) = self.query(request).await?;
-        let answer = self.requests.answer(&query, self.peer, began, false).await.map_err(|reason| match reason {
-            CloseReason::Malformed => Unanswered::Refused(Refusal::BadRequest),
-            reason => Unanswered::Closes(reason),
-        })?;
+        let (answer, _) =
+            self.requests.answer(&query, self.peer, began, false).await.map_err(|reason| match reason {
+                CloseReason::Malformed => Unanswered::Refused(Refusal::BadRequest),
+                reason => Unanswered::Closes(reason),
+            })?;
         self.requests.record(began);
         let mut response = response::answer(&answer.octets, Full::default());
         // For HEAD, only the length of the answer is used.

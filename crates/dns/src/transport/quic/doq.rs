@@ -4,7 +4,7 @@
 //! the memory of a client. A stream that the client cancels does not affect the others; any protocol error of RFC 9250 §4.3.3
 //! ends the connection.
 //!
-//! Zone transfers are refused as over TCP, by the answer itself.
+//! An answer of many messages is sent on the stream of its query, one after another (RFC 9250 §4.2).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use tokio_rustls::rustls::server::{ProducesTickets, ServerSessionMemoryCache};
 use tokio_rustls::rustls::{self, ServerConfig};
 use tokio_util::sync::CancellationToken;
 
-use super::super::requests::Requests;
+use super::super::requests::{Answer, Requests};
 use super::super::stream::CloseReason;
 use super::super::tls_base::{ALPN_DOQ, TlsBase};
 use super::{Opened, SMALL_OCTETS, framing};
@@ -182,11 +182,26 @@ impl Doq {
             }
         }
         let peer = self.connection.remote_address();
-        let answer = self.requests.answer(query, peer, began, true).await.map_err(Unanswered::Closes)?;
+        let (mut answer, mut further) =
+            self.requests.answer(query, peer, began, true).await.map_err(Unanswered::Closes)?;
         drop(octets);
+        while let Some(more) = further {
+            self.write(send, answer, false).await?;
+            (answer, further) = self.requests.next(more).await.map_err(Unanswered::Closes)?;
+        }
+        self.write(send, answer, true).await?;
+        self.requests.record(began);
+        Ok(())
+    }
+
+    /// Writes one message, and the end of the stream if it is the last.
+    async fn write(&self, send: &mut SendStream, answer: Answer, is_last: bool) -> Result<(), Unanswered> {
         let is_large = answer.octets.len() > SMALL_OCTETS;
         let write = async {
             send.write_chunk(answer.octets).await.map_err(|_| Unanswered::Cancelled)?;
+            if !is_last {
+                return Ok(());
+            }
             drop(send.finish());
             // A small answer may be lost if the connection ends at that moment. A large answer, or one during a stop of the
             // server, counts until the client has received it.
@@ -195,10 +210,8 @@ impl Doq {
             }
             Ok(())
         };
-        let written = timeout(limits.write, write).await;
-        written.unwrap_or(Err(Unanswered::Closes(CloseReason::SlowWrite)))?;
-        self.requests.record(began);
-        Ok(())
+        let written = timeout(self.requests.service.limits.write, write).await;
+        written.unwrap_or(Err(Unanswered::Closes(CloseReason::SlowWrite)))
     }
 
     /// Reads a stream to its end. Most come whole in one packet.

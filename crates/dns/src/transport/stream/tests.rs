@@ -27,7 +27,7 @@ fn service(change: impl FnOnce(&mut Limits)) -> Service {
     db.publish(Zone::build(&contents).unwrap());
     db.set_ready();
     let (stream_workers, _) =
-        StreamWorkerPool::new(1, &db, &Arc::new(arc_swap::ArcSwap::from_pointee(Settings::default())));
+        StreamWorkerPool::new(1, &db, &Arc::new(arc_swap::ArcSwap::from_pointee(Settings::default())), None);
     Service::new(Arc::new(stream_workers), limits)
 }
 
