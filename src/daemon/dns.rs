@@ -26,8 +26,8 @@ use crate::config::Settings;
 use crate::config::settings;
 use signpost_control::client::reflector::{Health, HealthProbe};
 use signpost_control::compiler::{self, apex::serial_of};
-use signpost_control::controller::apexes::ApexOwners;
 use signpost_control::controller::ledger::BaseSerial;
+use signpost_control::controller::reserved;
 use signpost_control::controller::static_zones::{self, Reloader, StaticZones};
 use signpost_control::controller::zone;
 use signpost_control::controller::zone::denials::DENIAL_LONGEST;
@@ -39,6 +39,7 @@ use signpost_dns::nameserver::Transport;
 use signpost_dns::transport::inherited_sockets::InheritedSockets;
 use signpost_dns::transport::{self, Bound, Running};
 use signpost_dns::wire::Name;
+use signpost_dns::zone::publish::Publisher;
 use signpost_dns::zone::{Serial, ZoneDb};
 
 /// The interval at which the staleness of answers is checked.
@@ -115,8 +116,7 @@ pub fn platform_settings(settings: &Settings, listened: &[SocketAddr]) -> Result
 /// A name server with the zones of its files and of its last-known-good state. It answers as soon as every name of the platform
 /// has an answer, or [`SILENT_LONGEST`] has passed.
 pub struct Loaded {
-    db: Arc<ZoneDb>,
-    apexes: Arc<ApexOwners>,
+    zones: Arc<Publisher>,
     engine: Arc<Engine>,
     here: String,
     listening: JoinHandle<std::io::Result<Running>>,
@@ -149,7 +149,7 @@ pub struct Dns {
     running: Arc<Running>,
     reload: Option<Reloader>,
     engine: Arc<Engine>,
-    apexes: Arc<ApexOwners>,
+    zones: Arc<Publisher>,
     query_log: QueryLog,
 }
 
@@ -181,14 +181,13 @@ impl Loaded {
         admin: &Admin,
     ) -> Result<Self, Error> {
         let db = Arc::new(ZoneDb::with_numbers(settings.metrics.zones));
-        let apexes = Arc::new(match &platform {
-            None => ApexOwners::of_files(),
-            Some(platform) => ApexOwners::of_platform(&platform.settings),
-        });
+        let zones = Arc::new(Publisher::new(db.clone()));
+        if let Some(platform) = &platform {
+            reserved::reserve(&zones, &platform.settings, &[]);
+        }
         let files_check = settings.zones.as_ref().map(|_| admin.health.add("dns", "zone files", "not read yet"));
         let engine = Arc::new(Engine::new(settings));
         tasks.spawn("cookie secret", engine::roll(engine.clone(), tasks.stop_token()));
-        apexes.hold_platform(&db);
         let here = here(settings, &bound.addresses());
         let (loading, loaded) = oneshot::channel();
         let (answered, settings_of) = (db.clone(), engine.clone());
@@ -198,7 +197,7 @@ impl Loaded {
             bound.start(&answered, settings_of.live())
         });
         let files = match &settings.zones {
-            Some(folder) => Some(load_files(folder, &db, &apexes, tasks).await?),
+            Some(folder) => Some(load_files(folder, &zones, tasks).await?),
             None => None,
         };
         // The zones of the files are complete and answer, regardless of the API.
@@ -211,10 +210,10 @@ impl Loaded {
             }
             Some(platform) => {
                 let threshold = runtime_settings.deletion_hold_threshold.subscribe();
-                Some(LoadedPlatform::load(platform, settings, threshold, (&db, &apexes), loading, admin).await?)
+                Some(LoadedPlatform::load(platform, settings, threshold, &zones, loading, admin).await?)
             }
         };
-        Ok(Loaded { db, apexes, engine, here, listening, files, files_check, platform })
+        Ok(Loaded { zones, engine, here, listening, files, files_check, platform })
     }
 
     /// Follows the API in `tasks` if there is one to follow, and returns when the name server answers.
@@ -227,7 +226,8 @@ impl Loaded {
         admin: &Admin,
         informers: &mut Vec<(&'static str, HealthProbe)>,
     ) -> Result<Dns, Error> {
-        let Loaded { db, apexes, engine, here, listening, files, files_check, platform } = self;
+        let Loaded { zones, engine, here, listening, files, files_check, platform } = self;
+        let db = zones.db().clone();
         let followed = platform.as_ref().map(|platform| (platform.settings.clone(), platform.status.clone()));
         if let (Some(platform), Some(follow)) = (platform, follow) {
             let after = runtime_settings.stale_after.subscribe();
@@ -259,12 +259,12 @@ impl Loaded {
             check.ready();
         }
         admin.metrics.write_with(move |page| metrics.write(page));
-        Ok(Dns { running, reload, engine, apexes, query_log })
+        Ok(Dns { running, reload, engine, zones, query_log })
     }
 
     /// Returns the serial in the file of the platform's domain, which has been read at this point.
     pub fn base_serial(&self) -> BaseSerial {
-        let base = self.apexes.platform_base();
+        let base = self.platform.as_ref().and_then(|platform| self.zones.base(platform.settings.domain()));
         base.as_deref().and_then(serial_of).map_or(BaseSerial::None, |serial| BaseSerial::Known(Serial(serial)))
     }
 }
@@ -276,7 +276,7 @@ impl Dns {
         sender: watch::Sender<Arc<BTreeSet<Name>>>,
         stop: CancellationToken,
     ) -> impl Future<Output = ()> + Send + use<> {
-        self.apexes.clone().report_files(sender, stop)
+        reserved::report_files(self.zones.clone(), sender, stop)
     }
 
     /// Returns the addresses of the listeners.
@@ -327,11 +327,10 @@ impl Dns {
 /// Loads the zone files, and follows them in `tasks`.
 async fn load_files(
     folder: &Path,
-    db: &Arc<ZoneDb>,
-    apexes: &Arc<ApexOwners>,
+    zones: &Arc<Publisher>,
     tasks: &mut Tasks,
 ) -> Result<(Reloader, Arc<static_zones::Status>), Error> {
-    let mut files = StaticZones::new(folder, db.clone(), apexes.clone());
+    let mut files = StaticZones::new(folder, zones.clone());
     let loading = tokio::task::spawn_blocking(move || files.load().map(|loaded| (files, loaded)));
     let (files, loaded) = loading.await.expect("reading zone files does not panic")?;
     tracing::info!(served = loaded.served, refused = loaded.refused, "zone files loaded");
@@ -347,7 +346,7 @@ impl LoadedPlatform {
         platform: Platform,
         settings: &Settings,
         deletion_hold_threshold: watch::Receiver<u32>,
-        (db, apexes): (&Arc<ZoneDb>, &Arc<ApexOwners>),
+        zones: &Arc<Publisher>,
         loading: oneshot::Sender<Infallible>,
         admin: &Admin,
     ) -> Result<Self, StateError> {
@@ -360,14 +359,14 @@ impl LoadedPlatform {
             settings: current,
             state: Some(state),
             former_domain: settings.former_domain.clone(),
-            apexes: apexes.clone(),
+            zones: zones.clone(),
             deletion_hold_threshold,
             denial_longest: (!has_store).then_some(DENIAL_LONGEST),
             status: status.clone(),
             publishing,
             loading,
         };
-        let zones = zone::start(db.clone(), options).await?;
+        let zones = zone::start(options).await?;
         Ok(LoadedPlatform { settings: platform, sender, zones, status })
     }
 

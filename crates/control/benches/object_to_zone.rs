@@ -19,6 +19,7 @@ use signpost_control::controller::zone::record;
 use signpost_control::controller::zone::restore::Restored;
 use signpost_control::controller::zone::zones::{Output, Zones};
 use signpost_dns::zone::parallel::in_parallel;
+use signpost_dns::zone::publish::Publisher;
 use signpost_dns::zone::{Serial, Ttl, ZoneDb};
 use signpost_types::v1alpha1::router::Mode;
 
@@ -82,8 +83,13 @@ fn platform(settings: &Settings, routers: u32, bindings: u32) -> Platform {
     platform
 }
 
-fn carry_out(output: Output, db: &ZoneDb) {
-    db.apply(output.changes);
+fn carry_out(output: Output, publisher: &Publisher) {
+    publisher.publish(output.changes);
+}
+
+fn publisher() -> (Arc<ZoneDb>, Publisher) {
+    let db = Arc::<ZoneDb>::default();
+    (Arc::clone(&db), Publisher::new(db))
 }
 
 fn report(what: &str, bar: &str, mut samples: Vec<Duration>) {
@@ -94,7 +100,7 @@ fn report(what: &str, bar: &str, mut samples: Vec<Duration>) {
 
 /// A route leaves a shard that very many have left: its former name comes, the ledger names the serial, the zone is published.
 fn one_former_name(settings: &Arc<Settings>, former_names: u32) {
-    let db = ZoneDb::new();
+    let (db, publisher) = publisher();
     let start = Instant::now();
     let left = |number: u32| {
         let apex = "shard0.v3.example".parse().expect("a name");
@@ -109,7 +115,7 @@ fn one_former_name(settings: &Arc<Settings>, former_names: u32) {
     }
     let apex = "shard0.v3.example".parse().expect("a name");
     let mut zones = Zones::new(platform.clone(), settings.clone(), start);
-    carry_out(zones.publish_due(start + Duration::from_secs(3600), 1_800_000_000), &db);
+    carry_out(zones.publish_due(start + Duration::from_secs(3600), 1_800_000_000), &publisher);
     println!("a shard with {former_names} former names, made and published: {:?}", start.elapsed());
     let own = ShardView::new(router(0, 2), settings).digest;
     let mut samples = Vec::new();
@@ -121,7 +127,7 @@ fn one_former_name(settings: &Arc<Settings>, former_names: u32) {
         let start = Instant::now();
         zones.put(&moved.key.clone(), Some(moved), start);
         zones.set_ledger(&apex, Arc::from([(Serial(1_800_000_001 + sample), digest)]));
-        carry_out(zones.publish_due(start, 1_800_000_000), &db);
+        carry_out(zones.publish_due(start, 1_800_000_000), &publisher);
         samples.push(start.elapsed());
         assert_eq!(db.get(&apex).and_then(|zone| zone.serial()), Some(Serial(1_800_000_001 + sample)));
     }
@@ -130,11 +136,11 @@ fn one_former_name(settings: &Arc<Settings>, former_names: u32) {
 
 /// A Router's address changes, the ledger names its serial, the zone is published.
 fn one_shard(settings: &Arc<Settings>, shards: u32) {
-    let db = ZoneDb::new();
+    let (db, publisher) = publisher();
     let start = Instant::now();
     let mut zones = Zones::new(platform(settings, shards, 0), settings.clone(), start);
     let late = start + Duration::from_secs(3600);
-    carry_out(zones.publish_due(late, 1_800_000_000), &db);
+    carry_out(zones.publish_due(late, 1_800_000_000), &publisher);
     println!("{shards} shards, made and published: {:?}", start.elapsed());
     let mut samples = Vec::new();
     for sample in 0..SAMPLES {
@@ -145,7 +151,7 @@ fn one_shard(settings: &Arc<Settings>, shards: u32) {
         let shard = Arc::new(ShardView::new(changed, settings));
         zones.put(&shard.name, Some(Arc::clone(&shard)), start);
         zones.set_ledger(&apex, Arc::from([(Serial(1_800_000_001 + sample), shard.digest)]));
-        carry_out(zones.publish_due(start, 1_800_000_000), &db);
+        carry_out(zones.publish_due(start, 1_800_000_000), &publisher);
         samples.push(start.elapsed());
         assert_eq!(db.get(&apex).and_then(|zone| zone.serial()), Some(Serial(1_800_000_001 + sample)));
     }
@@ -154,10 +160,10 @@ fn one_shard(settings: &Arc<Settings>, shards: u32) {
 
 /// A new binding's alias among many.
 fn one_alias(settings: &Arc<Settings>, aliases: u32) {
-    let db = ZoneDb::new();
+    let (db, publisher) = publisher();
     let start = Instant::now();
     let mut zones = Zones::new(platform(settings, 10, aliases), settings.clone(), start);
-    carry_out(zones.publish_due(start + Duration::from_secs(3600), 1_800_000_000), &db);
+    carry_out(zones.publish_due(start + Duration::from_secs(3600), 1_800_000_000), &publisher);
     println!("{aliases} aliases, made and published: {:?}", start.elapsed());
     let mut samples = Vec::new();
     for sample in 0..SAMPLES {
@@ -166,7 +172,7 @@ fn one_alias(settings: &Arc<Settings>, aliases: u32) {
         zones.put(&new.key.clone(), Some(new), start);
         let digest = zones.platform().alias_digest();
         zones.set_ledger(settings.alias_apex(), Arc::from([(Serial(1_800_000_001 + sample), digest)]));
-        carry_out(zones.publish_due(start, 1_800_000_000), &db);
+        carry_out(zones.publish_due(start, 1_800_000_000), &publisher);
         samples.push(start.elapsed());
     }
     let served = db.get(settings.alias_apex()).expect("the alias zone");
@@ -184,19 +190,26 @@ fn from_last_good(settings: &Arc<Settings>, shards: u32) {
         let mut zones = Zones::new(platform(settings, shards, 0), settings.clone(), start);
         let output = zones.publish_due(start + Duration::from_secs(3600), 1_800_000_000);
         let routers = zones.platform().routers().map(|router| record::router(&router.name, Some(router)));
-        let serials = output.serials.iter();
-        let serials = serials.map(|(apex, published, zone)| record::zone(apex, published.as_ref(), zone.as_deref()));
+        let step = publisher().1.publish(output.changes);
+        let serials = step.swaps.iter().map(|swap| {
+            let zone = swap.after.as_ref().map(|after| &*after.zone).filter(|zone| zone.apex() != settings.domain());
+            record::zone(
+                &swap.apex,
+                zones.version(&swap.apex),
+                zone.filter(|zone| zone.apex() != settings.alias_apex()),
+            )
+        });
         state.write(routers.chain(serials).collect());
     }
     let octets = std::fs::metadata(folder.join("last-good")).map_or(0, |metadata| metadata.len());
     let start = Instant::now();
-    let db = ZoneDb::new();
+    let (db, publisher) = publisher();
     let (state, opened) = LastKnownGood::open(&folder, &Domains::unchanged(&domain)).expect("the folder is there");
     let mut loaded = opened.loaded.expect("it was written");
     let read = start.elapsed();
     let restored = Restored::take(&mut loaded, settings);
     let made = start.elapsed();
-    db.apply(restored.changes(settings));
+    publisher.publish(restored.changes(settings));
     let served = start.elapsed();
     assert_eq!(db.zone_count(), shards as usize + 2);
     let mut platform = Platform::new(settings);
@@ -207,7 +220,7 @@ fn from_last_good(settings: &Arc<Settings>, shards: u32) {
     let files = BTreeMap::new();
     let (zones, output) =
         Zones::restore(platform, settings.clone(), loaded.published, restored, files, Instant::now(), 1_800_000_000);
-    carry_out(output, &db);
+    carry_out(output, &publisher);
     println!(
         "{shards} shards from the last-good state of {octets} octets: read {read:?}, made {made:?}, served {served:?} (bar 1 s), objects known {:?}",
         start.elapsed()

@@ -12,6 +12,7 @@ use signpost_control::compiler::inputs::BindingInput;
 use signpost_control::compiler::{Digest, Platform, Settings, ShardView, alias};
 use signpost_control::controller::ledger::write::Write;
 use signpost_control::controller::ledger::{BaseSerial, Ledger};
+use signpost_control::controller::reserved;
 use signpost_control::controller::zone::objects::Event;
 use signpost_control::controller::zone::record::Loaded;
 use signpost_control::controller::zone::restore::Restored;
@@ -21,7 +22,8 @@ use signpost_control::observe::verify::feed::{ZoneFeed, ZoneUpdate};
 use signpost_control::world::owners::Owners;
 use signpost_control::world::{self, BindingInfo, RouterInfo};
 use signpost_dns::wire::{Name, NameMap};
-use signpost_dns::zone::{Contents, Serial, Zone, db, stored};
+use signpost_dns::zone::publish::{Publisher, Swap};
+use signpost_dns::zone::{Contents, Serial, Zone, stored};
 use signpost_types::v1alpha1::router::Router;
 use signpost_types::v1alpha1::zone::Zone as LedgerZone;
 
@@ -33,6 +35,12 @@ fn settings() -> Arc<Settings> {
     Arc::new(
         Settings::new("v3.example", Vec::new(), &["192.0.2.53".parse().expect("an address")]).expect("good settings"),
     )
+}
+
+fn publisher() -> Publisher {
+    let publisher = Publisher::new(Arc::default());
+    reserved::reserve(&publisher, &settings(), &[]);
+    publisher
 }
 
 fn router(number: u8, address: u8) -> Arc<ShardView> {
@@ -131,6 +139,7 @@ struct Leader {
 
 struct Replica {
     zones: Zones,
+    publisher: Publisher,
     edits: usize,
     events: usize,
     published: NameMap<Published>,
@@ -154,6 +163,7 @@ impl World {
         };
         let replica = || Replica {
             zones: Zones::new(Platform::new(&settings()), settings(), now),
+            publisher: publisher(),
             edits: 0,
             events: 0,
             published: NameMap::default(),
@@ -301,6 +311,8 @@ impl World {
             ..Loaded::default()
         };
         let restored = Restored::take(&mut loaded, &settings());
+        replica.publisher = publisher();
+        replica.publisher.publish(restored.changes(&settings()));
         let zones = restored.shards.values().chain(restored.large.values());
         replica.served = zones.map(|zone| (zone.apex().clone(), zone.contents())).collect();
         let (zones, output) =
@@ -322,17 +334,20 @@ impl World {
     /// Applies the actions of a name server, and checks each publication.
     fn carry_out(&mut self, who: usize, output: Output) -> Result<(), TestCaseError> {
         let replica = &mut self.replicas[who];
-        for change in output.changes {
-            match change {
-                db::ZoneUpdate::Publish(zone) => drop(replica.served.insert(zone.apex().clone(), zone.contents())),
-                db::ZoneUpdate::Remove(apex) => drop(replica.served.remove(&apex)),
-            }
-        }
-        for (apex, published, zone) in output.serials {
-            match zone {
-                Some(zone) => drop(replica.images.insert(apex.clone(), zone)),
-                None => drop(replica.images.remove(&apex)),
-            }
+        let step = replica.publisher.publish(output.changes);
+        prop_assert!(step.refused.is_empty(), "{:?}", step.refused);
+        output.forgotten.iter().for_each(|apex| _ = replica.published.remove(apex));
+        for swap in step.swaps {
+            let Swap { apex, after, .. } = swap;
+            match &after {
+                Some(after) => replica.served.insert(apex.clone(), after.zone.contents()),
+                None => replica.served.remove(&apex),
+            };
+            match after.map(|after| after.zone).filter(|zone| zone.is_shard()) {
+                Some(zone) => replica.images.insert(apex.clone(), zone),
+                None => replica.images.remove(&apex),
+            };
+            let published = replica.zones.version(&apex).copied();
             let Some(published) = published else {
                 replica.published.remove(&apex);
                 continue;
@@ -529,16 +544,10 @@ fn a_former_name_among_very_many_is_not_the_whole_zone_anew() {
     // One of the labels has records below it, so the zone is rebuilt for its former name.
     zones.put("r0", Some(router(0, 1)), now);
     zones.put("r1", Some(router(1, 9)), now);
-    let mut served: Option<Arc<Zone>> = None;
-    let mut publish = |zones: &mut Zones, now: Instant| {
-        for change in zones.publish_due(now, UNIX_START).changes {
-            if let db::ZoneUpdate::Publish(zone) = change
-                && zone.apex().to_string() == "r0.v3.example."
-            {
-                served = Some(zone);
-            }
-        }
-        served.clone()
+    let publisher = publisher();
+    let publish = |zones: &mut Zones, now: Instant| {
+        publisher.publish(zones.publish_due(now, UNIX_START).changes);
+        publisher.db().get(&"r0.v3.example.".parse().expect("a name"))
     };
     let wait = Duration::from_secs(2);
     now += wait;

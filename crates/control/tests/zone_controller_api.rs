@@ -14,12 +14,10 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
 use signpost_api::identity::{Identity, USER_NAME_SERVER};
 use signpost_control::client;
-use signpost_control::controller::apexes::ApexOwners;
 use signpost_control::controller::static_zones::{self, StaticZones};
 use signpost_control::deletion_hold::hold::{Held, HoldDecision};
 use signpost_control::deletion_hold::reporter::{Holder, Reporter};
 use signpost_dns::wire::RecordType;
-use signpost_dns::zone::ZoneDb;
 use signpost_types::v1alpha1::deletion_hold::{Decision, DeletionHold, DeletionHoldKind};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
@@ -35,7 +33,7 @@ async fn a_restart_without_the_api_serves_what_was_served() {
         platform.create_router("shard1", &["192.0.2.1"]).await;
         platform.create_router("shard2", &["192.0.2.2"]).await;
         platform.bind("app", "shard1").await;
-        let server = NameServer::start(platform.client(USER_NAME_SERVER), Some(&state), apexes());
+        let server = NameServer::start(platform.client(USER_NAME_SERVER), Some(&state));
         until("ready", || server.db.is_ready() && server.wildcard("shard2").is_some() && server.has_alias("app")).await;
         platform.delete_router("shard2").await;
         until("shard2 is gone", || server.wildcard("shard2").is_none() && !server.is_delegated("shard2")).await;
@@ -43,14 +41,14 @@ async fn a_restart_without_the_api_serves_what_was_served() {
         server.stop().await;
         serials
     };
-    let server = NameServer::start(unavailable_api(), Some(&state), apexes());
+    let server = NameServer::start(unavailable_api(), Some(&state));
     until("ready", || server.db.is_ready()).await;
     assert_eq!(server.serials(), serials);
     assert!(server.has_alias("app") && server.wildcard("shard1") == Some(vec![1]) && !server.status.is_synced());
     server.stop().await;
 
     // Without a state, nothing is known: not ready, and no answers.
-    let fresh = NameServer::start(unavailable_api(), Some(&folder.path().join("other")), apexes());
+    let fresh = NameServer::start(unavailable_api(), Some(&folder.path().join("other")));
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert!(!fresh.db.is_ready() && !fresh.status.is_ready());
     fresh.stop().await;
@@ -58,7 +56,7 @@ async fn a_restart_without_the_api_serves_what_was_served() {
     // The loss is held when an API has lost its objects, until a user approves it; its existing objects are served.
     let emptied = Platform::start().await;
     emptied.create_router("other", &["192.0.2.9"]).await;
-    let server = NameServer::start(emptied.client(USER_NAME_SERVER), Some(&state), apexes());
+    let server = NameServer::start(emptied.client(USER_NAME_SERVER), Some(&state));
     until("the loss is held", || !server.status.held().is_empty() && server.wildcard("other").is_some()).await;
     assert_eq!(server.wildcard("shard1"), Some(vec![1]));
     // Objects of those names with another zone and another label are different ones, and restore nothing.
@@ -93,13 +91,13 @@ async fn a_restart_without_the_api_serves_what_was_served() {
         let mut octets = whole.clone();
         octets[at] ^= 1;
         std::fs::write(&file, octets).expect("damaged");
-        let unheard = NameServer::start(unavailable_api(), Some(&state), apexes());
+        let unheard = NameServer::start(unavailable_api(), Some(&state));
         until("the damage is reported", || unheard.status.is_last_good_refused()).await;
         assert!(state.join("last-good.damaged").exists(), "{at}");
         assert!(!unheard.db.is_ready() && !unheard.status.is_ready(), "{at}");
         unheard.stop().await;
     }
-    let server = NameServer::start(emptied.client(USER_NAME_SERVER), Some(&state), apexes());
+    let server = NameServer::start(emptied.client(USER_NAME_SERVER), Some(&state));
     until("ready", || server.db.is_ready() && server.wildcard("other").is_some()).await;
     assert!(server.status.held().is_empty() && server.wildcard("shard1").is_none());
     server.stop().await;
@@ -108,12 +106,12 @@ async fn a_restart_without_the_api_serves_what_was_served() {
     let mut octets = std::fs::read(&file).expect("the state");
     octets[20] ^= 1;
     std::fs::write(&file, octets).expect("damaged");
-    let server = NameServer::start(emptied.client(USER_NAME_SERVER), Some(&state), apexes());
+    let server = NameServer::start(emptied.client(USER_NAME_SERVER), Some(&state));
     until("a state was refused", || server.status.last_good_refused_at().is_some()).await;
     until("there is a new one", || !server.status.is_last_good_refused()).await;
     assert!(server.status.is_ready() && server.status.last_good_refused_at().is_some());
     server.stop().await;
-    let next = NameServer::start(unavailable_api(), Some(&state), apexes());
+    let next = NameServer::start(unavailable_api(), Some(&state));
     until("it answers without the API", || next.wildcard("other").is_some()).await;
     assert!(next.status.last_good_refused_at().is_none());
     next.stop().await;
@@ -128,8 +126,8 @@ async fn a_file_and_a_router_never_serve_one_apex_together() {
     write("shard1.v3.example.zone", &zone_text("198.51.100.7"));
     write("v3.example.zone", "$TTL 9\n@ SOA ns1 h 7 1 1 1 1\n@ NS ns1\nns1 A 127.0.0.1\nwww A 198.51.100.8\n");
     write("broken.example.zone", "@ SOA this is none\n");
-    let (db, register): (Arc<ZoneDb>, Arc<ApexOwners>) = (Arc::default(), Arc::new(apexes()));
-    let mut files = StaticZones::new(folder.path(), db.clone(), register.clone());
+    let zones = Arc::new(publisher());
+    let mut files = StaticZones::new(folder.path(), zones.clone());
     let loaded = files.load().expect("the folder is there");
     assert_eq!((loaded.served, loaded.refused), (2, 1));
     let stop = CancellationToken::new();
@@ -139,7 +137,7 @@ async fn a_file_and_a_router_never_serve_one_apex_together() {
     let platform = Platform::start().await;
     platform.create_router("shard1", &["192.0.2.1"]).await;
     let client = platform.client(USER_NAME_SERVER);
-    let server = NameServer::start_over(client, None, register, db);
+    let server = NameServer::start_over(client, None, zones);
     until("the parent has the base's records", || {
         server.records("v3.example.", "www.v3.example.", RecordType::A) == Some(vec![8])
             && server.is_delegated("shard1")
@@ -205,7 +203,7 @@ async fn what_a_list_shows_as_lost_is_held_and_what_a_watch_reports_is_not() {
         for router in ["shard1", "shard2", "shard3"] {
             platform.create_router(router, &["192.0.2.1"]).await;
         }
-        let server = NameServer::start(platform.client(USER_NAME_SERVER), Some(&state), apexes());
+        let server = NameServer::start(platform.client(USER_NAME_SERVER), Some(&state));
         until("ready", || server.db.is_ready() && server.wildcard("shard3").is_some()).await;
         // Deliberate and watched: the last address, and the whole shard.
         platform.set_addresses("shard3", &[]).await;
@@ -218,7 +216,7 @@ async fn what_a_list_shows_as_lost_is_held_and_what_a_watch_reports_is_not() {
     // A different API: one shard is there without an address, one is missing.
     let other = Platform::start().await;
     other.create_router("shard1", &[]).await;
-    let server = NameServer::start(other.client(USER_NAME_SERVER), Some(&state), apexes());
+    let server = NameServer::start(other.client(USER_NAME_SERVER), Some(&state));
     until("both are held", || server.status.held().first().is_some_and(|held| held.count == 2)).await;
     assert_eq!((server.wildcard("shard1"), server.wildcard("shard2")), (Some(vec![1]), Some(vec![1])));
     let held = server.status.held();
@@ -254,7 +252,7 @@ async fn a_hold_is_reported_to_the_api_and_decided_there() {
         platform.create_router("shard1", &["192.0.2.1"]).await;
         platform.bind("app", "shard1").await;
         for state in &states {
-            let server = NameServer::start(platform.client(USER_NAME_SERVER), Some(state), apexes());
+            let server = NameServer::start(platform.client(USER_NAME_SERVER), Some(state));
             until("ready", || server.db.is_ready() && server.has_alias("app")).await;
             server.stop().await;
         }
@@ -262,7 +260,7 @@ async fn a_hold_is_reported_to_the_api_and_decided_there() {
     let emptied = Platform::start().await;
     let stop = CancellationToken::new();
     let start = |state: &Path, server: &str| {
-        let running = NameServer::start(emptied.client(USER_NAME_SERVER), Some(state), apexes());
+        let running = NameServer::start(emptied.client(USER_NAME_SERVER), Some(state));
         let client = emptied.client(USER_NAME_SERVER);
         let holds = world(&client).holds;
         let reporter =
@@ -338,7 +336,7 @@ async fn a_deletion_hold_that_was_never_entered_goes_as_soon_as_nothing_is_held(
         let platform = Platform::start().await;
         platform.create_router("shard1", &["192.0.2.1"]).await;
         platform.bind("app", "shard1").await;
-        let server = NameServer::start(platform.client(USER_NAME_SERVER), Some(folder.path()), apexes());
+        let server = NameServer::start(platform.client(USER_NAME_SERVER), Some(folder.path()));
         until("ready", || server.db.is_ready() && server.has_alias("app")).await;
         server.stop().await;
     }
@@ -355,7 +353,7 @@ async fn a_deletion_hold_that_was_never_entered_goes_as_soon_as_nothing_is_held(
             }
         }
     });
-    let server = NameServer::start(emptied.client(USER_NAME_SERVER), Some(folder.path()), apexes());
+    let server = NameServer::start(emptied.client(USER_NAME_SERVER), Some(folder.path()));
     let client = client::in_process(lame);
     let stop = CancellationToken::new();
     let holds = world(&client).holds;
@@ -392,7 +390,7 @@ async fn routers_that_no_name_leads_to_are_deleted_together() {
         platform.create_router(router, &["192.0.2.1"]).await;
     }
     platform.bind("app", "shard8").await;
-    let server = NameServer::start(platform.client(USER_NAME_SERVER), None, apexes());
+    let server = NameServer::start(platform.client(USER_NAME_SERVER), None);
     until("ready", || server.db.is_ready() && server.has_alias("app")).await;
     until("all are served", || names.iter().all(|router| server.wildcard(router).is_some())).await;
     // Seven of eight within a moment: they would be held from the fifth on, if a name resolved to them.

@@ -36,13 +36,3 @@ pub fn change(label: &str, shard: Option<&str>, settings: &Settings) -> OwnerCha
     });
     OwnerChange { owner, rrsets: rrsets.into_iter().collect(), weights: Vec::new() }
 }
-
-/// Returns the apex's records, which change with every serial.
-pub fn apex_change(settings: &Settings, serial: u32) -> OwnerChange {
-    // The alias zone contains no name server: its apex has no addresses.
-    OwnerChange {
-        owner: settings.alias_apex().clone(),
-        rrsets: apex::soa_and_ns(settings, serial),
-        weights: Vec::new(),
-    }
-}

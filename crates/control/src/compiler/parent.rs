@@ -108,11 +108,6 @@ pub fn changes(apex: &Name, delegations: &Delegations, settings: &Settings) -> V
     affected.into_iter().map(change).collect()
 }
 
-/// Returns the apex's records, which change with every serial.
-pub fn apex_change(settings: &Settings, serial: u32) -> OwnerChange {
-    owner_change(settings.domain(), apex_rrsets(settings, serial))
-}
-
 /// Returns the names of the base at and below delegated names, which are not served; for a warning.
 pub fn hidden_base_names(delegations: &Delegations, settings: &Settings) -> Vec<Name> {
     let Some(base) = &settings.base else { return Vec::new() };

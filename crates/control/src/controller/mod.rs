@@ -1,7 +1,7 @@
 //! The control loops that translate the API's objects into the zones of the name server.
 
-pub mod apexes;
 pub mod export;
+pub mod reserved;
 pub mod static_zones;
 pub mod zone;
 mod zone_watch;

@@ -6,8 +6,8 @@
 //! zone, the zone answers SERVFAIL: the zone is known, its contents are not, and NXDOMAIN would be wrong. Each finding is logged
 //! once as `file:line:column`.
 //!
-//! Together with the platform's zones, the file of the platform's domain is the base of the parent zone instead of a zone, and
-//! [`ApexOwners`] decides which source serves each apex.
+//! [`Publisher`] decides which source serves each apex. Together with the platform's zones, the file of the platform's domain is the
+//! base of the parent zone instead of a zone ([`super::reserved`]).
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -21,11 +21,12 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::apexes::{ALIASES_REFUSED, ApexOwners, FileZoneStatus};
+use super::reserved::ALIASES_REFUSED;
 use super::zone_watch::{self, FolderChanges, Watch, Writes};
 use signpost_dns::sys::allocator::release_free_memory;
-use signpost_dns::wire::Name;
-use signpost_dns::zone::{Contents, Zone, ZoneDb, diff};
+use signpost_dns::wire::{Name, NameSet};
+use signpost_dns::zone::publish::{self, Change, Origin, Publisher, Reservation, Swap, What};
+use signpost_dns::zone::{Contents, ZoneDb};
 use signpost_dns::zonefile::folder::{Extent, FileChange, Folder, IsWhole, Tally};
 use signpost_dns::zonefile::{Severity, ZoneFinding};
 
@@ -87,8 +88,9 @@ pub struct FolderError {
 
 pub struct StaticZones {
     folder: Folder,
-    db: Arc<ZoneDb>,
-    apexes: Arc<ApexOwners>,
+    zones: Arc<Publisher>,
+    /// The apexes of files with errors that never provided a zone.
+    broken: NameSet,
 }
 
 /// Counts for metrics.
@@ -121,20 +123,11 @@ impl Status {
     }
 }
 
-/// A file's contents as parsed by a thread: a zone to serve, or the unchanged base of the parent zone.
-enum ParsedFile {
-    Zone(Arc<Zone>),
-    Base(Arc<Contents>),
-    Aliases,
-    /// A file without a well-formed SOA, which the checks reject earlier.
-    Unbuildable(Name),
-}
-
 impl StaticZones {
     /// Returns the zones of `folder`, none of them read yet.
-    pub fn new(folder: &Path, db: Arc<ZoneDb>, apexes: Arc<ApexOwners>) -> Self {
+    pub fn new(folder: &Path, zones: Arc<Publisher>) -> Self {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        StaticZones { folder: Folder::new(folder, threads), db, apexes }
+        StaticZones { folder: Folder::new(folder, threads), zones, broken: NameSet::default() }
     }
 
     /// Reads the changes since the last call, at first everything. It blocks, for long if the directory is large.
@@ -144,35 +137,22 @@ impl StaticZones {
 
     /// Does the same as [`Self::load`] for a part of the directory, without incomplete files.
     fn load_whole(&mut self, extent: Extent<'_>, is_whole: Option<IsWhole<'_>>) -> Result<Loaded, FolderError> {
-        let StaticZones { folder, db, apexes } = self;
-        let make = |contents: Contents| match apexes.place(contents.apex()) {
-            FileZoneStatus::Base => ParsedFile::Base(Arc::new(contents)),
-            FileZoneStatus::Refused => ParsedFile::Aliases,
-            FileZoneStatus::Served => match Zone::build(&contents) {
-                Ok(zone) => ParsedFile::Zone(Arc::new(zone)),
-                Err(_) => ParsedFile::Unbuildable(contents.apex().clone()),
-            },
-        };
-        let mut ready: Vec<(Arc<Zone>, Arc<Path>)> = Vec::new();
+        let StaticZones { folder, zones, broken } = self;
+        let mut ready: Vec<Change> = Vec::new();
         let (mut refused, mut withdrawn) = (Vec::new(), Vec::new());
-        let result = folder.rescan_whole(extent, is_whole, make, |change| match change {
-            FileChange::Serve { path, zone, findings, .. } => {
+        let build = |contents: Contents| publish::build(&contents);
+        let result = folder.rescan_whole(extent, is_whole, build, |change| match change {
+            FileChange::Serve { path, apex, zone, findings, .. } => {
                 log(&findings);
+                if zones.reservation(&apex) == Some(Reservation::Refused) {
+                    tracing::error!(file = %path.display(), "{ALIASES_REFUSED}");
+                }
                 match zone {
-                    ParsedFile::Zone(zone) => {
-                        if let Some(fault) = db.get(zone.apex()).and_then(|before| serial_fault(&before, &zone)) {
-                            tracing::warn!(file = %path.display(), zone = %zone.apex(), "{fault}");
-                        }
-                        ready.push((zone, path));
-                    }
-                    ParsedFile::Base(base) => apexes.set_base(base, path),
-                    ParsedFile::Aliases => tracing::error!(file = %path.display(), "{ALIASES_REFUSED}"),
-                    ParsedFile::Unbuildable(apex) => {
-                        tracing::error!(file = %path.display(), zone = %apex, "the zone has no SOA")
-                    }
+                    Ok(zone) => ready.push(Change::whole(Origin::File(path), zone)),
+                    Err(error) => tracing::error!(file = %path.display(), "{error}"),
                 }
                 if ready.len() >= PUBLISH_CHUNK {
-                    apexes.publish_files(ready.drain(..), db);
+                    publish(zones, ready.drain(..));
                 }
             }
             FileChange::Refuse { path, apex, last_good, findings } => {
@@ -185,41 +165,56 @@ impl StaticZones {
                     None => refused.push((path, apex)),
                 }
             }
-            FileChange::Withdraw { apex, .. } => withdrawn.push(apex),
+            FileChange::Withdraw { path, apex } => {
+                tracing::info!(zone = %apex, "the zone no longer has a file");
+                withdrawn.push(Change { apex, origin: Origin::File(path), what: What::Withdraw });
+            }
         });
-        apexes.publish_files(ready.drain(..), db);
+        publish(zones, ready.drain(..));
         let tally = result.map_err(|source| FolderError { path: folder.path().to_owned(), source })?;
-        for apex in &withdrawn {
-            if apexes.place(apex) == FileZoneStatus::Base {
-                apexes.remove_base(apex);
-            }
-            tracing::info!(zone = %apex, "the zone no longer has a file");
-        }
         // Only now are the zones without a file known.
-        let unserved =
-            folder.unserved().map(|(apex, _)| apex).filter(|apex| apexes.place(apex) == FileZoneStatus::Served);
-        let unserved: Vec<Name> = unserved.cloned().collect();
-        let served_else = apexes.settle_files(&withdrawn, &unserved, db);
-        for (path, apex) in refused {
-            let file = path.display();
-            match apex {
-                Some(zone) if folder.file_of(&zone).is_some() => {
-                    tracing::error!(%file, %zone, "the zone file is not used; still serving the zone from another file");
-                }
-                Some(zone) if served_else.contains(&zone) => {
-                    tracing::error!(%file, %zone, "the zone file has errors; still serving the zone from the API's objects");
-                }
-                Some(zone) if apexes.place(&zone) == FileZoneStatus::Served => {
-                    tracing::error!(%file, %zone, "the zone file has errors; the zone answers SERVFAIL");
-                }
-                _ => tracing::error!(%file, "the zone file has errors and is not used"),
-            }
-        }
+        let unserved: NameSet = folder.unserved().map(|(apex, _)| apex.clone()).collect();
+        let mended = broken.iter().filter(|apex| !unserved.contains(*apex));
+        withdrawn.extend(mended.map(|apex| Change::of(apex, Origin::BrokenFile, What::Withdraw)));
+        let failing = unserved.iter().filter(|apex| !broken.contains(*apex));
+        withdrawn.extend(failing.map(|apex| Change::unavailable(Origin::BrokenFile, apex)));
+        publish(zones, withdrawn);
+        *broken = unserved;
+        refused.iter().for_each(|(path, apex)| log_refused(folder, zones, path, apex.as_ref()));
         let loaded = Loaded::of(tally, folder.zone_count());
         if loaded.is_change() {
             release_free_memory();
         }
         Ok(loaded)
+    }
+}
+
+/// Publishes changes of files in one step, with a warning for each serial that does not fit its change.
+fn publish(zones: &Publisher, changes: impl IntoIterator<Item = Change>) {
+    for swap in &zones.publish(changes).swaps {
+        if let (Some(Origin::File(path)), Some(fault)) =
+            (swap.after.as_ref().map(|after| &after.origin), serial_fault(swap))
+        {
+            tracing::warn!(file = %path.display(), zone = %swap.apex, "{fault}");
+        }
+    }
+}
+
+/// Logs the use of a file with errors that never provided a zone. `apex` is that of the zone for which it is probably intended.
+fn log_refused(folder: &Folder, zones: &Publisher, file: &Path, apex: Option<&Name>) {
+    let file = file.display();
+    let owner = apex.and_then(|apex| zones.owner(apex));
+    match (apex, owner.map(|owner| owner.origin)) {
+        (Some(zone), _) if folder.file_of(zone).is_some() => {
+            tracing::error!(%file, %zone, "the zone file is not used; still serving the zone from another file");
+        }
+        (Some(zone), Some(Origin::BrokenFile)) => {
+            tracing::error!(%file, %zone, "the zone file has errors; the zone answers SERVFAIL");
+        }
+        (Some(zone), Some(_)) if zones.reservation(zone).is_none() => {
+            tracing::error!(%file, %zone, "the zone file has errors; still serving the zone from the API's objects");
+        }
+        _ => tracing::error!(%file, "the zone file has errors and is not used"),
     }
 }
 
@@ -256,7 +251,7 @@ async fn follow(
     let (changed, mut changes) = mpsc::channel(1);
     let mut watch = Watch::new(zones.folder.path(), changed);
     status.see(&zones.folder);
-    let db = Arc::clone(&zones.db);
+    let db = Arc::clone(zones.zones.db());
     let mut zones = Some(zones);
     let mut error_logged = None;
     // This check finds changes from before the watch was set up.
@@ -357,22 +352,21 @@ async fn settle(changes: &mut mpsc::Receiver<()>, writes: &Writes) {
     }
 }
 
-/// Returns the problem with the serial of `after`, which replaces `before`: secondaries and caches of zones depend on it (RFC
-/// 1034 §4.3.5). The zone is served in any case.
-fn serial_fault(before: &Zone, after: &Zone) -> Option<String> {
-    let (old, new) = (before.serial()?, after.serial()?);
+/// Returns the problem with the new serial of a file's zone: secondaries and caches of zones depend on it (RFC 1034 §4.3.5). The zone
+/// is served in any case.
+fn serial_fault(swap: &Swap) -> Option<String> {
+    let (old, new) = (swap.old_serial()?, swap.new_serial()?);
     // Zones from the API's objects have their own serials.
-    if before.is_shard() {
+    if swap.before.as_ref().is_some_and(|before| before.origin == Origin::Objects) {
         return None;
     }
     if old == new {
-        let is_changed = !diff::owners(&before.contents(), &after.contents()).is_empty();
         let text = || {
             format!(
                 "the zone changed, but its serial {new} did not: secondaries do not load the change; increase the serial"
             )
         };
-        return is_changed.then(text);
+        return (!swap.difference().is_empty()).then(text);
     }
     let text = || {
         format!("the zone's serial decreased from {old} to {new}: secondaries keep their version; increase the serial")
@@ -393,6 +387,8 @@ fn log(findings: &[ZoneFinding]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::controller::reserved;
+    use signpost_dns::zone::Zone;
 
     #[test]
     fn serials_go_up_with_each_change() {
@@ -405,7 +401,14 @@ mod tests {
                 origin,
                 &mut signpost_dns::zonefile::include::NoIncludes,
             );
-            Zone::build(&read.contents.expect("nothing is wrong")).expect("a zone")
+            publish::build(&read.contents.expect("nothing is wrong")).expect("a zone")
+        };
+        let serial_fault = |before: &Arc<Zone>, after: &Arc<Zone>| {
+            let zones = Publisher::new(Arc::default());
+            let origin = || Origin::File(Arc::from(Path::new("z.test.zone")));
+            zones.publish([Change::whole(origin(), Arc::clone(before))]);
+            let step = zones.publish([Change::whole(origin(), Arc::clone(after))]);
+            serial_fault(step.swaps.first().expect("another zone"))
         };
         let (one, two) = ("192.0.2.1", "192.0.2.2");
         for (before, after, expected) in [
@@ -429,11 +432,11 @@ mod tests {
             let (owner, target): (Name, Name) = ("b.z.test.".parse().expect("a name"), name.parse().expect("a name"));
             let added = contents.add(owner, signpost_dns::wire::RecordType::CNAME, ttl, target.as_wire().into());
             added.expect("in the zone");
-            Zone::build(&contents).expect("a zone")
+            publish::build(&contents).expect("a zone")
         };
         assert!(serial_fault(&spelled("a.test."), &spelled("A.test.")).is_some(), "answers differ");
-        let unread =
-            Zone::unavailable("z.test.".parse().expect("a name"), signpost_dns::zone::image::Unavailable::NotLoaded);
+        let apex = "z.test.".parse().expect("a name");
+        let unread = Arc::new(Zone::unavailable(apex, signpost_dns::zone::image::Unavailable::NotLoaded));
         assert_eq!(serial_fault(&unread, &zone(7, one)), None);
     }
 
@@ -450,13 +453,15 @@ mod tests {
         let name = |text: &str| -> Name { text.parse().expect("a name") };
         let address = "192.0.2.53".parse().expect("an address");
         let settings = crate::compiler::Settings::new("v3.test.", Vec::new(), &[address]).expect("good settings");
-        let (apexes, db) = (Arc::new(ApexOwners::of_platform(&settings)), Arc::new(ZoneDb::default()));
-        let mut zones = StaticZones::new(folder.path(), Arc::clone(&db), Arc::clone(&apexes));
+        let publisher = Arc::new(Publisher::new(Arc::default()));
+        reserved::reserve(&publisher, &settings, &[]);
+        let platform_base = || publisher.base(settings.domain());
+        let mut zones = StaticZones::new(folder.path(), Arc::clone(&publisher));
         write("base.zone", "v3.test.", 1);
         write("z.zone", "z.test.", 1);
         let loaded = zones.load().expect("read");
         assert_eq!((loaded.served, loaded.zones), (2, 2));
-        let base = apexes.platform_base().expect("a base");
+        let base = platform_base().expect("a base");
 
         for (address, base_apex, zone_apex) in
             [(2, "v4.test.", "v3.test."), (3, "z.test.", "v3.test."), (4, "routes.v3.test.", "y.test.")]
@@ -465,16 +470,17 @@ mod tests {
             write("z.zone", zone_apex, address);
             let loaded = zones.load().expect("read");
             assert_eq!((loaded.refused, loaded.served, loaded.withdrawn, loaded.zones), (2, 0, 0, 2), "{base_apex}");
-            assert_eq!(apexes.platform_base().as_ref(), Some(&base), "{base_apex}");
+            assert_eq!(platform_base().as_ref(), Some(&base), "{base_apex}");
+            let db = publisher.db();
             assert!(db.get(&name("z.test.")).is_some_and(|zone| zone.why_unavailable().is_none()), "{zone_apex}");
             assert!(db.get(&name(base_apex)).is_none() || base_apex == "z.test.", "{base_apex}");
         }
 
         write("base.zone", "v3.test.", 5);
         assert_eq!(zones.load().expect("read").served, 1);
-        assert_ne!(apexes.platform_base(), Some(base));
+        assert_ne!(platform_base(), Some(base));
         std::fs::remove_file(folder.path().join("base.zone")).expect("removed");
         assert_eq!(zones.load().expect("read").withdrawn, 1);
-        assert_eq!(apexes.platform_base(), None);
+        assert_eq!(platform_base(), None);
     }
 }

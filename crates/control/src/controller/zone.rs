@@ -1,7 +1,7 @@
 //! The loop that updates the zones from the API's objects: watch, reduce, compare, number, publish.
 //!
 //! ```text
-//!  Routers ──────┐                       ┌─ Platform: conflicts, digests             ┌─► ZoneDb
+//!  Routers ──────┐                       ┌─ Platform: conflicts, digests             ┌─► zone::publish
 //!  RouteBindings ┼─► Change ─► Holds ─► Zones                     ─► Output ─► Publisher
 //!  Zones ────────┘            (accepted) └─ VersionHistory: the serial of            └─► last-known-good state
 //!  (the ledger)                             each state ([`version_history`])
@@ -35,8 +35,8 @@ use self::restore::Restored;
 use self::status::Status;
 use self::version_history::Versions;
 use self::zones::Zones;
-use super::apexes::ApexOwners;
 use super::domain::{self, DomainMismatch, Domains, Duty};
+use super::reserved;
 use crate::client::reflector::{Change, Store};
 use crate::compiler::former_domains::FormerDomain;
 use crate::compiler::settings::text_of;
@@ -46,10 +46,10 @@ use crate::deletion_hold::reminder::Reminder;
 use crate::world::World;
 use crate::world::parents::Parents;
 use signpost_dns::wire::{Name, NameMap};
+use signpost_dns::zone::Serial;
 use signpost_dns::zone::image::DENIES_ALWAYS;
 use signpost_dns::zone::parallel::in_parallel;
-use signpost_dns::zone::{Serial, ZoneDb};
-use signpost_types::names::ALIAS_LABEL;
+use signpost_dns::zone::publish;
 use signpost_types::v1alpha1::deletion_hold::DeletionHoldKind;
 use signpost_types::v1alpha1::zone::{Zone as LedgerZone, ZoneVersion};
 
@@ -90,8 +90,8 @@ pub struct Options {
     pub state: Option<PathBuf>,
     /// The former domain of the platform, if the domain was changed.
     pub former_domain: Option<String>,
-    /// The owners of the apexes, shared with the loop of the zone files, which has loaded them already.
-    pub apexes: Arc<ApexOwners>,
+    /// The publisher of the map of zones, shared with the loop of the zone files, which has loaded them already.
+    pub zones: Arc<publish::Publisher>,
     /// The percentage of RouteBindings that can be missing from a list, and of any kind that can be deleted in a burst, before
     /// the loss is held (see [`crate::deletion_hold`]).
     pub deletion_hold_threshold: watch::Receiver<u32>,
@@ -121,12 +121,12 @@ pub struct Started {
 
 /// Serves the last-known-good state: neither the API nor its client is needed for that. An error means that the directory of the
 /// state cannot be used.
-pub async fn start(db: Arc<ZoneDb>, options: Options) -> Result<Started, StateError> {
+pub async fn start(options: Options) -> Result<Started, StateError> {
     let Options {
         settings: current,
         state,
         former_domain,
-        apexes,
+        zones,
         deletion_hold_threshold,
         denial_longest,
         status,
@@ -135,11 +135,11 @@ pub async fn start(db: Arc<ZoneDb>, options: Options) -> Result<Started, StateEr
     } = options;
     status.set_denying(denial_longest.is_none());
     if denial_longest.is_some() {
-        apexes.set_denies_until(0, &db);
+        zones.set_denies_until(0);
     }
     let domains = Domains { domain: current.borrow().domain_text(), former: former_domain };
     let holds = Holds::new(deletion_hold_threshold, status.decisions());
-    let publisher = Publisher::new(db, apexes, status.clone(), publishing, loading);
+    let publisher = Publisher::new(zones, status.clone(), publishing, loading);
     let (known, settings) = (domains.clone(), current.clone());
     let start = move || restart(publisher, holds, state, &known, &settings);
     let started = match Handle::current().runtime_flavor() {
@@ -177,13 +177,12 @@ pub async fn run(
                 return Ok(());
             }
             former_domains = parents.former_domains_of(platform.domain(), domains.former_name().as_ref());
-            publisher.apexes.set_former_domains(pairs(&former_domains), &publisher.db);
-            let settings = whole(&sources.settings, &former_domains, &publisher.apexes);
+            let settings = whole(&sources.settings, &former_domains, &publisher.zones);
             platform.set_former_domains(&settings, &mut Vec::new());
             publisher.record(&platform);
             publisher.record_domains(&settings);
             let mut zones = Zones::new(platform, settings, Instant::now());
-            zones.set_files(publisher.apexes.files());
+            zones.set_files(publisher.zones.files());
             ledger.into_iter().for_each(|(apex, versions)| zones.set_ledger(&apex, versions));
             zones
         }
@@ -258,11 +257,10 @@ fn restart(
     // After a change of the domain, the first one is that of the state.
     let mut former_domains = std::mem::take(&mut loaded.domains);
     former_domains.retain(|former| former.domain != domains.domain);
-    publisher.apexes.set_former_domains(pairs(&former_domains), &publisher.db);
-    let settings = whole(settings, &former_domains, &publisher.apexes);
+    let settings = whole(settings, &former_domains, &publisher.zones);
     publisher.record_domains(&settings);
     // The state can be a moment older than the last name that was live.
-    publisher.apexes.set_denies_until(0, &publisher.db);
+    publisher.zones.set_denies_until(0);
     publisher.status.set_denying(false);
     let restored = Restored::take(&mut loaded, &settings);
     publisher.serve_restored(&restored, &settings);
@@ -276,11 +274,11 @@ fn restart(
         ignored.clear();
     }
     holds.resume(loaded.held, &platform);
-    let files = publisher.apexes.files();
+    let files = publisher.zones.files();
     let (zones, output) =
         Zones::restore(platform, settings, loaded.published, restored, files, Instant::now(), unix_now());
     publisher.carry_out(output, &zones);
-    publisher.set_ready();
+    publisher.set_ready(&zones);
     let (routers, bindings) = zones.platform().counts();
     tracing::info!(routers, bindings, "serving the last-known-good state until the API is reachable");
     Ok(Restarted { publisher, holds, former_domains, restored: Some(zones) })
@@ -339,7 +337,7 @@ impl Sources {
         let (routers, bindings, zones) =
             (objects.routers.0.clone(), objects.bindings.0.clone(), objects.zones.0.clone());
         publisher.status.set_informers(move || vec![routers.health(), bindings.health(), zones.health()]);
-        let (files, decisions) = (publisher.apexes.subscribe(), publisher.status.decisions());
+        let (files, decisions) = (reserved::file_changes(&publisher.zones), publisher.status.decisions());
         Sources { objects, settings, files, decisions }
     }
 
@@ -355,24 +353,19 @@ impl Sources {
     }
 }
 
-/// Returns the current configuration, with former domains and the bases of the parent zones.
-fn whole(settings: &watch::Receiver<Arc<Settings>>, former: &[FormerDomain], apexes: &ApexOwners) -> Arc<Settings> {
+/// Returns the current configuration, with former domains, whose apexes it reserves, and the bases of the parent zones.
+fn whole(
+    settings: &watch::Receiver<Arc<Settings>>,
+    former: &[FormerDomain],
+    zones: &publish::Publisher,
+) -> Arc<Settings> {
     let settings = Arc::clone(&settings.borrow());
-    let base = apexes.base(settings.domain());
+    reserved::reserve(zones, &settings, former);
+    let base = zones.base(settings.domain());
     match (&base, former) {
         (None, []) => settings,
-        _ => Arc::new(settings.with_base(base).with_former_domains(former, |domain| apexes.base(domain))),
+        _ => Arc::new(settings.with_base(base).with_former_domains(former, |domain| zones.base(domain))),
     }
-}
-
-/// Returns the apexes of the zones of former domains.
-fn pairs(former: &[FormerDomain]) -> Vec<(Name, Name)> {
-    let pair = |former: &FormerDomain| {
-        let domain: Name = former.domain.parse().ok()?;
-        let aliases = domain.prepend(ALIAS_LABEL.as_bytes()).ok()?;
-        Some((domain, aliases))
-    };
-    former.iter().filter_map(pair).collect()
 }
 
 /// The loop, once there are zones.
@@ -451,7 +444,7 @@ impl Run {
         if before == seconds {
             return;
         }
-        self.publisher.apexes.set_denies_until(seconds, &self.publisher.db);
+        self.publisher.zones.set_denies_until(seconds);
         if (before > 0) == (seconds > 0) {
             return;
         }
@@ -489,9 +482,9 @@ impl Run {
     }
 
     fn set_settings(&mut self) {
-        let settings = whole(&self.sources.settings, &self.former_domains, &self.publisher.apexes);
+        let settings = whole(&self.sources.settings, &self.former_domains, &self.publisher.zones);
         self.zones.set_settings(settings, Instant::now());
-        self.zones.set_files(self.publisher.apexes.files());
+        self.zones.set_files(self.publisher.zones.files());
         self.warn_of_hidden();
     }
 
@@ -516,9 +509,8 @@ impl Run {
         let ended = self.former_domains.iter().filter(|known| former.iter().all(|one| one.domain != known.domain));
         ended.for_each(|ended| tracing::info!(domain = ended.domain, "the service of a former domain has ended"));
         self.former_domains = former;
-        self.publisher.apexes.set_former_domains(pairs(&self.former_domains), &self.publisher.db);
         self.set_settings();
-        let settings = whole(&self.sources.settings, &self.former_domains, &self.publisher.apexes);
+        let settings = whole(&self.sources.settings, &self.former_domains, &self.publisher.zones);
         self.publisher.record_domains(&settings);
     }
 
@@ -557,7 +549,7 @@ impl Run {
             return;
         }
         self.is_partial = first.is_some();
-        self.publisher.apexes.set_partial(self.is_partial, &self.publisher.db);
+        self.publisher.zones.set_partial(self.is_partial);
         match first {
             Some(object) => tracing::error!(
                 object,
@@ -579,7 +571,7 @@ impl Run {
     }
 
     fn run_housekeeping(&mut self) {
-        self.publisher.db.reclaim();
+        self.publisher.zones.db().reclaim();
         self.publisher.replace_refused();
         let held = self.publisher.status.held();
         self.reminder.log(&held);

@@ -11,7 +11,7 @@ use hickory_proto::op::Message;
 use hickory_proto::rr::RData;
 use signpost_api::identity::USER_NAME_SERVER;
 use signpost_control::compiler::Settings;
-use signpost_control::controller::apexes::ApexOwners;
+use signpost_control::controller::reserved;
 use signpost_control::controller::zone::{self, status::Status};
 use signpost_control::deletion_hold::reporter::{Holder, Reporter};
 use signpost_control::world::{self, World};
@@ -20,6 +20,7 @@ pub use signpost_dns::wire::header::Rcode;
 use signpost_dns::wire::header::{FLAG_RD, Header};
 use signpost_dns::wire::{Class, Name, RecordType};
 use signpost_dns::zone::ZoneDb;
+use signpost_dns::zone::publish::Publisher;
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -31,9 +32,9 @@ pub fn loops(connection: &Connection, name: &str, db: Arc<ZoneDb>, state: PathBu
     let platform: Arc<Settings> = settings();
     let reading = world::Settings { watch_longest: Some(WATCH), ..world::Settings::of(platform.clone()) };
     let world = World::new(&client, reading);
-    let apexes = Arc::new(ApexOwners::of_platform(&platform));
-    apexes.hold_platform(&db);
-    db.open();
+    let zones = Arc::new(Publisher::new(db));
+    reserved::reserve(&zones, &platform, &[]);
+    zones.db().open();
     let (status, stop) = (Arc::<Status>::default(), CancellationToken::new());
     let holder = Holder::name_server(name.to_owned(), None);
     let reporter = Reporter::new(client.clone(), &world.holds, holder, status.losses());
@@ -41,7 +42,7 @@ pub fn loops(connection: &Connection, name: &str, db: Arc<ZoneDb>, state: PathBu
         settings: watch::Sender::new(platform).subscribe(),
         state: Some(state),
         former_domain: None,
-        apexes,
+        zones,
         deletion_hold_threshold: watch::Sender::new(25).subscribe(),
         denial_longest: Some(DENIAL),
         status,
@@ -50,7 +51,7 @@ pub fn loops(connection: &Connection, name: &str, db: Arc<ZoneDb>, state: PathBu
     };
     let until = stop.clone();
     let zones = async move {
-        let started = zone::start(db, options).await.expect("its state is usable");
+        let started = zone::start(options).await.expect("its state is usable");
         zone::run(client, &world, started, stop).await.expect("its state is writable");
     };
     vec![zones.boxed(), reporter.run(until).boxed()]

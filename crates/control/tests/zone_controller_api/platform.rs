@@ -16,11 +16,11 @@ use signpost_apiserver::auth::tokens::Tokens;
 use signpost_apiserver::store::memory::Memory;
 use signpost_control::client;
 use signpost_control::compiler::Settings;
-use signpost_control::controller::apexes::ApexOwners;
 use signpost_control::controller::zone::status::Status;
-use signpost_control::controller::{ledger, zone};
+use signpost_control::controller::{ledger, reserved, zone};
 use signpost_control::world::{self, World};
 use signpost_dns::wire::{Name, RecordType};
+use signpost_dns::zone::publish::Publisher;
 use signpost_dns::zone::{Serial, ZoneDb};
 use signpost_types::v1alpha1::name_claim::NameClaim;
 use signpost_types::v1alpha1::route::Route;
@@ -153,11 +153,12 @@ pub struct NameServer {
 }
 
 impl NameServer {
-    pub fn start(client: Client, state: Option<&Path>, apexes: ApexOwners) -> Self {
-        Self::start_over(client, state, Arc::new(apexes), Arc::default())
+    pub fn start(client: Client, state: Option<&Path>) -> Self {
+        Self::start_over(client, state, Arc::new(publisher()))
     }
 
-    pub fn start_over(client: Client, state: Option<&Path>, apexes: Arc<ApexOwners>, db: Arc<ZoneDb>) -> Self {
+    pub fn start_over(client: Client, state: Option<&Path>, zones: Arc<Publisher>) -> Self {
+        let db = zones.db().clone();
         let status: Arc<Status> = Arc::default();
         let (sender, settings) = watch::channel(settings());
         let stop = CancellationToken::new();
@@ -169,16 +170,16 @@ impl NameServer {
             settings,
             state,
             former_domain: None,
-            apexes,
+            zones,
             deletion_hold_threshold,
             denial_longest: None,
             status: status_of,
             publishing,
             loading: tokio::sync::oneshot::channel().0,
         };
-        let (published, stopped) = (db.clone(), stop.clone());
+        let stopped = stop.clone();
         let task = tokio::spawn(async move {
-            let started = zone::start(published, options).await.expect("its state directory is usable");
+            let started = zone::start(options).await.expect("its state directory is usable");
             zone::run(client.clone(), &world(&client), started, stopped).await.expect("its state is writable");
         });
         NameServer { db, status, stop, task, _settings: sender }
@@ -225,8 +226,10 @@ pub async fn until(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-pub fn apexes() -> ApexOwners {
-    ApexOwners::of_platform(&settings())
+pub fn publisher() -> Publisher {
+    let zones = Publisher::new(Arc::default());
+    reserved::reserve(&zones, &settings(), &[]);
+    zones
 }
 
 /// Returns a client of an API that does not exist.

@@ -2,7 +2,7 @@
 //!
 //! [`contents::Contents`] is a zone for the control plane, zone files and transfers: plain, ordered, editable. [`builder`]
 //! compiles it into a [`Zone`]: immutable, with a layout for answers. [`lookup`] finds the data for a query in a zone, and
-//! [`db::ZoneDb`] holds all zones.
+//! [`db::ZoneDb`] holds all zones. Every change comes there through [`publish`].
 
 pub mod check;
 pub mod contents;
@@ -24,6 +24,7 @@ pub mod db;
 pub mod diff;
 pub mod journal;
 pub mod parallel;
+pub mod publish;
 pub mod serial;
 pub mod stored;
 

@@ -14,14 +14,6 @@ use signpost_dns::wire::Name;
 pub struct FileZones(pub BTreeMap<Name, Arc<Path>>);
 
 impl FileZones {
-    /// Replaces all apexes. Returns those that were added or removed.
-    pub fn replace(&mut self, files: BTreeMap<Name, Arc<Path>>) -> Vec<Name> {
-        let before = std::mem::replace(&mut self.0, files);
-        let gone = before.keys().filter(|apex| !self.0.contains_key(*apex));
-        let come = self.0.keys().filter(|apex| !before.contains_key(*apex));
-        gone.chain(come).cloned().collect()
-    }
-
     /// Returns a diagnostic for each Router and each alias that a file hides.
     pub fn diagnostics(&self, platform: &Platform, alias_apex: &Name) -> Vec<Diagnostic> {
         let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! Publishes zones: puts them into the map of zones, and writes the last-good state.
+//! Publishes the zones of objects, and writes the last-known-good state of those that are served.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use futures::FutureExt as _;
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::last_known_good::{LastKnownGood, Opened, StateError};
@@ -17,14 +18,18 @@ use super::status::Status;
 use super::zones::{Output, Zones};
 use crate::compiler::former_domains::FormerDomain;
 use crate::compiler::{Platform, Settings};
-use crate::controller::apexes::ApexOwners;
 use crate::controller::domain::Domains;
-use signpost_dns::zone::{ZoneDb, db};
+use signpost_dns::wire::Name;
+use signpost_dns::zone::Zone;
+use signpost_dns::zone::publish::{self, Change, Origin, Swap};
 
-/// The map of zones, and the last-good state.
+/// The objects' zones that were swapped, each with its new version, since the last-known-good state was written.
+type Swapped = Mutex<Vec<(Name, Option<Arc<Zone>>)>>;
+
+/// The publisher of all zones, and the last-known-good state, which follows it.
 pub struct Publisher {
-    pub(super) db: Arc<ZoneDb>,
-    pub(super) apexes: Arc<ApexOwners>,
+    pub(super) zones: Arc<publish::Publisher>,
+    swapped: Arc<Swapped>,
     pub(super) status: Arc<Status>,
     publishing: Publishing,
     state: Option<LastKnownGood>,
@@ -33,7 +38,7 @@ pub struct Publisher {
     /// Entries for the last-good state.
     pub(super) journal: Vec<JournalEntry>,
     /// Zones that wait until all are built; `None` after that.
-    first: Option<Vec<db::ZoneUpdate>>,
+    first: Option<Vec<Change>>,
     /// Dropped when all names of the platform have an answer.
     loading: Option<oneshot::Sender<Infallible>>,
 }
@@ -41,15 +46,17 @@ pub struct Publisher {
 impl Publisher {
     /// Returns a publisher without a last-known-good state, which has published nothing yet.
     pub fn new(
-        db: Arc<ZoneDb>,
-        apexes: Arc<ApexOwners>,
+        zones: Arc<publish::Publisher>,
         status: Arc<Status>,
         publishing: Publishing,
         loading: oneshot::Sender<Infallible>,
     ) -> Self {
+        let swapped = Arc::<Swapped>::default();
+        let listening = Arc::clone(&swapped);
+        zones.listen(move |step| listening.lock().extend(step.swaps.iter().filter_map(of_objects)));
         Publisher {
-            db,
-            apexes,
+            zones,
+            swapped,
             status,
             publishing,
             state: None,
@@ -92,8 +99,10 @@ impl Publisher {
         if restored.is_empty() {
             return;
         }
-        self.apexes.publish_platform(restored.changes(settings), &self.db);
-        self.db.set_ready();
+        self.zones.publish(restored.changes(settings));
+        // They come from the state.
+        self.swapped.lock().clear();
+        self.zones.db().set_ready();
         if restored.is_whole(settings) {
             self.status.set_ready();
             self.loading = None;
@@ -127,31 +136,44 @@ impl Publisher {
             self.publishing.took(begun.elapsed());
         }
         if zones.next_deadline().is_none() {
-            self.set_ready();
+            self.set_ready(zones);
         }
     }
 
     /// Publishes changes of the zones, or keeps them for the first step.
     pub fn carry_out(&mut self, output: Output, zones: &Zones) {
-        let Output { changes, serials } = output;
+        let Output { changes, forgotten } = output;
+        self.journal.extend(forgotten.iter().map(|apex| record::zone(apex, None, None)));
         match &mut self.first {
             Some(first) => first.extend(changes),
-            None if changes.is_empty() => {}
-            None => self.apexes.publish_platform(changes, &self.db),
+            None => self.publish(changes),
         }
         self.status.set_counters(zones);
+        self.write(zones);
+    }
+
+    /// Writes the last-known-good state of all that changed.
+    fn write(&mut self, zones: &Zones) {
+        let swapped = std::mem::take(&mut *self.swapped.lock());
         let Some(state) = &self.state else { return self.journal.clear() };
-        let serials = serials.iter();
-        let records = serials.map(|(apex, published, zone)| record::zone(apex, published.as_ref(), zone.as_deref()));
-        self.journal.extend(records);
+        let record = |(apex, zone): &(Name, Option<Arc<Zone>>)| {
+            record::zone(apex, zones.version(apex), zone.as_deref().filter(|zone| zone.is_shard()))
+        };
+        self.journal.extend(swapped.iter().map(record));
         state.write(std::mem::take(&mut self.journal));
     }
 
+    fn publish(&self, changes: Vec<Change>) {
+        let step = self.zones.publish(changes);
+        assert!(step.refused.is_empty(), "changes of the zones of objects do not fit them: {:?}", step.refused);
+    }
+
     /// Serves the zones of the first step, when all of them are built.
-    pub fn set_ready(&mut self) {
+    pub fn set_ready(&mut self, zones: &Zones) {
         if let Some(first) = self.first.take() {
-            self.apexes.publish_platform(first, &self.db);
-            self.db.set_ready();
+            self.publish(first);
+            self.zones.db().set_ready();
+            self.write(zones);
         }
         self.status.set_ready();
         self.loading = None;
@@ -169,4 +191,10 @@ impl Publisher {
             tracing::info!("wrote a new last-known-good state to disk");
         }
     }
+}
+
+/// Returns the new version of a zone of objects; `None` for a zone of another origin, even if it hides one of objects.
+fn of_objects(swap: &Swap) -> Option<(Name, Option<Arc<Zone>>)> {
+    let version = swap.after.as_ref().or(swap.before.as_ref()).filter(|version| version.origin == Origin::Objects)?;
+    Some((swap.apex.clone(), swap.after.is_some().then(|| Arc::clone(&version.zone))))
 }

@@ -13,9 +13,9 @@ use crate::compiler::inputs::RouterInput;
 use crate::compiler::parent::{self, Delegations};
 use crate::compiler::{Digest, Settings, alias};
 use signpost_dns::wire::{Name, NameMap};
-use signpost_dns::zone::image::Unavailable;
 use signpost_dns::zone::parallel::in_parallel;
-use signpost_dns::zone::{Contents, Zone, db, stored};
+use signpost_dns::zone::publish::{self, Change, Origin};
+use signpost_dns::zone::{Contents, Zone, stored};
 
 /// The zones published before a restart.
 #[derive(Default)]
@@ -73,14 +73,18 @@ impl Restored {
         large(settings).into_iter().all(|apex| self.large.contains_key(apex)) && self.missing.is_empty()
     }
 
-    /// Returns the changes for the map of zones. A placeholder replaces a missing zone; otherwise, the parent zone would answer
+    /// Returns the changes to publish. A placeholder replaces a missing zone; otherwise, the parent zone would answer
     /// that its names do not exist, or refer to another place.
-    pub fn changes(&self, settings: &Settings) -> Vec<db::ZoneUpdate> {
-        let large = large(settings).into_iter();
-        let large = large.map(|apex| self.large.get(apex).map_or_else(|| not_there(apex), Arc::clone));
-        let missing = self.missing.iter().map(not_there);
+    pub fn changes(&self, settings: &Settings) -> Vec<Change> {
+        let change = |apex: &Name, zone: Option<&Arc<Zone>>| match zone {
+            Some(zone) => Change::whole(Origin::Objects, Arc::clone(zone)),
+            None => Change::unavailable(Origin::Objects, apex),
+        };
+        let shards = self.shards.iter().map(|(apex, zone)| change(apex, Some(zone)));
+        let missing = self.missing.iter().map(|apex| change(apex, None));
         // Of two zones at one apex, the last counts: a Router may request the apex of the platform, in vain.
-        self.shards.values().cloned().chain(missing).chain(large).map(db::ZoneUpdate::Publish).collect()
+        let large = large(settings).into_iter().map(|apex| change(apex, self.large.get(apex)));
+        shards.chain(missing).chain(large).collect()
     }
 }
 
@@ -92,10 +96,6 @@ fn domains(settings: &Settings) -> impl Iterator<Item = &Settings> {
 /// Returns the apexes of the parent and alias zones of all domains.
 fn large(settings: &Settings) -> Vec<&Name> {
     domains(settings).flat_map(|domain| [domain.domain(), domain.alias_apex()]).collect()
-}
-
-fn not_there(apex: &Name) -> Arc<Zone> {
-    Arc::new(Zone::unavailable(apex.clone(), Unavailable::NotLoaded))
 }
 
 /// Builds the parent zone of a domain. `settings`: those of the whole platform.
@@ -118,5 +118,5 @@ fn restore_alias(loaded: &Loaded, settings: &Settings, published: &Published) ->
 }
 
 fn build(contents: &Contents) -> Arc<Zone> {
-    Arc::new(Zone::build(contents).expect("the zone has been given a SOA"))
+    publish::build(contents).expect("the zone has been given a SOA")
 }

@@ -8,10 +8,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::version_history::{Published, VersionHistory};
-use crate::compiler::apex::Soa;
 use crate::compiler::former_names::{self, FormerNames};
 use crate::compiler::{Diagnostic, Digest, Settings, ShardView};
-use signpost_dns::wire::RecordType;
+use signpost_dns::zone::publish::{self, What};
 use signpost_dns::zone::{OwnerChange, Serial, Zone};
 
 /// A shard's zone, with its pending states.
@@ -24,8 +23,8 @@ pub struct Shard {
     own: Digest,
     /// The states of the zone.
     pub timeline: VersionHistory<Step>,
-    /// The last built zone, at the start of the timeline.
-    made: Option<Arc<Zone>>,
+    /// Whether the publisher has the zone at the start of the timeline.
+    pub is_published: bool,
 }
 
 /// The difference between one state of a shard's zone and the next.
@@ -44,14 +43,20 @@ pub enum Step {
 /// A shard's zone to serve.
 pub struct Built {
     pub zone: Arc<Zone>,
-    /// The Router's problems, of a rebuilt zone.
-    pub diagnostics: Option<Vec<Diagnostic>>,
+    /// The Router's problems.
+    pub diagnostics: Vec<Diagnostic>,
 }
 
 impl Shard {
     /// Returns a zone in the state with which its timeline starts.
     pub fn new(router: Arc<ShardView>, former_names: FormerNames, timeline: VersionHistory<Step>) -> Self {
-        Shard { own: timeline.digest().minus(former_names.digest()), router, former_names, timeline, made: None }
+        Shard {
+            own: timeline.digest().minus(former_names.digest()),
+            router,
+            former_names,
+            timeline,
+            is_published: false,
+        }
     }
 
     /// Adds a step for a new or changed Router. `formerNames` is the digest of all former names.
@@ -65,12 +70,10 @@ impl Shard {
         self.timeline.push(Step::FormerName { label, zone }, self.own.plus(former_names), now);
     }
 
-    /// Returns the zone after the first `steps` steps, derived from the previous one by their changes; `None` if a rebuild is
-    /// necessary.
-    pub fn changed(&self, steps: usize, published: &Published) -> Option<Built> {
-        let made = self.made.as_ref()?;
-        self.timeline.published().filter(|last| last.config == published.config)?;
-        let mut changes: Vec<OwnerChange> = Vec::with_capacity(2 * steps + 1);
+    /// Returns the changes of the published zone by the first `steps` steps; `None` if a rebuild is necessary.
+    pub fn changed(&self, steps: usize, published: &Published) -> Option<What> {
+        self.timeline.published().filter(|last| self.is_published && last.config == published.config)?;
+        let mut changes: Vec<OwnerChange> = Vec::with_capacity(2 * steps);
         for step in self.timeline.steps(steps) {
             let Step::FormerName { label, zone } = step else { return None };
             if self.router.own_labels.contains(label.as_bytes()) {
@@ -78,13 +81,7 @@ impl Shard {
             }
             changes.extend(former_names::changes(&self.router, label, zone.as_deref()));
         }
-        let apex = made.apex().clone();
-        let mut rrsets = made.owner(&apex);
-        let soa = rrsets.iter_mut().find(|rrset| rrset.rtype == RecordType::SOA)?.rdata.first_mut()?;
-        *soa = Soa { serial: published.serial.0, ..Soa::from_rdata(soa)? }.to_rdata();
-        changes.push(OwnerChange { owner: apex, rrsets, weights: Vec::new() });
-        let zone = made.with_changes(&changes).expect("former names are in the zone, and the apex has its SOA");
-        Some(Built { zone: Arc::new(zone), diagnostics: None })
+        Some(What::Owners { changes, serial: published.serial })
     }
 
     /// Applies the first `steps` steps, which are part of the published version.
@@ -99,20 +96,8 @@ impl Shard {
 
     /// Rebuilds the zone in the state at the start of the timeline.
     pub fn build(&self, settings: &Settings, serial: Serial) -> Built {
-        build_shard(&self.router, &self.former_names, settings, serial)
+        let mut diagnostics = self.router.diagnostics.to_vec();
+        let contents = self.router.zone(&self.former_names, settings, serial.0, &mut diagnostics);
+        Built { zone: publish::build(&contents).expect("the zone has been given a SOA"), diagnostics }
     }
-
-    /// Stores the built zone. Returns the Router's problems, if they were checked.
-    pub fn keep(&mut self, built: Built) -> Option<Vec<Diagnostic>> {
-        self.made = Some(built.zone);
-        built.diagnostics
-    }
-}
-
-/// Builds the zone of a Router with these former names.
-pub fn build_shard(router: &ShardView, former_names: &FormerNames, settings: &Settings, serial: Serial) -> Built {
-    let mut diagnostics = router.diagnostics.to_vec();
-    let contents = router.zone(former_names, settings, serial.0, &mut diagnostics);
-    let zone = Arc::new(Zone::build(&contents).expect("the zone has been given a SOA"));
-    Built { zone, diagnostics: Some(diagnostics) }
 }

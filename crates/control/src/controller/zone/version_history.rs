@@ -54,7 +54,7 @@ pub struct Published {
 #[derive(Debug, Clone)]
 pub struct VersionHistory<S> {
     published: Option<Published>,
-    /// Whether this process serves the version; false after a restart, or while a zone file has the apex.
+    /// Whether this process has published the version; false after a restart.
     served: bool,
     /// The state before the first step: the published one, or the state when the zone was first known.
     start: Digest,
@@ -128,11 +128,6 @@ impl<S> VersionHistory<S> {
     /// Marks the version from before a restart as served.
     pub fn set_served(&mut self) {
         self.served = true;
-    }
-
-    /// Marks the published version as no longer served.
-    pub fn unserve(&mut self) {
-        self.served = false;
     }
 
     /// Returns the current state of the objects.

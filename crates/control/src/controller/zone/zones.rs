@@ -1,8 +1,8 @@
 //! All zones that are built from objects: their inputs, the published versions, and the next publications. Pure: events arrive as
-//! calls, with the time; actions are returned as [`Output`].
+//! calls, with the time; actions are returned as [`Output`]. [`signpost_dns::zone::publish`] has the zones themselves.
 //!
 //! The cost of a changed object depends on its change only. The parent zone and the alias zone can have a name for each of a
-//! million objects, so their images are kept and changed name by name. A shard's zone is small and is rebuilt, except for its
+//! million objects, so they are changed name by name. A shard's zone is small and is rebuilt, except for its
 //! former names: a drained shard has one for each route that has left, and they are added and removed singly (`shards`).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,13 +12,14 @@ use std::time::Instant;
 
 use super::files::FileZones;
 use super::restore::Restored;
-use super::shards::{Built, Shard, build_shard};
+use super::shards::{Built, Shard};
 use super::version_history::{Decision, Published, VersionHistory, Versions};
 use crate::compiler::platform::{Change, Input, Platform};
 use crate::compiler::{Diagnostic, Digest, Settings, ShardView, alias, apex, parent};
 use signpost_dns::wire::{Name, NameMap, NameSet};
 use signpost_dns::zone::parallel::in_parallel;
-use signpost_dns::zone::{Contents, OwnerChange, Serial, Zone, db};
+use signpost_dns::zone::publish::{self, Change as ZoneChange, Origin, What};
+use signpost_dns::zone::{Contents, OwnerChange, Serial, Zone};
 
 /// The number of serials of removed zones from which those that the clock has passed are forgotten.
 const REMEMBERED_MAX: usize = 1024;
@@ -35,9 +36,9 @@ pub struct Zones {
     ledger: NameMap<Versions>,
     /// The published versions of zones from before a restart or a removal, so that they return with a newer serial.
     remembered: NameMap<Published>,
-    /// The apexes of zone files: no shard's zone is published there.
+    /// The apexes of zone files: no shard's zone is served there.
     files: FileZones,
-    /// Apexes of deleted shards whose zone may still be in the map of zones.
+    /// Apexes of deleted zones that the publisher may still have.
     gone: NameSet,
     /// The zones to check.
     dirty: NameSet,
@@ -65,10 +66,10 @@ pub struct Counters {
 /// The actions to take.
 #[derive(Default)]
 pub struct Output {
-    /// The changes for the map of zones, in one step.
-    pub changes: Vec<db::ZoneUpdate>,
-    /// The changes for the last-known-good state: the published version, or `None` to forget it; for a shard, with its zone.
-    pub serials: Vec<(Name, Option<Published>, Option<Arc<Zone>>)>,
+    /// The changes to publish, in one step.
+    pub changes: Vec<ZoneChange>,
+    /// The removed zones whose last version does not matter any more.
+    pub forgotten: Vec<Name>,
 }
 
 /// A zone that is changed name by name.
@@ -77,9 +78,10 @@ struct Large {
     /// The settings of its domain, and their digest.
     settings: Arc<Settings>,
     config: Digest,
+    apex: Name,
     timeline: VersionHistory<Vec<OwnerChange>>,
-    /// The zone at the start of the timeline.
-    image: Arc<Zone>,
+    /// The zone at the start of the timeline, until it is published.
+    unpublished: Option<Arc<Zone>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -91,7 +93,7 @@ enum LargeKind {
 impl Zones {
     /// Returns the zones of these objects, without any published version.
     pub fn new(platform: Platform, settings: Arc<Settings>, now: Instant) -> Self {
-        Self::of(platform, settings, NameMap::default(), Restored::default(), now).0
+        Self::of(platform, settings, NameMap::default(), Restored::default(), now)
     }
 
     /// Returns the zones of the state from before a restart: `published` are the versions at that time, already served if
@@ -105,33 +107,32 @@ impl Zones {
         now: Instant,
         unix_now: u64,
     ) -> (Self, Output) {
-        let (mut zones, built) = Self::of(platform, settings, published, restored, now);
+        let mut zones = Self::of(platform, settings, published, restored, now);
         zones.set_files(files);
         // Zones that were never served stay dirty, and wait for the ledger like new ones.
         let apexes: Vec<Name> = zones.dirty.iter().cloned().collect();
-        let output = zones.publish(apexes, PublishTrigger::Resume(built), unix_now);
+        let output = zones.publish(apexes, None, unix_now);
         (zones, output)
     }
 
-    /// Returns the zones, with those of unchanged shards that had to be rebuilt after a restart.
     fn of(
         platform: Platform,
         settings: Arc<Settings>,
         remembered: NameMap<Published>,
         mut restored: Restored,
         now: Instant,
-    ) -> (Self, NameMap<Built>) {
+    ) -> Self {
         let large = domains(&settings).flat_map(|domain| LargeKind::ALL.map(|kind| (kind, Arc::clone(&domain))));
         let large = large.map(|(kind, domain)| {
             let apex = kind.apex(&domain);
             let (digest, last) = (kind.digest(&platform, &domain), remembered.get(apex).copied());
-            let image = restored.large.remove(apex).filter(|_| last.is_some_and(|last| last.digest == digest));
-            Large::new(kind, last, image, &platform, domain, now)
+            let is_served = restored.large.contains_key(apex) && last.is_some_and(|last| last.digest == digest);
+            Large::new(kind, last, is_served, &platform, domain, now)
         });
         let large: Vec<Large> = large.collect();
         let mut zones = Zones {
             config: settings.digest(),
-            dirty: large.iter().map(|large| large.image.apex().clone()).collect(),
+            dirty: large.iter().map(|large| large.apex.clone()).collect(),
             large,
             shards: NameMap::default(),
             ledger: NameMap::default(),
@@ -146,37 +147,23 @@ impl Zones {
             remembered,
         };
         let routers: Vec<_> = zones.platform.shards().map(|(_, router)| Arc::clone(router)).collect();
-        let Zones { platform, remembered, config, settings, .. } = &zones;
-        let served = &restored.shards;
-        let made = in_parallel(&routers, |router| {
-            let former_names = platform.former_names(&router.apex);
-            let digest = router.digest.plus(former_names.digest());
-            let last = remembered.get(&router.apex).filter(|last| last.config == *config && last.digest == digest);
+        for router in routers {
+            let apex = router.apex.clone();
+            let digest = router.digest.plus(zones.platform.former_names(&apex).digest());
+            let is_last = |last: &Published| last.config == zones.config && last.digest == digest;
+            let is_unchanged = zones.remembered.get(&apex).is_some_and(is_last);
+            let is_restored = restored.shards.remove(&apex).is_some();
             // Former names at further records are found by building the zone.
-            if last.is_some() && router.records.is_empty() && served.contains_key(&router.apex) {
-                return (digest, RestoredZone::Served);
+            let is_served = is_unchanged && is_restored && router.records.is_empty();
+            let shard = zones.add_shard(apex, router, digest, now);
+            if is_served {
+                shard.timeline.set_served();
             }
-            // An unchanged zone will be served again under its serial.
-            match last.map(|last| build_shard(router, former_names, settings, last.serial)) {
-                Some(built) => (digest, RestoredZone::Built(Box::new(built))),
-                None => (digest, RestoredZone::Not),
-            }
-        });
-        let mut to_serve = NameMap::default();
-        for (router, (digest, as_before)) in made {
-            let apex = &router.apex;
-            let shard = zones.add_shard(apex.clone(), Arc::clone(router), digest, now);
-            match as_before {
-                RestoredZone::Served => shard.timeline.set_served(),
-                RestoredZone::Built(built) => drop(to_serve.insert(apex.clone(), *built)),
-                RestoredZone::Not => {}
-            }
-            restored.shards.remove(apex);
         }
         // Zones of Routers that were deleted before the restart, and whose removal was not published.
         zones.dirty.extend(restored.shards.keys().cloned());
         zones.gone.extend(restored.shards.into_keys());
-        (zones, to_serve)
+        zones
     }
 
     pub fn platform(&self) -> &Platform {
@@ -192,7 +179,7 @@ impl Zones {
 
     /// Records the ledger's entries for a zone. Empty: deleted.
     pub fn set_ledger(&mut self, apex: &Name, versions: Versions) {
-        if let Some(large) = self.large.iter_mut().find(|large| large.image.apex() == apex) {
+        if let Some(large) = self.large.iter_mut().find(|large| large.apex == *apex) {
             large.timeline.set_ledger(versions.clone());
         } else if let Some(shard) = self.shards.get_mut(apex) {
             shard.timeline.set_ledger(versions.clone());
@@ -222,7 +209,7 @@ impl Zones {
         }
         (self.settings, self.config) = (Arc::clone(&settings), config);
         let large = std::mem::take(&mut self.large);
-        let mut large: NameMap<Large> = large.into_iter().map(|large| (large.image.apex().clone(), large)).collect();
+        let mut large: NameMap<Large> = large.into_iter().map(|large| (large.apex.clone(), large)).collect();
         for domain in domains(&settings) {
             for kind in LargeKind::ALL {
                 let large = large.remove(kind.apex(&domain));
@@ -245,28 +232,26 @@ impl Zones {
             Some(large) => large.timeline.published().copied(),
             None => self.remembered.remove(kind.apex(&domain)),
         };
-        // The waiting steps are part of the new image.
-        let mut large = Large::new(kind, published, None, &self.platform, domain, now);
-        let apex = large.image.apex();
+        // The waiting steps are part of the new zone.
+        let mut large = Large::new(kind, published, false, &self.platform, domain, now);
+        let apex = &large.apex;
         large.timeline.set_ledger(self.ledger.get(apex).cloned().unwrap_or_default());
         self.gone.remove(apex);
         self.dirty.insert(apex.clone());
         large
     }
 
-    /// Sets the apexes that zone files serve. Their shards are not published; a shard whose file was removed is published
-    /// immediately.
+    /// Sets the apexes that zone files serve, for the diagnostics of the objects that they hide.
     pub fn set_files(&mut self, files: BTreeMap<Name, Arc<Path>>) {
-        for apex in self.files.replace(files) {
-            // The map of zones no longer has any published version of the shard.
-            if let Some(shard) = self.shards.get_mut(&apex) {
-                shard.timeline.unserve();
-            }
-            // The file's zone is removed here.
-            self.gone.insert(apex.clone());
-            self.dirty.insert(apex);
-        }
+        self.files = FileZones(files);
         self.changed = true;
+    }
+
+    /// Returns the published version of a zone, or its last one if it was removed, unless it is forgotten.
+    pub fn version(&self, apex: &Name) -> Option<&Published> {
+        let large = self.large.iter().find(|large| large.apex == *apex).map(|large| large.timeline.published());
+        let shard = || self.shards.get(apex).map(|shard| shard.timeline.published());
+        large.or_else(shard).unwrap_or_else(|| self.remembered.get(apex))
     }
 
     /// Returns all current diagnostics, if something has changed since the last call.
@@ -311,52 +296,48 @@ impl Zones {
             self.dirty.insert(apex);
         }
         let apexes: Vec<Name> = self.dirty.drain().collect();
-        self.publish(apexes, PublishTrigger::Due(now), unix_now)
+        self.publish(apexes, Some(now), unix_now)
     }
 
-    fn publish(&mut self, apexes: Vec<Name>, mut trigger: PublishTrigger, unix_now: u64) -> Output {
+    fn publish(&mut self, apexes: Vec<Name>, due: Option<Instant>, unix_now: u64) -> Output {
         let mut output = Output::default();
         let mut jobs = Vec::new();
         for apex in apexes {
-            if let Some(large) = self.large.iter_mut().find(|large| *large.image.apex() == apex) {
-                let decision = trigger.decide(&large.timeline, large.config, unix_now);
+            if let Some(large) = self.large.iter_mut().find(|large| large.apex == apex) {
+                let decision = decide(&large.timeline, large.config, due, unix_now);
                 if let Some((steps, published)) = self.counters.note(decision, &apex, &mut self.waiting) {
                     large.publish(steps, published, &mut output);
                 }
-            } else if self.files.0.contains_key(&apex) {
-                self.gone.remove(&apex);
             } else if let Some(shard) = self.shards.get_mut(&apex) {
-                let decision = trigger.decide(&shard.timeline, self.config, unix_now);
+                let decision = decide(&shard.timeline, self.config, due, unix_now);
                 if let Some((steps, published)) = self.counters.note(decision, &apex, &mut self.waiting) {
-                    let built = trigger.built(&apex).or_else(|| shard.changed(steps, &published));
+                    let changed = shard.changed(steps, &published);
                     shard.pass(steps, published);
-                    match built {
-                        Some(built) => self.publish_shard(&apex, published, built, &mut output),
-                        None => jobs.push((apex, published)),
+                    match changed {
+                        Some(changed) => output.changes.push(ZoneChange::of(&apex, Origin::Objects, changed)),
+                        None => jobs.push((apex, published.serial)),
                     }
                 }
             } else if self.gone.remove(&apex) {
                 self.forget(&apex, unix_now, &mut output);
                 self.counters.removed += 1;
-                output.changes.push(db::ZoneUpdate::Remove(apex));
+                output.changes.push(ZoneChange::of(&apex, Origin::Objects, What::Withdraw));
             }
         }
         let (settings, shards) = (&self.settings, &self.shards);
-        let made = in_parallel(&jobs, |(apex, published)| shards[apex].build(settings, published.serial));
-        for ((apex, published), built) in made {
+        let made = in_parallel(&jobs, |(apex, serial)| shards[apex].build(settings, *serial));
+        for ((apex, _), built) in made {
             self.counters.made_anew += 1;
-            self.publish_shard(apex, *published, built, &mut output);
+            self.publish_whole(apex, built, &mut output);
         }
         output
     }
 
-    fn publish_shard(&mut self, apex: &Name, published: Published, built: Built, output: &mut Output) {
+    fn publish_whole(&mut self, apex: &Name, built: Built, output: &mut Output) {
+        let Built { zone, diagnostics } = built;
         self.gone.remove(apex);
-        output.serials.push((apex.clone(), Some(published), Some(Arc::clone(&built.zone))));
-        output.changes.push(db::ZoneUpdate::Publish(Arc::clone(&built.zone)));
-        let shard = self.shards.get_mut(apex).expect("the zone was made from it");
-        // A change of only former names does not affect diagnostics.
-        let Some(diagnostics) = shard.keep(built) else { return };
+        output.changes.push(ZoneChange::whole(Origin::Objects, zone));
+        self.shards.get_mut(apex).expect("the zone was made from it").is_published = true;
         if diagnostics.is_empty() {
             self.diagnostics.remove(apex);
         } else if self.diagnostics.get(apex) != Some(&diagnostics) {
@@ -370,14 +351,11 @@ impl Zones {
         let is_past = |last: &Published| Serial(unix_now as u32).is_after(last.serial);
         if self.remembered.get(apex).is_some_and(is_past) {
             self.remembered.remove(apex);
-            output.serials.push((apex.clone(), None, None));
-        } else if let Some(last) = self.remembered.get(apex) {
-            // Its serial is kept, but its zone is no longer served.
-            output.serials.push((apex.clone(), Some(*last), None));
+            output.forgotten.push(apex.clone());
         }
         if self.remembered.len() > REMEMBERED_MAX {
             let past = self.remembered.extract_if(|_, last| is_past(last));
-            output.serials.extend(past.map(|(apex, _)| (apex, None, None)));
+            output.forgotten.extend(past.map(|(apex, _)| apex));
         }
     }
 
@@ -388,7 +366,7 @@ impl Zones {
             match change {
                 Change::Delegation { apex, domain, digest } => {
                     // A former domain that has just come gets its zones with all delegations.
-                    if let Some(parent) = self.large.iter_mut().find(|large| *large.image.apex() == domain) {
+                    if let Some(parent) = self.large.iter_mut().find(|large| large.apex == domain) {
                         let delegations = self.platform.delegations_of(&domain);
                         parent.timeline.push(parent::changes(&apex, delegations, &parent.settings), digest, now);
                         self.dirty.insert(domain);
@@ -401,7 +379,7 @@ impl Zones {
                             let target = binding.as_ref().map(|binding| binding.target());
                             let step = alias::change(&label, target, &alias.settings);
                             alias.timeline.push(vec![step], digest, now);
-                            self.dirty.insert(alias.image.apex().clone());
+                            self.dirty.insert(alias.apex.clone());
                         }
                     }
                 }
@@ -472,21 +450,14 @@ impl LargeKind {
             LargeKind::Alias => alias::zone(platform.aliases().map(|binding| &**binding), settings, 0),
         }
     }
-
-    fn apex_change(self, settings: &Settings, serial: u32) -> OwnerChange {
-        match self {
-            LargeKind::Parent => parent::apex_change(settings, serial),
-            LargeKind::Alias => alias::apex_change(settings, serial),
-        }
-    }
 }
 
 impl Large {
-    /// Returns the zone of the current objects. `published` is its published version, `image` the result of building it.
+    /// Returns the zone of the current objects. `published` is its published version; `is_served`: it is this zone, and is served.
     fn new(
         kind: LargeKind,
         published: Option<Published>,
-        image: Option<Arc<Zone>>,
+        is_served: bool,
         platform: &Platform,
         settings: Arc<Settings>,
         now: Instant,
@@ -496,22 +467,19 @@ impl Large {
             // Its file was served under this before.
             timeline.set_before(settings.base.as_deref().and_then(apex::serial_of).map(Serial));
         }
-        let make = || Zone::build(&kind.contents(platform, &settings)).expect("the zone has been given a SOA");
-        let image = image.unwrap_or_else(|| Arc::new(make()));
-        Large { kind, config: settings.digest(), settings, timeline, image }
+        if is_served {
+            timeline.set_served();
+        }
+        let build = || publish::build(&kind.contents(platform, &settings)).expect("the zone has been given a SOA");
+        let unpublished = (!is_served).then(build);
+        Large { kind, config: settings.digest(), apex: kind.apex(&settings).clone(), settings, timeline, unpublished }
     }
 
     fn publish(&mut self, steps: usize, published: Published, output: &mut Output) {
-        // Of several changes of one owner, the last one counts.
-        let mut changes: NameMap<OwnerChange> = NameMap::default();
-        let top = self.kind.apex_change(&self.settings, published.serial.0);
-        for change in self.timeline.publish(steps, published).flatten().chain([top]) {
-            changes.insert(change.owner.clone(), change);
-        }
-        let changes: Vec<OwnerChange> = changes.into_values().collect();
-        self.image = Arc::new(self.image.with_changes(&changes).expect("the change of the apex brings a SOA"));
-        output.changes.push(db::ZoneUpdate::Publish(Arc::clone(&self.image)));
-        output.serials.push((self.image.apex().clone(), Some(published), None));
+        output.changes.extend(self.unpublished.take().map(|zone| ZoneChange::whole(Origin::Objects, zone)));
+        let changes = self.timeline.publish(steps, published).flatten().collect();
+        let what = What::Owners { changes, serial: published.serial };
+        output.changes.push(ZoneChange::of(&self.apex, Origin::Objects, what));
     }
 }
 
@@ -538,35 +506,7 @@ impl Counters {
     }
 }
 
-/// The reason for checking zones.
-enum PublishTrigger {
-    /// The process has just started; these zones of shards are built already.
-    Resume(NameMap<Built>),
-    /// Something may be due.
-    Due(Instant),
-}
-
-impl PublishTrigger {
-    fn decide<S>(&self, timeline: &VersionHistory<S>, config: Digest, unix_now: u64) -> Decision {
-        match self {
-            PublishTrigger::Resume(_) => timeline.resume(config),
-            PublishTrigger::Due(now) => timeline.decide(config, *now, unix_now),
-        }
-    }
-
-    fn built(&mut self, apex: &Name) -> Option<Built> {
-        match self {
-            PublishTrigger::Resume(built) => built.remove(apex),
-            PublishTrigger::Due(_) => None,
-        }
-    }
-}
-
-/// The known state of a shard's zone that is unchanged since before a restart.
-enum RestoredZone {
-    /// The zone has changed, or was not published.
-    Not,
-    Served,
-    /// The zone has been rebuilt.
-    Built(Box<Built>),
+/// Returns the next action for a zone; without `due`, the process has just started.
+fn decide<S>(timeline: &VersionHistory<S>, config: Digest, due: Option<Instant>, unix_now: u64) -> Decision {
+    due.map_or_else(|| timeline.resume(config), |now| timeline.decide(config, now, unix_now))
 }
