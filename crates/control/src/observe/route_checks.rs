@@ -11,8 +11,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::client::backoff::random;
 use crate::client::reflector::{Applied, ObjectKey};
-use crate::reconcile::executor::Executor;
-use crate::reconcile::queue::{Item, WorkQueue};
+use crate::work::executor::Executor;
+use crate::work::queue::WorkQueue;
 use crate::world::observations::{Part, RouteFinding};
 use crate::world::{RouteInfo, World};
 
@@ -107,15 +107,6 @@ impl Metrics {
     /// Adds it to `registry`, under the registry's own prefix.
     pub fn register(&self, registry: &mut Registry) {
         registry.register(self.name, self.help, self.checks.clone());
-    }
-}
-
-/// Each namespace has its share of the places.
-impl Item for ObjectKey {
-    type Owner = Option<String>;
-
-    fn owner(&self) -> &Option<String> {
-        &self.namespace
     }
 }
 

@@ -16,10 +16,6 @@
 //! The reconciler acts only while this process leads. Actions are safe to repeat, so a failed action, or a crash, is corrected by
 //! the next check.
 
-pub mod queue;
-
-pub mod executor;
-
 mod changes;
 pub mod claim;
 mod drain;
@@ -44,10 +40,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use self::executor::Executor;
 use self::former_names::NameWriter;
 use self::moves::Moves;
-use self::queue::{Item, WorkQueue};
 use self::route_state_counts::RouteStateCounts;
 use self::router_metrics::RouterMetrics;
 use self::state::{Action, Plan, Planner};
@@ -58,6 +52,8 @@ use crate::client::failure_log::FailureLog;
 use crate::client::lease::{Leadership, Term};
 use crate::client::reflector::{Changes, HealthProbe, ObjectKey};
 use crate::scheduler::Scheduler;
+use crate::work::executor::Executor;
+use crate::work::queue::{Item, WorkQueue};
 use crate::world::World;
 use crate::world::condition::ConditionUpdate;
 use crate::world::objects::ObjectChanges;

@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 use self::metrics::Metrics;
 use self::probe::ProbeError;
 use self::probe_schedule::ProbeSchedule;
-use crate::reconcile::executor::Executor;
+use crate::work::executor::Executor;
 use crate::world::World;
 
 /// A probe ends by itself long before this.

@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::verdict::{BackendState, RefsState, verdict};
 use crate::client::reflector::{Applied, Change, Health, ObjectKey, Restart, Store};
-use crate::reconcile::queue::WorkQueue;
+use crate::work::queue::WorkQueue;
 use crate::world::backend::{ServiceInfo, SliceInfo};
 use crate::world::condition::Status;
 use crate::world::observations::{About, Observations, Part, RouteFinding};
