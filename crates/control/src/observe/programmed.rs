@@ -18,6 +18,7 @@ use std::num::NonZeroI64;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use kube::Api;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -31,7 +32,7 @@ use crate::client::backoff::random;
 use crate::client::reflector::{Applied, Change, ObjectKey, Store};
 use crate::client::transport_error::cause_text;
 use crate::observe::network::simulated;
-use crate::work::controller::{self, Controller, Gate, Inputs, Plan};
+use crate::work::controller::{self, Action, Controller, Gate, Inputs, Plan};
 use crate::work::queue::WorkQueue;
 use crate::world::condition::{ConditionUpdate, Status};
 use crate::world::observations::{About, Observations, Part, RouteFinding};
@@ -105,7 +106,7 @@ pub async fn run(client: kube::Client, world: World, metrics: Metrics, stop: Can
     // A Route never fails: its waits depend on the time since its change.
     let (queue, shown) = (WorkQueue::new(PROBES_MAX, [PAUSE.1; 2]), Instant::now());
     let watch = Watch { client, http, stores, metrics, waiting, queue, lags, shown, observations };
-    let inputs = Inputs::new().on(changes.bindings, Watch::take_bindings).on(changes.routes, Watch::take_routes);
+    let inputs = Inputs::default().on(changes.bindings, Watch::take_bindings).on(changes.routes, Watch::take_routes);
     let inputs = inputs.on(changes.routers, Watch::take_routers).on(report_changes, |watch, _| watch.check_all());
     controller::run(watch, inputs, stop).await;
 }
@@ -247,13 +248,9 @@ impl Controller for Watch {
         3 * PROBE_TIMEOUT
     }
 
-    fn act(
-        &self,
-        key: &ObjectKey,
-        (place, ended): Self::Job,
-    ) -> impl Future<Output = kube::Result<Self::Done>> + Send + 'static {
+    fn act(&self, key: &ObjectKey, (place, ended): Self::Job) -> Action<Self::Done> {
         let (client, http, key) = (self.client.clone(), self.http.clone(), key.clone());
-        async move { Ok(ended.run_until_cancelled(probe(client, http, &key, place)).await) }
+        async move { Ok(ended.run_until_cancelled(probe(client, http, &key, place)).await) }.boxed()
     }
 
     fn done(&mut self, key: ObjectKey, result: kube::Result<Self::Done>, now: Instant) {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
@@ -11,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::client::backoff::random;
 use crate::client::reflector::{Applied, Change, ObjectKey, Store};
-use crate::work::controller::{self, Controller, Inputs, Plan};
+use crate::work::controller::{self, Action, Controller, Inputs, Plan};
 use crate::work::queue::WorkQueue;
 use crate::world::observations::{Observations, Part, RouteFinding};
 use crate::world::{RouteInfo, World};
@@ -110,7 +111,7 @@ pub async fn run<C: RouteCheck>(
     observations.forget(C::PART);
     let queue = WorkQueue::new(IN_FLIGHT_MAX, check.retry());
     let checks = RouteChecks { check: Arc::new(check), client, routes, observations, metrics, queue };
-    controller::run(checks, Inputs::new().on(changes, RouteChecks::take), stop).await;
+    controller::run(checks, Inputs::default().on(changes, RouteChecks::take), stop).await;
 }
 
 struct RouteChecks<C> {
@@ -169,13 +170,9 @@ impl<C: RouteCheck> Controller for RouteChecks<C> {
         self.check.timeout()
     }
 
-    fn act(
-        &self,
-        key: &ObjectKey,
-        target: C::Target,
-    ) -> impl Future<Output = kube::Result<Option<Checked>>> + Send + 'static {
+    fn act(&self, key: &ObjectKey, target: C::Target) -> Action<Option<Checked>> {
         let (check, client, key) = (Arc::clone(&self.check), self.client.clone(), key.clone());
-        async move { check.check(&client, &key, &target).await }
+        async move { check.check(&client, &key, &target).await }.boxed()
     }
 
     fn done(&mut self, key: ObjectKey, result: kube::Result<Option<Checked>>, now: Instant) {

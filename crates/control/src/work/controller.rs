@@ -12,8 +12,8 @@
 
 use std::time::Duration;
 
+use futures::future::{self, BoxFuture, FutureExt as _};
 use futures::stream::{BoxStream, SelectAll, Stream, StreamExt as _, unfold};
-use futures::{FutureExt as _, future};
 use tokio::sync::watch;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
@@ -61,9 +61,9 @@ pub trait Controller: Sized + Send + 'static {
         Duration::MAX
     }
 
-    /// Does a job. A controller whose plans have none does not need it.
-    fn act(&self, _: &Self::Key, _: Self::Job) -> impl Future<Output = kube::Result<Self::Done>> + Send + 'static {
-        future::pending()
+    /// Returns the action of a job. A controller whose plans have none does not need it.
+    fn act(&self, _key: &Self::Key, _job: Self::Job) -> Action<Self::Done> {
+        future::pending().boxed()
     }
 
     /// Handles the end of a job. The key is in the queue only if it was added during the job.
@@ -72,6 +72,9 @@ pub trait Controller: Sized + Send + 'static {
     /// Removes what must not outlive the loop, such as metrics.
     fn end(&mut self) {}
 }
+
+/// A job in progress.
+pub type Action<T> = BoxFuture<'static, kube::Result<T>>;
 
 /// Whether keys can be planned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,11 +104,13 @@ pub struct Inputs<C>(SelectAll<BoxStream<'static, Input<C>>>);
 /// One change, which the controller takes in.
 type Input<C> = Box<dyn FnOnce(&mut C) + Send>;
 
-impl<C: 'static> Inputs<C> {
-    pub fn new() -> Self {
+impl<C> Default for Inputs<C> {
+    fn default() -> Self {
         Inputs(SelectAll::new())
     }
+}
 
+impl<C: 'static> Inputs<C> {
     /// Adds a stream whose items `take` handles.
     #[must_use]
     pub fn on<T: Send + 'static>(
@@ -122,12 +127,6 @@ impl<C: 'static> Inputs<C> {
     }
 }
 
-impl<C: 'static> Default for Inputs<C> {
-    fn default() -> Self {
-        Inputs::new()
-    }
-}
-
 /// Returns the later values of a channel.
 pub fn changes<T: Clone + Send + Sync + 'static>(values: watch::Receiver<T>) -> impl Stream<Item = T> + Send {
     unfold(values, |mut values| async {
@@ -137,29 +136,14 @@ pub fn changes<T: Clone + Send + Sync + 'static>(values: watch::Receiver<T>) -> 
     })
 }
 
-/// The next step of a loop without changes.
-#[derive(Debug, PartialEq)]
-enum Wake {
-    /// More keys are due.
-    Now,
-    At(Option<Instant>),
-}
-
 /// Runs the controller until `stop`. Jobs in progress are aborted then.
 pub async fn run<C: Controller>(mut controller: C, mut inputs: Inputs<C>, stop: CancellationToken) {
     let mut jobs = Executor::new(controller.job_timeout());
     loop {
         let now = Instant::now();
         controller.prepare(now);
-        let wake = plan_due(&mut controller, now, |controller, key, job| {
-            let action = controller.act(&key, job);
-            jobs.start(key, action);
-        });
-        let settle_at = controller.settle(now);
-        let (has_more, wake_at) = match wake {
-            Wake::Now => (true, None),
-            Wake::At(at) => (false, at.into_iter().chain(settle_at).min()),
-        };
+        let (has_more, due_at) = plan_due(&mut controller, &mut jobs, now);
+        let wake_at = due_at.into_iter().chain(controller.settle(now)).min();
         tokio::select! {
             () = stop.cancelled() => break,
             Some(take) = inputs.0.next() => {
@@ -169,8 +153,11 @@ pub async fn run<C: Controller>(mut controller: C, mut inputs: Inputs<C>, stop: 
                     take(&mut controller);
                 }
             }
-            Some((key, result)) = jobs.next() => finish(&mut controller, key, result, Instant::now()),
-            () = sleep_until(wake_at.unwrap_or(now)), if wake_at.is_some() => {}
+            Some((key, result)) = jobs.next() => {
+                controller.queue().end(&key);
+                controller.done(key, result, Instant::now());
+            }
+            () = sleep_until(wake_at.unwrap_or(now)), if wake_at.is_some() && !has_more => {}
             () = yield_now(), if has_more => {}
         }
     }
@@ -179,18 +166,23 @@ pub async fn run<C: Controller>(mut controller: C, mut inputs: Inputs<C>, stop: 
     controller.end();
 }
 
-/// Plans the due keys; `start` gets their jobs.
-fn plan_due<C: Controller>(controller: &mut C, now: Instant, mut start: impl FnMut(&C, C::Key, C::Job)) -> Wake {
+/// Plans the due keys; returns whether there are more, and otherwise the time of the next one.
+fn plan_due<C: Controller>(
+    controller: &mut C,
+    jobs: &mut Executor<C::Key, C::Done>,
+    now: Instant,
+) -> (bool, Option<Instant>) {
     for _ in 0..KEYS_IN_A_ROW {
         let gate = controller.gate();
         let key = if gate == Gate::Open { controller.queue().begin(now) } else { None };
         let Some(key) = key else {
-            let next_at = controller.queue().next_at().filter(|_| gate != Gate::Shut);
-            return Wake::At(next_at.map(|at| at.max(now + C::PACE)));
+            let due_at = controller.queue().next_at().filter(|_| gate != Gate::Shut);
+            return (false, due_at.map(|at| at.max(now + C::PACE)));
         };
         let at = match controller.plan(&key, now) {
             Plan::Act(job) => {
-                start(controller, key, job);
+                let action = controller.act(&key, job);
+                jobs.start(key, action);
                 continue;
             }
             Plan::Hold => continue,
@@ -202,10 +194,5 @@ fn plan_due<C: Controller>(controller: &mut C, now: Instant, mut start: impl FnM
         queue.succeeded(&key);
         at.into_iter().for_each(|at| queue.add(key.clone(), at));
     }
-    Wake::Now
-}
-
-fn finish<C: Controller>(controller: &mut C, key: C::Key, result: kube::Result<C::Done>, now: Instant) {
-    controller.queue().end(&key);
-    controller.done(key, result, now);
+    (true, None)
 }
