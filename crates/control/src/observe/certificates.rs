@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use crate::client::reflector::{Applied, Change, ObjectKey, Store};
 use crate::client::uid::Uid;
 use crate::observe::programmed::serving;
-use crate::work::controller::{self, Controller, Gate, Inputs, Plan};
+use crate::work::controller::{self, Controller, Inputs, Plan};
 use crate::work::queue::WorkQueue;
 use crate::world::condition::{ConditionUpdate, Status};
 use crate::world::observations::{About, Observations, Part, RouteFinding};
@@ -65,15 +65,15 @@ impl Metrics {
 
 /// Examines Routes until `stop`, which also ends with this process's leadership.
 pub async fn run(world: World, metrics: Metrics, stop: CancellationToken) {
-    let (routes, route_changes) = world.routes.read();
-    let (routers, router_changes) = world.routers.read();
-    let (reports, report_changes) = world.instances.read();
+    let mut inputs = Inputs::default();
+    let routes = inputs.read(&world.routes, Watch::take_routes);
+    let routers = inputs.read(&world.routers, Watch::take_routers);
+    let reports = inputs.read(&world.instances, Watch::take_reports);
     world.observations.forget(Part::Certificate);
     let (observations, queue) = (world.observations, WorkQueue::new(1, [Duration::ZERO; 2]));
     let (without, changes_at) = Default::default();
     let watch = Watch { routes, routers, reports, observations, metrics, queue, without, changes_at };
-    let inputs = Inputs::default().on(route_changes, Watch::take_routes).on(router_changes, Watch::take_routers);
-    controller::run(watch, inputs.on(report_changes, Watch::take_reports), stop).await;
+    controller::run(watch, inputs, stop).await;
 }
 
 struct Watch {
@@ -109,12 +109,9 @@ impl Controller for Watch {
         self.examine(&routers);
     }
 
-    fn gate(&self) -> Gate {
-        match self.routes.is_synced() && self.routers.is_synced() && self.reports.is_synced() {
-            false => Gate::Shut,
-            true if !self.observations.has_room() => Gate::Busy,
-            true => Gate::Open,
-        }
+    fn is_ready(&self) -> bool {
+        let is_synced = self.routes.is_synced() && self.routers.is_synced() && self.reports.is_synced();
+        is_synced && self.observations.has_room()
     }
 
     fn plan(&mut self, key: &ObjectKey, _: Instant) -> Plan<Infallible> {

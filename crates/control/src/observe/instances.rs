@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::client::reflector::{Change, ObjectKey, Store};
 use crate::status::instances::{is_enough, remembered};
-use crate::work::controller::{self, Action, Controller, Gate, Inputs, Plan};
+use crate::work::controller::{self, Action, Controller, Inputs, Plan};
 use crate::work::queue::WorkQueue;
 use crate::world::observations::{InstanceFindings, Observations};
 use crate::world::{RouterInfo, World};
@@ -85,13 +85,12 @@ impl Metrics {
 /// Watches the Leases until `stop`, which also ends with this process's leadership. `panic_percent` is the panic threshold of
 /// Routers that set none.
 pub async fn run(client: kube::Client, world: World, panic_percent: u32, metrics: Metrics, stop: CancellationToken) {
-    let (routers, router_changes) = world.routers.read();
-    let (reports, report_changes) = world.instances.read();
+    let mut inputs = Inputs::default();
+    let routers = inputs.read(&world.routers, Watch::take_routers);
+    let reports = inputs.read(&world.instances, |watch, change| watch.take_reports(change, Instant::now()));
     world.observations.for_routers(|router| router.instances = None);
     let leases = Api::namespaced(client, AGENT_NAMESPACE);
     let watch = Watch::new(leases, routers, reports, world.observations, panic_percent, metrics);
-    let inputs = Inputs::default().on(router_changes, Watch::take_routers);
-    let inputs = inputs.on(report_changes, |watch, change| watch.take_reports(change, Instant::now()));
     controller::run(watch, inputs, stop).await;
 }
 
@@ -133,12 +132,14 @@ impl Controller for Watch {
     type Job = Box<str>;
     type Done = ();
 
+    const JOB_TIMEOUT: Duration = REQUEST_TIMEOUT;
+
     fn queue(&mut self) -> &mut WorkQueue<ObjectKey> {
         &mut self.queue
     }
 
-    fn gate(&self) -> Gate {
-        if self.reports.is_synced() && self.routers.is_synced() { Gate::Open } else { Gate::Shut }
+    fn is_ready(&self) -> bool {
+        self.reports.is_synced() && self.routers.is_synced()
     }
 
     /// Records an expired Lease. Deletes the Lease of an instance that has been dead for long, if enough others serve.
@@ -167,10 +168,6 @@ impl Controller for Watch {
         Plan::At(now + DEAD_LONGEST)
     }
 
-    fn job_timeout(&self) -> Duration {
-        REQUEST_TIMEOUT
-    }
-
     fn act(&self, key: &ObjectKey, version: Box<str>) -> Action<()> {
         forget(self.leases.clone(), key.clone(), version).boxed()
     }
@@ -184,7 +181,7 @@ impl Controller for Watch {
 
     /// Reports the changes.
     fn settle(&mut self, _: Instant) -> Option<Instant> {
-        if self.gate() == Gate::Open {
+        if self.is_ready() {
             self.report();
         }
         None

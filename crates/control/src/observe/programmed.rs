@@ -32,7 +32,7 @@ use crate::client::backoff::random;
 use crate::client::reflector::{Applied, Change, ObjectKey, Store};
 use crate::client::transport_error::cause_text;
 use crate::observe::network::simulated;
-use crate::work::controller::{self, Action, Controller, Gate, Inputs, Plan};
+use crate::work::controller::{self, Action, Controller, Inputs, Plan};
 use crate::work::queue::WorkQueue;
 use crate::world::condition::{ConditionUpdate, Status};
 use crate::world::observations::{About, Observations, Part, RouteFinding};
@@ -94,20 +94,25 @@ impl Metrics {
 
 /// Checks Routes until `stop`, which also ends with this process's leadership.
 pub async fn run(client: kube::Client, world: World, metrics: Metrics, stop: CancellationToken) {
-    let (objects, changes) = world.objects();
-    let (reports, report_changes) = world.instances.read();
     world.observations.forget(Part::Programmed);
     let http = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none());
     // An instance that stops waits for its connections; the probe uses only HTTP.
     let http = http.pool_max_idle_per_host(0).tls_certs_only([]).build();
-    let Ok(http) = http else { return tracing::error!("failed to create an HTTP client: Routes are not probed") };
-    let stores = Stores { routes: objects.routes, bindings: objects.bindings, routers: objects.routers, reports };
+    let Ok(http) = http else {
+        tracing::error!("failed to create an HTTP client: Routes are not probed");
+        return stop.cancelled().await;
+    };
+    let mut inputs = Inputs::default();
+    let stores = Stores {
+        routes: inputs.read(&world.routes, Watch::take_routes),
+        bindings: inputs.read(&world.bindings, Watch::take_bindings),
+        routers: inputs.read(&world.routers, Watch::take_routers),
+        reports: inputs.read(&world.instances, |watch, _| watch.check_all()),
+    };
     let (waiting, lags, observations) = (HashMap::new(), BTreeMap::new(), world.observations);
     // A Route never fails: its waits depend on the time since its change.
     let (queue, shown) = (WorkQueue::new(PROBES_MAX, [PAUSE.1; 2]), Instant::now());
     let watch = Watch { client, http, stores, metrics, waiting, queue, lags, shown, observations };
-    let inputs = Inputs::default().on(changes.bindings, Watch::take_bindings).on(changes.routes, Watch::take_routes);
-    let inputs = inputs.on(changes.routers, Watch::take_routers).on(report_changes, |watch, _| watch.check_all());
     controller::run(watch, inputs, stop).await;
 }
 
@@ -226,26 +231,83 @@ impl Controller for Watch {
     /// `None`: the wait has ended.
     type Done = Option<Result<Generation, (&'static str, String)>>;
 
+    const JOB_TIMEOUT: Duration = Duration::from_secs(3 * PROBE_TIMEOUT.as_secs());
     const PACE: Duration = PAUSE.0;
 
     fn queue(&mut self) -> &mut WorkQueue<ObjectKey> {
         &mut self.queue
     }
 
-    fn gate(&self) -> Gate {
-        match self.stores.is_synced() {
-            false => Gate::Shut,
-            true if !self.observations.has_room() => Gate::Busy,
-            true => Gate::Open,
-        }
+    fn is_ready(&self) -> bool {
+        self.stores.is_synced() && self.observations.has_room()
     }
 
+    /// Checks a Route, and returns the instance to probe, if that is necessary.
     fn plan(&mut self, key: &ObjectKey, now: Instant) -> Plan<Self::Job> {
-        self.check(key, now)
-    }
-
-    fn job_timeout(&self) -> Duration {
-        3 * PROBE_TIMEOUT
+        let Some(waiting) = self.waiting.get_mut(key) else { return Plan::Nothing };
+        let stores = &self.stores;
+        let (route, binding) = (stores.routes.get(key), stores.bindings.get(key));
+        let (Some(route), Some(binding)) = (route.filter(|route| route.bound), binding) else {
+            // The Route is reported when it is bound.
+            self.forget(key);
+            return Plan::Nothing;
+        };
+        // One of the two watches can lag, and delivers later.
+        let is_of = binding.route_uid == route.uid && route.router.as_ref() == Some(&binding.router);
+        let router = stores.router_of(&binding).filter(|_| is_of);
+        let Some(router) = router else {
+            self.forget(key);
+            return Plan::Nothing;
+        };
+        // The event of another generation is about to come, and begins the wait again. A store that was restored has lower versions.
+        let is_other = |(generation, version)| generation != route.generation || version > route.version;
+        if waiting.generation.is_none_or(is_other) {
+            (waiting.generation, waiting.is_probed) = (Some((route.generation, route.version)), false);
+        }
+        let version = waiting.generation.map_or(0, |(_, version)| version);
+        let is_true = route.conditions.names.programmed.is_some_and(Reported::is_true_now);
+        let serving: Vec<&Instance> = serving(&router).collect();
+        // Of an agent that does not report Routes, only the probe shows that it serves this one.
+        let is_behind = |report: &InstanceReport| {
+            report.applied_revision < binding.turn || report.applied_routes.is_some_and(|applied| applied < version)
+        };
+        let lags = |instance: &&&Instance| {
+            let report = stores.reports.get(&ObjectKey::namespaced(AGENT_NAMESPACE, &instance.name));
+            report.is_none_or(|report| Option::as_ref(&report).is_none_or(is_behind))
+        };
+        let lagging: Vec<&str> = serving.iter().filter(lags).map(|instance| &*instance.ip).collect();
+        waiting.lags_at = (!lagging.is_empty()).then(|| binding.router.clone());
+        if serving.is_empty() {
+            let message = format!("no instance of Router {} serves: see its condition InstancesReady", binding.router);
+            waiting.error = Some(("NoInstance", message));
+        } else if !lagging.is_empty() {
+            let (named, more) =
+                (lagging[..lagging.len().min(NAMED_MAX)].join(", "), lagging.len().saturating_sub(NAMED_MAX));
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            let message =
+                format!("instances of Router {} have not applied the Route yet: {named}{more}", binding.router);
+            waiting.error = Some(("NotApplied", message));
+        } else if waiting.is_probed || waiting.is_known && is_true {
+            let since = waiting.since;
+            self.waiting.remove(key);
+            if !is_true {
+                self.metrics.times.observe(now.duration_since(since).as_secs_f64());
+                let (count, router) = (serving.len(), &binding.router);
+                let message = format!("{count} of {count} live instances of Router {router} serve the Route");
+                report(&self.observations, key, &route, Status::True, "Programmed", message);
+            }
+            return Plan::Nothing;
+        } else {
+            // A different instance each time, so that no single instance represents all.
+            let at = usize::try_from(random()).unwrap_or(0) % serving.len();
+            let place = serving[at].ip.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, serving[at].http_port));
+            if let Ok(place) = place {
+                let ended = CancellationToken::new();
+                waiting.probe = Some(ended.clone().drop_guard());
+                return Plan::Act((place, ended));
+            }
+        }
+        self.next_check(key, &route, now).map_or(Plan::Nothing, Plan::At)
     }
 
     fn act(&self, key: &ObjectKey, (place, ended): Self::Job) -> Action<Self::Done> {
@@ -254,10 +316,29 @@ impl Controller for Watch {
     }
 
     fn done(&mut self, key: ObjectKey, result: kube::Result<Self::Done>, now: Instant) {
-        match result {
-            Ok(None) => {}
-            Ok(Some(result)) => self.take_result(key, result, now),
-            Err(error) => self.take_result(key, Err((PROBE_FAILED, error.to_string())), now),
+        let result = result.unwrap_or_else(|error| Some(Err((PROBE_FAILED, error.to_string()))));
+        let Some(result) = result else { return };
+        let outcome = if result.is_ok() { "good" } else { "bad" };
+        self.metrics.probes.get_or_create(&[("outcome", outcome)]).inc();
+        // Another binding or generation arrived meanwhile, and is checked anyway.
+        let Some(waiting) = self.waiting.get_mut(&key).filter(|_| !self.queue.has(&key)) else { return };
+        waiting.probe = None;
+        let awaited = waiting.generation.map(|(generation, _)| generation);
+        let result = result.and_then(|probed| match awaited == Some(probed) {
+            true => Ok(()),
+            false => Err((PROBE_FAILED, "the Route changed during the probe".to_owned())),
+        });
+        match (result, self.stores.routes.get(&key)) {
+            (Ok(()), _) => {
+                waiting.is_probed = true;
+                self.queue.plan(key, now);
+            }
+            (Err(error), Some(route)) => {
+                waiting.error = Some(error);
+                let next_at = self.next_check(&key, &route, now);
+                next_at.into_iter().for_each(|at| self.queue.plan(key.clone(), at));
+            }
+            (Err(_), None) => self.forget(&key),
         }
     }
 
@@ -369,74 +450,6 @@ impl Watch {
         }
     }
 
-    /// Checks a Route, and returns the instance to probe, if that is necessary.
-    fn check(&mut self, key: &ObjectKey, now: Instant) -> Plan<(SocketAddr, CancellationToken)> {
-        let Some(waiting) = self.waiting.get_mut(key) else { return Plan::Nothing };
-        let stores = &self.stores;
-        let (route, binding) = (stores.routes.get(key), stores.bindings.get(key));
-        let (Some(route), Some(binding)) = (route.filter(|route| route.bound), binding) else {
-            // The Route is reported when it is bound.
-            self.forget(key);
-            return Plan::Nothing;
-        };
-        // One of the two watches can lag, and delivers later.
-        let is_of = binding.route_uid == route.uid && route.router.as_ref() == Some(&binding.router);
-        let router = stores.router_of(&binding).filter(|_| is_of);
-        let Some(router) = router else {
-            self.forget(key);
-            return Plan::Nothing;
-        };
-        // The event of another generation is about to come, and begins the wait again. A store that was restored has lower versions.
-        let is_other = |(generation, version)| generation != route.generation || version > route.version;
-        if waiting.generation.is_none_or(is_other) {
-            (waiting.generation, waiting.is_probed) = (Some((route.generation, route.version)), false);
-        }
-        let version = waiting.generation.map_or(0, |(_, version)| version);
-        let is_true = route.conditions.names.programmed.is_some_and(Reported::is_true_now);
-        let serving: Vec<&Instance> = serving(&router).collect();
-        // Of an agent that does not report Routes, only the probe shows that it serves this one.
-        let is_behind = |report: &InstanceReport| {
-            report.applied_revision < binding.turn || report.applied_routes.is_some_and(|applied| applied < version)
-        };
-        let lags = |instance: &&&Instance| {
-            let report = stores.reports.get(&ObjectKey::namespaced(AGENT_NAMESPACE, &instance.name));
-            report.is_none_or(|report| Option::as_ref(&report).is_none_or(is_behind))
-        };
-        let lagging: Vec<&str> = serving.iter().filter(lags).map(|instance| &*instance.ip).collect();
-        waiting.lags_at = (!lagging.is_empty()).then(|| binding.router.clone());
-        if serving.is_empty() {
-            let message = format!("no instance of Router {} serves: see its condition InstancesReady", binding.router);
-            waiting.error = Some(("NoInstance", message));
-        } else if !lagging.is_empty() {
-            let (named, more) =
-                (lagging[..lagging.len().min(NAMED_MAX)].join(", "), lagging.len().saturating_sub(NAMED_MAX));
-            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            let message =
-                format!("instances of Router {} have not applied the Route yet: {named}{more}", binding.router);
-            waiting.error = Some(("NotApplied", message));
-        } else if waiting.is_probed || waiting.is_known && is_true {
-            let since = waiting.since;
-            self.waiting.remove(key);
-            if !is_true {
-                self.metrics.times.observe(now.duration_since(since).as_secs_f64());
-                let (count, router) = (serving.len(), &binding.router);
-                let message = format!("{count} of {count} live instances of Router {router} serve the Route");
-                report(&self.observations, key, &route, Status::True, "Programmed", message);
-            }
-            return Plan::Nothing;
-        } else {
-            // A different instance each time, so that no single instance represents all.
-            let at = usize::try_from(random()).unwrap_or(0) % serving.len();
-            let place = serving[at].ip.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, serving[at].http_port));
-            if let Ok(place) = place {
-                let ended = CancellationToken::new();
-                waiting.probe = Some(ended.clone().drop_guard());
-                return Plan::Act((place, ended));
-            }
-        }
-        self.next_check(key, &route, now).map_or(Plan::Nothing, Plan::At)
-    }
-
     /// Returns the time of the next check of a Route, and reports the reason if it has waited for long.
     fn next_check(&mut self, key: &ObjectKey, route: &RouteInfo, now: Instant) -> Option<Instant> {
         let waiting = self.waiting.get_mut(key)?;
@@ -447,31 +460,6 @@ impl Watch {
         let wanted = now + waiting.pause.mul_f64(1.0 + (random() % 256) as f64 / 1024.0);
         waiting.pause = (waiting.pause * 2).min(PAUSE.1);
         Some(if now < late { wanted.min(late) } else { wanted })
-    }
-
-    fn take_result(&mut self, key: ObjectKey, result: Result<Generation, (&'static str, String)>, now: Instant) {
-        let outcome = if result.is_ok() { "good" } else { "bad" };
-        self.metrics.probes.get_or_create(&[("outcome", outcome)]).inc();
-        // Another binding or generation arrived meanwhile, and is checked anyway.
-        let Some(waiting) = self.waiting.get_mut(&key).filter(|_| !self.queue.has(&key)) else { return };
-        waiting.probe = None;
-        let awaited = waiting.generation.map(|(generation, _)| generation);
-        let result = result.and_then(|probed| match awaited == Some(probed) {
-            true => Ok(()),
-            false => Err((PROBE_FAILED, "the Route changed during the probe".to_owned())),
-        });
-        match (result, self.stores.routes.get(&key)) {
-            (Ok(()), _) => {
-                waiting.is_probed = true;
-                self.queue.plan(key, now);
-            }
-            (Err(error), Some(route)) => {
-                waiting.error = Some(error);
-                let next_at = self.next_check(&key, &route, now);
-                next_at.into_iter().for_each(|at| self.queue.plan(key.clone(), at));
-            }
-            (Err(_), None) => self.forget(&key),
-        }
     }
 }
 

@@ -28,6 +28,8 @@ pub trait RouteCheck: Send + Sync + 'static {
     const PART: Part;
     /// The subject of the log message for a failure.
     const SUBJECT: &'static str;
+    /// The time for one check.
+    const TIMEOUT: Duration;
 
     /// Returns the target; `None` for a Route without one.
     fn target(&self, key: &ObjectKey, route: &RouteInfo) -> Option<Self::Target>;
@@ -42,9 +44,6 @@ pub trait RouteCheck: Send + Sync + 'static {
 
     /// Returns the waits after failures, the first and the longest.
     fn retry(&self) -> [Duration; 2];
-
-    /// Returns the time for one check.
-    fn timeout(&self) -> Duration;
 
     /// Checks one Route. `None`: the Route has changed.
     fn check(
@@ -106,12 +105,13 @@ pub async fn run<C: RouteCheck>(
     metrics: Metrics,
     stop: CancellationToken,
 ) {
-    let (routes, changes) = world.routes.read();
+    let mut inputs = Inputs::default();
+    let routes = inputs.read(&world.routes, RouteChecks::take);
     let observations = world.observations;
     observations.forget(C::PART);
     let queue = WorkQueue::new(IN_FLIGHT_MAX, check.retry());
     let checks = RouteChecks { check: Arc::new(check), client, routes, observations, metrics, queue };
-    controller::run(checks, Inputs::default().on(changes, RouteChecks::take), stop).await;
+    controller::run(checks, inputs, stop).await;
 }
 
 struct RouteChecks<C> {
@@ -158,16 +158,14 @@ impl<C: RouteCheck> Controller for RouteChecks<C> {
     type Job = C::Target;
     type Done = Option<Checked>;
 
+    const JOB_TIMEOUT: Duration = C::TIMEOUT;
+
     fn queue(&mut self) -> &mut WorkQueue<ObjectKey> {
         &mut self.queue
     }
 
     fn plan(&mut self, key: &ObjectKey, _: Instant) -> Plan<C::Target> {
         self.target(key).map_or(Plan::Nothing, Plan::Act)
-    }
-
-    fn job_timeout(&self) -> Duration {
-        self.check.timeout()
     }
 
     fn act(&self, key: &ObjectKey, target: C::Target) -> Action<Option<Checked>> {

@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::executor::Executor;
 use super::queue::{Item, WorkQueue};
+use crate::client::reflector::{Change, Informer, Store};
 
 /// The keys planned in a row, before other events.
 const KEYS_IN_A_ROW: usize = 1024;
@@ -35,7 +36,10 @@ pub trait Controller: Sized + Send + 'static {
     /// The result of a job.
     type Done: Send + 'static;
 
-    /// The shortest wait for a due key: timers that end together wake the loop once.
+    /// The time limit of a job.
+    const JOB_TIMEOUT: Duration = Duration::MAX;
+    /// The shortest wait for a due key: timers that end together wake the loop once. If it is not zero, also the interval of checks
+    /// whether keys can be planned.
     const PACE: Duration = Duration::ZERO;
 
     fn queue(&mut self) -> &mut WorkQueue<Self::Key>;
@@ -43,22 +47,18 @@ pub trait Controller: Sized + Send + 'static {
     /// Takes in what no input delivers, before due keys are planned.
     fn prepare(&mut self, _now: Instant) {}
 
-    /// Returns whether the next key can be planned.
-    fn gate(&self) -> Gate {
-        Gate::Open
+    /// Returns whether the next key can be planned, for example because all lists are complete. Without a pace, only a change can
+    /// make it so.
+    fn is_ready(&self) -> bool {
+        true
     }
 
     /// Returns the work for a due key.
     fn plan(&mut self, key: &Self::Key, now: Instant) -> Plan<Self::Job>;
 
-    /// Does what is not for a key, after due keys are planned; returns the time of the next round without changes.
+    /// Does the work that belongs to no key, after due keys are planned; returns its next due time.
     fn settle(&mut self, _now: Instant) -> Option<Instant> {
         None
-    }
-
-    /// The time limit of a job.
-    fn job_timeout(&self) -> Duration {
-        Duration::MAX
     }
 
     /// Returns the action of a job. A controller whose plans have none does not need it.
@@ -76,22 +76,12 @@ pub trait Controller: Sized + Send + 'static {
 /// A job in progress.
 pub type Action<T> = BoxFuture<'static, kube::Result<T>>;
 
-/// Whether keys can be planned.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Gate {
-    Open,
-    /// Not before the next change.
-    Shut,
-    /// Not now; [`Controller::PACE`] is the wait.
-    Busy,
-}
-
 /// The work for a key.
 #[derive(Debug)]
 pub enum Plan<J> {
     /// There is none.
     Nothing,
-    /// At this time, or at the next change before.
+    /// The key is due again at this time.
     At(Instant),
     Act(J),
     /// The key keeps its permit until the controller ends it.
@@ -112,19 +102,25 @@ impl<C> Default for Inputs<C> {
 
 impl<C: 'static> Inputs<C> {
     /// Adds a stream whose items `take` handles.
-    #[must_use]
-    pub fn on<T: Send + 'static>(
-        mut self,
-        changes: impl Stream<Item = T> + Send + 'static,
-        take: impl Fn(&mut C, T) + Clone + Send + 'static,
-    ) -> Self {
-        let input = move |change| {
-            let take = take.clone();
-            Box::new(move |controller: &mut C| take(controller, change)) as Input<C>
-        };
-        self.0.push(changes.map(input).boxed());
-        self
+    pub fn add<T: Send + 'static>(&mut self, items: impl Stream<Item = T> + Send + 'static, take: fn(&mut C, T)) {
+        let input = move |item| Box::new(move |controller: &mut C| take(controller, item)) as Input<C>;
+        self.0.push(items.map(input).boxed());
     }
+
+    /// Adds the changes of a kind; returns its objects.
+    pub fn read<V: Send + Sync + 'static>(&mut self, kind: &Informer<V>, take: fn(&mut C, Change<V>)) -> Store<V> {
+        let (store, changes) = kind.read();
+        self.add(changes, take);
+        store
+    }
+}
+
+/// Returns the signals that `wait` waits for, one after another.
+pub fn signals<S: Send + Sync>(source: S, wait: fn(&S) -> BoxFuture<'_, ()>) -> impl Stream<Item = ()> + Send {
+    unfold(source, move |source| async move {
+        wait(&source).await;
+        Some(((), source))
+    })
 }
 
 /// Returns the later values of a channel.
@@ -138,7 +134,7 @@ pub fn changes<T: Clone + Send + Sync + 'static>(values: watch::Receiver<T>) -> 
 
 /// Runs the controller until `stop`. Jobs in progress are aborted then.
 pub async fn run<C: Controller>(mut controller: C, mut inputs: Inputs<C>, stop: CancellationToken) {
-    let mut jobs = Executor::new(controller.job_timeout());
+    let mut jobs = Executor::new(C::JOB_TIMEOUT);
     loop {
         let now = Instant::now();
         controller.prepare(now);
@@ -173,10 +169,9 @@ fn plan_due<C: Controller>(
     now: Instant,
 ) -> (bool, Option<Instant>) {
     for _ in 0..KEYS_IN_A_ROW {
-        let gate = controller.gate();
-        let key = if gate == Gate::Open { controller.queue().begin(now) } else { None };
-        let Some(key) = key else {
-            let due_at = controller.queue().next_at().filter(|_| gate != Gate::Shut);
+        let is_ready = controller.is_ready();
+        let Some(key) = is_ready.then(|| controller.queue().begin(now)).flatten() else {
+            let due_at = controller.queue().next_at().filter(|_| is_ready || !C::PACE.is_zero());
             return (false, due_at.map(|at| at.max(now + C::PACE)));
         };
         let at = match controller.plan(&key, now) {
@@ -195,4 +190,76 @@ fn plan_due<C: Controller>(
         at.into_iter().for_each(|at| queue.add(key.clone(), at));
     }
     (true, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use futures::stream::{iter, pending};
+    use parking_lot::Mutex;
+
+    use super::*;
+
+    type Key = (&'static str, u64);
+
+    struct Scene {
+        queue: WorkQueue<Key>,
+        has_waited: bool,
+        log: Arc<Mutex<Vec<String>>>,
+        stop: CancellationToken,
+    }
+
+    impl Controller for Scene {
+        type Key = Key;
+        type Job = u64;
+        type Done = u64;
+
+        const JOB_TIMEOUT: Duration = Duration::from_millis(10);
+
+        fn queue(&mut self) -> &mut WorkQueue<Key> {
+            &mut self.queue
+        }
+
+        fn plan(&mut self, key: &Key, now: Instant) -> Plan<u64> {
+            match key.0 {
+                "none" => Plan::Nothing,
+                "later" if !std::mem::replace(&mut self.has_waited, true) => Plan::At(now + Duration::from_millis(20)),
+                _ => Plan::Act(key.1),
+            }
+        }
+
+        fn act(&self, key: &Key, job: u64) -> Action<u64> {
+            match key.0 {
+                "hangs" => future::pending().boxed(),
+                "panics" => async { panic!("a fault of its own") }.boxed(),
+                _ => future::ready(Ok(job)).boxed(),
+            }
+        }
+
+        fn done(&mut self, key: Key, result: kube::Result<u64>, _: Instant) {
+            assert!(!self.queue.has(&key), "it has ended");
+            self.log.lock().push(format!("{} {:?}", key.0, result.ok()));
+            if self.log.lock().len() == 4 {
+                self.stop.cancel();
+            }
+        }
+
+        fn end(&mut self) {
+            self.log.lock().push("end".to_owned());
+        }
+    }
+
+    #[tokio::test]
+    async fn each_job_ends_once_and_a_key_returns_at_its_time() {
+        let (log, stop) = (Arc::default(), CancellationToken::new());
+        let queue = WorkQueue::new(16, [Duration::ZERO; 2]);
+        let scene = Scene { queue, has_waited: false, log: Arc::clone(&log), stop: stop.clone() };
+        let mut inputs = Inputs::default();
+        let keys = [("none", 0), ("good", 1), ("panics", 2), ("hangs", 3), ("later", 4)];
+        inputs.add(iter(keys).chain(pending()), |scene: &mut Scene, key| scene.queue.add(key, Instant::now()));
+        run(scene, inputs, stop).await;
+        log.lock()[..4].sort();
+        assert_eq!(*log.lock(), ["good Some(1)", "hangs None", "later Some(4)", "panics None", "end"]);
+    }
 }

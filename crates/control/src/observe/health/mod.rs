@@ -51,13 +51,15 @@ pub struct Settings {
 
 /// Probes until `stop`, which also ends with this process's leadership.
 pub async fn run(world: World, settings: Settings, metrics: Metrics, stop: CancellationToken) {
-    let (routers, changes) = world.routers.read();
+    let mut inputs = Inputs::default();
+    let routers = inputs.read(&world.routers, |prober: &mut Prober, change| {
+        prober.schedule.take_change(change, Instant::now(), Timestamp::now());
+    });
     let observations = world.observations;
     observations.for_routers(|router| router.health = None);
     let schedule = ProbeSchedule::new(settings, metrics.clone());
-    let take = |prober: &mut Prober, change| prober.schedule.take_change(change, Instant::now(), Timestamp::now());
     let prober = Prober { schedule, routers, observations, metrics };
-    controller::run(prober, Inputs::default().on(changes, take), stop).await;
+    controller::run(prober, inputs, stop).await;
 }
 
 struct Prober {
@@ -72,16 +74,14 @@ impl Controller for Prober {
     type Job = Result<Probe, ProbeError>;
     type Done = Result<(), ProbeError>;
 
+    const JOB_TIMEOUT: Duration = PROBE_LONGEST;
+
     fn queue(&mut self) -> &mut WorkQueue<Key> {
         &mut self.schedule.queue
     }
 
     fn plan(&mut self, key: &Key, _: Instant) -> Plan<Self::Job> {
         self.schedule.probe(key).map_or(Plan::Nothing, Plan::Act)
-    }
-
-    fn job_timeout(&self) -> Duration {
-        PROBE_LONGEST
     }
 
     fn act(&self, _: &Key, probe: Self::Job) -> Action<Self::Done> {

@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::verdict::{BackendState, RefsState, verdict};
 use crate::client::reflector::{Applied, Change, Health, ObjectKey, Restart, Store};
-use crate::work::controller::{self, Controller, Gate, Inputs, Plan};
+use crate::work::controller::{self, Controller, Inputs, Plan};
 use crate::work::queue::WorkQueue;
 use crate::world::backend::{ServiceInfo, SliceInfo};
 use crate::world::condition::Status;
@@ -92,14 +92,14 @@ fn has_instances(routers: &Store<RouterInfo>) -> bool {
 
 /// Checks Routes until `stop`, which it fires when no Router has instances.
 async fn watch(world: &World, metrics: &Metrics, stop: CancellationToken) {
-    let (routes, route_changes) = world.routes.read();
-    let (routers, router_changes) = world.routers.read();
-    let (services, service_changes) = world.services.read();
-    let (slices, slice_changes) = world.slices.read();
-    let stores = Stores { routes, routers, services, slices };
+    let mut inputs = Inputs::default();
+    let stores = Stores {
+        routes: inputs.read(&world.routes, Watch::take_routes),
+        routers: inputs.read(&world.routers, Watch::take_routers),
+        services: inputs.read(&world.services, Watch::take_services),
+        slices: inputs.read(&world.slices, Watch::take_slices),
+    };
     let watch = Watch::new(stores, Arc::clone(&world.observations), metrics.clone(), stop.clone());
-    let inputs = Inputs::default().on(route_changes, Watch::take_routes).on(router_changes, Watch::take_routers);
-    let inputs = inputs.on(service_changes, Watch::take_services).on(slice_changes, Watch::take_slices);
     controller::run(watch, inputs, stop).await;
 }
 
@@ -202,12 +202,8 @@ impl Controller for Watch {
         }
     }
 
-    fn gate(&self) -> Gate {
-        match self.listed {
-            Listed::No => Gate::Shut,
-            _ if !self.observations.has_room() => Gate::Busy,
-            _ => Gate::Open,
-        }
+    fn is_ready(&self) -> bool {
+        self.listed != Listed::No && self.observations.has_room()
     }
 
     fn plan(&mut self, key: &ObjectKey, now: Instant) -> Plan<Infallible> {
