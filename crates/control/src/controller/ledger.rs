@@ -6,7 +6,7 @@
 //! share the next version. With 16 versions, a name server that lags finds a state that it has.
 //!
 //! [`Ledger`] is pure: it plans the writes that are due for a zone, and the work queue defines when to check it again. The
-//! executor does the writes ([`crate::reconcile`]).
+//! executor does the writes ([`crate::work`]).
 //!
 //! The first serial of a zone comes from the clock; the first serial of the parent zone is also newer than that in its zone
 //! file. The file's zone was served under that serial before the platform existed, and secondaries may have copied it
