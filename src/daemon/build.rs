@@ -24,9 +24,10 @@ use super::dns::{self, Dns, Follow};
 #[cfg(feature = "etcd")]
 use super::etcd;
 use super::http;
+use super::loops::{Instances, Shared, Started};
 use super::manifests::Document;
 use super::runtime_settings::RuntimeSettings;
-use super::scheduling::{self, Started};
+use super::scheduling;
 use super::store::Engine;
 use super::tasks::Tasks;
 use super::{Error, Process, client_as, domains, inherited, maintenance, manifests, platform, room, sign_in, sockets};
@@ -44,12 +45,11 @@ use signpost_apiserver::store;
 use signpost_control::client;
 use signpost_control::client::failover::Servers;
 use signpost_control::client::reflector::HealthProbe;
+use signpost_control::compiler;
 use signpost_control::controller::domain;
 use signpost_control::controller::ledger::BaseSerial;
 use signpost_control::controller::zone::denials::WATCH_LONGEST;
 use signpost_control::controller::zone::last_known_good::{self, StateError};
-use signpost_control::instances;
-use signpost_control::instances::kubernetes::Kubernetes;
 use signpost_control::instances::process::{self, Processes};
 use signpost_control::world::{self, World};
 use signpost_dns::sys::files;
@@ -102,9 +102,8 @@ pub async fn process(
     // The zone files have been read, so serials can be allocated.
     let base = name_server.as_ref().map_or(BaseSerial::Unknown, dns::Loaded::base_serial);
     let (files_sender, files) = watch::channel(Arc::default());
-    let started = build.scheduler(api.as_ref(), world.as_ref(), base, files).await?;
     let end_instances = CancellationToken::new();
-    build.instances(api.as_ref(), world.as_ref(), started.as_ref(), end_instances.clone()).await?;
+    let loops = build.loops(api.as_ref(), world.as_ref(), base, files, end_instances.clone()).await?;
     let dns = match name_server {
         Some(loaded) => Some(build.dns(api.as_ref(), world, loaded).await?),
         None => None,
@@ -116,15 +115,13 @@ pub async fn process(
     if !informers.is_empty() {
         admin.metrics.write_with(move |page| client::metrics::write(&informers, page));
     }
-    let (switch, published) = started.map(|Started { switch, published, .. }| (switch, published)).unzip();
     let mut process = Process {
         admin_addresses: endpoints.addresses,
         certificates,
         health: admin.health.clone(),
         api,
         dns,
-        switch,
-        published,
+        loops,
         runtime_settings,
         applied: None,
         end_instances,
@@ -418,56 +415,53 @@ impl<'a> Build<'a> {
     }
 
     /// Starts the loops of the role `scheduler`.
-    async fn scheduler(
+    async fn loops(
         &mut self,
         api: Option<&Api>,
         world: Option<&World>,
         base: BaseSerial,
         files: watch::Receiver<Arc<BTreeSet<Name>>>,
+        end_instances: CancellationToken,
     ) -> Result<Option<Started>, Error> {
         let settings = self.settings;
         let (true, Some(data_dir), Some(world)) = (settings.has(Role::Scheduler), &self.data_dir, world) else {
             return Ok(None);
         };
-        let clients = scheduling::Clients {
-            scheduler: client_as(settings, &self.api_servers, api, USER_SCHEDULER).await?,
-            controller: client_as(settings, &self.api_servers, api, USER_CONTROLLER).await?,
-            world,
-        };
         let instance = room::when_there_is_room(&self.starting, async || data_dir.instance()).await?;
         let host_key =
             async || settings.verify.hosts.then(|| data_dir.host_key(settings.verify.hosts_key.as_deref())).transpose();
-        let host_key = room::when_there_is_room(&self.starting, host_key).await?;
-        let listened = &self.listened;
-        let here = scheduling::Here {
+        platform::check_chooser(&settings.chooser()).await;
+        let platform = dns::platform_settings(settings, &self.listened)?;
+        let runtime = self.instances(api, data_dir, &platform, end_instances).await?;
+        let shared = Shared {
+            config: settings,
+            scheduler: client_as(settings, &self.api_servers, api, USER_SCHEDULER).await?,
+            controller: client_as(settings, &self.api_servers, api, USER_CONTROLLER).await?,
+            world,
+            platform,
             instance: &instance,
-            listened,
-            host_key,
+            listened: &self.listened,
+            host_key: room::when_there_is_room(&self.starting, host_key).await?,
             base,
             files,
             runtime_settings: &self.runtime_settings,
+            admin: &self.admin,
         };
-        platform::check_chooser(&settings.chooser()).await;
-        let platform = dns::platform_settings(settings, listened)?;
-        let role = scheduling::Role { config: settings, clients, platform, here, admin: &self.admin };
-        Ok(Some(role.start(&mut self.control, &mut self.informers)))
+        Ok(Some(shared.start(runtime, &mut self.control, &mut self.informers)))
     }
 
-    /// Runs the instances of Routers.
+    /// Returns what runs the instances of Routers.
     async fn instances(
-        &mut self,
+        &self,
         api: Option<&Api>,
-        world: Option<&World>,
-        started: Option<&Started>,
-        end_instances: CancellationToken,
-    ) -> Result<(), Error> {
+        data_dir: &DataDir,
+        platform: &compiler::Settings,
+        end: CancellationToken,
+    ) -> Result<Instances, Error> {
         let settings = self.settings;
-        let (Some(started), Some(world), Some(data_dir)) = (started, world, &self.data_dir) else { return Ok(()) };
-        let platform = dns::platform_settings(settings, &self.listened)?;
-        let servers = scheduling::servers_to_ask(settings, &platform, &self.listened);
+        let servers = scheduling::servers_to_ask(settings, platform, &self.listened);
         let name_servers = servers.into_iter().map(|server| server.address).collect();
-        let (world, stop) = (world.clone(), self.control.stop_token());
-        match settings.routers.runtime {
+        Ok(match settings.routers.runtime {
             // They run in the same process as the only API.
             RouterRuntime::Process if api.is_some() => {
                 let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
@@ -483,22 +477,11 @@ impl<'a> Build<'a> {
                 };
                 let metrics = process::Metrics::default();
                 self.admin.metrics.register(|registry| metrics.register(registry));
-                let runtime = Processes::open(processes, metrics);
-                self.control.spawn("instances of Routers", instances::run(world, runtime, stop, end_instances));
+                Instances::Processes(Box::new(Processes::open(processes, metrics)), end)
             }
-            RouterRuntime::Kubernetes => {
-                let client = self.cluster().await?;
-                let pods = settings.pods(name_servers);
-                let start = move |stop| {
-                    let runtime = Kubernetes::new(client.clone(), pods.clone());
-                    instances::run(world.clone(), runtime, stop, CancellationToken::new())
-                };
-                let leadership = started.leadership.clone();
-                self.control.spawn("instances of Routers", scheduling::while_leading(leadership, stop, start));
-            }
-            RouterRuntime::Process | RouterRuntime::Off => {}
-        }
-        Ok(())
+            RouterRuntime::Kubernetes => Instances::Pods(self.cluster().await?, settings.pods(name_servers)),
+            RouterRuntime::Process | RouterRuntime::Off => Instances::Off,
+        })
     }
 
     /// Returns the API of the cluster in which instances run.

@@ -20,6 +20,7 @@ pub mod etcd;
 mod handover;
 mod http;
 mod inherited;
+mod loops;
 pub mod maintenance;
 pub mod manifests;
 pub mod platform;
@@ -43,7 +44,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::sync::watch;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -52,6 +52,7 @@ use self::api::Api;
 use self::certificates::Certificates;
 use self::data_dir::DataDir;
 use self::dns::Dns;
+use self::loops::Started;
 use self::runtime_settings::RuntimeSettings;
 use self::signals::{Signal, Signals};
 use self::tasks::Tasks;
@@ -69,7 +70,6 @@ use signpost_control::{client, compiler, controller};
 use signpost_dns::transport;
 use signpost_runtime::telemetry::{self, Log};
 use signpost_runtime::tls;
-use signpost_types::v1alpha1::zone::ZonePlatform;
 
 /// The threads of the admin endpoint: one more than a slow scrape takes.
 const ADMIN_THREADS: usize = 2;
@@ -213,10 +213,8 @@ struct Process {
     health: Arc<Health>,
     api: Option<Api>,
     dns: Option<Dns>,
-    /// The sender of a changed strategy, if this process has the role `scheduler`.
-    switch: Option<watch::Sender<StrategyConfig>>,
-    /// Updates the settings that the API publishes, likewise.
-    published: Option<watch::Sender<Option<ZonePlatform>>>,
+    /// The loops of the role `scheduler`, if this process has it.
+    loops: Option<Started>,
     runtime_settings: RuntimeSettings,
     applied: Option<manifests::Report>,
     /// The handle that stops the instances of Routers with this process.
@@ -319,20 +317,18 @@ impl Process {
         }
         self.runtime_settings.turn(settings);
         // Even if these keys are unchanged: a file that they name can have changed.
-        let chooser = settings.chooser();
-        if let Some(published) = &self.published {
-            published.send_if_modified(|published| {
+        if let Some(loops) = &self.loops {
+            loops.published.send_if_modified(|published| {
                 let Some(published) = published else { return false };
                 let was = published.clone();
                 (published.strategy, published.webhook_fallback) = platform::chosen_by(settings);
                 *published != was
             });
-        }
-        if let Some(switch) = &self.switch {
+            let chooser = settings.chooser();
             platform::check_chooser(&chooser).await;
-            let differs = *switch.borrow() != chooser;
+            let differs = *loops.switch.borrow() != chooser;
             if differs || matches!(chooser, StrategyConfig::Webhook(_)) {
-                switch.send_replace(chooser);
+                loops.switch.send_replace(chooser);
             }
         }
         if let Some(dns) = &self.dns {

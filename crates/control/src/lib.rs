@@ -3,11 +3,13 @@
 //! An object takes this path: [`client`] (list and watch) → [`world`] (one compact value of each) → [`scheduler`] (decide and
 //! bind) → [`controller`] (serials, zones) → [`compiler`] (objects to zones, pure) → the data plane's `zone::db`. [`reconcile`]
 //! cleans up after bindings, and writes the results of [`status`]. [`observe`] contains the checks that need external queries.
-//! Every deletion that follows from a missing object obeys [`deletion_hold`].
+//! Most loops are controllers of [`work`]. Every deletion that follows from a missing object obeys [`deletion_hold`].
 
 #![forbid(unsafe_code)]
 
 pub mod client;
+
+pub mod work;
 
 pub mod deletion_hold;
 

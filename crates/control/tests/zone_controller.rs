@@ -19,6 +19,7 @@ use signpost_control::controller::zone::restore::Restored;
 use signpost_control::controller::zone::version_history::Published;
 use signpost_control::controller::zone::zones::{Output, Zones};
 use signpost_control::observe::verify::feed::{ZoneFeed, ZoneUpdate};
+use signpost_control::work::controller::Plan;
 use signpost_control::world::owners::Owners;
 use signpost_control::world::{self, BindingInfo, RouterInfo};
 use signpost_dns::wire::{Name, NameMap};
@@ -225,8 +226,18 @@ impl World {
     /// Executes the leader's writes; returns whether there were any.
     fn leader_writes(&mut self, who: usize, lost: bool) -> bool {
         let unix_now = self.unix_now();
-        let writes = self.leaders[who].ledger.due(self.now.into(), unix_now);
-        let leader = &mut self.leaders[who];
+        let (leader, now) = (&mut self.leaders[who], self.now.into());
+        let mut writes = Vec::new();
+        while let Some(apex) = leader.ledger.queue.begin(now) {
+            let plan = leader.ledger.plan(&apex, now, unix_now);
+            if let Plan::At(at) = plan {
+                leader.ledger.queue.plan(apex.clone(), at);
+            }
+            match plan {
+                Plan::Act(write) => writes.push((apex, write)),
+                _ => leader.ledger.queue.end(&apex),
+            }
+        }
         let news = leader.feed.take();
         leader.sent.shards.extend(news.shards);
         leader.sent.aliases.extend(news.aliases);
@@ -234,6 +245,7 @@ impl World {
         for (apex, write) in writes {
             let there = self.write(&apex, write);
             let result = if lost { Err(no_answer()) } else { Ok(there) };
+            self.leaders[who].ledger.queue.end(&apex);
             self.leaders[who].ledger.written(apex, result, self.now.into());
         }
         any
@@ -444,7 +456,7 @@ impl World {
                 self.replica_hears(who, usize::MAX, usize::MAX)?;
             }
             let waits = self.replicas.iter().filter_map(|replica| replica.zones.next_deadline());
-            let next = waits.chain(self.leaders[0].ledger.next_at().map(Into::into)).min();
+            let next = waits.chain(self.leaders[0].ledger.queue.next_at().map(Into::into)).min();
             match next {
                 None if !any => return Ok(()),
                 None => self.now += Duration::from_millis(100),

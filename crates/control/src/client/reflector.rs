@@ -411,7 +411,7 @@ impl Restart {
 /// The changes of an informer, in order, without an end. Dropping a pending `next` loses nothing.
 pub struct Changes<V> {
     stream: BoxStream<'static, Change<V>>,
-    is_behind: Box<dyn Fn() -> bool + Send + Sync>,
+    is_behind: Arc<dyn Fn() -> bool + Send + Sync>,
 }
 
 impl<V> Changes<V> {
@@ -423,6 +423,11 @@ impl<V> Changes<V> {
     /// Returns whether the [`Store`] shows changes that this stream has not returned yet.
     pub fn is_behind(&self) -> bool {
         (self.is_behind)()
+    }
+
+    /// Returns [`Self::is_behind`] for a stream that another owner polls.
+    pub fn behind(&self) -> Arc<dyn Fn() -> bool + Send + Sync> {
+        Arc::clone(&self.is_behind)
     }
 }
 

@@ -6,7 +6,7 @@
 //! share the next version. With 16 versions, a name server that lags finds a state that it has.
 //!
 //! [`Ledger`] is pure: it plans the writes that are due for a zone, and the work queue defines when to check it again. The
-//! executor does the writes ([`crate::reconcile`]).
+//! executor does the writes ([`crate::work`]).
 //!
 //! The first serial of a zone comes from the clock; the first serial of the parent zone is also newer than that in its zone
 //! file. The file's zone was served under that serial before the platform existed, and secondaries may have copied it
@@ -46,19 +46,19 @@ use self::aliases::{AliasChange, AliasChanges};
 use self::serials::with_room;
 pub use self::serials::{BaseSerial, after_restore};
 use self::write::{Write, carry_out, refusal};
-use super::zone::objects::{Event, Objects, each_object, put_all};
+use super::zone::objects::{Event, each_object, put_all};
 use super::zone::{ledger_name, read_version, unix_now};
-use crate::client::reflector::Change;
+use crate::client::reflector::{Change, Store};
 use crate::compiler::former_domains::FormerDomain;
 use crate::compiler::settings::text_of;
 use crate::compiler::{Digest, Platform, Settings, platform};
 use crate::deletion_hold::keep::CHECK_AGAIN;
 use crate::observe::verify::feed::ZoneFeed;
-use crate::reconcile::executor::Executor;
-use crate::reconcile::queue::{Item, WorkQueue};
-use crate::world::World;
+use crate::work::controller::{self, Action, Controller, Inputs, Plan, changes};
+use crate::work::queue::{Item, WorkQueue};
 use crate::world::owners::Owners;
 use crate::world::parents::Parents;
+use crate::world::{BindingInfo, RouterInfo, World};
 use signpost_dns::wire::Name;
 use signpost_dns::zone::Serial;
 use signpost_types::names::ALIAS_LABEL;
@@ -90,8 +90,6 @@ const RETRY_LONGEST: Duration = Duration::from_secs(60);
 const DELETION_LONGEST: Duration = Duration::from_secs(3600);
 /// The most Routers that a log line names.
 const SHARDS_TOLD_MAX: usize = 20;
-/// The most events of one batch before it writes.
-const BATCH_MAX: usize = 4096;
 
 /// The inputs of the ledger.
 #[derive(Clone)]
@@ -111,32 +109,65 @@ pub struct Sources {
 /// their times.
 pub async fn run(client: kube::Client, sources: Sources, feed: Arc<ZoneFeed>, stop: CancellationToken) {
     let Sources { world, settings, former, base, mut description } = sources;
-    let mut objects = Objects::read(&world);
-    let api: Api<Zone> = Api::all(client);
-    let mut ledger = Ledger::new(&settings, base, feed, world.owners.clone());
+    let mut inputs = Inputs::default();
+    let routers = inputs.read(&world.routers, |this: &mut SerialAllocator, change| this.take(Event::Router(change)));
+    let bindings = inputs.read(&world.bindings, |this, change| this.take(Event::Binding(change)));
+    let zones = inputs.read(&world.zones, |this, change| this.take(Event::Zone(change)));
+    let mut ledger = Ledger::new(&settings, base, feed, world.owners);
     ledger.change_from(former.and_then(|former| former.parse().ok()));
     ledger.describe(description.borrow_and_update().clone(), Instant::now());
-    let mut writes = Executor::new(WRITE_TIMEOUT);
-    loop {
-        let next_at = ledger.next_at().filter(|_| objects.are_synced());
-        tokio::select! {
-            () = stop.cancelled() => return,
-            event = objects.next() => ledger.take(event, Instant::now()),
-            Some((apex, result)) = writes.next() => ledger.written(apex, result, Instant::now()),
-            () = tokio::time::sleep_until(next_at.unwrap_or_else(Instant::now)), if next_at.is_some() => {}
-            Ok(()) = description.changed() => ledger.describe(description.borrow_and_update().clone(), Instant::now()),
+    let allocator = SerialAllocator { ledger, api: Api::all(client), routers, bindings, zones };
+    inputs.add(changes(description), |this, description| this.ledger.describe(description, Instant::now()));
+    controller::run(allocator, inputs, stop).await;
+}
+
+/// The ledger with its inputs and its API.
+struct SerialAllocator {
+    ledger: Ledger,
+    api: Api<Zone>,
+    routers: Store<RouterInfo>,
+    bindings: Store<BindingInfo>,
+    zones: Store<Zone>,
+}
+
+impl SerialAllocator {
+    fn take(&mut self, event: Event) {
+        self.ledger.take(event, Instant::now());
+    }
+}
+
+impl Controller for SerialAllocator {
+    type Key = Name;
+    type Job = Write;
+    /// The Zone; `None`: it was deleted.
+    type Done = Option<Zone>;
+
+    const JOB_TIMEOUT: Duration = WRITE_TIMEOUT;
+
+    fn queue(&mut self) -> &mut WorkQueue<Name> {
+        &mut self.ledger.queue
+    }
+
+    fn prepare(&mut self, now: Instant) {
+        if self.is_ready() {
+            self.ledger.set_synced(now);
         }
-        // All that has come meanwhile becomes one version.
-        for _ in 1..BATCH_MAX {
-            let Some(event) = objects.next().now_or_never() else { break };
-            ledger.take(event, Instant::now());
-        }
-        if objects.are_synced() {
-            ledger.set_synced(Instant::now());
-            for (apex, write) in ledger.due(Instant::now(), unix_now()) {
-                writes.start(apex.clone(), carry_out(api.clone(), apex, write));
-            }
-        }
+    }
+
+    fn is_ready(&self) -> bool {
+        self.routers.is_synced() && self.bindings.is_synced() && self.zones.is_synced()
+    }
+
+    fn plan(&mut self, apex: &Name, now: Instant) -> Plan<Write> {
+        self.ledger.plan(apex, now, unix_now())
+    }
+
+    fn act(&self, apex: &Name, write: Write) -> Action<Option<Zone>> {
+        carry_out(self.api.clone(), apex.clone(), write).boxed()
+    }
+
+    fn done(&mut self, apex: Name, result: kube::Result<Option<Zone>>, now: Instant) {
+        self.ledger.written(apex, result, now);
     }
 }
 
@@ -148,7 +179,7 @@ impl Item for Name {
     }
 }
 
-/// The desired and the actual state of the ledger, and the zones to check. Pure.
+/// The desired and the actual state of the ledger. Pure.
 pub struct Ledger {
     base: BaseSerial,
     /// The settings of the platform's domain, with those of former domains.
@@ -162,7 +193,8 @@ pub struct Ledger {
     /// The digests of the contributions of Routers to the zones of their shards.
     own: HashMap<Name, Digest>,
     known: HashMap<Name, KnownZone>,
-    queue: WorkQueue<Name>,
+    /// The zones to check.
+    pub queue: WorkQueue<Name>,
     synced: bool,
     /// The Routers whose loss is held.
     owners: Owners,
@@ -187,13 +219,6 @@ struct KnownZone {
     failed: Option<(u32, Instant)>,
     /// The newest serial ever seen here: a Zone that was deleted by hand is re-created with a newer one.
     last: Option<Serial>,
-}
-
-/// The due work for a zone.
-enum Plan {
-    Nothing,
-    LookAgain(Instant),
-    Write(Write),
 }
 
 impl Ledger {
@@ -252,7 +277,6 @@ impl Ledger {
 
     /// Handles the end of a write: the zone's object is now this, or `None` if it was deleted.
     pub fn written(&mut self, apex: Name, result: kube::Result<Option<Zone>>, now: Instant) {
-        self.queue.end(&apex);
         let known = self.known.entry(apex.clone()).or_default();
         let refusals = known.failed.take().map_or(0, |(refusals, _)| refusals);
         match result {
@@ -419,37 +443,16 @@ impl Ledger {
         }
     }
 
-    /// Returns the time of the next due work if nothing happens before.
-    pub fn next_at(&self) -> Option<Instant> {
-        self.queue.next_at()
-    }
-
-    /// Returns the due writes. Each must be reported to [`Self::written`].
-    pub fn due(&mut self, now: Instant, unix_now: u64) -> Vec<(Name, Write)> {
-        let mut writes = Vec::new();
-        while let Some(apex) = self.queue.begin(now) {
-            self.update_feed(&apex);
-            match self.plan(&apex, now, unix_now) {
-                Plan::Write(write) => {
-                    writes.push((apex, write));
-                    continue;
-                }
-                Plan::LookAgain(at) => self.queue.plan(apex.clone(), at),
-                Plan::Nothing => {}
-            }
-            self.queue.end(&apex);
-        }
-        writes
-    }
-
-    fn plan(&mut self, apex: &Name, now: Instant, unix_now: u64) -> Plan {
+    /// Returns the due write for a zone. Its result must be reported to [`Self::written`].
+    pub fn plan(&mut self, apex: &Name, now: Instant, unix_now: u64) -> Plan<Write> {
+        self.update_feed(apex);
         let wanted = self.wanted(apex);
         if wanted.is_none() && !self.known.contains_key(apex) {
             return Plan::Nothing;
         }
         let known = self.known.entry(apex.clone()).or_default();
         if let Some((_, at)) = known.failed.filter(|(_, at)| *at > now) {
-            return Plan::LookAgain(at);
+            return Plan::At(at);
         }
         // The domain was changed, and this process was forgotten.
         if !matches!(wanted, Some((ZoneKind::Shard, ..))) && self.listed.is_none() && self.is_replaced() {
@@ -481,7 +484,7 @@ impl Ledger {
         let is_small = *apex == self.alias_apex && self.aliases.len() <= SMALL_CHANGE;
         let interval = if is_small { SMALL_WRITE_INTERVAL } else { WRITE_INTERVAL };
         if let Some(at) = known.written.map(|written| written + interval).filter(|at| *at > now) {
-            return Plan::LookAgain(at);
+            return Plan::At(at);
         }
         let mut zone = known.zone.clone().unwrap_or_else(|| {
             let platform = self.parents.platform(apex).cloned();
@@ -504,11 +507,11 @@ impl Ledger {
             zone.spec.versions.truncate(VERSIONS_MAX);
         }
         let write = if known.zone.is_some() { Write::Replace } else { Write::Create };
-        Plan::Write(write(Box::new(zone)))
+        Plan::Act(write(Box::new(zone)))
     }
 
     /// Returns the due work for a zone that should not exist.
-    fn plan_deletion(&mut self, apex: &Name, now: Instant, unix_now: u64) -> Plan {
+    fn plan_deletion(&mut self, apex: &Name, now: Instant, unix_now: u64) -> Plan<Write> {
         let Some(zone) = self.known.get(apex).and_then(|known| known.zone.as_ref()) else {
             self.known.remove(apex);
             return Plan::Nothing;
@@ -518,20 +521,20 @@ impl Ledger {
             return Plan::Nothing;
         }
         if zone.spec.router.as_deref().is_some_and(|router| self.owners.keeps_router(router)) {
-            return Plan::LookAgain(now + CHECK_AGAIN);
+            return Plan::At(now + CHECK_AGAIN);
         }
         // A later leader learns the former domain from its parent Zone.
         if zone.spec.kind == ZoneKind::Parent && self.has_alias_zone(apex) {
-            return Plan::LookAgain(now + Duration::from_secs(1));
+            return Plan::At(now + Duration::from_secs(1));
         }
         if let Some(last) = newest(zone).map(|(serial, _)| with_room(serial))
             && !Serial(unix_now as u32).is_after(last)
         {
             let wait = Duration::from_secs(last.0.wrapping_sub(unix_now as u32).into());
-            return Plan::LookAgain(now + wait.clamp(Duration::from_secs(1), DELETION_LONGEST));
+            return Plan::At(now + wait.clamp(Duration::from_secs(1), DELETION_LONGEST));
         }
         let (uid, resource_version) = (zone.metadata.uid.clone(), zone.metadata.resource_version.clone());
-        Plan::Write(Write::Delete(Preconditions { uid, resource_version }))
+        Plan::Act(Write::Delete(Preconditions { uid, resource_version }))
     }
 
     /// Returns whether the alias Zone of a domain exists.

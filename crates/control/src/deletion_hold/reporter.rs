@@ -187,10 +187,8 @@ impl Reporter {
                     self.ours.insert(id.to_owned(), Instant::now());
                 }
                 let seen = step.is_entered().and_then(|id| find(&deletion_holds, id)?.metadata.generation);
-                let done = tokio::select! {
-                    () = stop.cancelled() => return,
-                    done = timeout(WRITE_TIMEOUT, writer.carry_out(step, seen)) => done,
-                };
+                let write = timeout(WRITE_TIMEOUT, writer.carry_out(step, seen));
+                let Some(done) = stop.run_until_cancelled(write).await else { return };
                 match done {
                     Ok(Ok(())) => backoff.reset(),
                     failed => {

@@ -9,6 +9,7 @@
 //! stays.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::num::NonZeroI64;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,12 +18,14 @@ use jiff::Timestamp;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use tokio::time::sleep;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::client::reflector::{Applied, Change, ObjectKey, Store};
 use crate::client::uid::Uid;
 use crate::observe::programmed::serving;
+use crate::work::controller::{self, Controller, Inputs, Plan};
+use crate::work::queue::WorkQueue;
 use crate::world::condition::{ConditionUpdate, Status};
 use crate::world::observations::{About, Observations, Part, RouteFinding};
 use crate::world::{RouteInfo, RouterInfo, World};
@@ -32,8 +35,6 @@ use signpost_types::instance::{
 use signpost_types::text::cut;
 use signpost_types::v1alpha1::route::CERTIFICATE_READY;
 
-/// The Routes examined in a row, before other events.
-const ROUTES_IN_A_ROW: usize = 1024;
 /// The wait for room for more findings.
 const NO_ROOM_WAIT: Duration = Duration::from_millis(5);
 /// The longest wait for the next expiry: timers do not advance while a machine sleeps.
@@ -64,30 +65,15 @@ impl Metrics {
 
 /// Examines Routes until `stop`, which also ends with this process's leadership.
 pub async fn run(world: World, metrics: Metrics, stop: CancellationToken) {
-    let (routes, mut route_changes) = world.routes.read();
-    let (routers, mut router_changes) = world.routers.read();
-    let (reports, mut report_changes) = world.instances.read();
+    let mut inputs = Inputs::default();
+    let routes = inputs.read(&world.routes, Watch::take_routes);
+    let routers = inputs.read(&world.routers, Watch::take_routers);
+    let reports = inputs.read(&world.instances, Watch::take_reports);
     world.observations.forget(Part::Certificate);
-    let observations = Arc::clone(&world.observations);
-    let (due, without, changes_at) = Default::default();
-    let mut watch = Watch { routes, routers, reports, observations, metrics, due, without, changes_at };
-    loop {
-        let now = Timestamp::now().as_second();
-        watch.examine_changed_by_time(now);
-        let has_more = watch.examine_due(now);
-        watch.metrics.without.set(i64::try_from(watch.without.len()).unwrap_or(i64::MAX));
-        let wait = watch.wait(now);
-        tokio::select! {
-            () = stop.cancelled() => break,
-            change = route_changes.next() => watch.take_routes(change),
-            change = router_changes.next() => watch.take_routers(change),
-            change = report_changes.next() => watch.take_reports(change),
-            () = sleep(wait.unwrap_or_default()), if wait.is_some() => {}
-            () = tokio::task::yield_now(), if has_more => {}
-        }
-    }
-    watch.metrics.without.set(0);
-    watch.metrics.expiry.clear();
+    let (observations, queue) = (world.observations, WorkQueue::new(1, [Duration::ZERO; 2]));
+    let (without, changes_at) = Default::default();
+    let watch = Watch { routes, routers, reports, observations, metrics, queue, without, changes_at };
+    controller::run(watch, inputs, stop).await;
 }
 
 struct Watch {
@@ -97,11 +83,53 @@ struct Watch {
     observations: Arc<Observations>,
     metrics: Metrics,
     /// The Routes to examine.
-    due: BTreeSet<ObjectKey>,
+    queue: WorkQueue<ObjectKey>,
     /// The Routes without a valid certificate.
     without: BTreeSet<ObjectKey>,
     /// The time at which the result for a Route of the Router changes by itself, in seconds since 1970.
     changes_at: BTreeMap<Arc<str>, i64>,
+}
+
+impl Controller for Watch {
+    type Key = ObjectKey;
+    type Job = Infallible;
+    type Done = Infallible;
+
+    const PACE: Duration = NO_ROOM_WAIT;
+
+    fn queue(&mut self) -> &mut WorkQueue<ObjectKey> {
+        &mut self.queue
+    }
+
+    /// Lets the Routes of Routers be examined whose certificates have expired or become valid.
+    fn prepare(&mut self, _: Instant) {
+        let now = Timestamp::now().as_second();
+        let routers = self.changes_at.iter().filter(|(_, turn)| **turn <= now).map(|(router, _)| router.to_string());
+        let routers: BTreeSet<String> = routers.collect();
+        self.examine(&routers);
+    }
+
+    fn is_ready(&self) -> bool {
+        let is_synced = self.routes.is_synced() && self.routers.is_synced() && self.reports.is_synced();
+        is_synced && self.observations.has_room()
+    }
+
+    fn plan(&mut self, key: &ObjectKey, _: Instant) -> Plan<Infallible> {
+        self.examine_route(key, Timestamp::now().as_second());
+        Plan::Nothing
+    }
+
+    fn settle(&mut self, now: Instant) -> Option<Instant> {
+        self.metrics.without.set(i64::try_from(self.without.len()).unwrap_or(i64::MAX));
+        let turn = *self.changes_at.values().min()?;
+        let wait = u64::try_from(turn - Timestamp::now().as_second()).unwrap_or(0);
+        Some(now + Duration::from_secs(wait).min(DATE_LONGEST))
+    }
+
+    fn end(&mut self) {
+        self.metrics.without.set(0);
+        self.metrics.expiry.clear();
+    }
 }
 
 impl Watch {
@@ -115,13 +143,13 @@ impl Watch {
             if route.tls_name.is_none() {
                 self.forget(&key);
             } else if differs || !route.conditions.names.certificate.is_some_and(|reported| reported.is_true_now()) {
-                self.due.insert(key);
+                self.queue.add(key, Instant::now());
             }
         }
     }
 
     fn forget(&mut self, key: &ObjectKey) {
-        self.due.remove(key);
+        self.queue.forget(key);
         self.without.remove(key);
         self.observations.set_route(key, Part::Certificate, None);
     }
@@ -166,8 +194,9 @@ impl Watch {
         let concerns = |route: &RouteInfo| {
             route.tls_name.is_some() && route.router.as_deref().is_some_and(|router| routers.contains(router))
         };
+        let now = Instant::now();
         let concerned = self.routes.all().into_iter().filter(|(_, route)| concerns(route));
-        self.due.extend(concerned.map(|(key, _)| key));
+        concerned.for_each(|(key, _)| self.queue.add(key, now));
     }
 
     fn show_expiry(&self, router: &str) {
@@ -185,38 +214,6 @@ impl Watch {
     fn instances(&self, router: &RouterInfo) -> Vec<(String, Report)> {
         let key = |name: &str| ObjectKey::namespaced(AGENT_NAMESPACE, name);
         serving(router).map(|instance| (instance.ip.clone(), self.reports.get(&key(&instance.name)))).collect()
-    }
-
-    /// Lets the Routes of Routers be examined whose certificates have expired or become valid.
-    fn examine_changed_by_time(&mut self, now: i64) {
-        let routers = self.changes_at.iter().filter(|(_, turn)| **turn <= now).map(|(router, _)| router.to_string());
-        let routers: BTreeSet<String> = routers.collect();
-        self.examine(&routers);
-    }
-
-    /// Returns how long to wait for the next examination.
-    fn wait(&self, now: i64) -> Option<Duration> {
-        if !self.due.is_empty() && self.is_synced() {
-            return Some(NO_ROOM_WAIT);
-        }
-        let turn = self.changes_at.values().min()?;
-        Some(Duration::from_secs(u64::try_from(turn - now).unwrap_or(0)).min(DATE_LONGEST))
-    }
-
-    fn is_synced(&self) -> bool {
-        self.routes.is_synced() && self.routers.is_synced() && self.reports.is_synced()
-    }
-
-    /// Examines due Routes, while more findings may wait. Returns whether there are more.
-    fn examine_due(&mut self, now: i64) -> bool {
-        for _ in 0..ROUTES_IN_A_ROW {
-            if !self.is_synced() || !self.observations.has_room() {
-                return false;
-            }
-            let Some(key) = self.due.pop_first() else { return false };
-            self.examine_route(&key, now);
-        }
-        true
     }
 
     fn examine_route(&mut self, key: &ObjectKey, now: i64) {

@@ -40,8 +40,6 @@ use signpost_types::v1alpha1::router::{AddressState, Router};
 const RETRY_FIRST: Duration = Duration::from_secs(5);
 /// The longest wait before a host is checked again.
 const RETRY_LONGEST: Duration = Duration::from_secs(300);
-/// The time for one host, with all requests.
-const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone)]
 pub struct HostCheck {
@@ -83,6 +81,7 @@ impl RouteCheck for HostCheck {
     type Target = HostTarget;
     const PART: Part = Part::Pointing;
     const SUBJECT: &'static str = "whether the Route's host points here";
+    const TIMEOUT: Duration = Duration::from_secs(60);
 
     fn target(&self, _: &ObjectKey, route: &RouteInfo) -> Option<HostTarget> {
         HostTarget::new(route)
@@ -95,10 +94,6 @@ impl RouteCheck for HostCheck {
 
     fn retry(&self) -> [Duration; 2] {
         [RETRY_FIRST, RETRY_LONGEST]
-    }
-
-    fn timeout(&self) -> Duration {
-        TIMEOUT
     }
 
     async fn check(&self, client: &kube::Client, key: &ObjectKey, _: &HostTarget) -> kube::Result<Option<Checked>> {

@@ -10,6 +10,7 @@
 //! `spec.addresses` whose instances are dead in `status.instances`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
@@ -20,11 +21,13 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::client::reflector::{Change, ObjectKey, Store};
 use crate::status::instances::{is_enough, remembered};
+use crate::work::controller::{self, Action, Controller, Inputs, Plan};
+use crate::work::queue::WorkQueue;
 use crate::world::observations::{InstanceFindings, Observations};
 use crate::world::{RouterInfo, World};
 use signpost_types::instance::AGENT_NAMESPACE;
@@ -33,6 +36,8 @@ use signpost_types::v1alpha1::router::{Instance, InstanceState};
 
 /// The time after which a dead instance that no answer needs is removed: its Lease is deleted.
 const DEAD_LONGEST: Duration = Duration::from_secs(600);
+/// The most deletions of Leases in progress.
+const DELETIONS_MAX: usize = 8;
 /// The time for one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -80,83 +85,131 @@ impl Metrics {
 /// Watches the Leases until `stop`, which also ends with this process's leadership. `panic_percent` is the panic threshold of
 /// Routers that set none.
 pub async fn run(client: kube::Client, world: World, panic_percent: u32, metrics: Metrics, stop: CancellationToken) {
-    let (routers, mut router_changes) = world.routers.read();
-    let (reports, mut changes) = world.instances.read();
-    let observations = world.observations;
-    observations.for_routers(|router| router.instances = None);
-    let leases: Api<Lease> = Api::namespaced(client, AGENT_NAMESPACE);
-    let mut watch = Watch { panic_percent, metrics, ..Watch::default() };
-    loop {
-        let wake_at = watch.expire(Instant::now());
-        if reports.is_synced() && routers.is_synced() {
-            watch.report(&routers, &observations);
-            for key in watch.take_dead() {
-                match reports.get_versioned(&key) {
-                    Some((_, version)) => forget(&leases, &key, &version).await,
-                    None => watch.drop_lost(&key),
-                }
-            }
-        }
-        tokio::select! {
-            () = stop.cancelled() => break,
-            change = router_changes.next() => {
-                watch.take_routers(change);
-                while let Some(change) = router_changes.next().now_or_never() {
-                    watch.take_routers(change);
-                }
-            }
-            change = changes.next() => {
-                watch.take_reports(change, &routers, Instant::now());
-                while let Some(change) = changes.next().now_or_never() {
-                    watch.take_reports(change, &routers, Instant::now());
-                }
-            }
-            () = sleep_until(wake_at.unwrap_or_else(Instant::now)), if wake_at.is_some() => {}
-        }
-    }
-    let shown: Vec<String> = watch.routers.into_iter().collect();
-    shown.iter().for_each(|router| watch.metrics.forget(router));
+    let mut inputs = Inputs::default();
+    let routers = inputs.read(&world.routers, Watch::take_routers);
+    let reports = inputs.read(&world.instances, |watch, change| watch.take_reports(change, Instant::now()));
+    world.observations.for_routers(|router| router.instances = None);
+    let leases = Api::namespaced(client, AGENT_NAMESPACE);
+    let watch = Watch::new(leases, routers, reports, world.observations, panic_percent, metrics);
+    controller::run(watch, inputs, stop).await;
 }
 
 /// Deletes a Lease, if it is unchanged.
-async fn forget(leases: &Api<Lease>, key: &ObjectKey, version: &str) {
+async fn forget(leases: Api<Lease>, key: ObjectKey, version: Box<str>) -> kube::Result<()> {
     let preconditions = Preconditions { resource_version: Some(version.into()), uid: None };
     let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-    match timeout(REQUEST_TIMEOUT, leases.delete(&key.name, &parameters)).await {
-        Ok(Ok(_)) => tracing::info!(lease = key.name, "deleted the Lease of a dead instance"),
-        Ok(Err(error)) => tracing::warn!(lease = key.name, %error, "failed to delete the Lease of a dead instance"),
-        Err(_) => tracing::warn!(lease = key.name, "failed to delete the Lease of a dead instance: timed out"),
-    }
+    leases.delete(&key.name, &parameters).await?;
+    tracing::info!(lease = key.name, "deleted the Lease of a dead instance");
+    Ok(())
 }
 
 /// The known state of Leases.
-#[derive(Default)]
 struct Watch {
+    leases: Api<Lease>,
+    routers: Store<RouterInfo>,
+    reports: Store<Option<InstanceReport>>,
+    observations: Arc<Observations>,
     panic_percent: u32,
     metrics: Metrics,
     instances: BTreeMap<String, HashMap<ObjectKey, TrackedInstance>>,
-    /// The times at which Leases are checked.
-    checks: BTreeSet<(Instant, ObjectKey)>,
-    routers: BTreeSet<String>,
+    /// The Leases, by the times at which they expire or can be deleted.
+    queue: WorkQueue<ObjectKey>,
+    known: BTreeSet<String>,
     /// The Routers with changes to report.
     dirty: BTreeSet<String>,
-    /// The Leases that have been expired for [`DEAD_LONGEST`].
-    dead: Vec<ObjectKey>,
 }
 
-/// An instance, and the time at which its Lease was seen renewed.
+/// An instance, and whether its Lease has expired.
 #[derive(Debug)]
 struct TrackedInstance {
     report: InstanceReport,
-    turn: Instant,
     is_expired: bool,
 }
 
+impl Controller for Watch {
+    type Key = ObjectKey;
+    /// The version of the Lease to delete.
+    type Job = Box<str>;
+    type Done = ();
+
+    const JOB_TIMEOUT: Duration = REQUEST_TIMEOUT;
+
+    fn queue(&mut self) -> &mut WorkQueue<ObjectKey> {
+        &mut self.queue
+    }
+
+    fn is_ready(&self) -> bool {
+        self.reports.is_synced() && self.routers.is_synced()
+    }
+
+    /// Records an expired Lease. Deletes the Lease of an instance that has been dead for long, if enough others serve.
+    fn plan(&mut self, key: &ObjectKey, now: Instant) -> Plan<Box<str>> {
+        let of_router = self.instances.iter_mut().find(|(_, of_router)| of_router.contains_key(key));
+        let Some((router, of_router)) = of_router else { return Plan::Nothing };
+        let serving = of_router.values().filter(|known| !known.is_expired).count();
+        let is_enough = is_enough(serving, of_router.len(), self.panic_percent);
+        match of_router.get_mut(key) {
+            Some(known) if !known.is_expired => {
+                known.is_expired = true;
+                self.metrics.expired.inc();
+                self.dirty.insert(router.clone());
+                tracing::warn!(router, lease = key.name, "an instance did not renew its Lease: it counts as dead");
+            }
+            Some(_) if is_enough => match self.reports.get_versioned(key) {
+                Some((_, version)) => return Plan::Act(version),
+                None => {
+                    let router = router.clone();
+                    self.remove(&router, key);
+                    return Plan::Nothing;
+                }
+            },
+            _ => {}
+        }
+        Plan::At(now + DEAD_LONGEST)
+    }
+
+    fn act(&self, key: &ObjectKey, version: Box<str>) -> Action<()> {
+        forget(self.leases.clone(), key.clone(), version).boxed()
+    }
+
+    fn done(&mut self, key: ObjectKey, result: kube::Result<()>, now: Instant) {
+        if let Err(error) = result {
+            tracing::warn!(lease = key.name, %error, "failed to delete the Lease of a dead instance");
+        }
+        self.queue.add(key, now + DEAD_LONGEST);
+    }
+
+    /// Reports the changes.
+    fn settle(&mut self, _: Instant) -> Option<Instant> {
+        if self.is_ready() {
+            self.report();
+        }
+        None
+    }
+
+    fn end(&mut self) {
+        self.known.iter().for_each(|router| self.metrics.forget(router));
+    }
+}
+
 impl Watch {
+    fn new(
+        leases: Api<Lease>,
+        routers: Store<RouterInfo>,
+        reports: Store<Option<InstanceReport>>,
+        observations: Arc<Observations>,
+        panic_percent: u32,
+        metrics: Metrics,
+    ) -> Watch {
+        let queue = WorkQueue::new(DELETIONS_MAX, [DEAD_LONGEST; 2]);
+        let (instances, known, dirty) = Default::default();
+        Watch { leases, routers, reports, observations, panic_percent, metrics, instances, queue, known, dirty }
+    }
+
     fn take_routers(&mut self, change: Change<RouterInfo>) {
         let (applied, gone) = change.into_parts();
         for (key, _) in gone {
-            self.routers.remove(&key.name);
+            self.known.remove(&key.name);
             self.metrics.forget(&key.name);
         }
         for applied in applied {
@@ -166,13 +219,13 @@ impl Watch {
             };
             // The metrics contain the instances that only the status remembers.
             let is_changed = applied.before.as_deref().map(inputs) != Some(inputs(&applied.now));
-            if self.routers.insert(applied.key.name.clone()) || is_changed {
+            if self.known.insert(applied.key.name.clone()) || is_changed {
                 self.dirty.insert(applied.key.name);
             }
         }
     }
 
-    fn take_reports(&mut self, change: Change<Option<InstanceReport>>, routers: &Store<RouterInfo>, now: Instant) {
+    fn take_reports(&mut self, change: Change<Option<InstanceReport>>, now: Instant) {
         let (is_first, is_list) = (change.is_first(), matches!(change, Change::Relisted(_)));
         let (applied, gone) = change.into_parts();
         for (key, last) in gone {
@@ -192,7 +245,7 @@ impl Watch {
             }
             let Some(report) = Option::as_ref(&applied.now) else { continue };
             let was_expired = || {
-                let router = routers.get(&ObjectKey::cluster(&report.router));
+                let router = self.routers.get(&ObjectKey::cluster(&report.router));
                 let status = router.as_ref().and_then(|router| router.object.status.as_ref());
                 let entry = status.and_then(|status| status.instances.iter().find(|one| one.name == applied.key.name));
                 entry.is_some_and(|entry| entry.state == InstanceState::Expired)
@@ -203,8 +256,8 @@ impl Watch {
 
     fn remove(&mut self, router: &str, key: &ObjectKey) {
         let Some(of_router) = self.instances.get_mut(router) else { return };
-        if let Some(known) = of_router.remove(key) {
-            self.checks.remove(&(known.turn, key.clone()));
+        if of_router.remove(key).is_some() {
+            self.queue.forget(key);
             self.dirty.insert(router.to_owned());
         }
         if of_router.is_empty() {
@@ -212,28 +265,17 @@ impl Watch {
         }
     }
 
-    /// Removes a dead instance whose Lease no longer exists.
-    fn drop_lost(&mut self, key: &ObjectKey) {
-        let of =
-            self.instances.iter().find(|(_, of_router)| of_router.contains_key(key)).map(|(router, _)| router.clone());
-        of.into_iter().for_each(|router| self.remove(&router, key));
-    }
-
     fn set(&mut self, key: ObjectKey, report: InstanceReport, is_expired: bool, now: Instant) {
         let router = report.router.clone();
         let of_router = self.instances.entry(router.clone()).or_default();
-        if let Some(known) = of_router.get_mut(&key) {
-            if known.report.renewed == report.renewed {
-                // Another client has changed the Lease.
-                known.report = report;
-                self.dirty.insert(router);
-                return;
-            }
-            self.checks.remove(&(known.turn, key.clone()));
+        if let Some(known) = of_router.get_mut(&key).filter(|known| known.report.renewed == report.renewed) {
+            // Another client has changed the Lease.
+            known.report = report;
+            self.dirty.insert(router);
+            return;
         }
-        let turn = now + if is_expired { DEAD_LONGEST } else { report.duration };
-        self.checks.insert((turn, key.clone()));
-        let before = of_router.insert(key, TrackedInstance { report: report.clone(), turn, is_expired });
+        self.queue.plan(key.clone(), now + if is_expired { DEAD_LONGEST } else { report.duration });
+        let before = of_router.insert(key, TrackedInstance { report: report.clone(), is_expired });
         let is_same =
             before.is_some_and(|before| before.report.to_instance(before.is_expired) == report.to_instance(is_expired));
         if !is_same {
@@ -241,37 +283,16 @@ impl Watch {
         }
     }
 
-    /// Records expired Leases; returns the time of the next check.
-    fn expire(&mut self, now: Instant) -> Option<Instant> {
-        while let Some((turn, key)) = self.checks.first().filter(|(turn, _)| *turn <= now).cloned() {
-            self.checks.remove(&(turn, key.clone()));
-            let known = self.instances.iter_mut().find_map(|(router, known)| Some((router, known.get_mut(&key)?)));
-            let Some((router, known)) = known else { continue };
-            if known.is_expired {
-                self.dead.push(key.clone());
-            } else {
-                known.is_expired = true;
-                self.metrics.expired.inc();
-                self.dirty.insert(router.clone());
-                tracing::warn!(router, lease = key.name, "an instance did not renew its Lease: it counts as dead");
-            }
-            known.turn = now + DEAD_LONGEST;
-            self.checks.insert((known.turn, key));
-        }
-        self.checks.first().map(|(turn, _)| *turn)
-    }
-
-    /// Reports the changes.
-    fn report(&mut self, routers: &Store<RouterInfo>, observations: &Observations) {
+    fn report(&mut self) {
         for name in std::mem::take(&mut self.dirty) {
-            if !self.routers.contains(&name) {
+            if !self.known.contains(&name) {
                 continue;
             }
             let known = self.instances.get(&name).into_iter().flatten();
             let mut instances: Vec<Instance> =
                 known.map(|(_, known)| known.report.to_instance(known.is_expired)).collect();
             instances.sort_by(|one, other| one.name.cmp(&other.name));
-            let object = routers.get(&ObjectKey::cluster(&name));
+            let object = self.routers.get(&ObjectKey::cluster(&name));
             let check = object.as_ref().and_then(|router| router.object.spec.health_check.as_ref());
             let panic_percent = check.and_then(|check| check.panic_threshold).unwrap_or(self.panic_percent);
             let findings = InstanceFindings { instances, panic_percent };
@@ -280,22 +301,8 @@ impl Watch {
                 remembered(&router.object, &findings, before.unwrap_or_default())
             });
             self.metrics.show(&name, known.as_deref().unwrap_or(&findings.instances));
-            observations.set_router(&name, |router| router.instances = Some(findings));
+            self.observations.set_router(&name, |router| router.instances = Some(findings));
         }
-    }
-
-    /// Returns the Leases to delete: the Leases of instances that have been dead for long, if enough others serve.
-    fn take_dead(&mut self) -> Vec<ObjectKey> {
-        let mut dead = std::mem::take(&mut self.dead);
-        dead.retain(|key| {
-            let of_router = self.instances.values().find(|of_router| of_router.contains_key(key));
-            of_router.is_some_and(|of_router| {
-                let serving = of_router.values().filter(|known| !known.is_expired).count();
-                of_router.get(key).is_some_and(|known| known.is_expired)
-                    && is_enough(serving, of_router.len(), self.panic_percent)
-            })
-        });
-        dead
     }
 }
 
@@ -306,7 +313,6 @@ mod tests {
     use crate::world;
     use jiff::Timestamp;
     use signpost_types::instance::LEASE_DURATION;
-    use std::sync::Arc;
 
     fn report(octet: u8, renewal: i64) -> InstanceReport {
         InstanceReport {
@@ -334,7 +340,15 @@ mod tests {
 
     impl Scene {
         fn new() -> Scene {
-            Scene { watch: Watch { panic_percent: 50, ..Watch::default() }, start: Instant::now() }
+            let silent = |_: http::Request<kube::client::Body>| {
+                std::future::pending::<Result<http::Response<kube::client::Body>, std::convert::Infallible>>()
+            };
+            let client = kube::Client::new(tower::service_fn(silent), "default");
+            let world = World::new(&client, world::Settings::of_domain("v3.example"));
+            let (routers, reports) = (world.routers.read().0, world.instances.read().0);
+            let leases = Api::namespaced(client, AGENT_NAMESPACE);
+            let watch = Watch::new(leases, routers, reports, world.observations, 50, Metrics::default());
+            Scene { watch, start: Instant::now() }
         }
 
         fn at(&self, seconds: u64) -> Instant {
@@ -347,18 +361,36 @@ mod tests {
             self.watch.set(key, report, false, self.at(seconds));
         }
 
+        /// Checks the due Leases, of which the API has none.
+        fn check(&mut self, seconds: u64) {
+            let now = self.at(seconds);
+            while let Some(key) = self.watch.queue.begin(now) {
+                let plan = self.watch.plan(&key, now);
+                self.watch.queue.end(&key);
+                match plan {
+                    Plan::At(at) => self.watch.queue.add(key, at),
+                    plan => assert!(matches!(plan, Plan::Nothing), "{plan:?}"),
+                }
+            }
+        }
+
+        fn known(&self) -> usize {
+            self.watch.instances.get("shard1").map_or(0, HashMap::len)
+        }
+
         fn serving(&mut self, seconds: u64) -> usize {
-            self.watch.expire(self.at(seconds));
+            self.check(seconds);
             self.watch.instances["shard1"].values().filter(|known| !known.is_expired).count()
         }
     }
 
-    #[test]
-    fn a_lease_expires_unless_it_is_renewed() {
+    #[tokio::test]
+    async fn a_lease_expires_unless_it_is_renewed() {
         let mut scene = Scene::new();
         scene.renew(1, 0);
         scene.renew(2, 0);
-        assert_eq!(scene.watch.expire(scene.at(1)), Some(scene.at(15)));
+        scene.check(1);
+        assert_eq!(scene.watch.queue.next_at(), Some(scene.at(15)));
         scene.renew(1, 10);
         assert_eq!((scene.serving(14), scene.serving(15), scene.serving(25)), (2, 1, 0));
         scene.renew(2, 30);
@@ -366,8 +398,8 @@ mod tests {
     }
 
     /// The applied revision changes without a renewal when another client writes the Lease.
-    #[test]
-    fn another_change_is_no_renewal() {
+    #[tokio::test]
+    async fn another_change_is_no_renewal() {
         let mut scene = Scene::new();
         scene.renew(1, 0);
         let key = ObjectKey::namespaced(AGENT_NAMESPACE, &report(1, 0).lease_name());
@@ -375,26 +407,22 @@ mod tests {
         assert_eq!(scene.serving(15), 0);
     }
 
-    #[test]
-    fn the_lease_of_a_dead_instance_is_deleted_once_no_answer_needs_it() {
+    #[tokio::test]
+    async fn a_dead_instance_is_dropped_once_no_answer_needs_it() {
         let mut scene = Scene::new();
         scene.renew(1, 0);
-        scene.watch.expire(scene.at(15));
-        scene.watch.expire(scene.at(615));
-        assert_eq!(scene.watch.take_dead().len(), 0, "it is answered under panic");
+        scene.check(15);
+        scene.check(615);
+        assert_eq!(scene.known(), 1, "it is answered under panic");
         scene.renew(2, 1210);
-        scene.watch.expire(scene.at(1215));
-        assert_eq!(scene.watch.take_dead().len(), 1);
+        scene.check(1215);
+        assert_eq!(scene.known(), 1);
+        assert_eq!(scene.serving(1215), 1);
     }
 
     /// A Lease that a list lacks counts until it expires, and then as dead; a deleted one does not count at all.
     #[tokio::test]
     async fn a_list_without_leases_takes_no_address_at_once() {
-        let silent = |_: http::Request<kube::client::Body>| {
-            std::future::pending::<Result<http::Response<kube::client::Body>, std::convert::Infallible>>()
-        };
-        let client = kube::Client::new(tower::service_fn(silent), "default");
-        let (routers, _changes) = World::new(&client, world::Settings::of_domain("v3.example")).routers.read();
         for (is_list, state, left) in
             [(true, InstanceState::Serving, 2), (true, InstanceState::Leaving, 1), (false, InstanceState::Serving, 1)]
         {
@@ -408,27 +436,26 @@ mod tests {
                 true => Change::Relisted(Relist { first: false, applied: Vec::new(), vanished, total: 1 }),
                 false => Change::Deleted { key: key.clone(), last },
             };
-            scene.watch.take_reports(change, &routers, scene.start);
-            assert_eq!(scene.watch.instances["shard1"].len(), left, "{is_list} {state:?}");
+            scene.watch.take_reports(change, scene.start);
+            assert_eq!(scene.known(), left, "{is_list} {state:?}");
             scene.renew(2, 10);
             assert_eq!(scene.serving(15), 1, "{is_list} {state:?}");
             // When it has been dead for long, it is dropped.
             scene.renew(2, 610);
-            scene.watch.expire(scene.at(615));
-            scene.watch.take_dead().iter().for_each(|key| scene.watch.drop_lost(key));
-            assert_eq!(scene.watch.instances["shard1"].len(), 1, "{is_list} {state:?}");
+            scene.check(615);
+            assert_eq!(scene.known(), 1, "{is_list} {state:?}");
         }
     }
 
     /// A renewal causes no report: the status does not change.
-    #[test]
-    fn only_changes_are_reported() {
+    #[tokio::test]
+    async fn only_changes_are_reported() {
         let mut scene = Scene::new();
         scene.renew(1, 0);
         assert_eq!(std::mem::take(&mut scene.watch.dirty).len(), 1);
         scene.renew(1, 5);
         assert!(scene.watch.dirty.is_empty());
-        scene.watch.expire(scene.at(20));
+        scene.check(20);
         assert_eq!(scene.watch.dirty.len(), 1);
     }
 }

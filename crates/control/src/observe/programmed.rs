@@ -19,20 +19,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use futures::stream::{FuturesUnordered, StreamExt as _};
 use kube::Api;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
-use tokio::time::{Instant, sleep_until, timeout};
-use tokio_util::sync::CancellationToken;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::client::backoff::random;
 use crate::client::reflector::{Applied, Change, ObjectKey, Store};
 use crate::client::transport_error::cause_text;
 use crate::observe::network::simulated;
+use crate::work::controller::{self, Action, Controller, Inputs, Plan};
+use crate::work::queue::WorkQueue;
 use crate::world::condition::{ConditionUpdate, Status};
 use crate::world::observations::{About, Observations, Part, RouteFinding};
 use crate::world::route::Reported;
@@ -43,7 +44,7 @@ use signpost_types::probe::{PROBE_HEADER, ROUTE_HEADER, route_id};
 use signpost_types::v1alpha1::route::{PROGRAMMED, Route};
 use signpost_types::v1alpha1::router::{Instance, InstanceState};
 
-/// Probes at a time.
+/// The most probes in flight, which the namespaces share.
 const PROBES_MAX: usize = 64;
 /// The time limit for reading the Route, and for the request to the instance.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -93,58 +94,26 @@ impl Metrics {
 
 /// Checks Routes until `stop`, which also ends with this process's leadership.
 pub async fn run(client: kube::Client, world: World, metrics: Metrics, stop: CancellationToken) {
-    let (objects, mut changes) = world.objects();
-    let (reports, mut report_changes) = world.instances.read();
     world.observations.forget(Part::Programmed);
     let http = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none());
     // An instance that stops waits for its connections; the probe uses only HTTP.
     let http = http.pool_max_idle_per_host(0).tls_certs_only([]).build();
-    let Ok(http) = http else { return tracing::error!("failed to create an HTTP client: Routes are not probed") };
-    let stores = Stores { routes: objects.routes, bindings: objects.bindings, routers: objects.routers, reports };
-    let (waiting, observations) = (HashMap::new(), Arc::clone(&world.observations));
-    let mut watch = Watch { metrics, waiting, checks: BTreeSet::new(), lags: BTreeMap::new(), observations };
-    let mut shown = Instant::now();
-    let mut probes = FuturesUnordered::new();
-    loop {
-        let now = Instant::now();
-        while probes.len() < PROBES_MAX
-            && world.observations.has_room()
-            && stores.is_synced()
-            && let Some(key) = watch.pop_due(now)
-        {
-            if let Some(place) = watch.check(&key, &stores, now) {
-                let (client, http) = (client.clone(), http.clone());
-                probes.push(async move {
-                    let result = probe(client, http, &key, place).await;
-                    (key, result)
-                });
-            }
-        }
-        if watch.waiting.is_empty() || now >= shown + SHOW_INTERVAL {
-            watch.show();
-            shown = now;
-        }
-        // A finding that waits for its write, or a list, ends the wait.
-        let wake_at =
-            if probes.len() < PROBES_MAX { watch.next_turn().map(|turn| turn.max(now + PAUSE.0)) } else { None };
-        tokio::select! {
-            () = stop.cancelled() => break,
-            Some((key, result)) = probes.next(), if !probes.is_empty() => {
-                watch.take_result(&key, result, &stores);
-            }
-            change = changes.bindings.next() => watch.take_bindings(change),
-            change = changes.routes.next() => watch.take_routes(change, &stores),
-            change = changes.routers.next() => watch.take_routers(change, &stores),
-            change = report_changes.next() => {
-                drop(change);
-                while report_changes.next().now_or_never().is_some() {}
-                watch.check_all();
-            }
-            () = sleep_until(wake_at.unwrap_or(now)), if wake_at.is_some() => {}
-        }
-    }
-    watch.waiting.clear();
-    watch.show();
+    let Ok(http) = http else {
+        tracing::error!("failed to create an HTTP client: Routes are not probed");
+        return stop.cancelled().await;
+    };
+    let mut inputs = Inputs::default();
+    let stores = Stores {
+        routes: inputs.read(&world.routes, Watch::take_routes),
+        bindings: inputs.read(&world.bindings, Watch::take_bindings),
+        routers: inputs.read(&world.routers, Watch::take_routers),
+        reports: inputs.read(&world.instances, |watch, _| watch.check_all()),
+    };
+    let (waiting, lags, observations) = (HashMap::new(), BTreeMap::new(), world.observations);
+    // A Route never fails: its waits depend on the time since its change.
+    let (queue, shown) = (WorkQueue::new(PROBES_MAX, [PAUSE.1; 2]), Instant::now());
+    let watch = Watch { client, http, stores, metrics, waiting, queue, lags, shown, observations };
+    controller::run(watch, inputs, stop).await;
 }
 
 /// The `metadata.generation` of a Route.
@@ -224,20 +193,25 @@ impl Stores {
 
 /// Routes that are not known to be programmed.
 struct Watch {
+    client: kube::Client,
+    http: reqwest::Client,
+    stores: Stores,
     metrics: Metrics,
     waiting: HashMap<ObjectKey, Waiting>,
-    checks: BTreeSet<(Instant, ObjectKey)>,
+    queue: WorkQueue<ObjectKey>,
     /// The Routers whose instances lag according to the metrics, with the number of Routes.
     lags: BTreeMap<Arc<str>, i64>,
+    /// The time of the last update of the metrics.
+    shown: Instant,
     observations: Arc<Observations>,
 }
 
 /// A Route that waits.
 struct Waiting {
     since: Instant,
-    /// The time of the next check; `None`: a probe is in flight.
-    turn: Option<Instant>,
     pause: Duration,
+    /// The probe in flight, which ends with the wait: that of an instance that hangs must not delay the next binding.
+    probe: Option<DropGuard>,
     /// The Route's generation, and the resource version that instances must have applied for it; `None` before the first check.
     generation: Option<(Generation, u64)>,
     /// Whether the Route was programmed with its former binding, or before this process led: no probe is necessary if nothing
@@ -251,134 +225,39 @@ struct Waiting {
     error: Option<(&'static str, String)>,
 }
 
-impl Watch {
-    /// Updates the metrics of waiting Routes and their Routers.
-    fn show(&mut self) {
-        self.metrics.waiting.set(i64::try_from(self.waiting.len()).unwrap_or(i64::MAX));
-        let mut lags: BTreeMap<Arc<str>, i64> = BTreeMap::new();
-        for router in self.waiting.values().filter_map(|waiting| waiting.lags_at.as_ref()) {
-            *lags.entry(router.clone()).or_default() += 1;
-        }
-        let labels = |router: &str| [("router", router.to_owned())];
-        for router in self.lags.keys().filter(|router| !lags.contains_key(*router)) {
-            self.metrics.unapplied.remove(&labels(router));
-        }
-        for (router, count) in &lags {
-            self.metrics.unapplied.get_or_create(&labels(router)).set(*count);
-        }
-        self.lags = lags;
+impl Controller for Watch {
+    type Key = ObjectKey;
+    type Job = (SocketAddr, CancellationToken);
+    /// `None`: the wait has ended.
+    type Done = Option<Result<Generation, (&'static str, String)>>;
+
+    const JOB_TIMEOUT: Duration = Duration::from_secs(3 * PROBE_TIMEOUT.as_secs());
+    const PACE: Duration = PAUSE.0;
+
+    fn queue(&mut self) -> &mut WorkQueue<ObjectKey> {
+        &mut self.queue
     }
 
-    fn pop_due(&mut self, now: Instant) -> Option<ObjectKey> {
-        let (turn, key) = self.checks.first().filter(|(turn, _)| *turn <= now).cloned()?;
-        self.checks.remove(&(turn, key.clone()));
-        if let Some(waiting) = self.waiting.get_mut(&key) {
-            waiting.turn = None;
-        }
-        Some(key)
-    }
-
-    fn next_turn(&self) -> Option<Instant> {
-        self.checks.first().map(|(turn, _)| *turn)
-    }
-
-    /// Schedules a check of a Route; `is_known`: its status was `Programmed`, and neither it nor its binding has changed.
-    fn add(&mut self, key: ObjectKey, is_known: bool, generation: Option<(Generation, u64)>) {
-        let now = Instant::now();
-        self.forget(&key);
-        let (turn, pause) = (Some(now), PAUSE.0);
-        let (is_probed, lags_at, error) = (false, None, None);
-        let waiting = Waiting { since: now, turn, pause, generation, is_known, is_probed, lags_at, error };
-        self.checks.insert((now, key.clone()));
-        self.waiting.insert(key, waiting);
-    }
-
-    /// Removes a Route, and the finding about it that is not written yet: after a move and a move back, it would be about the
-    /// present Router again.
-    fn forget(&mut self, key: &ObjectKey) {
-        self.observations.set_route(key, Part::Programmed, None);
-        if let Some(turn) = self.waiting.remove(key).and_then(|waiting| waiting.turn) {
-            self.checks.remove(&(turn, key.clone()));
-        }
-    }
-
-    fn take_bindings(&mut self, change: Change<BindingInfo>) {
-        let is_first = change.is_first();
-        let (applied, gone) = change.into_parts();
-        gone.iter().for_each(|(key, _)| self.forget(key));
-        for applied in applied {
-            self.add(applied.key, is_first, None);
-        }
-    }
-
-    /// Checks a Route of a new generation, and a bound Route without `Programmed` in its status, regardless of earlier results: a
-    /// status may have been written from an outdated state, and a store can be restored.
-    fn take_routes(&mut self, change: Change<RouteInfo>, stores: &Stores) {
-        for Applied { key, now: route, before, .. } in change.into_parts().0 {
-            let differs = |before: &RouteInfo| (&before.uid, before.generation) != (&route.uid, route.generation);
-            let has_changed = before.is_some_and(|before| differs(&before));
-            let is_true = route.conditions.names.programmed.is_some_and(Reported::is_true_now);
-            let is_reported = || self.observations.route(&key)[Part::Programmed as usize].is_some();
-            let is_due = || has_changed || !is_true && !self.waiting.contains_key(&key) && !is_reported();
-            let router = || stores.bindings.get(&key).and_then(|binding| stores.router_of(&binding));
-            if route.bound && is_due() && router().is_some() {
-                self.add(key, false, Some((route.generation, route.version)));
-            }
-        }
-    }
-
-    /// Checks the Routes of a Router when other instances serve.
-    fn take_routers(&mut self, change: Change<RouterInfo>, stores: &Stores) {
-        if change.is_first() {
-            return;
-        }
-        let serving = |router: &RouterInfo| {
-            let names: BTreeSet<String> = serving(router).map(|instance| instance.name.clone()).collect();
-            (names, router.target.active.has_instances)
-        };
-        let is_other = |before: Option<&RouterInfo>, now: &RouterInfo| before.map(serving) != Some(serving(now));
-        let applied = change.into_parts().0.into_iter();
-        let changed: BTreeSet<String> = applied
-            .filter(|applied| is_other(applied.before.as_deref(), &applied.now))
-            .map(|applied| applied.key.name)
-            .collect();
-        if changed.is_empty() {
-            return;
-        }
-        for (key, binding) in stores.bindings.all() {
-            if changed.contains(&*binding.router) && !self.waiting.contains_key(&key) {
-                self.add(key, true, None);
-            }
-        }
-    }
-
-    /// Instances have applied more.
-    fn check_all(&mut self) {
-        let now = Instant::now();
-        for (key, waiting) in self.waiting.iter_mut().filter(|(_, waiting)| !waiting.is_probed) {
-            if let Some(turn) = waiting.turn.filter(|turn| *turn > now) {
-                self.checks.remove(&(turn, key.clone()));
-                waiting.turn = Some(now);
-                self.checks.insert((now, key.clone()));
-            }
-        }
+    fn is_ready(&self) -> bool {
+        self.stores.is_synced() && self.observations.has_room()
     }
 
     /// Checks a Route, and returns the instance to probe, if that is necessary.
-    fn check(&mut self, key: &ObjectKey, stores: &Stores, now: Instant) -> Option<SocketAddr> {
-        let waiting = self.waiting.get_mut(key)?;
+    fn plan(&mut self, key: &ObjectKey, now: Instant) -> Plan<Self::Job> {
+        let Some(waiting) = self.waiting.get_mut(key) else { return Plan::Nothing };
+        let stores = &self.stores;
         let (route, binding) = (stores.routes.get(key), stores.bindings.get(key));
         let (Some(route), Some(binding)) = (route.filter(|route| route.bound), binding) else {
             // The Route is reported when it is bound.
             self.forget(key);
-            return None;
+            return Plan::Nothing;
         };
         // One of the two watches can lag, and delivers later.
         let is_of = binding.route_uid == route.uid && route.router.as_ref() == Some(&binding.router);
         let router = stores.router_of(&binding).filter(|_| is_of);
         let Some(router) = router else {
             self.forget(key);
-            return None;
+            return Plan::Nothing;
         };
         // The event of another generation is about to come, and begins the wait again. A store that was restored has lower versions.
         let is_other = |(generation, version)| generation != route.generation || version > route.version;
@@ -409,62 +288,178 @@ impl Watch {
                 format!("instances of Router {} have not applied the Route yet: {named}{more}", binding.router);
             waiting.error = Some(("NotApplied", message));
         } else if waiting.is_probed || waiting.is_known && is_true {
-            let waiting = self.waiting.remove(key)?;
+            let since = waiting.since;
+            self.waiting.remove(key);
             if !is_true {
-                self.metrics.times.observe(now.duration_since(waiting.since).as_secs_f64());
+                self.metrics.times.observe(now.duration_since(since).as_secs_f64());
                 let (count, router) = (serving.len(), &binding.router);
                 let message = format!("{count} of {count} live instances of Router {router} serve the Route");
                 report(&self.observations, key, &route, Status::True, "Programmed", message);
             }
-            return None;
+            return Plan::Nothing;
         } else {
             // A different instance each time, so that no single instance represents all.
             let at = usize::try_from(random()).unwrap_or(0) % serving.len();
             let place = serving[at].ip.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, serving[at].http_port));
             if let Ok(place) = place {
-                return Some(place);
+                let ended = CancellationToken::new();
+                waiting.probe = Some(ended.clone().drop_guard());
+                return Plan::Act((place, ended));
             }
         }
-        self.wait(key, &route, now);
-        None
+        self.next_check(key, &route, now).map_or(Plan::Nothing, Plan::At)
     }
 
-    /// Schedules another check of a Route, and reports the reason if it has waited for long.
-    fn wait(&mut self, key: &ObjectKey, route: &RouteInfo, now: Instant) {
-        let Some(waiting) = self.waiting.get_mut(key) else { return };
-        let late = waiting.since + GRACE;
-        if let Some((reason, message)) = waiting.error.clone().filter(|_| now >= late) {
-            report(&self.observations, key, route, Status::False, reason, message);
-        }
-        let wanted = now + waiting.pause.mul_f64(1.0 + (random() % 256) as f64 / 1024.0);
-        let turn = if now < late { wanted.min(late) } else { wanted };
-        waiting.pause = (waiting.pause * 2).min(PAUSE.1);
-        waiting.turn = Some(turn);
-        self.checks.insert((turn, key.clone()));
+    fn act(&self, key: &ObjectKey, (place, ended): Self::Job) -> Action<Self::Done> {
+        let (client, http, key) = (self.client.clone(), self.http.clone(), key.clone());
+        async move { Ok(ended.run_until_cancelled(probe(client, http, &key, place)).await) }.boxed()
     }
 
-    fn take_result(&mut self, key: &ObjectKey, result: Result<Generation, (&'static str, String)>, stores: &Stores) {
-        let (outcome, now) = (if result.is_ok() { "good" } else { "bad" }, Instant::now());
+    fn done(&mut self, key: ObjectKey, result: kube::Result<Self::Done>, now: Instant) {
+        let result = result.unwrap_or_else(|error| Some(Err((PROBE_FAILED, error.to_string()))));
+        let Some(result) = result else { return };
+        let outcome = if result.is_ok() { "good" } else { "bad" };
         self.metrics.probes.get_or_create(&[("outcome", outcome)]).inc();
         // Another binding or generation arrived meanwhile, and is checked anyway.
-        let Some(waiting) = self.waiting.get_mut(key).filter(|waiting| waiting.turn.is_none()) else { return };
+        let Some(waiting) = self.waiting.get_mut(&key).filter(|_| !self.queue.has(&key)) else { return };
+        waiting.probe = None;
         let awaited = waiting.generation.map(|(generation, _)| generation);
         let result = result.and_then(|probed| match awaited == Some(probed) {
             true => Ok(()),
             false => Err((PROBE_FAILED, "the Route changed during the probe".to_owned())),
         });
-        match (result, stores.routes.get(key)) {
+        match (result, self.stores.routes.get(&key)) {
             (Ok(()), _) => {
                 waiting.is_probed = true;
-                waiting.turn = Some(now);
-                self.checks.insert((now, key.clone()));
+                self.queue.plan(key, now);
             }
             (Err(error), Some(route)) => {
                 waiting.error = Some(error);
-                self.wait(key, &route, now);
+                let next_at = self.next_check(&key, &route, now);
+                next_at.into_iter().for_each(|at| self.queue.plan(key.clone(), at));
             }
-            (Err(_), None) => self.forget(key),
+            (Err(_), None) => self.forget(&key),
         }
+    }
+
+    fn settle(&mut self, now: Instant) -> Option<Instant> {
+        if self.waiting.is_empty() || now >= self.shown + SHOW_INTERVAL {
+            self.show();
+            self.shown = now;
+        }
+        None
+    }
+
+    fn end(&mut self) {
+        self.waiting.clear();
+        self.show();
+    }
+}
+
+impl Watch {
+    /// Updates the metrics of waiting Routes and their Routers.
+    fn show(&mut self) {
+        self.metrics.waiting.set(i64::try_from(self.waiting.len()).unwrap_or(i64::MAX));
+        let mut lags: BTreeMap<Arc<str>, i64> = BTreeMap::new();
+        for router in self.waiting.values().filter_map(|waiting| waiting.lags_at.as_ref()) {
+            *lags.entry(router.clone()).or_default() += 1;
+        }
+        let labels = |router: &str| [("router", router.to_owned())];
+        for router in self.lags.keys().filter(|router| !lags.contains_key(*router)) {
+            self.metrics.unapplied.remove(&labels(router));
+        }
+        for (router, count) in &lags {
+            self.metrics.unapplied.get_or_create(&labels(router)).set(*count);
+        }
+        self.lags = lags;
+    }
+
+    /// Schedules a check of a Route; `is_known`: its status was `Programmed`, and neither it nor its binding has changed.
+    fn add(&mut self, key: ObjectKey, is_known: bool, generation: Option<(Generation, u64)>) {
+        let (since, pause) = (Instant::now(), PAUSE.0);
+        self.forget(&key);
+        let (probe, is_probed, lags_at, error) = (None, false, None, None);
+        let waiting = Waiting { since, pause, probe, generation, is_known, is_probed, lags_at, error };
+        self.queue.plan(key.clone(), since);
+        self.waiting.insert(key, waiting);
+    }
+
+    /// Removes a Route, and the finding about it that is not written yet: after a move and a move back, it would be about the
+    /// present Router again.
+    fn forget(&mut self, key: &ObjectKey) {
+        self.observations.set_route(key, Part::Programmed, None);
+        self.waiting.remove(key);
+        self.queue.forget(key);
+    }
+
+    fn take_bindings(&mut self, change: Change<BindingInfo>) {
+        let is_first = change.is_first();
+        let (applied, gone) = change.into_parts();
+        gone.iter().for_each(|(key, _)| self.forget(key));
+        for applied in applied {
+            self.add(applied.key, is_first, None);
+        }
+    }
+
+    /// Checks a Route of a new generation, and a bound Route without `Programmed` in its status, regardless of earlier results: a
+    /// status may have been written from an outdated state, and a store can be restored.
+    fn take_routes(&mut self, change: Change<RouteInfo>) {
+        for Applied { key, now: route, before, .. } in change.into_parts().0 {
+            let differs = |before: &RouteInfo| (&before.uid, before.generation) != (&route.uid, route.generation);
+            let has_changed = before.is_some_and(|before| differs(&before));
+            let is_true = route.conditions.names.programmed.is_some_and(Reported::is_true_now);
+            let is_reported = || self.observations.route(&key)[Part::Programmed as usize].is_some();
+            let is_due = || has_changed || !is_true && !self.waiting.contains_key(&key) && !is_reported();
+            let router = || self.stores.bindings.get(&key).and_then(|binding| self.stores.router_of(&binding));
+            if route.bound && is_due() && router().is_some() {
+                self.add(key, false, Some((route.generation, route.version)));
+            }
+        }
+    }
+
+    /// Checks the Routes of a Router when other instances serve.
+    fn take_routers(&mut self, change: Change<RouterInfo>) {
+        if change.is_first() {
+            return;
+        }
+        let serving = |router: &RouterInfo| {
+            let names: BTreeSet<String> = serving(router).map(|instance| instance.name.clone()).collect();
+            (names, router.target.active.has_instances)
+        };
+        let is_other = |before: Option<&RouterInfo>, now: &RouterInfo| before.map(serving) != Some(serving(now));
+        let applied = change.into_parts().0.into_iter();
+        let changed: BTreeSet<String> = applied
+            .filter(|applied| is_other(applied.before.as_deref(), &applied.now))
+            .map(|applied| applied.key.name)
+            .collect();
+        if changed.is_empty() {
+            return;
+        }
+        for (key, binding) in self.stores.bindings.all() {
+            if changed.contains(&*binding.router) && !self.waiting.contains_key(&key) {
+                self.add(key, true, None);
+            }
+        }
+    }
+
+    /// Instances have applied more.
+    fn check_all(&mut self) {
+        let now = Instant::now();
+        for (key, _) in self.waiting.iter().filter(|(_, waiting)| !waiting.is_probed && waiting.probe.is_none()) {
+            self.queue.add(key.clone(), now);
+        }
+    }
+
+    /// Returns the time of the next check of a Route, and reports the reason if it has waited for long.
+    fn next_check(&mut self, key: &ObjectKey, route: &RouteInfo, now: Instant) -> Option<Instant> {
+        let waiting = self.waiting.get_mut(key)?;
+        let late = waiting.since + GRACE;
+        if let Some((reason, message)) = waiting.error.clone().filter(|_| now >= late) {
+            report(&self.observations, key, route, Status::False, reason, message);
+        }
+        let wanted = now + waiting.pause.mul_f64(1.0 + (random() % 256) as f64 / 1024.0);
+        waiting.pause = (waiting.pause * 2).min(PAUSE.1);
+        Some(if now < late { wanted.min(late) } else { wanted })
     }
 }
 

@@ -3,17 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::client::backoff::random;
-use crate::client::reflector::{Applied, ObjectKey};
-use crate::reconcile::executor::Executor;
-use crate::reconcile::queue::{Item, WorkQueue};
-use crate::world::observations::{Part, RouteFinding};
+use crate::client::reflector::{Applied, Change, ObjectKey, Store};
+use crate::work::controller::{self, Action, Controller, Inputs, Plan};
+use crate::work::queue::WorkQueue;
+use crate::world::observations::{Observations, Part, RouteFinding};
 use crate::world::{RouteInfo, World};
 
 /// The maximum number of checks in flight. The namespaces share these permits, because owners of hosts may have slow name
@@ -27,6 +28,8 @@ pub trait RouteCheck: Send + Sync + 'static {
     const PART: Part;
     /// The subject of the log message for a failure.
     const SUBJECT: &'static str;
+    /// The time for one check.
+    const TIMEOUT: Duration;
 
     /// Returns the target; `None` for a Route without one.
     fn target(&self, key: &ObjectKey, route: &RouteInfo) -> Option<Self::Target>;
@@ -41,9 +44,6 @@ pub trait RouteCheck: Send + Sync + 'static {
 
     /// Returns the waits after failures, the first and the longest.
     fn retry(&self) -> [Duration; 2];
-
-    /// Returns the time for one check.
-    fn timeout(&self) -> Duration;
 
     /// Checks one Route. `None`: the Route has changed.
     fn check(
@@ -74,20 +74,6 @@ pub enum Next {
     Never,
 }
 
-impl Next {
-    fn plan(self, queue: &mut WorkQueue<ObjectKey>, key: ObjectKey) {
-        match self {
-            Next::After(interval) => {
-                queue.succeeded(&key);
-                let wait = interval.mul_f64(0.75 + (random() >> 32) as f64 / f64::from(u32::MAX) / 2.0);
-                queue.plan(key, Instant::now() + wait);
-            }
-            Next::Retry => queue.failed(&key, Instant::now(), random()),
-            Next::Never => {}
-        }
-    }
-}
-
 /// The counter of checks by outcome; clones share it.
 #[derive(Debug, Clone)]
 pub struct Metrics {
@@ -110,15 +96,6 @@ impl Metrics {
     }
 }
 
-/// Each namespace has its share of the places.
-impl Item for ObjectKey {
-    type Owner = Option<String>;
-
-    fn owner(&self) -> &Option<String> {
-        &self.namespace
-    }
-}
-
 /// Checks Routes until `stop`, and stores the findings in the World's observations. `client` must be allowed to read Routes, and
 /// the inputs of the check.
 pub async fn run<C: RouteCheck>(
@@ -128,73 +105,103 @@ pub async fn run<C: RouteCheck>(
     metrics: Metrics,
     stop: CancellationToken,
 ) {
-    let (routes, mut changes) = world.routes.read();
+    let mut inputs = Inputs::default();
+    let routes = inputs.read(&world.routes, RouteChecks::take);
     let observations = world.observations;
     observations.forget(C::PART);
-    let check = Arc::new(check);
-    let mut queue = WorkQueue::new(IN_FLIGHT_MAX, check.retry());
-    let mut checks: Executor<ObjectKey, Option<Checked>> = Executor::new(check.timeout());
-    let target = |key: &ObjectKey| routes.get(key).and_then(|route| check.target(key, &route));
-    loop {
-        while let Some(key) = queue.begin(Instant::now()) {
-            let Some(target) = target(&key) else {
-                queue.end(&key);
+    let queue = WorkQueue::new(IN_FLIGHT_MAX, check.retry());
+    let checks = RouteChecks { check: Arc::new(check), client, routes, observations, metrics, queue };
+    controller::run(checks, inputs, stop).await;
+}
+
+struct RouteChecks<C> {
+    check: Arc<C>,
+    client: kube::Client,
+    routes: Store<RouteInfo>,
+    observations: Arc<Observations>,
+    metrics: Metrics,
+    queue: WorkQueue<ObjectKey>,
+}
+
+impl<C: RouteCheck> RouteChecks<C> {
+    fn target(&self, key: &ObjectKey) -> Option<C::Target> {
+        self.routes.get(key).and_then(|route| self.check.target(key, &route))
+    }
+
+    fn take(&mut self, change: Change<RouteInfo>) {
+        let (applied, mut gone) = change.into_parts();
+        for Applied { key, now: route, before, .. } in applied {
+            let Some(target) = self.check.target(&key, &route) else {
+                gone.push((key, route));
                 continue;
             };
-            let (check, client, of) = (Arc::clone(&check), client.clone(), key.clone());
-            checks.start(key, async move { check.check(&client, &of, &target).await });
+            let before = before.and_then(|before| self.check.target(&key, &before));
+            if before.is_some_and(|before| C::is_same(&target, &before)) {
+                continue;
+            }
+            let (wait, finding) = self.check.start(&key, &route, &target);
+            if finding.is_some() {
+                self.observations.set_route(&key, C::PART, finding);
+            }
+            self.queue.succeeded(&key);
+            self.queue.plan(key, Instant::now() + wait);
         }
-        let wake_at = queue.next_at();
-        tokio::select! {
-            () = stop.cancelled() => break,
-            change = changes.next() => {
-                let (applied, mut gone) = change.into_parts();
-                for Applied { key, now: route, before, .. } in applied {
-                    let Some(target) = check.target(&key, &route) else {
-                        gone.push((key, route));
-                        continue;
-                    };
-                    let before = before.and_then(|before| check.target(&key, &before));
-                    if before.is_some_and(|before| C::is_same(&target, &before)) {
-                        continue;
-                    }
-                    let (wait, finding) = check.start(&key, &route, &target);
-                    if finding.is_some() {
-                        observations.set_route(&key, C::PART, finding);
-                    }
-                    queue.succeeded(&key);
-                    queue.plan(key, Instant::now() + wait);
-                }
-                for (key, _) in gone {
-                    queue.forget(&key);
-                    observations.set_route(&key, C::PART, None);
-                }
-            }
-            Some((key, result)) = checks.next() => {
-                queue.end(&key);
-                let (outcome, next) = match result {
-                    Ok(Some(Checked { outcome, finding, next })) => {
-                        if target(&key).is_some() {
-                            observations.set_route(&key, C::PART, Some(finding));
-                        }
-                        (Some(outcome), next)
-                    }
-                    Ok(None) => (None, Next::Retry),
-                    Err(error) => {
-                        tracing::warn!(route = %key, %error, "failed to check {}; retrying", C::SUBJECT);
-                        (Some("failed"), Next::Retry)
-                    }
-                };
-                if let Some(outcome) = outcome {
-                    metrics.checks.get_or_create(&[("outcome", outcome)]).inc();
-                }
-                if target(&key).is_none() || queue.has(&key) {
-                    continue;
-                }
-                next.plan(&mut queue, key);
-            }
-            () = sleep_until(wake_at.unwrap_or_else(Instant::now)), if wake_at.is_some() => {}
+        for (key, _) in gone {
+            self.queue.forget(&key);
+            self.observations.set_route(&key, C::PART, None);
         }
     }
-    checks.shutdown().await;
+}
+
+impl<C: RouteCheck> Controller for RouteChecks<C> {
+    type Key = ObjectKey;
+    type Job = C::Target;
+    type Done = Option<Checked>;
+
+    const JOB_TIMEOUT: Duration = C::TIMEOUT;
+
+    fn queue(&mut self) -> &mut WorkQueue<ObjectKey> {
+        &mut self.queue
+    }
+
+    fn plan(&mut self, key: &ObjectKey, _: Instant) -> Plan<C::Target> {
+        self.target(key).map_or(Plan::Nothing, Plan::Act)
+    }
+
+    fn act(&self, key: &ObjectKey, target: C::Target) -> Action<Option<Checked>> {
+        let (check, client, key) = (Arc::clone(&self.check), self.client.clone(), key.clone());
+        async move { check.check(&client, &key, &target).await }.boxed()
+    }
+
+    fn done(&mut self, key: ObjectKey, result: kube::Result<Option<Checked>>, now: Instant) {
+        let has_target = self.target(&key).is_some();
+        let (outcome, next) = match result {
+            Ok(Some(Checked { outcome, finding, next })) => {
+                if has_target {
+                    self.observations.set_route(&key, C::PART, Some(finding));
+                }
+                (Some(outcome), next)
+            }
+            Ok(None) => (None, Next::Retry),
+            Err(error) => {
+                tracing::warn!(route = %key, %error, "failed to check {}; retrying", C::SUBJECT);
+                (Some("failed"), Next::Retry)
+            }
+        };
+        if let Some(outcome) = outcome {
+            self.metrics.checks.get_or_create(&[("outcome", outcome)]).inc();
+        }
+        if !has_target || self.queue.has(&key) {
+            return;
+        }
+        match next {
+            Next::After(interval) => {
+                self.queue.succeeded(&key);
+                let wait = interval.mul_f64(0.75 + (random() >> 32) as f64 / f64::from(u32::MAX) / 2.0);
+                self.queue.plan(key, now + wait);
+            }
+            Next::Retry => self.queue.failed(&key, now, random()),
+            Next::Never => {}
+        }
+    }
 }

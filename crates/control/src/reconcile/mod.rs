@@ -16,10 +16,6 @@
 //! The reconciler acts only while this process leads. Actions are safe to repeat, so a failed action, or a crash, is corrected by
 //! the next check.
 
-pub mod queue;
-
-pub mod executor;
-
 mod changes;
 pub mod claim;
 mod drain;
@@ -33,6 +29,8 @@ mod write;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
+use futures::stream::once;
 use jiff::Timestamp;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -40,14 +38,11 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::executor::Executor;
 use self::former_names::NameWriter;
 use self::moves::Moves;
-use self::queue::{Item, WorkQueue};
 use self::route_state_counts::RouteStateCounts;
 use self::router_metrics::RouterMetrics;
 use self::state::{Action, Plan, Planner};
@@ -56,20 +51,18 @@ use crate::client::backoff::random;
 use crate::client::events::{self, Counters, Events, Notice};
 use crate::client::failure_log::FailureLog;
 use crate::client::lease::{Leadership, Term};
-use crate::client::reflector::{Changes, HealthProbe, ObjectKey};
+use crate::client::reflector::{HealthProbe, ObjectKey};
 use crate::scheduler::Scheduler;
+use crate::work::controller::{self, Controller, Inputs, changes, signals};
+use crate::work::queue::{Item, WorkQueue};
 use crate::world::World;
 use crate::world::condition::ConditionUpdate;
-use crate::world::objects::ObjectChanges;
 use crate::world::observations::Observed;
-use signpost_types::v1alpha1::deletion_hold::DeletionHold;
 use signpost_types::v1alpha1::route::{ADMITTED, FORMER_NAME_BLOCKED, PUBLISHED, RESOLVABLE, SCHEDULED};
 
 /// The maximum number of actions in flight; one kind gets at most half of them. New Routes are scheduled concurrently, and must
 /// not wait for it.
 const ACTIONS_AT_A_TIME: usize = 32;
-/// The keys checked in a row before events are processed again.
-const LOOKS_IN_A_ROW: usize = 1024;
 /// The time limit for one action.
 const ACTION_TIMEOUT: Duration = Duration::from_secs(15);
 /// The longest time until a key that waits for a date is checked again: timers do not advance while a machine sleeps.
@@ -197,12 +190,12 @@ pub struct Reconciler {
     settings: Settings,
     metrics: Metrics,
     writer: Writer,
-    watched: ObjectChanges,
-    deletion_hold_changes: Changes<DeletionHold>,
-    former_domains: watch::Receiver<Option<Vec<String>>>,
     planner: Planner,
     queue: WorkQueue<Key>,
-    actions: Executor<Key, Done>,
+    inputs: Inputs<Self>,
+    /// Returns whether the stores of Routes or RouteBindings show changes that this loop has not received.
+    is_behind: Box<dyn Fn() -> bool + Send>,
+    events: Events,
     /// The Routes that should leave their Routers, if there is a scheduler to move them.
     moves: Option<Moves>,
     term: Option<Term>,
@@ -215,7 +208,8 @@ impl Reconciler {
     /// the status of Routes and Routers, and record Events. It reads the objects and the observations of `world`.
     pub fn new(client: kube::Client, world: &World, settings: Settings, metrics: Metrics) -> Self {
         let (objects, watched) = world.objects();
-        let (deletion_holds, deletion_hold_changes) = world.holds.read();
+        let mut inputs = Inputs::<Self>::default();
+        let deletion_holds = inputs.read(&world.holds, |reconciler, _| reconciler.on_deletion_holds());
         let observations = Arc::clone(&world.observations);
         // Who observes the instances polls their informer.
         let (instances, _) = world.instances.read();
@@ -226,15 +220,32 @@ impl Reconciler {
         let platform = Arc::clone(&world.settings.platform);
         let planner =
             Planner { platform, objects, owners, deletion_holds, instances, observations, former_domains, index };
+        let reporter = events::Reporter {
+            controller: "signpost.dev/placement",
+            action: "Keeping",
+            instance: settings.instance.clone(),
+        };
+        let (events, recording) = Events::new(writer.client.clone(), reporter, metrics.events.clone());
+        let behind = [watched.routes.behind(), watched.bindings.behind()];
+        let observations = Arc::clone(&planner.observations);
+        inputs.add(watched.routes, Self::on_routes);
+        inputs.add(watched.bindings, Self::on_bindings);
+        inputs.add(watched.claims, Self::on_claims);
+        inputs.add(watched.routers, Self::on_routers);
+        inputs.add(watched.namespaces, Self::on_namespaces);
+        inputs.add(changes(planner.former_domains.subscribe()), |reconciler, _| reconciler.check_routers());
+        // Findings are taken before keys are planned.
+        inputs.add(signals(observations, |observations| observations.wait().boxed()), |_, ()| {});
+        // The recorder ends with this loop: events only repeat the status.
+        inputs.add(once(recording), |_, ()| {});
         Reconciler {
             writer,
             queue: WorkQueue::new(ACTIONS_AT_A_TIME, [settings.retry, settings.retry * 32]),
-            actions: Executor::new(ACTION_TIMEOUT),
             settings,
             metrics,
-            watched,
-            deletion_hold_changes,
-            former_domains: planner.former_domains.subscribe(),
+            inputs,
+            is_behind: Box::new(move || behind.iter().any(|is_behind| is_behind())),
+            events,
             planner,
             moves: None,
             term: None,
@@ -247,6 +258,8 @@ impl Reconciler {
     #[must_use]
     pub fn with_scheduler(mut self, scheduler: &Scheduler) -> Self {
         let (client, server, domain) = scheduler.platform();
+        let answered = signals(scheduler.move_requests(), |requests| requests.answered().boxed());
+        self.inputs.add(answered, |_, ()| {});
         self.moves = Some(Moves::new(scheduler, self.planner.objects.clone()));
         self.writer.names = Some(NameWriter { client, server, domain, next_overdue: Instant::now() });
         self
@@ -268,51 +281,11 @@ impl Reconciler {
     }
 
     /// Reconciles while `leadership` shows that this process leads, until `stop`.
-    pub async fn run(mut self, mut leadership: watch::Receiver<Leadership>, stop: CancellationToken) {
-        let reporter = events::Reporter {
-            controller: "signpost.dev/placement",
-            action: "Keeping",
-            instance: self.settings.instance.clone(),
-        };
-        let (events, recording) = Events::new(self.writer.client.clone(), reporter, self.metrics.events.clone());
-        // The recorder ends with this loop: events only repeat the status.
-        let mut beside = JoinSet::new();
-        beside.spawn(recording);
-        let observations = Arc::clone(&self.planner.observations);
-        let mut election_runs = true;
-        loop {
-            self.term = leadership.borrow_and_update().term().cloned();
-            self.check_first_lists();
-            self.take_findings();
-            let more = self.work();
-            self.metrics.depth.set(i64::try_from(self.queue.depth()).unwrap_or(i64::MAX));
-            let wake_at = self.queue.next_at().filter(|_| self.may_act()).into_iter().chain(self.request_moves()).min();
-            tokio::select! {
-                () = stop.cancelled() => break,
-                change = self.watched.routes.next() => self.on_routes(change),
-                change = self.watched.bindings.next() => self.on_bindings(change),
-                change = self.watched.claims.next() => self.on_claims(change),
-                change = self.watched.routers.next() => self.on_routers(change),
-                change = self.watched.namespaces.next() => self.on_namespaces(change),
-                _ = self.deletion_hold_changes.next() => self.on_deletion_holds(),
-                Ok(()) = self.former_domains.changed() => self.check_routers(),
-                Some((key, result)) = self.actions.next() => self.on_done(key, result, &events),
-                () = observations.wait() => {}
-                () = Moves::answered(self.moves.as_ref()) => {}
-                changed = leadership.changed(), if election_runs => election_runs = changed.is_ok(),
-                () = sleep_until(wake_at.unwrap_or_else(Instant::now)), if wake_at.is_some() => {}
-                () = tokio::task::yield_now(), if more => {}
-            }
-        }
-        // Actions in flight can be aborted safely: each is one write.
-        self.actions.shutdown().await;
-    }
-
-    /// Requests the due moves; returns the time of the next ones.
-    fn request_moves(&mut self) -> Option<Instant> {
-        let may_act = self.may_act();
-        let is_behind = || self.watched.routes.is_behind() || self.watched.bindings.is_behind();
-        self.moves.as_mut().and_then(|moves| moves.step(may_act, is_behind))
+    pub async fn run(mut self, leadership: watch::Receiver<Leadership>, stop: CancellationToken) {
+        self.term = leadership.borrow().term().cloned();
+        let mut inputs = std::mem::take(&mut self.inputs);
+        inputs.add(changes(leadership), |reconciler, lead: Leadership| reconciler.term = lead.term().cloned());
+        controller::run(self, inputs, stop).await;
     }
 
     fn may_act(&self) -> bool {
@@ -328,8 +301,7 @@ impl Reconciler {
     }
 
     /// Queues the findings.
-    fn take_findings(&mut self) {
-        let now = Instant::now();
+    fn take_findings(&mut self, now: Instant) {
         for observed in self.planner.observations.take_changed() {
             let key = match observed {
                 Observed::Route(key) => Key::Findings(key),
@@ -339,63 +311,8 @@ impl Reconciler {
         }
     }
 
-    /// Checks due keys, and starts actions; returns whether there is more to do.
-    fn work(&mut self) -> bool {
-        let Some(term) = self.term.clone().filter(|_| self.may_act()) else { return false };
-        let (now, time) = (Instant::now(), Timestamp::now());
-        for _ in 0..LOOKS_IN_A_ROW {
-            let Some(key) = self.queue.begin(now) else { return false };
-            match self.planner.plan(&key, &self.settings, time) {
-                Plan::Act(action) => self.start(key, *action, term.clone()),
-                Plan::Done => {
-                    self.queue.end(&key);
-                    self.queue.succeeded(&key);
-                }
-                Plan::LookAgain(wait) => {
-                    self.queue.end(&key);
-                    self.queue.succeeded(&key);
-                    self.queue.add(key, now + wait.clamp(self.settings.settle, DATE_LONGEST));
-                }
-            }
-        }
-        true
-    }
-
-    fn start(&mut self, key: Key, action: Action, term: Term) {
-        let writer = self.writer.clone();
-        self.actions.start(key, async move {
-            if term.is_current() { writer.carry_out(action, &term).await } else { Ok(Done::default()) }
-        });
-    }
-
-    fn on_done(&mut self, key: Key, result: kube::Result<Done>, events: &Events) {
-        self.queue.end(&key);
-        // Findings about a Route are written like the rest of its status.
-        let kind = if let Key::Findings(_) = key { "route" } else { *key.owner() };
-        let done = match result {
-            Ok(done) => done,
-            Err(error) => {
-                if let Some(omitted) = self.failures.take(Instant::now()) {
-                    tracing::warn!(?key, %error, omitted, "reconcile failed; retrying");
-                }
-                self.metrics.actions.get_or_create(&[("kind", kind), ("action", "failed")]).inc();
-                return self.queue.failed(&key, Instant::now(), random());
-            }
-        };
-        self.metrics.actions.get_or_create(&[("kind", kind), ("action", done.action.unwrap_or("none"))]).inc();
-        self.queue.succeeded(&key);
-        if let Key::Route(route) | Key::Findings(route) = &key {
-            self.planner.observations.settle_route(route, &done.findings);
-            done.turned.iter().for_each(|statement| self.record(events, route, &done.uid, statement));
-        }
-        if !matches!(key, Key::Findings(_)) {
-            // Claims have a next step; and temporary errors of the informers are over at that time.
-            self.queue.add(key, Instant::now() + self.settings.settle * 2);
-        }
-    }
-
     /// Records an Event for a condition that has turned, and updates metrics.
-    fn record(&mut self, events: &Events, key: &ObjectKey, uid: &str, statement: &ConditionUpdate) {
+    fn record(&mut self, key: &ObjectKey, uid: &str, statement: &ConditionUpdate) {
         let ConditionUpdate { kind, reason, message, .. } = statement;
         let is_true = statement.is_true();
         if *kind == RESOLVABLE
@@ -414,6 +331,73 @@ impl Reconciler {
             _ => return,
         };
         let (object, uid) = (key.clone(), uid.to_owned());
-        events.record(Notice { kind: "Route", object, uid, is_warning, reason, note });
+        self.events.record(Notice { kind: "Route", object, uid, is_warning, reason, note });
+    }
+}
+
+impl Controller for Reconciler {
+    type Key = Key;
+    type Job = (Box<Action>, Term);
+    type Done = Done;
+
+    const JOB_TIMEOUT: Duration = ACTION_TIMEOUT;
+
+    fn queue(&mut self) -> &mut WorkQueue<Key> {
+        &mut self.queue
+    }
+
+    fn prepare(&mut self, now: Instant) {
+        self.check_first_lists();
+        self.take_findings(now);
+    }
+
+    fn is_ready(&self) -> bool {
+        self.may_act()
+    }
+
+    fn plan(&mut self, key: &Key, now: Instant) -> controller::Plan<Self::Job> {
+        match (self.planner.plan(key, &self.settings, Timestamp::now()), self.term.clone()) {
+            (Plan::Act(action), Some(term)) => controller::Plan::Act((action, term)),
+            (Plan::LookAgain(wait), _) => controller::Plan::At(now + wait.clamp(self.settings.settle, DATE_LONGEST)),
+            _ => controller::Plan::Nothing,
+        }
+    }
+
+    fn act(&self, _: &Key, (action, term): Self::Job) -> controller::Action<Done> {
+        let writer = self.writer.clone();
+        async move { if term.is_current() { writer.carry_out(*action, &term).await } else { Ok(Done::default()) } }
+            .boxed()
+    }
+
+    fn done(&mut self, key: Key, result: kube::Result<Done>, now: Instant) {
+        // Findings about a Route are written like the rest of its status.
+        let kind = if let Key::Findings(_) = key { "route" } else { *key.owner() };
+        let done = match result {
+            Ok(done) => done,
+            Err(error) => {
+                if let Some(omitted) = self.failures.take(now) {
+                    tracing::warn!(?key, %error, omitted, "reconcile failed; retrying");
+                }
+                self.metrics.actions.get_or_create(&[("kind", kind), ("action", "failed")]).inc();
+                return self.queue.failed(&key, now, random());
+            }
+        };
+        self.metrics.actions.get_or_create(&[("kind", kind), ("action", done.action.unwrap_or("none"))]).inc();
+        self.queue.succeeded(&key);
+        if let Key::Route(route) | Key::Findings(route) = &key {
+            self.planner.observations.settle_route(route, &done.findings);
+            done.turned.iter().for_each(|statement| self.record(route, &done.uid, statement));
+        }
+        if !matches!(key, Key::Findings(_)) {
+            // Claims have a next step; and temporary errors of the informers are over at that time.
+            self.queue.add(key, now + self.settings.settle * 2);
+        }
+    }
+
+    /// Requests the due moves; returns the time of the next ones.
+    fn settle(&mut self, _: Instant) -> Option<Instant> {
+        self.metrics.depth.set(i64::try_from(self.queue.depth()).unwrap_or(i64::MAX));
+        let may_act = self.may_act();
+        self.moves.as_mut().and_then(|moves| moves.step(may_act, &self.is_behind))
     }
 }

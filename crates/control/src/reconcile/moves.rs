@@ -8,7 +8,6 @@
 //! Requests for a host arrive at one Router. So Routes with one host *follow* the first of them that has a Router
 //! (`Scheduler::host_leader`), and only that one can be moved.
 
-use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -270,14 +269,6 @@ impl Moves {
             if self.drain.drains(&binding.router) && self.drain.add(&key) {
                 self.metrics.missed.inc_by(missed);
             }
-        }
-    }
-
-    /// Waits for answers of the scheduler; indefinitely if there is none.
-    pub async fn answered(moves: Option<&Self>) {
-        match moves {
-            Some(moves) => moves.requests.answered().await,
-            None => pending().await,
         }
     }
 }

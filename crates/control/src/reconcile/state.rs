@@ -85,7 +85,7 @@ impl Plan {
 }
 
 /// The actions: each is one write, and safe to repeat.
-pub(super) enum Action {
+pub enum Action {
     /// Takes this step of a claim.
     SettleClaim(String, Step),
     /// Claims the host of the Route with this uid for it again.

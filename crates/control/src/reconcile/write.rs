@@ -29,7 +29,7 @@ use signpost_types::v1alpha1::router::Router;
 
 /// The result of an action.
 #[derive(Debug, Default)]
-pub(super) struct Done {
+pub struct Done {
     /// The action as a metric label; `None`: nothing was left to do.
     pub action: Option<&'static str>,
     /// The uid of the Route that was written.

@@ -47,7 +47,7 @@ use crate::client::failure_log::FailureLog;
 use crate::client::lease::{Leadership, Term};
 use crate::client::reflector::HealthProbe;
 use crate::client::server::ServerKind;
-use crate::reconcile::executor::Executor;
+use crate::work::executor::Executor;
 use crate::world::objects::{ObjectChanges, Objects};
 use crate::world::observations::{Observations, Part};
 use crate::world::parents::FormerDomains;

@@ -89,7 +89,7 @@ impl<V: Send + Sync + 'static> Informer<V> {
                 Some(Arc::unwrap_or_clone(change))
             })
         });
-        (store, Changes { stream: stream.boxed(), is_behind: Box::new(is_behind) })
+        (store, Changes { stream: stream.boxed(), is_behind: Arc::new(is_behind) })
     }
 }
 

@@ -7,6 +7,27 @@ use crate::client::reflector;
 use crate::controller::zone::version_history::SERIAL_STRIDE;
 use crate::world::{self, BindingInfo, RouterInfo};
 
+/// Returns the due writes.
+fn due(ledger: &mut Ledger, now: Instant, unix_now: u64) -> Vec<(Name, Write)> {
+    let mut writes = Vec::new();
+    while let Some(apex) = ledger.queue.begin(now) {
+        let plan = ledger.plan(&apex, now, unix_now);
+        if let Plan::At(at) = plan {
+            ledger.queue.plan(apex.clone(), at);
+        }
+        match plan {
+            Plan::Act(write) => writes.push((apex, write)),
+            _ => ledger.queue.end(&apex),
+        }
+    }
+    writes
+}
+
+fn end(ledger: &mut Ledger, apex: Name, result: kube::Result<Option<Zone>>, now: Instant) {
+    ledger.queue.end(&apex);
+    ledger.written(apex, result, now);
+}
+
 #[test]
 fn a_refused_write_is_retried_ever_more_rarely_and_reported() {
     let settings = Settings::new("v3.example", Vec::new(), &["192.0.2.53".parse().expect("an address")]);
@@ -26,7 +47,7 @@ fn a_refused_write_is_retried_ever_more_rarely_and_reported() {
     ledger.take(applied(60), now);
     ledger.set_synced(now);
     let tries = |ledger: &mut Ledger, now| {
-        let writes = ledger.due(now, 1_795_262_400);
+        let writes = due(ledger, now, 1_795_262_400);
         writes.iter().filter(|(of, write)| *of == apex && matches!(write, Write::Create(_))).count()
     };
     assert_eq!(tries(&mut ledger, now), 1);
@@ -35,7 +56,7 @@ fn a_refused_write_is_retried_ever_more_rarely_and_reported() {
         Err(kube::Error::Api(response.boxed()))
     };
     for (seconds, ttl) in [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0].into_iter().zip(100..) {
-        ledger.written(apex.clone(), refused(), now);
+        end(&mut ledger, apex.clone(), refused(), now);
         // A change meanwhile: the zone is checked, and keeps waiting.
         ledger.take(applied(ttl), now);
         assert_eq!(tries(&mut ledger, now + Duration::from_secs_f64(seconds - 0.01)), 0, "{seconds}");
@@ -46,7 +67,7 @@ fn a_refused_write_is_retried_ever_more_rarely_and_reported() {
     assert!(
         matches!(&reported[&apex], Some((router, error)) if &*router.name == "s" && error.contains("metadata.name"))
     );
-    ledger.written(apex.clone(), Ok(None), now);
+    end(&mut ledger, apex.clone(), Ok(None), now);
     assert!(feed.take().refused[&apex].is_none());
 }
 
@@ -77,11 +98,11 @@ fn an_alias_that_goes_and_comes_back_is_reported_with_its_new_version() {
     let mut now = Instant::now();
     // Writes the due versions, and returns the reports about the alias.
     let reported = |ledger: &mut Ledger, now: Instant| {
-        for (apex, write) in ledger.due(now, 1_795_262_400) {
+        for (apex, write) in due(ledger, now, 1_795_262_400) {
             let (Write::Create(zone) | Write::Replace(zone)) = write else { panic!("nothing is deleted") };
-            ledger.written(apex, Ok(Some(*zone)), now);
+            end(ledger, apex, Ok(Some(*zone)), now);
         }
-        drop(ledger.due(now, 1_795_262_400));
+        drop(due(ledger, now, 1_795_262_400));
         feed.take().aliases.remove("ns-app").map(|alias| alias.map(|(_, serial)| serial))
     };
     let serial = |ledger: &Ledger| ledger.known[&apex].last;
@@ -123,18 +144,18 @@ fn parent_or_alias(apex: &str, serial: u32, former_domains: &[&str]) -> Zone {
 /// Does the due writes on these Zones; returns the names of those that were written or, with a dash, deleted.
 fn write_all(ledger: &mut Ledger, zones: &mut BTreeMap<String, Zone>, now: Instant, unix_now: u64) -> Vec<String> {
     let mut written = Vec::new();
-    for (apex, write) in ledger.due(now, unix_now) {
+    for (apex, write) in due(ledger, now, unix_now) {
         let name = text_of(&apex);
         match write {
             Write::Create(zone) | Write::Replace(zone) => {
                 zones.insert(name.clone(), (*zone).clone());
                 written.push(name);
-                ledger.written(apex, Ok(Some(*zone)), now);
+                end(ledger, apex, Ok(Some(*zone)), now);
             }
             Write::Delete(_) => {
                 zones.remove(&name);
                 written.push(format!("-{name}"));
-                ledger.written(apex, Ok(None), now);
+                end(ledger, apex, Ok(None), now);
             }
         }
     }
@@ -278,9 +299,9 @@ fn a_store_that_went_back_gets_a_version_newer_than_any_that_was_seen() {
     let (mut now, newest) = (Instant::now(), Serial(1_795_262_400));
     ledger.set_synced(now);
     for (serial, expected) in [(newest.0, None), (newest.0 - 100, Some(newest.0 + SERIAL_STRIDE))] {
-        ledger.written(apex.clone(), Ok(version(serial, digest)), now);
+        end(&mut ledger, apex.clone(), Ok(version(serial, digest)), now);
         now += WRITE_INTERVAL;
-        let written = ledger.due(now, 1_795_000_000).into_iter().find_map(|(of, write)| match write {
+        let written = due(&mut ledger, now, 1_795_000_000).into_iter().find_map(|(of, write)| match write {
             Write::Replace(zone) if of == apex => Some(zone.spec.versions[0].serial),
             _ => None,
         });

@@ -20,6 +20,7 @@ pub mod health_tracker;
 pub mod metrics;
 pub mod probe;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
@@ -28,10 +29,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::metrics::Metrics;
-use self::probe::ProbeError;
-use self::probe_schedule::ProbeSchedule;
-use crate::reconcile::executor::Executor;
-use crate::world::World;
+use self::probe::{Probe, ProbeError};
+use self::probe_schedule::{Key, ProbeSchedule};
+use crate::client::reflector::Store;
+use crate::work::controller::{self, Action, Controller, Inputs, Plan};
+use crate::work::queue::WorkQueue;
+use crate::world::observations::Observations;
+use crate::world::{RouterInfo, World};
 
 /// A probe ends by itself long before this.
 const PROBE_LONGEST: Duration = Duration::from_secs(24 * 3600);
@@ -47,43 +51,66 @@ pub struct Settings {
 
 /// Probes until `stop`, which also ends with this process's leadership.
 pub async fn run(world: World, settings: Settings, metrics: Metrics, stop: CancellationToken) {
-    let (routers, mut changes) = world.routers.read();
+    let mut inputs = Inputs::default();
+    let routers = inputs.read(&world.routers, |prober: &mut Prober, change| {
+        prober.schedule.take_change(change, Instant::now(), Timestamp::now());
+    });
     let observations = world.observations;
     observations.for_routers(|router| router.health = None);
-    let mut schedule = ProbeSchedule::new(settings, metrics.clone());
-    let mut probes = Executor::new(PROBE_LONGEST);
-    loop {
-        let now = Instant::now();
-        while let Some((key, probe)) = schedule.next_probe(now) {
-            probes.start(key, async move {
-                Ok(match probe {
-                    Ok(probe) => probe.run().await,
-                    Err(error) => Err(error),
-                })
-            });
-        }
-        // Before all Routers are known, nothing is reported: verdicts of the previous leader could be overlooked.
-        let may_report = routers.is_synced();
-        while may_report && let Some((name, findings)) = schedule.next_findings(now) {
-            observations.set_router(&name, |router| router.health = Some(findings));
-        }
-        let wake_at = schedule.next_time(may_report);
-        tokio::select! {
-            () = stop.cancelled() => break,
-            change = changes.next() => {
-                schedule.take_change(change, Instant::now(), Timestamp::now());
-                while let Some(change) = changes.next().now_or_never() {
-                    schedule.take_change(change, Instant::now(), Timestamp::now());
-                }
-            }
-            Some((key, outcome)) = probes.next() => {
-                let outcome = outcome.unwrap_or(Err(ProbeError::Broken));
-                schedule.take_outcome(&key, outcome, Instant::now(), Timestamp::now());
-            }
-            () = tokio::time::sleep_until(wake_at.unwrap_or(now)), if wake_at.is_some() => {}
-        }
+    let schedule = ProbeSchedule::new(settings, metrics.clone());
+    let prober = Prober { schedule, routers, observations, metrics };
+    controller::run(prober, inputs, stop).await;
+}
+
+struct Prober {
+    schedule: ProbeSchedule,
+    routers: Store<RouterInfo>,
+    observations: Arc<Observations>,
+    metrics: Metrics,
+}
+
+impl Controller for Prober {
+    type Key = Key;
+    type Job = Result<Probe, ProbeError>;
+    type Done = Result<(), ProbeError>;
+
+    const JOB_TIMEOUT: Duration = PROBE_LONGEST;
+
+    fn queue(&mut self) -> &mut WorkQueue<Key> {
+        &mut self.schedule.queue
     }
-    // A probe cut short does no harm.
-    probes.shutdown().await;
-    metrics.forget_all();
+
+    fn plan(&mut self, key: &Key, _: Instant) -> Plan<Self::Job> {
+        self.schedule.probe(key).map_or(Plan::Nothing, Plan::Act)
+    }
+
+    fn act(&self, _: &Key, probe: Self::Job) -> Action<Self::Done> {
+        async {
+            Ok(match probe {
+                Ok(probe) => probe.run().await,
+                Err(error) => Err(error),
+            })
+        }
+        .boxed()
+    }
+
+    fn done(&mut self, key: Key, outcome: kube::Result<Self::Done>, now: Instant) {
+        let outcome = outcome.unwrap_or(Err(ProbeError::Broken));
+        self.schedule.take_outcome(&key, outcome, now, Timestamp::now());
+    }
+
+    fn settle(&mut self, now: Instant) -> Option<Instant> {
+        // Before all Routers are known, nothing is reported: verdicts of the previous leader could be overlooked.
+        if !self.routers.is_synced() {
+            return None;
+        }
+        while let Some((name, findings)) = self.schedule.next_findings(now) {
+            self.observations.set_router(&name, |router| router.health = Some(findings));
+        }
+        self.schedule.next_findings_at()
+    }
+
+    fn end(&mut self) {
+        self.metrics.forget_all();
+    }
 }

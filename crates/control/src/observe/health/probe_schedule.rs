@@ -14,8 +14,8 @@ use super::metrics::Metrics;
 use super::probe::{Check, Clients, Probe, ProbeError};
 use crate::client::backoff::random;
 use crate::client::reflector::Change;
-use crate::reconcile::queue::{Item, WorkQueue};
 use crate::status::health::is_panic;
+use crate::work::queue::{Item, WorkQueue};
 use crate::world::RouterInfo;
 use crate::world::observations::HealthFindings;
 use signpost_types::v1alpha1::router::{AddressHealth, AddressHealthState, HealthCheck, Router};
@@ -50,7 +50,7 @@ pub struct ProbeSchedule {
     metrics: Metrics,
     routers: HashMap<String, Checked>,
     /// The times at which addresses are due, and the probes in flight.
-    queue: WorkQueue<Key>,
+    pub queue: WorkQueue<Key>,
     /// The times at which to check Routers for pending writes.
     dirty: BTreeSet<(Instant, String)>,
 }
@@ -202,7 +202,6 @@ impl ProbeSchedule {
     /// Takes in how a probe ended.
     pub fn take_outcome(&mut self, key: &Key, outcome: Result<(), ProbeError>, now: Instant, time: Timestamp) {
         self.metrics.count_probe(outcome.is_ok());
-        self.queue.end(key);
         let (name, ip) = key;
         let Some(router) = self.routers.get_mut(name) else { return };
         let (Some(check), Some(subject)) = (&router.check, router.subjects.get_mut(ip)) else { return };
@@ -226,23 +225,11 @@ impl ProbeSchedule {
         }
     }
 
-    /// Returns the next due probe with a permit, which it holds until [`Self::take_outcome`]; the error is a fault of this
-    /// machine, which counts as a failed probe.
-    pub fn next_probe(&mut self, now: Instant) -> Option<(Key, Result<Probe, ProbeError>)> {
-        while let Some(key) = self.queue.begin(now) {
-            let subject = self.routers.get_mut(&key.0).and_then(|router| {
-                let check = router.check.as_ref()?;
-                Some((check, router.subjects.get_mut(&key.1)?))
-            });
-            let Some((check, subject)) = subject else {
-                self.queue.end(&key);
-                continue;
-            };
-            let clients = &self.clients;
-            let probe = subject.probe.get_or_insert_with(|| Probe::new(key.1, Check::new(check), clients));
-            return Some((key, probe.clone()));
-        }
-        None
+    /// Returns the probe of an address, if it has one; the error is a fault of this machine, which counts as a failed probe.
+    pub fn probe(&mut self, key: &Key) -> Option<Result<Probe, ProbeError>> {
+        let router = self.routers.get_mut(&key.0)?;
+        let (check, subject) = (router.check.as_ref()?, router.subjects.get_mut(&key.1)?);
+        Some(subject.probe.get_or_insert_with(|| Probe::new(key.1, Check::new(check), &self.clients)).clone())
     }
 
     /// Returns the next Router with new findings, and these.
@@ -259,10 +246,9 @@ impl ProbeSchedule {
         None
     }
 
-    /// Returns the time of the next work, if it is allowed.
-    pub fn next_time(&self, may_write: bool) -> Option<Instant> {
-        let write = self.dirty.first().filter(|_| may_write).map(|(at, _)| *at);
-        self.queue.next_at().into_iter().chain(write).min()
+    /// Returns the time of the next findings.
+    pub fn next_findings_at(&self) -> Option<Instant> {
+        self.dirty.first().map(|(at, _)| *at)
     }
 }
 
@@ -316,18 +302,29 @@ mod tests {
 
     const TIME: Timestamp = Timestamp::UNIX_EPOCH;
 
+    fn next_probe(schedule: &mut ProbeSchedule, now: Instant) -> Option<(Key, Result<Probe, ProbeError>)> {
+        let key = schedule.queue.begin(now)?;
+        let probe = schedule.probe(&key).expect("it has a health check");
+        Some((key, probe))
+    }
+
+    fn take_outcome(schedule: &mut ProbeSchedule, key: &Key, outcome: Result<(), ProbeError>, now: Instant) {
+        schedule.queue.end(key);
+        schedule.take_outcome(key, outcome, now, TIME);
+    }
+
     /// Gives all probes that are due these outcomes.
     fn probe_all(schedule: &mut ProbeSchedule, now: Instant, good: impl Fn(&IpAddr) -> bool) -> usize {
         let mut count = 0;
         let mut under_way = Vec::new();
-        while let Some((key, probe)) = schedule.next_probe(now) {
+        while let Some((key, probe)) = next_probe(schedule, now) {
             probe.expect("a probe over TCP can always be made");
             under_way.push(key);
             count += 1;
         }
         for key in under_way {
             let outcome = if good(&key.1) { Ok(()) } else { Err(ProbeError::Unreachable("refused".to_owned())) };
-            schedule.take_outcome(&key, outcome, now, TIME);
+            take_outcome(schedule, &key, outcome, now);
         }
         count
     }
@@ -366,7 +363,7 @@ mod tests {
         schedule.take_change(applied(router(&["192.0.2.1"], Value::Null, json!({}))), now, TIME);
         let later = now + Duration::from_secs(100);
         assert!(
-            schedule.next_probe(later).is_none()
+            next_probe(&mut schedule, later).is_none()
                 && schedule.next_findings(later).is_none()
                 && schedule.routers.is_empty()
         );
@@ -398,21 +395,21 @@ mod tests {
         let mut schedule = schedule();
         let start = Instant::now();
         schedule.take_change(applied(router(&["192.0.2.1"], json!({"port": 80}), json!({}))), start, TIME);
-        let (key, _) = schedule.next_probe(start + FIRST_PROBE).expect("it is due");
+        let (key, _) = next_probe(&mut schedule, start + FIRST_PROBE).expect("it is due");
         assert_eq!(schedule.next_findings(start).map(|(_, findings)| healths(&findings)).as_deref(), Some(""));
         let late = start + FIRST_VERDICT;
         assert_eq!(
             schedule.next_findings(late).map(|(_, findings)| healths(&findings)).as_deref(),
             Some("192.0.2.1 Unknown;")
         );
-        schedule.take_outcome(&key, Ok(()), late, TIME);
+        take_outcome(&mut schedule, &key, Ok(()), late);
         let (_, findings) = schedule.next_findings(late + SETTLE).expect("the verdict has come");
         assert_eq!(healths(&findings), "192.0.2.1 Healthy;");
         // The result for an address that is removed during its probe is dropped.
         let later = late + Duration::from_secs(10);
-        let (key, _) = schedule.next_probe(later).expect("it is due");
+        let (key, _) = next_probe(&mut schedule, later).expect("it is due");
         schedule.take_change(applied(router(&["192.0.2.9"], json!({"port": 80}), json!({}))), later, TIME);
-        schedule.take_outcome(&key, Err(ProbeError::Unreachable("refused".to_owned())), later, TIME);
+        take_outcome(&mut schedule, &key, Err(ProbeError::Unreachable("refused".to_owned())), later);
         assert!(schedule.routers["s"].subjects.keys().all(|ip| ip.to_string() == "192.0.2.9"));
     }
 
@@ -428,21 +425,21 @@ mod tests {
             schedule.take_change(applied(router), start, TIME);
         }
         let now = start + FIRST_PROBE;
-        let hanging: Vec<Key> = std::iter::from_fn(|| schedule.next_probe(now)).map(|(key, _)| key).collect();
+        let hanging: Vec<Key> = std::iter::from_fn(|| next_probe(&mut schedule, now)).map(|(key, _)| key).collect();
         for hung in 0..HUNG {
             let count = hanging.iter().filter(|key| key.0 == format!("hung{hung}")).count();
             assert!((256 / (HUNG + 1)..=256 / HUNG).contains(&count), "they share alike: {count}");
         }
-        assert_eq!(schedule.next_time(false), None, "they have what they may have");
+        assert_eq!(schedule.queue.next_at(), None, "they have what they may have");
 
         // These probes never end. Another Router is not affected: its verdicts arrive before the first deadline.
         let healthy = named_router("healthy", &addresses(HUNG), check, json!({}));
         schedule.take_change(applied(healthy), now, TIME);
         let now = now + FIRST_PROBE;
         let mut probed = 0;
-        while let Some((key, _)) = schedule.next_probe(now) {
+        while let Some((key, _)) = next_probe(&mut schedule, now) {
             assert_eq!(key.0, "healthy");
-            schedule.take_outcome(&key, Ok(()), now, TIME);
+            take_outcome(&mut schedule, &key, Ok(()), now);
             probed += 1;
         }
         assert_eq!(probed, 128);
@@ -452,6 +449,6 @@ mod tests {
         assert!(findings.addresses.iter().all(|found| found.health == AddressHealthState::Healthy), "{name}");
         // Its probes continue, an interval later, while the others still hang.
         let later = now + Duration::from_secs(5);
-        assert_eq!(schedule.next_probe(later).map(|(key, _)| key.0).as_deref(), Some("healthy"));
+        assert_eq!(next_probe(&mut schedule, later).map(|(key, _)| key.0).as_deref(), Some("healthy"));
     }
 }

@@ -98,6 +98,7 @@ impl RouteCheck for OwnershipCheck {
     type Target = HostTarget;
     const PART: Part = Part::Ownership;
     const SUBJECT: &'static str = "whether the Route's host is verified";
+    const TIMEOUT: Duration = Duration::from_secs(QUERY_TIMEOUT.as_secs() + 2 * READ_TIMEOUT.as_secs());
 
     fn target(&self, key: &ObjectKey, route: &RouteInfo) -> Option<HostTarget> {
         let target = HostTarget::new(key, route)?;
@@ -126,10 +127,6 @@ impl RouteCheck for OwnershipCheck {
 
     fn retry(&self) -> [Duration; 2] {
         [RETRY_FIRST, RETRY_LONGEST.min(self.interval.max(RETRY_FIRST))]
-    }
-
-    fn timeout(&self) -> Duration {
-        QUERY_TIMEOUT + 2 * READ_TIMEOUT
     }
 
     async fn check(

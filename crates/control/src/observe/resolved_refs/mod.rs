@@ -14,6 +14,7 @@
 mod verdict;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::convert::Infallible;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,13 +22,13 @@ use std::time::Duration;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use tokio::task::yield_now;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub use self::verdict::{BackendState, RefsState, verdict};
 use crate::client::reflector::{Applied, Change, Health, ObjectKey, Restart, Store};
-use crate::reconcile::queue::WorkQueue;
+use crate::work::controller::{self, Controller, Inputs, Plan};
+use crate::work::queue::WorkQueue;
 use crate::world::backend::{ServiceInfo, SliceInfo};
 use crate::world::condition::Status;
 use crate::world::observations::{About, Observations, Part, RouteFinding};
@@ -41,8 +42,6 @@ const GRACE: Duration = Duration::from_secs(5);
 /// The findings that wait for their write at a time. Namespaces share them, so that a Service with 10,000 Routes does not delay the Routes
 /// of other tenants.
 const FINDINGS_MAX: usize = 256;
-/// The checks before the loop takes further changes.
-const CHECKS_IN_A_ROW: usize = 256;
 /// The interval of checks whether findings are written.
 const INTERVAL: Duration = Duration::from_millis(20);
 /// The most states of Services that are remembered.
@@ -74,12 +73,8 @@ impl Metrics {
 /// Checks Routes until `stop`, which also ends with this process's leadership.
 pub async fn run(world: World, metrics: Metrics, stop: CancellationToken) {
     world.observations.forget(Part::ResolvedRefs);
-    loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = router_with_instances(&world) => {}
-        }
-        watch(&world, &metrics, &stop).await;
+    while stop.run_until_cancelled(router_with_instances(&world)).await.is_some() {
+        watch(&world, &metrics, stop.child_token()).await;
     }
 }
 
@@ -95,41 +90,17 @@ fn has_instances(routers: &Store<RouterInfo>) -> bool {
     routers.all().iter().any(|(_, router)| router.target.active.has_instances)
 }
 
-/// Checks Routes until `stop`, or until no Router has instances.
-async fn watch(world: &World, metrics: &Metrics, stop: &CancellationToken) {
-    let (routes, mut route_changes) = world.routes.read();
-    let (routers, mut router_changes) = world.routers.read();
-    let (services, mut service_changes) = world.services.read();
-    let (slices, mut slice_changes) = world.slices.read();
-    let stores = Stores { routes, routers, services, slices };
-    let mut watch = Watch::new(stores, Arc::clone(&world.observations), metrics.clone());
-    let unlisted_at = Instant::now() + GRACE;
-    loop {
-        let now = Instant::now();
-        watch.update_listed(now >= unlisted_at);
-        let has_more = watch.check_due(now);
-        let wake_at = match watch.listed {
-            // The error of a list wakes no reader.
-            Listed::No => Some(if now < unlisted_at { unlisted_at } else { now + GRACE }),
-            _ => watch.wake_at(now),
-        };
-        tokio::select! {
-            () = stop.cancelled() => break,
-            change = route_changes.next() => watch.take_routes(change),
-            change = router_changes.next() => {
-                watch.take_routers(change);
-                if watch.stores.routers.is_synced() && !has_instances(&watch.stores.routers) {
-                    break;
-                }
-            }
-            change = service_changes.next() => watch.take_services(change),
-            change = slice_changes.next() => watch.take_slices(change),
-            () = sleep_until(wake_at.unwrap_or(now)), if wake_at.is_some() && !has_more => {}
-            () = yield_now(), if has_more => {}
-        }
-    }
-    world.observations.forget(Part::ResolvedRefs);
-    watch.waiting.values().for_each(|waiting| metrics.add(waiting.reason, -1));
+/// Checks Routes until `stop`, which it fires when no Router has instances.
+async fn watch(world: &World, metrics: &Metrics, stop: CancellationToken) {
+    let mut inputs = Inputs::default();
+    let stores = Stores {
+        routes: inputs.read(&world.routes, Watch::take_routes),
+        routers: inputs.read(&world.routers, Watch::take_routers),
+        services: inputs.read(&world.services, Watch::take_services),
+        slices: inputs.read(&world.slices, Watch::take_slices),
+    };
+    let watch = Watch::new(stores, Arc::clone(&world.observations), metrics.clone(), stop.clone());
+    controller::run(watch, inputs, stop).await;
 }
 
 struct Stores {
@@ -177,7 +148,10 @@ struct Watch {
     stores: Stores,
     observations: Arc<Observations>,
     metrics: Metrics,
+    stop: CancellationToken,
     listed: Listed,
+    /// The time from which a refusal to list Services counts.
+    unlisted_at: Instant,
     /// The Routes to check. Those whose findings are not written yet are in progress.
     queue: WorkQueue<ObjectKey>,
     unwritten: HashSet<ObjectKey>,
@@ -202,15 +176,117 @@ struct Waiting {
     reason: Option<&'static str>,
 }
 
+impl Controller for Watch {
+    type Key = ObjectKey;
+    type Job = Infallible;
+    type Done = Infallible;
+
+    const PACE: Duration = INTERVAL;
+
+    fn queue(&mut self) -> &mut WorkQueue<ObjectKey> {
+        &mut self.queue
+    }
+
+    fn prepare(&mut self, now: Instant) {
+        self.update_listed(now >= self.unlisted_at);
+        if now >= self.written_at + INTERVAL {
+            self.written_at = now;
+            let (observations, queue) = (&self.observations, &mut self.queue);
+            self.unwritten.retain(|key| {
+                let waits = observations.route(key)[Part::ResolvedRefs as usize].is_some();
+                if !waits {
+                    queue.end(key);
+                }
+                waits
+            });
+        }
+    }
+
+    fn is_ready(&self) -> bool {
+        self.listed != Listed::No && self.observations.has_room()
+    }
+
+    fn plan(&mut self, key: &ObjectKey, now: Instant) -> Plan<Infallible> {
+        let route = self.stores.routes.get(key);
+        let Some(route) = route.filter(|route| self.stores.is_checked(route)) else {
+            self.forget(key);
+            return Plan::Nothing;
+        };
+        let reported = route.conditions.names.resolved_refs;
+        if self.listed == Listed::Refused {
+            self.forget(key);
+            if reported.is_some() || !route.conditions.names.ready.is_some_and(|ready| ready.mark.is_true()) {
+                self.observations.check_route(key);
+            }
+            return Plan::Nothing;
+        }
+        let RefsState { update, is_whole } = self.verdict(key.namespace(), &route);
+        let says = |is_true: bool| reported.is_some_and(|reported| reported.mark.is_true() == is_true);
+        let is_worse = match update.status {
+            Status::True => !is_whole && says(true),
+            _ => !says(false),
+        };
+        let before = self.waiting.get(key).filter(|before| update.is_true() || !before.is_true);
+        let since = before.map_or(now, |before| before.since);
+        let is_early = is_worse && now < since + GRACE;
+        let mark = Mark::of(update.status.text(), update.reason, update.message_text());
+        let is_reported = reported.is_some_and(|reported| reported.mark == mark && reported.is_current);
+        let reason = (!is_early && !update.is_true()).then_some(update.reason);
+        self.set_waiting(key, (!is_whole).then_some(Waiting { since, is_true: update.is_true(), reason }));
+        if is_early {
+            return Plan::At(since + GRACE);
+        }
+        if is_reported {
+            self.observations.set_route(key, Part::ResolvedRefs, None);
+            return Plan::Nothing;
+        }
+        let Some(router) = route.router.clone() else { return Plan::Nothing };
+        let about = About::Generation(route.generation, router);
+        let finding = RouteFinding { uid: route.uid.clone(), about, statements: vec![update], challenge: None };
+        if !self.observations.has_route(key, Part::ResolvedRefs, &finding) {
+            self.observations.set_route(key, Part::ResolvedRefs, Some(finding));
+        }
+        self.unwritten.insert(key.clone());
+        Plan::Hold
+    }
+
+    fn settle(&mut self, now: Instant) -> Option<Instant> {
+        match self.listed {
+            // The error of a list wakes no reader.
+            Listed::No => Some(if now < self.unlisted_at { self.unlisted_at } else { now + GRACE }),
+            _ => (!self.unwritten.is_empty()).then(|| self.written_at + INTERVAL),
+        }
+    }
+
+    fn end(&mut self) {
+        self.observations.forget(Part::ResolvedRefs);
+        self.waiting.values().for_each(|waiting| self.metrics.add(waiting.reason, -1));
+    }
+}
+
 impl Watch {
-    fn new(stores: Stores, observations: Arc<Observations>, metrics: Metrics) -> Watch {
+    fn new(stores: Stores, observations: Arc<Observations>, metrics: Metrics, stop: CancellationToken) -> Watch {
         // An item never fails.
         let queue = WorkQueue::new(FINDINGS_MAX, [GRACE; 2]);
         // For a process that led before, Services cannot be listed: no Route turns unready until they are refused again.
         let listed = if observations.are_services_unknown() { Listed::Refused } else { Listed::No };
         let (unwritten, waiting, users, slices_of, states) = Default::default();
         let written_at = Instant::now();
-        Watch { stores, observations, metrics, listed, queue, unwritten, written_at, waiting, users, slices_of, states }
+        Watch {
+            stores,
+            observations,
+            metrics,
+            stop,
+            listed,
+            unlisted_at: written_at + GRACE,
+            queue,
+            unwritten,
+            written_at,
+            waiting,
+            users,
+            slices_of,
+            states,
+        }
     }
 
     /// Checks all Routes if Services are listed now, or if the API has refused to list them until it is late.
@@ -238,84 +314,6 @@ impl Watch {
         for (key, _) in self.stores.routes.all() {
             self.queue.add(key, now);
         }
-    }
-
-    /// Checks Routes that are due; returns whether there are more.
-    fn check_due(&mut self, now: Instant) -> bool {
-        if now >= self.written_at + INTERVAL {
-            self.written_at = now;
-            let (observations, queue) = (&self.observations, &mut self.queue);
-            self.unwritten.retain(|key| {
-                let waits = observations.route(key)[Part::ResolvedRefs as usize].is_some();
-                if !waits {
-                    queue.end(key);
-                }
-                waits
-            });
-        }
-        for _ in 0..CHECKS_IN_A_ROW {
-            if self.listed == Listed::No || !self.observations.has_room() {
-                return false;
-            }
-            let Some(key) = self.queue.begin(now) else { return false };
-            match self.check(&key, now) {
-                true => _ = self.unwritten.insert(key),
-                false => self.queue.end(&key),
-            }
-        }
-        true
-    }
-
-    /// Returns the time of the next step without changes.
-    fn wake_at(&self, now: Instant) -> Option<Instant> {
-        let next = self.queue.next_at().filter(|_| self.listed != Listed::No).map(|at| at.max(now + INTERVAL));
-        let written = (!self.unwritten.is_empty()).then(|| self.written_at + INTERVAL);
-        next.into_iter().chain(written).min()
-    }
-
-    /// Checks a Route; returns whether a finding waits for its write.
-    fn check(&mut self, key: &ObjectKey, now: Instant) -> bool {
-        let route = self.stores.routes.get(key);
-        let Some(route) = route.filter(|route| self.stores.is_checked(route)) else {
-            self.forget(key);
-            return false;
-        };
-        let reported = route.conditions.names.resolved_refs;
-        if self.listed == Listed::Refused {
-            self.forget(key);
-            if reported.is_some() || !route.conditions.names.ready.is_some_and(|ready| ready.mark.is_true()) {
-                self.observations.check_route(key);
-            }
-            return false;
-        }
-        let RefsState { update, is_whole } = self.verdict(key.namespace(), &route);
-        let says = |is_true: bool| reported.is_some_and(|reported| reported.mark.is_true() == is_true);
-        let is_worse = match update.status {
-            Status::True => !is_whole && says(true),
-            _ => !says(false),
-        };
-        let before = self.waiting.get(key).filter(|before| update.is_true() || !before.is_true);
-        let since = before.map_or(now, |before| before.since);
-        let is_early = is_worse && now < since + GRACE;
-        let mark = Mark::of(update.status.text(), update.reason, update.message_text());
-        let is_reported = reported.is_some_and(|reported| reported.mark == mark && reported.is_current);
-        let reason = (!is_early && !update.is_true()).then_some(update.reason);
-        self.set_waiting(key, (!is_whole).then_some(Waiting { since, is_true: update.is_true(), reason }));
-        if is_early {
-            self.queue.add(key.clone(), since + GRACE);
-            return false;
-        }
-        if is_reported {
-            self.observations.set_route(key, Part::ResolvedRefs, None);
-            return false;
-        }
-        let Some(router) = route.router.clone() else { return false };
-        let about = About::Generation(route.generation, router);
-        let finding = RouteFinding { uid: route.uid.clone(), about, statements: vec![update], challenge: None };
-        if !self.observations.has_route(key, Part::ResolvedRefs, &finding) {
-            self.observations.set_route(key, Part::ResolvedRefs, Some(finding));
-        }
-        true
     }
 
     fn set_waiting(&mut self, key: &ObjectKey, waiting: Option<Waiting>) {
@@ -401,6 +399,9 @@ impl Watch {
             applied.into_iter().filter(|applied| applied.before.as_deref().map(has) != Some(has(&applied.now)));
         let changed = changed.map(|applied| applied.key.name).chain(gone.into_iter().map(|(key, _)| key.name));
         let changed: HashSet<String> = changed.collect();
+        if self.stores.routers.is_synced() && !has_instances(&self.stores.routers) {
+            self.stop.cancel();
+        }
         if changed.is_empty() {
             return;
         }

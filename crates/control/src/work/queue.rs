@@ -20,14 +20,24 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::client::backoff::delay;
+use crate::client::reflector::ObjectKey;
 
 /// Something that waits in a queue.
-pub trait Item: Clone + Debug + Eq + Ord + Hash {
+pub trait Item: Clone + Debug + Eq + Ord + Hash + Send + Sync + 'static {
     /// The owner whose permits the item uses.
-    type Owner: Clone + Debug + Default + Eq + Ord + Hash;
+    type Owner: Clone + Debug + Default + Eq + Ord + Hash + Send + Sync;
 
     /// Returns the item's owner.
     fn owner(&self) -> &Self::Owner;
+}
+
+/// Each namespace has its share of the permits.
+impl Item for ObjectKey {
+    type Owner = Option<String>;
+
+    fn owner(&self) -> &Option<String> {
+        &self.namespace
+    }
 }
 
 /// The waiting items, their due times, and the permits of each owner.

@@ -1,0 +1,7 @@
+//! One shape for a control loop: a [work queue](queue), an [executor](executor) of its jobs, and the [loop](controller) around both.
+
+pub mod queue;
+
+pub mod executor;
+
+pub mod controller;
