@@ -30,7 +30,7 @@ use signpost_apiserver::store::embedded::{Embedded, FILE_NAME, OpenError, Option
 #[cfg(feature = "etcd")]
 use signpost_apiserver::store::etcd::Etcd;
 use signpost_apiserver::store::{Key, KeyValue};
-use signpost_control::controller::zone::last_known_good::served_objects;
+use signpost_control::name_server::last_known_good::served_objects;
 
 /// The time limit of a backup over the API.
 const LIMIT: Duration = Duration::from_secs(3_600);

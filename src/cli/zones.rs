@@ -18,7 +18,7 @@ use super::{complain, hold, note};
 use crate::config::Settings;
 use crate::daemon::platform;
 use signpost_control::compiler::{self, apex};
-use signpost_control::controller::export::{self, Export};
+use signpost_control::name_server::export::{self, Export};
 use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::Contents;
 use signpost_dns::zonefile::rdata_out;

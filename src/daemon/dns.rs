@@ -26,14 +26,14 @@ use crate::config::Settings;
 use crate::config::settings;
 use signpost_control::client::reflector::{Health, HealthProbe};
 use signpost_control::compiler::{self, apex::serial_of};
-use signpost_control::controller::ledger::BaseSerial;
-use signpost_control::controller::reserved;
-use signpost_control::controller::static_zones::{self, Reloader, StaticZones};
-use signpost_control::controller::zone;
-use signpost_control::controller::zone::denials::DENIAL_LONGEST;
-use signpost_control::controller::zone::last_known_good::StateError;
-use signpost_control::controller::zone::status::Status;
 use signpost_control::deletion_hold::reporter::{Holder, Reporter};
+use signpost_control::ledger::BaseSerial;
+use signpost_control::name_server;
+use signpost_control::name_server::denials::DENIAL_LONGEST;
+use signpost_control::name_server::files::static_zones::{self, Reloader, StaticZones};
+use signpost_control::name_server::last_known_good::StateError;
+use signpost_control::name_server::reserved;
+use signpost_control::name_server::status::Status;
 use signpost_control::world::World;
 use signpost_dns::nameserver::Transport;
 use signpost_dns::transport::inherited_sockets::InheritedSockets;
@@ -131,7 +131,7 @@ struct LoadedPlatform {
     settings: Arc<compiler::Settings>,
     /// The loop holds it: these settings never change.
     sender: watch::Sender<Arc<compiler::Settings>>,
-    zones: zone::Started,
+    zones: name_server::Started,
     status: Arc<Status>,
 }
 
@@ -352,10 +352,10 @@ impl LoadedPlatform {
     ) -> Result<Self, StateError> {
         let Platform { settings: platform, state, has_store } = platform;
         let status = Arc::new(Status::default());
-        let publishing = zone::metrics::Publishing::default();
+        let publishing = name_server::metrics::Publishing::default();
         admin.metrics.register(|registry| publishing.register(registry));
         let (sender, current) = watch::channel(platform.clone());
-        let options = zone::Options {
+        let options = name_server::Options {
             settings: current,
             state: Some(state),
             former_domain: settings.former_domain.clone(),
@@ -366,7 +366,7 @@ impl LoadedPlatform {
             publishing,
             loading,
         };
-        let zones = zone::start(options).await?;
+        let zones = name_server::start(options).await?;
         Ok(LoadedPlatform { settings: platform, sender, zones, status })
     }
 
@@ -391,7 +391,7 @@ impl LoadedPlatform {
         let stop = tasks.stop_token();
         tasks.spawn_fallible("zones", async move {
             let _sender = sender;
-            zone::run(client, &world, zones, stop).await.inspect_err(|error| tracing::error!("{error}"))
+            name_server::run(client, &world, zones, stop).await.inspect_err(|error| tracing::error!("{error}"))
         });
     }
 }

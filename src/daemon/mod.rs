@@ -63,10 +63,11 @@ use crate::config::{self, ConfigSources, Settings};
 use signpost_api::identity::Identity;
 use signpost_apiserver::store::embedded::OpenError;
 use signpost_control::client::failover::Servers;
-use signpost_control::controller::domain::{DomainMismatch, Domains};
-use signpost_control::controller::zone::last_known_good::StateError;
+use signpost_control::name_server::domain::{DomainMismatch, Domains};
+use signpost_control::name_server::files::static_zones;
+use signpost_control::name_server::last_known_good::StateError;
 use signpost_control::scheduler::chooser::StrategyConfig;
-use signpost_control::{client, compiler, controller};
+use signpost_control::{client, compiler};
 use signpost_dns::transport;
 use signpost_runtime::telemetry::{self, Log};
 use signpost_runtime::tls;
@@ -114,7 +115,7 @@ pub enum Error {
     #[error(transparent)]
     State(#[from] StateError),
     #[error("{0} (--zones)")]
-    ZoneFiles(#[from] controller::static_zones::FolderError),
+    ZoneFiles(#[from] static_zones::FolderError),
     #[error(transparent)]
     QueryLog(#[from] query_log::OpenError),
     #[error("no manifest was applied:\n{}", lines(.0))]

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use signpost_api::kinds::zone::ZONE;
 use signpost_apiserver::object;
 use signpost_apiserver::store::KeyValue;
-use signpost_control::controller::ledger;
+use signpost_control::ledger;
 
 /// Returns the replacement of a restored value, if it needs one: the serials of zones continue above any that was allocated
 /// since.

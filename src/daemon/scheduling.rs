@@ -13,7 +13,7 @@ use crate::config;
 use crate::config::value::{Resolver, system_resolvers};
 use signpost_control::client::lease::{self, Leadership, Lease};
 use signpost_control::compiler;
-use signpost_control::controller::domain::{self, DomainMismatch, Duty};
+use signpost_control::name_server::domain::{self, DomainMismatch, Duty};
 use signpost_control::observe::ownership::authorities::AuthoritativeServers;
 use signpost_control::observe::verify;
 use signpost_control::observe::verify::state::Server;

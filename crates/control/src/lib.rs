@@ -1,9 +1,10 @@
 //! The control plane: it reads the API's objects, decides, writes decisions back, and builds zones from them.
 //!
 //! An object takes this path: [`client`] (list and watch) → [`world`] (one compact value of each) → [`scheduler`] (decide and
-//! bind) → [`controller`] (serials, zones) → [`compiler`] (objects to zones, pure) → the data plane's `zone::db`. [`reconcile`]
-//! cleans up after bindings, and writes the results of [`status`]. [`observe`] contains the checks that need external queries.
-//! Most loops are controllers of [`work`]. Every deletion that follows from a missing object obeys [`deletion_hold`].
+//! bind) → [`ledger`] (serials, in the leader) → [`name_server`] (zones, in each name server) → [`compiler`] (objects to zones,
+//! pure) → the data plane's `zone::publish`. [`reconcile`] cleans up after bindings, and writes the results of [`status`].
+//! [`observe`] contains the checks that need external queries. Most loops are controllers of [`work`]. Every deletion that follows
+//! from a missing object obeys [`deletion_hold`].
 
 #![forbid(unsafe_code)]
 
@@ -25,7 +26,9 @@ pub mod instances;
 
 pub mod observe;
 
-pub mod controller;
+pub mod ledger;
+
+pub mod name_server;
 
 pub mod compiler;
 

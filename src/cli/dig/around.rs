@@ -15,7 +15,7 @@ use crate::cli::access::{Access, ApiLocation};
 use crate::cli::zones::{Source, ZoneInputs, Zones, complain_of};
 use signpost_control::client::reflector::ObjectKey;
 use signpost_control::compiler::settings::text_of;
-use signpost_control::controller::export::Objects;
+use signpost_control::name_server::export::Objects;
 use signpost_dns::wire::{Name, RecordType};
 use signpost_types::names::{host_claim_name, label_claim_name};
 use signpost_types::paths::ROOT;

@@ -25,7 +25,7 @@ use signpost_apiserver::registry::{Hooks, NoHooks};
 use signpost_apiserver::store::memory::Memory;
 use signpost_apiserver::store::{Error, Event, Key, KeyValue, Outcome, Page, Result, Revision, Store, Txn, Write};
 use signpost_apiserver::{ApiServer, Product, object};
-use signpost_control::controller::ledger;
+use signpost_control::ledger;
 use signpost_types::instance::AGENT_NAMESPACE;
 use signpost_types::v1alpha1::SCHEDULER_LEASE_NAMESPACE;
 use tokio_util::sync::CancellationToken;

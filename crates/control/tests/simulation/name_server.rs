@@ -11,9 +11,9 @@ use hickory_proto::op::Message;
 use hickory_proto::rr::RData;
 use signpost_api::identity::USER_NAME_SERVER;
 use signpost_control::compiler::Settings;
-use signpost_control::controller::reserved;
-use signpost_control::controller::zone::{self, status::Status};
 use signpost_control::deletion_hold::reporter::{Holder, Reporter};
+use signpost_control::name_server::reserved;
+use signpost_control::name_server::{self, status::Status};
 use signpost_control::world::{self, World};
 use signpost_dns::nameserver::{self, Context, Outcome, Peer, Response, Stats, Transport, respond};
 pub use signpost_dns::wire::header::Rcode;
@@ -38,7 +38,7 @@ pub fn loops(connection: &Connection, name: &str, db: Arc<ZoneDb>, state: PathBu
     let (status, stop) = (Arc::<Status>::default(), CancellationToken::new());
     let holder = Holder::name_server(name.to_owned(), None);
     let reporter = Reporter::new(client.clone(), &world.holds, holder, status.losses());
-    let options = zone::Options {
+    let options = name_server::Options {
         settings: watch::Sender::new(platform).subscribe(),
         state: Some(state),
         former_domain: None,
@@ -46,13 +46,13 @@ pub fn loops(connection: &Connection, name: &str, db: Arc<ZoneDb>, state: PathBu
         deletion_hold_threshold: watch::Sender::new(25).subscribe(),
         denial_longest: Some(DENIAL),
         status,
-        publishing: zone::metrics::Publishing::default(),
+        publishing: name_server::metrics::Publishing::default(),
         loading: oneshot::channel().0,
     };
     let until = stop.clone();
     let zones = async move {
-        let started = zone::start(options).await.expect("its state is usable");
-        zone::run(client, &world, started, stop).await.expect("its state is writable");
+        let started = name_server::start(options).await.expect("its state is usable");
+        name_server::run(client, &world, started, stop).await.expect("its state is writable");
     };
     vec![zones.boxed(), reporter.run(until).boxed()]
 }

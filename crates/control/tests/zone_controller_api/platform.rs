@@ -16,9 +16,10 @@ use signpost_apiserver::auth::tokens::Tokens;
 use signpost_apiserver::store::memory::Memory;
 use signpost_control::client;
 use signpost_control::compiler::Settings;
-use signpost_control::controller::zone::status::Status;
-use signpost_control::controller::{ledger, reserved, zone};
+use signpost_control::name_server::reserved;
+use signpost_control::name_server::status::Status;
 use signpost_control::world::{self, World};
+use signpost_control::{ledger, name_server};
 use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::publish::Publisher;
 use signpost_dns::zone::{Serial, ZoneDb};
@@ -164,9 +165,9 @@ impl NameServer {
         let stop = CancellationToken::new();
         let state = state.map(PathBuf::from);
         let deletion_hold_threshold = watch::Sender::new(25).subscribe();
-        let publishing = zone::metrics::Publishing::default();
+        let publishing = name_server::metrics::Publishing::default();
         let status_of = status.clone();
-        let options = zone::Options {
+        let options = name_server::Options {
             settings,
             state,
             former_domain: None,
@@ -179,8 +180,8 @@ impl NameServer {
         };
         let stopped = stop.clone();
         let task = tokio::spawn(async move {
-            let started = zone::start(options).await.expect("its state directory is usable");
-            zone::run(client.clone(), &world(&client), started, stopped).await.expect("its state is writable");
+            let started = name_server::start(options).await.expect("its state directory is usable");
+            name_server::run(client.clone(), &world(&client), started, stopped).await.expect("its state is writable");
         });
         NameServer { db, status, stop, task, _settings: sender }
     }

@@ -16,7 +16,7 @@
 //! | | `Pending` | the names were in no zone, and are published again; the name servers are being queried |
 //!
 //! While a name server does not answer, a name that is new waits until the server either has it or answers SERVFAIL instead of
-//! NXDOMAIN ([`denials`](crate::controller::zone::denials)). A Route that was `Resolvable` before stays so.
+//! NXDOMAIN ([`denials`](crate::name_server::denials)). A Route that was `Resolvable` before stays so.
 
 use jiff::Timestamp;
 use tokio::time::Instant;

@@ -72,7 +72,7 @@ pub struct Settings {
     /// The approximate time after which a zone with correct answers is checked again.
     pub interval: Duration,
     /// The time without an answer after which a name server is not waited for: longer than the name server denies names without word
-    /// from the API ([`denials`](crate::controller::zone::denials)).
+    /// from the API ([`denials`](crate::name_server::denials)).
     pub silence_longest: Duration,
     /// The apexes of the zones that this process serves from files.
     pub files: watch::Receiver<Arc<BTreeSet<Name>>>,

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use signpost_control::controller::ledger::{self, BaseSerial};
 use signpost_control::deletion_hold::keep;
 use signpost_control::deletion_hold::losses::HeldLosses;
 use signpost_control::deletion_hold::reporter::{Holder, Reporter};
 use signpost_control::instances::{self, KeepFilter, Runtime, Wanted};
+use signpost_control::ledger::{self, BaseSerial};
 use signpost_control::world::World;
 use tokio::sync::watch;
 use tokio::task::JoinSet;

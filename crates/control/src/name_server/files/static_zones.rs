@@ -7,7 +7,7 @@
 //! once as `file:line:column`.
 //!
 //! [`Publisher`] decides which source serves each apex. Together with the platform's zones, the file of the platform's domain is the
-//! base of the parent zone instead of a zone ([`super::reserved`]).
+//! base of the parent zone instead of a zone ([`crate::name_server::reserved`]).
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -21,8 +21,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::reserved::ALIASES_REFUSED;
 use super::zone_watch::{self, FolderChanges, Watch, Writes};
+use crate::name_server::reserved::ALIASES_REFUSED;
 use signpost_dns::sys::allocator::release_free_memory;
 use signpost_dns::wire::{Name, NameSet};
 use signpost_dns::zone::publish::{self, Change, Origin, Publisher, Reservation, Swap, What};
@@ -387,7 +387,7 @@ fn log(findings: &[ZoneFinding]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controller::reserved;
+    use crate::name_server::reserved;
     use signpost_dns::zone::Zone;
 
     #[test]

@@ -12,13 +12,13 @@ use tokio::sync::oneshot;
 
 use super::last_known_good::{LastKnownGood, Opened, StateError};
 use super::metrics::Publishing;
+use super::platform_zones::{Output, Zones};
 use super::record::{self, JournalEntry, Loaded};
 use super::restore::Restored;
 use super::status::Status;
-use super::zones::{Output, Zones};
 use crate::compiler::former_domains::FormerDomain;
 use crate::compiler::{Platform, Settings};
-use crate::controller::domain::Domains;
+use crate::name_server::domain::Domains;
 use signpost_dns::wire::Name;
 use signpost_dns::zone::Zone;
 use signpost_dns::zone::publish::{self, Change, Origin, Swap};

@@ -26,17 +26,16 @@ use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use self::denials::Denials;
+use self::domain::{DomainMismatch, Domains, Duty};
 use self::holds::{Holds, MayBeHeld};
 use self::last_known_good::StateError;
 use self::metrics::Publishing;
 use self::objects::{Objects, Reduced, each, each_object, put_all};
+use self::platform_zones::Zones;
 use self::publisher::Publisher;
 use self::restore::Restored;
 use self::status::Status;
 use self::version_history::Versions;
-use self::zones::Zones;
-use super::domain::{self, DomainMismatch, Domains, Duty};
-use super::reserved;
 use crate::client::reflector::{Change, Store};
 use crate::compiler::former_domains::FormerDomain;
 use crate::compiler::settings::text_of;
@@ -53,16 +52,19 @@ use signpost_dns::zone::publish;
 use signpost_types::v1alpha1::deletion_hold::DeletionHoldKind;
 use signpost_types::v1alpha1::zone::{Zone as LedgerZone, ZoneVersion};
 
+pub mod domain;
 pub mod objects;
 
 pub mod holds;
 
 pub mod denials;
 
-mod files;
+pub mod reserved;
+
+mod own_files;
+pub mod platform_zones;
 mod shards;
 pub mod version_history;
-pub mod zones;
 
 mod publisher;
 
@@ -72,6 +74,9 @@ pub mod restore;
 
 pub mod metrics;
 pub mod status;
+
+pub mod export;
+pub mod files;
 
 /// The most events of one batch: some milliseconds of work.
 const BATCH_MAX: usize = 4096;

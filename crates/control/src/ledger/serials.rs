@@ -3,7 +3,7 @@
 use k8s_openapi::jiff::Timestamp;
 
 use super::VERSIONS_MAX;
-use crate::controller::zone::version_history::SERIAL_STRIDE;
+use crate::name_server::version_history::SERIAL_STRIDE;
 use signpost_dns::zone::Serial;
 
 /// The known state of the serial in the parent zone's file, under which that zone may have been served.

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
-use super::zones::{Counters, Zones};
+use super::platform_zones::{Counters, Zones};
 use crate::client::reflector::Health;
 use crate::compiler::Diagnostic;
 use crate::deletion_hold::hold::{Decisions, Held};

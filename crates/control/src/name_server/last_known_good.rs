@@ -23,7 +23,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::super::domain::{DomainMismatch, Domains};
+use super::domain::{DomainMismatch, Domains};
 use super::record::{self, JournalEntry, LiveEntries, Loaded};
 use signpost_dns::zone::journal::{self, Entry, JournalError, Recovered};
 use signpost_runtime::ending::ExitReport;

@@ -3,7 +3,7 @@
 use kube::Api;
 use kube::api::{DeleteParams, PostParams, Preconditions};
 
-use crate::controller::zone::ledger_name;
+use crate::name_server::ledger_name;
 use signpost_dns::wire::Name;
 use signpost_types::v1alpha1::zone::Zone;
 

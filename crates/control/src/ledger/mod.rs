@@ -24,7 +24,7 @@
 //! loss of its Router is held ([`Owners`]), the Zone stays. After a start, this also applies to Zones whose Routers are missing, if they
 //! are most of all: an API that has lost its objects looks the same.
 //!
-//! A change of the domain ([`super::domain`]) begins with the Zone of the new parent zone, which lists the former domains. The
+//! A change of the domain ([`crate::name_server::domain`]) begins with the Zone of the new parent zone, which lists the former domains. The
 //! ledger allocates the serials of their parent and alias zones until an administrator removes them from the list. Then it deletes
 //! their Zones: the alias Zone first, since a leader that starts meanwhile knows from the parent Zone that its domain has ended.
 //! The parent and alias Zone of any other domain are never deleted.
@@ -46,13 +46,13 @@ use self::aliases::{AliasChange, AliasChanges};
 use self::serials::with_room;
 pub use self::serials::{BaseSerial, after_restore};
 use self::write::{Write, carry_out, refusal};
-use super::zone::objects::{Event, each_object, put_all};
-use super::zone::{ledger_name, read_version, unix_now};
 use crate::client::reflector::{Change, Store};
 use crate::compiler::former_domains::FormerDomain;
 use crate::compiler::settings::text_of;
 use crate::compiler::{Digest, Platform, Settings, platform};
 use crate::deletion_hold::keep::CHECK_AGAIN;
+use crate::name_server::objects::{Event, each_object, put_all};
+use crate::name_server::{ledger_name, read_version, unix_now};
 use crate::observe::verify::feed::ZoneFeed;
 use crate::work::controller::{self, Action, Controller, Inputs, Plan, changes};
 use crate::work::queue::{Item, WorkQueue};

@@ -1,7 +1,7 @@
 //! The states of one zone, and the serial under which each is published. Pure.
 //!
 //! All name servers see the same objects change in the same order, but not at the same moment. The leading controller writes the
-//! serial of each state into the zone's `Zone` object ([`crate::controller::ledger`]). A state is identified by its digest. A
+//! serial of each state into the zone's `Zone` object ([`crate::ledger`]). A state is identified by its digest. A
 //! history contains the published state, and the steps since:
 //!
 //! ```text

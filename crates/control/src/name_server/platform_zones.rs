@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::files::FileZones;
+use super::own_files::FileZones;
 use super::restore::Restored;
 use super::shards::{Built, Shard};
 use super::version_history::{Decision, Published, VersionHistory, Versions};

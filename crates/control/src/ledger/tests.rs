@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::client::reflector;
-use crate::controller::zone::version_history::SERIAL_STRIDE;
+use crate::name_server::version_history::SERIAL_STRIDE;
 use crate::world::{self, BindingInfo, RouterInfo};
 
 /// Returns the due writes.

@@ -9,8 +9,8 @@ use kube::api::ListParams;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
-use super::zone::version_history::Versions;
-use super::zone::{ledger_entry, unix_now};
+use super::version_history::Versions;
+use super::{ledger_entry, unix_now};
 use crate::compiler::inputs::{BindingInput, RouterInput};
 use crate::compiler::{Compiled, CompiledZone, Diagnostic, Digest, Inputs, Settings, apex, compile};
 use signpost_dns::wire::Name;
