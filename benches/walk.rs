@@ -134,7 +134,7 @@ async fn added_router(
     let deadline = Instant::now() + Duration::from_secs(1800);
     let is_at_rest = |metrics: &Scrape| {
         let of_routes = [("action", "status_written"), ("kind", "route")];
-        let written = metrics.sum("signpost_placement_actions_total", &of_routes);
+        let written = metrics.sum("signpost_reconciler_actions_total", &of_routes);
         pending(metrics, "unschedulable").min(written) >= waiting as f64
     };
     while !is_at_rest(&Scrape::of(admin)) {

@@ -129,7 +129,7 @@ async fn in_the_informers(store: &Arc<Memory>) {
 async fn as_the_loops_see_it(client: kube::Client) {
     let before = ALLOCATED.load(Ordering::Relaxed);
     let world = World::new(&client, world::Settings::of_domain("example.org"));
-    // The scheduler, the placement controller and the loops that make zones.
+    // The scheduler, the reconciler and the loops that make zones.
     let mut routes = (world.routes.read(), world.routes.read());
     let mut bindings = (world.bindings.read(), world.bindings.read(), world.bindings.read());
     let mut claims = (world.claims.read(), world.claims.read());

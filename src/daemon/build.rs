@@ -479,7 +479,9 @@ impl<'a> Build<'a> {
                 self.admin.metrics.register(|registry| metrics.register(registry));
                 Instances::Processes(Box::new(Processes::open(processes, metrics)), end)
             }
-            RouterRuntime::Kubernetes => Instances::Pods(self.cluster().await?, settings.pods(name_servers)),
+            RouterRuntime::Kubernetes => {
+                Instances::Pods(Box::new((self.cluster().await?, settings.pods(name_servers))))
+            }
             RouterRuntime::Process | RouterRuntime::Off => Instances::Off,
         })
     }

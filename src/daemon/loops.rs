@@ -45,7 +45,7 @@ use signpost_control::world::World;
 use signpost_dns::wire::Name;
 use signpost_types::v1alpha1::zone::ZonePlatform;
 
-/// What the loops share. The clients have an identity each if the API is in this process.
+/// The values that the loops share. The clients have an identity each if the API is in this process.
 pub struct Shared<'a> {
     pub config: &'a config::Settings,
     pub scheduler: Client,
@@ -66,12 +66,12 @@ pub struct Shared<'a> {
     pub admin: &'a Admin,
 }
 
-/// What runs the instances of Routers.
+/// The runtime of the instances of Routers.
 pub enum Instances {
     Off,
     /// Child processes of this one, until the token stops them.
     Processes(Box<Processes>, CancellationToken),
-    Pods(Client, objects::Settings),
+    Pods(Box<(Client, objects::Settings)>),
 }
 
 /// The handles of the started loops.
@@ -126,7 +126,7 @@ impl Shared<'_> {
         let (client, world) = (self.controller.clone(), self.world.clone());
         let mut list = List { tasks, leadership: leadership.clone(), client, world };
         list.every("scheduler", scheduler.run(leadership.clone(), stop.clone()));
-        list.every("placement", reconciler.run(leadership, stop.clone()));
+        list.every("reconciler", reconciler.run(leadership, stop.clone()));
         list.every("kept objects", self.keep(&losses, stop.clone()));
         list.every("reports of kept objects", self.reporter(losses).run(stop.clone()));
         let published = self.verify_names(&mut list);
@@ -137,7 +137,7 @@ impl Shared<'_> {
             Instances::Processes(runtime, end) => {
                 list.every(name, routers::run(self.world.clone(), *runtime, stop, end));
             }
-            Instances::Pods(client, pods) => list.leader(name, (client, pods), |_, world, (client, pods), stop| {
+            Instances::Pods(pods) => list.leader(name, *pods, |_, world, (client, pods), stop| {
                 routers::run(world, Kubernetes::new(client, pods), stop, CancellationToken::new())
             }),
         }
@@ -262,7 +262,7 @@ impl Shared<'_> {
     ) {
         let of = |owner: &'static str, probes: Vec<HealthProbe>| probes.into_iter().map(move |probe| (owner, probe));
         let own: Vec<_> =
-            of("scheduler", scheduler.informers()).chain(of("placement", reconciler.informers())).collect();
+            of("scheduler", scheduler.informers()).chain(of("reconciler", reconciler.informers())).collect();
         informers.extend(own.iter().cloned());
         let check = self.admin.health.add("scheduler", "objects", "the objects have not been listed yet");
         tasks.spawn("scheduler's readiness", check.follow(move || unlisted(&own), tasks.stop_token()));

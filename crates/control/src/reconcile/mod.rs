@@ -134,17 +134,13 @@ impl Metrics {
              and its status was updated",
             (*self.create_to_resolvable).clone(),
         );
-        let registry = registry.sub_registry_with_prefix("placement");
+        let registry = registry.sub_registry_with_prefix("reconciler");
         registry.register(
             "actions",
             "Writes of NameClaims, RouteBindings, and statuses, by action",
             self.actions.clone(),
         );
-        registry.register(
-            "workqueue_depth",
-            "Objects in the work queue of the placement controller",
-            self.depth.clone(),
-        );
+        registry.register("workqueue_depth", "Objects in the work queue of the reconciler", self.depth.clone());
         registry.register("events", "Events recorded", self.events.recorded.clone());
         registry.register(
             "events_dropped",
@@ -221,7 +217,7 @@ impl Reconciler {
         let planner =
             Planner { platform, objects, owners, deletion_holds, instances, observations, former_domains, index };
         let reporter = events::Reporter {
-            controller: "signpost.dev/placement",
+            controller: "signpost.dev/reconciler",
             action: "Keeping",
             instance: settings.instance.clone(),
         };

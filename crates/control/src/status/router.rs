@@ -348,7 +348,7 @@ mod tests {
         for (label, has) in [("shop-web", true), ("SHOP-WEB", true), ("api", false), ("deep", false), ("web", false)] {
             assert_eq!(routers.has_records_at(label), has, "{label}");
         }
-        assert_eq!(accepted(&routers, &Load::default()).is_true(), true);
+        assert!(accepted(&routers, &Load::default()).is_true());
         let load = |is_name_taken| Load { is_former_name_blocked: true, is_name_taken, ..Load::default() };
         let found = accepted(&routers, &load(false));
         assert_eq!((found.is_true(), found.reason), (false, "FormerNameBlocked"));

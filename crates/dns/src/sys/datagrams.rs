@@ -226,7 +226,7 @@ impl Batch {
     /// received the query: empty on a socket with one address. `None` if answers from that address are impossible.
     pub fn reply_control(&mut self, slot: usize) -> Option<Box<[u8]>> {
         assert!(slot < self.received);
-        let octets = self.received_headers.get(slot).msg_hdr.msg_controllen as usize;
+        let octets: usize = self.received_headers.get(slot).msg_hdr.msg_controllen as _;
         let is_possible = octets == 0 || self.answer_from_there(slot);
         is_possible.then(|| self.controls.get(slot).0[..octets].into())
     }

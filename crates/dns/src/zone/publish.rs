@@ -131,6 +131,8 @@ pub struct Publisher {
     state: Mutex<State>,
 }
 
+type Listener = Box<dyn Fn(&Step) + Send + Sync>;
+
 #[derive(Default)]
 struct State {
     register: NameMap<Origins>,
@@ -139,7 +141,7 @@ struct State {
     partial: bool,
     /// The time until which zones at reserved apexes may deny names, in seconds since the epoch; `None`: always.
     denies_until: Option<u64>,
-    listeners: Vec<Box<dyn Fn(&Step) + Send + Sync>>,
+    listeners: Vec<Listener>,
 }
 
 /// The zones that the origins have at one apex.
@@ -536,7 +538,7 @@ mod tests {
         assert_eq!(publisher.reserve(reservations.clone()), [path(refused)]);
         let now = |publisher: &Publisher| apexes.each_ref().map(|apex| served(publisher, apex));
         assert_eq!(now(&publisher), [Some(1), Some(1), Some(1), Some(0)], "the last zones, and the place of a new one");
-        assert_eq!(publisher.files().into_keys().collect::<Vec<_>>(), [other.clone()]);
+        assert!(publisher.files().keys().eq([other]));
         assert!(publisher.base(base).is_some() && publisher.base(refused).is_none() && publisher.base(new).is_none());
         assert!(publisher.reserve(reservations).is_empty(), "nothing changed");
 
