@@ -1,4 +1,4 @@
-//! One shape for a control loop: a [work queue](queue), an [executor](executor) of its jobs, and the [loop](controller) around both.
+//! One shape for a control loop: a [work queue](queue), an [`executor`] of its jobs, and the [loop](controller) around both.
 
 pub mod queue;
 

@@ -22,7 +22,7 @@ use crate::wire::{Name, RecordType};
 
 /// The chain of proofs of a signed zone, and all of its NSEC3 records.
 ///
-/// A change of an owner copies one path of an [`OrderedMap`], and nothing if the owner stays in the chain with the same proof. The
+/// A change of an owner copies one path of an ordered map, and nothing if the owner stays in the chain with the same proof. The
 /// neighbors that a signer links to it are changed owners too.
 #[derive(Default)]
 pub struct Denial {
