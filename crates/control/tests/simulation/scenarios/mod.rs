@@ -5,6 +5,7 @@ mod backends;
 mod conformance;
 mod holds;
 mod hosts;
+mod instances;
 mod lease;
 mod moves;
 mod names;
