@@ -65,6 +65,8 @@ use signpost_types::v1alpha1::route::{ADMITTED, FORMER_NAME_BLOCKED, PUBLISHED, 
 const ACTIONS_AT_A_TIME: usize = 32;
 /// The time limit for one action.
 const ACTION_TIMEOUT: Duration = Duration::from_secs(15);
+/// The wait of the first findings about a Route for those about its names: together they are one write.
+const NAMES_WAIT: Duration = Duration::from_millis(500);
 /// The longest time until a key that waits for a date is checked again: timers do not advance while a machine sleeps.
 const DATE_LONGEST: Duration = Duration::from_secs(3600);
 
@@ -299,11 +301,13 @@ impl Reconciler {
     /// Queues the findings.
     fn take_findings(&mut self, now: Instant) {
         for observed in self.planner.observations.take_changed() {
-            let key = match observed {
-                Observed::Route(key) => Key::Findings(key),
-                Observed::Router(name) => Key::Router(name),
-            };
-            self.queue.add(key, now);
+            match observed {
+                Observed::Route(key) if self.planner.waits_for_names(&key) => {
+                    self.queue.add(Key::Findings(key), now + NAMES_WAIT);
+                }
+                Observed::Route(key) => self.queue.add(Key::Findings(key), now),
+                Observed::Router(name) => self.queue.add(Key::Router(name), now),
+            }
         }
     }
 
@@ -382,7 +386,10 @@ impl Controller for Reconciler {
         self.queue.succeeded(&key);
         if let Key::Route(route) | Key::Findings(route) = &key {
             self.planner.observations.settle_route(route, &done.findings);
-            done.turned.iter().for_each(|statement| self.record(route, &done.uid, statement));
+            // The Event of a resolvable Route implies that its names are published.
+            let is_resolvable = done.turned.iter().any(|statement| statement.kind == RESOLVABLE && statement.is_true());
+            let turned = done.turned.iter().filter(|statement| !is_resolvable || statement.kind != PUBLISHED);
+            turned.for_each(|statement| self.record(route, &done.uid, statement));
         }
         if !matches!(key, Key::Findings(_)) {
             // Claims have a next step; and temporary errors of the informers are over at that time.

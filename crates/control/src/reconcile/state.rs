@@ -18,7 +18,7 @@ use crate::status::route::{self, Change, Hold, Inputs, Placement};
 use crate::status::router::{self, Load};
 use crate::world::binding::FormerNameInfo;
 use crate::world::objects::Objects;
-use crate::world::observations::{Observations, RouterFindings};
+use crate::world::observations::{Observations, Part, RouterFindings};
 use crate::world::owners::Owners;
 use crate::world::parents::FormerDomains;
 use crate::world::{BindingInfo, ClaimInfo, RouteInfo, later};
@@ -130,6 +130,17 @@ impl Planner {
             Key::Findings(key) => self.plan_route(key, false, settings, now),
             Key::Router(name) => self.plan_router(name, now),
         }
+    }
+
+    /// Returns whether all findings about a Route are about its instances and Services, while nothing is known about its names: it has just
+    /// been bound.
+    pub fn waits_for_names(&self, key: &ObjectKey) -> bool {
+        let is_new = self.objects.routes.get(key).is_some_and(|route| route.conditions.names.published.is_none());
+        let of_instances = [Part::Programmed, Part::Certificate, Part::ResolvedRefs];
+        let findings = self.observations.route(key);
+        let mut others =
+            findings.iter().enumerate().filter(|(part, _)| of_instances.iter().all(|one| *one as usize != *part));
+        is_new && findings.iter().any(Option::is_some) && others.all(|(_, finding)| finding.is_none())
     }
 
     /// Returns whether the names of a moved Route must still point to its former name, because the instances of its Router do not
