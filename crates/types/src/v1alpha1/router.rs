@@ -127,7 +127,7 @@ pub struct AccessLog {
     /// The address and UDP port of the syslog server, such as `192.0.2.1:514` or `[2001:db8::1]:514`. Only with `syslog`, which
     /// requires it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 9, max = 47), regex(pattern = r"^([0-9.]+|\[[0-9a-f:.]+\]):[0-9]{1,5}$"))]
+    #[schemars(length(min = 9, max = 47))]
     pub server: Option<String>,
 }
 
