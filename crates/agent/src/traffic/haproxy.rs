@@ -36,7 +36,7 @@ const COUNT_MAX: u64 = 1 << 56;
 const REASSIGNED_MAX: usize = 256;
 
 /// The columns that are read. HAProxy documents that it adds columns at the end only; they are found by their names anyway.
-const COLUMNS: [&str; 15] = [
+const COLUMNS: [&str; 16] = [
     "scur",
     "stot",
     "bin",
@@ -52,6 +52,7 @@ const COLUMNS: [&str; 15] = [
     "cli_abrt",
     "rtime",
     "ctime",
+    "wretr",
 ];
 const SCUR: usize = 0;
 const STOT: usize = 1;
@@ -67,6 +68,7 @@ const OTHER: usize = 11;
 const CLI_ABRT: usize = 12;
 const RTIME: usize = 13;
 const CTIME: usize = 14;
+const WRETR: usize = 15;
 
 type Values = [u64; COLUMNS.len()];
 /// The name of a backend among its servers.
@@ -394,13 +396,14 @@ impl Delta {
 
     /// Adds what a backend for passthrough, or one of its servers, has counted: connections.
     fn count_tcp(&mut self, server: &str, more: &Values, values: &Values) {
-        let failed = more[ECON];
         if server != BACKEND {
+            // Each try counts as a connection.
+            let failed = more[ECON] + more[WRETR];
             return self.count_server(server, more[STOT].saturating_sub(failed), failed);
         }
         self.count_backend(more, values);
         self.counters.connections += more[STOT];
-        self.counters.errors += failed;
+        self.counters.errors += more[ECON];
     }
 
     fn count_server(&mut self, server: &str, answered: u64, failed: u64) {
