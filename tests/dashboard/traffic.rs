@@ -141,8 +141,8 @@ fn traffic_is_that_of_the_routes_that_a_user_can_list() {
         for (place, texts) in [
             ("#/namespaces/myapp/routes/web", ["Traffic", "Response time", "Open the application"]),
             ("#/namespaces/other/routes/empty", ["no endpoint", "All requests get the status 503", "5xx"]),
-            ("#/routers/shard1", ["Traffic", "Busiest Routes", "myapp/web"]),
-            ("#/", ["Traffic", "Busiest Routes", "other/empty"]),
+            ("#/routers/shard1", ["Traffic", "Status 5xx", "myapp/web"]),
+            ("#/", ["Traffic", "Status 5xx", "other/empty"]),
         ] {
             browser.go(place);
             texts.iter().for_each(|text| browser.sees(text));
