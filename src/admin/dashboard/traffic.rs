@@ -22,7 +22,7 @@ use tokio::sync::Semaphore;
 
 use super::ask::Failure;
 use super::session::Rights;
-use super::{Answer, Shared, json_of};
+use super::{Answer, Shared, json_of, too_many};
 use crate::agents;
 use signpost_agent::traffic::view::{RouteView, Totals, View};
 use signpost_types::instance::InstanceReport;
@@ -158,7 +158,9 @@ impl Wanted {
 
 /// Returns the traffic of a Route, a namespace, a Router, or the platform, as far as the user may list Routes.
 pub async fn traffic(State(shared): State<Arc<Shared>>, headers: HeaderMap, RawQuery(query): RawQuery) -> Answer {
-    let (_, rights) = shared.signed_in(&headers).await?;
+    let (session, rights) = shared.signed_in(&headers).await?;
+    // A user has a limit of requests that wait for agents.
+    let _permit = session.answers.clone().try_acquire_owned().map_err(|_| too_many())?;
     let wanted = Wanted::of(query.as_deref().unwrap_or_default());
     let message = "the page requires the permission to list the Routes";
     let query = wanted.permitted(&rights).ok_or_else(|| Failure::new(StatusCode::FORBIDDEN, "Forbidden", message))?;
