@@ -5,10 +5,11 @@
 //!
 //! 1. `signpost-dns`: a query, from socket to answer.
 //! 2. `signpost-apiserver` and `signpost-api`: the API and its kinds. `signpost-control`: from an object to a zone.
-//! 3. Here: what an operator starts (`daemon`), configures (`config`), calls (`cli`) and watches (`admin`); and the sign-in at
-//!    identity providers (`oidc`).
+//! 3. Here: what an operator starts (`daemon`), configures (`config`), calls (`cli`) and watches (`admin`); the requests to
+//!    agents (`agents`), and the sign-in at identity providers (`oidc`).
 
 mod admin;
+mod agents;
 pub mod cli;
 pub mod config;
 mod daemon;

@@ -356,6 +356,7 @@ fn each_test_that_the_security_page_names_exists() {
         let is_path = |text: &str| text.bytes().all(|octet| octet.is_ascii_alphanumeric() || b"_/".contains(&octet));
         assert!(is_path(file) && is_path(test), "{file}::{test} is not the name of a test");
         let places = [
+            "src",
             "tests",
             "crates/agent/tests",
             "crates/api/src",
@@ -363,6 +364,7 @@ fn each_test_that_the_security_page_names_exists() {
             "crates/apiserver/tests",
             "crates/control/tests",
             "crates/dns/tests",
+            "crates/types/src",
         ];
         let mut texts =
             places.iter().filter_map(|place| std::fs::read_to_string(root().join(format!("{place}/{file}.rs"))).ok());

@@ -60,6 +60,10 @@ pub(super) fn command() -> Command {
                 .action(ArgAction::Append)
                 .help("A name server of the Router's zone, as IP:PORT (repeats) [default: found through /etc/resolv.conf]"),
         )
+        .arg(option("traffic-port", "PORT").value_parser(value_parser!(u16)).help(
+            "The port at which the dashboard reads the traffic of Routes, at the address in --listen, over TLS and with a token \
+             that is in the Lease; 0: any free port [default: 0 if that is a loopback address, otherwise none]",
+        ))
         .arg(seconds("leave-timeout", "300").help("The longest wait for DNS after SIGTERM"))
         .arg(seconds("drain-timeout", "60").help("The longest wait for connections to finish"))
         .args(serve::arguments_of(KEYS))
@@ -146,6 +150,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
         http_port: port("http-port"),
         https_port: port("https-port"),
         proxy: proxy.word(),
+        traffic: None,
     };
     let (http, https) = (SocketAddr::new(listen, instance.http_port), SocketAddr::new(listen, instance.https_port));
     let at = |address: &SocketAddr| (address.ip().to_canonical(), address.port());
@@ -192,6 +197,11 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
         },
         name_servers: matches.get_many("name-server").unwrap_or_default().copied().collect(),
         leave_timeout: seconds("leave-timeout"),
+        traffic: matches
+            .get_one::<u16>("traffic-port")
+            .copied()
+            .or(listen.is_loopback().then_some(0))
+            .map(|port| SocketAddr::new(listen, port)),
         settings,
     };
     router_agent::run(agent).map_err(|error| Error::Failed(error.to_string()))?;

@@ -391,7 +391,12 @@ impl<'a> Build<'a> {
         };
         let providers = sign_in::providers(self.settings)?;
         let logins = Logins::new(providers).map_err(|error| Error::Failed(format!("dashboard: {error}")))?;
-        dashboard.open(door, logins);
+        let has_api = api.is_some() || self.settings.kubeconfig.is_some();
+        let own = match has_api {
+            true => Some(client_as(self.settings, &self.api_servers, api, USER_SCHEDULER).await?),
+            false => None,
+        };
+        dashboard.open(door, own, logins);
         Ok(())
     }
 

@@ -36,6 +36,7 @@ pub mod sockets;
 mod store;
 pub mod supervisor;
 pub mod tasks;
+mod traffic_server;
 pub mod unrouted;
 
 use std::net::SocketAddr;

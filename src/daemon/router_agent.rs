@@ -19,6 +19,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::data_dir::{DataDir, DataDirError};
 use super::signals::Signals;
 use super::sockets;
+use super::traffic_server::{self, TrafficServer};
 use crate::admin::metrics::Metrics;
 use crate::config::Settings;
 use crate::config::value::system_resolvers;
@@ -29,6 +30,7 @@ use signpost_agent::proxy::nginx::Nginx;
 use signpost_agent::proxy::{Proxy, ProxyError};
 use signpost_agent::render;
 use signpost_agent::run::{self, Agent};
+use signpost_agent::traffic::Traffic;
 use signpost_control::client;
 use signpost_control::client::failover::Servers;
 use signpost_control::dns_client::{Data, Question, Record, Response};
@@ -98,6 +100,8 @@ pub struct RouterAgent {
     pub name_servers: Vec<SocketAddr>,
     /// The maximum wait after SIGTERM until DNS does not return the agent's address any longer.
     pub leave_timeout: Duration,
+    /// The address for the traffic; `None`: it is not offered.
+    pub traffic: Option<SocketAddr>,
     /// Settings that are shared with `signpost serve`.
     pub settings: Settings,
 }
@@ -119,6 +123,8 @@ pub enum Error {
     Listen(#[from] sockets::ListenError),
     #[error(transparent)]
     Proxy(#[from] ProxyError),
+    #[error("cannot offer the traffic: {0}")]
+    Traffic(#[from] traffic_server::Error),
 }
 
 /// Runs the agent until it has left.
@@ -137,17 +143,29 @@ async fn serve(this: RouterAgent) -> Result<(), Error> {
     let directory = DataDir::open(&this.running.directory)?;
     let client = connect(&this.settings).await?;
     let proxy = this.proxy.create(&directory.join("proxy"), this.rendering, &this.isolation)?;
-    let instance = this.running.instance.clone();
-    let agent = Agent::new(this.running, proxy);
+    let mut running = this.running;
+    let traffic = this.traffic.map(|listen| TrafficServer::open(listen, running.instance.address)).transpose()?;
+    running.instance.traffic = traffic.as_ref().map(TrafficServer::access);
+    let instance = running.instance.clone();
+    let agent = Agent::new(running, proxy);
 
     let listen = &this.settings.admin.listen;
     let listeners = sockets::listen(listen, "--admin-listen", &mut InheritedSockets::default());
     let stop = CancellationToken::new();
     let (announced, is_announced) = watch::channel(false);
-    let endpoints = endpoints(AgentMetrics { report: agent.report(), renewed: agent.renewed(), is_announced });
+    let endpoints = endpoints(AgentMetrics {
+        report: agent.report(),
+        renewed: agent.renewed(),
+        traffic: agent.traffic(),
+        is_announced,
+    });
     let places: Arc<ConnectionSlots> = Limits::default().into();
     for listener in listeners? {
         tokio::spawn(httpd::serve(listener, None, endpoints.clone(), places.clone(), stop.clone()));
+    }
+
+    if let Some(traffic) = traffic {
+        traffic.spawn(agent.traffic(), stop.clone());
     }
 
     let (first, second) = (Notify::new(), Notify::new());
@@ -297,6 +315,7 @@ async fn resolve(name: &Name, rtype: RecordType) -> Option<Response> {
 struct AgentMetrics {
     report: watch::Receiver<Report>,
     renewed: watch::Receiver<bool>,
+    traffic: Arc<Traffic>,
     /// Whether the Router's addresses include that of the instance.
     is_announced: watch::Receiver<bool>,
 }
@@ -355,6 +374,7 @@ impl AgentMetrics {
             page.level(name, help, value as i64)?;
         }
         page.count("agent_changes", "Changes applied to the proxy", report.changes)?;
-        page.count("agent_reloads", "Starts and reloads of the proxy", report.reloads)
+        page.count("agent_reloads", "Starts and reloads of the proxy", report.reloads)?;
+        self.traffic.write(page)
     }
 }

@@ -9,6 +9,7 @@ mod numbers;
 mod pages;
 mod secure_dns;
 mod states;
+mod traffic;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -118,6 +119,7 @@ fn signing_in_and_what_is_refused() {
         "data/routes",
         "data/samples",
         "data/events",
+        "data/traffic",
         "data/zones",
         "data/records?zone=v3.rhcloud.com",
         "data/servers?zone=v3.rhcloud.com&platform=v3.rhcloud.com",

@@ -12,7 +12,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde::{Deserialize, Serialize};
-use signpost_types::instance::{AGENT_NAMESPACE, CertificatesReport, InstanceReport, LEASE_DURATION};
+use signpost_types::instance::{AGENT_NAMESPACE, CertificatesReport, InstanceReport, LEASE_DURATION, TrafficAccess};
 use signpost_types::v1alpha1::router::InstanceState;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -40,6 +40,8 @@ pub struct Instance {
     pub https_port: u16,
     /// The word for the proxy, such as `haproxy`.
     pub proxy: &'static str,
+    /// The way to read the traffic.
+    pub traffic: Option<TrafficAccess>,
 }
 
 /// The resource versions up to which all objects of a kind that concern the Router are applied; 0 if that is unknown.
@@ -85,7 +87,7 @@ pub struct Report {
 
 impl Instance {
     fn report(&self, report: &Report) -> InstanceReport {
-        let Instance { router, address, http_port, https_port, proxy } = self.clone();
+        let Instance { router, address, http_port, https_port, proxy, traffic } = self.clone();
         InstanceReport {
             router,
             address,
@@ -98,6 +100,7 @@ impl Instance {
             applied_revision: report.revisions.bindings,
             applied_routes: Some(report.revisions.routes),
             certificates: report.certificates.as_deref().cloned(),
+            traffic,
             renewed: Timestamp::now(),
             duration: LEASE_DURATION,
         }

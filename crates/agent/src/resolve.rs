@@ -186,6 +186,15 @@ impl Resolver {
         Arc::make_mut(&mut self.site).certificates = certificates;
     }
 
+    /// Sets whether the Site has an access log; returns whether that is a change.
+    pub fn set_access_log(&mut self, has_access_log: bool) -> bool {
+        let differs = self.site.has_access_log != has_access_log;
+        if differs {
+            Arc::make_mut(&mut self.site).has_access_log = has_access_log;
+        }
+        differs
+    }
+
     /// Returns the number of Routes that are not, or not wholly, served.
     pub fn routes_at_fault(&self) -> usize {
         let is_at_fault = |faults: &&BTreeSet<(Reason, String)>| faults.iter().any(|(reason, _)| !reason.is_note());

@@ -22,7 +22,7 @@ use serde::de::DeserializeOwned;
 use signpost_types::instance::{CertificateReport, CertificatesReport};
 use signpost_types::v1alpha1::route::Route;
 use signpost_types::v1alpha1::route_binding::RouteBinding;
-use signpost_types::v1alpha1::router::Router;
+use signpost_types::v1alpha1::router::{AccessLogOutput, Router};
 use tokio::net::TcpStream;
 use tokio::sync::{Mutex, Notify, watch};
 use tokio::task::JoinError;
@@ -39,6 +39,8 @@ use crate::pending::PendingChanges;
 use crate::proxy::{Applied, Fault, Proxy, ProxyError};
 use crate::resolve::{Limits, Objects, Refused, Resolver, RouteFault, is_served};
 use crate::site::{Changes, Host, Part, Site};
+use crate::traffic::access_log::{AccessLog, Output};
+use crate::traffic::{INTERVAL, Meter, PAUSE_FACTOR, Traffic};
 
 /// The pause in which changes are gathered: at least, and at most. In between, the time since the last change was applied is as long as
 /// it took to apply, so that applying takes half of the time under load.
@@ -47,6 +49,8 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_mi
 const TICK: Duration = Duration::from_secs(1);
 /// The time for a connection to the proxy.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// The file of the access log, in the directory of the agent.
+const ACCESS_LOG: &str = "access.log";
 /// The most faults that the log shows of one change.
 const FAULTS_LOGGED_MAX: usize = 20;
 
@@ -108,6 +112,16 @@ pub struct Agent {
     has_new_certificates: bool,
     /// The deletion of what the proxy does not need any more.
     tidying: Option<AbortOnDropHandle<()>>,
+    traffic: Arc<Traffic>,
+    meter: Option<Arc<dyn Meter>>,
+    access_log: Option<Arc<AccessLog>>,
+    /// Whether the Routes of the Site may differ from those of the traffic.
+    has_new_routes: bool,
+    /// The current reading of traffic, which ends with the time of the next.
+    reading: Option<AbortOnDropHandle<Instant>>,
+    /// The times of the last and the next reading.
+    last_reading: Instant,
+    next_reading: Instant,
     file: LastSiteFile,
     report: watch::Sender<Report>,
     renewed: watch::Sender<bool>,
@@ -126,6 +140,7 @@ impl Agent {
     pub fn new(settings: Settings, proxy: Box<dyn Proxy>) -> Agent {
         let router = settings.instance.router.clone();
         let (of_route, of_binding) = (router.clone(), router.clone());
+        let (meter, access_log) = (proxy.meter(), proxy.access_log());
         Agent {
             proxy: Arc::new(Mutex::new(proxy)),
             // A Route's status has the Router and former names of its binding; the Routes of other Routers are not kept.
@@ -164,6 +179,13 @@ impl Agent {
             retries: false,
             has_new_certificates: false,
             tidying: None,
+            traffic: Arc::default(),
+            meter,
+            access_log,
+            has_new_routes: false,
+            reading: None,
+            last_reading: Instant::now(),
+            next_reading: Instant::now(),
             file: LastSiteFile::new(&settings.directory),
             report: watch::Sender::new(Report::default()),
             renewed: watch::Sender::new(false),
@@ -174,6 +196,11 @@ impl Agent {
     /// Returns the state of the agent, and its changes.
     pub fn report(&self) -> watch::Receiver<Report> {
         self.report.subscribe()
+    }
+
+    /// Returns the traffic of the Routes, which grows while the agent runs.
+    pub fn traffic(&self) -> Arc<Traffic> {
+        self.traffic.clone()
     }
 
     /// Returns whether the last request to renew the Lease succeeded.
@@ -224,7 +251,7 @@ impl Agent {
             }
         }
         // What it has begun does not matter any more; it ends before it releases the proxy.
-        (self.applying, self.tidying) = (None, None);
+        (self.applying, self.tidying, self.reading) = (None, None, None);
         self.proxy.lock().await.stop(self.settings.drain).await;
         lease_stop.cancel();
         // Its requests have time limits, and it has no panic of its own.
@@ -328,6 +355,7 @@ impl Agent {
                 self.certificates = Some(Arc::new(certificates(self.directory.as_ref(), &applied.faults)));
             }
             self.rejected.clone_from(&applied.faults);
+            self.has_new_routes = true;
             // A reload is by the whole Site.
             if applied.reloaded {
                 self.pending.clear();
@@ -380,11 +408,36 @@ impl Agent {
     /// Refuses the listeners of Routers as endpoints.
     fn update_listeners(&mut self) {
         for (key, router) in self.routers.take().0 {
+            if key.1 == self.settings.instance.router {
+                self.update_access_log(router.as_deref());
+            }
             self.listeners.put(key, router);
         }
         let mut refused = self.settings.refused.clone();
         refused.listeners.extend(self.listeners.all());
         self.resolver.set_refused(refused);
+    }
+
+    /// Follows the access log in the spec of the own Router.
+    fn update_access_log(&mut self, router: Option<&Router>) {
+        let Some(log) = self.access_log.clone() else { return };
+        let wanted = router.and_then(|router| router.spec.proxy.as_ref()?.access_log.as_ref());
+        let file = self.settings.directory.join(ACCESS_LOG);
+        let output = wanted.map_or(Output::Off, |wanted| match (wanted.output, &wanted.server) {
+            (AccessLogOutput::Stdout, _) => Output::Stdout,
+            (AccessLogOutput::File, _) => Output::File(file),
+            (AccessLogOutput::Syslog, server) => {
+                let server = server.as_deref().and_then(|server| server.parse().ok());
+                if server.is_none() {
+                    tracing::warn!("spec.proxy.accessLog.server is not IP:PORT; no access log is written");
+                }
+                server.map_or(Output::Off, Output::Syslog)
+            }
+        });
+        if self.resolver.set_access_log(output != Output::Off) {
+            self.is_applied = false;
+        }
+        log.set(output, &self.traffic);
     }
 
     /// Starts a proxy that has ended, applies changed certificates and failed changes, and saves the last Site.
@@ -405,7 +458,33 @@ impl Agent {
         }
         self.may_retry = true;
         self.probe();
+        self.read_traffic().await;
         self.save().await;
+    }
+
+    /// Starts to read the traffic, when it is time.
+    async fn read_traffic(&mut self) {
+        if std::mem::take(&mut self.has_new_routes) {
+            let site = self.restored.as_ref().map_or(self.resolver.site(), |last| &last.site);
+            self.traffic.follow(site);
+        }
+        if let Some(reading) = self.reading.take_if(|reading| reading.is_finished()) {
+            self.next_reading = joined(reading.await);
+        }
+        let Some(meter) = self.meter.clone().filter(|_| self.reading.is_none() && self.next_reading <= Instant::now())
+        else {
+            return;
+        };
+        let (traffic, elapsed) = (self.traffic.clone(), self.last_reading.elapsed());
+        self.last_reading = Instant::now();
+        self.reading = Some(AbortOnDropHandle::new(tokio::spawn(async move {
+            let started = Instant::now();
+            match meter.read().await {
+                Ok(reading) => traffic.add(reading, elapsed),
+                Err(error) => tracing::debug!(%error, "failed to read the traffic; retrying"),
+            }
+            started + INTERVAL.max(started.elapsed() * PAUSE_FACTOR)
+        })));
     }
 
     /// Starts to delete what the proxy does not need any more, unless it still does that.
@@ -575,6 +654,7 @@ mod tests {
             http_port: http.port(),
             https_port: 1,
             proxy: "haproxy",
+            traffic: None,
         };
         let settings = Settings {
             instance,

@@ -32,6 +32,9 @@ pub struct Site {
     pub hosts: BTreeMap<Host, Paths>,
     /// The Routes that the hosts refer to.
     pub routes: BTreeMap<RouteKey, Upstream>,
+    /// Whether the proxy sends a line about each request to the agent, for the access log.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_access_log: bool,
     /// The certificates by host. They are read from files at each start, and never stored with the Site.
     #[serde(skip)]
     pub certificates: BTreeMap<Host, Certificate>,
@@ -228,6 +231,7 @@ impl Site {
             hosts: hosts.filter(|(_, paths)| !paths.is_empty()).collect(),
             routes: routes.map(|(key, route)| (key.clone(), route.clone())).collect(),
             certificates: certificates.map(|(host, certificate)| (host.clone(), certificate.clone())).collect(),
+            has_access_log: self.has_access_log,
         }
     }
 

@@ -72,6 +72,43 @@ pub struct CertificateReport {
     pub fault: Option<String>,
 }
 
+/// The maximum size of the annotation with the access to traffic, in bytes.
+pub const TRAFFIC_BYTES_MAX: usize = 4 << 10;
+
+/// The path at which an agent serves its traffic. With the query `route=NAMESPACE/NAME`, it is that of one Route; with `namespace=NAME`,
+/// which can be repeated, that of these namespaces; otherwise that of all Routes.
+pub const TRAFFIC_PATH: &str = "/traffic";
+
+/// The way to read the traffic of an instance: by HTTPS at its address. Both sides prove that they know the Lease: the agent has
+/// the private key of the certificate in it, and a client sends the token. A user who may read the Lease may therefore read the traffic.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrafficAccess {
+    /// The TCP port.
+    pub port: u16,
+    /// The bearer token: 64 lower-case hexadecimal digits.
+    pub token: String,
+    /// The only certificate that the agent has, which is self-signed: DER in base64.
+    pub certificate: String,
+}
+
+impl std::fmt::Debug for TrafficAccess {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "TrafficAccess(port {})", self.port)
+    }
+}
+
+impl TrafficAccess {
+    /// Returns the certificate in DER; `None`: it is not valid base64.
+    pub fn certificate_der(&self) -> Option<Vec<u8>> {
+        data_encoding::BASE64.decode(self.certificate.as_bytes()).ok()
+    }
+
+    fn is_valid(&self) -> bool {
+        let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        self.port > 0 && self.token.len() == 64 && self.token.bytes().all(is_digit) && self.certificate_der().is_some()
+    }
+}
+
 /// A certificate that a proxy sends to clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -156,6 +193,8 @@ pub struct InstanceReport {
     pub applied_routes: Option<u64>,
     /// The certificates that the proxy serves; `None` if they are unknown.
     pub certificates: Option<CertificatesReport>,
+    /// The way to read the traffic of the instance; `None`: the agent offers none.
+    pub traffic: Option<TrafficAccess>,
     /// The time when the Lease was renewed, by the clock of the agent.
     pub renewed: Timestamp,
     /// The time from a renewal to the expiry of the Lease.
@@ -186,6 +225,7 @@ impl InstanceReport {
         let optional = [
             ("applied-routes", self.applied_routes.map(|revision| revision.to_string())),
             ("certificates", certificates),
+            ("traffic", self.traffic.as_ref().and_then(|access| serde_json::to_string(access).ok())),
         ];
         let optional = optional.into_iter().filter_map(|(name, value)| Some((name, value?)));
         let annotations = annotations.into_iter().chain(optional);
@@ -227,6 +267,10 @@ impl InstanceReport {
             certificates: text("certificates")
                 .filter(|report| report.len() <= CERTIFICATES_BYTES_MAX)
                 .and_then(|report| serde_json::from_str(report).ok()),
+            traffic: text("traffic")
+                .filter(|access| access.len() <= TRAFFIC_BYTES_MAX)
+                .and_then(|access| serde_json::from_str(access).ok())
+                .filter(TrafficAccess::is_valid),
             renewed: spec.renew_time.as_ref()?.0,
             duration: seconds.map_or(LEASE_DURATION, Duration::from_secs),
         };
@@ -266,9 +310,14 @@ mod tests {
             applied_revision: 7,
             applied_routes: Some(9),
             certificates: Some(CertificatesReport { certificates: certificates(), omitted: 3 }),
+            traffic: Some(access()),
             renewed: Timestamp::UNIX_EPOCH,
             duration: LEASE_DURATION,
         }
+    }
+
+    fn access() -> TrafficAccess {
+        TrafficAccess { port: 9454, token: "0".repeat(64), certificate: "MAA=".to_owned() }
     }
 
     fn certificates() -> Vec<CertificateReport> {
@@ -313,10 +362,34 @@ mod tests {
     /// An agent that does not report them differs from one that has applied and serves nothing.
     #[test]
     fn what_an_agent_does_not_report_is_unknown() {
-        let report = InstanceReport { applied_routes: None, certificates: None, ..report("192.0.2.1") };
+        let report = InstanceReport { applied_routes: None, certificates: None, traffic: None, ..report("192.0.2.1") };
         let lease = report.to_lease();
         assert_eq!(lease.metadata.annotations.as_ref().map(|annotations| annotations.len()), Some(9));
         assert_eq!(InstanceReport::read(&lease), Some(report));
+    }
+
+    /// A token becomes a header, so that its characters are fixed.
+    #[test]
+    fn access_to_traffic() {
+        let with = |access: &str| {
+            let mut lease = report("192.0.2.1").to_lease();
+            let annotations = lease.metadata.annotations.as_mut().expect("the report");
+            annotations.insert(format!("{PREFIX}traffic"), access.to_owned());
+            InstanceReport::read(&lease).expect("the rest is valid").traffic
+        };
+        let token = "0".repeat(64);
+        assert_eq!(with(&format!(r#"{{"port":9454,"token":"{token}","certificate":"MAA="}}"#)), Some(access()));
+        for (port, token, certificate) in [
+            ("0", token.as_str(), "MAA="),
+            ("70000", &token, "MAA="),
+            ("9454", "short", "MAA="),
+            ("9454", &"\r".repeat(64), "MAA="),
+            ("9454", &token, "*"),
+            ("9454", &token, &"A".repeat(TRAFFIC_BYTES_MAX)),
+        ] {
+            let access = format!(r#"{{"port":{port},"token":{token:?},"certificate":"{certificate}"}}"#);
+            assert_eq!(with(&access), None, "{access}");
+        }
     }
 
     #[test]

@@ -47,6 +47,7 @@ const ASSETS: &[Asset] = &[
     asset!("zone.js", JS),
     asset!("events.js", JS),
     asset!("fleet.js", JS),
+    asset!("traffic.js", JS),
 ];
 
 /// Returns the page itself.

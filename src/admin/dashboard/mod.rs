@@ -16,6 +16,7 @@
 //! | `data/overview`, `data/routes` | counts, and pages of routes ([`facts`]) |
 //! | `data/samples` | numbers ([`samples`]) |
 //! | `data/events` | pages of Events ([`events`]) |
+//! | `data/traffic` | requests, errors, times, and endpoints of Routes ([`traffic`]) |
 //! | `data/zones`, `data/records`, `data/servers` | pages of zones and records, and the serials on name servers ([`zones`]) |
 //! | `data/process` | this process: its version, start time, and readiness checks |
 //! | `data/live` | what changes, as server-sent events ([`live`]) |
@@ -36,6 +37,7 @@ pub mod places;
 pub mod pool;
 pub mod samples;
 pub mod session;
+pub mod traffic;
 pub mod zones;
 
 use std::convert::Infallible;
@@ -65,6 +67,7 @@ use self::logins::Logins;
 use self::places::StreamLimiter;
 use self::samples::Samples;
 use self::session::{Renewal, Rights, Session, Sessions};
+use self::traffic::Agents;
 use self::zones::ServedZones;
 use super::Admin;
 use super::exposition::Format;
@@ -104,6 +107,7 @@ pub struct Shared {
     feeds: Feeds,
     events: EventFeeds,
     samples: Samples,
+    agents: Agents,
     served: Arc<ServedZones>,
     /// The addresses of the process's name server.
     dns_listen: Vec<SocketAddr>,
@@ -129,6 +133,7 @@ impl Dashboard {
             feeds: Feeds::default(),
             events: EventFeeds::default(),
             samples: Samples::default(),
+            agents: Agents::default(),
             served: admin.served.clone(),
             dns_listen: admin.dns_listen.clone(),
             zone_reads: Arc::new(Semaphore::new(1)),
@@ -143,7 +148,10 @@ impl Dashboard {
 
     /// Enables sign-in with a client of the API without credentials; `None` if this process has no API. `logins` are the
     /// identity providers.
-    pub fn open(&self, door: Option<kube::Client>, logins: Logins) {
+    ///
+    /// `own` is a client with the rights of this process, which reads where the agents of instances are.
+    pub fn open(&self, door: Option<kube::Client>, own: Option<kube::Client>, logins: Logins) {
+        self.0.agents.open(own);
         // Opened once; a second API would be another platform.
         let _ = self.0.logins.set(logins);
         let _ = self.0.door.set(door);
@@ -185,6 +193,7 @@ impl Dashboard {
             .route("/dashboard/data/routes", get(routes))
             .route("/dashboard/data/samples", get(all_samples))
             .route("/dashboard/data/events", get(events::events))
+            .route("/dashboard/data/traffic", get(traffic::traffic))
             .route("/dashboard/data/zones", get(zones::zones))
             .route("/dashboard/data/records", get(zones::records))
             .route("/dashboard/data/servers", get(zones::servers))

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -21,9 +22,13 @@ use super::{
     Applied, CHECK_TIMEOUT, Check, PAUSE, Proxy, ProxyError, Rejected, Running, kill_remains, prepare, read, run,
     run_check, start, write_file, write_files,
 };
-use crate::render::haproxy::{CONFIG, Command, DESCRIPTORS_MAX, Layout, WORKER_SOCKET};
+use crate::render::haproxy::{CONFIG, Command, DESCRIPTORS_MAX, LOG_SOCKET, Layout, WORKER_SOCKET};
 use crate::render::{AUTHORITIES, DEFAULT_CERTIFICATE, Settings};
 use crate::site::{Certificate, Changes, Host, Site};
+use crate::traffic::Meter;
+use crate::traffic::access_log::AccessLog;
+use crate::traffic::haproxy::HaproxyMeter;
+use crate::traffic::socket::receive;
 
 /// The name of its processes.
 const NAME: &str = "haproxy";
@@ -59,6 +64,8 @@ pub struct Haproxy {
     /// Whether the program has all that the configuration needs.
     is_suitable: bool,
     confinement: Confinement,
+    meter: Arc<HaproxyMeter>,
+    access_log: Arc<AccessLog>,
 }
 
 impl Haproxy {
@@ -90,6 +97,10 @@ impl Haproxy {
             admit(account, &directory)?;
         }
         let confinement = Confinement::new(&program, &directory, isolation);
+        let meter = HaproxyMeter::new(directory.join(WORKER_SOCKET), directory.join(MASTER_SOCKET));
+        let access_log = Arc::new(AccessLog::default());
+        let owner = settings.account.as_ref().map(|account| account.uid);
+        receive(&directory.join(LOG_SOCKET), owner, &access_log).map_err(ProxyError::io(LOG_SOCKET))?;
         Ok(Haproxy {
             program,
             directory,
@@ -100,6 +111,8 @@ impl Haproxy {
             deletions_begun: 0,
             is_suitable: false,
             confinement,
+            meter: Arc::new(meter),
+            access_log,
         })
     }
 
@@ -136,6 +149,7 @@ impl Haproxy {
         let mut layout = self.layout.take().ok_or(Unchanged::Unknown)?;
         let commands = layout.advance(site, certificates, changes).ok_or(Unchanged::Full)?;
         let most = DELETIONS_MAX.max(commands.len());
+        self.meter.assign(layout.backends(changes).into_iter()).await;
         if !commands.is_empty() || layout.retired() > 0 {
             let mut session = Session::open(&self.directory.join(WORKER_SOCKET)).await?;
             for command in commands {
@@ -184,12 +198,16 @@ impl Haproxy {
         write_files(&self.directory, &self.files(&layout)?)?;
         if self.is_running() {
             let before = self.worker().await.ok();
+            self.meter.before_reload().await;
             // The connection ends without a response: the master executes itself again.
             let reload = Session::open_master(&self.directory.join(MASTER_SOCKET)).await;
             let _ = reload.map_err(ProxyError::io(MASTER_SOCKET))?.run("reload\n").await;
             self.wait_for_worker(before).await?;
         } else {
             self.start().await?;
+        }
+        if let Ok(worker) = self.worker().await {
+            self.meter.started(worker, layout.backends(None).into_iter());
         }
         self.layout = Some(layout);
         Ok(())
@@ -289,6 +307,14 @@ impl Proxy for Haproxy {
             self.reload(&wanted).await?;
         }
         Ok(Applied { reloaded, faults: self.rejected.faults() })
+    }
+
+    fn meter(&self) -> Option<Arc<dyn Meter>> {
+        Some(self.meter.clone())
+    }
+
+    fn access_log(&self) -> Option<Arc<AccessLog>> {
+        Some(self.access_log.clone())
     }
 
     async fn tidy(&mut self) {

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -20,6 +21,8 @@ use tokio::time::timeout;
 use self::isolation::Confinement;
 use crate::render::{Account, CERTIFICATES, DEFAULT_CERTIFICATE};
 use crate::site::{Certificate, Changes, Host, Part, Paths, Site};
+use crate::traffic::Meter;
+use crate::traffic::access_log::AccessLog;
 
 /// The most parts of one Site that are left out one by one because the proxy rejects them. A search for one takes about
 /// `2 × log2(parts)` checks; more rejected parts than these mean that something else is wrong.
@@ -49,6 +52,16 @@ pub trait Proxy: Send {
 
     /// Removes what no change needs any more. It takes some milliseconds at most, and the rest is for the next call.
     async fn tidy(&mut self) {}
+
+    /// Returns the counters of the proxy, which can be read at any time; `None`: it has none.
+    fn meter(&self) -> Option<Arc<dyn Meter>> {
+        None
+    }
+
+    /// Returns the log of the requests of a Site that has one; `None`: the proxy has none.
+    fn access_log(&self) -> Option<Arc<AccessLog>> {
+        None
+    }
 
     /// Returns the time for which the next change should wait, so that changes are applied together. Certificates do not wait.
     fn pause(&self) -> Duration {

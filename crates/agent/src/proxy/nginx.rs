@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -21,9 +22,12 @@ use super::{
     remove_certificates, run_check, start, write_file, write_files,
 };
 use crate::pem::KeyPair;
-use crate::render::nginx::{CONFIG, ERRORS, GENERATION_SOCKET, KEY_BYTES_MAX, SOCKETS, files};
+use crate::render::nginx::{CONFIG, ERRORS, GENERATION_SOCKET, KEY_BYTES_MAX, SOCKETS, TRAFFIC_SOCKET, files};
 use crate::render::{AUTHORITIES, CERTIFICATES, DEFAULT_CERTIFICATE, Settings};
 use crate::site::{Certificate, Changes, Host, Part, Site};
+use crate::traffic::Meter;
+use crate::traffic::access_log::AccessLog;
+use crate::traffic::nginx::NginxMeter;
 
 /// The name of its processes.
 const NAME: &str = "nginx";
@@ -87,6 +91,8 @@ pub struct Nginx {
     reloaded: Option<Instant>,
     rejected: Rejected,
     confinement: Confinement,
+    meter: Arc<NginxMeter>,
+    access_log: Arc<AccessLog>,
 }
 
 impl Nginx {
@@ -114,6 +120,9 @@ impl Nginx {
             admit(account, &directory)?;
         }
         let confinement = Confinement::new(&program, &directory, isolation);
+        let owner = settings.account.as_ref().map(|account| account.uid);
+        let access_log = Arc::new(AccessLog::default());
+        let meter = NginxMeter::new(&directory, owner, access_log.clone()).map_err(ProxyError::io(TRAFFIC_SOCKET))?;
         Ok(Nginx {
             program,
             directory,
@@ -127,6 +136,8 @@ impl Nginx {
             reloaded: None,
             rejected: Rejected::default(),
             confinement,
+            meter: Arc::new(meter),
+            access_log,
         })
     }
 
@@ -174,6 +185,7 @@ impl Nginx {
                 let _ = std::fs::remove_file(self.directory.join(socket));
             }
             let mut command = self.command(&self.directory);
+            self.meter.started();
             self.running = start(command.process_group(0), &self.confinement, self.settings.account.as_ref())?;
         }
         self.wait_for_generation(&replaced).await?;
@@ -369,6 +381,14 @@ impl Proxy for Nginx {
             self.served = served;
         }
         Ok(Applied { reloaded, faults: self.rejected.faults() })
+    }
+
+    fn meter(&self) -> Option<Arc<dyn Meter>> {
+        Some(self.meter.clone())
+    }
+
+    fn access_log(&self) -> Option<Arc<AccessLog>> {
+        Some(self.access_log.clone())
     }
 
     fn pause(&self) -> Duration {

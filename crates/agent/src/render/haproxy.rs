@@ -36,12 +36,16 @@ const SPARE_TCP: usize = 128;
 /// The value in `hosts.map` of a host whose TLS ends at the router: the backend that leads there.
 const TERMINATED: &str = "https";
 /// The backend of HTTP Routes without a ready endpoint.
-const UNAVAILABLE_HTTP: &str = "unavailable";
+pub(crate) const UNAVAILABLE_HTTP: &str = "unavailable";
+/// The first letter of backends for passthrough.
+pub(crate) const TCP: char = 't';
 /// The backend of passthrough Routes without a ready endpoint.
 const UNAVAILABLE_TCP: &str = "unavailable-tcp";
 
 /// The socket of the Runtime API, in the directory of the configuration.
 pub const WORKER_SOCKET: &str = "worker.sock";
+/// The socket of the agent for a line about each request.
+pub const LOG_SOCKET: &str = "log.sock";
 /// The main file.
 pub const CONFIG: &str = "haproxy.cfg";
 const HOSTS: &str = "hosts.map";
@@ -58,6 +62,7 @@ pub struct Layout {
     tcp: Pool,
     hosts: BTreeMap<Host, VirtualHost>,
     certificates: BTreeMap<Host, Certificate>,
+    has_access_log: bool,
     /// The options of servers with TLS, without the name.
     verify: &'static str,
 }
@@ -110,9 +115,10 @@ impl Layout {
         };
         let used = |tcp| site.routes.values().filter(|upstream| needs_backend(upstream, tcp)).count();
         let pool = |prefix, tcp, spare| Pool::new(prefix, used(tcp), spare);
-        let (http, tcp) = (pool('h', false, SPARE_HTTP), pool('t', true, SPARE_TCP));
+        let (http, tcp) = (pool('h', false, SPARE_HTTP), pool(TCP, true, SPARE_TCP));
         let certificates = BTreeMap::new();
-        let mut layout = Layout { http, tcp, hosts: BTreeMap::new(), certificates, verify };
+        let has_access_log = site.has_access_log;
+        let mut layout = Layout { http, tcp, hosts: BTreeMap::new(), certificates, has_access_log, verify };
         layout
             .advance(site, &site.certificates, None)
             .expect("the pools have room for the Site, from which their sizes come");
@@ -122,13 +128,16 @@ impl Layout {
     /// Changes the layout to that of another Site, and returns the commands that make a running HAProxy follow. Only what may have
     /// changed is compared; `None`: all of it. Certificates, which are those of the Site or some of them, are always compared whole.
     ///
-    /// `None` as the outcome: a pool is used up. The layout is then in an undefined state; a new one and a reload are necessary.
+    /// `None` as the outcome: a pool is used up, or the access log changes. The layout is then in an undefined state; a new one and a reload are necessary.
     pub fn advance(
         &mut self,
         site: &Site,
         certificates: &BTreeMap<Host, Certificate>,
         changes: Option<&Changes>,
     ) -> Option<Vec<Command>> {
+        if self.has_access_log != site.has_access_log {
+            return None;
+        }
         let changes = changes.map_or_else(|| Cow::Owned(self.all_changes(site)), Cow::Borrowed);
         let mut commands = self.advance_certificates(certificates);
         let mut retire = Vec::new();
@@ -163,6 +172,18 @@ impl Layout {
         let routes = self.http.slots.keys().chain(self.tcp.slots.keys()).chain(site.routes.keys());
         let hosts = self.hosts.keys().chain(site.hosts.keys());
         Changes { routes: routes.cloned().collect(), hosts: hosts.cloned().collect() }
+    }
+
+    /// Returns the backends of Routes, each with the identifier of its Route; `changes`: only those of Routes that may have changed.
+    pub fn backends(&self, changes: Option<&Changes>) -> Vec<(String, String)> {
+        let of_pool = |pool: &Pool| -> Vec<(String, String)> {
+            let name = |slot: &Slot| (format!("{}{}", pool.prefix, slot.number), route_id(&slot.upstream.uid));
+            match changes {
+                Some(changes) => changes.routes.iter().filter_map(|route| pool.slots.get(route)).map(name).collect(),
+                None => pool.slots.values().map(name).collect(),
+            }
+        };
+        [&self.http, &self.tcp].into_iter().flat_map(of_pool).collect()
     }
 
     /// Returns the number of servers that no Route uses any more.
@@ -281,10 +302,11 @@ impl Layout {
             443 => String::new(),
             port => format!(":{port}"),
         };
-        let http = binds(&settings.http) + &limits(settings);
+        let log = if self.has_access_log { ACCESS_LOG } else { "" };
+        let http = binds(&settings.http) + &limits(settings) + log;
         let owner = settings.account.as_ref().map(|account| format!(" uid {}", account.uid)).unwrap_or_default();
         let https = format!(
-            "    bind unix@https.sock mode 600{owner} accept-proxy ssl crt {DEFAULT_CERTIFICATE} crt-list {CERTIFICATE_LIST} alpn h2,http/1.1\n{}",
+            "    bind unix@https.sock mode 600{owner} accept-proxy ssl crt {DEFAULT_CERTIFICATE} crt-list {CERTIFICATE_LIST} alpn h2,http/1.1\n{}{log}",
             trusted(settings)
         );
         let misdirected = format!(
@@ -294,10 +316,9 @@ impl Layout {
         let probe = format!(
             "    http-request return status 204 hdr {ROUTE_HEADER} %[var(txn.route),field(4,:)] if {{ req.fhdr({PROBE_HEADER}) -m len gt 0 }} {{ var(txn.route) -m found }}\n"
         );
-        let https_port = settings.public_https_port.to_string();
         for (name, binds, field, first, last, forwarded_port) in [
             ("http", &http, 2, "", probe.as_str(), "%[dst_port]"),
-            ("https", &https, 3, misdirected.as_str(), "", &https_port),
+            ("https", &https, 3, misdirected.as_str(), "", &settings.public_https_port.to_string()),
         ] {
             let virtual_host = virtual_host_rules("http-request", "txn", "req.fhdr(host),field(1,:),lower,rtrim(.)");
             let _ = write!(
@@ -340,6 +361,9 @@ backend {TERMINATED}
     server https unix@https.sock send-proxy-v2
 
 backend {UNAVAILABLE_HTTP}
+    # Counts the requests of each Route, by its identifier.
+    stick-table type string len 17 size 16k expire 1h store http_req_cnt
+    http-request track-sc1 var(txn.route),field(4,:)
 
 backend {UNAVAILABLE_TCP}
     mode tcp
@@ -402,6 +426,18 @@ backend {CLIENTS}
         stream = milliseconds(settings.stream_timeout),
     )
 }
+
+/// The access log of a frontend: text in JSON for the agent. The converter `json` escapes what clients send, which is
+/// cut off, because a line must fit into a datagram.
+const ACCESS_LOG: &str = r#"    option dontlognull
+    log unix@log.sock len 16384 format raw local0
+    unique-id-format %[uuid]
+    http-request set-header X-Request-Id %[unique-id]
+    http-request set-var(txn.log_agent) req.fhdr(User-Agent),bytes(0,512)
+    http-request set-var(txn.log_host) req.fhdr(host),bytes(0,256)
+    http-request set-var(txn.log_path) pathq,bytes(0,1024)
+    log-format 'a|{"r":"%[var(txn.route),field(4,:)]","s":"%ST","method":"%[capture.req.method,json(utf8s)]","scheme":"%[ssl_fc,iif(https,http)]","host":"%[var(txn.log_host),json(utf8s)]","path":"%[var(txn.log_path),json(utf8s)]","protocol":"%[capture.req.ver,json(utf8s)]","agent":"%[var(txn.log_agent),json(utf8s)]","client":"%[src]","id":"%ID","in":"%U","out":"%B","endpoint":"%si:%sp","head":"%Tr","total":"%Ta"}'
+"#;
 
 /// The most descriptors that HAProxy opens. Half as many connections of clients are possible.
 pub const DESCRIPTORS_MAX: u64 = 200_000;

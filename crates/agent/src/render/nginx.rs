@@ -41,6 +41,10 @@ pub const CONFIG: &str = "nginx.conf";
 pub const ERRORS: &str = "errors.log";
 /// The socket of a server that responds with the generation of the configuration.
 pub const GENERATION_SOCKET: &str = "generation.sock";
+/// The path of its server for the number of requests.
+pub const STATUS_PATH: &str = "/status";
+/// The socket of the agent for a line about each request: [`Entry`](crate::traffic::nginx::Entry).
+pub const TRAFFIC_SOCKET: &str = "traffic.sock";
 /// All sockets that nginx creates in its directory.
 pub const SOCKETS: [&str; 4] = [GENERATION_SOCKET, "http.sock", "https.sock", "passthrough.sock"];
 
@@ -89,7 +93,8 @@ fn config(
     let size = (entries * 2).max(2_048).next_power_of_two();
     let sizes = format!("    map_hash_bucket_size 512;\n    map_hash_max_size {size};\n");
     let names = format!("    server_names_hash_bucket_size 512;\n    server_names_hash_max_size {size};\n");
-    let mut text = format!("{GLOBAL}\nhttp {{\n{sizes}{names}{HTTP}");
+    let log = if site.has_access_log { ACCESS_LOG } else { "" };
+    let mut text = format!("{GLOBAL}\nhttp {{\n{sizes}{names}{HTTP}{log}");
     timeouts(settings, &mut text);
     hops(&mut text);
     if settings.upstream_authorities.is_some() {
@@ -103,7 +108,11 @@ fn config(
     upstreams(site, &numbers, false, &mut text);
     certificates(default, pairs, &mut text);
     servers(site, pairs, settings, &mut text);
-    let _ = writeln!(text, "    server {{ listen unix:{GENERATION_SOCKET}; return 200 \"{generation}\"; }}\n}}\n");
+    let _ = writeln!(
+        text,
+        "    server {{\n        listen unix:{GENERATION_SOCKET};\n        location = {STATUS_PATH} {{ stub_status; }}\n        \
+         location / {{ return 200 \"{generation}\"; }}\n    }}\n}}\n"
+    );
     stream(site, settings, &numbers, &sizes, generation, &mut text);
     text
 }
@@ -427,16 +436,19 @@ fn stream(
     let timeout = settings.stream_timeout.max(settings.response_timeout) + Duration::from_secs(60);
     let _ = writeln!(text, "    proxy_timeout {}ms;", timeout.as_millis());
     upstreams(site, numbers, true, text);
-    let (mut first, mut second) = (String::new(), String::new());
+    let (mut first, mut second, mut ids) = (String::new(), String::new(), String::new());
     for (host, paths) in &site.hosts {
         let route = site.passthrough(paths);
         let way = if route.is_some() { "passthrough" } else { "https" };
         let _ = writeln!(first, "        {} {way};", map_key(host));
         if let Some(route) = route.filter(|route| site.routes[*route].is_available()) {
             let _ = writeln!(second, "        {} u{};", map_key(host), numbers[route]);
+            let _ = writeln!(ids, "        {} {};", map_key(host), route_id(&site.routes[route].uid));
         }
     }
-    for (variable, default, entries) in [("first", "https", first), ("second", "\"\"", second)] {
+    for (variable, default, entries) in
+        [("first", "https", first), ("second", "\"\"", second), ("counted_route", "\"\"", ids)]
+    {
         let _ = writeln!(
             text,
             "    map $ssl_preread_server_name ${variable} {{\n        hostnames;\n        default {default};\n{entries}    }}"
@@ -450,7 +462,8 @@ fn stream(
     }
     let _ = writeln!(
         text,
-        "    server {{ listen unix:passthrough.sock proxy_protocol; ssl_preread on; proxy_pass $second; }}\n}}"
+        "    server {{\n        listen unix:passthrough.sock proxy_protocol;\n        ssl_preread on;\n        proxy_pass $second;\n        \
+         access_log syslog:server=unix:{TRAFFIC_SOCKET},nohostname,tag=signpost traffic;\n    }}\n}}"
     );
 }
 
@@ -504,7 +517,10 @@ events { worker_connections 16384; }
 
 const HTTP: &str = r#"    variables_hash_max_size 4096;
     variables_hash_bucket_size 256;
-    access_log off;
+    # The agent counts requests. Those that the router itself answers are for no Route.
+    map $action $counted_route { default $route_id; "~^(?:none|invalid|refuse|misdirected|redirect|loop|probe)$" ""; }
+    log_format traffic "h|$counted_route|$status|$request_length|$bytes_sent|$upstream_addr|$upstream_header_time";
+    access_log syslog:server=unix:traffic.sock,nohostname,tag=signpost traffic;
     # An application that fails is not an error of the router.
     error_log stderr crit;
     server_tokens off;
@@ -608,6 +624,16 @@ const HTTP: &str = r#"    variables_hash_max_size 4096;
     proxy_set_header TE $te;
 "#;
 
+/// The access log: text in JSON for the agent. Texts of clients are cut off, because a line must fit into a datagram.
+const ACCESS_LOG: &str = r#"    map $request_uri $log_path { default $request_uri; "~^(?<log_path_start>.{1024})" $log_path_start; }
+    map $http_user_agent $log_agent { default $http_user_agent; "~^(?<log_agent_start>.{512})" $log_agent_start; }
+    map $request_method $log_method { default $request_method; "~^(?<log_method_start>.{32})" $log_method_start; }
+    map $sent_host $log_host { default $sent_host; "~^(?<log_host_start>.{256})" $log_host_start; }
+    log_format access escape=json 'a|{"r":"$route_id","s":"$status","method":"$log_method","scheme":"$scheme","host":"$log_host","path":"$log_path","protocol":"$server_protocol","agent":"$log_agent","client":"$remote_addr","id":"$request_id","in":"$request_length","out":"$bytes_sent","endpoint":"$upstream_addr","head":"$upstream_header_time","total":"$request_time"}';
+    access_log syslog:server=unix:traffic.sock,nohostname,tag=signpost access;
+    proxy_set_header X-Request-Id $request_id;
+"#;
+
 const LISTEN: &str = "        listen unix:http.sock proxy_protocol;
         listen unix:https.sock ssl http2 proxy_protocol default_server;
         ssl_certificate $chain;
@@ -638,6 +664,7 @@ const FORWARDED: &str = r#"    map $is_trusted $forwarded { default ""; 1 $http_
 "#;
 
 const STREAM: &str = r#"    error_log stderr crit;
+    log_format traffic "s|$counted_route|$status|$bytes_received|$bytes_sent|$upstream_addr|$upstream_connect_time";
     preread_timeout 10s;
     proxy_connect_timeout 5s;
     proxy_next_upstream_tries 3;

@@ -15,6 +15,7 @@ mod rfc9113;
 mod routing;
 mod rules;
 mod tls;
+mod traffic;
 
 /// Runs each scenario with each proxy, and those of a second list with HAProxy only.
 macro_rules! scenarios {
@@ -84,7 +85,12 @@ scenarios!(
     limits::slow_bodies,
     limits::connections_of_a_client,
     limits::loops,
-    limits::loop_of_a_route;
+    limits::loop_of_a_route,
+    traffic::counts,
+    traffic::reloads,
+    traffic::changed_routes,
+    traffic::connections,
+    traffic::access_log;
     haproxy_only:
     rfc9110::interim_response_and_close,
     rfc9113::websocket,

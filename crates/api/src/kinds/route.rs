@@ -21,7 +21,7 @@ use signpost_types::names::{self, takes_names_of};
 use signpost_types::v1alpha1::GROUP;
 use signpost_types::v1alpha1::route::{
     ADMITTED, CERTIFICATE_READY, HOST_POINTS_HERE, MOVE_ANNOTATION, PROGRAMMED, PUBLISHED, READY, RESOLVABLE,
-    ROUTER_GONE, Route, SCHEDULED,
+    RESOLVED_REFS, ROUTER_GONE, Route, SCHEDULED,
 };
 
 pub static ROUTE: LazyLock<Kind> = LazyLock::new(|| {
@@ -60,6 +60,18 @@ const COLUMNS: &[Column] = &[
             None => Cell::Blank,
         })
         .wide(),
+    Column::new(
+        "Endpoints",
+        &["status.conditions"],
+        "`Ready` if its targets have endpoints that can get requests, otherwise the reason why not.",
+    )
+    .with_cell(|read, _| {
+        if columns::condition(read[0], RESOLVED_REFS, "status").is("True") {
+            return Cell::text("Ready");
+        }
+        Cell::As(columns::condition(read[0], RESOLVED_REFS, "reason"))
+    })
+    .wide(),
     Column::new(
         "Reason",
         &["status.conditions"],

@@ -61,10 +61,25 @@ const COLUMNS: &[Column] = &[
     Column::new("Healthy", &["status.conditions"], "Whether probes find all its addresses healthy; the reason if not.")
         .with_cell(|read, _| Cell::As(columns::condition(read[0], ADDRESSES_HEALTHY, "reason")))
         .wide(),
+    Column::new(
+        "Faults",
+        &["status.instances"],
+        "Number of Routes and certificates that an instance does not serve, or only in part: that of the instance with the most.",
+    )
+    .with_cell(|read, _| faults(read[0]))
+    .wide(),
     Column::new("Reason", &["status.conditions"], "The reason of condition Ready.")
         .with_cell(|read, _| Cell::As(columns::condition(read[0], READY, "reason")))
         .wide(),
 ];
+
+/// Returns the most faults of an instance; blank if no instance reports.
+fn faults(instances: Json<'_>) -> Cell<'_> {
+    let faults = |instance: Json<'_>| String::from_utf8_lossy(instance.get(["faults"])[0].octets()).parse::<u64>();
+    // An instance without faults has no field.
+    let most = instances.items().map(|instance| faults(instance).unwrap_or(0)).max();
+    most.map_or(Cell::Blank, |most| Cell::text(most.to_string()))
+}
 
 /// Returns the instances that serve and those that are wanted, otherwise those that have reported, as `2/2`; blank where there are
 /// none of either.

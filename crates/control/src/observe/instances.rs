@@ -327,6 +327,7 @@ mod tests {
             applied_revision: 0,
             applied_routes: None,
             certificates: None,
+            traffic: None,
             renewed: Timestamp::constant(renewal, 0),
             duration: LEASE_DURATION,
         }

@@ -85,6 +85,7 @@ impl Agent {
             applied_revision: self.revision,
             applied_routes: self.routes,
             certificates: self.certificates.clone(),
+            traffic: None,
             renewed: Timestamp::now(),
             duration,
         };

@@ -91,6 +91,7 @@ async fn sync(
         applied_revision: revision(&bindings.metadata).unwrap_or(0),
         applied_routes: revision(&routes.metadata),
         certificates: Some(certificates()),
+        traffic: None,
         renewed: jiff::Timestamp::now(),
         duration: LEASE,
     };

@@ -3,6 +3,7 @@
 import { h } from "./dom.js";
 import { items, itemsIfThere, model, objectIfThere, path, shownAt } from "./data.js";
 import { columns, few, now, plot, spark, total } from "./plot.js";
+import { totalTraffic, trafficOf } from "./traffic.js";
 import {
   FIRST_ROUTER,
   KINDS,
@@ -29,6 +30,8 @@ import {
 } from "./words.js";
 
 export const title = () => "Platform";
+/** The maximum age of the traffic, in milliseconds. */
+export const every = 10_000;
 export const moves = true;
 export const concerns = () => true;
 
@@ -36,17 +39,18 @@ const CARDS_MAX = 60;
 const ADDRESSES_MAX = 6;
 
 export async function load(_, { rights }, signal) {
-  const [overview, routers, zones, lease, deletionHolds] = await Promise.all([
+  const [overview, traffic, routers, zones, lease, deletionHolds] = await Promise.all([
     model("overview", {}, signal),
+    trafficOf({}, signal),
     items(path.routers, signal),
     rights.zones ? items(path.zones, signal) : [],
     rights.leases ? objectIfThere(path.lease, signal) : null,
     rights.zones ? itemsIfThere(path.deletionHolds, signal) : [],
   ]);
-  return { overview, routers, zones, lease, deletionHolds };
+  return { overview, traffic, routers, zones, lease, deletionHolds };
 }
 
-export function render({ overview, routers, zones, lease, deletionHolds }, _, { samples, state, rights, stale }) {
+export function render({ overview, traffic, routers, zones, lease, deletionHolds }, _, { samples, state, rights, stale }) {
   const bound = new Map(overview.routers.map((one) => [one.name, one]));
   const serials = new Map(
     zones.filter((zone) => zone.spec.router).map((zone) => [zone.spec.router, zone.spec.versions?.[0]]),
@@ -58,6 +62,7 @@ export function render({ overview, routers, zones, lease, deletionHolds }, _, { 
     firstSteps(overview, routers),
     vitals(overview, zones, lease, samples, stale),
     plots(samples, routers, rights),
+    traffic?.instanceCount > 0 && totalTraffic(traffic),
     h(
       "section",
       { "data-key": "shards" },

@@ -6,6 +6,7 @@ import { forRoute, forShard } from "./advice.js";
 import { object, objectIfThere, path } from "./data.js";
 import { entry, timeline } from "./routes.js";
 import { table } from "./table.js";
+import { EVERY, opens, routeTraffic, trafficOf } from "./traffic.js";
 import {
   addressStates,
   age,
@@ -30,21 +31,23 @@ import {
 const STEPS = ["Scheduled", "Admitted", "Published", "Resolvable", "ResolvedRefs", "Ready"];
 
 export const title = ({ namespace, name }) => `${namespace}/${name}`;
+export const every = EVERY;
 export const concerns = (changed, { namespace, name }) =>
   changed.routers || changed.routes.includes(`${namespace}/${name}`) || changed.more;
 
 export async function load({ namespace, name }, { rights }, signal) {
   const route = await object(path.route(namespace, name), signal);
-  const [binding, router, events] = await Promise.all([
+  const [binding, router, traffic, events] = await Promise.all([
     route.status?.router ? objectIfThere(path.binding(namespace, name), signal) : null,
     route.status?.router && rights.routers ? objectIfThere(path.router(route.status.router), signal) : null,
+    route.status?.router ? trafficOf({ route: `${namespace}/${name}`, router: route.status.router }, signal) : null,
     object(path.eventsOf(namespace, "Route", name), signal).then(
       (list) => list.items,
       () => [],
     ),
   ]);
   // The binding of an earlier route of the same name may still exist.
-  return { route, router, events, binding: binding?.spec.routeUID === route.metadata.uid ? binding : null };
+  return { route, router, traffic, events, binding: binding?.spec.routeUID === route.metadata.uid ? binding : null };
 }
 
 /** The conditions of a route. With a challenge, the host must be verified as well. */
@@ -80,7 +83,7 @@ export function stateOf(route) {
   return ["resolvable", find("Resolvable")];
 }
 
-export function render({ route, binding, router, events }, { namespace, name }, { rights }) {
+export function render({ route, binding, router, traffic, events }, { namespace, name }, { rights }) {
   const [stands, decided] = stateOf(route);
   const status = route.status ?? {};
   return [
@@ -93,7 +96,7 @@ export function render({ route, binding, router, events }, { namespace, name }, 
         h("p.kind", null, "Route in ", h("a", { href: link.namespace(namespace) }, namespace)),
         h("h1", null, name),
       ),
-      h("div.row", null, routeState(stands), decided && h("span.dim", null, "since ", time(decided.lastTransitionTime))),
+      h("div.row", null, opens(route, router), routeState(stands), decided && h("span.dim", null, "since ", time(decided.lastTransitionTime))),
     ),
     h(
       "section.card.answer",
@@ -108,6 +111,7 @@ export function render({ route, binding, router, events }, { namespace, name }, 
       h(
         "div",
         null,
+        routeTraffic(traffic),
         section("Specification", asked(route)),
         section("Names", names(status, router)),
         section("Records for your DNS", own(route, status)),

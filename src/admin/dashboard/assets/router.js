@@ -5,6 +5,7 @@ import { model, object, objectIfThere, path } from "./data.js";
 import { fullness } from "./overview.js";
 import { plot } from "./plot.js";
 import { table } from "./table.js";
+import { EVERY, totalTraffic, trafficOf } from "./traffic.js";
 import {
   INSTANCE_KINDS,
   addressStates,
@@ -28,18 +29,20 @@ import {
 
 export const title = ({ name }) => name;
 export const moves = true;
+export const every = EVERY;
 export const concerns = () => true;
 
 export async function load({ name }, { rights }, signal) {
   const router = await object(path.router(name), signal);
-  const [overview, zone] = await Promise.all([
+  const [overview, traffic, zone] = await Promise.all([
     model("overview", {}, signal),
+    trafficOf({ router: name }, signal),
     rights.zones && router.spec.dns ? objectIfThere(path.zone(router.spec.dns), signal) : null,
   ]);
-  return { router, overview, zone };
+  return { router, overview, traffic, zone };
 }
 
-export function render({ router, overview, zone }, { name }, { samples, rights }) {
+export function render({ router, overview, traffic, zone }, { name }, { samples, rights }) {
   const { spec } = router;
   const [kind, word] = routerState(router);
   const routes = overview.routers.find((one) => one.name === name)?.routes ?? 0;
@@ -56,6 +59,7 @@ export function render({ router, overview, zone }, { name }, { samples, rights }
         section("Configuration", configuration(router, routes, rights)),
         section(plural(addressStates(router).length, "address", "addresses"), addresses(router)),
         instances(router),
+        totalTraffic(traffic, rights.all ? "Traffic" : "Traffic of the Routes that you can read"),
       ),
       h(
         "div",

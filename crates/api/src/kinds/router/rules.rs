@@ -26,6 +26,18 @@ pub(crate) fn rules(domain: Option<&str>) -> Vec<Rule> {
             "must not be greater than hard",
         )
         .about("soft"),
+        Rule::new(
+            "spec.proxy.accessLog",
+            this().field("output").is("syslog") & this().has("server")
+                | !this().field("output").is("syslog") & !this().has("server"),
+            "is required with the output syslog, and must be absent with another output",
+        )
+        .about("server"),
+        Rule::new(
+            "spec.proxy.accessLog.server",
+            this().matches(r"^([0-9]{1,3}([.][0-9]{1,3}){3}|\[[0-9a-fA-F:.]{2,39}\]):[0-9]{1,5}$"),
+            "must be an IP address and a port, such as 192.0.2.1:514 or [2001:db8::1]:514",
+        ),
         // These rules cover the checks that need no zone-file parser; the compiler parses the records and reports errors in the
         // conditions.
         Rule::new(

@@ -27,6 +27,7 @@ fn renew(api: &Scene, octet: u8, seconds: i64) {
         applied_revision: 0,
         applied_routes: None,
         certificates: None,
+        traffic: None,
         renewed: Timestamp::constant(seconds, 0),
         duration: LEASE_DURATION,
     };

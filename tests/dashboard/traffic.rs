@@ -1,0 +1,158 @@
+//! The traffic of Routes on the pages, through a real agent and its HAProxy.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+
+use serde_json::{Value, json};
+
+use crate::browser::Browser;
+use crate::{Example, cookie_of, get};
+use signpost_testing::net::exchange;
+use signpost_testing::{DataDir, Process, free_address, program, until};
+
+/// Returns an application that answers each request with 200.
+fn application() -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let address = listener.local_addr().expect("it is bound");
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            let mut request = [0; 4096];
+            if matches!(stream.read(&mut request), Ok(1..)) {
+                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok");
+            }
+        }
+    });
+    address
+}
+
+/// Returns a Service with one endpoint or none, and a Route to it.
+fn route(namespace: &str, name: &str, endpoint: Option<SocketAddr>) -> String {
+    let port = endpoint.map_or(80, |endpoint| endpoint.port());
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": namespace},
+        "spec": {"ports": [{"port": 80, "targetPort": port}]}});
+    let slice = endpoint.map(|endpoint| {
+        json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+            "metadata": {"name": format!("{name}-1"), "namespace": namespace, "labels": {"kubernetes.io/service-name": name}},
+            "endpoints": [{"addresses": [endpoint.ip()]}], "ports": [{"port": port}]})
+    });
+    let route = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Route",
+        "metadata": {"name": name, "namespace": namespace}, "spec": {"to": {"name": name}}});
+    let slice = slice.map(|slice| format!("---\n{slice}\n")).unwrap_or_default();
+    format!("---\n{service}\n---\n{route}\n{slice}")
+}
+
+/// The agent of the Router shard1, which ends with its proxy.
+struct Agent {
+    process: Option<Process>,
+    http: SocketAddr,
+    _data: DataDir,
+}
+
+impl Agent {
+    fn start(example: &Example) -> Agent {
+        let (data, http, https) = (DataDir::new(), free_address(), free_address());
+        let (http_port, https_port) = (http.port().to_string(), https.port().to_string());
+        let kubeconfig = example.data.join("kubeconfig").display().to_string();
+        let admin = free_address().to_string();
+        let arguments = ["--router", "shard1", "--address", "127.0.0.1", "--http-port", &http_port, "--https-port"];
+        let more = [&https_port, "--data-dir", data.path(), "--kubeconfig", &kubeconfig, "--admin-listen", &admin];
+        let mut command = program::command(&["agent"]);
+        command.args(arguments).args(more).args(["--loopback-endpoints", "--leave-timeout", "0"]);
+        Agent { process: Some(Process::logged(&mut command)), http, _data: data }
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            process.signal("TERM");
+            process.signal("TERM");
+            process.wait();
+        }
+    }
+}
+
+#[test]
+fn traffic_is_that_of_the_routes_that_a_user_can_list() {
+    let example = Example::serving(&["--domain", "example.org", "--nameserver", "ns1.example.org=192.0.2.53"]);
+    let admin = example.server.admin;
+    let objects = format!(
+        "---\napiVersion: signpost.dev/v1alpha1\nkind: Router\nmetadata: {{name: shard1}}\nspec: {{addressesFrom: {{instances: true}}}}\n\
+         ---\napiVersion: v1\nkind: Namespace\nmetadata: {{name: myapp}}\n\
+         ---\napiVersion: v1\nkind: Namespace\nmetadata: {{name: other}}\n{}{}{}",
+        route("myapp", "web", Some(application())),
+        route("other", "web", Some(application())),
+        route("other", "empty", None),
+    );
+    example.kubectl().ok_with(&["apply", "-f", "-"], &objects);
+    let agent = Agent::start(&example);
+    let send = |host: &str| exchange(agent.http, &format!("GET / HTTP/1.1\r\nHost: {host}.shard1.example.org"), "");
+    for (host, status) in [("myapp-web", 200), ("other-web", 200), ("other-empty", 503)] {
+        until(&format!("{host} is served"), || match send(host).map(|answer| answer.status) {
+            Some(found) if found == status => Ok(()),
+            found => Err(format!("{found:?}")),
+        });
+    }
+    for _ in 0..20 {
+        assert_eq!(send("myapp-web").expect("a response").status, 200);
+        assert_eq!(send("other-empty").expect("a response").status, 503);
+    }
+
+    let operator = cookie_of(admin, &example.token());
+    let tenant = cookie_of(admin, &example.tenant("tina"));
+    let traffic = |query: &str, cookie: &str| get(admin, &format!("/dashboard/data/traffic{query}"), cookie);
+    let names = |found: &Value| -> Vec<String> {
+        let routes = found["routes"].as_array().cloned().unwrap_or_default();
+        let mut names: Vec<String> = routes.iter().filter_map(|one| one["route"].as_str().map(str::to_owned)).collect();
+        names.sort();
+        names
+    };
+    until("the requests are counted", || {
+        let (_, found) = traffic("?router=shard1", &operator);
+        let requests = &found["totals"]["requests"];
+        let (served, failed) = (requests[2].as_u64().unwrap_or(0), requests[5].as_u64().unwrap_or(0));
+        if served >= 22 && failed >= 21 { Ok(()) } else { Err(found) }
+    });
+    let (_, all) = traffic("", &operator);
+    assert_eq!(names(&all), ["myapp/web", "other/empty", "other/web"], "{all}");
+    assert_eq!((&all["lost"], &all["answered"], &all["instanceCount"]), (&0.into(), &1.into(), &1.into()), "{all}");
+    // A tenant gets its own Routes alone, also in the sums.
+    for query in ["", "?router=shard1", "?namespace=myapp"] {
+        let (status, found) = traffic(query, &tenant);
+        assert_eq!((status, names(&found)), (200, vec!["myapp/web".to_owned()]), "{found}");
+        assert_eq!(found["totals"]["requests"][5], 0, "{found}");
+    }
+    let (_, own) = traffic("?route=myapp/web&router=shard1", &tenant);
+    assert_eq!(own["routes"][0]["endpoints"][0]["state"], "up", "{own}");
+    for query in ["?namespace=other", "?route=other/web", "?route=other/web&router=shard1"] {
+        assert_eq!(traffic(query, &tenant).0, 403, "{query}");
+    }
+    assert_eq!(traffic("", "signpost_session=made-up").0, 401);
+
+    let explained = example.signpost(&["explain", "route", "myapp/web"]);
+    assert!(explained.contains("requests per second") && explained.contains("up, 100 % of the answers"), "{explained}");
+
+    let Some(browser) = Browser::start() else { return };
+    browser.sign_in(admin, &example.token());
+    browser.sees("Busiest Routes");
+    for (width, height) in [(1440, 900), (390, 844)] {
+        browser.resize(width, height);
+        for (place, texts) in [
+            ("#/namespaces/myapp/routes/web", ["Traffic", "Response time", "Open the application"]),
+            ("#/namespaces/other/routes/empty", ["no endpoint", "All requests get the status 503", "5xx"]),
+            ("#/routers/shard1", ["Traffic", "Status 5xx", "myapp/web"]),
+            ("#/", ["Traffic", "Status 5xx", "other/empty"]),
+        ] {
+            browser.go(place);
+            texts.iter().for_each(|text| browser.sees(text));
+            browser.comes_true("return document.documentElement.scrollWidth <= window.innerWidth");
+        }
+    }
+    let opens = "return document.querySelector('a[target=_blank]')?.getAttribute('href') ?? ''";
+    browser.go("#/namespaces/myapp/routes/web");
+    browser.sees("Open the application");
+    let address = browser.script(opens);
+    assert_eq!(address, "http://myapp-web.routes.example.org/");
+    assert_eq!(browser.log(), Vec::<String>::new());
+}
