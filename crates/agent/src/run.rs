@@ -20,6 +20,7 @@ use kube::core::DeserializeGuard;
 use kube::{Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use signpost_types::instance::{CertificateReport, CertificatesReport};
+use signpost_types::traffic::ANNOTATIONS;
 use signpost_types::v1alpha1::route::Route;
 use signpost_types::v1alpha1::route_binding::RouteBinding;
 use signpost_types::v1alpha1::router::Router;
@@ -131,6 +132,7 @@ impl Agent {
             // A Route's status has the Router and former names of its binding; the Routes of other Routers are not kept.
             routes: Arc::new(Followed::by_generation(move |route: &mut Route| {
                 let Some(status) = route.status.take() else { return false };
+                route.annotations_mut().retain(|name, _| ANNOTATIONS.contains(&name.as_str()));
                 status.router.as_ref() == Some(&of_route)
                     || status.former_names.iter().any(|former| former.router == of_route)
             })),
@@ -258,7 +260,7 @@ impl Agent {
         let ((routes, of_routes), (bindings, of_bindings)) = (self.routes.take(), self.bindings.take());
         let newest = Revisions { bindings: of_bindings, routes: of_routes };
         let ((services, _), (slices, _)) = (self.services.take(), self.slices.take());
-        self.update_listeners();
+        self.update_routers();
         let (changes, faults) = self.resolver.update(Objects { routes, bindings, services, slices });
         self.pending.extend(changes, std::mem::replace(&mut self.newest, newest));
         for fault in faults.iter().take(FAULTS_LOGGED_MAX) {
@@ -377,9 +379,15 @@ impl Agent {
         });
     }
 
-    /// Refuses the listeners of Routers as endpoints.
-    fn update_listeners(&mut self) {
+    /// Refuses the listeners of Routers as endpoints, and follows the settings of the own Router.
+    fn update_routers(&mut self) {
         for (key, router) in self.routers.take().0 {
+            if let Some(router) = router.as_ref().filter(|_| key.1 == self.settings.instance.router)
+                && self.resolver.set_router(router.spec.proxy.as_ref())
+            {
+                // The proxy must get all of the Site.
+                self.is_applied = false;
+            }
             self.listeners.put(key, router);
         }
         let mut refused = self.settings.refused.clone();

@@ -14,6 +14,7 @@ mod rfc9112;
 mod rfc9113;
 mod routing;
 mod rules;
+mod settings;
 mod tls;
 
 /// Runs each scenario with each proxy, and those of a second list with HAProxy only.
@@ -84,7 +85,14 @@ scenarios!(
     limits::slow_bodies,
     limits::connections_of_a_client,
     limits::loops,
-    limits::loop_of_a_route;
+    limits::loop_of_a_route,
+    settings::table,
+    settings::maxima,
+    settings::sessions,
+    settings::client_addresses,
+    settings::proxy_protocol,
+    settings::passthrough,
+    settings::many_settings;
     haproxy_only:
     rfc9110::interim_response_and_close,
     rfc9113::websocket,

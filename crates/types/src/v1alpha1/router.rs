@@ -7,6 +7,8 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::traffic::RouterProxy;
+
 /// The condition of a Router that can accept and serve Routes.
 pub const READY: &str = "Ready";
 /// The reason of conditions of a Router without an active address: its names resolve to NODATA, which is an outage.
@@ -102,6 +104,9 @@ pub struct RouterSpec {
     /// addresses are not probed, and all active addresses are in answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health_check: Option<HealthCheck>,
+    /// The settings of the proxies, and the maxima of what Routes may ask for in `spec.traffic`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy: Option<RouterProxy>,
 }
 
 /// The instances of a shard.
