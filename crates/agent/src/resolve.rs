@@ -21,8 +21,8 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use signpost_types::paths;
-use signpost_types::v1alpha1::route::{self, Route, RouteSpec};
 use signpost_types::traffic::{Network, Requested};
+use signpost_types::v1alpha1::route::{self, Route, RouteSpec};
 use signpost_types::v1alpha1::route_binding::RouteBinding;
 use signpost_types::v1alpha1::traffic::{NETWORKS_MAX, RouterProxy, TrafficMaxima};
 
@@ -400,7 +400,7 @@ impl Resolver {
     }
 }
 
-/// Returns the settings of a Router without those texts that are no networks.
+/// Returns the settings of a Router, without texts that are not networks.
 fn router_settings(proxy: &RouterProxy) -> RouterSettings {
     let networks = proxy.trusted_proxies.iter().filter_map(|network| Network::try_from(network.clone()).ok());
     RouterSettings {

@@ -1,8 +1,8 @@
-//! What a Route asks of its Router's proxy, and what it gets. Pure.
+//! The settings that a Route requests from the proxy of its Router, and those that it gets. Pure.
 //!
 //! [`Requested::of`] is the one reader of `spec.traffic` and of the annotations of OpenShift's Routes that mean the same; agents, which
-//! configure the proxies, and the control plane, which reports what is not honored, both use it. [`Requested::within`] applies the
-//! maxima of a Router, and [`Requested::findings`] lists what is not honored.
+//! configure the proxies, and the control plane, which reports settings that are not honored, both use it.
+//! [`Requested::within`] applies the maxima of a Router, and [`Requested::unhonored`] lists those settings.
 //!
 //! All texts have types of their own, which also hold after they are read from a file: their characters have no meaning in the
 //! configuration of a proxy.
@@ -45,8 +45,7 @@ const LIMITS: &str = "haproxy.router.openshift.io/rate-limit-connections";
 const RATE: &str = "haproxy.router.openshift.io/rate-limit-connections.rate-http";
 
 /// The annotations of OpenShift's Routes that are read.
-pub const ANNOTATIONS: [&str; 9] =
-    [TIMEOUT, TUNNEL, ALLOW, FORMER_ALLOW, HSTS, NO_COOKIES, COOKIE, LIMITS, RATE];
+pub const ANNOTATIONS: [&str; 9] = [TIMEOUT, TUNNEL, ALLOW, FORMER_ALLOW, HSTS, NO_COOKIES, COOKIE, LIMITS, RATE];
 
 /// A setting of a Route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -201,7 +200,7 @@ impl Network {
 static IS_COOKIE_NAME: LazyLock<Regex> = LazyLock::new(|| Regex::new(COOKIE_NAME).expect("a constant"));
 static IS_UPGRADE: LazyLock<Regex> = LazyLock::new(|| Regex::new(UPGRADE).expect("a constant"));
 
-/// What a Route asks for.
+/// The settings that a Route requests.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Requested {
     settings: Settings,
@@ -212,9 +211,9 @@ pub struct Requested {
     termination: Option<Termination>,
 }
 
-/// A setting that is not honored as it is requested.
+/// A setting that a Router does not honor, or not wholly.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
+pub struct Unhonored {
     /// Why.
     pub reason: Reason,
     /// The field or annotation, and a sentence.
@@ -268,7 +267,7 @@ impl Requested {
         requested
     }
 
-    /// Returns whether the Route asks for nothing.
+    /// Returns whether the Route has no settings.
     pub fn is_empty(&self) -> bool {
         self.invalid.is_empty() && self.settings == Settings::default()
     }
@@ -350,7 +349,10 @@ impl Requested {
     }
 
     fn boolean(&mut self, name: &'static str, text: &str) -> Option<bool> {
-        self.valid(name, text.to_ascii_lowercase().parse::<bool>().map_err(|_| format!("{text:?} is not true or false")))
+        self.valid(
+            name,
+            text.to_ascii_lowercase().parse::<bool>().map_err(|_| format!("{text:?} is not true or false")),
+        )
     }
 
     /// Sets a field from an annotation, if that is valid.
@@ -406,28 +408,28 @@ impl Requested {
         settings
     }
 
-    /// Returns what a Router does not honor, the gravest first.
-    pub fn findings(&self, provider: Provider<'_>) -> Vec<Finding> {
-        let mut findings: Vec<Finding> = self.invalid.iter().map(invalid).collect();
+    /// Returns the settings that a Router does not honor.
+    pub fn unhonored(&self, provider: Provider<'_>) -> Vec<Unhonored> {
+        let mut unhonored: Vec<Unhonored> = self.invalid.iter().map(invalid).collect();
         if self.settings == Settings::default() {
-            return findings;
+            return unhonored;
         }
         if provider.proxies.is_empty() {
             let message = format!("spec.traffic: no agent configures the proxies of Router {}", provider.router);
-            findings.push(Finding { reason: Reason::NotSupported, message });
-            return findings;
+            unhonored.push(Unhonored { reason: Reason::NotSupported, message });
+            return unhonored;
         }
         for setting in self.present() {
             let place = self.place(setting);
             for proxy in provider.proxies {
                 if let Some(why) = self.unsupported(setting, *proxy) {
-                    findings.push(Finding { reason: Reason::NotSupported, message: format!("{place}: {why}") });
+                    unhonored.push(Unhonored { reason: Reason::NotSupported, message: format!("{place}: {why}") });
                 }
             }
         }
-        findings.extend(provider.maxima.into_iter().flat_map(|maxima| self.above(maxima, provider.router)));
-        findings.dedup();
-        findings
+        unhonored.extend(provider.maxima.into_iter().flat_map(|maxima| self.above(maxima, provider.router)));
+        unhonored.dedup();
+        unhonored
     }
 
     /// Returns the settings that the Route has.
@@ -478,7 +480,7 @@ impl Requested {
     }
 
     /// Returns the settings above a maximum.
-    fn above(&self, maxima: &TrafficMaxima, router: &str) -> Vec<Finding> {
+    fn above(&self, maxima: &TrafficMaxima, router: &str) -> Vec<Unhonored> {
         let (all, limits) = (&self.settings, Limits::of(maxima));
         let rate = |rate: Option<u32>| rate.map(u64::from);
         let seconds = |ms: u64| format!("{} s", ms as f64 / 1_000.0);
@@ -498,15 +500,15 @@ impl Requested {
                 text(wanted),
                 text(most)
             );
-            Some(Finding { reason: Reason::AboveMaximum, message })
+            Some(Unhonored { reason: Reason::AboveMaximum, message })
         });
         above.collect()
     }
 }
 
-fn invalid((place, error): &(&'static str, String)) -> Finding {
+fn invalid((place, error): &(&'static str, String)) -> Unhonored {
     // The rules of the API refuse the invalid value of a field; other APIs may have other rules.
-    Finding { reason: Reason::InvalidAnnotation, message: format!("{place}: {error}") }
+    Unhonored { reason: Reason::InvalidAnnotation, message: format!("{place}: {error}") }
 }
 
 /// The maxima in the units of [`Settings`].

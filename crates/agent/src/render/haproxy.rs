@@ -357,9 +357,17 @@ frontend {name}
                 headers = header_rules(name, forwarded_port),
             );
         }
-        let _ = write!(
-            text,
-            r"
+        text.push_str(&tls_frontend(settings));
+        self.http.write(&http_backend(settings), self.verify, &mut text);
+        self.tcp.write("    mode tcp\n", self.verify, &mut text);
+        text
+    }
+}
+
+/// The frontend for TLS, which finds out where it ends, and the backends without Routes.
+fn tls_frontend(settings: &Settings) -> String {
+    format!(
+        r"
 frontend tls
     mode tcp
 {binds}{limits}    tcp-request inspect-delay 5s
@@ -378,16 +386,12 @@ backend {UNAVAILABLE_HTTP}
 backend {UNAVAILABLE_TCP}
     mode tcp
 ",
-            binds = binds(&settings.https),
-            limits = limits(settings),
-            networks = settings::connection_rules(HOSTS),
-            longest = settings::TIME_MAX_MS.max(settings.stream_timeout.as_millis()) + 60_000,
-            virtual_host = virtual_host_rules("tcp-request content", "sess", "req.ssl_sni,lower"),
-        );
-        self.http.write(&http_backend(settings), self.verify, &mut text);
-        self.tcp.write("    mode tcp\n", self.verify, &mut text);
-        text
-    }
+        binds = binds(&settings.https),
+        limits = limits(settings),
+        networks = settings::connection_rules(HOSTS),
+        longest = settings::TIME_MAX_MS.max(settings.stream_timeout.as_millis()) + 60_000,
+        virtual_host = virtual_host_rules("tcp-request content", "sess", "req.ssl_sni,lower"),
+    )
 }
 
 /// Sections that are the same for all Routes.

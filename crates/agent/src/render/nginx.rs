@@ -33,8 +33,8 @@ use signpost_types::v1alpha1::traffic::ClientAddress;
 
 use self::settings::{Plan, Treatment};
 use super::{
-    AUTHORITIES, CERTIFICATES, FORBIDDEN, HOPS_MAX, INVALID_HOST, LOOP_DETECTED, LOOP_TOKEN, MISDIRECTED, NO_RESPONSE, NOT_FOUND,
-    Settings, TIMED_OUT, TOO_LARGE, TOO_MANY, UNAVAILABLE,
+    AUTHORITIES, CERTIFICATES, FORBIDDEN, HOPS_MAX, INVALID_HOST, LOOP_DETECTED, LOOP_TOKEN, MISDIRECTED, NO_RESPONSE,
+    NOT_FOUND, Settings, TIMED_OUT, TOO_LARGE, TOO_MANY, UNAVAILABLE,
 };
 use crate::pem::KeyPair;
 use crate::site::{Action, Host, PathPrefix, Paths, RouteKey, Site, WILDCARD_DEPTH_MAX};
@@ -46,8 +46,7 @@ pub const ERRORS: &str = "errors.log";
 /// The socket of a server that responds with the generation of the configuration.
 pub const GENERATION_SOCKET: &str = "generation.sock";
 /// All sockets that nginx creates in its directory.
-pub const SOCKETS: [&str; 5] =
-    [GENERATION_SOCKET, "http.sock", "https.sock", "passthrough.sock", "announced.sock"];
+pub const SOCKETS: [&str; 4] = [GENERATION_SOCKET, "http.sock", "https.sock", "passthrough.sock"];
 
 /// The most paths in a map. nginx compares them one by one, and has a variable for each map in every request.
 const PATHS_PER_MAP: usize = 64;
@@ -336,13 +335,7 @@ fn certificates(default: &KeyPair, pairs: &BTreeMap<&Host, KeyPair>, text: &mut 
 }
 
 /// The server of all hosts, and the same for the most used wildcard certificates.
-fn servers(
-    site: &Site,
-    pairs: &BTreeMap<&Host, KeyPair>,
-    settings: &Settings,
-    plan: &Plan,
-    text: &mut String,
-) {
+fn servers(site: &Site, pairs: &BTreeMap<&Host, KeyPair>, settings: &Settings, plan: &Plan, text: &mut String) {
     let content = locations(settings, plan);
     let loaded = most_used(site, pairs);
     // The name in a handshake chooses the server with the longest wildcard; those with certificates of their own are the first server's.
@@ -468,10 +461,10 @@ fn stream(
     let (mut first, mut second) = (String::new(), String::new());
     for (host, paths) in &site.hosts {
         let route = site.passthrough(paths);
-        let way = match route.map(|route| settings::is_announced(&site.routes[route])) {
-            None => "https",
-            Some(false) => "passthrough",
-            Some(true) => "announced",
+        let way = match route.map(|route| (&site.routes[route], numbers[route])) {
+            None => "https".to_owned(),
+            Some((upstream, number)) if settings::is_announced(upstream) => format!("u{number}"),
+            Some(_) => "passthrough".to_owned(),
         };
         let _ = writeln!(first, "        {} {way};", map_key(host));
         if let Some(route) = route.filter(|route| site.routes[*route].is_available()) {
@@ -491,15 +484,14 @@ fn stream(
         let _ = writeln!(text, "    set_real_ip_from {network};");
     }
     let limit = format!("limit_conn clients{generation} {};", settings.client_connections_max);
-    for (addresses, way) in [(&settings.http, "http"), (&settings.https, "$first")] {
+    for (addresses, way) in [(&settings.http, "http"), (&settings.https, "$way")] {
         let binds: String = addresses.iter().map(|address| format!(" listen {address}{announced};")).collect();
         let preread = if way == "http" { "" } else { " ssl_preread on;" };
         let _ = writeln!(text, "    server {{{binds}{preread} {limit} proxy_protocol on; proxy_pass {way}; }}");
     }
     let _ = writeln!(
         text,
-        "    server {{ listen unix:passthrough.sock proxy_protocol; ssl_preread on; proxy_pass $destination; }}
-    server {{ listen unix:announced.sock proxy_protocol; ssl_preread on; proxy_protocol on; proxy_pass $destination; }}\n}}"
+        "    server {{ listen unix:passthrough.sock proxy_protocol; ssl_preread on; proxy_pass $second; }}\n}}"
     );
 }
 
@@ -693,7 +685,6 @@ const STREAM: &str = r#"    error_log stderr crit;
     upstream http { server unix:http.sock max_fails=0; }
     upstream https { server unix:https.sock max_fails=0; }
     upstream passthrough { server unix:passthrough.sock max_fails=0; }
-    upstream announced { server unix:announced.sock max_fails=0; }
     # A client is an IPv4 address or an IPv6 /64.
     map $binary_remote_addr $client { default $binary_remote_addr; "~(?s)^(?<network>.{8}).{8}$" $network; }
     map $is_trusted $limited_client { default $client; 1 ""; }

@@ -1,4 +1,4 @@
-//! What both proxies do with the settings of Routes and Routers.
+//! The parts of the settings of Routes and Routers that both proxies share.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -65,8 +65,10 @@ mod tests {
             .map(|(key, value)| (key.parse().expect("a Route"), value.parse().expect("a number")))
             .into();
         let chosen = |most| {
-            let mut chosen: Vec<(usize, u32)> =
-                numbered(keys.iter().map(|(key, value)| (key, *value)), most).into_iter().map(|(a, b)| (b, a)).collect();
+            let mut chosen: Vec<(usize, u32)> = numbered(keys.iter().map(|(key, value)| (key, *value)), most)
+                .into_iter()
+                .map(|(a, b)| (b, a))
+                .collect();
             chosen.sort_unstable();
             chosen.into_iter().map(|(_, value)| value).collect::<Vec<_>>()
         };

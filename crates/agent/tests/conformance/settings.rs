@@ -22,7 +22,7 @@ use crate::recorder::{Answer, HOST, Received, Recorder, Request, Served, Way, re
 /// The longest time for an answer of a row.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What a row sends, and what it shows of the outcome.
+/// The request of a row, and the part of its outcome that the row shows.
 #[derive(Clone, Copy, Debug)]
 enum Probe {
     /// A GET from an address, with further header lines: the status.
@@ -41,7 +41,7 @@ enum Probe {
     FirstLine,
 }
 
-/// Each setting, on both proxies: what it does, and what is there without it.
+/// Each setting, on both proxies, and requests without it.
 pub async fn table(bench: Bench) {
     let yes = json!({"requestTimeoutSeconds": 1, "tunnelTimeoutSeconds": 5});
     let hsts = json!({"hsts": {"maxAgeSeconds": 31_536_000, "includeSubDomains": true, "preload": true}});
@@ -67,7 +67,7 @@ pub async fn table(bench: Bench) {
         (networks(&["10.0.0.0/8", "127.0.0.2/31", "::/0"]), Probe::Get(other, "/", ""), "200", "200"),
         (networks(&["10.0.0.0/8", "127.0.0.2/31", "::/0"]), Probe::Get(own, "/", ""), "403", "403"),
         (networks(&["0.0.0.0/0"]), Probe::Get(other, "/", ""), "200", "200"),
-        // What a client itself says about its address means nothing.
+        // Only trusted proxies name the address of a client.
         (networks(&["127.0.0.1"]), Probe::Get(other, "/", "X-Forwarded-For: 127.0.0.1\r\n"), "403", "403"),
         (json!({}), Probe::Header("Strict-Transport-Security"), "none, of the application", "none, of the application"),
         (
@@ -76,7 +76,12 @@ pub async fn table(bench: Bench) {
             "none, max-age=31536000; includesubdomains; preload",
             "none, max-age=31536000; includesubdomains; preload",
         ),
-        (json!({"hsts": {"maxAgeSeconds": 0}}), Probe::Header("Strict-Transport-Security"), "none, max-age=0", "none, max-age=0"),
+        (
+            json!({"hsts": {"maxAgeSeconds": 0}}),
+            Probe::Header("Strict-Transport-Security"),
+            "none, max-age=0",
+            "none, max-age=0",
+        ),
         (json!({}), Probe::Burst(15), "15 of 200", "15 of 200"),
         (json!({"requestsPerSecond": 1}), Probe::Burst(15), "10 of 200, 5 of 429", "10 of 200, 5 of 429"),
         (json!({}), Probe::Upgrade("websocket", 0), "101 open", "101 open"),
@@ -116,9 +121,12 @@ fn answer(request: &Received) -> Answer {
     }
     match request.target.as_str() {
         "/silence" => Answer::Silence,
-        "/slow" => Answer::Slow(Duration::from_secs(2), vec!["HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok".to_owned()]),
+        "/slow" => {
+            Answer::Slow(Duration::from_secs(2), vec!["HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok".to_owned()])
+        }
         "/hsts" => Answer::Raw(
-            "HTTP/1.1 200 OK\r\nStrict-Transport-Security: of the application\r\nContent-Length: 2\r\n\r\nok".to_owned(),
+            "HTTP/1.1 200 OK\r\nStrict-Transport-Security: of the application\r\nContent-Length: 2\r\n\r\nok"
+                .to_owned(),
         ),
         _ => Answer::Body("ok"),
     }
@@ -267,18 +275,18 @@ pub async fn maxima(bench: Bench) {
     for factor in [0, 1, 1_000] {
         let traffic = match factor {
             0 => json!({}),
-            factor => json!({"requestTimeoutSeconds": factor, "tunnelTimeoutSeconds": factor, "maxRequestBodyBytes": 10 * factor,
-                "requestsPerSecond": factor}),
+            factor => {
+                json!({"requestTimeoutSeconds": factor, "tunnelTimeoutSeconds": factor, "maxRequestBodyBytes": 10 * factor,
+                "requestsPerSecond": factor})
+            }
         };
         let mut site = site(&[application.address], &served.identity);
         set(&mut site, traffic, Some(&maxima));
         served.bench.apply(&site).await;
         // A client of its own for each round, because requests are counted for ten seconds.
-        for (probe, expected) in [
-            (Probe::Get("127.0.0.3", "/silence", ""), "504"),
-            (Probe::Post(10), "200"),
-            (Probe::Post(11), "413"),
-        ] {
+        for (probe, expected) in
+            [(Probe::Get("127.0.0.3", "/silence", ""), "504"), (Probe::Post(10), "200"), (Probe::Post(11), "413")]
+        {
             assert_eq!(probe.run(&served, &first_line).await, expected, "{factor} {probe:?}");
         }
         if factor != 0 {
@@ -325,7 +333,10 @@ pub async fn sessions(bench: Bench) {
             for _ in 0..6 {
                 let request = Request::new("GET", "/").with("Cookie", &format!("one=1; {pair}; two=2"));
                 let next = served.send(way, &request).await.expect("a response");
-                assert_eq!((next.status, next.body.as_str(), next.header("set-cookie")), (200, first.body.as_str(), None));
+                assert_eq!(
+                    (next.status, next.body.as_str(), next.header("set-cookie")),
+                    (200, first.body.as_str(), None)
+                );
             }
             let received: Vec<String> =
                 recorders.iter().flat_map(Recorder::take).map(|request| request.all("cookie").join("; ")).collect();
@@ -350,7 +361,7 @@ pub async fn sessions(bench: Bench) {
 }
 
 /// Returns the address of a client as `docs/agent.md` defines it: that of the connection or, from trusted proxies, the last one in
-/// X-Forwarded-For that is not theirs, at most five proxies away. What is no address ends the search.
+/// X-Forwarded-For that is not theirs, at most five proxies away. Another text than an address ends the search.
 fn client_address(peer: IpAddr, forwarded_for: &[&str], trusted: &[Network]) -> IpAddr {
     let is_trusted = |address: &IpAddr| trusted.iter().any(|network| network.net().contains(address));
     let list = forwarded_for.join(",");
@@ -400,12 +411,15 @@ pub async fn client_addresses(bench: Bench) {
             set(&mut site, json!({"allowedNetworks": [permitted.to_string()]}), None);
             served.bench.apply(&site).await;
             let outcome = status(get(peer, served.bench.http, "/", &headers).await);
-            assert_eq!(outcome, expected, "{peer} {forwarded_for:?}: {permitted} is permitted, and the client is {client}");
+            assert_eq!(
+                outcome, expected,
+                "{peer} {forwarded_for:?}: {permitted} is permitted, and the client is {client}"
+            );
         }
     }
 }
 
-/// With the PROXY protocol, trusted proxies name the client; nobody else can. The limit of connections is that of the client.
+/// Trusted proxies, and no others, name the client with the PROXY protocol. The limit of connections is that of the client.
 pub async fn proxy_protocol(bench: Bench) {
     let application = Recorder::start(|_| Answer::Body("ok")).await;
     let mut served = Served::new(bench, &[&application]).await;
@@ -423,7 +437,7 @@ pub async fn proxy_protocol(bench: Bench) {
     for (peer, announced, on_haproxy, on_nginx) in [
         ("127.0.0.9", "PROXY TCP4 192.0.2.55 192.0.2.1 1000 80\r\n", "200 192.0.2.55", "200 192.0.2.55"),
         ("127.0.0.9", "PROXY TCP4 192.0.2.56 192.0.2.1 1000 80\r\n", "403 ", "403 "),
-        // The protocol from others is no request to HAProxy; nginx reads it, and does not believe it.
+        // From others, the protocol is not a request to HAProxy; nginx reads it, and ignores the address.
         ("127.0.0.2", "PROXY TCP4 192.0.2.55 192.0.2.1 1000 80\r\n", "400 ", "200 127.0.0.2"),
         ("127.0.0.3", "PROXY TCP4 192.0.2.55 192.0.2.1 1000 80\r\n", "400 ", "403 "),
         ("127.0.0.2", "", "200 127.0.0.2", "closed "),
@@ -431,13 +445,14 @@ pub async fn proxy_protocol(bench: Bench) {
         let mut stream = connect(peer, http).await;
         stream.write_all(format!("{announced}{request}").as_bytes()).await.expect("it is read");
         let response = timeout(PATIENCE, read_response(&mut stream, "GET")).await.map_err(|_| "no response".to_owned());
-        let forwarded = application.take().pop().map(|request| request.all("x-forwarded-for").join(",")).unwrap_or_default();
+        let forwarded =
+            application.take().pop().map(|request| request.all("x-forwarded-for").join(",")).unwrap_or_default();
         let outcome = format!("{} {forwarded}", status(response.and_then(|response| response)));
         assert_eq!(outcome, if is_haproxy { on_haproxy } else { on_nginx }, "{peer} {announced:?}");
     }
 }
 
-/// With TLS passthrough, the networks of clients and the PROXY protocol hold.
+/// The networks of clients and the PROXY protocol have an effect with TLS passthrough, too.
 pub async fn passthrough(mut bench: Bench) {
     let first_line = FirstLine::start().await;
     let identity = Identity::new(HOST);
@@ -488,7 +503,8 @@ pub async fn many_settings(mut bench: Bench) {
     assert_eq!(faults.len(), expected, "{faults:?}");
     for host in (0..70).map(|at| format!("r{at}.example")).chain(["other.example".to_owned()]) {
         let number: u32 = host.trim_start_matches('r').split('.').next().and_then(|at| at.parse().ok()).unwrap_or(0);
-        let part = format!("Route {}", host.strip_suffix(".example").map(|name| format!("test/{name}")).unwrap_or_default());
+        let part =
+            format!("Route {}", host.strip_suffix(".example").map(|name| format!("test/{name}")).unwrap_or_default());
         let of_route = faults.iter().find(|fault| fault.part.to_string() == part);
         let is_beyond = of_route.is_some_and(|fault| fault.message.starts_with("all clients"));
         let client = format!("127.0.0.{}", number + 1);
@@ -496,7 +512,7 @@ pub async fn many_settings(mut bench: Bench) {
         let request = format!("GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.expect("it is read");
         let response = status(read_response(&mut stream, "GET").await);
-        // Beyond the limit of lists, nobody is permitted.
+        // Beyond the limit of lists, no client is permitted.
         assert_eq!(response, if is_beyond { "403" } else { "200" }, "{host}");
     }
 }

@@ -1,4 +1,4 @@
-//! What a Route gets, and what is reported, by its fields and annotations.
+//! The settings of a Route, and the reports about them, by its fields and annotations.
 
 use serde_json::{Value, json};
 
@@ -13,11 +13,11 @@ fn requested(traffic: Value, annotations: &[(&str, &str)]) -> Requested {
     Requested::of(&spec(traffic), Some(&annotations))
 }
 
-/// Returns the findings as `reason message`.
+/// Returns the unhonored settings as `reason message`.
 fn found(requested: &Requested, proxies: &[RouterKind], maxima: &TrafficMaxima) -> Vec<String> {
     let provider = Provider { router: "shard1", maxima: Some(maxima), proxies };
-    let text = |finding: Finding| format!("{} {}", finding.reason.word(), finding.message);
-    requested.findings(provider).into_iter().map(text).collect()
+    let text = |one: Unhonored| format!("{} {}", one.reason.word(), one.message);
+    requested.unhonored(provider).into_iter().map(text).collect()
 }
 
 #[test]
@@ -36,8 +36,12 @@ fn annotations_mean_what_they_mean_in_openshift() {
         ("timeout", "99999999999999999999d", None),
         ("ip_whitelist", "192.0.2.7 10.1.0.0/8", Some(json!({"networks": ["10.0.0.0/8", "192.0.2.7/32"]}))),
         ("ip_allowlist", "2001:db8::1/32", Some(json!({"networks": ["2001:db8::/32"]}))),
-        ("hsts_header", "max-age=60;includeSubDomains; preload", Some(json!({"hsts": {"maxAgeSeconds": 60,
-            "includeSubDomains": true, "preload": true}}))),
+        (
+            "hsts_header",
+            "max-age=60;includeSubDomains; preload",
+            Some(json!({"hsts": {"maxAgeSeconds": 60,
+            "includeSubDomains": true, "preload": true}})),
+        ),
         ("hsts_header", "includeSubDomains", None),
         ("hsts_header", "max-age=60;\r\nX: y", None),
         ("disable_cookies", "true", Some(json!({}))),
@@ -101,7 +105,8 @@ fn maxima() {
         ]
     );
     let annotated = requested(json!({}), &[(TIMEOUT, "90s")]);
-    let message = "AboveMaximum haproxy.router.openshift.io/timeout: 90 s is above the maximum of Router shard1, so 60 s applies";
+    let message =
+        "AboveMaximum haproxy.router.openshift.io/timeout: 90 s is above the maximum of Router shard1, so 60 s applies";
     assert_eq!(found(&annotated, &[RouterKind::Nginx], &maxima), [message]);
     assert_eq!(requested(json!({}), &[]).within(None), Settings::default());
 }
@@ -116,7 +121,9 @@ fn support_of_the_proxies() {
         let tls = termination.map(|termination| json!({"termination": termination}));
         let spec: RouteSpec = serde_json::from_value(json!({"traffic": traffic, "tls": tls})).expect("a spec");
         let found = found(&Requested::of(&spec, None), proxies, &TrafficMaxima::default());
-        let name = |text: String| text.split([' ', ':']).nth(1).and_then(|field| field.split('.').next_back().map(str::to_owned));
+        let name = |text: String| {
+            text.split([' ', ':']).nth(1).and_then(|field| field.split('.').next_back().map(str::to_owned))
+        };
         found.into_iter().filter_map(name).collect::<Vec<String>>().join(" ")
     };
     let unseen = "requestTimeoutSeconds tunnelTimeoutSeconds maxRequestBodyBytes stickySessions hsts requestsPerSecond";
@@ -146,7 +153,10 @@ fn no_text_of_a_file_has_a_meaning_for_a_proxy() {
     ] {
         assert!(serde_json::from_value::<Settings>(bad.clone()).is_err(), "{bad}");
     }
-    let settings = requested(json!({"stickySessions": {"cookieName": "a"}, "upgrades": ["spdy/3.1"], "allowedNetworks": ["::1"]}), &[]);
+    let settings = requested(
+        json!({"stickySessions": {"cookieName": "a"}, "upgrades": ["spdy/3.1"], "allowedNetworks": ["::1"]}),
+        &[],
+    );
     let text = serde_json::to_string(&settings.settings).expect("it is data");
     assert_eq!(serde_json::from_str::<Settings>(&text).expect("it was written so"), settings.settings);
 }

@@ -38,7 +38,7 @@ pub const MOVE_PENDING: &str = "MovePending";
 pub const FORMER_NAME_BLOCKED: &str = "FormerNameBlocked";
 
 /// The condition of a Route with settings in `spec.traffic` or in annotations, not all of which its Router honors. It is present
-/// only while it is `False`, and is no part of [`READY`].
+/// only while it is `False`. [`READY`] does not depend on it.
 pub const SETTINGS_HONORED: &str = "SettingsHonored";
 
 /// The annotation of a Route that names the Router to move to. It is removed when the move is complete.

@@ -104,7 +104,7 @@ pub struct RouterSpec {
     /// addresses are not probed, and all active addresses are in answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health_check: Option<HealthCheck>,
-    /// The settings of the proxies, and the maxima of what Routes may ask for in `spec.traffic`.
+    /// The settings of the proxies, and the maxima for `spec.traffic` of Routes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<RouterProxy>,
 }
@@ -425,6 +425,17 @@ impl Router {
         let is_there = |instance: &&Instance| instance.ip.parse().is_ok_and(|ip: IpAddr| ip.to_canonical() == address);
         let instances = self.status.iter().flat_map(|status| &status.instances);
         instances.filter(is_there).map(|instance| instance.state).min()
+    }
+
+    /// Returns the kinds of the proxies that agents configure, each once: that of the Router, or those that instances report.
+    pub fn proxies(&self) -> Vec<RouterKind> {
+        let kind = self.spec.instances.kind;
+        if kind.is_managed() {
+            return vec![kind];
+        }
+        let instances = || self.status.iter().flat_map(|status| &status.instances);
+        let is_there = |kind: &RouterKind| instances().any(|instance| instance.proxy == kind.word());
+        [RouterKind::Haproxy, RouterKind::Nginx].into_iter().filter(is_there).collect()
     }
 
     /// Returns the desired number of instances; `None`: any number.

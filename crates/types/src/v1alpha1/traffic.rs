@@ -1,4 +1,4 @@
-//! The settings of the proxies: those of a Route for its traffic, and those of a Router, with the maxima of what Routes may ask for.
+//! The settings of the proxies: those of a Route for its traffic, and those of a Router, with the maxima for its Routes.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 /// The maximum number of networks in a list.
 pub const NETWORKS_MAX: usize = 64;
 
-/// The settings of the proxies for the traffic of a Route. What the Router's proxy cannot honor, or is above a maximum of the Router, is in
-/// the condition `SettingsHonored`.
+/// The settings of the proxies for the traffic of a Route. The condition `SettingsHonored` has those that the Router's proxy cannot honor,
+/// or that are above a maximum of the Router.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Traffic {
@@ -106,7 +106,7 @@ pub struct RouterProxy {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 3600))]
     pub keep_alive_seconds: Option<u32>,
-    /// The maxima of what Routes may ask for. Absent: none.
+    /// The maxima for the settings of Routes. Absent: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub maxima: Option<TrafficMaxima>,
 }
@@ -121,8 +121,8 @@ pub enum ClientAddress {
     ProxyProtocol,
 }
 
-/// The maxima of what Routes may ask for in `spec.traffic`. A Route that asks for more gets the maximum, and one that asks for
-/// nothing gets the default or the maximum, whichever is less.
+/// The maxima for `spec.traffic` of Routes. A Route with a larger value gets the maximum, and a Route without one gets the default or the
+/// maximum, whichever is less.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TrafficMaxima {

@@ -80,7 +80,10 @@ fn fields(upstream: &Upstream, defaults: &str) -> String {
         None => (String::new(), String::new()),
         Some(hsts) => {
             let flags = [(hsts.include_sub_domains, 's'), (hsts.preload, 'p')];
-            (hsts.max_age_seconds.to_string(), flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).collect())
+            (
+                hsts.max_age_seconds.to_string(),
+                flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).collect(),
+            )
         }
     };
     let websocket = of.upgrades.as_ref().is_none_or(|upgrades| upgrades.iter().any(|one| one.to_string() == WEBSOCKET));
@@ -147,7 +150,7 @@ pub(super) fn request_rules(settings: &Settings) -> String {
 }
 
 /// Rules that set `txn.client` to the address of the client: that of the connection or, from trusted proxies, the last one in
-/// X-Forwarded-For that is not theirs. What is no address ends the search, because anything may be before it.
+/// X-Forwarded-For that is not theirs. Another text than an address ends the search, because a client may have sent all before it.
 fn client_rules(settings: &Settings) -> String {
     let mut text = "    http-request set-var(txn.client) src\n".to_owned();
     if settings.client_address == ClientAddress::XForwardedFor && !settings.trusted_proxies.is_empty() {

@@ -90,7 +90,9 @@ impl Plan {
             let set = Set::of(settings);
             let list = settings.networks.as_ref();
             if list.is_some_and(|list| !self.networks.contains_key(list)) {
-                return Some(format!("all clients are refused: nginx has at most {VARIABLES_MAX} different lists of networks"));
+                return Some(format!(
+                    "all clients are refused: nginx has at most {VARIABLES_MAX} different lists of networks"
+                ));
             }
             if upstream.is_passthrough() {
                 return None;
@@ -99,7 +101,8 @@ impl Plan {
                 return Some(format!("its limits are not used: nginx has at most {SETS_MAX} different sets of limits"));
             }
             let has_cookie = cookie(upstream).is_none_or(|cookie| self.cookies.contains_key(&cookie));
-            (!has_cookie).then(|| format!("sessions are not sticky: nginx has at most {VARIABLES_MAX} names of cookies"))
+            (!has_cookie)
+                .then(|| format!("sessions are not sticky: nginx has at most {VARIABLES_MAX} names of cookies"))
         };
         site.routes.iter().filter_map(|(route, upstream)| Some((route.clone(), reason(upstream)?))).collect()
     }
@@ -140,7 +143,13 @@ impl Plan {
     }
 
     /// Writes the maps of the http server.
-    pub(super) fn http(&self, site: &Site, numbers: &BTreeMap<&RouteKey, usize>, settings: &Settings, text: &mut String) {
+    pub(super) fn http(
+        &self,
+        site: &Site,
+        numbers: &BTreeMap<&RouteKey, usize>,
+        settings: &Settings,
+        text: &mut String,
+    ) {
         let client = client(settings, text);
         let mut maps = [
             Map::new("$upstream", "settings", "\"\""),
@@ -193,9 +202,9 @@ impl Plan {
         }
     }
 
-    /// Writes the maps of the stream server for passthrough, by the variable with the upstream.
+    /// Writes the maps of the stream server for passthrough. Connections that begin with the PROXY protocol go to endpoints at once.
     pub(super) fn stream(&self, site: &Site, numbers: &BTreeMap<&RouteKey, usize>, text: &mut String) {
-        self.geo("$proxy_protocol_addr ", text);
+        self.geo("", text);
         let mut map = Map::new("$second", "client_refused", "0");
         for (route, upstream) in site.routes.iter().filter(|(_, upstream)| upstream.is_passthrough()) {
             if let Some(networks) = &upstream.settings.networks {
@@ -203,7 +212,7 @@ impl Plan {
             }
         }
         map.write(text);
-        text.push_str("    map \"$client_refused:$second\" $destination { default $second; \"~^1:\" \"\"; }\n");
+        text.push_str("    map \"$client_refused:$first\" $way { default $first; \"~^1:\" \"\"; }\n");
     }
 
     /// Returns the variable that is 1 for clients outside of networks.
@@ -214,7 +223,10 @@ impl Plan {
     /// Writes the lists of networks.
     fn geo(&self, client: &str, text: &mut String) {
         for (networks, number) in &self.networks {
-            let entries: String = networks.iter().map(|network| format!(" {network} 0;")).collect();
+            // A default is a network of all addresses, which nginx takes once.
+            let halves =
+                |network: &Network| network.net().subnets(network.net().prefix_len().max(1)).into_iter().flatten();
+            let entries: String = networks.iter().flat_map(halves).map(|network| format!(" {network} 0;")).collect();
             let _ = writeln!(text, "    geo {client}$refused_{number} {{ default 1;{entries} }}");
         }
     }
@@ -241,7 +253,7 @@ const HEADERS: &str = r#"    map $session $session_key { default $session; "" $r
     limit_req_status 429;
 "#;
 
-/// An IPv6 /64 is one client, as it is for the number of connections.
+/// An IPv6 /64 is one client, like for the number of connections.
 const NETWORK_OF_CLIENT: &str = r#"{
         default "";
         "~^(?<v4_client>[0-9.]+)$" $v4_client;
@@ -250,7 +262,7 @@ const NETWORK_OF_CLIENT: &str = r#"{
     }"#;
 
 /// Writes the variables with the address of a client, and returns the last one: that of the connection or, from trusted proxies, the last
-/// one in X-Forwarded-For that is not theirs. What is no address ends the search, because anything may be before it.
+/// one in X-Forwarded-For that is not theirs. Another text than an address ends the search, because a client may have sent all before it.
 fn client(settings: &Settings, text: &mut String) -> &'static str {
     if settings.client_address == ClientAddress::ProxyProtocol || settings.trusted_proxies.is_empty() {
         return "$remote_addr";
@@ -287,7 +299,7 @@ fn cookie(upstream: &Upstream) -> Option<String> {
 
 /// Returns whether the endpoints of a Route with passthrough get the PROXY protocol.
 pub(super) fn is_announced(upstream: &Upstream) -> bool {
-    upstream.settings.proxy_protocol == Some(ProxyProtocol::V1)
+    upstream.settings.proxy_protocol == Some(ProxyProtocol::V1) && upstream.is_available()
 }
 
 /// Returns the longest time limit of a Route, in milliseconds.
