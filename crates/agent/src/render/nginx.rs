@@ -95,7 +95,8 @@ fn config(
     let numbers: BTreeMap<&RouteKey, usize> = site.routes.keys().enumerate().map(|(at, route)| (route, at)).collect();
     // The hash tables must have room for all; nginx doubles none by itself.
     let endpoints: usize = site.routes.values().map(|upstream| upstream.servers.len()).sum();
-    let entries = endpoints.max(site.hosts.len()).max(pairs.len());
+    // A map of settings has two entries of a Route.
+    let entries = endpoints.max(site.hosts.len()).max(pairs.len()).max(2 * site.routes.len());
     let size = (entries * 2).max(2_048).next_power_of_two();
     let sizes = format!("    map_hash_bucket_size 512;\n    map_hash_max_size {size};\n");
     let names = format!("    server_names_hash_bucket_size 512;\n    server_names_hash_max_size {size};\n");

@@ -130,10 +130,11 @@ pub(super) fn request_rules(settings: &Settings) -> String {
     format!(
         r#"    http-request set-var(txn.backend) var(txn.route),field(1,:)
     http-request set-var(txn.settings) "var(txn.backend),map_str({SETTINGS},{defaults})"
-{client}{address}    http-request return status 403 content-type text/plain string "{forbidden}" if {{ var(txn.settings),field(8,:) -m str 1 }} !{{ var(txn.backend),concat(:,txn.address),map_beg({NETWORKS}) -m found }}
+    acl has_networks var(txn.settings),field(8,:) -m str 1
+{client}{address}    http-request return status 403 content-type text/plain string "{forbidden}" if has_networks !{{ var(txn.backend),concat(:,txn.address),map_beg({NETWORKS}) -m found }}
     http-request set-var(txn.rate) var(txn.settings),field(7,:),add(0)
     acl has_rate var(txn.rate) -m int gt 0
-    http-request set-var(txn.network) var(txn.client),ipmask(32,64)
+    http-request set-var(txn.network) var(txn.client),ipmask(32,64) if has_rate
     http-request set-var(txn.counted) var(txn.backend),concat(:,txn.network) if has_rate
     http-request track-sc1 var(txn.counted) table {REQUESTS} if has_rate
     http-request return status 429 content-type text/plain hdr Retry-After {RATE_SECONDS} string "{too_many}" if has_rate {{ sc1_http_req_rate({REQUESTS}),sub(txn.rate) gt 0 }}
@@ -173,9 +174,9 @@ fn client_rules(settings: &Settings) -> String {
 /// Rules that set `address` in a scope of variables to the text that `networks.map` has the starts of.
 fn address_rules(rule: &str, scope: &str, client: &str) -> String {
     format!(
-        "    {rule} set-var({scope}.digits) {client},hex,lower,regsub(^0{{20}}ffff,)
-    {rule} set-var({scope}.address) str(6),concat(,{scope}.digits)
-    {rule} set-var({scope}.address) str(4),concat(,{scope}.digits) if {{ var({scope}.digits) -m len 8 }}\n"
+        "    {rule} set-var({scope}.digits) {client},hex,lower,regsub(^0{{20}}ffff,) if has_networks
+    {rule} set-var({scope}.address) str(6),concat(,{scope}.digits) if has_networks
+    {rule} set-var({scope}.address) str(4),concat(,{scope}.digits) if has_networks {{ var({scope}.digits) -m len 8 }}\n"
     )
 }
 
@@ -183,7 +184,8 @@ fn address_rules(rule: &str, scope: &str, client: &str) -> String {
 pub(super) fn connection_rules(hosts: &str) -> String {
     format!(
         "    tcp-request content set-var(sess.backend) var(sess.vhost),map_str({hosts})
-{}    tcp-request content reject if {{ var(sess.backend),map_str({SETTINGS}),field(8,:) -m str 1 }} !{{ var(sess.backend),concat(:,sess.address),map_beg({NETWORKS}) -m found }}\n",
+    acl has_networks var(sess.backend),map_str({SETTINGS}),field(8,:) -m str 1
+{}    tcp-request content reject if has_networks !{{ var(sess.backend),concat(:,sess.address),map_beg({NETWORKS}) -m found }}\n",
         address_rules("tcp-request content", "sess", "src")
     )
 }
@@ -210,9 +212,8 @@ const HSTS: &str = r#"    http-response set-header Strict-Transport-Security "ma
 "#;
 
 /// Rules of a backend for HTTP. `use-server` has no effect with the name of a server that is not there, or gets no requests any more.
-pub(super) const BACKEND: &str = r"    http-request set-timeout server var(txn.settings),field(1,:) if { var(txn.settings) -m found }
-    http-request set-timeout tunnel var(txn.settings),field(2,:) if { var(txn.settings) -m found }
-    http-request set-timeout server var(txn.settings),field(2,:) if { var(txn.settings) -m found } { req.hdr(Accept) -m beg -i text/event-stream }
+pub(super) const BACKEND: &str = r"    http-request set-timeout server var(txn.timeout)
+    http-request set-timeout tunnel var(txn.settings),field(2,:)
     use-server %[var(txn.server)] if { var(txn.server) -m found }
 ";
 
