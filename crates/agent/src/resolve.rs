@@ -93,7 +93,7 @@ pub struct RouteChange {
     pub route: RouteKey,
     /// The hosts that it has or had.
     pub hosts: BTreeSet<Host>,
-    /// The servers that it has and had.
+    /// The servers that it has and had, and the networks of clients: a proxy takes about as long for each.
     pub servers: usize,
     /// Whether its binding may have changed.
     pub binding: bool,
@@ -334,7 +334,9 @@ impl Resolver {
         if before == after.as_ref() {
             return None;
         }
-        let servers = before.into_iter().chain(&after).map(|upstream| upstream.servers.len()).sum();
+        let networks = |upstream: &Upstream| upstream.settings.networks.as_ref().map_or(0, Vec::len);
+        let size = |upstream: &Upstream| upstream.servers.len() + networks(upstream);
+        let servers = before.into_iter().chain(&after).map(size).sum();
         let routes = &mut Arc::make_mut(&mut self.site).routes;
         match after {
             Some(upstream) => _ = routes.insert(key.clone(), upstream),
