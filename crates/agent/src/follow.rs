@@ -185,7 +185,8 @@ where
 
 fn has_same_generation(one: &impl Resource, other: &impl Resource) -> bool {
     let (one, other) = (one.meta(), other.meta());
-    one.generation.is_some() && (&one.uid, one.generation) == (&other.uid, other.generation)
+    one.generation.is_some()
+        && (&one.uid, one.generation, &one.annotations) == (&other.uid, other.generation, &other.annotations)
 }
 
 fn key(object: &impl Resource) -> Key {

@@ -21,15 +21,17 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use signpost_types::paths;
+use signpost_types::traffic::{Network, Requested};
 use signpost_types::v1alpha1::route::{self, Route, RouteSpec};
 use signpost_types::v1alpha1::route_binding::RouteBinding;
+use signpost_types::v1alpha1::traffic::{NETWORKS_MAX, RouterProxy, TrafficMaxima};
 
 pub use self::backends::Destination;
 use self::backends::{Backends, ResolvedTarget, distribute, upstream};
 pub use self::refused::{NETWORKS, Refused, networks};
 pub use self::shares::Limits;
 use self::shares::{Scope, ServerQuotas};
-use crate::site::{Certificate, Changes, Host, PathPrefix, Paths, RouteKey, Site, Upstream};
+use crate::site::{Certificate, Changes, Host, PathPrefix, Paths, RouteKey, RouterSettings, Site, Upstream};
 
 /// Namespace and name.
 pub type Key = (String, String);
@@ -91,7 +93,7 @@ pub struct RouteChange {
     pub route: RouteKey,
     /// The hosts that it has or had.
     pub hosts: BTreeSet<Host>,
-    /// The servers that it has and had.
+    /// The servers that it has and had, and the networks of clients: a proxy takes about as long for each.
     pub servers: usize,
     /// Whether its binding may have changed.
     pub binding: bool,
@@ -127,6 +129,8 @@ pub struct Resolver {
     shares: ServerQuotas,
     /// Whether all Routes must be resolved again.
     is_stale: bool,
+    /// The maxima of the Routes' settings.
+    maxima: Option<TrafficMaxima>,
     faults: HashMap<RouteKey, BTreeSet<(Reason, String)>>,
     site: Arc<Site>,
 }
@@ -165,6 +169,7 @@ impl Resolver {
             waiting: HashMap::new(),
             shares: ServerQuotas::new(limits),
             is_stale: false,
+            maxima: None,
             faults: HashMap::new(),
             site: Arc::default(),
         }
@@ -174,6 +179,20 @@ impl Resolver {
     pub fn set_refused(&mut self, refused: Refused) -> bool {
         let differs = self.backends.set_refused(refused);
         self.is_stale |= differs;
+        differs
+    }
+
+    /// Replaces the settings of the Router: at once in the Site, and in that of its Routes with the next update. Returns whether the
+    /// former differ.
+    pub fn set_router(&mut self, proxy: Option<&RouterProxy>) -> bool {
+        let maxima = proxy.and_then(|proxy| proxy.maxima.clone());
+        self.is_stale |= self.maxima != maxima;
+        self.maxima = maxima;
+        let settings = proxy.map(router_settings).unwrap_or_default();
+        let differs = self.site.router != settings;
+        if differs {
+            Arc::make_mut(&mut self.site).router = settings;
+        }
         differs
     }
 
@@ -324,7 +343,9 @@ impl Resolver {
         if before == after.as_ref() {
             return None;
         }
-        let servers = before.into_iter().chain(&after).map(|upstream| upstream.servers.len()).sum();
+        let networks = |upstream: &Upstream| upstream.settings.networks.as_ref().map_or(0, Vec::len);
+        let size = |upstream: &Upstream| upstream.servers.len() + networks(upstream);
+        let servers = before.into_iter().chain(&after).map(size).sum();
         let routes = &mut Arc::make_mut(&mut self.site).routes;
         match after {
             Some(upstream) => _ = routes.insert(key.clone(), upstream),
@@ -339,7 +360,8 @@ impl Resolver {
         let (route, binding) = (self.routes.get(key)?, self.bindings.get(key)?);
         let namespace = route.metadata.namespace.as_deref().unwrap_or_default();
         let upstream = upstream(namespace, &route.spec, distribute(targets, given));
-        Some(Upstream { uid: binding.spec.route_uid.clone(), ..upstream })
+        let settings = Requested::of(&route.spec, route.metadata.annotations.as_ref()).within(self.maxima.as_ref());
+        Some(Upstream { uid: binding.spec.route_uid.clone(), settings, ..upstream })
     }
 
     /// Gives each path of a host to its oldest Route. Returns whether any path has another Route, and all Routes that claim one.
@@ -386,6 +408,16 @@ impl Resolver {
             self.faults.insert(route, faults);
         }
         new
+    }
+}
+
+/// Returns the settings of a Router, without texts that are not networks.
+fn router_settings(proxy: &RouterProxy) -> RouterSettings {
+    let networks = proxy.trusted_proxies.iter().filter_map(|network| Network::try_from(network.clone()).ok());
+    RouterSettings {
+        trusted_proxies: networks.take(NETWORKS_MAX).collect(),
+        client_address: proxy.client_address,
+        keep_alive_seconds: proxy.keep_alive_seconds,
     }
 }
 

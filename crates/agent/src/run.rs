@@ -20,9 +20,11 @@ use kube::core::DeserializeGuard;
 use kube::{Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use signpost_types::instance::{CertificateReport, CertificatesReport};
+use signpost_types::traffic::ANNOTATIONS;
 use signpost_types::v1alpha1::route::Route;
 use signpost_types::v1alpha1::route_binding::RouteBinding;
-use signpost_types::v1alpha1::router::{AccessLogOutput, Router};
+use signpost_types::v1alpha1::router::Router;
+use signpost_types::v1alpha1::traffic::AccessLogOutput;
 use tokio::net::TcpStream;
 use tokio::sync::{Mutex, Notify, watch};
 use tokio::task::JoinError;
@@ -146,6 +148,7 @@ impl Agent {
             // A Route's status has the Router and former names of its binding; the Routes of other Routers are not kept.
             routes: Arc::new(Followed::by_generation(move |route: &mut Route| {
                 let Some(status) = route.status.take() else { return false };
+                route.annotations_mut().retain(|name, _| ANNOTATIONS.contains(&name.as_str()));
                 status.router.as_ref() == Some(&of_route)
                     || status.former_names.iter().any(|former| former.router == of_route)
             })),
@@ -285,7 +288,7 @@ impl Agent {
         let ((routes, of_routes), (bindings, of_bindings)) = (self.routes.take(), self.bindings.take());
         let newest = Revisions { bindings: of_bindings, routes: of_routes };
         let ((services, _), (slices, _)) = (self.services.take(), self.slices.take());
-        self.update_listeners();
+        self.update_routers();
         let (changes, faults) = self.resolver.update(Objects { routes, bindings, services, slices });
         self.pending.extend(changes, std::mem::replace(&mut self.newest, newest));
         for fault in faults.iter().take(FAULTS_LOGGED_MAX) {
@@ -405,11 +408,16 @@ impl Agent {
         });
     }
 
-    /// Refuses the listeners of Routers as endpoints.
-    fn update_listeners(&mut self) {
+    /// Refuses the listeners of Routers as endpoints, and follows the settings of the own Router.
+    fn update_routers(&mut self) {
         for (key, router) in self.routers.take().0 {
             if key.1 == self.settings.instance.router {
                 self.update_access_log(router.as_deref());
+                let proxy = router.as_ref().map(|router| router.spec.proxy.as_ref());
+                if proxy.is_some_and(|proxy| self.resolver.set_router(proxy)) {
+                    // The proxy must get all of the Site.
+                    self.is_applied = false;
+                }
             }
             self.listeners.put(key, router);
         }

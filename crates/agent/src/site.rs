@@ -15,6 +15,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use signpost_types::paths;
+use signpost_types::traffic::{self, Network};
+use signpost_types::v1alpha1::traffic::ClientAddress;
 
 /// The longest host, as in DNS.
 const HOST_BYTES_MAX: usize = 253;
@@ -38,6 +40,19 @@ pub struct Site {
     /// The certificates by host. They are read from files at each start, and never stored with the Site.
     #[serde(skip)]
     pub certificates: BTreeMap<Host, Certificate>,
+    /// The settings of the Router.
+    #[serde(default)]
+    pub router: RouterSettings,
+}
+
+/// The settings of a Router for its proxies that are not those of a Route.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RouterSettings {
+    /// The networks of proxies in front of the Router's instances.
+    pub trusted_proxies: Vec<Network>,
+    pub client_address: ClientAddress,
+    /// The time for which the connection of a client can be idle between two requests; `None`: that of the agent.
+    pub keep_alive_seconds: Option<u32>,
 }
 
 /// The Routes of a host by path prefix.
@@ -72,6 +87,9 @@ pub struct Upstream {
     pub insecure: Insecure,
     /// The endpoints in ascending order, without duplicates. With none of a weight above 0, requests get a 503.
     pub servers: Vec<Server>,
+    /// The settings for the traffic, within the maxima of the Router.
+    #[serde(default)]
+    pub settings: traffic::Settings,
 }
 
 /// The end of a client's TLS connection.
@@ -232,6 +250,7 @@ impl Site {
             routes: routes.map(|(key, route)| (key.clone(), route.clone())).collect(),
             certificates: certificates.map(|(host, certificate)| (host.clone(), certificate.clone())).collect(),
             has_access_log: self.has_access_log,
+            router: self.router.clone(),
         }
     }
 

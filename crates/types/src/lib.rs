@@ -22,3 +22,4 @@ pub mod text;
 
 pub mod addresses;
 pub mod backends;
+pub mod traffic;

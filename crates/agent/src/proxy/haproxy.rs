@@ -147,6 +147,9 @@ impl Haproxy {
     ) -> Result<(), Unchanged> {
         // Taken, so that it is gone if any step fails.
         let mut layout = self.layout.take().ok_or(Unchanged::Unknown)?;
+        if !layout.has_settings_of(site) {
+            return Err(Unchanged::Settings);
+        }
         let commands = layout.advance(site, certificates, changes).ok_or(Unchanged::Full)?;
         let most = DELETIONS_MAX.max(commands.len());
         self.meter.assign(layout.backends(changes).into_iter()).await;
@@ -361,6 +364,8 @@ enum Unchanged {
     Unknown,
     #[error("all backends of a pool are in use")]
     Full,
+    #[error("the Router has other settings")]
+    Settings,
     #[error("the Runtime API failed: {0}")]
     Io(#[from] io::Error),
     #[error("{:?} failed: {:?}", .0.text.lines().next().unwrap_or_default(), .1.trim())]

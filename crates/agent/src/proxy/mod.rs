@@ -89,7 +89,7 @@ pub(crate) trait Check: Sync {
 pub struct Applied {
     /// Whether the proxy was started or reloaded; otherwise the change was made in the running process, or there was none.
     pub reloaded: bool,
-    /// The parts that the proxy does not serve because it rejects them.
+    /// The parts that the proxy does not serve because it rejects them, or that have more settings than it can have.
     pub faults: Vec<Fault>,
 }
 

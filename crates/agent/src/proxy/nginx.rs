@@ -18,11 +18,13 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::isolation::{Confinement, Isolation, account, admit, set_mode};
 use super::{
-    Applied, CHECK_TIMEOUT, Check, Proxy, ProxyError, Rejected, Running, kill_remains, prepare, read,
+    Applied, CHECK_TIMEOUT, Check, Fault, Proxy, ProxyError, Rejected, Running, kill_remains, prepare, read,
     remove_certificates, run_check, start, write_file, write_files,
 };
 use crate::pem::KeyPair;
-use crate::render::nginx::{CONFIG, ERRORS, GENERATION_SOCKET, KEY_BYTES_MAX, SOCKETS, TRAFFIC_SOCKET, files};
+use crate::render::nginx::{
+    CONFIG, ERRORS, GENERATION_SOCKET, KEY_BYTES_MAX, SOCKETS, TRAFFIC_SOCKET, beyond_limits, files,
+};
 use crate::render::{AUTHORITIES, CERTIFICATES, DEFAULT_CERTIFICATE, Settings};
 use crate::site::{Certificate, Changes, Host, Part, Site};
 use crate::traffic::Meter;
@@ -380,7 +382,10 @@ impl Proxy for Nginx {
         } else {
             self.served = served;
         }
-        Ok(Applied { reloaded, faults: self.rejected.faults() })
+        let mut faults = self.rejected.faults();
+        let beyond = self.served.as_ref().map(beyond_limits).unwrap_or_default().into_iter();
+        faults.extend(beyond.map(|(route, message)| Fault { part: Part::Route(route), message }));
+        Ok(Applied { reloaded, faults })
     }
 
     fn meter(&self) -> Option<Arc<dyn Meter>> {

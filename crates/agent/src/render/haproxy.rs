@@ -15,21 +15,27 @@
 //! The keys of `paths.map` and the paths that are looked up in it end with `/`, so that the longest prefix (`map_beg`, a prefix
 //! tree) always ends with a whole element.
 
+mod settings;
+
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::time::Duration;
 
 use signpost_types::probe::{BACKEND_HEADER, PROBE_HEADER, ROUTE_HEADER, TRACE_HEADER, backend_id, route_id};
+use signpost_types::v1alpha1::traffic::{ClientAddress, ProxyProtocol};
 
+use self::settings::Entries;
 use super::{
     Account, DEFAULT_CERTIFICATE, HOPS_MAX, INVALID_HOST, LOOP_DETECTED, LOOP_TOKEN, METHOD_NOT_ALLOWED, MISDIRECTED,
     NO_RESPONSE, NOT_FOUND, Settings, TIMED_OUT, UNAVAILABLE, certificate_file,
 };
-use crate::site::{Certificate, Changes, Host, Paths, RouteKey, Server, Site, Upstream, WILDCARD_DEPTH_MAX};
+use crate::site::{
+    Certificate, Changes, Host, Paths, RouteKey, RouterSettings, Server, Site, Upstream, WILDCARD_DEPTH_MAX,
+};
 
 /// The backends that are free after a reload, so that as many Routes can come before the next. An empty backend takes
-/// 15 KiB of HAProxy's memory, 4 KiB of which are its rules; 12,000 of them add 0.3 s to a reload.
+/// 16 KiB of HAProxy's memory, 5 KiB of which are its rules; 12,000 of them add 0.4 s to a reload.
 const SPARE_HTTP: usize = 1_024;
 /// The free backends for passthrough.
 const SPARE_TCP: usize = 128;
@@ -65,6 +71,10 @@ pub struct Layout {
     has_access_log: bool,
     /// The options of servers with TLS, without the name.
     verify: &'static str,
+    /// The settings of the Router, which are in the configuration.
+    router: RouterSettings,
+    /// The settings of Routes without any of their own.
+    defaults: String,
 }
 
 /// The map entries of a host.
@@ -104,6 +114,8 @@ struct Slot {
     number: usize,
     /// The Route as its servers are; empty before they are added.
     upstream: Upstream,
+    /// The Route's entries in maps of settings.
+    entries: Entries,
 }
 
 impl Layout {
@@ -118,7 +130,9 @@ impl Layout {
         let (http, tcp) = (pool('h', false, SPARE_HTTP), pool(TCP, true, SPARE_TCP));
         let certificates = BTreeMap::new();
         let has_access_log = site.has_access_log;
-        let mut layout = Layout { http, tcp, hosts: BTreeMap::new(), certificates, has_access_log, verify };
+        let (router, defaults) = (site.router.clone(), settings::default_fields(settings));
+        let hosts = BTreeMap::new();
+        let mut layout = Layout { http, tcp, hosts, certificates, has_access_log, verify, router, defaults };
         layout
             .advance(site, &site.certificates, None)
             .expect("the pools have room for the Site, from which their sizes come");
@@ -144,7 +158,10 @@ impl Layout {
         for (pool, tcp) in [(&mut self.http, false), (&mut self.tcp, true)] {
             for route in &changes.routes {
                 match site.routes.get(route).filter(|upstream| needs_backend(upstream, tcp)) {
-                    Some(upstream) => pool.place(route, upstream, self.verify, &mut commands, &mut retire)?,
+                    Some(upstream) => {
+                        pool.place(route, upstream, self.verify, &mut commands, &mut retire)?;
+                        pool.set(route, upstream, &self.defaults, &mut commands, &mut retire);
+                    }
                     None => pool.release(route, &mut retire),
                 }
             }
@@ -184,6 +201,11 @@ impl Layout {
             }
         };
         [&self.http, &self.tcp].into_iter().flat_map(of_pool).collect()
+    }
+
+    /// Returns whether the configuration has the settings of the Router. Others need a reload.
+    pub fn has_settings_of(&self, site: &Site) -> bool {
+        self.router == site.router
     }
 
     /// Returns the number of servers that no Route uses any more.
@@ -237,6 +259,8 @@ impl Layout {
             (HOSTS.to_owned(), hosts.collect()),
             (PATHS.to_owned(), paths.collect()),
             (CERTIFICATE_LIST.to_owned(), self.certificates.iter().map(list).collect()),
+            (settings::SETTINGS.to_owned(), self.map_file(|entries| &entries.settings)),
+            (settings::NETWORKS.to_owned(), self.map_file(|entries| &entries.networks)),
             ("503.http".to_owned(), response("503 Service Unavailable", UNAVAILABLE)),
             (SCRIPT.to_owned(), script()),
         ]);
@@ -244,6 +268,12 @@ impl Layout {
             self.certificates.iter().map(|(host, certificate)| (certificate_file(host), certificate.pem.to_string())),
         );
         files
+    }
+
+    /// Returns the file of a map of settings.
+    fn map_file(&self, map: fn(&Entries) -> &BTreeMap<String, String>) -> String {
+        let slots = self.http.slots.values().chain(self.tcp.slots.values());
+        slots.flat_map(|slot| map(&slot.entries)).map(|(key, value)| format!("{key} {value}\n")).collect()
     }
 
     /// Returns the entries that a host has in the maps.
@@ -297,7 +327,8 @@ impl Layout {
     }
 
     fn config(&self, settings: &Settings) -> String {
-        let mut text = global(settings);
+        let settings = &settings.of_router(&self.router);
+        let mut text = global(settings) + &settings::sections();
         let port = match settings.public_https_port {
             443 => String::new(),
             port => format!(":{port}"),
@@ -332,32 +363,44 @@ frontend {name}
 {last}    http-request set-var(txn.action) var(txn.route),field({field},:)
     http-request redirect code 302 location https://%[var(txn.host)]{port}%[pathq] if {{ var(txn.action) -m str redirect }}
     http-request return status 404 content-type text/plain string "{not_found}" if !{{ var(txn.action) -m str serve }}
-    # A reload ends idle connections with their next response, not before, so that no request is lost.
+{limits}    # A reload ends idle connections with their next response, not before, so that no request is lost.
     option idle-close-on-response
     http-request set-var(txn.trace) bool(true) if {{ req.fhdr({TRACE_HEADER}) -m len gt 0 }}
     http-response del-header {BACKEND_HEADER}
     http-response del-header {ROUTE_HEADER}
     http-response set-header {BACKEND_HEADER} %[srv_name,field(1,-)] if {{ var(txn.trace) -m found }}
-{headers}    use_backend %[var(txn.route),field(1,:)]
+{responses}{headers}    use_backend %[var(txn.route),field(1,:)]
 "#,
                 method_not_allowed = quoted(METHOD_NOT_ALLOWED),
                 invalid_host = quoted(INVALID_HOST),
                 not_found = quoted(NOT_FOUND),
-                headers = header_rules(settings, name, forwarded_port),
+                limits = settings::request_rules(settings),
+                responses = settings::response_rules(name),
+                headers = header_rules(name, forwarded_port),
             );
         }
-        let _ = write!(
-            text,
-            r"
+        text.push_str(&tls_frontend(settings));
+        self.http.write(&http_backend(settings), self.verify, &mut text);
+        self.tcp.write("    mode tcp\n", self.verify, &mut text);
+        text
+    }
+}
+
+/// The frontend for TLS, which finds out where it ends, and the backends without Routes.
+fn tls_frontend(settings: &Settings) -> String {
+    format!(
+        r"
 frontend tls
     mode tcp
 {binds}{limits}    tcp-request inspect-delay 5s
     tcp-request content reject if !{{ req.ssl_hello_type 1 }}
-{virtual_host}    use_backend %[var(sess.vhost),map_str({HOSTS})] if {{ var(sess.vhost) -m found }}
+{virtual_host}{networks}    use_backend %[var(sess.vhost),map_str({HOSTS})] if {{ var(sess.vhost) -m found }}
     default_backend {TERMINATED}
 
 backend {TERMINATED}
     mode tcp
+    # The frontend behind it ends a connection first.
+    timeout tunnel {longest}ms
     server https unix@https.sock send-proxy-v2
 
 backend {UNAVAILABLE_HTTP}
@@ -368,14 +411,12 @@ backend {UNAVAILABLE_HTTP}
 backend {UNAVAILABLE_TCP}
     mode tcp
 ",
-            binds = binds(&settings.https),
-            limits = limits(settings),
-            virtual_host = virtual_host_rules("tcp-request content", "sess", "req.ssl_sni,lower"),
-        );
-        self.http.write(&http_backend(settings), self.verify, &mut text);
-        self.tcp.write("    mode tcp\n", self.verify, &mut text);
-        text
-    }
+        binds = binds(&settings.https),
+        limits = limits(settings),
+        networks = settings::connection_rules(HOSTS),
+        longest = settings::TIME_MAX_MS.max(settings.stream_timeout.as_millis()) + 60_000,
+        virtual_host = virtual_host_rules("tcp-request content", "sess", "req.ssl_sni,lower"),
+    )
 }
 
 /// Sections that are the same for all Routes.
@@ -408,7 +449,7 @@ defaults
     timeout server {response}
     timeout server-fin 5s
     timeout http-request 10s
-    timeout http-keep-alive 60s
+    timeout http-keep-alive {keep_alive}
     timeout tunnel {stream}
     timeout queue 5s
     # A request of which nothing was sent is tried again on another server, twice. A request of which an application may have seen
@@ -424,6 +465,7 @@ backend {CLIENTS}
 ",
         response = milliseconds(settings.response_timeout),
         stream = milliseconds(settings.stream_timeout),
+        keep_alive = milliseconds(settings.keep_alive),
     )
 }
 
@@ -461,8 +503,13 @@ fn trusted(settings: &Settings) -> String {
 /// Rules of a public listener that limit the connections of each client: an IPv4 address, or an IPv6 /64, which is what one customer
 /// of a provider has at least.
 fn limits(settings: &Settings) -> String {
+    // With the PROXY protocol, the client is known after the connection.
+    let (announced, rule) = match settings.client_address {
+        ClientAddress::XForwardedFor => ("", "connection"),
+        ClientAddress::ProxyProtocol => ("    tcp-request connection expect-proxy layer4 if trusted\n", "session"),
+    };
     format!(
-        "{}    tcp-request connection track-sc0 src,ipmask(32,64) table {CLIENTS} if !trusted\n    tcp-request connection reject if {{ sc0_conn_cur gt {} }}\n",
+        "{}{announced}    tcp-request {rule} track-sc0 src,ipmask(32,64) table {CLIENTS} if !trusted\n    tcp-request {rule} reject if {{ sc0_conn_cur gt {} }}\n",
         trusted(settings),
         settings.client_connections_max
     )
@@ -471,7 +518,7 @@ fn limits(settings: &Settings) -> String {
 /// Rules for the headers of requests that go to applications, and of their responses.
 ///
 /// `^` and `$` and lower case: the names of headers are lower-case here. Some applications cannot distinguish `_` from `-` in a name (CGI).
-fn header_rules(settings: &Settings, scheme: &str, port: &str) -> String {
+fn header_rules(scheme: &str, port: &str) -> String {
     format!(
         r#"    http-request return status 508 content-type text/plain string "{loop_detected}" if {{ req.hdr_cnt(CDN-Loop) ge {HOPS_MAX} }} {{ lua.hops -m int ge {HOPS_MAX} }}
     http-request add-header CDN-Loop {LOOP_TOKEN}
@@ -489,25 +536,27 @@ fn header_rules(settings: &Settings, scheme: &str, port: &str) -> String {
     http-request set-header X-Forwarded-Host %[req.fhdr(host)] if !{{ req.fhdr(X-Forwarded-Host) -m found }}
     http-request set-header X-Forwarded-Port {port} if !{{ req.fhdr(X-Forwarded-Port) -m found }}
     # Headers of one connection (RFC 9110 §7.6.1, §7.8, §10.1.4). The last one that HAProxy itself needs is that of a WebSocket.
-    http-request set-var(txn.websocket) bool(true) if {{ req.hdr(Upgrade) -m str -i websocket }} {{ req.hdr(Connection) -m str -i upgrade }}
+    http-request set-var(txn.websocket) bool(true) if {{ req.hdr(Upgrade) -m str -i websocket }} {{ req.hdr(Connection) -m str -i upgrade }} {{ var(txn.settings),field(9,:) -m str 1 }}
     acl websocket var(txn.websocket) -m found
+    # Another protocol, alone and one of the Route's.
+    http-request set-var(txn.upgrade) req.fhdr(Upgrade),lower if !websocket {{ req.hdr(Connection) -m str -i upgrade }}
+    acl upgrade var(txn.backend),concat(:,txn.upgrade),map_str({settings_map}) -m found
     acl trailers req.hdr(TE) -m str -i trailers
     http-request set-header Upgrade websocket if websocket
-    http-request set-header Connection upgrade if websocket
-    http-request del-header ^(connection|upgrade)$ -m reg if !websocket
+    http-request set-header Connection upgrade if websocket or upgrade
+    http-request del-header ^(connection|upgrade)$ -m reg if !websocket !upgrade
     http-request set-header TE trailers if trailers
     http-request del-header TE if !trailers
     http-request del-header ^(keep-alive|proxy-connection|http2-settings)$ -m reg
     http-response del-header ^(keep-alive|proxy-connection)$ -m reg
     http-response del-header ^(connection|upgrade)$ -m reg if !{{ status 101 426 }}
     # For the script: the time limit of the response, and its begin.
-    http-request set-var(txn.timeout) int({response_timeout})
-    http-request set-var(txn.timeout) int({stream_timeout}) if {{ req.hdr(Accept) -m beg -i text/event-stream }}
+    http-request set-var(txn.timeout) var(txn.settings),field(1,:),add(0)
+    http-request set-var(txn.timeout) var(txn.settings),field(2,:),add(0) if {{ req.hdr(Accept) -m beg -i text/event-stream }}
     http-request set-var(txn.start) date(0,ms)
 "#,
         loop_detected = quoted(LOOP_DETECTED),
-        response_timeout = settings.response_timeout.as_millis(),
-        stream_timeout = settings.stream_timeout.as_millis(),
+        settings_map = settings::SETTINGS,
     )
 }
 
@@ -521,12 +570,12 @@ fn header_rules(settings: &Settings, scheme: &str, port: &str) -> String {
 /// A worker that is replaced does not do this for new requests: in HAProxy 2.6, waiting for the status would sometimes lose a response
 /// that comes together with the end of the server's connection, which such a worker requests.
 fn http_backend(settings: &Settings) -> String {
-    let stream = milliseconds(settings.stream_timeout);
-    let delay = milliseconds(settings.stream_timeout.max(settings.response_timeout) * 2);
+    let longest = settings.stream_timeout.max(settings.response_timeout).as_millis();
+    let delay = longest.max(settings::TIME_MAX_MS) * 2;
+    let of_routes = settings::BACKEND;
     format!(
         r"    mode http
-    http-request set-timeout server {stream} if {{ req.hdr(Accept) -m beg -i text/event-stream }}
-    tcp-response inspect-delay {delay}
+{of_routes}    tcp-response inspect-delay {delay}ms
     tcp-response content accept if {{ stopping }} || {{ status 100:599 }}
     tcp-response content lua.no-response
 "
@@ -567,7 +616,7 @@ core.register_fetches("hops", function(txn)
     return hops
 end)
 "#
-    )
+    ) + settings::SCRIPT
 }
 
 /// Rules that set `vhost` in a scope of variables to the key of `hosts.map` for a host: the host itself, or otherwise the longest
@@ -668,7 +717,8 @@ impl Pool {
         retire: &mut Vec<Command>,
     ) -> Option<()> {
         if !self.slots.contains_key(route) {
-            let slot = Slot { number: self.free.pop()?, upstream: Upstream::default() };
+            let number = self.free.pop()?;
+            let slot = Slot { number, upstream: Upstream::default(), entries: Entries::default() };
             self.used.insert(slot.number);
             self.slots.insert(route.clone(), slot);
         }
@@ -686,7 +736,7 @@ impl Pool {
             match before.remove(&name) {
                 Some(old) if old == weight => continue,
                 None if !retired => {
-                    let options = server_options(server, verify);
+                    let options = server_options(server, upstream.settings.proxy_protocol, verify);
                     commands.push(Command::new(format!("add server {full_name} {options}"), "New server registered"));
                 }
                 _ => commands.push(Command::new(format!("set server {full_name} weight {weight}"), "")),
@@ -697,10 +747,26 @@ impl Pool {
         Some(())
     }
 
+    /// Sets the entries of a placed Route in the maps of settings. Networks come before the setting that requires them.
+    fn set(
+        &mut self,
+        route: &RouteKey,
+        upstream: &Upstream,
+        defaults: &str,
+        commands: &mut Vec<Command>,
+        retire: &mut Vec<Command>,
+    ) {
+        let Some(slot) = self.slots.get_mut(route) else { return };
+        let after = Entries::new(&format!("{}{}", self.prefix, slot.number), upstream, defaults);
+        let before = std::mem::replace(&mut slot.entries, after);
+        change_entries(&before, &slot.entries, commands, retire);
+    }
+
     /// Takes the backend of a Route that needs none any more.
     fn release(&mut self, route: &RouteKey, retire: &mut Vec<Command>) {
         let Some(slot) = self.slots.remove(route) else { return };
         self.used.remove(&slot.number);
+        change_entries(&slot.entries, &Entries::default(), &mut Vec::new(), retire);
         self.retire(slot.number, servers(&slot.upstream).map(|(name, _)| name).collect(), retire);
     }
 
@@ -718,11 +784,23 @@ impl Pool {
         let slots: BTreeMap<usize, &Slot> = self.slots.values().map(|slot| (slot.number, slot)).collect();
         for number in 0..self.size {
             let _ = write!(text, "\nbackend {}{number}\n{rules}", self.prefix);
-            for (name, server) in slots.get(&number).iter().flat_map(|slot| servers(&slot.upstream)) {
-                let _ = writeln!(text, "    server {name} {}", server_options(server, verify));
+            let Some(upstream) = slots.get(&number).map(|slot| &slot.upstream) else { continue };
+            for (name, server) in servers(upstream) {
+                let options = server_options(server, upstream.settings.proxy_protocol, verify);
+                let _ = writeln!(text, "    server {name} {options}");
             }
         }
     }
+}
+
+/// Replaces entries in the maps of settings; removals come last.
+fn change_entries(before: &Entries, after: &Entries, commands: &mut Vec<Command>, retire: &mut Vec<Command>) {
+    let mut networks = MapCommands::new(settings::NETWORKS);
+    networks.advance(&before.networks, &after.networks);
+    let mut of_routes = MapCommands::new(settings::SETTINGS);
+    of_routes.advance(&before.settings, &after.settings);
+    commands.extend(networks.changes.into_iter().chain(of_routes.changes));
+    retire.extend(of_routes.removals.into_iter().chain(networks.removals));
 }
 
 /// Returns the servers of a Route by name. All options of a server but the weight follow from its name, which begins with the
@@ -730,18 +808,27 @@ impl Pool {
 fn servers(upstream: &Upstream) -> impl Iterator<Item = (String, &Server)> {
     upstream.servers.iter().map(|server| {
         let id = backend_id(&upstream.uid, server.address);
-        let name = server.tls_name.as_ref().map_or(id.clone(), |name| format!("{id}-{name}"));
-        (name, server)
+        let announced = upstream.settings.proxy_protocol.map(|version| match version {
+            ProxyProtocol::V1 => "-v1",
+            ProxyProtocol::V2 => "-v2",
+        });
+        let verified = server.tls_name.as_ref().map(|name| format!("-{name}"));
+        (id + announced.unwrap_or_default() + &verified.unwrap_or_default(), server)
     })
 }
 
-fn server_options(server: &Server, verify: &str) -> String {
+fn server_options(server: &Server, announced: Option<ProxyProtocol>, verify: &str) -> String {
     let Server { address, tls_name, weight } = server;
-    match tls_name {
-        None => format!("{address} weight {weight}"),
-        Some(name) if verify == "verify none" => format!("{address} weight {weight} ssl {verify} sni str({name})"),
-        Some(name) => format!("{address} weight {weight} ssl {verify} verifyhost {name} sni str({name})"),
-    }
+    let announced = announced.map_or("", |version| match version {
+        ProxyProtocol::V1 => " send-proxy",
+        ProxyProtocol::V2 => " send-proxy-v2",
+    });
+    let verified = match tls_name {
+        None => String::new(),
+        Some(name) if verify == "verify none" => format!(" ssl {verify} sni str({name})"),
+        Some(name) => format!(" ssl {verify} verifyhost {name} sni str({name})"),
+    };
+    format!("{address} weight {weight}{announced}{verified}")
 }
 
 #[cfg(test)]

@@ -2,12 +2,15 @@
 
 pub mod haproxy;
 pub mod nginx;
+mod settings;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::IpNet;
+use signpost_types::traffic::{REQUEST_TIMEOUT_MS, TUNNEL_TIMEOUT_MS};
+use signpost_types::v1alpha1::traffic::ClientAddress;
 
 use crate::site::Host;
 
@@ -31,6 +34,10 @@ pub struct Settings {
     pub response_timeout: Duration,
     /// The same limit for a WebSocket, in either direction, and for requests that accept `text/event-stream`.
     pub stream_timeout: Duration,
+    /// The way in which trusted proxies name the address of a client.
+    pub client_address: ClientAddress,
+    /// The time for which the connection of a client can be idle between two requests.
+    pub keep_alive: Duration,
     /// The account of the processes that serve clients; `None`: that of the agent.
     pub account: Option<Account>,
 }
@@ -57,8 +64,10 @@ impl Default for Settings {
             upstream_authorities: None,
             trusted_proxies: Vec::new(),
             client_connections_max: CLIENT_CONNECTIONS_MAX,
-            response_timeout: Duration::from_secs(5 * 60),
-            stream_timeout: Duration::from_secs(60 * 60),
+            response_timeout: Duration::from_millis(REQUEST_TIMEOUT_MS),
+            stream_timeout: Duration::from_millis(TUNNEL_TIMEOUT_MS),
+            client_address: ClientAddress::default(),
+            keep_alive: Duration::from_secs(60),
             account: None,
         }
     }
@@ -91,6 +100,12 @@ pub(crate) const LOOP_DETECTED: &str = "508: this request has passed this platfo
 pub(crate) const NOT_FOUND: &str = "404: no application is served at this address.\n";
 /// The body of the response to requests for Routes without a ready endpoint.
 pub(crate) const UNAVAILABLE: &str = "503: no endpoint of this application is ready.\n";
+/// The body of the response to clients that a Route does not permit.
+pub(crate) const FORBIDDEN: &str = "403: this application does not permit your address.\n";
+/// The body of the response to requests with a larger body than a Route permits.
+pub(crate) const TOO_LARGE: &str = "413: the body of the request is too large.\n";
+/// The body of the response to requests beyond the rate of a Route (RFC 6585 §4).
+pub(crate) const TOO_MANY: &str = "429: too many requests; try again in a few seconds.\n";
 /// The body of the response to requests over a TLS connection that was opened for another host (RFC 9110 §15.5.20).
 pub(crate) const MISDIRECTED: &str = "421: this host needs a connection of its own.\n";
 

@@ -21,16 +21,20 @@
 //! The value of `$route` is `<labels>:<upstream>:<over http>:<over https>:<identifier>:<TLS name>`. `labels` is the number of labels
 //! below the `*.` of a wildcard. Paths are compared with `$request_uri`, the octets that the client sent; `$uri` is decoded.
 
+mod settings;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use signpost_types::probe::{BACKEND_HEADER, PROBE_HEADER, ROUTE_HEADER, TRACE_HEADER, backend_id, route_id};
+use signpost_types::v1alpha1::traffic::ClientAddress;
 
+use self::settings::{Plan, Treatment};
 use super::{
-    AUTHORITIES, CERTIFICATES, HOPS_MAX, INVALID_HOST, LOOP_DETECTED, LOOP_TOKEN, MISDIRECTED, NO_RESPONSE, NOT_FOUND,
-    Settings, TIMED_OUT, UNAVAILABLE,
+    AUTHORITIES, CERTIFICATES, FORBIDDEN, HOPS_MAX, INVALID_HOST, LOOP_DETECTED, LOOP_TOKEN, MISDIRECTED, NO_RESPONSE,
+    NOT_FOUND, Settings, TIMED_OUT, TOO_LARGE, TOO_MANY, UNAVAILABLE,
 };
 use crate::pem::KeyPair;
 use crate::site::{Action, Host, PathPrefix, Paths, RouteKey, Site, WILDCARD_DEPTH_MAX};
@@ -65,10 +69,16 @@ const NEXT_SERVER_TIMEOUT: Duration = Duration::from_secs(12);
 pub fn files(site: &Site, default: &KeyPair, settings: &Settings, generation: u64) -> BTreeMap<String, String> {
     let pairs = site.certificates.iter().filter_map(|(host, one)| Some((host, KeyPair::split(&one.pem).ok()?)));
     let pairs: BTreeMap<&Host, KeyPair> = pairs.collect();
+    let settings = &settings.of_router(&site.router);
     let mut files = BTreeMap::from([(CONFIG.to_owned(), config(site, default, &pairs, settings, generation))]);
     let all = pairs.into_values().chain([default.clone()]);
     files.extend(all.map(|pair| (chain_file(&pair), pair.chain)));
     files
+}
+
+/// Returns the Routes whose settings are beyond a limit of nginx, and what they do not have.
+pub fn beyond_limits(site: &Site) -> Vec<(RouteKey, String)> {
+    Plan::new(site).beyond(site)
 }
 
 /// Returns the file of the certificate of a pair and its chain. Its name changes with its contents, so that workers that read it before and
@@ -89,7 +99,8 @@ fn config(
     let numbers: BTreeMap<&RouteKey, usize> = site.routes.keys().enumerate().map(|(at, route)| (route, at)).collect();
     // The hash tables must have room for all; nginx doubles none by itself.
     let endpoints: usize = site.routes.values().map(|upstream| upstream.servers.len()).sum();
-    let entries = endpoints.max(site.hosts.len()).max(pairs.len());
+    // A map of settings has two entries of a Route.
+    let entries = endpoints.max(site.hosts.len()).max(pairs.len()).max(2 * site.routes.len());
     let size = (entries * 2).max(2_048).next_power_of_two();
     let sizes = format!("    map_hash_bucket_size 512;\n    map_hash_max_size {size};\n");
     let names = format!("    server_names_hash_bucket_size 512;\n    server_names_hash_max_size {size};\n");
@@ -105,21 +116,24 @@ fn config(
     removed_headers(&mut text);
     routes(site, &numbers, &mut text);
     trace(site, &numbers, &mut text);
-    upstreams(site, &numbers, false, &mut text);
+    let plan = Plan::new(site);
+    plan.http(site, &numbers, settings, &mut text);
+    upstreams(site, &numbers, &plan, false, &mut text);
     certificates(default, pairs, &mut text);
-    servers(site, pairs, settings, &mut text);
+    servers(site, pairs, settings, &plan, &mut text);
     let _ = writeln!(
         text,
         "    server {{\n        listen unix:{GENERATION_SOCKET};\n        location = {STATUS_PATH} {{ stub_status; }}\n        \
          location / {{ return 200 \"{generation}\"; }}\n    }}\n}}\n"
     );
-    stream(site, settings, &numbers, &sizes, generation, &mut text);
+    stream(site, settings, &numbers, &plan, &sizes, generation, &mut text);
     text
 }
 
 fn timeouts(settings: &Settings, text: &mut String) {
     let response = settings.response_timeout.as_millis();
     let next = settings.response_timeout.min(NEXT_SERVER_TIMEOUT).as_millis();
+    let _ = writeln!(text, "    keepalive_timeout {}ms;", settings.keep_alive.as_millis());
     let _ = writeln!(text, "    client_body_timeout {response}ms;\n    send_timeout {response}ms;");
     let _ = writeln!(text, "    proxy_read_timeout {response}ms;\n    proxy_send_timeout {response}ms;");
     // The timeout is that of a connection; a server that took longer to respond has the request.
@@ -301,7 +315,7 @@ fn trusted_networks(settings: &Settings) -> String {
 }
 
 /// The servers of the Routes with (`tcp`) or without passthrough.
-fn upstreams(site: &Site, numbers: &BTreeMap<&RouteKey, usize>, tcp: bool, text: &mut String) {
+fn upstreams(site: &Site, numbers: &BTreeMap<&RouteKey, usize>, plan: &Plan, tcp: bool, text: &mut String) {
     // The default server of Node.js closes a connection that is idle for 5 s.
     let keepalive = if tcp { "" } else { " keepalive 16; keepalive_timeout 4s;" };
     for (route, upstream) in &site.routes {
@@ -312,7 +326,8 @@ fn upstreams(site: &Site, numbers: &BTreeMap<&RouteKey, usize>, tcp: bool, text:
         // With `max_fails`, the failure of one request would take the server from all.
         let server = |(address, weight)| format!(" server {address} weight={weight} max_fails=0;");
         let servers: String = servers.map(|one| server((one.address, one.weight))).collect();
-        let _ = writeln!(text, "    upstream u{} {{{servers}{keepalive} }}", numbers[route]);
+        let session = plan.cookie(upstream).filter(|_| !tcp).map_or("", |_| settings::SESSION);
+        let _ = writeln!(text, "    upstream u{} {{{session}{servers}{keepalive} }}", numbers[route]);
     }
 }
 
@@ -330,8 +345,8 @@ fn certificates(default: &KeyPair, pairs: &BTreeMap<&Host, KeyPair>, text: &mut 
 }
 
 /// The server of all hosts, and the same for the most used wildcard certificates.
-fn servers(site: &Site, pairs: &BTreeMap<&Host, KeyPair>, settings: &Settings, text: &mut String) {
-    let content = locations(settings);
+fn servers(site: &Site, pairs: &BTreeMap<&Host, KeyPair>, settings: &Settings, plan: &Plan, text: &mut String) {
+    let content = locations(settings, plan);
     let loaded = most_used(site, pairs);
     // The name in a handshake chooses the server with the longest wildcard; those with certificates of their own are the first server's.
     let own = pairs.keys().filter(|host| !loaded.contains(host));
@@ -366,7 +381,7 @@ fn most_used<'a>(site: &Site, pairs: &BTreeMap<&'a Host, KeyPair>) -> Vec<&'a Ho
 }
 
 /// Returns the treatment of requests, which all servers have.
-fn locations(settings: &Settings) -> String {
+fn locations(settings: &Settings, plan: &Plan) -> String {
     let respond = |status: u16, body: &str| format!("return {status} \"{}\";", body.replace('\n', "\\n"));
     let port = match settings.public_https_port {
         443 => String::new(),
@@ -380,42 +395,57 @@ fn locations(settings: &Settings) -> String {
         ("loop", respond(508, LOOP_DETECTED)),
         ("redirect", format!("return 302 https://$routed_host{port}$request_uri;")),
         ("probe", format!("add_header {ROUTE_HEADER} $route_id; return 204;")),
-        // A status leads to a location that passes the request as it came. No client sees it.
-        ("once", "return 470;".to_owned()),
-        ("patient", "return 471;".to_owned()),
-        ("once-patient", "return 472;".to_owned()),
-        ("again", "return 473;".to_owned()),
-        ("again-patient", "return 474;".to_owned()),
     ];
-    let once = "proxy_next_upstream off;";
-    let stream = settings.stream_timeout.as_millis();
-    let patient = format!("proxy_read_timeout {stream}ms; proxy_send_timeout {stream}ms; send_timeout {stream}ms;");
-    let pass = "proxy_pass $upstream_scheme://$upstream;";
+    // A status leads to a location that passes the request as it came. No client sees it.
+    let ways = [("once", 470), ("patient", 471), ("once-patient", 472), ("again", 473), ("again-patient", 474)];
     let (no_response, timed_out) = (respond(502, NO_RESPONSE), respond(504, TIMED_OUT));
-    let failed =
-        format!("if ($failure = no-response) {{ {no_response} }} if ($failure = timed-out) {{ {timed_out} }} {once}");
-    let mut locations = vec![
-        ("470", "once", format!("{once} {pass}")),
-        ("471", "patient", format!("{patient} {pass}")),
-        ("472", "once-patient", format!("{once} {patient} {pass}")),
-        ("473", "again", format!("{once} error_page 502 504 = @second; {pass}")),
-        ("474", "again-patient", format!("{once} {patient} error_page 502 504 = @second-patient; {pass}")),
-        ("", "second", format!("{failed} error_page 502 504 = @third; {pass}")),
-        ("", "second-patient", format!("{failed} {patient} error_page 502 504 = @third-patient; {pass}")),
-        ("", "third", format!("{failed} {pass}")),
-        ("", "third-patient", format!("{failed} {patient} {pass}")),
-    ];
-    locations.extend([("502", "no-response", no_response), ("504", "timed-out", timed_out)]);
-    let mut text = "        recursive_error_pages on;\n        location / {\n".to_owned();
-    for (action, content) in responses {
-        let _ = writeln!(text, "            if ($action = {action}) {{ {content} }}");
-    }
-    let _ = writeln!(text, "            {pass}\n        }}");
-    for (status, name, content) in locations {
-        if !status.is_empty() {
-            let _ = writeln!(text, "        error_page {status} = @{name};");
-        }
+    let failed = format!("if ($failure = no-response) {{ {no_response} }} if ($failure = timed-out) {{ {timed_out} }}");
+    let mut text = format!("        recursive_error_pages on;\n{}", settings::CHOICE);
+    let errors = "error_page 413 @too-large; error_page 429 @too-many;";
+    let _ = writeln!(text, "        error_page 502 = @no-response; error_page 504 = @timed-out; {errors}");
+    for (name, content) in [
+        ("no-response", &no_response),
+        ("timed-out", &timed_out),
+        ("too-large", &respond(413, TOO_LARGE)),
+        ("too-many", &respond(429, TOO_MANY)),
+    ] {
         let _ = writeln!(text, "        location @{name} {{ {content} }}");
+    }
+    for treatment in plan.treatments(settings) {
+        let Treatment { location, suffix, common, quick, patient, path } = treatment;
+        let internal = if suffix.is_empty() { "" } else { "internal; " };
+        let _ = writeln!(text, "        location {location} {{\n            {internal}{common} {quick}");
+        let _ = writeln!(text, "            error_page 502 = @no-response; error_page 504 = @timed-out; {errors}");
+        for (name, status) in ways {
+            let _ = writeln!(text, "            error_page {status} = @{name}{suffix};");
+        }
+        for (action, content) in &responses {
+            let _ = writeln!(text, "            if ($action = {action}) {{ {content} }}");
+        }
+        let _ = writeln!(text, "            if ($client_refused) {{ {} }}", respond(403, FORBIDDEN));
+        for (action, status) in ways {
+            let _ = writeln!(text, "            if ($action = {action}) {{ return {status}; }}");
+        }
+        let pass = format!("proxy_pass $upstream_scheme://$upstream{path};");
+        let _ = writeln!(text, "            {pass}\n        }}");
+        let second = |of: &str| format!("error_page 502 504 = @second{of}{suffix}; {errors}");
+        let third = |of: &str| format!("error_page 502 504 = @third{of}{suffix}; {errors}");
+        for (name, content) in [
+            ("once", quick.clone()),
+            ("once-patient", patient.clone()),
+            ("again", format!("{quick} {}", second(""))),
+            ("again-patient", format!("{patient} {}", second("-patient"))),
+            ("second", format!("{failed} {quick} {}", third(""))),
+            ("second-patient", format!("{failed} {patient} {}", third("-patient"))),
+            ("third", format!("{failed} {quick}")),
+            ("third-patient", format!("{failed} {patient}")),
+        ] {
+            let _ = writeln!(
+                text,
+                "        location @{name}{suffix} {{ {common} proxy_next_upstream off; {content} {pass} }}"
+            );
+        }
+        let _ = writeln!(text, "        location @patient{suffix} {{ {common} {patient} {pass} }}");
     }
     text
 }
@@ -425,6 +455,7 @@ fn stream(
     site: &Site,
     settings: &Settings,
     numbers: &BTreeMap<&RouteKey, usize>,
+    plan: &Plan,
     sizes: &str,
     generation: u64,
     text: &mut String,
@@ -433,13 +464,18 @@ fn stream(
     // A zone for each generation: the count of a worker that is killed would stay in a zone.
     let _ = writeln!(text, "    limit_conn_zone $limited_client zone=clients{generation}:10m;");
     // The http server is to end a connection first.
-    let timeout = settings.stream_timeout.max(settings.response_timeout) + Duration::from_secs(60);
+    let of_routes = Duration::from_millis(settings::longest_ms(site));
+    let timeout = settings.stream_timeout.max(settings.response_timeout).max(of_routes) + Duration::from_secs(60);
     let _ = writeln!(text, "    proxy_timeout {}ms;", timeout.as_millis());
-    upstreams(site, numbers, true, text);
+    upstreams(site, numbers, plan, true, text);
     let (mut first, mut second, mut ids) = (String::new(), String::new(), String::new());
     for (host, paths) in &site.hosts {
         let route = site.passthrough(paths);
-        let way = if route.is_some() { "passthrough" } else { "https" };
+        let way = match route.map(|route| (&site.routes[route], numbers[route])) {
+            None => "https".to_owned(),
+            Some((upstream, number)) if settings::is_announced(upstream) => format!("u{number}"),
+            Some(_) => "passthrough".to_owned(),
+        };
         let _ = writeln!(first, "        {} {way};", map_key(host));
         if let Some(route) = route.filter(|route| site.routes[*route].is_available()) {
             let _ = writeln!(second, "        {} u{};", map_key(host), numbers[route]);
@@ -454,9 +490,15 @@ fn stream(
             "    map $ssl_preread_server_name ${variable} {{\n        hostnames;\n        default {default};\n{entries}    }}"
         );
     }
+    plan.stream(site, numbers, text);
+    let is_announced = settings.client_address == ClientAddress::ProxyProtocol && !settings.trusted_proxies.is_empty();
+    let announced = if is_announced { " proxy_protocol" } else { "" };
+    for network in settings.trusted_proxies.iter().filter(|_| is_announced) {
+        let _ = writeln!(text, "    set_real_ip_from {network};");
+    }
     let limit = format!("limit_conn clients{generation} {};", settings.client_connections_max);
-    for (addresses, way) in [(&settings.http, "http"), (&settings.https, "$first")] {
-        let binds: String = addresses.iter().map(|address| format!(" listen {address};")).collect();
+    for (addresses, way) in [(&settings.http, "http"), (&settings.https, "$way")] {
+        let binds: String = addresses.iter().map(|address| format!(" listen {address}{announced};")).collect();
         let preread = if way == "http" { "" } else { " ssl_preread on;" };
         let _ = writeln!(text, "    server {{{binds}{preread} {limit} proxy_protocol on; proxy_pass {way}; }}");
     }
@@ -533,7 +575,6 @@ const HTTP: &str = r#"    variables_hash_max_size 4096;
     # The size of a request is for the application to limit.
     client_max_body_size 0;
     client_header_timeout 10s;
-    keepalive_timeout 60s;
     # In all, less than 64 KiB.
     large_client_header_buffers 2 31k;
     underscores_in_headers on;
@@ -572,13 +613,14 @@ const HTTP: &str = r#"    variables_hash_max_size 4096;
         "~(?:^|[ ,:])0\|(?:.*[ ,:])?50[24]$" unsent;
         "~504$" timed-out;
     }
-    map "$server_protocol $http_upgrade $http_connection" $upgrade {
+    map $http_upgrade $websocket { default ""; websocket websocket; }
+    map "$server_protocol $permitted_upgrade $http_connection" $upgrade {
         default "";
-        "~*^HTTP/1\.1 websocket (?:.*[, \t])?upgrade[ \t]*(?:,|$)" websocket;
+        "~*^HTTP/1\.1 (?<upgrade_protocol>[^ ]+) (?:.*[, \t])?upgrade[ \t]*(?:,|$)" $upgrade_protocol;
     }
-    map "$upgrade $http_accept" $patience { default ""; "~*^websocket |text/event-stream" patient; }
+    map "$upgrade $http_accept" $patience { default ""; "~*^[^ ]+ |text/event-stream" patient; }
     map "$repetition-$patience" $way { default "$repetition-$patience"; "-" direct; "-patient" patient; "~^([a-z]+)-$" $repetition; }
-    map $upgrade $connection_option { default ""; websocket upgrade; }
+    map $upgrade $connection_option { default upgrade; "" ""; }
     map $http_te $te { default ""; "~*(?:^|,)[ \t]*trailers[ \t]*(?:,|$)" trailers; }
     map "$is_invalid:$is_probe:$treatment:$is_loop" $action {
         default $treatment;

@@ -125,6 +125,42 @@ fn the_assigned_names_are_served_and_no_others() {
     assert_eq!((hosts, faults), (expected.to_vec(), vec![]));
 }
 
+/// The settings of a Route follow its fields, its annotations, and the Router, whose other settings are in the Site at once.
+#[test]
+fn settings_follow_the_route_and_the_router() {
+    let mut spec = to("web");
+    spec["traffic"] = json!({"maxRequestBodyBytes": 500});
+    let mut world = World::new()
+        .route("a", 1, "shard1", &["a.shard1.example"], spec)
+        .route("b", 1, "shard1", &["b.shard1.example"], to("web"))
+        .service("web", 80, &["192.0.2.1"]);
+    let annotations = [("haproxy.router.openshift.io/timeout".to_owned(), "90s".to_owned())];
+    Arc::make_mut(&mut world.routes[0]).metadata.annotations = Some(annotations.into());
+    let World { routes, bindings, services, slices } = &world;
+    let mut resolver = Resolver::new("shard1", Refused::default(), Limits::default());
+    resolver.update(objects(routes, bindings, services, slices));
+    let settings = |resolver: &Resolver| {
+        let of = |name: &str| json!(resolver.site().routes[name].settings);
+        [of("test/a"), of("test/b")]
+    };
+    let own = json!({"request_timeout_ms": 90_000, "body_bytes_max": 500});
+    assert_eq!(settings(&resolver), [own.clone(), json!({})]);
+    let proxy = |value| object::<RouterProxy>(value);
+    let maxima = proxy(json!({"maxima": {"requestTimeoutSeconds": 60}}));
+    assert!(!resolver.set_router(Some(&maxima)));
+    let (changes, _) = resolver.update(Objects::default());
+    assert_eq!(changes.len(), 2);
+    let within = [json!({"request_timeout_ms": 60_000, "body_bytes_max": 500}), json!({"request_timeout_ms": 60_000})];
+    assert_eq!(settings(&resolver), within);
+    let trusting = proxy(json!({"trustedProxies": ["192.0.2.0/24", "x"], "clientAddress": "proxy-protocol"}));
+    assert!(resolver.set_router(Some(&trusting)) && !resolver.set_router(Some(&trusting)));
+    let expected =
+        json!({"trusted_proxies": ["192.0.2.0/24"], "client_address": "proxy-protocol", "keep_alive_seconds": null});
+    assert_eq!(json!(resolver.site().router), expected);
+    resolver.update(Objects::default());
+    assert_eq!(settings(&resolver), [own, json!({})]);
+}
+
 #[test]
 fn the_oldest_route_wins() {
     let host = ["own.example"];

@@ -35,6 +35,11 @@ impl Identity {
 
     /// Opens a TLS connection to a server that must have this certificate, with one ALPN protocol or none.
     pub async fn connect(&self, address: SocketAddr, name: &str, protocol: &[u8]) -> Option<TlsStream<TcpStream>> {
+        self.greet(TcpStream::connect(address).await.ok()?, name, protocol).await
+    }
+
+    /// Begins TLS on a connection.
+    pub async fn greet(&self, stream: TcpStream, name: &str, protocol: &[u8]) -> Option<TlsStream<TcpStream>> {
         let mut roots = RootCertStore::empty();
         roots.add(self.certificate.clone()).ok()?;
         let mut config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
@@ -45,7 +50,6 @@ impl Identity {
         if !protocol.is_empty() {
             config.alpn_protocols = vec![protocol.to_vec()];
         }
-        let stream = TcpStream::connect(address).await.ok()?;
         let name = ServerName::try_from(name.to_owned()).ok()?;
         TlsConnector::from(Arc::new(config)).connect(name, stream).await.ok()
     }

@@ -14,6 +14,7 @@ mod rfc9112;
 mod rfc9113;
 mod routing;
 mod rules;
+mod settings;
 mod tls;
 mod traffic;
 
@@ -90,7 +91,14 @@ scenarios!(
     traffic::reloads,
     traffic::changed_routes,
     traffic::connections,
-    traffic::access_log;
+    traffic::access_log,
+    settings::table,
+    settings::maxima,
+    settings::sessions,
+    settings::client_addresses,
+    settings::proxy_protocol,
+    settings::passthrough,
+    settings::many_settings;
     haproxy_only:
     rfc9110::interim_response_and_close,
     rfc9113::websocket,

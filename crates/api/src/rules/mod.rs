@@ -29,7 +29,7 @@ use serde_json::{Value, json};
 use signpost_apiserver::cause::Cause;
 use signpost_apiserver::schema::structural::at;
 
-use self::expr::{Expr, Quantity, Scope, Val, old, this};
+use self::expr::{Expr, Function, Quantity, Scope, Val, old, this};
 use signpost_types::names::Shape;
 
 /// A rule: an expression that must hold for every value at a place of an object.
@@ -261,6 +261,18 @@ pub(crate) fn shape<E: std::fmt::Display>(
         Rule { field, ..Rule::new(place, test, shape.error.to_string()) }
     });
     rules.collect()
+}
+
+/// Returns the rule that a text is an address or a network.
+pub(crate) fn network(place: &str) -> Rule {
+    let is_v6 = this().matches(":");
+    let v6 = this().matches("^[^/]+(/(12[0-8]|1[01][0-9]|[1-9]?[0-9]))?$");
+    let v4 = this().matches("^[^/]+(/(3[0-2]|[12]?[0-9]))?$");
+    Rule::new(
+        place,
+        this().call(Function::Part('/', 0)).call(Function::IsIp) & is_v6.choose(v6, v4),
+        "must be an address or a network, such as 192.0.2.0/24 or 2001:db8::/32; not an IPv4-mapped one",
+    )
 }
 
 /// Returns rules that these required fields of `spec` do not change.

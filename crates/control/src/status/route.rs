@@ -14,6 +14,8 @@
 //! - If the Router that a Route has left has a record in its spec at the Route's former name, that record is served instead:
 //!   `FormerNameBlocked` reports this. It also reports a former Router that was deleted or has another zone, which removes the
 //!   name; the former name stays for its time, in case that the Router is re-created.
+//! - `SettingsHonored` reports the settings in `spec.traffic` and in annotations that the Router does not honor; it is removed when all
+//!   are.
 //! - The status, and the conditions that a new generation of the Route does not change, get its `observedGeneration` as soon as the
 //!   placement is checked for it. The scheduler does so for a Route that waits.
 //! - `Scheduled` and `Admitted` are restored if a client removed or changed them.
@@ -41,9 +43,11 @@ use crate::world::{BindingInfo, RouteInfo, RouterInfo};
 use signpost_types::assignment::{self, BOUND_FIELDS};
 use signpost_types::names::{challenge_name, other_label};
 use signpost_types::selectors::unmatched_term;
+use signpost_types::text::{MESSAGE_OCTETS_MAX, cut};
+use signpost_types::traffic::{Provider, Unhonored};
 use signpost_types::v1alpha1::route::{
     ADMITTED, CERTIFICATE_READY, FORMER_NAME_BLOCKED, HOST_POINTS_HERE, HOST_VERIFIED, MOVE_PENDING, NameKind,
-    PROGRAMMED, Phase, RESOLVED_REFS, ROUTER_GONE, Route, RouteStatus, SCHEDULED,
+    PROGRAMMED, Phase, RESOLVED_REFS, ROUTER_GONE, Route, RouteStatus, SCHEDULED, SETTINGS_HONORED,
 };
 use signpost_types::v1alpha1::route_binding::RouteBindingSpec;
 
@@ -196,6 +200,12 @@ pub fn route(route: &RouteInfo, inputs: Inputs<'_>) -> Change {
     change.is_unassigned = !route.reports(placement.binding);
     if !change.is_unassigned {
         change.statements = statements(route, inputs.key, placement);
+        if route.bound
+            && route.conditions.settings.is_some()
+            && settings(route, placement).is_some_and(|found| found.is_empty())
+        {
+            change.withdrawn.push(SETTINGS_HONORED);
+        }
         change.is_outdated = route.bound && route.conditions.outdated.has_status();
         change.unchanged = unchanged(route, &change.statements);
     }
@@ -228,6 +238,7 @@ fn statements(route: &RouteInfo, key: &ObjectKey, placement: Placement<'_>) -> V
         of_scheduling(route, key, placement),
         of_selectors(route, placement),
         of_former_names(route, placement),
+        of_settings(route, placement),
     ];
     statements.into_iter().flatten().collect()
 }
@@ -299,6 +310,24 @@ fn unmatched(router: &RouterInfo, route: &Labels, namespace: &Labels) -> Option<
     both.into_iter().find_map(|(selector, labels, field)| {
         Some(format!("{} ({field})", unmatched_term(selector.as_ref().ok()?, labels)?))
     })
+}
+
+/// Returns the settings that the Router of a Route does not honor; `None`: the Router is not known.
+fn settings(route: &RouteInfo, placement: Placement<'_>) -> Option<Vec<Unhonored>> {
+    let router = placement.its_router()?;
+    let Some(requested) = &route.requested else { return Some(Vec::new()) };
+    let proxies = router.object.proxies();
+    let provider = Provider { router: &placement.binding.router, maxima: router.maxima(), proxies: &proxies };
+    Some(requested.unhonored(provider))
+}
+
+fn of_settings(route: &RouteInfo, placement: Placement<'_>) -> Option<ConditionUpdate> {
+    let found = settings(route, placement)?;
+    let reason = found.iter().map(|one| one.reason).min()?.word();
+    let messages: Vec<&str> = found.iter().map(|one| one.message.as_str()).collect();
+    let message = messages.join("; ");
+    let wanted = update(SETTINGS_HONORED, false, reason, cut(&message, MESSAGE_OCTETS_MAX));
+    (route.conditions.settings != Some(Mark::of_update(&wanted))).then_some(wanted)
 }
 
 fn of_former_names(route: &RouteInfo, placement: Placement<'_>) -> Option<ConditionUpdate> {

@@ -15,10 +15,11 @@ use signpost_types::assignment::has_main_names;
 use signpost_types::names::challenge_name;
 use signpost_types::paths;
 use signpost_types::route_state::RouteState;
+use signpost_types::traffic::Requested;
 use signpost_types::v1alpha1::route::{
     ADMITTED, AssignedName, CERTIFICATE_READY, FORMER_NAME_BLOCKED, FormerName, HOST_POINTS_HERE, HOST_VERIFIED,
     MOVE_ANNOTATION, MOVE_PENDING, NameKind, PROGRAMMED, PUBLISHED, Phase, READY, RESOLVABLE, RESOLVED_REFS,
-    ROUTER_GONE, Route, RouteStatus, SCHEDULED, Tls,
+    ROUTER_GONE, Route, RouteStatus, SCHEDULED, SETTINGS_HONORED, Tls,
 };
 
 /// The condition of a Route that is bound to a Router whose selectors no longer match it.
@@ -49,6 +50,8 @@ pub struct RouteInfo {
     /// `spec.subdomain`, if it is not empty.
     pub subdomain: Option<Box<str>>,
     pub targets: RouteTargets,
+    /// The settings that it requests.
+    pub requested: Option<Box<Requested>>,
     /// The Router that its annotation requests.
     pub move_to: Option<Arc<str>>,
     /// Whether its status names a Router.
@@ -103,6 +106,8 @@ pub struct Conditions {
     pub moving: Option<Mark>,
     /// [`SELECTOR_MISMATCH`].
     pub mismatch: Option<bool>,
+    /// `SettingsHonored`.
+    pub settings: Option<Mark>,
     /// The message of `FormerNameBlocked`, if that is true.
     pub former_name_blocked: Option<Box<str>>,
     /// The status of `HostVerified` for the current host.
@@ -143,6 +148,9 @@ impl RouteInfo {
             prefix: Some(paths::prefix(route.spec.path.as_deref())).filter(|path| *path != paths::ROOT).map(Box::from),
             subdomain: text(&route.spec.subdomain),
             targets: RouteTargets::of(&route.spec),
+            requested: Some(Requested::of(&route.spec, metadata.annotations.as_ref()))
+                .filter(|requested| !requested.is_empty())
+                .map(Box::new),
             move_to: move_to.filter(|router| !router.is_empty()).map(|router| router.as_str().into()),
             bound: bound.is_some(),
             router: bound.and_then(|status| status.router.as_deref()).map(Arc::from),
@@ -219,6 +227,7 @@ impl RouteInfo {
             && self.names == other.names
             && self.has_wrong_main_names == other.has_wrong_main_names
             && self.conditions.former_name_blocked == other.conditions.former_name_blocked
+            && (&self.requested, self.conditions.settings) == (&other.requested, other.conditions.settings)
             && self.labels == other.labels
     }
 
@@ -262,6 +271,7 @@ impl Conditions {
             host_taken: is_refused(ADMITTED, HOST_TAKEN),
             moving: Mark::find(conditions, MOVE_PENDING),
             mismatch: reports(SELECTOR_MISMATCH),
+            settings: Mark::find(conditions, SETTINGS_HONORED),
             former_name_blocked: find(FORMER_NAME_BLOCKED)
                 .filter(|found| found.status == "True")
                 .map(|found| found.message.as_str().into()),
@@ -280,16 +290,24 @@ impl Conditions {
 }
 
 /// The conditions that a new generation of the Route does not change, until their writers judge otherwise.
-const STANDING: [&str; 7] =
-    [SCHEDULED, ADMITTED, MOVE_PENDING, SELECTOR_MISMATCH, FORMER_NAME_BLOCKED, HOST_VERIFIED, HOST_POINTS_HERE];
+const STANDING: [&str; 8] = [
+    SCHEDULED,
+    ADMITTED,
+    MOVE_PENDING,
+    SELECTOR_MISMATCH,
+    FORMER_NAME_BLOCKED,
+    HOST_VERIFIED,
+    HOST_POINTS_HERE,
+    SETTINGS_HONORED,
+];
 
 /// The parts of a status whose `observedGeneration` is not that of the Route: a bit for each condition of `STANDING`, and one for the
 /// status itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Outdated(u8);
+pub struct Outdated(u16);
 
 impl Outdated {
-    const STATUS: u8 = 1 << STANDING.len();
+    const STATUS: u16 = 1 << STANDING.len();
 
     fn new(status: Option<&RouteStatus>, generation: Option<i64>) -> Self {
         let Some(status) = status else { return Outdated(if generation.is_some() { Self::STATUS } else { 0 }) };

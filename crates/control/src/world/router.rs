@@ -12,6 +12,7 @@ use super::Settings;
 use crate::compiler::settings::NameServer;
 use crate::compiler::{self, Diagnostic, ShardView};
 use signpost_types::v1alpha1::router::{AddressState, Capacity, Router, RouterState, RouterStatus};
+use signpost_types::v1alpha1::traffic::TrafficMaxima;
 
 pub type Labels = BTreeMap<String, String>;
 
@@ -46,11 +47,20 @@ impl RouterInfo {
         matches(&self.target.route_selector, route) && matches(&self.target.namespace_selector, namespace)
     }
 
-    /// Returns whether both are the same for the statuses of their Routes: the selectors, and whether there are instances.
+    /// Returns whether both are the same for the statuses of their Routes: the selectors, the proxies and their maxima, and whether there
+    /// are instances.
     pub fn places_as(&self, other: &RouterInfo) -> bool {
+        if (self.maxima(), self.object.proxies()) != (other.maxima(), other.object.proxies()) {
+            return false;
+        }
         let (own, other) = (&self.target, &other.target);
         (&own.route_selector, &own.namespace_selector) == (&other.route_selector, &other.namespace_selector)
             && own.active.has_instances == other.active.has_instances
+    }
+
+    /// Returns the maxima for the settings of its Routes.
+    pub fn maxima(&self) -> Option<&TrafficMaxima> {
+        self.object.spec.proxy.as_ref()?.maxima.as_ref()
     }
 
     /// Returns all problems of its fields.

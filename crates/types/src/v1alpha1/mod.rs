@@ -8,6 +8,7 @@ pub mod name_claim;
 pub mod route;
 pub mod route_binding;
 pub mod router;
+pub mod traffic;
 pub mod zone;
 
 /// The API group of all kinds in this module.

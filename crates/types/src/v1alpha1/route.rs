@@ -5,6 +5,8 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::traffic::Traffic;
+
 /// The condition of a Route that the scheduler has bound to a Router.
 pub const SCHEDULED: &str = "Scheduled";
 /// The reason of the condition [`SCHEDULED`] of a Route whose Router was deleted or has another zone.
@@ -34,6 +36,10 @@ pub const MOVE_PENDING: &str = "MovePending";
 /// The condition of a moved Route whose former name is blocked: the former Router has its own records at that name, so the name
 /// does not lead to the Route.
 pub const FORMER_NAME_BLOCKED: &str = "FormerNameBlocked";
+
+/// The condition of a Route with settings in `spec.traffic` or in annotations, not all of which its Router honors. It is present
+/// only while it is `False`. [`READY`] does not depend on it.
+pub const SETTINGS_HONORED: &str = "SettingsHonored";
 
 /// The annotation of a Route that names the Router to move to. It is removed when the move is complete.
 pub const MOVE_ANNOTATION: &str = "signpost.dev/move-to";
@@ -101,6 +107,9 @@ pub struct RouteSpec {
     /// The TLS settings. Absent: the Route serves plain HTTP only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
+    /// The settings of the router for the Route's traffic, such as timeouts, limits, and the permitted clients.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traffic: Option<Traffic>,
 }
 
 /// A target of a Route's traffic.
@@ -213,7 +222,7 @@ pub struct RouteStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// The current conditions of the Route: `Scheduled`, `Admitted`, `HostVerified`, `Published`, `Resolvable`, `MovePending`,
-    /// `FormerNameBlocked`, `SelectorMismatch`.
+    /// `FormerNameBlocked`, `SelectorMismatch`, `SettingsHonored`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

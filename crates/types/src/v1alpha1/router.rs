@@ -7,6 +7,8 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::traffic::RouterProxy;
+
 /// The condition of a Router that can accept and serve Routes.
 pub const READY: &str = "Ready";
 /// The reason of conditions of a Router without an active address: its names resolve to NODATA, which is an outage.
@@ -102,43 +104,9 @@ pub struct RouterSpec {
     /// addresses are not probed, and all active addresses are in answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health_check: Option<HealthCheck>,
-    /// The settings of the proxies of the Router's instances. They have an effect where an agent of the platform configures the
-    /// proxy.
+    /// The settings of the proxies, and the maxima for `spec.traffic` of Routes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<RouterProxy>,
-}
-
-/// The settings of the proxies of a Router. They have an effect where an agent of the platform configures the proxy.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct RouterProxy {
-    /// The access log of the instances: a JSON object for each HTTP request. Absent: none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub access_log: Option<AccessLog>,
-}
-
-/// The access log of a Router's instances.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct AccessLog {
-    /// The output. `stdout`: the standard output of the agent. `file`: `access.log` in the directory of the agent. `syslog`: the
-    /// syslog server in `server`.
-    pub output: AccessLogOutput,
-    /// The address and UDP port of the syslog server, such as `192.0.2.1:514` or `[2001:db8::1]:514`. Only with `syslog`, which
-    /// requires it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 9, max = 47))]
-    pub server: Option<String>,
-}
-
-/// The output of an access log.
-#[allow(missing_docs, reason = "documented variants would turn the schema's enum into a oneOf")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum AccessLogOutput {
-    Stdout,
-    File,
-    Syslog,
 }
 
 /// The instances of a shard.
@@ -457,6 +425,17 @@ impl Router {
         let is_there = |instance: &&Instance| instance.ip.parse().is_ok_and(|ip: IpAddr| ip.to_canonical() == address);
         let instances = self.status.iter().flat_map(|status| &status.instances);
         instances.filter(is_there).map(|instance| instance.state).min()
+    }
+
+    /// Returns the kinds of the proxies that agents configure, each once: that of the Router, or those that instances report.
+    pub fn proxies(&self) -> Vec<RouterKind> {
+        let kind = self.spec.instances.kind;
+        if kind.is_managed() {
+            return vec![kind];
+        }
+        let instances = || self.status.iter().flat_map(|status| &status.instances);
+        let is_there = |kind: &RouterKind| instances().any(|instance| instance.proxy == kind.word());
+        [RouterKind::Haproxy, RouterKind::Nginx].into_iter().filter(is_there).collect()
     }
 
     /// Returns the desired number of instances; `None`: any number.

@@ -1,7 +1,8 @@
 //! The rules of Routes that depend only on the object and its former state.
 
 use crate::rules::expr::{Expr, Function, Quantity, item, old, this};
-use crate::rules::{Rule, not_empty, shape};
+use crate::rules::{Rule, network, not_empty, shape};
+use signpost_types::traffic::{COOKIE_NAME, UPGRADE};
 use signpost_types::{names, paths};
 
 const IMMUTABLE: &str = "field is immutable after the Route is scheduled; delete the Route and create it with the new \
@@ -52,7 +53,35 @@ pub(crate) fn rules(domain: Option<&str>, reserved: &[String]) -> Vec<Rule> {
     rules.extend(shape("spec.path", None, Some(this().is("")), paths::PATH));
     rules.extend(not_empty(&["spec.to.kind", "spec.alternateBackends[].kind"], "such as Service"));
     rules.extend(passthrough());
+    rules.extend(traffic());
     rules
+}
+
+/// Returns the rules of the settings for traffic.
+fn traffic() -> [Rule; 4] {
+    const YEAR_SECONDS: i64 = 31_536_000;
+    let is_set = |name| this().has(name) & this().field(name);
+    [
+        network("spec.traffic.allowedNetworks[]"),
+        Rule::new(
+            "spec.traffic.stickySessions.cookieName",
+            this().matches(COOKIE_NAME),
+            "must consist of letters, digits, _, and -",
+        ),
+        Rule::new(
+            "spec.traffic.upgrades[]",
+            this().matches(UPGRADE) & !this().is("h2c"),
+            "must be a protocol in lower case, such as websocket or spdy/3.1, but not h2c",
+        ),
+        // The conditions of the list that browsers have: hstspreload.org.
+        Rule::new(
+            "spec.traffic.hsts",
+            !is_set("preload")
+                | is_set("includeSubDomains") & Expr::from(YEAR_SECONDS).at_most(this().field("maxAgeSeconds")),
+            "requires includeSubDomains, and a maxAgeSeconds of at least 31536000",
+        )
+        .about("preload"),
+    ]
 }
 
 /// Returns the rules of `passthrough`: the router cannot read the request, so it cannot match a path or serve plain HTTP.

@@ -1,7 +1,7 @@
 //! The rules of Routers that depend only on the object.
 
 use crate::rules::expr::{Expr, Function, Quantity, item, old, this};
-use crate::rules::{Rule, shape};
+use crate::rules::{Rule, network, shape};
 use signpost_types::names::{self, LABEL_OCTETS_MAX, NAME_OCTETS_MAX};
 
 /// The maximum length of an item of `spec.records` in octets: more than any DNS record needs.
@@ -17,6 +17,7 @@ pub(crate) fn rules(domain: Option<&str>) -> Vec<Rule> {
     for selector in ["spec.routeSelector", "spec.namespaceSelector", "spec.addressesFrom.serviceSelector"] {
         rules.extend(selector_rules(selector));
     }
+    rules.push(network("spec.proxy.trustedProxies[]"));
     rules.extend([
         Rule::new("spec.ports", !this().field("http").is(this().field("https")), "must not be the port for plain HTTP")
             .about("https"),

@@ -62,6 +62,55 @@ fn conditions_follow_changes_and_are_silent_otherwise() {
 }
 
 #[test]
+fn settings_that_are_not_honored_are_reported_until_they_are() {
+    let binding = BindingInfo { router: "shard1".into(), ..BindingInfo::default() };
+    let (key, hold, namespace) = (ObjectKey::namespaced("ns", "app"), Hold::Held, Labels::new());
+    let change_of = |traffic: serde_json::Value, router: &RouterInfo, settings: Option<Mark>| {
+        let object: Route = serde_json::from_value(json!({
+            "apiVersion": "signpost.dev/v1alpha1", "kind": "Route", "metadata": {"name": "app", "namespace": "ns",
+            "annotations": {"haproxy.router.openshift.io/timeout": "soon"}}, "spec": {"traffic": traffic},
+        }))
+        .expect("a Route");
+        let requested = RouteInfo::new(&object).requested.filter(|_| !traffic.is_null());
+        let route = RouteInfo { requested, ..with(|conditions| conditions.settings = settings) };
+        let placement = Placement {
+            binding: &binding,
+            router: Some(router),
+            namespace: &namespace,
+            hold: &hold,
+            blocking: &[],
+            lost: &[],
+        };
+        let reported = of_settings(&route, placement);
+        let is_withdrawn =
+            settings.is_some() && super::settings(&route, placement).is_some_and(|found| found.is_empty());
+        assert_eq!(statements(&route, &key, placement).len(), usize::from(reported.is_some()));
+        (reported.map(|update| (update.is_true(), update.reason, update.message)), is_withdrawn)
+    };
+    let maxima = json!({"maxima": {"requestTimeoutSeconds": 60}});
+    let haproxy = router(json!({"type": "haproxy", "proxy": maxima}));
+    let invalid = "haproxy.router.openshift.io/timeout: \"soon\" is not a time such as 30s or 5m";
+    let above = "spec.traffic.requestTimeoutSeconds: 61 s is above the maximum of Router shard1, so 60 s applies";
+    let both = format!("{invalid}; {above}");
+    let long = json!({"requestTimeoutSeconds": 61});
+    assert_eq!(change_of(long.clone(), &haproxy, None), (Some((false, "InvalidAnnotation", both.clone())), false));
+    let mark = Mark::of("False", "InvalidAnnotation", &both);
+    assert_eq!(change_of(long.clone(), &haproxy, Some(mark)), (None, false));
+    assert_eq!(change_of(json!(null), &haproxy, Some(mark)), (None, true));
+    assert_eq!(change_of(json!(null), &haproxy, None), (None, false));
+    let (external, _) = change_of(long, &router(json!({})), None);
+    let nobody = format!("{invalid}; spec.traffic: no agent configures the proxies of Router shard1");
+    assert_eq!(external, Some((false, "InvalidAnnotation", nobody)));
+    for (one, other, is_same) in [
+        (json!({"type": "haproxy"}), json!({"type": "nginx"}), false),
+        (json!({"type": "haproxy", "proxy": maxima}), json!({"type": "haproxy"}), false),
+        (json!({"type": "haproxy", "proxy": {"keepAliveSeconds": 5}}), json!({"type": "haproxy"}), true),
+    ] {
+        assert_eq!(router(one.clone()).places_as(&router(other)), is_same, "{one}");
+    }
+}
+
+#[test]
 fn a_host_is_admitted_as_long_as_it_is_held() {
     let router = router(json!({}));
     let taken = Hold::Taken("another's".to_owned());
