@@ -1,7 +1,7 @@
 //! The applications behind a Route, as the agents of its Router resolve them.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Service;
@@ -11,9 +11,11 @@ use kube::api::ListParams;
 use serde::Serialize;
 
 use super::access::Access;
+use signpost_agent::listeners;
 use signpost_agent::resolve::{self, Destination, Refused};
 use signpost_types::backends::{RoutePortRef, SERVICE_LABEL};
 use signpost_types::v1alpha1::route::Route;
+use signpost_types::v1alpha1::router::Router;
 
 /// The longest name of a Service (RFC 1035 §2.3.4).
 const SERVICE_NAME_BYTES_MAX: usize = 63;
@@ -50,17 +52,25 @@ impl Backends {
     /// Resolves the backends of a Route; `None` if the user may not read Services or EndpointSlices.
     pub(super) async fn find(access: &Access, route: &Route) -> Result<Option<Backends>, String> {
         match objects(access, route).await {
-            // Loopback endpoints are included: an option of the agents decides about them.
-            Ok((services, slices)) => Ok(Some(Backends::new(route, &services, &slices))),
+            Ok((services, slices)) => {
+                let routers = access.all_permitted::<Router>().await?.unwrap_or_default();
+                Ok(Some(Backends::new(route, &services, &slices, listeners::of_routers(&routers))))
+            }
             Err(kube::Error::Api(status)) if status.code == 403 => Ok(None),
             Err(error) => Err(access.unanswered(error)),
         }
     }
 
-    fn new(route: &Route, services: &[Arc<Service>], slices: &[Arc<EndpointSlice>]) -> Backends {
+    fn new(
+        route: &Route,
+        services: &[Arc<Service>],
+        slices: &[Arc<EndpointSlice>],
+        listeners: BTreeSet<(IpAddr, u16)>,
+    ) -> Backends {
         let port = RoutePortRef::of(&route.spec).map(|port| port.to_string());
-        let (found, faults) =
-            resolve::destinations(route, services, slices, Refused { loopback: true, ..Refused::default() });
+        // Loopback endpoints are included: an option of the agents decides about them.
+        let refused = Refused { loopback: true, listeners, ..Refused::default() };
+        let (found, faults) = resolve::destinations(route, services, slices, refused);
         let target = |Destination { service, weight, endpoints }| {
             let port = port.clone();
             BackendTarget { service, port, weight, endpoints }
@@ -132,13 +142,19 @@ mod tests {
             "endpoints": [{"addresses": ["127.0.0.1"]}], "ports": [{"port": 80}]});
         let services = [Arc::new(serde_json::from_value(service).expect("a Service"))];
         let slices = [Arc::new(serde_json::from_value(slice).expect("an EndpointSlice"))];
-        let backends = Backends::new(&route, &services, &slices);
+        let backends = Backends::new(&route, &services, &slices, BTreeSet::new());
         let expected = [
             "Service shop, port 80, weight 3: 1 endpoint ready; loopback addresses need agents with --loopback-endpoints",
             "Service none, port 80, weight 100: 0 endpoints ready",
         ];
         assert_eq!(backends.target_lines().collect::<Vec<_>>(), expected);
         assert_eq!(backends.fault_lines().collect::<Vec<_>>(), ["NoService: Service none does not exist"]);
+        // The endpoint is an instance of a Router.
+        let listeners = BTreeSet::from([(IpAddr::from([127, 0, 0, 1]), 80)]);
+        let backends = Backends::new(&route, &services, &slices, listeners);
+        let faults: Vec<String> = backends.fault_lines().collect();
+        let refused = "RefusedEndpoint: endpoint 127.0.0.1:80 of Service shop is a listener of the platform, and gets no requests";
+        assert!(faults.iter().any(|fault| fault == refused), "{faults:?}");
     }
 
     #[test]

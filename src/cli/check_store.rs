@@ -13,6 +13,7 @@ use super::table::Properties;
 use super::{Outcome, file, option, serve, success_if};
 use crate::config;
 use signpost_api::kinds::{PlatformConfig, kinds};
+use signpost_apiserver::store::embedded::OpenError;
 use signpost_apiserver::store::repair::Offline;
 use signpost_apiserver::store::{Key, Write, backup};
 
@@ -73,7 +74,14 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
 }
 
 fn check(data_dir: &std::path::Path, drop: &[Key], restore: &[Key], from: Option<&PathBuf>) -> Result<Report, String> {
-    let failure = |error: signpost_apiserver::store::embedded::OpenError| error.to_string();
+    let failure = |error: OpenError| match error {
+        // Its own message recommends this command.
+        OpenError::Corrupt { path, reason } => format!(
+            "{}: not a readable store ({reason}); move the file away, and restore a backup with \"restore\"",
+            path.display()
+        ),
+        error => error.to_string(),
+    };
     let store = Offline::open(data_dir).map_err(failure)?;
     let mut found = store.verify().map_err(failure)?;
     let is_damaged = |key: &&Key| found.damaged.iter().any(|damaged| damaged.key == **key);

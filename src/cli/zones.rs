@@ -189,8 +189,9 @@ impl ZoneInputs {
         Ok(ZoneInputs { files: files.into_zones(), api, asked, paths: BTreeMap::new() })
     }
 
-    /// Returns the zones, including the zones compiled from the API's objects.
-    pub(super) fn zones(&self, exported: Option<Export>) -> Result<Zones, String> {
+    /// Returns the zones, including the zones compiled from the API's objects. As in a name server, the file of a shard's zone comes before
+    /// its Router.
+    pub(super) fn zones(&self, exported: Option<Export>) -> Zones {
         let mut zones = Zones { asked: self.asked.clone(), paths: self.paths.clone(), ..Zones::default() };
         if let Some(exported) = exported {
             zones.zones.extend(exported.zones.into_iter().map(|zone| ZoneEntry {
@@ -207,16 +208,21 @@ impl ZoneInputs {
             zones.platform = self.api.as_ref().map(|(_, platform)| platform.clone());
         }
         for (path, contents) in &self.files {
-            if zones.zones.iter().any(|zone| zone.contents.apex() == contents.apex()) {
-                let apex = contents.apex();
-                return Err(format!(
-                    "zone {apex} is defined both in a zone file and by API objects; remove one of them"
-                ));
-            }
+            let (apex, path) = (contents.apex(), path.clone());
             let (contents, source) = (contents.clone(), Source::File(path.clone()));
-            zones.zones.push(ZoneEntry { contents, source, serial_is_sure: true });
+            let entry = ZoneEntry { contents, source, serial_is_sure: true };
+            match zones.zones.iter_mut().find(|zone| zone.contents.apex() == apex) {
+                None => zones.zones.push(entry),
+                Some(found) if matches!(found.source, Source::Shard(_)) => {
+                    note(format_args!("zone {apex} comes from the file {}, not from its Router", path.display()));
+                    *found = entry;
+                }
+                Some(_) => {
+                    note(format_args!("the file {} is not served: the zone {apex} is generated", path.display()))
+                }
+            }
         }
-        Ok(zones)
+        zones
     }
 }
 
@@ -233,7 +239,7 @@ impl Zones {
             }
         };
         exported.iter().for_each(complain_of);
-        ground.zones(exported)
+        Ok(ground.zones(exported))
     }
 
     /// Returns the zone of a name: the longest apex at or above it.

@@ -41,6 +41,7 @@ fn an_operator_and_tenants_look_at_the_example() {
     a_tenant_sees_its_own(&example);
     operator::a_tenant_digs_and_sees_its_topology(&example);
     export::knot_and_nsd_load_the_export_and_answer_the_same(&example);
+    export::the_file_of_a_shard_comes_before_its_router(&example);
     assert!(example.server.terminate().success());
 }
 

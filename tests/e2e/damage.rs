@@ -213,12 +213,18 @@ fn a_broken_file_and_an_empty_one_end_the_start_with_what_to_do() {
     for (octets, expected) in
         [(broken, "\"check store\""), (Vec::new(), "is empty"), (whole[..9_000].to_vec(), "restore")]
     {
-        std::fs::write(&file, octets).expect("the store can be written");
+        std::fs::write(&file, &octets).expect("the store can be written");
         let mut server = Server::spawn(ports, &arguments);
         let status = server.wait();
         let log = server.log();
         assert_eq!(status.code(), Some(1), "{log}");
         assert!(log.contains("store.redb") && log.contains(expected) && log.contains("\"restore\""), "{log}");
+        // The command that the log names does not name itself, and changes nothing.
+        let checked = command(&["check", "store", "--data-dir", data.path()]).output().expect("the command starts");
+        let printed = String::from_utf8_lossy(&checked.stderr);
+        assert!(printed.contains("store.redb") && printed.contains("restore"), "{printed}");
+        assert!(!checked.status.success() && !printed.contains("\"check store\""), "{printed}");
+        assert_eq!(std::fs::read(&file).expect("the store is there"), octets);
     }
     std::fs::write(&file, whole).expect("the store can be written");
     assert!(Server::start(ports, &arguments).terminate().success());

@@ -2,11 +2,13 @@
 
 use std::path::Path;
 
+use serde_json::Value;
+
 use crate::commands::Example;
 use crate::platform::Promise;
 use signpost_testing::dig::Response;
 use signpost_testing::peers::Peer;
-use signpost_testing::program::ok;
+use signpost_testing::program::{json, ok};
 use signpost_testing::{DataDir, eventually, free_address, try_dig, try_dig_all};
 
 const ZONES: [&str; 5] = [
@@ -79,6 +81,26 @@ pub fn knot_and_nsd_load_the_export_and_answer_the_same(example: &Example) {
             assert_eq!(comparable(ours), minimal(comparable(theirs)), "{name}: {question:?}");
         }
     }
+}
+
+/// A zone file comes before the Router with the same apex, as in a name server. Both exist while an operator replaces zone files.
+pub fn the_file_of_a_shard_comes_before_its_router(example: &Example) {
+    let Example { data, server, .. } = example;
+    let folder = DataDir::new();
+    let text = "$TTL 60\n@ SOA ns hostmaster 7 3600 600 86400 30\n@ NS ns\nns A 192.0.2.53\n* A 192.0.2.1\n";
+    std::fs::write(folder.join("shard1.v3.rhcloud.com.zone"), text).expect("written");
+    let (dns, kubeconfig) = (server.dns.to_string(), data.file("kubeconfig"));
+    let zones =
+        ["--kubeconfig", &kubeconfig, "--domain", "v3.rhcloud.com", "--dns-listen", &dns, "--zones", folder.path()];
+    let listed = json(&[&["zone", "list"][..], &zones].concat());
+    let kinds: Vec<_> = listed.as_array().expect("a list").iter().map(|zone| (&zone["zone"], &zone["kind"])).collect();
+    for (apex, kind) in ZONES.into_iter().zip(["parent", "alias", "file", "shard", "shard"]) {
+        let wanted = (&Value::from(format!("{apex}.")), &Value::from(kind));
+        assert!(kinds.contains(&wanted), "{apex}: {kinds:?}");
+    }
+    assert_eq!(kinds.len(), ZONES.len(), "{kinds:?}");
+    let shown = ok(&[&["zone", "show", "shard1.v3.rhcloud.com"][..], &zones].concat());
+    assert!(shown.contains("192.0.2.1"), "{shown}");
 }
 
 /// NSD adds the zone's NS to positive answers, which RFC 1034 §4.3.2 leaves open; Signpost's are minimal. NSD also follows a

@@ -58,8 +58,8 @@ fn all_of(allowed: &mut BTreeSet<String>, group: &str, resources: &[&str], verbs
     }
 }
 
-/// Returns the permissions of a role in a namespace according to `docs/security.md`. `team` is the tenant's namespace, and that
-/// of the agents' Leases is the other.
+/// Returns the permissions of a role in a namespace according to `docs/security.md`. `team` is the tenant's namespace; those of the
+/// Leases of leaders and of agents are among the others.
 fn documented(role: &str, namespace: &str, kinds: &[Resource]) -> BTreeSet<String> {
     const OURS: &str = "signpost.dev";
     let ours: Vec<&str> = kinds.iter().filter(|kind| kind.group == OURS).map(|kind| kind.name.as_str()).collect();
@@ -88,9 +88,15 @@ fn documented(role: &str, namespace: &str, kinds: &[Resource]) -> BTreeSet<Strin
             on(OURS, &["deletionholds"], &["create", "delete"]);
             on(OURS, &["deletionholds/status"], CHANGE);
             on("", &["namespaces"], READ);
-            for (group, resource) in [("", "events"), ("events.k8s.io", "events"), ("coordination.k8s.io", "leases")] {
-                on(group, &[resource], READ);
-                on(group, &[resource], WRITE);
+            for group in ["", "events.k8s.io"] {
+                on(group, &["events"], READ);
+                on(group, &["events"], WRITE);
+            }
+            on("coordination.k8s.io", &["leases"], READ);
+            match namespace {
+                "signpost-system" => on("coordination.k8s.io", &["leases"], WRITE),
+                "signpost-machines" => on("coordination.k8s.io", &["leases"], &["delete"]),
+                _ => {}
             }
         }
         "router-agent" => {
@@ -190,7 +196,7 @@ fn each_role_may_do_what_is_documented_and_nothing_else() {
     for (role, client) in &users {
         let version = || (client.send("GET", "/apis/signpost.dev/v1alpha1/routers", None).0 == 200).then_some(());
         eventually("the user is known", version);
-        for namespace in NAMESPACES.iter().chain(&["default", "signpost-machines"]) {
+        for namespace in NAMESPACES.iter().chain(&["default", "signpost-machines", "signpost-system"]) {
             let documented = documented(role, namespace, &kinds);
             let mut found = [BTreeSet::new(), BTreeSet::new()];
             for kind in &kinds {
@@ -227,7 +233,7 @@ fn each_role_may_do_what_is_documented_and_nothing_else() {
             ["create deletionholds", "delete deletionholds"],
             ["update deletionholds", "create routebindings"],
         ),
-        ("scheduler", ["create routebindings", "update leases"], ["create routes", "update deletionholds"]),
+        ("scheduler", ["create routebindings", "update zones"], ["update leases", "update deletionholds"]),
     ] {
         let kubectl = Kubectl::new(platform.data.join(&format!("{file}.kubeconfig")));
         for (questions, answer) in [(yes, "yes"), (no, "no")] {

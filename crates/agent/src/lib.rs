@@ -24,7 +24,7 @@ pub mod lease;
 
 mod pending;
 
-mod listeners;
+pub mod listeners;
 
 mod follow;
 

@@ -56,6 +56,11 @@ impl Listeners {
     }
 }
 
+/// Returns the addresses and ports at which clients reach these Routers.
+pub fn of_routers<'a>(routers: impl IntoIterator<Item = &'a Router>) -> BTreeSet<(IpAddr, u16)> {
+    routers.into_iter().flat_map(of_router).collect()
+}
+
 /// Returns the addresses and ports at which clients reach a Router.
 fn of_router(router: &Router) -> BTreeSet<(IpAddr, u16)> {
     let address = |text: &str| text.parse::<IpAddr>().ok().map(|address| address.to_canonical());

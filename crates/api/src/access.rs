@@ -8,7 +8,7 @@ use signpost_apiserver::error::ApiError;
 
 use crate::identity::{GROUP_TENANT_PREFIX, Identity, USER_CONTROLLER, USER_NAME_SERVER, USER_SCHEDULER};
 use signpost_types::instance::{self, AGENT_NAMESPACE};
-use signpost_types::v1alpha1::GROUP;
+use signpost_types::v1alpha1::{GROUP, SCHEDULER_LEASE_NAMESPACE};
 
 /// The group whose members may do everything, like those of `system:masters`. It is for human users and for groups of an identity
 /// provider, which can never name a group that begins with `system:`.
@@ -64,7 +64,6 @@ const SCHEDULER: Role = Role {
         on(READ, EVENTS, &["events"]),
         on(WRITE, EVENTS, &["events"]),
         on(READ, LEASES, &["leases"]),
-        on(WRITE, LEASES, &["leases"]),
     ],
 };
 
@@ -82,9 +81,15 @@ const CONTROLLER: Role = Role {
         on(READ, EVENTS, &["events"]),
         on(WRITE, EVENTS, &["events"]),
         on(READ, LEASES, &["leases"]),
-        on(WRITE, LEASES, &["leases"]),
     ],
 };
+
+/// The permissions of schedulers and controllers in [`SCHEDULER_LEASE_NAMESPACE`]: they elect their leader.
+const ELECTION: Role = Role { name: "election", rules: &[on(WRITE, LEASES, &["leases"])] };
+
+/// The permissions of schedulers and controllers in [`AGENT_NAMESPACE`]: they delete the Leases of dead instances. They create none,
+/// because a Lease there puts an address into DNS, and the names of Routers that do not exist are unlimited.
+const DEAD_INSTANCES: Role = Role { name: "dead-instances", rules: &[on(&["delete"], LEASES, &["leases"])] };
 
 const NAME_SERVER: Role = Role {
     name: "name-server",
@@ -166,13 +171,18 @@ fn is_scheduler(identity: &Identity) -> bool {
 /// The access rules of a platform.
 pub struct AccessRules;
 
+/// Returns the grants of a scheduler or controller with this role.
+fn leading(role: &'static Role) -> [Grant<'static>; 3] {
+    [(role, None), (&ELECTION, Some(SCHEDULER_LEASE_NAMESPACE)), (&DEAD_INSTANCES, Some(AGENT_NAMESPACE))]
+}
+
 impl Authorizer for AccessRules {
     fn grant<'a>(&self, identity: &'a Identity, grants: &mut Vec<Grant<'a>>) {
         for group in &identity.groups {
             match group.as_str() {
                 GROUP_ADMINS => grants.push((&ADMIN, None)),
                 GROUP_VIEWERS => grants.push((&VIEWER, None)),
-                GROUP_SCHEDULERS => grants.push((&SCHEDULER, None)),
+                GROUP_SCHEDULERS => grants.extend(leading(&SCHEDULER)),
                 GROUP_NAME_SERVERS => grants.push((&NAME_SERVER, None)),
                 GROUP_ROUTER_AGENTS => {
                     grants.push((&ROUTER_AGENT, None));
@@ -190,8 +200,8 @@ impl Authorizer for AccessRules {
             }
         }
         match identity.user.as_str() {
-            USER_SCHEDULER => grants.push((&SCHEDULER, None)),
-            USER_CONTROLLER => grants.push((&CONTROLLER, None)),
+            USER_SCHEDULER => grants.extend(leading(&SCHEDULER)),
+            USER_CONTROLLER => grants.extend(leading(&CONTROLLER)),
             USER_NAME_SERVER => grants.push((&NAME_SERVER, None)),
             _ => {}
         }
@@ -350,6 +360,14 @@ mod tests {
             (member(GROUP_ROUTER_AGENTS), "patch", GROUP, "routes", Some("a"), Some("r"), false),
             (member(GROUP_ROUTER_AGENTS), "update", leases, "leases", Some(AGENT_NAMESPACE), Some("l"), true),
             (member(GROUP_ROUTER_AGENTS), "update", leases, "leases", Some("signpost-system"), Some("l"), false),
+            (member(GROUP_SCHEDULERS), "create", leases, "leases", Some("signpost-system"), None, true),
+            (member(GROUP_SCHEDULERS), "create", leases, "leases", Some(AGENT_NAMESPACE), None, false),
+            (member(GROUP_SCHEDULERS), "patch", leases, "leases", Some(AGENT_NAMESPACE), Some("router-a.1-80"), false),
+            (member(GROUP_SCHEDULERS), "delete", leases, "leases", Some(AGENT_NAMESPACE), Some("router-a.1-80"), true),
+            (user(USER_CONTROLLER), "delete", leases, "leases", Some(AGENT_NAMESPACE), Some("router-a.1-80"), true),
+            (user(USER_SCHEDULER), "update", leases, "leases", Some("signpost-system"), Some("l"), true),
+            (user(USER_SCHEDULER), "create", leases, "leases", Some("default"), None, false),
+            (user(USER_SCHEDULER), "list", leases, "leases", Some("default"), None, true),
             (agent(), "patch", leases, "leases", Some("default"), Some("router-a.192-0-2-1-80"), false),
             (agent(), "watch", GROUP, "routes", None, None, true),
             (agent(), "list", leases, "leases", Some(AGENT_NAMESPACE), None, false),

@@ -28,7 +28,7 @@ use signpost_types::v1alpha1::route_binding::RouteBinding;
 /// without access to NameClaims get all objects.
 pub(super) async fn around(place: &ApiLocation, ask: bool, name: &Name, rtype: RecordType) -> Result<Zones, String> {
     let mut ground = ZoneInputs::find(place, ask).await?;
-    let Some((access, platform)) = ground.api.clone() else { return ground.zones(None) };
+    let Some((access, platform)) = ground.api.clone() else { return Ok(ground.zones(None)) };
     let (access, platform) = (&access, &platform);
     let objects = Objects::without_bindings(access.client.clone()).await;
     let mut objects = objects.map_err(|error| access.unanswered(error))?;
@@ -36,7 +36,7 @@ pub(super) async fn around(place: &ApiLocation, ask: bool, name: &Name, rtype: R
     // Each turn knows the names that the turn before led to.
     for _ in 0..=ALIASES_MAX {
         let exported = objects.zones(platform);
-        let zones = ground.zones(Some(exported))?;
+        let zones = ground.zones(Some(exported));
         let names = Why::explain(&zones, name, rtype).steps.into_iter().filter_map(|step| step.name.parse().ok());
         let claims: BTreeSet<String> = names.flat_map(|name| claims(&zones, &name)).collect();
         let new: Vec<String> = claims.into_iter().filter(|claim| asked.insert(claim.clone())).collect();
@@ -65,7 +65,7 @@ pub(super) async fn around(place: &ApiLocation, ask: bool, name: &Name, rtype: R
             }
         }
     }
-    ground.zones(Some(objects.zones(platform)))
+    Ok(ground.zones(Some(objects.zones(platform))))
 }
 
 /// Explains a name to a tenant, who cannot read the platform's zones: the tenant's own Route that has it. `None`: the

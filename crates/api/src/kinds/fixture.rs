@@ -130,6 +130,10 @@ impl Reader for Objects {
         Ok(self.find(kind, None).count())
     }
 
+    fn bytes(&self, kind: &str) -> Result<u64, ApiError> {
+        Ok(self.find(kind, None).map(|object| object.to_string().len() as u64).sum())
+    }
+
     fn touched<'a>(&'a self, _key: &'a ConflictKey) -> BoxFuture<'a, Result<Option<String>, ApiError>> {
         Box::pin(async { Ok(Some("7".to_owned())) })
     }

@@ -99,6 +99,7 @@ pub fn kinds(config: PlatformConfig) -> Kinds {
         .with_quota(&endpoint_slice::ENDPOINT_SLICE, quotas::endpoint_slices())
         .with_quota(&LEASE, quotas::leases())
         .with_quota(&route_binding::ROUTE_BINDING, route_bindings)
+        .with_quota(&name_claim::NAME_CLAIM, quotas::name_claims())
         .with_quota(&zone::ZONE, quotas::zones())
         .with_quota(&deletion_hold::DELETION_HOLD, quotas::deletion_holds())
 }

@@ -32,6 +32,9 @@ use signpost_types::{names, paths};
 const BYTES_MAX: usize = 256 << 10;
 /// The maximum number of NameClaims for each Route, which needs one for its label and one for its host.
 const CLAIMS_OF_ROUTE: usize = 4;
+/// The bytes of all NameClaims together, for each that their number permits. A label has 0.7 KiB, and a Route that shares a host with the
+/// longest path 1.5 KiB.
+const BYTES_EACH: u64 = 2 << 10;
 
 pub static NAME_CLAIM: LazyLock<Kind> = LazyLock::new(|| {
     Kind::of::<NameClaim>().with_columns(COLUMNS).selectable_by(&[
@@ -106,8 +109,10 @@ impl Hooks for NameClaims {
                 // names that their Route does not use any longer.
                 guard_delete(old, reader).await?;
             }
-            if let Operation::Create(new) | Operation::Update { new, .. } = operation {
-                within_limits(matches!(operation, Operation::Create(_)), self.quarantine, new, reader)?;
+            match operation {
+                Operation::Create(new) => within_limits(None, self.quarantine, new, reader)?,
+                Operation::Update { old, new } => within_limits(Some(old), self.quarantine, new, reader)?,
+                Operation::Delete { .. } | Operation::Release { .. } => {}
             }
             match operation {
                 Operation::Create(claim) if holds_host(claim) => guard_overlap(context.now, claim, reader).await,
@@ -140,8 +145,8 @@ pub(super) fn of_label(context: &Context<'_>, label: &str, holder: &Holder) -> R
 }
 
 /// Rejects a claim that exceeds [`BYTES_MAX`], and one beyond [`CLAIMS_OF_ROUTE`] and twice what namespaces can have in quarantine:
-/// labels and hosts. Otherwise, a client with a scheduler's credential could fill the store with them.
-fn within_limits(is_new: bool, quarantine: usize, claim: &Value, reader: &dyn Reader) -> Result<(), ApiError> {
+/// labels and hosts, each with [`BYTES_EACH`]. Otherwise, a client with a scheduler's credential could fill the store with them.
+fn within_limits(old: Option<&Value>, quarantine: usize, claim: &Value, reader: &dyn Reader) -> Result<(), ApiError> {
     let name = claim["metadata"]["name"].as_str().unwrap_or_default();
     let found = claim.to_string().len();
     if found > BYTES_MAX {
@@ -150,11 +155,15 @@ fn within_limits(is_new: bool, quarantine: usize, claim: &Value, reader: &dyn Re
     let (routes, namespaces) = (reader.number("Route")?, reader.number("Namespace")?);
     let of_namespace = quarantine.saturating_mul(4);
     let maximum = routes.saturating_mul(CLAIMS_OF_ROUTE).saturating_add(namespaces.max(1).saturating_mul(of_namespace));
-    if !is_new || reader.number("NameClaim")? < maximum {
+    let grows = old.is_none_or(|old| found > old.to_string().len());
+    let bytes = reader.bytes("NameClaim")?.saturating_add(found as u64);
+    let is_within = old.is_some() || reader.number("NameClaim")? < maximum;
+    if is_within && (!grows || bytes <= (maximum as u64).saturating_mul(BYTES_EACH)) {
         return Ok(());
     }
     let message = format!(
-        "the limit of {CLAIMS_OF_ROUTE} NameClaims for each Route and {of_namespace} for each namespace is reached"
+        "the limit of {CLAIMS_OF_ROUTE} NameClaims for each Route and {of_namespace} for each namespace, with {BYTES_EACH} bytes for \
+         each of them, is reached"
     );
     Err(ApiError::forbidden(&NAME_CLAIM, name, &message))
 }
@@ -359,7 +368,21 @@ mod tests {
         }
         let update = Operation::Update { old: &new, new: &new };
         assert!(CLAIMS.before_commit(&context(), update, &many(0, 4)).await.is_ok());
+        // Many large ones: the bytes that four small ones may have.
         let mut large = new.clone();
+        large["metadata"]["annotations"] = json!({"a": "x".repeat(3 << 10)});
+        for (held, good) in [(1, true), (2, false)] {
+            let objects = || Objects::new(vec![large.clone(); held]);
+            for (operation, good) in [
+                (Operation::Create(&large), good),
+                (Operation::Update { old: &new, new: &large }, good),
+                (Operation::Update { old: &large, new: &large }, true),
+                (Operation::Update { old: &large, new: &new }, true),
+            ] {
+                let found = CLAIMS.before_commit(&context(), operation, &objects()).await;
+                assert_eq!(found.is_ok(), good, "{held}");
+            }
+        }
         large["metadata"]["annotations"] = json!({"a": "x".repeat(BYTES_MAX)});
         for operation in [Operation::Create(&large), Operation::Update { old: &new, new: &large }] {
             let error = CLAIMS.before_commit(&context(), operation, &many(1, 0)).await.err().expect("refused");

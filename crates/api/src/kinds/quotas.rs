@@ -104,8 +104,8 @@ pub(super) fn leases() -> Quota {
 fn lease_account(key: &str) -> &str {
     let (namespace, name) = key.split_once('/').unwrap_or(("", key));
     match instance::router_of(name) {
-        Some(_) => key.rsplit_once('.').map_or(key, |(account, _)| account),
-        None => namespace,
+        Some(_) if namespace == instance::AGENT_NAMESPACE => key.rsplit_once('.').map_or(key, |(account, _)| account),
+        _ => namespace,
     }
 }
 
@@ -126,6 +126,13 @@ pub(super) fn zones() -> Quota {
     Quota { account: by_namespace, objects, bytes, default, beyond_limits: Some(1) }
 }
 
+/// Returns a quota without limits: it counts the bytes of NameClaims, which the kind's own hook limits by the number of Routes.
+pub(super) fn name_claims() -> Quota {
+    let default = Amount { objects: u64::MAX, bytes: u64::MAX };
+    let (objects, bytes) = (bound!("name-claims", "name-claims"), bound!("name-claim-bytes", "name-claim-bytes"));
+    Quota { account: by_namespace, objects, bytes, default, beyond_limits: None }
+}
+
 /// Returns the quota of the bytes of DeletionHolds, whose number the kind's own hook limits.
 pub(super) fn deletion_holds() -> Quota {
     let default = Amount { objects: u64::MAX, bytes: 16 << 20 };
@@ -141,9 +148,10 @@ mod tests {
     #[test]
     fn leases_count_for_their_router() {
         for (key, account) in [
-            ("default/router-shard1.192-0-2-1-80", "default/router-shard1"),
-            ("default/router-a.b.192-0-2-1-80", "default/router-a.b"),
-            ("default/router-none", "default"),
+            ("signpost-machines/router-shard1.192-0-2-1-80", "signpost-machines/router-shard1"),
+            ("signpost-machines/router-a.b.192-0-2-1-80", "signpost-machines/router-a.b"),
+            ("signpost-machines/router-none", "signpost-machines"),
+            ("signpost-system/router-shard1.192-0-2-1-80", "signpost-system"),
             ("kube-system/signpost-scheduler", "kube-system"),
         ] {
             assert_eq!(lease_account(key), account, "{key}");

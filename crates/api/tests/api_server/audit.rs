@@ -103,7 +103,7 @@ async fn leases_and_events_of_the_process_itself_are_left_out() {
     let audited = start(Policy::Writes).await;
     let server = &audited.server;
     let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "l"}, "spec": {}});
-    let path = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+    let path = "/apis/coordination.k8s.io/v1/namespaces/signpost-system/leases";
     let scheduler = Some(Identity::user(USER_SCHEDULER));
     server.send_as(scheduler, "POST", path, &[JSON], lease.to_string().into_bytes()).await.expect(201);
     server.post(ROUTES, &route("a")).await.expect(201);

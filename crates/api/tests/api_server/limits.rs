@@ -350,24 +350,25 @@ async fn what_machines_create_is_limited() {
     }
     refused(create("one", 256).await, "leases");
     create("two", 0).await.expect(201);
-    // A scheduler writes Leases everywhere, and has the same limits.
-    let other = |number: usize| json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": format!("l{number}")}, "spec": {}});
+    // A scheduler creates none there, and has the same limits where it elects its leader, with any name.
+    let other = |number: usize| json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": format!("router-l{number}.x")}, "spec": {}});
+    as_scheduler(&server, "POST", LEASES, &[], &lease("three", 0)).await.expect(403);
+    let election = LEASES.replace("/signpost-machines/", "/signpost-system/");
     for number in 0..256 {
-        as_scheduler(&server, "POST", LEASES, &[], &other(number)).await.expect(201);
+        as_scheduler(&server, "POST", &election, &[], &other(number)).await.expect(201);
     }
-    refused(as_scheduler(&server, "POST", LEASES, &[], &other(256)).await, "leases");
+    refused(as_scheduler(&server, "POST", &election, &[], &other(256)).await, "leases");
     // A Lease that is deleted makes room.
-    server.delete(&format!("{LEASES}/l0")).await.expect(200);
-    as_scheduler(&server, "POST", LEASES, &[], &other(256)).await.expect(201);
-    let mut large = other(0);
-    large["metadata"]["annotations"] = json!({"x": "x".repeat(120_000)});
-    let elsewhere = LEASES.replace("/signpost-machines/", "/kube-system/");
+    server.delete(&format!("{election}/router-l0.x")).await.expect(200);
+    as_scheduler(&server, "POST", &election, &[], &other(256)).await.expect(201);
+    let large = json!({"metadata": {"annotations": {"x": "x".repeat(120_000)}}});
     let mut replies = Vec::new();
-    for number in 0..140 {
-        large["metadata"]["name"] = json!(format!("l{number}"));
-        replies.push(as_scheduler(&server, "POST", &elsewhere, &[], &large).await);
+    for number in 1..=140 {
+        let path = format!("{election}/router-l{number}.x");
+        let merge = ["content-type: application/merge-patch+json"];
+        replies.push(as_scheduler(&server, "PATCH", &path, &merge, &large).await);
     }
-    assert_eq!(replies[0].status, 201, "{}", replies[0].text);
+    assert_eq!(replies[0].status, 200, "{}", replies[0].text);
     refused(replies.pop().expect("a reply"), "lease-bytes");
     // DeletionHolds have a limit of their number, and this one of their bytes.
     let hold = |number: usize| {

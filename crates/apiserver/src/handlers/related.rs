@@ -77,6 +77,12 @@ impl Reader for CacheReader<'_> {
         Ok(self.server.cache.kind_cache(known(&self.server.kinds, kind)?).len())
     }
 
+    fn bytes(&self, kind: &str) -> Result<u64, ApiError> {
+        let cache = self.server.cache.kind_cache(known(&self.server.kinds, kind)?);
+        let usage = cache.usage.as_ref();
+        usage.map(|usage| usage.bytes()).ok_or_else(|| ApiError::internal(format!("the kind {kind} has no quota")))
+    }
+
     fn touched<'a>(&'a self, key: &'a ConflictKey) -> BoxFuture<'a, Result<Option<String>, ApiError>> {
         Box::pin(async move {
             let (at, found) = self.server.store.get(&key.key(), None).await?;

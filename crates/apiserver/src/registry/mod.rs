@@ -96,6 +96,8 @@ pub trait Reader: Send + Sync {
     fn count<'a>(&'a self, kind: &'a str, field: &'a str, value: &'a str) -> BoxFuture<'a, Result<usize, ApiError>>;
     /// Returns the number of all objects of a kind.
     fn number(&self, kind: &str) -> Result<usize, ApiError>;
+    /// Returns the stored bytes of all objects of a kind that has a quota.
+    fn bytes(&self, kind: &str) -> Result<u64, ApiError>;
     /// Returns the objects of a kind, in all namespaces, whose `field`, one of the kind's `selectable_fields`, is as `test` wants
     /// it.
     fn matching<'a>(

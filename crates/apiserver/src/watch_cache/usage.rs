@@ -76,6 +76,11 @@ impl Usage {
         });
     }
 
+    /// Returns the bytes of the objects in the cache, of all accounts.
+    pub fn bytes(&self) -> u64 {
+        self.accounts.lock().all.values().map(|account| account.shown.bytes).sum()
+    }
+
     /// Reserves the addition of a write of `key` over revision `base` to its account. If that exceeds `limit`, returns the
     /// usage of the account as an error. A bound on bytes or objects applies only to a write that adds some.
     pub fn reserve(
