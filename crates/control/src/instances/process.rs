@@ -154,8 +154,9 @@ impl Processes {
         self.settings.directory.join(id.to_string())
     }
 
-    /// Records ended processes, and restarts those that should run.
-    fn supervise(&mut self) {
+    /// Records ended processes, and restarts those that should run. An instance whose address another server has taken meanwhile is given
+    /// up, unless the spec of its Router has the address: its Router then gets one at a free address.
+    fn supervise(&mut self, wanted: &BTreeMap<String, Wanted>) {
         let ids: Vec<u32> = self.instances.keys().copied().collect();
         for id in ids {
             let directory = self.directory(id);
@@ -166,21 +167,35 @@ impl Processes {
             }
             let now = Instant::now();
             if instance.record.is_stopping {
-                // A proxy outlives an agent that was killed.
-                end_remains(&directory);
                 tracing::info!(router = instance.record.router, address = %instance.record.address, "instance stopped");
-                self.instances.remove(&id);
-                if let Err(error) = std::fs::remove_dir_all(&directory) {
-                    tracing::warn!(directory = %directory.display(), %error, "failed to remove the files of an instance");
-                }
+                self.remove(id);
                 continue;
             }
             if instance.record.process.is_some() {
                 self.metrics.failures.inc();
                 instance.failed(&directory, now);
             } else if instance.restart.is_none_or(|(at, _)| at <= now) {
-                self.launch(id);
+                let Record { router, address, .. } = &instance.record;
+                let is_chosen = wanted.get(router).is_some_and(|wanted| !wanted.addresses.contains(address));
+                // A proxy that an agent left behind has the other ports.
+                if is_chosen && is_taken(*address, ADMIN_PORT) {
+                    tracing::warn!(router, %address, "another process has the address of an instance");
+                    self.remove(id);
+                } else {
+                    self.launch(id);
+                }
             }
+        }
+    }
+
+    /// Removes an instance that does not run.
+    fn remove(&mut self, id: u32) {
+        let directory = self.directory(id);
+        // A proxy outlives an agent that was killed.
+        end_remains(&directory);
+        self.instances.remove(&id);
+        if let Err(error) = std::fs::remove_dir_all(&directory) {
+            tracing::warn!(directory = %directory.display(), %error, "failed to remove the files of an instance");
         }
     }
 
@@ -288,7 +303,7 @@ impl Runtime for Processes {
         wanted: &BTreeMap<String, Wanted>,
         kept: &KeepFilter<'_>,
     ) -> BTreeMap<String, String> {
-        self.supervise();
+        self.supervise(wanted);
         self.unplaced.clear();
         let mut routers: BTreeSet<String> = wanted.keys().cloned().collect();
         routers.extend(self.instances.values().map(|instance| instance.record.router.clone()));
@@ -369,8 +384,12 @@ impl Instance {
 
 /// Returns whether no program listens on the ports of an instance at an address. Of other errors, the instance has the details.
 fn is_free(ip: IpAddr, ports: Ports) -> bool {
-    let is_taken = |error: io::Error| error.kind() == io::ErrorKind::AddrInUse;
-    [ports.http, ports.https, ADMIN_PORT].iter().all(|port| !TcpListener::bind((ip, *port)).is_err_and(is_taken))
+    ![ports.http, ports.https, ADMIN_PORT].into_iter().any(|port| is_taken(ip, port))
+}
+
+/// Returns whether a process listens on a port.
+fn is_taken(ip: IpAddr, port: u16) -> bool {
+    TcpListener::bind((ip, port)).is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
 }
 
 /// Starts the agent of an instance.
@@ -466,20 +485,65 @@ fn last_line(log: &Path) -> Option<String> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn an_instance_gets_an_address_with_free_ports() {
-        let settings = Settings {
-            program: PathBuf::new(),
-            directory: PathBuf::new(),
+    fn settings(directory: &Path) -> Settings {
+        Settings {
+            program: directory.join("none"),
+            directory: directory.to_owned(),
             kubeconfig: PathBuf::new(),
             api_servers: Vec::new(),
             certificates: None,
             name_servers: Vec::new(),
             upstream_authorities: None,
             options: Vec::new(),
+        }
+    }
+
+    /// Returns a Router with these addresses in its spec.
+    fn wanted(addresses: Vec<IpAddr>) -> Wanted {
+        Wanted {
+            kind: RouterKind::Haproxy,
+            count: 1,
+            ports: Ports { http: 80, https: 443 },
+            addresses,
+            ttl: 30,
+            serving: BTreeSet::new(),
+        }
+    }
+
+    #[test]
+    fn an_instance_whose_address_another_server_has_taken_is_given_up() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let address = IpAddr::from(Ipv4Addr::from(u32::from(NETWORK) | 0xff01));
+        let other = TcpListener::bind((address, ADMIN_PORT)).expect("no instance has so high an address");
+        let record = Record {
+            router: "a".to_owned(),
+            kind: RouterKind::Haproxy,
+            ports: Ports { http: 80, https: 443 },
+            address,
+            version: VERSION.to_owned(),
+            options: Vec::new(),
+            is_stopping: false,
+            process: None,
         };
-        let processes =
-            Processes { settings, metrics: Metrics::default(), instances: BTreeMap::new(), unplaced: BTreeMap::new() };
+        let remains = |addresses: Vec<IpAddr>| {
+            std::fs::create_dir_all(directory.path().join("0")).expect("created");
+            let text = serde_json::to_vec(&record).expect("JSON");
+            std::fs::write(directory.path().join("0").join(RECORD), text).expect("written");
+            let mut processes = Processes::open(settings(directory.path()), Metrics::default());
+            processes.supervise(&BTreeMap::from([("a".to_owned(), wanted(addresses))]));
+            !processes.instances.is_empty()
+        };
+        assert!(!remains(Vec::new()));
+        assert!(!directory.path().join("0").exists());
+        assert!(remains(vec![address]), "the Router has no other address");
+        drop(other);
+        assert!(remains(Vec::new()), "it starts again at its address");
+    }
+
+    #[test]
+    fn an_instance_gets_an_address_with_free_ports() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let processes = Processes::open(settings(directory.path()), Metrics::default());
         let first = IpAddr::from(Ipv4Addr::from(u32::from(NETWORK) | 1));
         let held = TcpListener::bind((first, 0)).expect("a port");
         let ports = Ports { http: held.local_addr().expect("its address").port(), https: 443 };
@@ -493,27 +557,8 @@ mod tests {
     #[tokio::test]
     async fn the_instances_of_a_router_whose_loss_is_held_run_on() {
         let directory = tempfile::tempdir().expect("a directory");
-        let mut processes = Processes::open(
-            Settings {
-                program: directory.path().join("none"),
-                directory: directory.path().to_owned(),
-                kubeconfig: PathBuf::new(),
-                api_servers: Vec::new(),
-                certificates: None,
-                name_servers: Vec::new(),
-                upstream_authorities: None,
-                options: Vec::new(),
-            },
-            Metrics::default(),
-        );
-        let wanted = Wanted {
-            kind: RouterKind::Haproxy,
-            count: 1,
-            ports: Ports { http: 80, https: 443 },
-            addresses: vec![[192, 0, 2, 1].into()],
-            ttl: 30,
-            serving: BTreeSet::new(),
-        };
+        let mut processes = Processes::open(settings(directory.path()), Metrics::default());
+        let wanted = wanted(vec![[192, 0, 2, 1].into()]);
         let both = BTreeMap::from(["a", "b"].map(|router| (router.to_owned(), wanted.clone())));
         let all = |running: BTreeSet<&str>| -> BTreeSet<String> { running.into_iter().map(str::to_owned).collect() };
         let none = |_: BTreeSet<&str>| BTreeSet::new();
