@@ -216,7 +216,7 @@ impl Plan {
     }
 
     /// Returns the variable that is 1 for clients outside of networks.
-    fn refused(&self, networks: &Vec<Network>) -> String {
+    fn refused(&self, networks: &[Network]) -> String {
         self.networks.get(networks).map_or_else(|| "1".to_owned(), |number| format!("$refused_{number}"))
     }
 
