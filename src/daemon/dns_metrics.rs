@@ -58,6 +58,8 @@ impl DnsMetrics {
         if let Some(files) = &self.files {
             page.level("zone_files", "Zones loaded from files", files.zones() as i64)?;
             page.level("zone_files_broken", "Zone files that are not served because of errors", files.broken() as i64)?;
+            let help = "Zone files with errors, instead of which the previous version of the zone is served";
+            page.level("zone_files_outdated", help, files.outdated() as i64)?;
             let help = "Reloads of the zone directory, without checks that found no change";
             page.count("zone_file_reads", help, files.reloads() as u64)?;
         }

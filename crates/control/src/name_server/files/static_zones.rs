@@ -98,6 +98,7 @@ pub struct StaticZones {
 pub struct Status {
     zones: AtomicUsize,
     broken: AtomicUsize,
+    outdated: AtomicUsize,
     reloads: AtomicUsize,
 }
 
@@ -112,6 +113,11 @@ impl Status {
         self.broken.load(Ordering::Relaxed)
     }
 
+    /// Returns the number of zone files that are not used, and instead of which the previous version of the zone is served.
+    pub fn outdated(&self) -> usize {
+        self.outdated.load(Ordering::Relaxed)
+    }
+
     /// Returns the number of readings because of a change or a request.
     pub fn reloads(&self) -> usize {
         self.reloads.load(Ordering::Relaxed)
@@ -120,6 +126,7 @@ impl Status {
     fn see(&self, folder: &Folder) {
         self.zones.store(folder.zone_count(), Ordering::Relaxed);
         self.broken.store(folder.broken_count(), Ordering::Relaxed);
+        self.outdated.store(folder.outdated_count(), Ordering::Relaxed);
     }
 }
 
