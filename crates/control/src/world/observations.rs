@@ -107,7 +107,8 @@ pub struct RouterFindings {
 /// The Services that a Router selects.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ServiceFindings {
-    pub addresses: Vec<IpAddr>,
+    /// `None`: not known.
+    pub addresses: Option<Vec<IpAddr>>,
     /// The first Service whose load balancer has a host name and no address, and that name.
     pub unresolved: Option<(ObjectKey, String)>,
 }
