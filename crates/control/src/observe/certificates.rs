@@ -27,7 +27,8 @@ use crate::observe::programmed::serving;
 use crate::work::controller::{self, Controller, Inputs, Plan};
 use crate::work::queue::WorkQueue;
 use crate::world::condition::{ConditionUpdate, Status};
-use crate::world::observations::{About, Observations, Part, RouteFinding};
+use crate::world::observations::{About, Observations, RouteFinding};
+use crate::world::route::Reported;
 use crate::world::{RouteInfo, RouterInfo, World};
 use signpost_types::instance::{
     AGENT_NAMESPACE, CertificateReport, CertificatesReport, InstanceReport, ServedCertificate,
@@ -69,7 +70,7 @@ pub async fn run(world: World, metrics: Metrics, stop: CancellationToken) {
     let routes = inputs.read(&world.routes, Watch::take_routes);
     let routers = inputs.read(&world.routers, Watch::take_routers);
     let reports = inputs.read(&world.instances, Watch::take_reports);
-    world.observations.forget(Part::Certificate);
+    world.observations.forget(CERTIFICATE_READY);
     let (observations, queue) = (world.observations, WorkQueue::new(1, [Duration::ZERO; 2]));
     let (without, changes_at) = Default::default();
     let watch = Watch { routes, routers, reports, observations, metrics, queue, without, changes_at };
@@ -142,7 +143,7 @@ impl Watch {
             let differs = before.is_none_or(|before| subject(&before) != subject(&route));
             if route.tls_name.is_none() {
                 self.forget(&key);
-            } else if differs || !route.conditions.names.certificate.is_some_and(|reported| reported.is_true_now()) {
+            } else if differs || !route.conditions.get(CERTIFICATE_READY).is_some_and(Reported::is_true_now) {
                 self.queue.add(key, Instant::now());
             }
         }
@@ -151,7 +152,7 @@ impl Watch {
     fn forget(&mut self, key: &ObjectKey) {
         self.queue.forget(key);
         self.without.remove(key);
-        self.observations.set_route(key, Part::Certificate, None);
+        self.observations.set_route(key, CERTIFICATE_READY, None);
     }
 
     /// Examines the Routes of a Router when other instances serve.
@@ -237,10 +238,10 @@ impl Watch {
             true => _ = self.without.remove(key),
             false => _ = self.without.insert(key.clone()),
         }
-        if !route.conditions.names.certificate.is_some_and(|reported| reported.is_as(&update)) {
+        if !route.conditions.get(CERTIFICATE_READY).is_some_and(|reported| reported.is_as(&update)) {
             let about = About::Generation(route.generation, router_name.clone());
             let finding = RouteFinding { uid: route.uid.clone(), about, statements: vec![update], challenge: None };
-            self.observations.set_route(key, Part::Certificate, Some(finding));
+            self.observations.set_route(key, CERTIFICATE_READY, Some(finding));
         }
     }
 }

@@ -125,7 +125,7 @@ fn users<'a>(
         let wants = route.host.as_deref().is_some_and(|host| host.eq_ignore_ascii_case(&claim.value));
         // Without verification, a route holds no claim on a host. A host from before verification was enabled has a grace
         // period without a negative condition; a re-created Route must verify again.
-        let is_verified = route.conditions.host_verified.unwrap_or(route.uid == *uid);
+        let is_verified = route.conditions.host_verified().unwrap_or(route.uid == *uid);
         if wants && (is_verified || !settings.verify_hosts) {
             users.push(User { key, uid: &route.uid, path: route.path(), created: route.created });
         }
@@ -250,6 +250,7 @@ mod tests {
     use super::*;
     use crate::world::claim::{Released, SharedHost};
     use crate::world::route::Conditions;
+    use signpost_types::v1alpha1::route::HOST_VERIFIED;
 
     fn route(uid: &str, host: Option<&str>) -> RouteInfo {
         RouteInfo { uid: Uid::new(uid), host: host.map(Box::from), ..RouteInfo::default() }
@@ -296,7 +297,10 @@ mod tests {
             ..held(kind)
         };
         let unverified = |uid: &str, host_verified: Option<bool>| RouteInfo {
-            conditions: Conditions { host_verified, ..Conditions::default() },
+            conditions: Conditions {
+                is_host_challenged: true,
+                ..Conditions::said(host_verified.map(|is_true| (HOST_VERIFIED, is_true)))
+            },
             ..route(uid, Some("www.shop.example"))
         };
         let binding = |uid: &str, label: &str| BindingInfo {

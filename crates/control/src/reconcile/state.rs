@@ -13,9 +13,9 @@ use super::{Key, Settings};
 use crate::client::reflector::{ObjectKey, Store};
 use crate::compiler;
 use crate::deletion_hold::keep::CHECK_AGAIN;
-use crate::status::ready::Needs;
 use crate::status::route::{self, Change, Hold, Inputs, Placement};
 use crate::status::router::{self, Load};
+use crate::status::table::Facts;
 use crate::world::binding::FormerNameInfo;
 use crate::world::objects::Objects;
 use crate::world::observations::{Observations, RouterFindings};
@@ -204,17 +204,14 @@ impl Planner {
             blocking: &blocking,
             lost: &lost,
         });
-        // The Router in the Route's status: a watch of RouteBindings can lag. The conditions of an unknown one stay.
         let reported = route.router.as_deref().and_then(|name| self.objects.router(name));
-        let says_programmed = route.conditions.names.programmed.is_some();
-        let instances = reported.as_ref().map_or(says_programmed, |router| router.target.active.has_instances);
-        let certificate = instances && route.tls_name.is_some();
-        let says_refs = route.conditions.names.resolved_refs.is_some();
-        let has_instances = reported.map_or(says_refs, |router| router.target.active.has_instances);
-        let backends = has_instances && !self.observations.are_services_unknown();
-        let ready = Needs { instances, certificate, backends, answers: settings.verify_names };
-        let inputs = Inputs { key, placement, findings: &findings, verifies_hosts: settings.verify_hosts, ready };
-        let change = route::route(&route, inputs);
+        let facts = Facts {
+            services: !self.observations.are_services_unknown(),
+            verifies_names: settings.verify_names,
+            verifies_hosts: settings.verify_hosts,
+            ..Facts::of(&route, reported.as_deref())
+        };
+        let change = route::route(&route, Inputs { key, placement, findings: &findings, facts });
         if !change.is_empty() {
             return Plan::act(Action::WriteRoute { key: key.clone(), change });
         }
@@ -251,7 +248,7 @@ impl Planner {
         now: Timestamp,
     ) -> Hold {
         let Some(host) = route.host.as_deref().filter(|_| binding.has_custom) else { return Hold::Held };
-        if settings.verify_hosts && route.conditions.host_verified == Some(false) {
+        if settings.verify_hosts && route.conditions.host_verified() == Some(false) {
             return Hold::Unverified;
         }
         let claim = self.objects.claim(&host_claim_name(host));

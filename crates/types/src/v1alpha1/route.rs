@@ -35,6 +35,9 @@ pub const MOVE_PENDING: &str = "MovePending";
 /// does not lead to the Route.
 pub const FORMER_NAME_BLOCKED: &str = "FormerNameBlocked";
 
+/// The condition of a Route whose Router's selectors no longer match it.
+pub const SELECTOR_MISMATCH: &str = "SelectorMismatch";
+
 /// The annotation of a Route that names the Router to move to. It is removed when the move is complete.
 pub const MOVE_ANNOTATION: &str = "signpost.dev/move-to";
 /// The value in place of a strategy on a binding whose Router was named by [`MOVE_ANNOTATION`].
@@ -51,6 +54,55 @@ pub const HOST_POINTS_HERE: &str = "HostPointsHere";
 pub const POINTS_TO_FORMER_DOMAIN: &str = "PointsToFormerDomain";
 /// The reason of [`HOST_POINTS_HERE`] on a platform that checks no host.
 pub const HOST_NOT_CHECKED: &str = "NotChecked";
+
+/// The properties of a condition of a Route. A new one is about a generation of the Route and about its binding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RouteCondition {
+    /// The type in the status.
+    pub kind: &'static str,
+    /// Whether a new generation of the Route does not change it, until its writer decides otherwise.
+    pub is_standing: bool,
+    /// Whether it is about the Router and the names of the binding, so that the next binding removes it.
+    pub is_of_binding: bool,
+    /// Whether its reason explains the Route if it is not `True`.
+    pub is_explaining: bool,
+}
+
+impl RouteCondition {
+    const fn new(kind: &'static str) -> Self {
+        RouteCondition { kind, is_standing: false, is_of_binding: true, is_explaining: true }
+    }
+
+    const fn standing(self) -> Self {
+        RouteCondition { is_standing: true, ..self }
+    }
+
+    /// Keeps it when the Route gets another binding.
+    const fn lasting(self) -> Self {
+        RouteCondition { is_standing: true, is_of_binding: false, ..self }
+    }
+
+    const fn not_explaining(self) -> Self {
+        RouteCondition { is_explaining: false, ..self }
+    }
+}
+
+/// The conditions of a Route. The first explaining one that is not `True` explains the Route.
+pub static CONDITIONS: [RouteCondition; 13] = [
+    RouteCondition::new(ADMITTED).lasting(),
+    RouteCondition::new(SCHEDULED).lasting(),
+    RouteCondition::new(PUBLISHED),
+    RouteCondition::new(RESOLVABLE),
+    RouteCondition::new(PROGRAMMED),
+    RouteCondition::new(RESOLVED_REFS),
+    RouteCondition::new(CERTIFICATE_READY),
+    RouteCondition::new(HOST_POINTS_HERE).standing(),
+    RouteCondition::new(READY).not_explaining(),
+    RouteCondition::new(MOVE_PENDING).lasting().not_explaining(),
+    RouteCondition::new(SELECTOR_MISMATCH).lasting().not_explaining(),
+    RouteCondition::new(FORMER_NAME_BLOCKED).lasting().not_explaining(),
+    RouteCondition::new(HOST_VERIFIED).lasting().not_explaining(),
+];
 
 /// The annotation of a Namespace that limits how many of its Routes can be bound at a time, as a whole number. Without it, the
 /// number is not limited.

@@ -33,12 +33,13 @@ use crate::client::reflector::{Applied, Change, ObjectKey, Store};
 use crate::compiler;
 use crate::compiler::inputs::{BindingInput, binding_key};
 use crate::world::condition::ConditionUpdate;
-use crate::world::observations::{About, Observations, Part, RouteFinding};
+use crate::world::observations::{About, Observations, RouteFinding, RouterFinding, RouterFindings};
 use crate::world::{BindingInfo, RouteInfo, World};
 use signpost_dns::wire::Name;
 use signpost_types::names::is_at_or_below;
 use signpost_types::v1alpha1::deletion_hold::{DeletionHold, DeletionHoldKind};
-use signpost_types::v1alpha1::route::NameKind;
+use signpost_types::v1alpha1::route::{NameKind, RESOLVABLE};
+use signpost_types::v1alpha1::router::ZONE_PUBLISHED;
 
 pub mod feed;
 pub mod state;
@@ -91,8 +92,8 @@ pub async fn run(
     let (routes, mut route_changes) = world.routes.read();
     let (bindings, _) = world.bindings.read();
     let observations = Arc::clone(&world.observations);
-    observations.forget(Part::Names);
-    observations.for_routers(|router| router.zone = None);
+    observations.forget(RESOLVABLE);
+    observations.forget(ZONE_PUBLISHED);
     let mut files = settings.files.clone();
     files.mark_changed();
     let servers = settings.servers.clone();
@@ -203,8 +204,10 @@ impl Verifier {
         let now = Instant::now();
         for _ in 0..ROUTES_IN_A_ROW {
             if let Some(apex) = self.state.next_shard() {
-                if let Some((name, condition, serial)) = self.state.router_condition(&apex) {
-                    self.observations.set_router(&name, |router| router.zone = Some((condition, serial)));
+                if let Some((name, statement, serial)) = self.state.router_condition(&apex) {
+                    let finding = RouterFinding { statement, serial };
+                    let set = |findings: &mut RouterFindings| findings.conditions.set(ZONE_PUBLISHED, Some(finding));
+                    self.observations.set_router(&name, set);
                 }
                 continue;
             }
@@ -244,7 +247,7 @@ impl Verifier {
             return;
         }
         let system_name = format!("{}.{}", binding.label, binding.shard);
-        let changed = desired.changed_conditions(&route.conditions.names);
+        let changed = desired.changed_conditions(&route.conditions);
         self.report(&key, &route, About::Name(NameKind::System, system_name), changed);
     }
 
@@ -260,14 +263,14 @@ impl Verifier {
         if self.has_alias(key, &binding.label) {
             self.state.queue(&binding.label.to_ascii_lowercase());
         } else {
-            let changed = self.state.conditions_without_alias().changed_conditions(&route.conditions.names);
+            let changed = self.state.conditions_without_alias().changed_conditions(&route.conditions);
             self.report(key, &route, About::BoundTo(binding.router.clone()), changed);
         }
     }
 
     fn report(&self, key: &ObjectKey, route: &RouteInfo, about: About, changed: Vec<ConditionUpdate>) {
         let finding = RouteFinding { uid: route.uid.clone(), about, statements: changed, challenge: None };
-        self.observations.set_route(key, Part::Names, Some(finding).filter(|finding| !finding.statements.is_empty()));
+        self.observations.set_route(key, RESOLVABLE, Some(finding).filter(|finding| !finding.statements.is_empty()));
     }
 
     /// Starts the due checks, as many as the query rate allows.
