@@ -1,6 +1,5 @@
 //! The role `dns`: sockets, zone files, and the loop that follows the API.
 
-use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -38,7 +37,6 @@ use signpost_control::world::World;
 use signpost_dns::nameserver::Transport;
 use signpost_dns::transport::inherited_sockets::InheritedSockets;
 use signpost_dns::transport::{self, Bound, Running};
-use signpost_dns::wire::Name;
 use signpost_dns::zone::publish::Publisher;
 use signpost_dns::zone::{Serial, ZoneDb};
 
@@ -129,8 +127,6 @@ pub struct Loaded {
 /// The zones that are built from the API's objects, as of the last-known-good state.
 struct LoadedPlatform {
     settings: Arc<compiler::Settings>,
-    /// The loop holds it: these settings never change.
-    sender: watch::Sender<Arc<compiler::Settings>>,
     zones: name_server::Started,
     status: Arc<Status>,
 }
@@ -149,7 +145,6 @@ pub struct Dns {
     running: Arc<Running>,
     reload: Option<Reloader>,
     engine: Arc<Engine>,
-    zones: Arc<Publisher>,
     query_log: QueryLog,
 }
 
@@ -259,7 +254,12 @@ impl Loaded {
             check.ready();
         }
         admin.metrics.write_with(move |page| metrics.write(page));
-        Ok(Dns { running, reload, engine, zones, query_log })
+        Ok(Dns { running, reload, engine, query_log })
+    }
+
+    /// Returns the zones that it serves.
+    pub fn zones(&self) -> Arc<Publisher> {
+        self.zones.clone()
     }
 
     /// Returns the serial in the file of the platform's domain, which has been read at this point.
@@ -270,15 +270,6 @@ impl Loaded {
 }
 
 impl Dns {
-    /// Reports the apexes of zone files to the control loops, now and on every change, until `stop`.
-    pub fn follow_files(
-        &self,
-        sender: watch::Sender<Arc<BTreeSet<Name>>>,
-        stop: CancellationToken,
-    ) -> impl Future<Output = ()> + Send + use<> {
-        reserved::report_files(self.zones.clone(), sender, stop)
-    }
-
     /// Returns the addresses of the listeners.
     pub fn addresses(&self) -> &[SocketAddr] {
         self.running.addresses()
@@ -354,9 +345,8 @@ impl LoadedPlatform {
         let status = Arc::new(Status::default());
         let publishing = name_server::metrics::Publishing::default();
         admin.metrics.register(|registry| publishing.register(registry));
-        let (sender, current) = watch::channel(platform.clone());
         let options = name_server::Options {
-            settings: current,
+            settings: platform.clone(),
             state: Some(state),
             former_domain: settings.former_domain.clone(),
             zones: zones.clone(),
@@ -367,7 +357,7 @@ impl LoadedPlatform {
             loading,
         };
         let zones = name_server::start(options).await?;
-        Ok(LoadedPlatform { settings: platform, sender, zones, status })
+        Ok(LoadedPlatform { settings: platform, zones, status })
     }
 
     /// Starts the loops that build the zones from the API's objects.
@@ -379,7 +369,7 @@ impl LoadedPlatform {
         admin: &Admin,
         informers: &mut Vec<(&'static str, HealthProbe)>,
     ) {
-        let LoadedPlatform { sender, zones, status, .. } = self;
+        let LoadedPlatform { zones, status, .. } = self;
         let Follow { client, world, instance } = follow;
         informers.extend(dns_metrics::informers(&status));
         let holder = Holder::name_server(instance, Some(here));
@@ -390,7 +380,6 @@ impl LoadedPlatform {
         tasks.spawn("readiness of zones", check.follow(move || missing_zones(&status), tasks.stop_token()));
         let stop = tasks.stop_token();
         tasks.spawn_fallible("zones", async move {
-            let _sender = sender;
             name_server::run(client, &world, zones, stop).await.inspect_err(|error| tracing::error!("{error}"))
         });
     }

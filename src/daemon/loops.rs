@@ -1,6 +1,5 @@
 //! The control loops of a process with the role `scheduler`: one list, with the name and the constructor of each, and who runs it.
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -42,7 +41,7 @@ use signpost_control::reconcile::{self, Reconciler};
 use signpost_control::scheduler::chooser::StrategyConfig;
 use signpost_control::scheduler::{self, Scheduler};
 use signpost_control::world::World;
-use signpost_dns::wire::Name;
+use signpost_dns::zone::publish::Publisher;
 use signpost_types::v1alpha1::zone::ZonePlatform;
 
 /// The values that the loops share. The clients have an identity each if the API is in this process.
@@ -59,8 +58,8 @@ pub struct Shared<'a> {
     pub host_key: Option<Key>,
     /// The serial in the file of the platform's domain, which the allocation of serials waits for.
     pub base: BaseSerial,
-    /// The apexes of the zones that it serves from files.
-    pub files: watch::Receiver<Arc<BTreeSet<Name>>>,
+    /// The zones of the name server in this process.
+    pub served: Option<Arc<Publisher>>,
     pub runtime_settings: &'a RuntimeSettings,
     /// The admin endpoint to which the loops report their health.
     pub admin: &'a Admin,
@@ -162,7 +161,7 @@ impl Shared<'_> {
             timeout: config.verify.timeout,
             interval: config.verify.interval,
             silence_longest: SILENCE_LONGEST,
-            files: self.files.clone(),
+            served: self.served.clone(),
         };
         let parts = (sources, platform.clone(), proving, self.metrics(verify::metrics::Metrics::register));
         list.leader("ledger of serials and verification of names", parts, |client, world, parts, stop| async {

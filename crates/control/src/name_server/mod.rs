@@ -89,8 +89,8 @@ const HIDDEN_TOLD_MAX: usize = 10;
 
 /// The inputs of the loop that exist before the API's objects.
 pub struct Options {
-    /// The current configuration. The platform's domain must not change.
-    pub settings: watch::Receiver<Arc<Settings>>,
+    /// The platform's zones.
+    pub settings: Arc<Settings>,
     /// The directory of the last-known-good state; `None`: no state.
     pub state: Option<PathBuf>,
     /// The former domain of the platform, if the domain was changed.
@@ -114,7 +114,7 @@ pub struct Options {
 
 /// A name server that serves its last-known-good state, if it has one. [`run`] follows the API from there.
 pub struct Started {
-    settings: watch::Receiver<Arc<Settings>>,
+    settings: Arc<Settings>,
     domains: Domains,
     /// The former domains that the restored state has.
     former_domains: Vec<FormerDomain>,
@@ -128,7 +128,7 @@ pub struct Started {
 /// state cannot be used.
 pub async fn start(options: Options) -> Result<Started, StateError> {
     let Options {
-        settings: current,
+        settings,
         state,
         former_domain,
         zones,
@@ -142,11 +142,11 @@ pub async fn start(options: Options) -> Result<Started, StateError> {
     if denial_longest.is_some() {
         zones.set_denies_until(0);
     }
-    let domains = Domains { domain: current.borrow().domain_text(), former: former_domain };
+    let domains = Domains { domain: settings.domain_text(), former: former_domain };
     let holds = Holds::new(deletion_hold_threshold, status.decisions());
     let publisher = Publisher::new(zones, status.clone(), publishing, loading);
-    let (known, settings) = (domains.clone(), current.clone());
-    let start = move || restart(publisher, holds, state, &known, &settings);
+    let (known, own) = (domains.clone(), Arc::clone(&settings));
+    let start = move || restart(publisher, holds, state, &known, &own);
     let started = match Handle::current().runtime_flavor() {
         RuntimeFlavor::CurrentThread => start(),
         // This can take a second of processor time, which must not block the runtime.
@@ -154,7 +154,7 @@ pub async fn start(options: Options) -> Result<Started, StateError> {
     };
     let started = started.inspect_err(|error| status.set_hindrance(Some(error.to_string())))?;
     let Restarted { publisher, holds, former_domains, restored } = started;
-    Ok(Started { settings: current, domains, former_domains, denial_longest, publisher, holds, restored })
+    Ok(Started { settings, domains, former_domains, denial_longest, publisher, holds, restored })
 }
 
 /// Follows the API's objects until `stop`. The error is that of the thread that writes the last-known-good state.
@@ -253,7 +253,7 @@ fn restart(
     mut holds: Holds,
     state: Option<PathBuf>,
     domains: &Domains,
-    settings: &watch::Receiver<Arc<Settings>>,
+    settings: &Arc<Settings>,
 ) -> Result<Restarted, StateError> {
     let loaded = state.map(|directory| publisher.open_state(&directory, domains)).transpose()?.flatten();
     let Some(mut loaded) = loaded else {
@@ -295,7 +295,7 @@ async fn gather(
     log: &mut DiagnosticLog,
     parents: &mut Parents,
 ) -> (Platform, NameMap<Versions>) {
-    let mut platform = Platform::new(&sources.settings.borrow());
+    let mut platform = Platform::new(&sources.settings);
     let mut ledger = NameMap::default();
     let mut ignored = Vec::new();
     while !sources.objects.are_synced() {
@@ -324,7 +324,7 @@ async fn gather(
 /// All that the loop waits for.
 struct Sources {
     objects: Objects,
-    settings: watch::Receiver<Arc<Settings>>,
+    settings: Arc<Settings>,
     files: watch::Receiver<()>,
     decisions: watch::Receiver<Arc<Decisions>>,
 }
@@ -332,12 +332,12 @@ struct Sources {
 /// An event of the loop.
 enum Event {
     Object(objects::Event),
-    Settings,
+    Files,
     HoldDecision,
 }
 
 impl Sources {
-    fn new(world: &World, settings: watch::Receiver<Arc<Settings>>, publisher: &Publisher) -> Self {
+    fn new(world: &World, settings: Arc<Settings>, publisher: &Publisher) -> Self {
         let objects = Objects::read(world);
         let (routers, bindings, zones) =
             (objects.routers.0.clone(), objects.bindings.0.clone(), objects.zones.0.clone());
@@ -350,25 +350,18 @@ impl Sources {
     async fn next(&mut self) -> Event {
         tokio::select! {
             event = self.objects.next() => Event::Object(event),
-            // A dropped sender has no further changes.
-            Ok(()) = self.settings.changed() => Event::Settings,
-            Ok(()) = self.files.changed() => Event::Settings,
+            Ok(()) = self.files.changed() => Event::Files,
             Ok(()) = self.decisions.changed() => Event::HoldDecision,
         }
     }
 }
 
-/// Returns the current configuration, with former domains, whose apexes it reserves, and the bases of the parent zones.
-fn whole(
-    settings: &watch::Receiver<Arc<Settings>>,
-    former: &[FormerDomain],
-    zones: &publish::Publisher,
-) -> Arc<Settings> {
-    let settings = Arc::clone(&settings.borrow());
-    reserved::reserve(zones, &settings, former);
+/// Returns the settings with former domains, whose apexes it reserves, and with the bases of the parent zones.
+fn whole(settings: &Arc<Settings>, former: &[FormerDomain], zones: &publish::Publisher) -> Arc<Settings> {
+    reserved::reserve(zones, settings, former);
     let base = zones.base(settings.domain());
     match (&base, former) {
-        (None, []) => settings,
+        (None, []) => Arc::clone(settings),
         _ => Arc::new(settings.with_base(base).with_former_domains(former, |domain| zones.base(domain))),
     }
 }
@@ -480,7 +473,7 @@ impl Run {
                     self.zones.set_ledger(&apex, versions.unwrap_or_default());
                 });
             }
-            Event::Settings => self.set_settings(),
+            Event::Files => self.set_settings(),
             // All decisions are applied at the end of the batch.
             Event::HoldDecision => {}
         }

@@ -39,7 +39,7 @@ pub fn loops(connection: &Connection, name: &str, db: Arc<ZoneDb>, state: PathBu
     let holder = Holder::name_server(name.to_owned(), None);
     let reporter = Reporter::new(client.clone(), &world.holds, holder, status.losses());
     let options = name_server::Options {
-        settings: watch::Sender::new(platform).subscribe(),
+        settings: platform,
         state: Some(state),
         former_domain: None,
         zones,

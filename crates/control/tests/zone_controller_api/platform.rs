@@ -150,7 +150,6 @@ pub struct NameServer {
     pub status: Arc<Status>,
     stop: CancellationToken,
     task: JoinHandle<()>,
-    _settings: watch::Sender<Arc<Settings>>,
 }
 
 impl NameServer {
@@ -161,14 +160,13 @@ impl NameServer {
     pub fn start_over(client: Client, state: Option<&Path>, zones: Arc<Publisher>) -> Self {
         let db = zones.db().clone();
         let status: Arc<Status> = Arc::default();
-        let (sender, settings) = watch::channel(settings());
         let stop = CancellationToken::new();
         let state = state.map(PathBuf::from);
         let deletion_hold_threshold = watch::Sender::new(25).subscribe();
         let publishing = name_server::metrics::Publishing::default();
         let status_of = status.clone();
         let options = name_server::Options {
-            settings,
+            settings: settings(),
             state,
             former_domain: None,
             zones,
@@ -183,7 +181,7 @@ impl NameServer {
             let started = name_server::start(options).await.expect("its state directory is usable");
             name_server::run(client.clone(), &world(&client), started, stopped).await.expect("its state is writable");
         });
-        NameServer { db, status, stop, task, _settings: sender }
+        NameServer { db, status, stop, task }
     }
 
     pub async fn stop(self) {

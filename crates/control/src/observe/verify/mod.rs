@@ -32,10 +32,12 @@ use crate::client::backoff::random;
 use crate::client::reflector::{Applied, Change, ObjectKey, Store};
 use crate::compiler;
 use crate::compiler::inputs::{BindingInput, binding_key};
+use crate::name_server::reserved::file_changes;
 use crate::world::condition::ConditionUpdate;
 use crate::world::observations::{About, Observations, RouteFinding, RouterFinding, RouterFindings};
 use crate::world::{BindingInfo, RouteInfo, World};
 use signpost_dns::wire::Name;
+use signpost_dns::zone::publish::Publisher;
 use signpost_types::names::is_at_or_below;
 use signpost_types::v1alpha1::deletion_hold::{DeletionHold, DeletionHoldKind};
 use signpost_types::v1alpha1::route::{NameKind, RESOLVABLE};
@@ -64,7 +66,7 @@ const ROUTES_IN_A_ROW: usize = 1024;
 /// The wait for room for more findings.
 const NO_ROOM_WAIT: Duration = Duration::from_millis(5);
 
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Settings {
     /// The listed name servers; `None`: none is queried.
     pub servers: Option<Vec<Server>>,
@@ -75,8 +77,8 @@ pub struct Settings {
     /// The time without an answer after which a name server is not waited for: longer than the name server denies names without word
     /// from the API ([`denials`](crate::name_server::denials)).
     pub silence_longest: Duration,
-    /// The apexes of the zones that this process serves from files.
-    pub files: watch::Receiver<Arc<BTreeSet<Name>>>,
+    /// The zones of the name server in this process, some from files.
+    pub served: Option<Arc<Publisher>>,
 }
 
 /// Verifies names until `stop`, and stores the findings in the World's observations.
@@ -94,8 +96,9 @@ pub async fn run(
     let observations = Arc::clone(&world.observations);
     observations.forget(RESOLVABLE);
     observations.forget(ZONE_PUBLISHED);
-    let mut files = settings.files.clone();
-    files.mark_changed();
+    // Without a name server, there are no changes.
+    let mut files = settings.served.as_deref().map_or_else(|| watch::Sender::new(()).subscribe(), file_changes);
+    let apexes = || settings.served.iter().flat_map(|zones| zones.files().into_keys()).collect();
     let servers = settings.servers.clone();
     let mut verifier = Verifier {
         state: VerificationState::new(platform, servers, settings.interval, settings.silence_longest),
@@ -109,6 +112,7 @@ pub async fn run(
         silent: BTreeSet::new(),
         checks: JoinSet::new(),
     };
+    verifier.state.set_files(apexes(), Instant::now());
     verifier.state.config.servers.iter().for_each(|server| verifier.metrics.set_silent(server, false));
     loop {
         verifier.take_update(&feed);
@@ -121,10 +125,7 @@ pub async fn run(
             () = stop.cancelled() => break,
             () = feed.wait() => {}
             change = route_changes.next() => verifier.take_change(change),
-            Ok(()) = files.changed() => {
-                let files = files.borrow_and_update().clone();
-                verifier.state.set_files(files, Instant::now());
-            }
+            Ok(()) = files.changed() => verifier.state.set_files(apexes(), Instant::now()),
             _ = deletion_hold_changes.next() => verifier.state.set_deletion_holds(entered(&deletion_holds)),
             Some(ended) = verifier.checks.join_next() => verifier.finish_check(ended),
             () = sleep_until(wake_at.unwrap_or_else(Instant::now)), if wake_at.is_some() => {}
