@@ -2,7 +2,8 @@
 
 use crate::world::{RouteInfo, RouterInfo};
 use signpost_types::v1alpha1::route::{
-    CERTIFICATE_READY, HOST_POINTS_HERE, HOST_VERIFIED, PROGRAMMED, PUBLISHED, RESOLVABLE, RESOLVED_REFS,
+    CERTIFICATE_EXPIRING, CERTIFICATE_READY, HOST_POINTS_HERE, HOST_VERIFIED, PROGRAMMED, PUBLISHED, RESOLVABLE,
+    RESOLVED_REFS,
 };
 
 /// The facts that decide which conditions a Route has.
@@ -67,7 +68,7 @@ pub enum Missing {
 }
 
 /// The rows, in the order in which they decide `Ready`.
-pub const TABLE: [Row; 7] = [
+pub const TABLE: [Row; 8] = [
     Row {
         kind: RESOLVABLE,
         has: |_| Some(true),
@@ -124,6 +125,7 @@ pub const TABLE: [Row; 7] = [
             met: "every instance has a valid certificate for it",
         }),
     },
+    Row { kind: CERTIFICATE_EXPIRING, has: has_certificate, required: None },
     Row { kind: HOST_POINTS_HERE, has: |facts| Some(facts.has_host), required: None },
     Row { kind: HOST_VERIFIED, has: |facts| Some(facts.verifies_hosts), required: None },
 ];

@@ -24,6 +24,8 @@ pub const RESOLVED_REFS: &str = "ResolvedRefs";
 /// The condition of a Route that ends TLS at the router, where instances report: each live instance has a valid certificate for the
 /// name of the Route.
 pub const CERTIFICATE_READY: &str = "CertificateReady";
+/// The condition of a Route of which a certificate that instances use expires soon: `True` until the certificate is replaced.
+pub const CERTIFICATE_EXPIRING: &str = "CertificateExpiring";
 /// The condition of a Route whose requests reach its application. It requires [`RESOLVABLE`] and, if the Router has instances
 /// that report, [`PROGRAMMED`], [`RESOLVED_REFS`], and, for a Route that ends TLS at the router, [`CERTIFICATE_READY`].
 pub const READY: &str = "Ready";
@@ -88,7 +90,7 @@ impl RouteCondition {
 }
 
 /// The conditions of a Route. The first explaining one that is not `True` explains the Route.
-pub static CONDITIONS: [RouteCondition; 13] = [
+pub static CONDITIONS: [RouteCondition; 14] = [
     RouteCondition::new(ADMITTED).lasting(),
     RouteCondition::new(SCHEDULED).lasting(),
     RouteCondition::new(PUBLISHED),
@@ -97,6 +99,7 @@ pub static CONDITIONS: [RouteCondition; 13] = [
     RouteCondition::new(RESOLVED_REFS),
     RouteCondition::new(CERTIFICATE_READY),
     RouteCondition::new(HOST_POINTS_HERE).standing(),
+    RouteCondition::new(CERTIFICATE_EXPIRING).not_explaining(),
     RouteCondition::new(READY).not_explaining(),
     RouteCondition::new(MOVE_PENDING).lasting().not_explaining(),
     RouteCondition::new(SELECTOR_MISMATCH).lasting().not_explaining(),
