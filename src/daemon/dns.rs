@@ -12,8 +12,9 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::access::host_name;
-use super::dns_metrics::{self, DnsMetrics};
-use super::engine::{self, Engine};
+use super::dns_metrics::DnsMetrics;
+use super::engine::Engine;
+use super::loops::{self, Following};
 use super::query_log::{OpenError, QueryLog};
 use super::runtime_settings::RuntimeSettings;
 use super::tasks::Tasks;
@@ -25,7 +26,6 @@ use crate::config::Settings;
 use crate::config::settings;
 use signpost_control::client::reflector::{Health, HealthProbe};
 use signpost_control::compiler::{self, apex::serial_of};
-use signpost_control::deletion_hold::reporter::{Holder, Reporter};
 use signpost_control::ledger::BaseSerial;
 use signpost_control::name_server;
 use signpost_control::name_server::denials::DENIAL_LONGEST;
@@ -43,7 +43,7 @@ use signpost_dns::zone::{Serial, ZoneDb};
 /// The interval at which the staleness of answers is checked.
 const STALENESS_INTERVAL: Duration = Duration::from_millis(500);
 /// The reason why a name server without any of the API's objects is not ready.
-const UNHEARD: &str = "the objects have not been listed yet, and there is no last-known-good state";
+pub const UNHEARD: &str = "the objects have not been listed yet, and there is no last-known-good state";
 
 /// The maximum time for which queries wait in the sockets for the zones when a process starts. After it, the server answers from
 /// the available zones, and "not ready" for the others. A resolver queries another server after a second or two in any case, and
@@ -182,7 +182,6 @@ impl Loaded {
         }
         let files_check = settings.zones.as_ref().map(|_| admin.health.add("dns", "zone files", "not read yet"));
         let engine = Arc::new(Engine::new(settings));
-        tasks.spawn("cookie secret", engine::roll(engine.clone(), tasks.stop_token()));
         let here = here(settings, &bound.addresses());
         let (loading, loaded) = oneshot::channel();
         let (answered, settings_of) = (db.clone(), engine.clone());
@@ -192,9 +191,10 @@ impl Loaded {
             bound.start(&answered, settings_of.live())
         });
         let files = match &settings.zones {
-            Some(folder) => Some(load_files(folder, &zones, tasks).await?),
+            Some(folder) => Some(load_files(folder, &zones).await?),
             None => None,
         };
+        let files = loops::serve_files(tasks, engine.clone(), files);
         // The zones of the files are complete and answer, regardless of the API.
         db.open();
         let platform = match platform {
@@ -225,10 +225,10 @@ impl Loaded {
         let db = zones.db().clone();
         let followed = platform.as_ref().map(|platform| (platform.settings.clone(), platform.status.clone()));
         if let (Some(platform), Some(follow)) = (platform, follow) {
-            let after = runtime_settings.stale_after.subscribe();
-            let marking = mark_stale(engine.clone(), platform.status.clone(), after, tasks.stop_token());
-            tasks.spawn("staleness", marking);
-            platform.follow(follow, here, tasks, admin, informers);
+            let LoadedPlatform { zones, status, .. } = platform;
+            let (engine, stale_after) = (engine.clone(), runtime_settings.stale_after.subscribe());
+            let following = Following { follow, here, zones, status, engine, stale_after };
+            following.start(tasks, admin, informers);
         }
         let mut running = listening.await.expect("opening the listeners does not panic").map_err(Error::Workers)?;
         for pulse in running.pulses() {
@@ -315,20 +315,12 @@ impl Dns {
     }
 }
 
-/// Loads the zone files, and follows them in `tasks`.
-async fn load_files(
-    folder: &Path,
-    zones: &Arc<Publisher>,
-    tasks: &mut Tasks,
-) -> Result<(Reloader, Arc<static_zones::Status>), Error> {
+async fn load_files(folder: &Path, zones: &Arc<Publisher>) -> Result<StaticZones, Error> {
     let mut files = StaticZones::new(folder, zones.clone());
     let loading = tokio::task::spawn_blocking(move || files.load().map(|loaded| (files, loaded)));
     let (files, loaded) = loading.await.expect("reading zone files does not panic")?;
     tracing::info!(served = loaded.served, refused = loaded.refused, "zone files loaded");
-    let status = Arc::new(static_zones::Status::default());
-    let (reloader, following) = static_zones::run(files, status.clone(), tasks.stop_token());
-    tasks.spawn("zone files", following);
-    Ok((reloader, status))
+    Ok(files)
 }
 
 impl LoadedPlatform {
@@ -359,34 +351,10 @@ impl LoadedPlatform {
         let zones = name_server::start(options).await?;
         Ok(LoadedPlatform { settings: platform, zones, status })
     }
-
-    /// Starts the loops that build the zones from the API's objects.
-    fn follow(
-        self,
-        follow: Follow,
-        here: String,
-        tasks: &mut Tasks,
-        admin: &Admin,
-        informers: &mut Vec<(&'static str, HealthProbe)>,
-    ) {
-        let LoadedPlatform { zones, status, .. } = self;
-        let Follow { client, world, instance } = follow;
-        informers.extend(dns_metrics::informers(&status));
-        let holder = Holder::name_server(instance, Some(here));
-        let reporter = Reporter::new(client.clone(), &world.holds, holder, status.losses());
-        informers.push(("dns", reporter.informer()));
-        tasks.spawn("deletion holds", reporter.run(tasks.stop_token()));
-        let check = admin.health.add("dns", "zones", UNHEARD);
-        tasks.spawn("readiness of zones", check.follow(move || missing_zones(&status), tasks.stop_token()));
-        let stop = tasks.stop_token();
-        tasks.spawn_fallible("zones", async move {
-            name_server::run(client, &world, zones, stop).await.inspect_err(|error| tracing::error!("{error}"))
-        });
-    }
 }
 
 /// Marks answers as possibly stale while the API has been silent for longer than `after`, if that is set.
-async fn mark_stale(
+pub async fn mark_stale(
     engine: Arc<Engine>,
     status: Arc<Status>,
     mut after: watch::Receiver<Option<Duration>>,
@@ -421,7 +389,7 @@ fn is_stale(informers: &[Health], running: Duration, after: Duration) -> bool {
 }
 
 /// Returns the reason why the zones are not available yet; `None` if they are.
-fn missing_zones(status: &Status) -> Option<String> {
+pub fn missing_zones(status: &Status) -> Option<String> {
     if status.is_ready() {
         return None;
     }

@@ -1,15 +1,22 @@
-//! The control loops of a process with the role `scheduler`: one list, with the name and the constructor of each, and who runs it.
+//! The loops of the roles `scheduler` and `dns`: one list, with the name and the constructor of each, and who runs it.
+//!
+//! - [`Shared::start`]: those of a process with the role `scheduler`. Each process runs the loops of `every`, and the leader those of
+//!   `leader`.
+//! - [`serve_files`]: those of a name server that need no API, and [`Following::start`]: those of one that follows the API.
 
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use kube::Client;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::dns_metrics::holds;
+use super::dns::{Follow, UNHEARD, mark_stale, missing_zones};
+use super::dns_metrics::{holds, informers as informers_of};
+use super::engine::{self, Engine};
 use super::platform;
 use super::runtime_settings::RuntimeSettings;
 use super::scheduling::{authorities, host_resolvers, run_for_leadership, servers_to_ask};
@@ -29,7 +36,10 @@ use signpost_control::instances::kubernetes::Kubernetes;
 use signpost_control::instances::objects;
 use signpost_control::instances::process::Processes;
 use signpost_control::ledger::{self, BaseSerial};
+use signpost_control::name_server;
 use signpost_control::name_server::denials::SILENCE_LONGEST;
+use signpost_control::name_server::files::static_zones::{self, Reloader, StaticZones};
+use signpost_control::name_server::status::Status;
 use signpost_control::observe::hosts::HostCheck;
 use signpost_control::observe::ownership::OwnershipCheck;
 use signpost_control::observe::ownership::challenge::Key;
@@ -301,6 +311,49 @@ impl Shared<'_> {
             interval: self.config.verify.hosts_interval,
             grace: self.config.verify.hosts_grace,
         })
+    }
+}
+
+/// Starts the loops of a name server that need no API. Returns what requests a reload of these zone files, and their counts.
+pub fn serve_files(
+    tasks: &mut Tasks,
+    engine: Arc<Engine>,
+    files: Option<StaticZones>,
+) -> Option<(Reloader, Arc<static_zones::Status>)> {
+    let stop = tasks.stop_token();
+    tasks.spawn("cookie secret", engine::roll(engine, stop.clone()));
+    let (files, status) = (files?, Arc::<static_zones::Status>::default());
+    let (reloader, following) = static_zones::run(files, status.clone(), stop);
+    tasks.spawn("zone files", following);
+    Some((reloader, status))
+}
+
+/// A name server that follows the API.
+pub struct Following {
+    pub follow: Follow,
+    /// The location of the process for operators.
+    pub here: String,
+    pub zones: name_server::Started,
+    pub status: Arc<Status>,
+    pub engine: Arc<Engine>,
+    pub stale_after: watch::Receiver<Option<Duration>>,
+}
+
+impl Following {
+    /// Starts the loops in `tasks`, and adds their informers.
+    pub fn start(self, tasks: &mut Tasks, admin: &Admin, informers: &mut Vec<(&'static str, HealthProbe)>) {
+        let Following { follow: Follow { client, world, instance }, here, zones, status, engine, stale_after } = self;
+        let holder = Holder::name_server(instance, Some(here));
+        let reporter = Reporter::new(client.clone(), &world.holds, holder, status.losses());
+        informers.extend(informers_of(&status));
+        informers.push(("dns", reporter.informer()));
+        let (check, stop) = (admin.health.add("dns", "zones", UNHEARD), tasks.stop_token());
+        tasks.spawn("staleness", mark_stale(engine, status.clone(), stale_after, stop.clone()));
+        tasks.spawn("deletion holds", reporter.run(stop.clone()));
+        tasks.spawn("readiness of zones", check.follow(move || missing_zones(&status), stop.clone()));
+        tasks.spawn_fallible("zones", async move {
+            name_server::run(client, &world, zones, stop).await.inspect_err(|error| tracing::error!("{error}"))
+        });
     }
 }
 
