@@ -357,14 +357,16 @@ impl LoadedPlatform {
 pub async fn mark_stale(
     engine: Arc<Engine>,
     status: Arc<Status>,
+    informers: [HealthProbe; 3],
     mut after: watch::Receiver<Option<Duration>>,
     stop: CancellationToken,
 ) {
     let started = Instant::now();
     loop {
         let longest = *after.borrow_and_update();
-        let stale = longest.is_some_and(|longest| is_stale(&status.informers(), started.elapsed(), longest));
-        if status.set_stale(stale) {
+        let stale = longest
+            .is_some_and(|longest| is_stale(informers.iter().map(|informer| informer()), started.elapsed(), longest));
+        if std::mem::replace(&mut status.state().is_stale, stale) != stale {
             engine.set_stale(stale);
             match stale {
                 true => {
@@ -384,20 +386,21 @@ pub async fn mark_stale(
 
 /// Returns whether an informer of the API's objects has been without a watch for too long. An open watch that is silent is idle;
 /// if it is dead, the informer finds out.
-fn is_stale(informers: &[Health], running: Duration, after: Duration) -> bool {
-    informers.iter().any(|informer| !informer.connected && informer.age.unwrap_or(running) > after)
+fn is_stale(mut informers: impl Iterator<Item = Health>, running: Duration, after: Duration) -> bool {
+    informers.any(|informer| !informer.connected && informer.age.unwrap_or(running) > after)
 }
 
 /// Returns the reason why the zones are not available yet; `None` if they are.
-pub fn missing_zones(status: &Status) -> Option<String> {
-    if status.is_ready() {
+pub fn missing_zones(status: &Status, informers: &[HealthProbe]) -> Option<String> {
+    let state = status.state();
+    if state.is_ready {
         return None;
     }
-    let unheard = status.informers().into_iter().filter(|informer| !informer.synced);
+    let unheard = informers.iter().map(|informer| informer()).filter(|informer| !informer.synced);
     let unheard = unheard.map(|informer| match informer.error {
         Some(error) => format!("{} not listed: {error}", informer.kind),
         None => format!("{} not listed yet", informer.kind),
     });
-    let why: Vec<String> = status.hindrance().into_iter().chain(unheard).collect();
+    let why: Vec<String> = state.hindrance.clone().into_iter().chain(unheard).collect();
     Some(if why.is_empty() { UNHEARD.to_owned() } else { why.join("; ") })
 }

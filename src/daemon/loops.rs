@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::dns::{Follow, UNHEARD, mark_stale, missing_zones};
-use super::dns_metrics::{holds, informers as informers_of};
+use super::dns_metrics::holds;
 use super::engine::{self, Engine};
 use super::platform;
 use super::runtime_settings::RuntimeSettings;
@@ -39,6 +39,7 @@ use signpost_control::ledger::{self, BaseSerial};
 use signpost_control::name_server;
 use signpost_control::name_server::denials::SILENCE_LONGEST;
 use signpost_control::name_server::files::static_zones::{self, Reloader, StaticZones};
+use signpost_control::name_server::objects::Objects;
 use signpost_control::name_server::status::Status;
 use signpost_control::observe::hosts::HostCheck;
 use signpost_control::observe::ownership::OwnershipCheck;
@@ -344,15 +345,16 @@ impl Following {
     pub fn start(self, tasks: &mut Tasks, admin: &Admin, informers: &mut Vec<(&'static str, HealthProbe)>) {
         let Following { follow: Follow { client, world, instance }, here, zones, status, engine, stale_after } = self;
         let holder = Holder::name_server(instance, Some(here));
-        let reporter = Reporter::new(client.clone(), &world.holds, holder, status.losses());
-        informers.extend(informers_of(&status));
-        informers.push(("dns", reporter.informer()));
+        let reporter = Reporter::new(client.clone(), &world.holds, holder, status.losses().clone());
+        let objects = Objects::read(&world);
+        let probes = objects.probes();
+        informers.extend(probes.iter().cloned().chain([reporter.informer()]).map(|informer| ("dns", informer)));
         let (check, stop) = (admin.health.add("dns", "zones", UNHEARD), tasks.stop_token());
-        tasks.spawn("staleness", mark_stale(engine, status.clone(), stale_after, stop.clone()));
+        tasks.spawn("staleness", mark_stale(engine, status.clone(), probes.clone(), stale_after, stop.clone()));
         tasks.spawn("deletion holds", reporter.run(stop.clone()));
-        tasks.spawn("readiness of zones", check.follow(move || missing_zones(&status), stop.clone()));
+        tasks.spawn("readiness of zones", check.follow(move || missing_zones(&status, &probes), stop.clone()));
         tasks.spawn_fallible("zones", async move {
-            name_server::run(client, &world, zones, stop).await.inspect_err(|error| tracing::error!("{error}"))
+            name_server::run(client, objects, zones, stop).await.inspect_err(|error| tracing::error!("{error}"))
         });
     }
 }

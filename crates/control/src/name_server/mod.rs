@@ -42,7 +42,6 @@ use crate::compiler::settings::text_of;
 use crate::compiler::{Diagnostic, Digest, Platform, Settings, ShardView};
 use crate::deletion_hold::hold::Decisions;
 use crate::deletion_hold::reminder::Reminder;
-use crate::world::World;
 use crate::world::parents::Parents;
 use signpost_dns::wire::{Name, NameMap};
 use signpost_dns::zone::Serial;
@@ -138,12 +137,12 @@ pub async fn start(options: Options) -> Result<Started, StateError> {
         publishing,
         loading,
     } = options;
-    status.set_denying(denial_longest.is_none());
+    status.state().is_denying = denial_longest.is_none();
     if denial_longest.is_some() {
         zones.set_denies_until(0);
     }
     let domains = Domains { domain: settings.domain_text(), former: former_domain };
-    let holds = Holds::new(deletion_hold_threshold, status.decisions());
+    let holds = Holds::new(deletion_hold_threshold, status.losses().decisions());
     let publisher = Publisher::new(zones, status.clone(), publishing, loading);
     let (known, own) = (domains.clone(), Arc::clone(&settings));
     let start = move || restart(publisher, holds, state, &known, &own);
@@ -152,7 +151,7 @@ pub async fn start(options: Options) -> Result<Started, StateError> {
         // This can take a second of processor time, which must not block the runtime.
         _ => tokio::task::spawn_blocking(start).await.expect("taking up the last-good state does not panic"),
     };
-    let started = started.inspect_err(|error| status.set_hindrance(Some(error.to_string())))?;
+    let started = started.inspect_err(|error| status.state().hindrance = Some(error.to_string()))?;
     let Restarted { publisher, holds, former_domains, restored } = started;
     Ok(Started { settings, domains, former_domains, denial_longest, publisher, holds, restored })
 }
@@ -160,13 +159,13 @@ pub async fn start(options: Options) -> Result<Started, StateError> {
 /// Follows the API's objects until `stop`. The error is that of the thread that writes the last-known-good state.
 pub async fn run(
     client: kube::Client,
-    world: &World,
+    objects: Objects,
     started: Started,
     stop: CancellationToken,
 ) -> Result<(), StateError> {
     let Started { settings, domains, mut former_domains, denial_longest, mut publisher, holds, restored } = started;
     let mut parents = Parents::default();
-    let mut sources = Sources::new(world, settings, &publisher);
+    let mut sources = Sources::new(objects, settings, &publisher);
     let denials = denial_longest.map(|longest| Denials::new(longest, tokio::time::Instant::now()));
     let mut log = DiagnosticLog::default();
     // The state from before a restart can lack the latest names.
@@ -228,7 +227,7 @@ async fn wait_for_domain(
     if parents.are_of(own) {
         return true;
     }
-    let report = |other: Option<&DomainMismatch>| status.set_hindrance(other.map(ToString::to_string));
+    let report = |other: Option<&DomainMismatch>| status.state().hindrance = other.map(ToString::to_string);
     if !domain::agreed(client, domains, Duty::Follow, stop, report).await {
         return false;
     }
@@ -266,7 +265,7 @@ fn restart(
     publisher.record_domains(&settings);
     // The state can be a moment older than the last name that was live.
     publisher.zones.set_denies_until(0);
-    publisher.status.set_denying(false);
+    publisher.status.state().is_denying = false;
     let restored = Restored::take(&mut loaded, &settings);
     publisher.serve_restored(&restored, &settings);
     let (mut platform, mut ignored) = (Platform::new(&settings), Vec::new());
@@ -337,12 +336,8 @@ enum Event {
 }
 
 impl Sources {
-    fn new(world: &World, settings: Arc<Settings>, publisher: &Publisher) -> Self {
-        let objects = Objects::read(world);
-        let (routers, bindings, zones) =
-            (objects.routers.0.clone(), objects.bindings.0.clone(), objects.zones.0.clone());
-        publisher.status.set_informers(move || vec![routers.health(), bindings.health(), zones.health()]);
-        let (files, decisions) = (reserved::file_changes(&publisher.zones), publisher.status.decisions());
+    fn new(objects: Objects, settings: Arc<Settings>, publisher: &Publisher) -> Self {
+        let (files, decisions) = (reserved::file_changes(&publisher.zones), publisher.status.losses().decisions());
         Sources { objects, settings, files, decisions }
     }
 
@@ -394,7 +389,7 @@ impl Run {
         loop {
             self.settle_unknown();
             self.publisher.publish_due(&mut self.zones, unix_now());
-            self.publisher.status.set_synced(self.sources.objects.are_synced());
+            self.publisher.status.losses().set_synced(self.sources.objects.are_synced());
             self.limit_denials();
             let deadline = self.zones.next_deadline().map(tokio::time::Instant::from_std);
             let look = self.denials.as_ref().map(|denials| denials.next_turn(tokio::time::Instant::now()));
@@ -446,7 +441,7 @@ impl Run {
         if (before > 0) == (seconds > 0) {
             return;
         }
-        self.publisher.status.set_denying(seconds > 0);
+        self.publisher.status.state().is_denying = seconds > 0;
         match seconds > 0 {
             true => tracing::info!("up to date with the API: names that are not found get NXDOMAIN"),
             false => tracing::warn!(
@@ -531,7 +526,7 @@ impl Run {
         let (routers, bindings) = self.holds.approved();
         self.put(routers);
         self.put(bindings);
-        self.publisher.status.set_held(self.holds.held());
+        self.publisher.status.losses().set_held(self.holds.held());
         self.holds.store(&mut self.publisher.journal);
     }
 
@@ -571,7 +566,7 @@ impl Run {
     fn run_housekeeping(&mut self) {
         self.publisher.zones.db().reclaim();
         self.publisher.replace_refused();
-        let held = self.publisher.status.held();
+        let held = self.publisher.status.losses().held();
         self.reminder.log(&held);
         if self.reminder.is_relist_due(&held, Instant::now()) {
             for held in &held {
@@ -586,7 +581,7 @@ impl Run {
         }
         if let Some(diagnostics) = self.zones.changed_diagnostics() {
             diagnostics.iter().for_each(|diagnostic| self.log.add(diagnostic));
-            self.publisher.status.set_diagnostics(diagnostics);
+            self.publisher.status.state().diagnostics = diagnostics;
         }
     }
 }

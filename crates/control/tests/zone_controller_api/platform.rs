@@ -16,6 +16,7 @@ use signpost_apiserver::auth::tokens::Tokens;
 use signpost_apiserver::store::memory::Memory;
 use signpost_control::client;
 use signpost_control::compiler::Settings;
+use signpost_control::name_server::objects::Objects;
 use signpost_control::name_server::reserved;
 use signpost_control::name_server::status::Status;
 use signpost_control::world::{self, World};
@@ -179,7 +180,9 @@ impl NameServer {
         let stopped = stop.clone();
         let task = tokio::spawn(async move {
             let started = name_server::start(options).await.expect("its state directory is usable");
-            name_server::run(client.clone(), &world(&client), started, stopped).await.expect("its state is writable");
+            name_server::run(client.clone(), Objects::read(&world(&client)), started, stopped)
+                .await
+                .expect("its state is writable");
         });
         NameServer { db, status, stop, task }
     }
