@@ -18,11 +18,11 @@ use super::api::Api;
 use super::certificate_metrics::CertificateMetrics;
 use super::certificates::{self, Certificates, Source};
 use super::data_dir::{DataDir, STATE};
-use super::dns::{self, Dns, Follow};
+use super::dns::{self, Dns};
 #[cfg(feature = "etcd")]
 use super::etcd;
 use super::http;
-use super::loops::{Instances, Shared, Started};
+use super::loops::{Follow, Instances, Shared, Started};
 use super::manifests::Document;
 use super::runtime_settings::RuntimeSettings;
 use super::scheduling;

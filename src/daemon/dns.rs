@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout};
-use tokio_util::sync::CancellationToken;
+use tokio::time::timeout;
 
 use super::access::host_name;
 use super::dns_metrics::DnsMetrics;
 use super::engine::Engine;
-use super::loops::{self, Following};
+use super::loops::{self, Follow, Following};
 use super::query_log::{OpenError, QueryLog};
 use super::runtime_settings::RuntimeSettings;
 use super::tasks::Tasks;
@@ -24,26 +24,20 @@ use crate::admin::Admin;
 use crate::admin::health::Check;
 use crate::config::Settings;
 use crate::config::settings;
-use signpost_control::client::reflector::{Health, HealthProbe};
+use signpost_control::client::reflector::HealthProbe;
 use signpost_control::compiler::{self, apex::serial_of};
 use signpost_control::ledger::BaseSerial;
 use signpost_control::name_server;
 use signpost_control::name_server::denials::DENIAL_LONGEST;
-use signpost_control::name_server::files::static_zones::{self, Reloader, StaticZones};
+use signpost_control::name_server::files::static_zones::{Counts, Reloader, StaticZones};
 use signpost_control::name_server::last_known_good::StateError;
 use signpost_control::name_server::reserved;
 use signpost_control::name_server::status::Status;
-use signpost_control::world::World;
 use signpost_dns::nameserver::Transport;
 use signpost_dns::transport::inherited_sockets::InheritedSockets;
 use signpost_dns::transport::{self, Bound, Running};
 use signpost_dns::zone::publish::Publisher;
 use signpost_dns::zone::{Serial, ZoneDb};
-
-/// The interval at which the staleness of answers is checked.
-const STALENESS_INTERVAL: Duration = Duration::from_millis(500);
-/// The reason why a name server without any of the API's objects is not ready.
-pub const UNHEARD: &str = "the objects have not been listed yet, and there is no last-known-good state";
 
 /// The maximum time for which queries wait in the sockets for the zones when a process starts. After it, the server answers from
 /// the available zones, and "not ready" for the others. A resolver queries another server after a second or two in any case, and
@@ -118,7 +112,7 @@ pub struct Loaded {
     engine: Arc<Engine>,
     here: String,
     listening: JoinHandle<std::io::Result<Running>>,
-    files: Option<(Reloader, Arc<static_zones::Status>)>,
+    files: Option<(Reloader, Arc<Mutex<Counts>>)>,
     /// The check of the zone files. It is ready when the name server runs.
     files_check: Option<Check>,
     platform: Option<LoadedPlatform>,
@@ -155,14 +149,6 @@ fn here(settings: &Settings, addresses: &[SocketAddr]) -> String {
     let name = settings.server.id.clone().or_else(host_name).unwrap_or_else(|| "unnamed".to_owned());
     let addresses = addresses.iter().take(ADDRESSES_TOLD).map(ToString::to_string).collect::<Vec<_>>().join(", ");
     format!("{name} ({addresses})")
-}
-
-/// The API that a name server follows.
-pub struct Follow {
-    pub client: kube::Client,
-    pub world: World,
-    /// This process's name, the same after a restart.
-    pub instance: String,
 }
 
 impl Loaded {
@@ -351,56 +337,4 @@ impl LoadedPlatform {
         let zones = name_server::start(options).await?;
         Ok(LoadedPlatform { settings: platform, zones, status })
     }
-}
-
-/// Marks answers as possibly stale while the API has been silent for longer than `after`, if that is set.
-pub async fn mark_stale(
-    engine: Arc<Engine>,
-    status: Arc<Status>,
-    informers: [HealthProbe; 3],
-    mut after: watch::Receiver<Option<Duration>>,
-    stop: CancellationToken,
-) {
-    let started = Instant::now();
-    loop {
-        let longest = *after.borrow_and_update();
-        let stale = longest
-            .is_some_and(|longest| is_stale(informers.iter().map(|informer| informer()), started.elapsed(), longest));
-        if std::mem::replace(&mut status.state().is_stale, stale) != stale {
-            engine.set_stale(stale);
-            match stale {
-                true => {
-                    let longest = longest.unwrap_or_default();
-                    tracing::warn!("no message from the API for {longest:?}; answers are marked as stale");
-                }
-                false => tracing::info!("answers are no longer marked as stale"),
-            }
-        }
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(STALENESS_INTERVAL), if longest.is_some() => {}
-            Ok(()) = after.changed() => {}
-        }
-    }
-}
-
-/// Returns whether an informer of the API's objects has been without a watch for too long. An open watch that is silent is idle;
-/// if it is dead, the informer finds out.
-fn is_stale(mut informers: impl Iterator<Item = Health>, running: Duration, after: Duration) -> bool {
-    informers.any(|informer| !informer.connected && informer.age.unwrap_or(running) > after)
-}
-
-/// Returns the reason why the zones are not available yet; `None` if they are.
-pub fn missing_zones(status: &Status, informers: &[HealthProbe]) -> Option<String> {
-    let state = status.state();
-    if state.is_ready {
-        return None;
-    }
-    let unheard = informers.iter().map(|informer| informer()).filter(|informer| !informer.synced);
-    let unheard = unheard.map(|informer| match informer.error {
-        Some(error) => format!("{} not listed: {error}", informer.kind),
-        None => format!("{} not listed yet", informer.kind),
-    });
-    let why: Vec<String> = state.hindrance.clone().into_iter().chain(unheard).collect();
-    Some(if why.is_empty() { UNHEARD.to_owned() } else { why.join("; ") })
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use prometheus_client::registry::Unit;
 
 use super::query_log;
@@ -24,7 +25,7 @@ pub struct DnsMetrics {
     pub running: Weak<Running>,
     pub db: Arc<ZoneDb>,
     pub query_log: Arc<query_log::Counts>,
-    pub files: Option<Arc<static_zones::Status>>,
+    pub files: Option<Arc<Mutex<static_zones::Counts>>>,
     pub status: Option<Arc<Status>>,
     /// The counts of names without a Route.
     pub unrouted: Option<Arc<Unrouted>>,
@@ -55,12 +56,13 @@ impl DnsMetrics {
         let help = "Whether all zones are loaded (1); until then (0), names outside the loaded zones get SERVFAIL";
         page.level("dns_ready", help, i64::from(self.db.is_ready()))?;
         if let Some(files) = &self.files {
-            page.level("zone_files", "Zones loaded from files", files.zones() as i64)?;
-            page.level("zone_files_broken", "Zone files that are not served because of errors", files.broken() as i64)?;
+            let files = *files.lock();
+            page.level("zone_files", "Zones loaded from files", files.zones as i64)?;
+            page.level("zone_files_broken", "Zone files that are not served because of errors", files.broken as i64)?;
             let help = "Zone files with errors, instead of which the previous version of the zone is served";
-            page.level("zone_files_outdated", help, files.outdated() as i64)?;
+            page.level("zone_files_outdated", help, files.outdated as i64)?;
             let help = "Reloads of the zone directory, without checks that found no change";
-            page.count("zone_file_reads", help, files.reloads() as u64)?;
+            page.count("zone_file_reads", help, files.reloads)?;
         }
         self.status.as_ref().map_or(Ok(()), |status| synced(page, status))
     }

@@ -10,13 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
+use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::dns::{Follow, UNHEARD, mark_stale, missing_zones};
 use super::dns_metrics::holds;
 use super::engine::{self, Engine};
+use super::freshness::{UNHEARD, mark_stale, missing_zones};
 use super::platform;
 use super::runtime_settings::RuntimeSettings;
 use super::scheduling::{authorities, host_resolvers, run_for_leadership, servers_to_ask};
@@ -38,7 +39,7 @@ use signpost_control::instances::process::Processes;
 use signpost_control::ledger::{self, BaseSerial};
 use signpost_control::name_server;
 use signpost_control::name_server::denials::SILENCE_LONGEST;
-use signpost_control::name_server::files::static_zones::{self, Reloader, StaticZones};
+use signpost_control::name_server::files::static_zones::{self, Counts, Reloader, StaticZones};
 use signpost_control::name_server::objects::Objects;
 use signpost_control::name_server::status::Status;
 use signpost_control::observe::hosts::HostCheck;
@@ -320,13 +321,21 @@ pub fn serve_files(
     tasks: &mut Tasks,
     engine: Arc<Engine>,
     files: Option<StaticZones>,
-) -> Option<(Reloader, Arc<static_zones::Status>)> {
+) -> Option<(Reloader, Arc<Mutex<Counts>>)> {
     let stop = tasks.stop_token();
     tasks.spawn("cookie secret", engine::roll(engine, stop.clone()));
-    let (files, status) = (files?, Arc::<static_zones::Status>::default());
-    let (reloader, following) = static_zones::run(files, status.clone(), stop);
+    let (files, counts) = (files?, Arc::<Mutex<Counts>>::default());
+    let (reloader, following) = static_zones::run(files, counts.clone(), stop);
     tasks.spawn("zone files", following);
-    Some((reloader, status))
+    Some((reloader, counts))
+}
+
+/// The API that a name server follows.
+pub struct Follow {
+    pub client: Client,
+    pub world: World,
+    /// This process's name, the same after a restart.
+    pub instance: String,
 }
 
 /// A name server that follows the API.

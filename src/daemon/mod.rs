@@ -17,6 +17,7 @@ pub mod dns_metrics;
 pub mod engine;
 #[cfg(feature = "etcd")]
 pub mod etcd;
+mod freshness;
 mod handover;
 mod http;
 mod inherited;

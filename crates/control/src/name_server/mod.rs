@@ -144,16 +144,13 @@ pub async fn start(options: Options) -> Result<Started, StateError> {
     let domains = Domains { domain: settings.domain_text(), former: former_domain };
     let holds = Holds::new(deletion_hold_threshold, status.losses().decisions());
     let publisher = Publisher::new(zones, status.clone(), publishing, loading);
-    let (known, own) = (domains.clone(), Arc::clone(&settings));
-    let start = move || restart(publisher, holds, state, &known, &own);
+    let start = move || restart(publisher, holds, state, domains, settings, denial_longest);
     let started = match Handle::current().runtime_flavor() {
         RuntimeFlavor::CurrentThread => start(),
         // This can take a second of processor time, which must not block the runtime.
         _ => tokio::task::spawn_blocking(start).await.expect("taking up the last-good state does not panic"),
     };
-    let started = started.inspect_err(|error| status.state().hindrance = Some(error.to_string()))?;
-    let Restarted { publisher, holds, former_domains, restored } = started;
-    Ok(Started { settings, domains, former_domains, denial_longest, publisher, holds, restored })
+    started.inspect_err(|error| status.state().hindrance = Some(error.to_string()))
 }
 
 /// Follows the API's objects until `stop`. The error is that of the thread that writes the last-known-good state.
@@ -238,30 +235,32 @@ async fn wait_for_domain(
     true
 }
 
-/// The parts of a name server after a restart.
-struct Restarted {
-    publisher: Publisher,
-    holds: Holds,
-    former_domains: Vec<FormerDomain>,
-    restored: Option<Zones>,
-}
-
 /// Serves the last-known-good state, if there is one.
 fn restart(
     mut publisher: Publisher,
     mut holds: Holds,
     state: Option<PathBuf>,
-    domains: &Domains,
-    settings: &Arc<Settings>,
-) -> Result<Restarted, StateError> {
-    let loaded = state.map(|directory| publisher.open_state(&directory, domains)).transpose()?.flatten();
+    domains: Domains,
+    own: Arc<Settings>,
+    denial_longest: Option<Duration>,
+) -> Result<Started, StateError> {
+    let loaded = state.map(|directory| publisher.open_state(&directory, &domains)).transpose()?.flatten();
     let Some(mut loaded) = loaded else {
-        return Ok(Restarted { publisher, holds, former_domains: Vec::new(), restored: None });
+        let former_domains = Vec::new();
+        return Ok(Started {
+            settings: own,
+            domains,
+            former_domains,
+            denial_longest,
+            publisher,
+            holds,
+            restored: None,
+        });
     };
     // After a change of the domain, the first one is that of the state.
     let mut former_domains = std::mem::take(&mut loaded.domains);
     former_domains.retain(|former| former.domain != domains.domain);
-    let settings = whole(settings, &former_domains, &publisher.zones);
+    let settings = whole(&own, &former_domains, &publisher.zones);
     publisher.record_domains(&settings);
     // The state can be a moment older than the last name that was live.
     publisher.zones.set_denies_until(0);
@@ -285,7 +284,7 @@ fn restart(
     publisher.set_ready(&zones);
     let (routers, bindings) = zones.platform().counts();
     tracing::info!(routers, bindings, "serving the last-known-good state until the API is reachable");
-    Ok(Restarted { publisher, holds, former_domains, restored: Some(zones) })
+    Ok(Started { settings: own, domains, former_domains, denial_longest, publisher, holds, restored: Some(zones) })
 }
 
 /// Collects all objects, and the versions of the ledger.

@@ -250,7 +250,7 @@ impl Watch {
         let statements: Vec<_> = statements.filter(|statement| !is_reported(statement)).collect();
         if !statements.is_empty() {
             let about = About::Generation(route.generation, router_name.clone());
-            let finding = RouteFinding { uid: route.uid.clone(), about, statements, challenge: None };
+            let finding = RouteFinding::new(&route.uid, about, statements);
             self.observations.set_route(key, CERTIFICATE_READY, Some(finding));
         }
     }

@@ -126,7 +126,7 @@ impl RouteCheck for HostCheck {
             Found::Here | Found::FormerDomain => Next::After(RETRY_LONGEST),
             _ => Next::Retry,
         };
-        let finding = RouteFinding { uid, about, statements, challenge: None };
+        let finding = RouteFinding::new(&uid, about, statements);
         Ok(Some(Checked { outcome: found.label(), finding, next }))
     }
 }

@@ -482,7 +482,6 @@ fn report(
     if route.conditions.get(PROGRAMMED).is_some_and(|reported| reported.is_as(&update)) {
         return;
     }
-    let (about, statements) = (About::Generation(route.generation, router), vec![update]);
-    let finding = RouteFinding { uid: route.uid.clone(), about, statements, challenge: None };
+    let finding = RouteFinding::new(&route.uid, About::Generation(route.generation, router), vec![update]);
     observations.set_route(key, PROGRAMMED, Some(finding));
 }

@@ -53,7 +53,7 @@ impl Reconciler {
         if before.as_ref().is_some_and(|before| of_host(before) != of_host(now)) {
             self.check_claims_of(key);
         }
-        match now.host.as_ref().filter(|_| now.bound && now.conditions.says(ADMITTED) == Some(false)) {
+        match now.host.as_ref().filter(|_| now.bound && now.conditions.is_true(ADMITTED) == Some(false)) {
             Some(host) => drop(self.planner.index.without_host.insert(key.clone(), host.to_string())),
             None => drop(self.planner.index.without_host.remove(key)),
         }

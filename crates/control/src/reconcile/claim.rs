@@ -296,12 +296,10 @@ mod tests {
             released: Some(Box::new(Released { at: at(at_second), quarantine_until: until.map(at) })),
             ..held(kind)
         };
-        let unverified = |uid: &str, host_verified: Option<bool>| RouteInfo {
-            conditions: Conditions {
-                is_host_challenged: true,
-                ..Conditions::said(host_verified.map(|is_true| (HOST_VERIFIED, is_true)))
-            },
-            ..route(uid, Some("www.shop.example"))
+        let unverified = |uid: &str, host_verified: Option<bool>| {
+            let reported = Conditions::of_statuses(host_verified.map(|is_true| (HOST_VERIFIED, is_true)));
+            let conditions = Conditions { is_host_challenged: true, ..reported };
+            RouteInfo { conditions, ..route(uid, Some("www.shop.example")) }
         };
         let binding = |uid: &str, label: &str| BindingInfo {
             route_uid: Uid::new(uid),

@@ -215,7 +215,7 @@ impl Moves {
         // A route that is being deleted, or has moved, must not prevent others from leaving.
         self.drain.mark_stuck(key);
         // Also if the condition was written at the moment when the reason for the move ended.
-        let says_so = || route.bound && route.conditions.says(MOVE_PENDING) == Some(true);
+        let says_so = || route.bound && route.conditions.is_true(MOVE_PENDING) == Some(true);
         if self.requests.holds(key) || says_so() && !self.drain.holds(key) && self.objects.is_synced() {
             self.requests.withdraw(key);
         }
@@ -254,7 +254,7 @@ impl Moves {
         for (key, route) in self.objects.routes.all() {
             let was_known = self.requests.holds(&key);
             if (route.move_to.is_some()
-                || route.conditions.says(MOVE_PENDING) == Some(true)
+                || route.conditions.is_true(MOVE_PENDING) == Some(true)
                 || self.follows(&key, &route))
                 && self.reconcile(&key, &route, false)
                 && !was_known

@@ -15,7 +15,7 @@ use crate::compiler;
 use crate::deletion_hold::keep::CHECK_AGAIN;
 use crate::status::route::{self, Change, Hold, Inputs, Placement};
 use crate::status::router::{self, Load};
-use crate::status::table::Facts;
+use crate::status::table::ConditionInputs;
 use crate::world::binding::FormerNameInfo;
 use crate::world::objects::Objects;
 use crate::world::observations::{Observations, RouterFindings};
@@ -205,11 +205,11 @@ impl Planner {
             lost: &lost,
         });
         let reported = route.router.as_deref().and_then(|name| self.objects.router(name));
-        let facts = Facts {
+        let facts = ConditionInputs {
             services: !self.observations.are_services_unknown(),
             verifies_names: settings.verify_names,
             verifies_hosts: settings.verify_hosts,
-            ..Facts::of(&route, reported.as_deref())
+            ..ConditionInputs::of(&route, reported.as_deref())
         };
         let change = route::route(&route, Inputs { key, placement, findings: &findings, facts });
         if !change.is_empty() {

@@ -158,7 +158,7 @@ impl Scheduler {
 
     /// Removes the condition about a move that is not, or no longer, requested.
     fn retract(&mut self, key: &ObjectKey, route: &RouteInfo) {
-        let says_so = route.conditions.says(MOVE_PENDING) == Some(true);
+        let says_so = route.conditions.is_true(MOVE_PENDING) == Some(true);
         // The condition of a completed move ends when the status shows the move.
         let is_there =
             || self.objects.bindings.get(key).is_some_and(|binding| route.router.as_ref() == Some(&binding.router));

@@ -5,7 +5,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use super::table::{Facts, Missing, Required, TABLE};
+use super::table::{ConditionInputs, Missing, Required, TABLE};
 use crate::world::RouteInfo;
 use crate::world::condition::{ConditionUpdate, Status};
 use signpost_types::v1alpha1::route::READY;
@@ -18,10 +18,10 @@ struct Found {
     is_current: bool,
 }
 
-/// The conditions that count, with their states.
-type Counting = Vec<(&'static str, Required, Option<Found>)>;
+/// A condition that counts, with its state.
+type Counted = (&'static str, Required, Option<Found>);
 
-fn counting(facts: Facts, find: impl Fn(&'static str) -> Option<Found>) -> Counting {
+fn counting(facts: ConditionInputs, find: impl Fn(&'static str) -> Option<Found>) -> Vec<Counted> {
     let rows = TABLE.into_iter().filter_map(|row| {
         let (required, found) = (row.required.filter(|required| (required.counts)(&facts))?, find(row.kind));
         (row.has)(&facts).unwrap_or(found.is_some()).then_some((row.kind, required, found))
@@ -31,7 +31,7 @@ fn counting(facts: Facts, find: impl Fn(&'static str) -> Option<Found>) -> Count
 
 /// Returns whether the Route is ready, and the position of the condition that decides it: the first one that is not met, otherwise the
 /// first one about an earlier generation. `None`: one of them is not known yet.
-fn decide(counting: &Counting) -> Option<(bool, usize)> {
+fn decide(counting: &[Counted]) -> Option<(bool, usize)> {
     let (mut earlier, mut is_known) = (None, true);
     for (at, (_, required, found)) in counting.iter().enumerate() {
         match (found, required.missing) {
@@ -45,7 +45,7 @@ fn decide(counting: &Counting) -> Option<(bool, usize)> {
 }
 
 /// Returns whether a Route's `Ready` is missing, or does not follow from its other conditions.
-pub fn is_wrong(route: &RouteInfo, facts: Facts) -> bool {
+pub fn is_wrong(route: &RouteInfo, facts: ConditionInputs) -> bool {
     let find = |kind| {
         let reported = route.conditions.get(kind)?;
         Some(Found { is_true: reported.mark.is_true(), is_current: reported.is_current })
@@ -60,7 +60,7 @@ pub fn is_wrong(route: &RouteInfo, facts: Facts) -> bool {
 /// `None`: it is not known yet.
 pub fn statement(
     conditions: &[Condition],
-    facts: Facts,
+    facts: ConditionInputs,
     generation: Option<i64>,
 ) -> Option<(ConditionUpdate, Option<i64>)> {
     let condition = |kind: &str| conditions.iter().find(|condition| condition.type_ == kind);
@@ -150,7 +150,8 @@ mod tests {
             ),
             (false, true, "UG", Some("and every instance of its Router serves the Route")),
         ] {
-            let facts = Facts { instances: Some(instances), verifies_names: answers, ..Facts::default() };
+            let facts =
+                ConditionInputs { instances: Some(instances), verifies_names: answers, ..ConditionInputs::default() };
             let said = statement(&conditions(letters), facts, Some(GENERATION));
             let said = said.map(|(said, _)| format!("{}: {}", said.reason, said.message));
             let fits = match (&said, expected) {
@@ -164,12 +165,12 @@ mod tests {
     /// Whether it is ready, and at which generation; and whether the status of a Route has it so, or lacks it.
     #[test]
     fn the_generation_that_it_is_about() {
-        let instances = Facts { instances: Some(true), verifies_names: true, ..Facts::default() };
-        let certificate = Facts { has_tls: true, ..instances };
-        let backends = Facts { services: true, ..instances };
-        let both = Facts { services: true, ..certificate };
+        let instances = ConditionInputs { instances: Some(true), verifies_names: true, ..ConditionInputs::default() };
+        let certificate = ConditionInputs { has_tls: true, ..instances };
+        let backends = ConditionInputs { services: true, ..instances };
+        let both = ConditionInputs { services: true, ..certificate };
         // The conditions of an unknown Router count if there are any.
-        let unknown = Facts { instances: None, ..both };
+        let unknown = ConditionInputs { instances: None, ..both };
         for (facts, letters, expected) in [
             (certificate, "RGC", Some((true, 7))),
             // `Programmed` was not verified for the present generation.

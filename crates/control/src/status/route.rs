@@ -30,7 +30,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::scheduling::admitted;
-use super::table::{Facts, TABLE};
+use super::table::{ConditionInputs, TABLE};
 use super::{ready, update};
 use crate::client::reflector::ObjectKey;
 use crate::client::uid::Uid;
@@ -94,7 +94,7 @@ pub struct Inputs<'a> {
     /// The placement, if there is one and the informers have settled.
     pub placement: Option<Placement<'a>>,
     pub findings: &'a RouteFindings,
-    pub facts: Facts,
+    pub facts: ConditionInputs,
 }
 
 /// The inputs for the conditions of a placed Route.
@@ -147,7 +147,7 @@ pub struct Change {
     /// Conditions that it should not have.
     pub withdrawn: Vec<&'static str>,
     /// The inputs of `Ready`.
-    pub facts: Facts,
+    pub facts: ConditionInputs,
     /// Whether the current `Ready` does not follow from the other conditions.
     pub is_ready_wrong: bool,
 }
@@ -196,7 +196,7 @@ pub fn route(route: &RouteInfo, inputs: Inputs<'_>) -> Change {
 fn unchanged(route: &RouteInfo, updates: &[ConditionUpdate]) -> Vec<&'static str> {
     let is_same = |kind: &str| match kind {
         // The scheduler tries again, and reports the present reason.
-        MOVE_PENDING => route.conditions.says(MOVE_PENDING) != Some(true),
+        MOVE_PENDING => route.conditions.is_true(MOVE_PENDING) != Some(true),
         // Both are about a host, which the name of the challenge, or the names of the Route, show.
         HOST_VERIFIED => route.conditions.is_host_challenged,
         HOST_POINTS_HERE => {
@@ -223,7 +223,7 @@ fn statements(route: &RouteInfo, key: &ObjectKey, placement: Placement<'_>) -> V
 }
 
 fn of_admission(route: &RouteInfo, placement: Placement<'_>) -> Option<ConditionUpdate> {
-    let admitted_now = route.conditions.says(ADMITTED);
+    let admitted_now = route.conditions.is_true(ADMITTED);
     let is_taken = route.conditions.is_refused(ADMITTED, HOST_TAKEN);
     match placement.hold {
         Hold::Unverified if admitted_now != Some(false) || is_taken => {
@@ -259,7 +259,7 @@ fn of_scheduling(route: &RouteInfo, key: &ObjectKey, placement: Placement<'_>) -
             say(false, ROUTER_GONE, message)
         }
         Some(_) if is_gone => say(true, "Scheduled", format!("Router {name} exists again")),
-        Some(_) if route.conditions.says(SCHEDULED) != Some(true) => {
+        Some(_) if route.conditions.is_true(SCHEDULED) != Some(true) => {
             say(true, "Scheduled", format!("the Route is on {name}; run \"signpost explain route {key}\" to see why"))
         }
         _ => None,
@@ -270,7 +270,7 @@ fn of_selectors(route: &RouteInfo, placement: Placement<'_>) -> Option<Condition
     let (name, router) = (&placement.binding.router, placement.its_router());
     let say = |is_true, reason, message: String| Some(update(SELECTOR_MISMATCH, is_true, reason, message));
     let is_mismatch = router.is_some_and(|router| !router.selects(&route.labels, placement.namespace));
-    match (is_mismatch, route.conditions.says(SELECTOR_MISMATCH) == Some(true)) {
+    match (is_mismatch, route.conditions.is_true(SELECTOR_MISMATCH) == Some(true)) {
         (true, false) => {
             let term = router.and_then(|router| unmatched(router, &route.labels, placement.namespace));
             let term = term.map_or(String::new(), |term| format!(": {term}"));

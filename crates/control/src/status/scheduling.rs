@@ -25,20 +25,19 @@ impl RouteFinding {
     }
 
     fn unbound(route: &RouteInfo, statements: Vec<ConditionUpdate>) -> Self {
-        RouteFinding { uid: route.uid.clone(), about: About::Unbound(route.generation), statements, challenge: None }
+        RouteFinding::new(&route.uid, About::Unbound(route.generation), statements)
     }
 
     /// Returns the finding that the Route must move, but currently cannot.
     pub fn move_pending(uid: &Uid, reason: &'static str, message: String) -> Self {
         let message = format!("move pending: {message}");
-        let statements = vec![update(MOVE_PENDING, true, reason, message)];
-        RouteFinding { uid: uid.clone(), about: About::Bound, statements, challenge: None }
+        RouteFinding::new(uid, About::Bound, vec![update(MOVE_PENDING, true, reason, message)])
     }
 
     /// Returns the finding that the Route no longer has to move.
     pub fn stays(uid: &Uid) -> Self {
-        let statements = vec![update(MOVE_PENDING, false, "Withdrawn", "the move is no longer requested")];
-        RouteFinding { uid: uid.clone(), about: About::Bound, statements, challenge: None }
+        let withdrawn = update(MOVE_PENDING, false, "Withdrawn", "the move is no longer requested");
+        RouteFinding::new(uid, About::Bound, vec![withdrawn])
     }
 
     /// Returns the negative statement, if there is one.

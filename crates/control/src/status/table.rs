@@ -8,7 +8,7 @@ use signpost_types::v1alpha1::route::{
 
 /// The facts that decide which conditions a Route has.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Facts {
+pub struct ConditionInputs {
     /// Whether it has a Router and a host of its own.
     pub has_host: bool,
     /// Whether its TLS ends at the router.
@@ -23,14 +23,14 @@ pub struct Facts {
     pub verifies_hosts: bool,
 }
 
-impl Facts {
+impl ConditionInputs {
     /// Returns the facts of a Route, and of the Router in its status: a watch of RouteBindings can lag.
     pub fn of(route: &RouteInfo, router: Option<&RouterInfo>) -> Self {
-        Facts {
+        ConditionInputs {
             has_host: route.bound && route.custom_name.is_some(),
             has_tls: route.tls_name.is_some(),
             instances: router.map(|router| router.target.active.has_instances),
-            ..Facts::default()
+            ..ConditionInputs::default()
         }
     }
 }
@@ -38,8 +38,8 @@ impl Facts {
 /// A condition of Routes.
 pub struct Row {
     pub kind: &'static str,
-    /// Whether a Route has the condition, which is withdrawn otherwise; `None`: it stays as it is.
-    pub has: fn(&Facts) -> Option<bool>,
+    /// Whether a Route has the condition, which is withdrawn otherwise; `None`: it does not change.
+    pub has: fn(&ConditionInputs) -> Option<bool>,
     /// The part of `Ready`; `None`: `Ready` does not depend on the condition.
     pub required: Option<Required>,
 }
@@ -47,7 +47,7 @@ pub struct Row {
 /// The part of `Ready` that a condition decides.
 pub struct Required {
     /// Whether it counts, in a Route that has the condition.
-    pub counts: fn(&Facts) -> bool,
+    pub counts: fn(&ConditionInputs) -> bool,
     /// The meaning of a missing condition.
     pub missing: Missing,
     /// The reason of `Ready` if the condition is not met.
@@ -63,7 +63,7 @@ pub enum Missing {
     Undecided,
     /// The Route is not ready.
     Unmet,
-    /// It is about to be known: until then, only another condition can decide that the Route is not ready.
+    /// The condition is about to be known: until then, only another one can decide that the Route is not ready.
     Pending,
 }
 
@@ -130,6 +130,6 @@ pub const TABLE: [Row; 8] = [
     Row { kind: HOST_VERIFIED, has: |facts| Some(facts.verifies_hosts), required: None },
 ];
 
-fn has_certificate(facts: &Facts) -> Option<bool> {
+fn has_certificate(facts: &ConditionInputs) -> Option<bool> {
     facts.instances.map(|has_instances| has_instances && facts.has_tls)
 }

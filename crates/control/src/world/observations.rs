@@ -42,15 +42,15 @@ pub type Part = &'static str;
 
 /// The findings about an object: at most one of each part.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Findings<F>(Vec<(Part, F)>);
+pub struct FindingMap<F>(Vec<(Part, F)>);
 
-impl<F> Default for Findings<F> {
+impl<F> Default for FindingMap<F> {
     fn default() -> Self {
-        Findings(Vec::new())
+        FindingMap(Vec::new())
     }
 }
 
-impl<F> Findings<F> {
+impl<F> FindingMap<F> {
     pub fn get(&self, part: Part) -> Option<&F> {
         self.0.iter().find(|(of, _)| *of == part).map(|(_, finding)| finding)
     }
@@ -82,6 +82,13 @@ pub struct RouteFinding {
     pub challenge: Option<Challenge>,
 }
 
+impl RouteFinding {
+    /// Returns a finding without a challenge.
+    pub fn new(uid: &Uid, about: About, statements: Vec<ConditionUpdate>) -> Self {
+        RouteFinding { uid: uid.clone(), about, statements, challenge: None }
+    }
+}
+
 /// The subject of a finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum About {
@@ -101,7 +108,7 @@ pub enum About {
     Unchallenged(String),
 }
 
-pub type RouteFindings = Findings<Arc<RouteFinding>>;
+pub type RouteFindings = FindingMap<Arc<RouteFinding>>;
 
 /// The finding of one part of the process about a Router.
 #[derive(Debug, Clone, PartialEq)]
@@ -113,7 +120,7 @@ pub struct RouterFinding {
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RouterFindings {
-    pub conditions: Findings<RouterFinding>,
+    pub conditions: FindingMap<RouterFinding>,
     /// The health of its addresses, if that must be written.
     pub health: Option<HealthFindings>,
     /// The Router's instances, if all Leases are known.

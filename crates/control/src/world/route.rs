@@ -187,7 +187,7 @@ impl RouteInfo {
             (info.bound, is_outdated, has_challenge, is_host_challenged)
         };
         of(self) == of(other)
-            && self.conditions.standing().eq(other.conditions.standing())
+            && self.conditions.unaffected().eq(other.conditions.unaffected())
             && self.uid == other.uid
             && (&self.host, &self.custom_name, &self.router) == (&other.host, &other.custom_name, &other.router)
             && self.tls_name == other.tls_name
@@ -248,7 +248,7 @@ impl Conditions {
 
     /// Returns these conditions, at the generation of the Route.
     #[cfg(test)]
-    pub fn said(conditions: impl IntoIterator<Item = (&'static str, bool)>) -> Self {
+    pub fn of_statuses(conditions: impl IntoIterator<Item = (&'static str, bool)>) -> Self {
         let update = |(kind, is_true): (&'static str, bool)| ConditionUpdate {
             kind,
             status: is_true.into(),
@@ -270,7 +270,7 @@ impl Conditions {
     }
 
     /// Returns whether the status of a condition is `True`, if there is one.
-    pub fn says(&self, kind: &str) -> Option<bool> {
+    pub fn is_true(&self, kind: &str) -> Option<bool> {
         self.get(kind).map(|reported| reported.mark.is_true())
     }
 
@@ -281,16 +281,16 @@ impl Conditions {
 
     /// Returns the conditions of an earlier generation that a new one does not change.
     pub fn outdated(&self) -> impl Iterator<Item = &'static str> {
-        self.standing().filter(|reported| !reported.is_current).map(|reported| reported.known().kind)
+        self.unaffected().filter(|reported| !reported.is_current).map(|reported| reported.known().kind)
     }
 
     /// Returns the status of `HostVerified` for the present host.
     pub fn host_verified(&self) -> Option<bool> {
-        self.says(HOST_VERIFIED).filter(|_| self.is_host_challenged)
+        self.is_true(HOST_VERIFIED).filter(|_| self.is_host_challenged)
     }
 
-    fn standing(&self) -> impl Iterator<Item = &Reported> {
-        self.reported.iter().filter(|reported| reported.known().is_standing)
+    fn unaffected(&self) -> impl Iterator<Item = &Reported> {
+        self.reported.iter().filter(|reported| reported.known().is_unaffected)
     }
 }
 
@@ -328,7 +328,7 @@ impl Reported {
     }
 }
 
-/// Returns a digest that tells the few reasons of a condition apart.
+/// Returns a digest that distinguishes the few reasons of a condition.
 fn reason_digest(reason: &str) -> u32 {
     let mut hasher = DefaultHasher::new();
     reason.hash(&mut hasher);

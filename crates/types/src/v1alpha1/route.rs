@@ -63,7 +63,7 @@ pub struct RouteCondition {
     /// The type in the status.
     pub kind: &'static str,
     /// Whether a new generation of the Route does not change it, until its writer decides otherwise.
-    pub is_standing: bool,
+    pub is_unaffected: bool,
     /// Whether it is about the Router and the names of the binding, so that the next binding removes it.
     pub is_of_binding: bool,
     /// Whether its reason explains the Route if it is not `True`.
@@ -72,16 +72,16 @@ pub struct RouteCondition {
 
 impl RouteCondition {
     const fn new(kind: &'static str) -> Self {
-        RouteCondition { kind, is_standing: false, is_of_binding: true, is_explaining: true }
+        RouteCondition { kind, is_unaffected: false, is_of_binding: true, is_explaining: true }
     }
 
-    const fn standing(self) -> Self {
-        RouteCondition { is_standing: true, ..self }
+    const fn unaffected(self) -> Self {
+        RouteCondition { is_unaffected: true, ..self }
     }
 
     /// Keeps it when the Route gets another binding.
     const fn lasting(self) -> Self {
-        RouteCondition { is_standing: true, is_of_binding: false, ..self }
+        RouteCondition { is_unaffected: true, is_of_binding: false, ..self }
     }
 
     const fn not_explaining(self) -> Self {
@@ -98,7 +98,7 @@ pub static CONDITIONS: [RouteCondition; 14] = [
     RouteCondition::new(PROGRAMMED),
     RouteCondition::new(RESOLVED_REFS),
     RouteCondition::new(CERTIFICATE_READY),
-    RouteCondition::new(HOST_POINTS_HERE).standing(),
+    RouteCondition::new(HOST_POINTS_HERE).unaffected(),
     RouteCondition::new(CERTIFICATE_EXPIRING).not_explaining(),
     RouteCondition::new(READY).not_explaining(),
     RouteCondition::new(MOVE_PENDING).lasting().not_explaining(),

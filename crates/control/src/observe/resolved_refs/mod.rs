@@ -215,7 +215,7 @@ impl Controller for Watch {
         let reported = route.conditions.get(RESOLVED_REFS);
         if self.listed == Listed::Refused {
             self.forget(key);
-            if reported.is_some() || route.conditions.says(READY) != Some(true) {
+            if reported.is_some() || route.conditions.is_true(READY) != Some(true) {
                 self.observations.check_route(key);
             }
             return Plan::Nothing;
@@ -241,7 +241,7 @@ impl Controller for Watch {
         }
         let Some(router) = route.router.clone() else { return Plan::Nothing };
         let about = About::Generation(route.generation, router);
-        let finding = RouteFinding { uid: route.uid.clone(), about, statements: vec![update], challenge: None };
+        let finding = RouteFinding::new(&route.uid, about, vec![update]);
         if !self.observations.has_route(key, RESOLVED_REFS, &finding) {
             self.observations.set_route(key, RESOLVED_REFS, Some(finding));
         }

@@ -270,7 +270,7 @@ impl Verifier {
     }
 
     fn report(&self, key: &ObjectKey, route: &RouteInfo, about: About, changed: Vec<ConditionUpdate>) {
-        let finding = RouteFinding { uid: route.uid.clone(), about, statements: changed, challenge: None };
+        let finding = RouteFinding::new(&route.uid, about, changed);
         self.observations.set_route(key, RESOLVABLE, Some(finding).filter(|finding| !finding.statements.is_empty()));
     }
 

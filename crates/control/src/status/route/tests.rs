@@ -18,9 +18,9 @@ fn placed() -> RouteInfo {
     with([])
 }
 
-/// Returns the same Route, whose status has these conditions besides or instead.
+/// Returns the same Route, whose status has these conditions, in addition or instead.
 fn with(updates: impl IntoIterator<Item = ConditionUpdate>) -> RouteInfo {
-    let mut all = Vec::from([said(SCHEDULED, true), said(ADMITTED, true)]);
+    let mut all = Vec::from([reported(SCHEDULED, true), reported(ADMITTED, true)]);
     for update in updates {
         all.retain(|one| one.kind != update.kind);
         all.push(update);
@@ -31,11 +31,11 @@ fn with(updates: impl IntoIterator<Item = ConditionUpdate>) -> RouteInfo {
 /// Returns the same Route without one of these conditions.
 fn without(kind: &str) -> RouteInfo {
     let both = [(SCHEDULED, true), (ADMITTED, true)];
-    let conditions = Conditions::said(both.into_iter().filter(|(of, _)| *of != kind));
+    let conditions = Conditions::of_statuses(both.into_iter().filter(|(of, _)| *of != kind));
     RouteInfo { conditions, ..placed() }
 }
 
-fn said(kind: &'static str, is_true: bool) -> ConditionUpdate {
+fn reported(kind: &'static str, is_true: bool) -> ConditionUpdate {
     update(kind, is_true, "", "")
 }
 
@@ -67,7 +67,7 @@ fn conditions_follow_changes_and_are_silent_otherwise() {
         let labels = Labels::from([("tier".to_owned(), tier.to_owned())]);
         let reported = [(SCHEDULED, Some(true)), (ADMITTED, admitted), (SELECTOR_MISMATCH, mismatch)];
         let reported = reported.into_iter().filter_map(|(kind, is_true)| Some((kind, is_true?)));
-        let route = RouteInfo { labels, bound, conditions: Conditions::said(reported), ..placed() };
+        let route = RouteInfo { labels, bound, conditions: Conditions::of_statuses(reported), ..placed() };
         assert_eq!(kinds(&route, Some(&router), &Hold::Held, (&[], &[])), expected, "{route:?}");
     }
 }
@@ -89,7 +89,7 @@ fn a_host_is_admitted_as_long_as_it_is_held() {
         (&Hold::Free, Some(false), None),
     ] {
         let host = Some("www.shop.example".into());
-        let reported = admitted.map_or_else(|| without(ADMITTED), |is_true| with([said(ADMITTED, is_true)]));
+        let reported = admitted.map_or_else(|| without(ADMITTED), |is_true| with([reported(ADMITTED, is_true)]));
         let route = RouteInfo { host, ..reported };
         let expected: Vec<_> = expected.map(|is_true| (ADMITTED, is_true)).into_iter().collect();
         assert_eq!(kinds(&route, Some(&router), hold, (&[], &[])), expected, "{hold:?} {admitted:?}");
@@ -104,7 +104,7 @@ fn what_was_taken_away_is_put_back() {
     for (route, router, expected) in [
         (bare.clone(), Some(&router), both),
         (without(SCHEDULED), Some(&router), vec![(SCHEDULED, true)]),
-        (with([said(SCHEDULED, false)]), Some(&router), vec![(SCHEDULED, true)]),
+        (with([reported(SCHEDULED, false)]), Some(&router), vec![(SCHEDULED, true)]),
         // A Route whose Router was deleted is not reported as scheduled there.
         (without(SCHEDULED), None, vec![(SCHEDULED, false)]),
         (RouteInfo { bound: false, ..bare }, Some(&router), vec![]),
@@ -124,10 +124,10 @@ fn what_was_judged_before_a_move_is_not_said_after_it() {
         let uid = Uid::of(Some("u1"));
         let statements = vec![update(PROGRAMMED, true, "Programmed", "")];
         let about = About::BoundTo(router.into());
-        let finding = RouteFinding { uid: uid.clone(), about, statements, challenge: None };
+        let finding = RouteFinding::new(&uid, about, statements);
         let mut findings = RouteFindings::default();
         findings.set(PROGRAMMED, Some(Arc::new(finding)));
-        let facts = Facts { instances: Some(true), verifies_names: true, ..Facts::default() };
+        let facts = ConditionInputs { instances: Some(true), verifies_names: true, ..ConditionInputs::default() };
         let statements = vec![admitted("it holds its names")];
         let named = Some(router.into());
         let change = Change { uid, router: named, statements, findings, facts, ..Change::default() };
@@ -152,7 +152,7 @@ fn a_finding_about_another_generation_is_not_written() {
     {
         let (uid, statements) = (Uid::of(Some("u1")), vec![update(RESOLVED_REFS, true, "ResolvedRefs", "")]);
         let about = About::Generation(generation.and_then(std::num::NonZeroI64::new), router.into());
-        let finding = RouteFinding { uid: uid.clone(), about, statements, challenge: None };
+        let finding = RouteFinding::new(&uid, about, statements);
         let mut findings = RouteFindings::default();
         findings.set(RESOLVED_REFS, Some(Arc::new(finding)));
         let change = Change { uid, router: Some("shard1".into()), findings, ..Change::default() };
@@ -163,7 +163,7 @@ fn a_finding_about_another_generation_is_not_written() {
 
 #[test]
 fn the_condition_of_backends_is_withdrawn_where_it_does_not_count() {
-    let route = with([said(PROGRAMMED, true), said(RESOLVED_REFS, false)]);
+    let route = with([reported(PROGRAMMED, true), reported(RESOLVED_REFS, false)]);
     let key = ObjectKey::namespaced("ns", "app");
     for (instances, services, expected) in [
         (true, true, vec![]),
@@ -171,7 +171,12 @@ fn the_condition_of_backends_is_withdrawn_where_it_does_not_count() {
         (true, false, vec![RESOLVED_REFS]),
         (false, false, vec![PROGRAMMED, RESOLVED_REFS]),
     ] {
-        let facts = Facts { instances: Some(instances), services, verifies_names: true, ..Facts::default() };
+        let facts = ConditionInputs {
+            instances: Some(instances),
+            services,
+            verifies_names: true,
+            ..ConditionInputs::default()
+        };
         let findings = RouteFindings::default();
         let inputs = Inputs { key: &key, placement: None, findings: &findings, facts };
         assert_eq!(super::route(&route, inputs).withdrawn, expected, "{instances} {services}");
