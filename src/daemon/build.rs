@@ -3,7 +3,6 @@
 //! Sockets come first, so that an address in use has no side effects; then the data directory; then the API, the loops that are
 //! its clients, and the name server; and last the manifests, which are applied through the API like all objects.
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -11,7 +10,6 @@ use std::sync::{Arc, OnceLock};
 use kube::Client;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
-use tokio::sync::watch;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_util::sync::CancellationToken;
 
@@ -20,17 +18,17 @@ use super::api::Api;
 use super::certificate_metrics::CertificateMetrics;
 use super::certificates::{self, Certificates, Source};
 use super::data_dir::{DataDir, STATE};
-use super::dns::{self, Dns, Follow};
+use super::dns::{self, Dns};
 #[cfg(feature = "etcd")]
 use super::etcd;
 use super::http;
-use super::loops::{Instances, Shared, Started};
+use super::loops::{Follow, Instances, Shared, Started};
 use super::manifests::Document;
 use super::runtime_settings::RuntimeSettings;
 use super::scheduling;
 use super::store::Engine;
 use super::tasks::Tasks;
-use super::{Error, Process, client_as, domains, inherited, maintenance, manifests, platform, room, sign_in, sockets};
+use super::{Error, Process, domains, inherited, maintenance, manifests, platform, room, sign_in, sockets};
 use crate::admin::dashboard::Dashboard;
 use crate::admin::dashboard::logins::Logins;
 use crate::admin::health::{Check, Warning};
@@ -56,7 +54,7 @@ use signpost_dns::sys::files;
 use signpost_dns::transport::Bound;
 use signpost_dns::transport::inherited_sockets::InheritedSockets;
 use signpost_dns::transport::tls_base::TlsBase;
-use signpost_dns::wire::Name;
+use signpost_dns::zone::publish::Publisher;
 use signpost_runtime::httpd::{self, ConnectionSlots};
 use signpost_runtime::tls;
 
@@ -96,22 +94,19 @@ pub async fn process(
         name_server = Some(build.load_zones(bound, certificates.dns.as_ref()).await?);
     }
     endpoints.serve(&mut build.edge, certificates.admin.as_ref().map(|tls| tls.server_config()).transpose()?);
-    let api = build.api(access.zip(store_check), engine, sockets.api).await?;
-    build.open_dashboard(&endpoints.dashboard, api.as_ref()).await?;
-    let world = build.world(api.as_ref()).await?;
+    build.open_api(access.zip(store_check), engine, sockets.api).await?;
+    build.open_dashboard(&endpoints.dashboard).await?;
+    let world = build.world().await?;
     // The zone files have been read, so serials can be allocated.
     let base = name_server.as_ref().map_or(BaseSerial::Unknown, dns::Loaded::base_serial);
-    let (files_sender, files) = watch::channel(Arc::default());
+    let served = name_server.as_ref().map(dns::Loaded::zones);
     let end_instances = CancellationToken::new();
-    let loops = build.loops(api.as_ref(), world.as_ref(), base, files, end_instances.clone()).await?;
+    let loops = build.loops(world.as_ref(), base, served, end_instances.clone()).await?;
     let dns = match name_server {
-        Some(loaded) => Some(build.dns(api.as_ref(), world, loaded).await?),
+        Some(loaded) => Some(build.dns(world, loaded).await?),
         None => None,
     };
-    if let Some(dns) = &dns {
-        build.control.spawn("apexes of zone files", dns.follow_files(files_sender, build.control.stop_token()));
-    }
-    let Build { admin, starting, data_dir, runtime_settings, informers, control, serving, edge, .. } = build;
+    let Build { admin, starting, data_dir, api, runtime_settings, informers, control, serving, edge, .. } = build;
     if !informers.is_empty() {
         admin.metrics.write_with(move |page| client::metrics::write(&informers, page));
     }
@@ -243,6 +238,8 @@ struct Build<'a> {
     /// The check that keeps the process from being ready before the other checks exist.
     starting: Check,
     data_dir: Option<DataDir>,
+    /// The API of this process.
+    api: Option<Api>,
     /// The API servers, for a process without the role `api`. All clients share them.
     api_servers: Servers,
     runtime_settings: RuntimeSettings,
@@ -270,6 +267,7 @@ impl<'a> Build<'a> {
             admin,
             starting,
             data_dir: None,
+            api: None,
             api_servers: Servers::new(settings.api_server.clone()),
             runtime_settings: RuntimeSettings::new(settings),
             listened: listened.unwrap_or_else(|| settings.dns.listen.clone()),
@@ -359,13 +357,13 @@ impl<'a> Build<'a> {
         Ok(certificates::dns_names(settings, platform.as_deref()))
     }
 
-    async fn api(
+    async fn open_api(
         &mut self,
         access: Option<(Arc<Access>, Check)>,
         engine: Option<Engine>,
         listeners: Vec<TcpListener>,
-    ) -> Result<Option<Api>, Error> {
-        let (Some(data_dir), Some((access, check))) = (&self.data_dir, access) else { return Ok(None) };
+    ) -> Result<(), Error> {
+        let (Some(data_dir), Some((access, check))) = (&self.data_dir, access) else { return Ok(()) };
         let (on, about) = ((listeners, self.api_places.clone()), (&self.admin, &check));
         let api = Api::start(self.settings, data_dir, engine, access, on, &mut self.serving, about).await?;
         // Before anything is created from the objects.
@@ -376,12 +374,13 @@ impl<'a> Build<'a> {
         }
         self.admin.health.warn("api", "stored values", damaged_values(&api.damage));
         self.admin.metrics.write_with(api.metrics());
-        Ok(Some(api))
+        self.api = Some(api);
+        Ok(())
     }
 
     /// Enables sign-in to the dashboard, through the API of this process or of the kubeconfig.
-    async fn open_dashboard(&self, dashboard: &Dashboard, api: Option<&Api>) -> Result<(), Error> {
-        let door = match (api, &self.settings.kubeconfig) {
+    async fn open_dashboard(&self, dashboard: &Dashboard) -> Result<(), Error> {
+        let door = match (&self.api, &self.settings.kubeconfig) {
             (Some(api), _) => Some(api.unproven_client()),
             (None, Some(path)) => {
                 let read_timeout = self.settings.api.read_timeout;
@@ -391,11 +390,8 @@ impl<'a> Build<'a> {
         };
         let providers = sign_in::providers(self.settings)?;
         let logins = Logins::new(providers).map_err(|error| Error::Failed(format!("dashboard: {error}")))?;
-        let has_api = api.is_some() || self.settings.kubeconfig.is_some();
-        let own = match has_api {
-            true => Some(client_as(self.settings, &self.api_servers, api, USER_SCHEDULER).await?),
-            false => None,
-        };
+        let has_api = self.api.is_some() || self.settings.kubeconfig.is_some();
+        let own = if has_api { Some(self.client(USER_SCHEDULER).await?) } else { None };
         dashboard.open(door, own, logins);
         Ok(())
     }
@@ -406,7 +402,7 @@ impl<'a> Build<'a> {
     }
 
     /// Returns the objects that all loops of this process read, with the rights of one of them.
-    async fn world(&self, api: Option<&Api>) -> Result<Option<World>, Error> {
+    async fn world(&self) -> Result<Option<World>, Error> {
         let schedules = self.settings.has(Role::Scheduler);
         let user = match schedules {
             true => USER_SCHEDULER,
@@ -416,16 +412,26 @@ impl<'a> Build<'a> {
         let mut reading = world::Settings::of(dns::platform_settings(self.settings, &self.listened)?);
         let is_name_server = self.settings.has(Role::Dns) && self.settings.dns_follows_api();
         reading.watch_longest = (is_name_server && !self.has_store()).then_some(WATCH_LONGEST);
-        Ok(Some(World::new(&client_as(self.settings, &self.api_servers, api, user).await?, reading)))
+        Ok(Some(World::new(&self.client(user).await?, reading)))
+    }
+
+    /// Returns a client of the API: in this process as `user`, otherwise with the credentials of the kubeconfig.
+    async fn client(&self, user: &str) -> Result<Client, Error> {
+        match (&self.api, &self.settings.kubeconfig) {
+            (Some(api), _) => Ok(api.client(Identity::user(user))),
+            (None, Some(path)) => {
+                Ok(client::from_kubeconfig(path, self.settings.api.read_timeout, &self.api_servers).await?)
+            }
+            (None, None) => unreachable!("the configuration was checked: these roles need an API"),
+        }
     }
 
     /// Starts the loops of the role `scheduler`.
     async fn loops(
         &mut self,
-        api: Option<&Api>,
         world: Option<&World>,
         base: BaseSerial,
-        files: watch::Receiver<Arc<BTreeSet<Name>>>,
+        served: Option<Arc<Publisher>>,
         end_instances: CancellationToken,
     ) -> Result<Option<Started>, Error> {
         let settings = self.settings;
@@ -437,18 +443,18 @@ impl<'a> Build<'a> {
             async || settings.verify.hosts.then(|| data_dir.host_key(settings.verify.hosts_key.as_deref())).transpose();
         platform::check_chooser(&settings.chooser()).await;
         let platform = dns::platform_settings(settings, &self.listened)?;
-        let runtime = self.instances(api, data_dir, &platform, end_instances).await?;
+        let runtime = self.instances(data_dir, &platform, end_instances).await?;
         let shared = Shared {
             config: settings,
-            scheduler: client_as(settings, &self.api_servers, api, USER_SCHEDULER).await?,
-            controller: client_as(settings, &self.api_servers, api, USER_CONTROLLER).await?,
+            scheduler: self.client(USER_SCHEDULER).await?,
+            controller: self.client(USER_CONTROLLER).await?,
             world,
             platform,
             instance: &instance,
             listened: &self.listened,
             host_key: room::when_there_is_room(&self.starting, host_key).await?,
             base,
-            files,
+            served,
             runtime_settings: &self.runtime_settings,
             admin: &self.admin,
         };
@@ -458,7 +464,6 @@ impl<'a> Build<'a> {
     /// Returns what runs the instances of Routers.
     async fn instances(
         &self,
-        api: Option<&Api>,
         data_dir: &DataDir,
         platform: &compiler::Settings,
         end: CancellationToken,
@@ -468,7 +473,7 @@ impl<'a> Build<'a> {
         let name_servers = servers.into_iter().map(|server| server.address).collect();
         Ok(match settings.routers.runtime {
             // They run in the same process as the only API.
-            RouterRuntime::Process if api.is_some() => {
+            RouterRuntime::Process if self.api.is_some() => {
                 let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
                 let processes = process::Settings {
                     program: std::env::current_exe().map_err(Error::Workers)?,
@@ -529,11 +534,11 @@ impl<'a> Build<'a> {
     }
 
     /// Starts the name server's loops over the API.
-    async fn dns(&mut self, api: Option<&Api>, world: Option<World>, loaded: dns::Loaded) -> Result<Dns, Error> {
+    async fn dns(&mut self, world: Option<World>, loaded: dns::Loaded) -> Result<Dns, Error> {
         let settings = self.settings;
         let follow = match (&self.data_dir, world) {
             (Some(data_dir), Some(world)) if settings.dns_follows_api() => Some(Follow {
-                client: client_as(settings, &self.api_servers, api, USER_NAME_SERVER).await?,
+                client: self.client(USER_NAME_SERVER).await?,
                 world,
                 instance: room::when_there_is_room(&self.starting, async || data_dir.instance()).await?,
             }),

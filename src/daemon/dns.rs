@@ -1,20 +1,20 @@
 //! The role `dns`: sockets, zone files, and the loop that follows the API.
 
-use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout};
-use tokio_util::sync::CancellationToken;
+use tokio::time::timeout;
 
 use super::access::host_name;
-use super::dns_metrics::{self, DnsMetrics};
-use super::engine::{self, Engine};
+use super::dns_metrics::DnsMetrics;
+use super::engine::Engine;
+use super::loops::{self, Follow, Following};
 use super::query_log::{OpenError, QueryLog};
 use super::runtime_settings::RuntimeSettings;
 use super::tasks::Tasks;
@@ -24,28 +24,20 @@ use crate::admin::Admin;
 use crate::admin::health::Check;
 use crate::config::Settings;
 use crate::config::settings;
-use signpost_control::client::reflector::{Health, HealthProbe};
+use signpost_control::client::reflector::HealthProbe;
 use signpost_control::compiler::{self, apex::serial_of};
-use signpost_control::deletion_hold::reporter::{Holder, Reporter};
 use signpost_control::ledger::BaseSerial;
 use signpost_control::name_server;
 use signpost_control::name_server::denials::DENIAL_LONGEST;
-use signpost_control::name_server::files::static_zones::{self, Reloader, StaticZones};
+use signpost_control::name_server::files::static_zones::{Counts, Reloader, StaticZones};
 use signpost_control::name_server::last_known_good::StateError;
 use signpost_control::name_server::reserved;
 use signpost_control::name_server::status::Status;
-use signpost_control::world::World;
 use signpost_dns::nameserver::Transport;
 use signpost_dns::transport::inherited_sockets::InheritedSockets;
 use signpost_dns::transport::{self, Bound, Running};
-use signpost_dns::wire::Name;
 use signpost_dns::zone::publish::Publisher;
 use signpost_dns::zone::{Serial, ZoneDb};
-
-/// The interval at which the staleness of answers is checked.
-const STALENESS_INTERVAL: Duration = Duration::from_millis(500);
-/// The reason why a name server without any of the API's objects is not ready.
-const UNHEARD: &str = "the objects have not been listed yet, and there is no last-known-good state";
 
 /// The maximum time for which queries wait in the sockets for the zones when a process starts. After it, the server answers from
 /// the available zones, and "not ready" for the others. A resolver queries another server after a second or two in any case, and
@@ -120,7 +112,7 @@ pub struct Loaded {
     engine: Arc<Engine>,
     here: String,
     listening: JoinHandle<std::io::Result<Running>>,
-    files: Option<(Reloader, Arc<static_zones::Status>)>,
+    files: Option<(Reloader, Arc<Mutex<Counts>>)>,
     /// The check of the zone files. It is ready when the name server runs.
     files_check: Option<Check>,
     platform: Option<LoadedPlatform>,
@@ -129,8 +121,6 @@ pub struct Loaded {
 /// The zones that are built from the API's objects, as of the last-known-good state.
 struct LoadedPlatform {
     settings: Arc<compiler::Settings>,
-    /// The loop holds it: these settings never change.
-    sender: watch::Sender<Arc<compiler::Settings>>,
     zones: name_server::Started,
     status: Arc<Status>,
 }
@@ -149,7 +139,6 @@ pub struct Dns {
     running: Arc<Running>,
     reload: Option<Reloader>,
     engine: Arc<Engine>,
-    zones: Arc<Publisher>,
     query_log: QueryLog,
 }
 
@@ -160,14 +149,6 @@ fn here(settings: &Settings, addresses: &[SocketAddr]) -> String {
     let name = settings.server.id.clone().or_else(host_name).unwrap_or_else(|| "unnamed".to_owned());
     let addresses = addresses.iter().take(ADDRESSES_TOLD).map(ToString::to_string).collect::<Vec<_>>().join(", ");
     format!("{name} ({addresses})")
-}
-
-/// The API that a name server follows.
-pub struct Follow {
-    pub client: kube::Client,
-    pub world: World,
-    /// This process's name, the same after a restart.
-    pub instance: String,
 }
 
 impl Loaded {
@@ -187,7 +168,6 @@ impl Loaded {
         }
         let files_check = settings.zones.as_ref().map(|_| admin.health.add("dns", "zone files", "not read yet"));
         let engine = Arc::new(Engine::new(settings));
-        tasks.spawn("cookie secret", engine::roll(engine.clone(), tasks.stop_token()));
         let here = here(settings, &bound.addresses());
         let (loading, loaded) = oneshot::channel();
         let (answered, settings_of) = (db.clone(), engine.clone());
@@ -197,9 +177,10 @@ impl Loaded {
             bound.start(&answered, settings_of.live())
         });
         let files = match &settings.zones {
-            Some(folder) => Some(load_files(folder, &zones, tasks).await?),
+            Some(folder) => Some(load_files(folder, &zones).await?),
             None => None,
         };
+        let files = loops::serve_files(tasks, engine.clone(), files);
         // The zones of the files are complete and answer, regardless of the API.
         db.open();
         let platform = match platform {
@@ -230,10 +211,10 @@ impl Loaded {
         let db = zones.db().clone();
         let followed = platform.as_ref().map(|platform| (platform.settings.clone(), platform.status.clone()));
         if let (Some(platform), Some(follow)) = (platform, follow) {
-            let after = runtime_settings.stale_after.subscribe();
-            let marking = mark_stale(engine.clone(), platform.status.clone(), after, tasks.stop_token());
-            tasks.spawn("staleness", marking);
-            platform.follow(follow, here, tasks, admin, informers);
+            let LoadedPlatform { zones, status, .. } = platform;
+            let (engine, stale_after) = (engine.clone(), runtime_settings.stale_after.subscribe());
+            let following = Following { follow, here, zones, status, engine, stale_after };
+            following.start(tasks, admin, informers);
         }
         let mut running = listening.await.expect("opening the listeners does not panic").map_err(Error::Workers)?;
         for pulse in running.pulses() {
@@ -259,7 +240,12 @@ impl Loaded {
             check.ready();
         }
         admin.metrics.write_with(move |page| metrics.write(page));
-        Ok(Dns { running, reload, engine, zones, query_log })
+        Ok(Dns { running, reload, engine, query_log })
+    }
+
+    /// Returns the zones that it serves.
+    pub fn zones(&self) -> Arc<Publisher> {
+        self.zones.clone()
     }
 
     /// Returns the serial in the file of the platform's domain, which has been read at this point.
@@ -270,15 +256,6 @@ impl Loaded {
 }
 
 impl Dns {
-    /// Reports the apexes of zone files to the control loops, now and on every change, until `stop`.
-    pub fn follow_files(
-        &self,
-        sender: watch::Sender<Arc<BTreeSet<Name>>>,
-        stop: CancellationToken,
-    ) -> impl Future<Output = ()> + Send + use<> {
-        reserved::report_files(self.zones.clone(), sender, stop)
-    }
-
     /// Returns the addresses of the listeners.
     pub fn addresses(&self) -> &[SocketAddr] {
         self.running.addresses()
@@ -324,20 +301,12 @@ impl Dns {
     }
 }
 
-/// Loads the zone files, and follows them in `tasks`.
-async fn load_files(
-    folder: &Path,
-    zones: &Arc<Publisher>,
-    tasks: &mut Tasks,
-) -> Result<(Reloader, Arc<static_zones::Status>), Error> {
+async fn load_files(folder: &Path, zones: &Arc<Publisher>) -> Result<StaticZones, Error> {
     let mut files = StaticZones::new(folder, zones.clone());
     let loading = tokio::task::spawn_blocking(move || files.load().map(|loaded| (files, loaded)));
     let (files, loaded) = loading.await.expect("reading zone files does not panic")?;
     tracing::info!(served = loaded.served, refused = loaded.refused, "zone files loaded");
-    let status = Arc::new(static_zones::Status::default());
-    let (reloader, following) = static_zones::run(files, status.clone(), tasks.stop_token());
-    tasks.spawn("zone files", following);
-    Ok((reloader, status))
+    Ok(files)
 }
 
 impl LoadedPlatform {
@@ -354,9 +323,8 @@ impl LoadedPlatform {
         let status = Arc::new(Status::default());
         let publishing = name_server::metrics::Publishing::default();
         admin.metrics.register(|registry| publishing.register(registry));
-        let (sender, current) = watch::channel(platform.clone());
         let options = name_server::Options {
-            settings: current,
+            settings: platform.clone(),
             state: Some(state),
             former_domain: settings.former_domain.clone(),
             zones: zones.clone(),
@@ -367,80 +335,6 @@ impl LoadedPlatform {
             loading,
         };
         let zones = name_server::start(options).await?;
-        Ok(LoadedPlatform { settings: platform, sender, zones, status })
+        Ok(LoadedPlatform { settings: platform, zones, status })
     }
-
-    /// Starts the loops that build the zones from the API's objects.
-    fn follow(
-        self,
-        follow: Follow,
-        here: String,
-        tasks: &mut Tasks,
-        admin: &Admin,
-        informers: &mut Vec<(&'static str, HealthProbe)>,
-    ) {
-        let LoadedPlatform { sender, zones, status, .. } = self;
-        let Follow { client, world, instance } = follow;
-        informers.extend(dns_metrics::informers(&status));
-        let holder = Holder::name_server(instance, Some(here));
-        let reporter = Reporter::new(client.clone(), &world.holds, holder, status.losses());
-        informers.push(("dns", reporter.informer()));
-        tasks.spawn("deletion holds", reporter.run(tasks.stop_token()));
-        let check = admin.health.add("dns", "zones", UNHEARD);
-        tasks.spawn("readiness of zones", check.follow(move || missing_zones(&status), tasks.stop_token()));
-        let stop = tasks.stop_token();
-        tasks.spawn_fallible("zones", async move {
-            let _sender = sender;
-            name_server::run(client, &world, zones, stop).await.inspect_err(|error| tracing::error!("{error}"))
-        });
-    }
-}
-
-/// Marks answers as possibly stale while the API has been silent for longer than `after`, if that is set.
-async fn mark_stale(
-    engine: Arc<Engine>,
-    status: Arc<Status>,
-    mut after: watch::Receiver<Option<Duration>>,
-    stop: CancellationToken,
-) {
-    let started = Instant::now();
-    loop {
-        let longest = *after.borrow_and_update();
-        let stale = longest.is_some_and(|longest| is_stale(&status.informers(), started.elapsed(), longest));
-        if status.set_stale(stale) {
-            engine.set_stale(stale);
-            match stale {
-                true => {
-                    let longest = longest.unwrap_or_default();
-                    tracing::warn!("no message from the API for {longest:?}; answers are marked as stale");
-                }
-                false => tracing::info!("answers are no longer marked as stale"),
-            }
-        }
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(STALENESS_INTERVAL), if longest.is_some() => {}
-            Ok(()) = after.changed() => {}
-        }
-    }
-}
-
-/// Returns whether an informer of the API's objects has been without a watch for too long. An open watch that is silent is idle;
-/// if it is dead, the informer finds out.
-fn is_stale(informers: &[Health], running: Duration, after: Duration) -> bool {
-    informers.iter().any(|informer| !informer.connected && informer.age.unwrap_or(running) > after)
-}
-
-/// Returns the reason why the zones are not available yet; `None` if they are.
-fn missing_zones(status: &Status) -> Option<String> {
-    if status.is_ready() {
-        return None;
-    }
-    let unheard = status.informers().into_iter().filter(|informer| !informer.synced);
-    let unheard = unheard.map(|informer| match informer.error {
-        Some(error) => format!("{} not listed: {error}", informer.kind),
-        None => format!("{} not listed yet", informer.kind),
-    });
-    let why: Vec<String> = status.hindrance().into_iter().chain(unheard).collect();
-    Some(if why.is_empty() { UNHEARD.to_owned() } else { why.join("; ") })
 }

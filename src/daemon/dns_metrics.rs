@@ -4,11 +4,11 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use prometheus_client::registry::Unit;
 
 use super::query_log;
 use super::unrouted::Unrouted;
-use signpost_control::client::reflector::{Health, HealthProbe, Restart};
 use signpost_control::deletion_hold::hold::Held;
 use signpost_control::name_server::files::static_zones;
 use signpost_control::name_server::status::Status;
@@ -25,7 +25,7 @@ pub struct DnsMetrics {
     pub running: Weak<Running>,
     pub db: Arc<ZoneDb>,
     pub query_log: Arc<query_log::Counts>,
-    pub files: Option<Arc<static_zones::Status>>,
+    pub files: Option<Arc<Mutex<static_zones::Counts>>>,
     pub status: Option<Arc<Status>>,
     /// The counts of names without a Route.
     pub unrouted: Option<Arc<Unrouted>>,
@@ -56,10 +56,13 @@ impl DnsMetrics {
         let help = "Whether all zones are loaded (1); until then (0), names outside the loaded zones get SERVFAIL";
         page.level("dns_ready", help, i64::from(self.db.is_ready()))?;
         if let Some(files) = &self.files {
-            page.level("zone_files", "Zones loaded from files", files.zones() as i64)?;
-            page.level("zone_files_broken", "Zone files that are not served because of errors", files.broken() as i64)?;
+            let files = *files.lock();
+            page.level("zone_files", "Zones loaded from files", files.zones as i64)?;
+            page.level("zone_files_broken", "Zone files that are not served because of errors", files.broken as i64)?;
+            let help = "Zone files with errors, instead of which the previous version of the zone is served";
+            page.level("zone_files_outdated", help, files.outdated as i64)?;
             let help = "Reloads of the zone directory, without checks that found no change";
-            page.count("zone_file_reads", help, files.reloads() as u64)?;
+            page.count("zone_file_reads", help, files.reloads)?;
         }
         self.status.as_ref().map_or(Ok(()), |status| synced(page, status))
     }
@@ -241,33 +244,30 @@ fn encrypted(page: &mut Page<'_>, all: &[(Transport, Totals)]) -> fmt::Result {
 
 /// Writes the status of the loop that follows the API.
 fn synced(page: &mut Page<'_>, status: &Status) -> fmt::Result {
-    let counters = status.counters();
-    page.level("platform_zones", "Zones built from the API's objects", status.zones() as i64)?;
+    let state = status.state();
+    let counters = state.counters;
+    page.level("platform_zones", "Zones built from the API's objects", state.zones as i64)?;
     let help = "Former domains of the platform whose zones are served";
-    page.level("former_domains", help, status.former_domains() as i64)?;
+    page.level("former_domains", help, state.former_domains as i64)?;
     page.count("zones_published", "Zone publications", counters.published)?;
     page.count("zones_provisional", "Zone publications under a provisional serial", counters.provisional)?;
     page.count("zones_removed", "Zones removed", counters.removed)?;
     let help = "Whether answers are marked as stale (1), because no message from the API arrived for a long time";
-    page.level("dns_stale", help, i64::from(status.is_stale()))?;
+    page.level("dns_stale", help, i64::from(state.is_stale))?;
     let help =
         "Whether names that are not found get NXDOMAIN (1), or SERVFAIL (0), because the zones may lack new names";
-    page.level("dns_denies_names", help, i64::from(status.is_denying()))?;
+    page.level("dns_denies_names", help, i64::from(state.is_denying))?;
     let help = "Whether the last-known-good state cannot be written";
-    page.level("last_good_failing", help, i64::from(status.is_last_good_failing()))?;
+    page.level("last_good_failing", help, i64::from(state.is_last_good_failing()))?;
     let help = "Whether the last-known-good state found at the start was damaged or of another platform, and no new one is on the disk yet";
-    page.level("last_good_refused", help, i64::from(status.is_last_good_refused()))?;
+    page.level("last_good_refused", help, i64::from(state.is_last_good_refused))?;
     let help = "Time at which a damaged last-known-good state, or one of another platform, was moved aside, in seconds since the epoch; 0: not since the start";
-    let at = status.last_good_refused_at().map_or(0, Timestamp::as_second);
+    let at = state.last_good_refused_at.map_or(0, Timestamp::as_second);
     page.level("last_good_refused_time_seconds", help, at)?;
-    let (objects, undecided) = holds(&status.held());
+    let (objects, undecided) = holds(&status.losses().held());
     page.gauge("deletion_hold_objects", "Objects that are missing from the API and still served", &objects)?;
     page.gauge("deletion_hold_pending", "Deletion holds that wait for approval or rejection", &undecided)?;
-    page.level(
-        "zone_input_errors",
-        "Errors in the objects from which zones are built",
-        status.diagnostics().len() as i64,
-    )
+    page.level("zone_input_errors", "Errors in the objects from which zones are built", state.diagnostics.len() as i64)
 }
 
 /// Returns the number of held objects of each kind, and of their holds without a decision.
@@ -280,26 +280,4 @@ pub fn holds(held: &[Held]) -> (Rows<'static, i64>, Rows<'static, i64>) {
         DeletionHoldKind::ALL.into_iter().map(row).collect()
     };
     (sum(|held| held.count), sum(|held| usize::from(held.decision.is_none())))
-}
-
-/// Returns the informers that the loop keeps, for [`signpost_control::client::metrics`]. Until the loop runs
-/// they are unheard of.
-pub fn informers(status: &Arc<Status>) -> Vec<(&'static str, HealthProbe)> {
-    let probe = |(at, kind): (usize, &'static str)| -> (&'static str, HealthProbe) {
-        let status = status.clone();
-        let unheard = move || Health {
-            kind: kind.to_owned(),
-            synced: false,
-            connected: false,
-            age: None,
-            error: None,
-            restarts: Restart::ALL.map(|reason| (reason, 0)),
-            undecodable: 0,
-            unknown: 0,
-            objects: 0,
-            version: String::new(),
-        };
-        ("dns", Arc::new(move || status.informers().into_iter().nth(at).unwrap_or_else(&unheard)))
-    };
-    ["Router", "RouteBinding", "Zone"].into_iter().enumerate().map(probe).collect()
 }

@@ -1,16 +1,23 @@
-//! The control loops of a process with the role `scheduler`: one list, with the name and the constructor of each, and who runs it.
+//! The loops of the roles `scheduler` and `dns`: one list, with the name and the constructor of each, and who runs it.
+//!
+//! - [`Shared::start`]: those of a process with the role `scheduler`. Each process runs the loops of `every`, and the leader those of
+//!   `leader`.
+//! - [`serve_files`]: those of a name server that need no API, and [`Following::start`]: those of one that follows the API.
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use kube::Client;
+use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::dns_metrics::holds;
+use super::engine::{self, Engine};
+use super::freshness::{UNHEARD, mark_stale, missing_zones};
 use super::platform;
 use super::runtime_settings::RuntimeSettings;
 use super::scheduling::{authorities, host_resolvers, run_for_leadership, servers_to_ask};
@@ -30,7 +37,11 @@ use signpost_control::instances::kubernetes::Kubernetes;
 use signpost_control::instances::objects;
 use signpost_control::instances::process::Processes;
 use signpost_control::ledger::{self, BaseSerial};
+use signpost_control::name_server;
 use signpost_control::name_server::denials::SILENCE_LONGEST;
+use signpost_control::name_server::files::static_zones::{self, Counts, Reloader, StaticZones};
+use signpost_control::name_server::objects::Objects;
+use signpost_control::name_server::status::Status;
 use signpost_control::observe::hosts::HostCheck;
 use signpost_control::observe::ownership::OwnershipCheck;
 use signpost_control::observe::ownership::challenge::Key;
@@ -42,7 +53,7 @@ use signpost_control::reconcile::{self, Reconciler};
 use signpost_control::scheduler::chooser::StrategyConfig;
 use signpost_control::scheduler::{self, Scheduler};
 use signpost_control::world::World;
-use signpost_dns::wire::Name;
+use signpost_dns::zone::publish::Publisher;
 use signpost_types::v1alpha1::zone::ZonePlatform;
 
 /// The values that the loops share. The clients have an identity each if the API is in this process.
@@ -59,8 +70,8 @@ pub struct Shared<'a> {
     pub host_key: Option<Key>,
     /// The serial in the file of the platform's domain, which the allocation of serials waits for.
     pub base: BaseSerial,
-    /// The apexes of the zones that it serves from files.
-    pub files: watch::Receiver<Arc<BTreeSet<Name>>>,
+    /// The zones of the name server in this process.
+    pub served: Option<Arc<Publisher>>,
     pub runtime_settings: &'a RuntimeSettings,
     /// The admin endpoint to which the loops report their health.
     pub admin: &'a Admin,
@@ -162,7 +173,7 @@ impl Shared<'_> {
             timeout: config.verify.timeout,
             interval: config.verify.interval,
             silence_longest: SILENCE_LONGEST,
-            files: self.files.clone(),
+            served: self.served.clone(),
         };
         let parts = (sources, platform.clone(), proving, self.metrics(verify::metrics::Metrics::register));
         list.leader("ledger of serials and verification of names", parts, |client, world, parts, stop| async {
@@ -302,6 +313,58 @@ impl Shared<'_> {
             interval: self.config.verify.hosts_interval,
             grace: self.config.verify.hosts_grace,
         })
+    }
+}
+
+/// Starts the loops of a name server that need no API. Returns what requests a reload of these zone files, and their counts.
+pub fn serve_files(
+    tasks: &mut Tasks,
+    engine: Arc<Engine>,
+    files: Option<StaticZones>,
+) -> Option<(Reloader, Arc<Mutex<Counts>>)> {
+    let stop = tasks.stop_token();
+    tasks.spawn("cookie secret", engine::roll(engine, stop.clone()));
+    let (files, counts) = (files?, Arc::<Mutex<Counts>>::default());
+    let (reloader, following) = static_zones::run(files, counts.clone(), stop);
+    tasks.spawn("zone files", following);
+    Some((reloader, counts))
+}
+
+/// The API that a name server follows.
+pub struct Follow {
+    pub client: Client,
+    pub world: World,
+    /// This process's name, the same after a restart.
+    pub instance: String,
+}
+
+/// A name server that follows the API.
+pub struct Following {
+    pub follow: Follow,
+    /// The location of the process for operators.
+    pub here: String,
+    pub zones: name_server::Started,
+    pub status: Arc<Status>,
+    pub engine: Arc<Engine>,
+    pub stale_after: watch::Receiver<Option<Duration>>,
+}
+
+impl Following {
+    /// Starts the loops in `tasks`, and adds their informers.
+    pub fn start(self, tasks: &mut Tasks, admin: &Admin, informers: &mut Vec<(&'static str, HealthProbe)>) {
+        let Following { follow: Follow { client, world, instance }, here, zones, status, engine, stale_after } = self;
+        let holder = Holder::name_server(instance, Some(here));
+        let reporter = Reporter::new(client.clone(), &world.holds, holder, status.losses().clone());
+        let objects = Objects::read(&world);
+        let probes = objects.probes();
+        informers.extend(probes.iter().cloned().chain([reporter.informer()]).map(|informer| ("dns", informer)));
+        let (check, stop) = (admin.health.add("dns", "zones", UNHEARD), tasks.stop_token());
+        tasks.spawn("staleness", mark_stale(engine, status.clone(), probes.clone(), stale_after, stop.clone()));
+        tasks.spawn("deletion holds", reporter.run(stop.clone()));
+        tasks.spawn("readiness of zones", check.follow(move || missing_zones(&status, &probes), stop.clone()));
+        tasks.spawn_fallible("zones", async move {
+            name_server::run(client, objects, zones, stop).await.inspect_err(|error| tracing::error!("{error}"))
+        });
     }
 }
 

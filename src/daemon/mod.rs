@@ -17,6 +17,7 @@ pub mod dns_metrics;
 pub mod engine;
 #[cfg(feature = "etcd")]
 pub mod etcd;
+mod freshness;
 mod handover;
 mod http;
 mod inherited;
@@ -61,9 +62,7 @@ use crate::admin::Admin;
 use crate::admin::health::Health;
 use crate::admin::liveness::Liveness;
 use crate::config::{self, ConfigSources, Settings};
-use signpost_api::identity::Identity;
 use signpost_apiserver::store::embedded::OpenError;
-use signpost_control::client::failover::Servers;
 use signpost_control::name_server::domain::{DomainMismatch, Domains};
 use signpost_control::name_server::files::static_zones;
 use signpost_control::name_server::last_known_good::StateError;
@@ -371,18 +370,4 @@ fn domains(settings: &Settings) -> Domains {
 fn roles(settings: &Settings) -> String {
     let words: Vec<&str> = settings.roles.iter().map(|role| role.word()).collect();
     format!("running as {}", words.join(", "))
-}
-
-/// Returns a client of the API: in this process as `user`, otherwise with the credentials of the kubeconfig.
-async fn client_as(
-    settings: &Settings,
-    servers: &Servers,
-    api: Option<&Api>,
-    user: &str,
-) -> Result<kube::Client, Error> {
-    match (api, &settings.kubeconfig) {
-        (Some(api), _) => Ok(api.client(Identity::user(user))),
-        (None, Some(path)) => Ok(client::from_kubeconfig(path, settings.api.read_timeout, servers).await?),
-        (None, None) => unreachable!("the configuration was checked: these roles need an API"),
-    }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::config::Settings;
+use signpost_control::work::controller::set;
 
 /// The settings that can change at run time. Each loop has its own receiver; in a process without the loop, a change has no
 /// effect.
@@ -36,12 +37,4 @@ impl RuntimeSettings {
 
 fn stale_after(settings: &Settings) -> Option<Duration> {
     Some(settings.dns.stale_after).filter(|after| !after.is_zero())
-}
-
-fn set<T: PartialEq>(dial: &watch::Sender<T>, to: T) {
-    dial.send_if_modified(|now| {
-        let changes = *now != to;
-        *now = to;
-        changes
-    });
 }

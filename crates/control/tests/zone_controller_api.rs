@@ -44,24 +44,26 @@ async fn a_restart_without_the_api_serves_what_was_served() {
     let server = NameServer::start(unavailable_api(), Some(&state));
     until("ready", || server.db.is_ready()).await;
     assert_eq!(server.serials(), serials);
-    assert!(server.has_alias("app") && server.wildcard("shard1") == Some(vec![1]) && !server.status.is_synced());
+    assert!(
+        server.has_alias("app") && server.wildcard("shard1") == Some(vec![1]) && !server.status.losses().is_synced()
+    );
     server.stop().await;
 
     // Without a state, nothing is known: not ready, and no answers.
     let fresh = NameServer::start(unavailable_api(), Some(&folder.path().join("other")));
     tokio::time::sleep(Duration::from_millis(50)).await;
-    assert!(!fresh.db.is_ready() && !fresh.status.is_ready());
+    assert!(!fresh.db.is_ready() && !fresh.status.state().is_ready);
     fresh.stop().await;
 
     // The loss is held when an API has lost its objects, until a user approves it; its existing objects are served.
     let emptied = Platform::start().await;
     emptied.create_router("other", &["192.0.2.9"]).await;
     let server = NameServer::start(emptied.client(USER_NAME_SERVER), Some(&state));
-    until("the loss is held", || !server.status.held().is_empty() && server.wildcard("other").is_some()).await;
+    until("the loss is held", || !server.status.losses().held().is_empty() && server.wildcard("other").is_some()).await;
     assert_eq!(server.wildcard("shard1"), Some(vec![1]));
     // Objects of those names with another zone and another label are different ones, and restore nothing.
-    until("the alias is held", || server.status.held().len() == 2).await;
-    let held_of = |kind| server.status.held().into_iter().find(|held| held.kind == kind);
+    until("the alias is held", || server.status.losses().held().len() == 2).await;
+    let held_of = |kind| server.status.losses().held().into_iter().find(|held| held.kind == kind);
     for kind in DeletionHoldKind::ALL {
         let missing = held_of(kind);
         match kind {
@@ -75,8 +77,9 @@ async fn a_restart_without_the_api_serves_what_was_served() {
     }
     let before = server.db.get(&name("v3.example.")).and_then(|zone| zone.serial()).expect("a serial");
     let approval = |held: Held| (held.id, HoldDecision { decision: Decision::Approve, set: held.set });
-    server.status.losses().set_decisions(server.status.held().into_iter().map(approval).collect());
-    until("the loss is approved", || server.wildcard("shard1").is_none() && server.status.held().is_empty()).await;
+    server.status.losses().set_decisions(server.status.losses().held().into_iter().map(approval).collect());
+    until("the loss is approved", || server.wildcard("shard1").is_none() && server.status.losses().held().is_empty())
+        .await;
     until("the parent follows", || !server.is_delegated("shard1") && server.is_delegated("elsewhere")).await;
     until("the alias goes", || !server.has_alias("app")).await;
     let after = server.db.get(&name("v3.example.")).and_then(|zone| zone.serial()).expect("a serial");
@@ -92,14 +95,14 @@ async fn a_restart_without_the_api_serves_what_was_served() {
         octets[at] ^= 1;
         std::fs::write(&file, octets).expect("damaged");
         let unheard = NameServer::start(unavailable_api(), Some(&state));
-        until("the damage is reported", || unheard.status.is_last_good_refused()).await;
+        until("the damage is reported", || unheard.status.state().is_last_good_refused).await;
         assert!(state.join("last-good.damaged").exists(), "{at}");
-        assert!(!unheard.db.is_ready() && !unheard.status.is_ready(), "{at}");
+        assert!(!unheard.db.is_ready() && !unheard.status.state().is_ready, "{at}");
         unheard.stop().await;
     }
     let server = NameServer::start(emptied.client(USER_NAME_SERVER), Some(&state));
     until("ready", || server.db.is_ready() && server.wildcard("other").is_some()).await;
-    assert!(server.status.held().is_empty() && server.wildcard("shard1").is_none());
+    assert!(server.status.losses().held().is_empty() && server.wildcard("shard1").is_none());
     server.stop().await;
 
     // A rejected state is reported until a new state is on disk, from which the next process answers.
@@ -107,13 +110,13 @@ async fn a_restart_without_the_api_serves_what_was_served() {
     octets[20] ^= 1;
     std::fs::write(&file, octets).expect("damaged");
     let server = NameServer::start(emptied.client(USER_NAME_SERVER), Some(&state));
-    until("a state was refused", || server.status.last_good_refused_at().is_some()).await;
-    until("there is a new one", || !server.status.is_last_good_refused()).await;
-    assert!(server.status.is_ready() && server.status.last_good_refused_at().is_some());
+    until("a state was refused", || server.status.state().last_good_refused_at.is_some()).await;
+    until("there is a new one", || !server.status.state().is_last_good_refused).await;
+    assert!(server.status.state().is_ready && server.status.state().last_good_refused_at.is_some());
     server.stop().await;
     let next = NameServer::start(unavailable_api(), Some(&state));
     until("it answers without the API", || next.wildcard("other").is_some()).await;
-    assert!(next.status.last_good_refused_at().is_none());
+    assert!(next.status.state().last_good_refused_at.is_none());
     next.stop().await;
 }
 
@@ -144,7 +147,7 @@ async fn a_file_and_a_router_never_serve_one_apex_together() {
     })
     .await;
     until("the clash is reported", || {
-        server.status.diagnostics().iter().any(|diagnostic| {
+        server.status.state().diagnostics.clone().iter().any(|diagnostic| {
             diagnostic.message.contains("shard1.v3.example.zone") && diagnostic.object.to_string() == "Router shard1"
         })
     })
@@ -165,14 +168,15 @@ async fn a_file_and_a_router_never_serve_one_apex_together() {
     inside.iter().for_each(|file| write(file, &zone_text("198.51.100.7")));
     reloader.reload().await.expect("it runs").expect("it reads");
     let reported = || {
-        let diagnostics = server.status.diagnostics();
+        let diagnostics = server.status.state().diagnostics.clone();
         let of = |object: &str, file: &str| {
             diagnostics.iter().any(|one| one.object.to_string() == object && one.message.contains(file))
         };
         [of("Router shard1", inside[0]), of("RouteBinding default/app", inside[1])]
     };
     until("both are reported", || reported() == [true, true]).await;
-    let about_free = server.status.diagnostics().iter().any(|diagnostic| diagnostic.message.contains(inside[2]));
+    let about_free =
+        server.status.state().diagnostics.clone().iter().any(|diagnostic| diagnostic.message.contains(inside[2]));
     assert!(!about_free, "no route has the alias");
     inside.iter().for_each(|file| std::fs::remove_file(folder.path().join(file)).expect("removed"));
     reloader.reload().await.expect("it runs").expect("it reads");
@@ -210,34 +214,34 @@ async fn what_a_list_shows_as_lost_is_held_and_what_a_watch_reports_is_not() {
         until("the last address is gone", || server.wildcard("shard3").is_none()).await;
         platform.delete_router("shard3").await;
         until("the shard is gone", || server.db.get(&name("shard3.v3.example.")).is_none()).await;
-        assert_eq!(server.status.held(), []);
+        assert_eq!(server.status.losses().held(), []);
         server.stop().await;
     }
     // A different API: one shard is there without an address, one is missing.
     let other = Platform::start().await;
     other.create_router("shard1", &[]).await;
     let server = NameServer::start(other.client(USER_NAME_SERVER), Some(&state));
-    until("both are held", || server.status.held().first().is_some_and(|held| held.count == 2)).await;
+    until("both are held", || server.status.losses().held().first().is_some_and(|held| held.count == 2)).await;
     assert_eq!((server.wildcard("shard1"), server.wildcard("shard2")), (Some(vec![1]), Some(vec![1])));
-    let held = server.status.held();
+    let held = server.status.losses().held();
     // A write of another field gives no information about the addresses, and neither does the next.
     for number in 0..3 {
         other.label_router("shard1", &number.to_string()).await;
         other.create_router(&format!("later{number}"), &["192.0.2.3"]).await;
         until("the loop has continued", || server.wildcard(&format!("later{number}")).is_some()).await;
-        assert_eq!((server.status.held(), server.wildcard("shard1")), (held.clone(), Some(vec![1])));
+        assert_eq!((server.status.losses().held(), server.wildcard("shard1")), (held.clone(), Some(vec![1])));
     }
-    let held = server.status.held();
+    let held = server.status.losses().held();
     // A change of one of them is now watched, and applied.
     other.set_addresses("shard1", &["192.0.2.7"]).await;
     until("the edit counts", || server.wildcard("shard1") == Some(vec![7])).await;
-    until("one is left", || server.status.held().first().is_some_and(|held| held.count == 1)).await;
+    until("one is left", || server.status.losses().held().first().is_some_and(|held| held.count == 1)).await;
     // An approval of both covers each of them while it is held.
     let approval = HoldDecision { decision: Decision::Approve, set: held[0].set.clone() };
     server.status.losses().set_decisions([(held[0].id.clone(), approval)].into());
     other.set_addresses("shard1", &["192.0.2.8"]).await;
     until("the loop continues", || server.wildcard("shard1") == Some(vec![8])).await;
-    until("nothing is held", || server.status.held().is_empty() && server.wildcard("shard2").is_none()).await;
+    until("nothing is held", || server.status.losses().held().is_empty() && server.wildcard("shard2").is_none()).await;
     other.create_router("shard2", &["192.0.2.2"]).await;
     until("it is served again", || server.wildcard("shard2") == Some(vec![2])).await;
     server.stop().await;
@@ -263,8 +267,12 @@ async fn a_hold_is_reported_to_the_api_and_decided_there() {
         let running = NameServer::start(emptied.client(USER_NAME_SERVER), Some(state));
         let client = emptied.client(USER_NAME_SERVER);
         let holds = world(&client).holds;
-        let reporter =
-            Reporter::new(client, &holds, Holder::name_server(server.to_owned(), None), running.status.losses());
+        let reporter = Reporter::new(
+            client,
+            &holds,
+            Holder::name_server(server.to_owned(), None),
+            running.status.losses().clone(),
+        );
         tokio::spawn(reporter.run(stop.clone()));
         running
     };
@@ -295,7 +303,7 @@ async fn a_hold_is_reported_to_the_api_and_decided_there() {
         decide(id, "reject").await;
     }
     let quiet = |server: &NameServer| {
-        let held = server.status.held();
+        let held = server.status.losses().held();
         held.len() == 2 && held.iter().all(|held| held.decision == Some(Decision::Reject))
     };
     until("both are quiet", || quiet(&one) && quiet(&two)).await;
@@ -305,7 +313,7 @@ async fn a_hold_is_reported_to_the_api_and_decided_there() {
         deletion_holds.delete(id, &DeleteParams::default()).await.expect("deleted");
     }
     until("the alarm is back", || {
-        [&one, &two].iter().all(|server| server.status.held().iter().all(|held| held.decision.is_none()))
+        [&one, &two].iter().all(|server| server.status.losses().held().iter().all(|held| held.decision.is_none()))
     })
     .await;
     assert_eq!(hold_ids().await, ids);
@@ -314,7 +322,7 @@ async fn a_hold_is_reported_to_the_api_and_decided_there() {
     }
     until("the names go", || {
         [&one, &two].iter().all(|server| {
-            server.status.held().is_empty() && !server.has_alias("app") && server.wildcard("shard1").is_none()
+            server.status.losses().held().is_empty() && !server.has_alias("app") && server.wildcard("shard1").is_none()
         })
     })
     .await;
@@ -358,7 +366,7 @@ async fn a_deletion_hold_that_was_never_entered_goes_as_soon_as_nothing_is_held(
     let stop = CancellationToken::new();
     let holds = world(&client).holds;
     let holder = Holder::name_server("ns1".to_owned(), None);
-    tokio::spawn(Reporter::new(client, &holds, holder, server.status.losses()).run(stop.clone()));
+    tokio::spawn(Reporter::new(client, &holds, holder, server.status.losses().clone()).run(stop.clone()));
     let deletion_holds = Api::<DeletionHold>::all(emptied.admin());
     let counted = async |count: usize| {
         let deadline = Instant::now() + PATIENCE;
@@ -375,7 +383,7 @@ async fn a_deletion_hold_that_was_never_entered_goes_as_soon_as_nothing_is_held(
     counted(1).await;
     emptied.create_router("shard1", &["192.0.2.1"]).await;
     emptied.bind("app", "shard1").await;
-    until("all is there again", || server.status.held().is_empty()).await;
+    until("all is there again", || server.status.losses().held().is_empty()).await;
     fails.store(false, Ordering::Relaxed);
     counted(0).await;
     stop.cancel();
@@ -398,7 +406,7 @@ async fn routers_that_no_name_leads_to_are_deleted_together() {
         platform.delete_router(router).await;
     }
     until("they are gone", || names[..7].iter().all(|router| server.wildcard(router).is_none())).await;
-    assert_eq!(server.status.held(), []);
+    assert_eq!(server.status.losses().held(), []);
     assert!(server.has_alias("app") && server.wildcard("shard8").is_some());
     server.stop().await;
 }

@@ -222,7 +222,7 @@ fn unserved_is_what_only_broken_files_name() {
         f.scan();
         let mut apexes: Vec<String> = f.folder.unserved().map(|(apex, _)| apex.to_string()).collect();
         apexes.sort_unstable();
-        (apexes, f.folder.broken_count())
+        (apexes, f.folder.broken_count(), f.folder.outdated_count())
     };
     f.write("a.zone", &broken("first.example."));
     f.zone("b.zone", "first.example.", "192.0.2.1");
@@ -231,19 +231,24 @@ fn unserved_is_what_only_broken_files_name() {
     f.zone("e.zone", "second.example.", "192.0.2.2");
     f.write("g.zone", &broken("third.example."));
     f.write("h.zone", &broken("third.example."));
-    assert_eq!(unserved(&mut f), (vec!["third.example.".to_owned(); 2], 4));
+    assert_eq!(unserved(&mut f), (vec!["third.example.".to_owned(); 2], 4, 0));
     fs::remove_file(f.dir.path().join("g.zone")).unwrap();
     fs::remove_file(f.dir.path().join("b.zone")).unwrap();
     f.write("h.zone", &broken("fourth.example."));
-    assert_eq!(unserved(&mut f), (vec!["first.example.".to_owned(), "fourth.example.".to_owned()], 3));
+    assert_eq!(unserved(&mut f), (vec!["first.example.".to_owned(), "fourth.example.".to_owned()], 3, 0));
     // The second good file takes the place of the first.
     fs::remove_file(f.dir.path().join("c.zone")).unwrap();
     f.zone("a.zone", "first.example.", "192.0.2.1");
     f.zone("h.zone", "fifth.example.", "192.0.2.1");
-    assert_eq!(unserved(&mut f), (vec![], 1));
+    assert_eq!(unserved(&mut f), (vec![], 1, 0));
     // What was good once is served.
     f.write("h.zone", &broken("fifth.example."));
-    assert_eq!(unserved(&mut f), (vec![], 1));
+    assert_eq!(unserved(&mut f), (vec![], 1, 1));
+    // Also if the file is now one for the zone of another.
+    f.zone("a.zone", "second.example.", "192.0.2.3");
+    assert_eq!(unserved(&mut f), (vec![], 1, 2));
+    f.zone("h.zone", "fifth.example.", "192.0.2.4");
+    assert_eq!(unserved(&mut f), (vec![], 1, 1));
 }
 
 #[test]

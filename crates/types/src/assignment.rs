@@ -5,10 +5,7 @@ use serde_json::{Value, json};
 
 use crate::conditions::set_condition;
 use crate::names;
-use crate::v1alpha1::route::{
-    ADMITTED, AssignedName, CERTIFICATE_READY, HOST_POINTS_HERE, MOVE_PENDING, NameKind, PROGRAMMED, PUBLISHED, READY,
-    RESOLVABLE, RESOLVED_REFS, RouteStatus, SCHEDULED,
-};
+use crate::v1alpha1::route::{ADMITTED, AssignedName, CONDITIONS, MOVE_PENDING, NameKind, RouteStatus, SCHEDULED};
 use crate::v1alpha1::route_binding::RouteBindingSpec;
 
 /// The members of `status` that only a RouteBinding sets.
@@ -90,15 +87,12 @@ pub fn set_former_names(status: &mut Value, former_names: &Value) {
     }
 }
 
-/// The conditions of a Route that depend on its names and its Router.
-const OF_NAMES: [&str; 7] =
-    [PUBLISHED, RESOLVABLE, PROGRAMMED, RESOLVED_REFS, CERTIFICATE_READY, HOST_POINTS_HERE, READY];
-
-/// Resets the conditions on publication: results for the old names do not apply to the new ones, and `kubectl wait` must not use
+/// Removes the conditions about a binding: results for the old names do not apply to the new ones, and `kubectl wait` must not use
 /// them.
 fn forget_publication(status: &mut Value) {
     if let Some(conditions) = status.get_mut("conditions").and_then(Value::as_array_mut) {
-        conditions.retain(|condition| !OF_NAMES.iter().any(|kind| condition["type"] == *kind));
+        let is_of_binding = |kind: &Value| CONDITIONS.iter().any(|known| known.is_of_binding && kind == known.kind);
+        conditions.retain(|condition| !is_of_binding(&condition["type"]));
     }
 }
 

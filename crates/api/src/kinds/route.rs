@@ -20,8 +20,8 @@ use signpost_types::assignment::BOUND_FIELDS;
 use signpost_types::names::{self, takes_names_of};
 use signpost_types::v1alpha1::GROUP;
 use signpost_types::v1alpha1::route::{
-    ADMITTED, CERTIFICATE_READY, HOST_POINTS_HERE, MOVE_ANNOTATION, PROGRAMMED, PUBLISHED, READY, RESOLVABLE,
-    RESOLVED_REFS, ROUTER_GONE, Route, SCHEDULED,
+    ADMITTED, CONDITIONS, HOST_POINTS_HERE, MOVE_ANNOTATION, READY, RESOLVABLE, RESOLVED_REFS, ROUTER_GONE, Route,
+    SCHEDULED,
 };
 
 pub static ROUTE: LazyLock<Kind> = LazyLock::new(|| {
@@ -78,12 +78,12 @@ const COLUMNS: &[Column] = &[
         "The reason of the first condition that is not met, otherwise of Scheduled.",
     )
     .with_cell(|read, _| {
-        let order = [ADMITTED, SCHEDULED, PUBLISHED, RESOLVABLE, PROGRAMMED, CERTIFICATE_READY, HOST_POINTS_HERE];
         let is_wrong = |kind: &&str| {
             let status = columns::condition(read[0], kind, "status");
             !status.is_null() && !status.is("True")
         };
-        let kind = order.into_iter().find(is_wrong).unwrap_or(SCHEDULED);
+        let mut explaining = CONDITIONS.iter().filter(|known| known.is_explaining).map(|known| known.kind);
+        let kind = explaining.find(is_wrong).unwrap_or(SCHEDULED);
         Cell::As(columns::condition(read[0], kind, "reason"))
     })
     .wide(),

@@ -14,6 +14,7 @@ use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::ObjectMeta;
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::registry::Registry;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -50,6 +51,15 @@ pub struct Counters {
     pub recorded: Counter,
     /// The events not recorded, because the queue was full or the API rejected them.
     pub dropped: Counter,
+}
+
+impl Counters {
+    /// Adds them to `registry`, under the registry's own prefix.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register("events", "Events recorded", self.recorded.clone());
+        let help = "Events not recorded because too many were waiting";
+        registry.register("events_dropped", help, self.dropped.clone());
+    }
 }
 
 /// The sender of the event queue.

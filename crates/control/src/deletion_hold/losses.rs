@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::watch;
 
 use super::hold::{Decisions, Held};
+use crate::work::controller::set;
 
 #[derive(Debug, Default)]
 pub struct HeldLosses {
@@ -35,11 +36,7 @@ impl HeldLosses {
     }
 
     pub fn set_held(&self, held: Vec<Held>) {
-        self.held.send_if_modified(|before| {
-            let differs = *before != held;
-            *before = held;
-            differs
-        });
+        set(&self.held, held);
     }
 
     pub fn decisions(&self) -> watch::Receiver<Arc<Decisions>> {
@@ -48,12 +45,6 @@ impl HeldLosses {
 
     /// Sets all decisions on the held objects, by ID.
     pub fn set_decisions(&self, decisions: Decisions) {
-        self.decisions.send_if_modified(|before| {
-            let differs = **before != decisions;
-            if differs {
-                *before = Arc::new(decisions);
-            }
-            differs
-        });
+        set(&self.decisions, Arc::new(decisions));
     }
 }

@@ -42,7 +42,6 @@ use crate::compiler::settings::text_of;
 use crate::compiler::{Diagnostic, Digest, Platform, Settings, ShardView};
 use crate::deletion_hold::hold::Decisions;
 use crate::deletion_hold::reminder::Reminder;
-use crate::world::World;
 use crate::world::parents::Parents;
 use signpost_dns::wire::{Name, NameMap};
 use signpost_dns::zone::Serial;
@@ -89,8 +88,8 @@ const HIDDEN_TOLD_MAX: usize = 10;
 
 /// The inputs of the loop that exist before the API's objects.
 pub struct Options {
-    /// The current configuration. The platform's domain must not change.
-    pub settings: watch::Receiver<Arc<Settings>>,
+    /// The platform's zones.
+    pub settings: Arc<Settings>,
     /// The directory of the last-known-good state; `None`: no state.
     pub state: Option<PathBuf>,
     /// The former domain of the platform, if the domain was changed.
@@ -114,7 +113,7 @@ pub struct Options {
 
 /// A name server that serves its last-known-good state, if it has one. [`run`] follows the API from there.
 pub struct Started {
-    settings: watch::Receiver<Arc<Settings>>,
+    settings: Arc<Settings>,
     domains: Domains,
     /// The former domains that the restored state has.
     former_domains: Vec<FormerDomain>,
@@ -128,7 +127,7 @@ pub struct Started {
 /// state cannot be used.
 pub async fn start(options: Options) -> Result<Started, StateError> {
     let Options {
-        settings: current,
+        settings,
         state,
         former_domain,
         zones,
@@ -138,35 +137,32 @@ pub async fn start(options: Options) -> Result<Started, StateError> {
         publishing,
         loading,
     } = options;
-    status.set_denying(denial_longest.is_none());
+    status.state().is_denying = denial_longest.is_none();
     if denial_longest.is_some() {
         zones.set_denies_until(0);
     }
-    let domains = Domains { domain: current.borrow().domain_text(), former: former_domain };
-    let holds = Holds::new(deletion_hold_threshold, status.decisions());
+    let domains = Domains { domain: settings.domain_text(), former: former_domain };
+    let holds = Holds::new(deletion_hold_threshold, status.losses().decisions());
     let publisher = Publisher::new(zones, status.clone(), publishing, loading);
-    let (known, settings) = (domains.clone(), current.clone());
-    let start = move || restart(publisher, holds, state, &known, &settings);
+    let start = move || restart(publisher, holds, state, domains, settings, denial_longest);
     let started = match Handle::current().runtime_flavor() {
         RuntimeFlavor::CurrentThread => start(),
         // This can take a second of processor time, which must not block the runtime.
         _ => tokio::task::spawn_blocking(start).await.expect("taking up the last-good state does not panic"),
     };
-    let started = started.inspect_err(|error| status.set_hindrance(Some(error.to_string())))?;
-    let Restarted { publisher, holds, former_domains, restored } = started;
-    Ok(Started { settings: current, domains, former_domains, denial_longest, publisher, holds, restored })
+    started.inspect_err(|error| status.state().hindrance = Some(error.to_string()))
 }
 
 /// Follows the API's objects until `stop`. The error is that of the thread that writes the last-known-good state.
 pub async fn run(
     client: kube::Client,
-    world: &World,
+    objects: Objects,
     started: Started,
     stop: CancellationToken,
 ) -> Result<(), StateError> {
     let Started { settings, domains, mut former_domains, denial_longest, mut publisher, holds, restored } = started;
     let mut parents = Parents::default();
-    let mut sources = Sources::new(world, settings, &publisher);
+    let mut sources = Sources::new(objects, settings, &publisher);
     let denials = denial_longest.map(|longest| Denials::new(longest, tokio::time::Instant::now()));
     let mut log = DiagnosticLog::default();
     // The state from before a restart can lack the latest names.
@@ -228,7 +224,7 @@ async fn wait_for_domain(
     if parents.are_of(own) {
         return true;
     }
-    let report = |other: Option<&DomainMismatch>| status.set_hindrance(other.map(ToString::to_string));
+    let report = |other: Option<&DomainMismatch>| status.state().hindrance = other.map(ToString::to_string);
     if !domain::agreed(client, domains, Duty::Follow, stop, report).await {
         return false;
     }
@@ -239,34 +235,36 @@ async fn wait_for_domain(
     true
 }
 
-/// The parts of a name server after a restart.
-struct Restarted {
-    publisher: Publisher,
-    holds: Holds,
-    former_domains: Vec<FormerDomain>,
-    restored: Option<Zones>,
-}
-
 /// Serves the last-known-good state, if there is one.
 fn restart(
     mut publisher: Publisher,
     mut holds: Holds,
     state: Option<PathBuf>,
-    domains: &Domains,
-    settings: &watch::Receiver<Arc<Settings>>,
-) -> Result<Restarted, StateError> {
-    let loaded = state.map(|directory| publisher.open_state(&directory, domains)).transpose()?.flatten();
+    domains: Domains,
+    own: Arc<Settings>,
+    denial_longest: Option<Duration>,
+) -> Result<Started, StateError> {
+    let loaded = state.map(|directory| publisher.open_state(&directory, &domains)).transpose()?.flatten();
     let Some(mut loaded) = loaded else {
-        return Ok(Restarted { publisher, holds, former_domains: Vec::new(), restored: None });
+        let former_domains = Vec::new();
+        return Ok(Started {
+            settings: own,
+            domains,
+            former_domains,
+            denial_longest,
+            publisher,
+            holds,
+            restored: None,
+        });
     };
     // After a change of the domain, the first one is that of the state.
     let mut former_domains = std::mem::take(&mut loaded.domains);
     former_domains.retain(|former| former.domain != domains.domain);
-    let settings = whole(settings, &former_domains, &publisher.zones);
+    let settings = whole(&own, &former_domains, &publisher.zones);
     publisher.record_domains(&settings);
     // The state can be a moment older than the last name that was live.
     publisher.zones.set_denies_until(0);
-    publisher.status.set_denying(false);
+    publisher.status.state().is_denying = false;
     let restored = Restored::take(&mut loaded, &settings);
     publisher.serve_restored(&restored, &settings);
     let (mut platform, mut ignored) = (Platform::new(&settings), Vec::new());
@@ -286,7 +284,7 @@ fn restart(
     publisher.set_ready(&zones);
     let (routers, bindings) = zones.platform().counts();
     tracing::info!(routers, bindings, "serving the last-known-good state until the API is reachable");
-    Ok(Restarted { publisher, holds, former_domains, restored: Some(zones) })
+    Ok(Started { settings: own, domains, former_domains, denial_longest, publisher, holds, restored: Some(zones) })
 }
 
 /// Collects all objects, and the versions of the ledger.
@@ -295,7 +293,7 @@ async fn gather(
     log: &mut DiagnosticLog,
     parents: &mut Parents,
 ) -> (Platform, NameMap<Versions>) {
-    let mut platform = Platform::new(&sources.settings.borrow());
+    let mut platform = Platform::new(&sources.settings);
     let mut ledger = NameMap::default();
     let mut ignored = Vec::new();
     while !sources.objects.are_synced() {
@@ -324,7 +322,7 @@ async fn gather(
 /// All that the loop waits for.
 struct Sources {
     objects: Objects,
-    settings: watch::Receiver<Arc<Settings>>,
+    settings: Arc<Settings>,
     files: watch::Receiver<()>,
     decisions: watch::Receiver<Arc<Decisions>>,
 }
@@ -332,17 +330,13 @@ struct Sources {
 /// An event of the loop.
 enum Event {
     Object(objects::Event),
-    Settings,
+    Files,
     HoldDecision,
 }
 
 impl Sources {
-    fn new(world: &World, settings: watch::Receiver<Arc<Settings>>, publisher: &Publisher) -> Self {
-        let objects = Objects::read(world);
-        let (routers, bindings, zones) =
-            (objects.routers.0.clone(), objects.bindings.0.clone(), objects.zones.0.clone());
-        publisher.status.set_informers(move || vec![routers.health(), bindings.health(), zones.health()]);
-        let (files, decisions) = (reserved::file_changes(&publisher.zones), publisher.status.decisions());
+    fn new(objects: Objects, settings: Arc<Settings>, publisher: &Publisher) -> Self {
+        let (files, decisions) = (reserved::file_changes(&publisher.zones), publisher.status.losses().decisions());
         Sources { objects, settings, files, decisions }
     }
 
@@ -350,25 +344,18 @@ impl Sources {
     async fn next(&mut self) -> Event {
         tokio::select! {
             event = self.objects.next() => Event::Object(event),
-            // A dropped sender has no further changes.
-            Ok(()) = self.settings.changed() => Event::Settings,
-            Ok(()) = self.files.changed() => Event::Settings,
+            Ok(()) = self.files.changed() => Event::Files,
             Ok(()) = self.decisions.changed() => Event::HoldDecision,
         }
     }
 }
 
-/// Returns the current configuration, with former domains, whose apexes it reserves, and the bases of the parent zones.
-fn whole(
-    settings: &watch::Receiver<Arc<Settings>>,
-    former: &[FormerDomain],
-    zones: &publish::Publisher,
-) -> Arc<Settings> {
-    let settings = Arc::clone(&settings.borrow());
-    reserved::reserve(zones, &settings, former);
+/// Returns the settings with former domains, whose apexes it reserves, and with the bases of the parent zones.
+fn whole(settings: &Arc<Settings>, former: &[FormerDomain], zones: &publish::Publisher) -> Arc<Settings> {
+    reserved::reserve(zones, settings, former);
     let base = zones.base(settings.domain());
     match (&base, former) {
-        (None, []) => settings,
+        (None, []) => Arc::clone(settings),
         _ => Arc::new(settings.with_base(base).with_former_domains(former, |domain| zones.base(domain))),
     }
 }
@@ -401,7 +388,7 @@ impl Run {
         loop {
             self.settle_unknown();
             self.publisher.publish_due(&mut self.zones, unix_now());
-            self.publisher.status.set_synced(self.sources.objects.are_synced());
+            self.publisher.status.losses().set_synced(self.sources.objects.are_synced());
             self.limit_denials();
             let deadline = self.zones.next_deadline().map(tokio::time::Instant::from_std);
             let look = self.denials.as_ref().map(|denials| denials.next_turn(tokio::time::Instant::now()));
@@ -453,7 +440,7 @@ impl Run {
         if (before > 0) == (seconds > 0) {
             return;
         }
-        self.publisher.status.set_denying(seconds > 0);
+        self.publisher.status.state().is_denying = seconds > 0;
         match seconds > 0 {
             true => tracing::info!("up to date with the API: names that are not found get NXDOMAIN"),
             false => tracing::warn!(
@@ -480,7 +467,7 @@ impl Run {
                     self.zones.set_ledger(&apex, versions.unwrap_or_default());
                 });
             }
-            Event::Settings => self.set_settings(),
+            Event::Files => self.set_settings(),
             // All decisions are applied at the end of the batch.
             Event::HoldDecision => {}
         }
@@ -538,7 +525,7 @@ impl Run {
         let (routers, bindings) = self.holds.approved();
         self.put(routers);
         self.put(bindings);
-        self.publisher.status.set_held(self.holds.held());
+        self.publisher.status.losses().set_held(self.holds.held());
         self.holds.store(&mut self.publisher.journal);
     }
 
@@ -578,7 +565,7 @@ impl Run {
     fn run_housekeeping(&mut self) {
         self.publisher.zones.db().reclaim();
         self.publisher.replace_refused();
-        let held = self.publisher.status.held();
+        let held = self.publisher.status.losses().held();
         self.reminder.log(&held);
         if self.reminder.is_relist_due(&held, Instant::now()) {
             for held in &held {
@@ -593,7 +580,7 @@ impl Run {
         }
         if let Some(diagnostics) = self.zones.changed_diagnostics() {
             diagnostics.iter().for_each(|diagnostic| self.log.add(diagnostic));
-            self.publisher.status.set_diagnostics(diagnostics);
+            self.publisher.status.state().diagnostics = diagnostics;
         }
     }
 }

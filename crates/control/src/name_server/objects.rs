@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use crate::client::reflector::{Change, Changes, ObjectKey, Store};
+use crate::client::reflector::{Change, Changes, HealthProbe, ObjectKey, Store};
 use crate::compiler::inputs::BindingInput;
 use crate::compiler::platform::{self, Input};
 use crate::compiler::{Diagnostic, Platform, ShardView};
@@ -33,6 +33,11 @@ impl Objects {
     /// Starts to read them.
     pub fn read(world: &World) -> Self {
         Objects { routers: world.routers.read(), bindings: world.bindings.read(), zones: world.zones.read() }
+    }
+
+    /// Returns the health of the informers.
+    pub fn probes(&self) -> [HealthProbe; 3] {
+        [self.routers.0.probe(), self.bindings.0.probe(), self.zones.0.probe()]
     }
 
     /// Waits for the next event. Dropping the future loses nothing.

@@ -70,7 +70,7 @@ impl Publisher {
     /// Opens the last-good state in `directory`. Returns its contents.
     pub fn open_state(&mut self, directory: &Path, domains: &Domains) -> Result<Option<Loaded>, StateError> {
         let (state, Opened { loaded, problem, aside, former }) = LastKnownGood::open(directory, domains)?;
-        self.status.set_last_good(state.failing());
+        self.status.state().last_good_failing = state.failing();
         self.state = Some(state);
         if let Some(problem) = problem {
             tracing::error!("last-known-good state: {problem}");
@@ -79,8 +79,9 @@ impl Publisher {
             tracing::info!(former, "the domain has changed: serving the last-known-good state of the former one");
         }
         if aside.is_some() {
-            self.status.set_last_good_refused(Timestamp::now());
-            self.status.set_hindrance(Some("the last-known-good state could not be used".to_owned()));
+            let mut status = self.status.state();
+            (status.is_last_good_refused, status.last_good_refused_at) = (true, Some(Timestamp::now()));
+            status.hindrance = Some("the last-known-good state could not be used".to_owned());
             tracing::error!("no last-known-good state: the platform's names get SERVFAIL until the API is reachable");
         }
         Ok(loaded)
@@ -104,7 +105,7 @@ impl Publisher {
         self.swapped.lock().clear();
         self.zones.db().set_ready();
         if restored.is_whole(settings) {
-            self.status.set_ready();
+            self.status.state().is_ready = true;
             self.loading = None;
         }
     }
@@ -148,7 +149,10 @@ impl Publisher {
             Some(first) => first.extend(changes),
             None => self.publish(changes),
         }
-        self.status.set_counters(zones);
+        let mut status = self.status.state();
+        (status.counters, status.zones) = (zones.counters, zones.count());
+        status.former_domains = zones.former_domains();
+        drop(status);
         self.write(zones);
     }
 
@@ -175,19 +179,19 @@ impl Publisher {
             self.zones.db().set_ready();
             self.write(zones);
         }
-        self.status.set_ready();
+        self.status.state().is_ready = true;
         self.loading = None;
     }
 
     /// Reports that a new last-known-good state replaces a rejected one, when all zones are built and on disk.
     pub fn replace_refused(&mut self) {
-        let Some(state) = self.state.as_ref().filter(|_| self.status.is_last_good_refused() && self.status.is_ready())
-        else {
+        let mut status = self.status.state();
+        let Some(state) = self.state.as_ref().filter(|_| status.is_last_good_refused && status.is_ready) else {
             return;
         };
         let mark = *self.renewed.get_or_insert_with(|| state.mark());
         if state.is_stored(mark) {
-            self.status.set_last_good_again();
+            status.is_last_good_refused = false;
             tracing::info!("wrote a new last-known-good state to disk");
         }
     }

@@ -5,11 +5,7 @@
 //! [`Publisher`] has the rules for all other apexes: a file wins, because the operator of this name server put it there, and the
 //! Router with the same apex gets a diagnostic that names the file.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
-
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
 use crate::compiler::Settings;
 use crate::compiler::former_domains::FormerDomain;
@@ -48,27 +44,4 @@ pub fn file_changes(zones: &Publisher) -> watch::Receiver<()> {
         }
     });
     receiver
-}
-
-/// Sends the apexes that files serve to `receiver`, now and after each change, until `stop`. Without a receiver, it only waits.
-pub async fn report_files(
-    zones: Arc<Publisher>,
-    receiver: watch::Sender<Arc<BTreeSet<Name>>>,
-    stop: CancellationToken,
-) {
-    let mut changes = file_changes(&zones);
-    loop {
-        changes.mark_unchanged();
-        let files: BTreeSet<Name> = zones.files().into_keys().collect();
-        receiver.send_if_modified(|before| {
-            let differs = **before != files;
-            *before = Arc::new(files);
-            differs
-        });
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = receiver.closed() => return stop.cancelled().await,
-            changed = changes.changed() => if changed.is_err() { return stop.cancelled().await },
-        }
-    }
 }

@@ -1,4 +1,5 @@
-//! The check whether the instances of Routers have certificates for their Routes: the condition `CertificateReady`.
+//! The check whether the instances of Routers have certificates for their Routes: the conditions `CertificateReady` and
+//! `CertificateExpiring`.
 //!
 //! Agents [report](signpost_types::instance) the certificates that their proxies serve. A Route that ends TLS at the router needs one on
 //! each serving instance: for the name in `status.dns`, and valid now. Whether clients trust its issuer is not checked: it can be one of
@@ -27,18 +28,23 @@ use crate::observe::programmed::serving;
 use crate::work::controller::{self, Controller, Inputs, Plan};
 use crate::work::queue::WorkQueue;
 use crate::world::condition::{ConditionUpdate, Status};
-use crate::world::observations::{About, Observations, Part, RouteFinding};
+use crate::world::observations::{About, Observations, RouteFinding};
+use crate::world::route::Reported;
 use crate::world::{RouteInfo, RouterInfo, World};
 use signpost_types::instance::{
     AGENT_NAMESPACE, CertificateReport, CertificatesReport, InstanceReport, ServedCertificate,
 };
 use signpost_types::text::cut;
-use signpost_types::v1alpha1::route::CERTIFICATE_READY;
+use signpost_types::v1alpha1::route::{CERTIFICATE_EXPIRING, CERTIFICATE_READY};
 
 /// The wait for room for more findings.
 const NO_ROOM_WAIT: Duration = Duration::from_millis(5);
 /// The longest wait for the next expiry: timers do not advance while a machine sleeps.
 const DATE_LONGEST: Duration = Duration::from_secs(3600);
+/// The time before the end of a certificate at which it expires soon: two weeks, which an operator needs. A certificate for a shorter
+/// time is also renewed later, so the time is at most a sixth of its validity.
+const SOON_LONGEST: i64 = 14 * 86_400;
+const SOON_SHARE: i64 = 6;
 /// The maximum number of instances, and of names of a certificate, that a condition names.
 const NAMED_MAX: usize = 3;
 /// The longest part of the reason why a file is not used, in octets.
@@ -69,7 +75,7 @@ pub async fn run(world: World, metrics: Metrics, stop: CancellationToken) {
     let routes = inputs.read(&world.routes, Watch::take_routes);
     let routers = inputs.read(&world.routers, Watch::take_routers);
     let reports = inputs.read(&world.instances, Watch::take_reports);
-    world.observations.forget(Part::Certificate);
+    world.observations.forget(CERTIFICATE_READY);
     let (observations, queue) = (world.observations, WorkQueue::new(1, [Duration::ZERO; 2]));
     let (without, changes_at) = Default::default();
     let watch = Watch { routes, routers, reports, observations, metrics, queue, without, changes_at };
@@ -142,7 +148,7 @@ impl Watch {
             let differs = before.is_none_or(|before| subject(&before) != subject(&route));
             if route.tls_name.is_none() {
                 self.forget(&key);
-            } else if differs || !route.conditions.names.certificate.is_some_and(|reported| reported.is_true_now()) {
+            } else if differs || !route.conditions.get(CERTIFICATE_READY).is_some_and(Reported::is_true_now) {
                 self.queue.add(key, Instant::now());
             }
         }
@@ -151,7 +157,7 @@ impl Watch {
     fn forget(&mut self, key: &ObjectKey) {
         self.queue.forget(key);
         self.without.remove(key);
-        self.observations.set_route(key, Part::Certificate, None);
+        self.observations.set_route(key, CERTIFICATE_READY, None);
     }
 
     /// Examines the Routes of a Router when other instances serve.
@@ -228,19 +234,24 @@ impl Watch {
         }
         let reports: Vec<_> =
             instances.iter().map(|(address, report)| (address.as_str(), certificates(report))).collect();
-        let (update, turn) = examine(name, router_name, &reports, now);
+        let Examined { ready, expiring, turn } = examine(name, router_name, &reports, now);
         if let Some(turn) = turn {
             let known = self.changes_at.entry(router_name.clone()).or_insert(turn);
             *known = turn.min(*known);
         }
-        match update.is_true() {
+        match ready.is_true() {
             true => _ = self.without.remove(key),
             false => _ = self.without.insert(key.clone()),
         }
-        if !route.conditions.names.certificate.is_some_and(|reported| reported.is_as(&update)) {
+        // A certificate that does not expire soon is worth a condition only after one that did.
+        let is_worth = |expiring: &ConditionUpdate| expiring.is_true() || route.conditions.get(expiring.kind).is_some();
+        let statements = [Some(ready), Some(expiring).filter(is_worth)].into_iter().flatten();
+        let is_reported = |one: &ConditionUpdate| route.conditions.get(one.kind).is_some_and(|said| said.is_as(one));
+        let statements: Vec<_> = statements.filter(|statement| !is_reported(statement)).collect();
+        if !statements.is_empty() {
             let about = About::Generation(route.generation, router_name.clone());
-            let finding = RouteFinding { uid: route.uid.clone(), about, statements: vec![update], challenge: None };
-            self.observations.set_route(key, Part::Certificate, Some(finding));
+            let finding = RouteFinding::new(&route.uid, about, statements);
+            self.observations.set_route(key, CERTIFICATE_READY, Some(finding));
         }
     }
 }
@@ -281,16 +292,19 @@ struct Found<'a> {
     file_fault: Option<&'a str>,
 }
 
-/// Returns the condition of a Route that clients reach over TLS by this name, by the certificates that the serving instances of its
-/// Router report with their addresses, and the time at which it changes by itself. Times are in seconds since 1970.
-fn examine(
-    name: &str,
-    router: &str,
-    instances: &[(&str, Option<&CertificatesReport>)],
-    now: i64,
-) -> (ConditionUpdate, Option<i64>) {
+/// The conditions of a Route, and the time at which one changes by itself, in seconds since 1970.
+struct Examined {
+    ready: ConditionUpdate,
+    expiring: ConditionUpdate,
+    turn: Option<i64>,
+}
+
+/// Returns the conditions of a Route that clients reach over TLS by this name, by the certificates that the serving instances of its
+/// Router report with their addresses. `now` is in seconds since 1970.
+fn examine(name: &str, router: &str, instances: &[(&str, Option<&CertificatesReport>)], now: i64) -> Examined {
     let found: Vec<Found<'_>> = instances.iter().map(|(_, report)| find(name, *report, now)).collect();
     let turn = |found: &Found<'_>| match (found.fault, found.certificate?) {
+        (None, certificate) if now < soon(certificate) => Some(soon(certificate)),
         (None, certificate) => Some(certificate.not_after.saturating_add(1)),
         (Some(Fault::NotYetValid), certificate) => Some(certificate.not_before),
         _ => None,
@@ -344,7 +358,38 @@ fn examine(
     let file_fault = found.iter().filter(|one| one.fault == worst).find_map(|one| one.file_fault);
     let file_fault = file_fault.map(|fault| format!("; its file cannot be used: {}", cut(fault, FAULT_OCTETS_MAX)));
     let message = message + &file_fault.unwrap_or_default();
-    (ConditionUpdate { kind: CERTIFICATE_READY, status, reason, message }, turn)
+    let ready = ConditionUpdate { kind: CERTIFICATE_READY, status, reason, message };
+    Examined { ready, expiring: expiring(name, router, instances, &found, now), turn }
+}
+
+/// Returns the time from which a certificate expires soon.
+fn soon(certificate: &ServedCertificate) -> i64 {
+    let validity = certificate.not_after.saturating_sub(certificate.not_before);
+    certificate.not_after.saturating_sub(SOON_LONGEST.min(validity / SOON_SHARE))
+}
+
+fn expiring(
+    name: &str,
+    router: &str,
+    instances: &[(&str, Option<&CertificatesReport>)],
+    found: &[Found<'_>],
+    now: i64,
+) -> ConditionUpdate {
+    let end = |found: &Found<'_>| {
+        let counts = matches!(found.fault, None | Some(Fault::Expired));
+        let certificate = found.certificate.filter(|certificate| counts && now >= soon(certificate));
+        certificate.map(|certificate| certificate.not_after)
+    };
+    let expiring = || instances.iter().zip(found).filter(|(_, found)| end(found).is_some());
+    let (status, reason, message) = match found.iter().filter_map(end).min() {
+        Some(first) => {
+            let (end, places) = (moment(Some(first)), listed(expiring().map(|((address, _), _)| *address)));
+            let message = format!("the certificate of instances of Router {router} for {name} ends at {end}: {places}");
+            (Status::True, "ExpiresSoon", message)
+        }
+        None => (Status::False, "NotSoon", format!("no certificate for {name} expires soon")),
+    };
+    ConditionUpdate { kind: CERTIFICATE_EXPIRING, status, reason, message }
 }
 
 /// Returns the certificate that an instance uses for a name, as proxies choose it: that of the name itself, otherwise that of the
@@ -478,7 +523,7 @@ mod tests {
             ("web.s1.example", vec![wildcard, "web.s1.example - - - -"], "Unknown NotReported"),
         ] {
             let report = report(&entries);
-            let (said, _) = examine(name, "s1", &[("192.0.2.1", Some(&report))], NOW);
+            let said = examine(name, "s1", &[("192.0.2.1", Some(&report))], NOW).ready;
             let said = format!("{} {}: {}", said.status.text(), said.reason, said.message);
             assert!(said.starts_with(expected), "{name} {entries:?}: {said}");
         }
@@ -494,10 +539,11 @@ mod tests {
         let (none, expired) = (report(&[]), report(&["shop.example shop.example -2 -1 -"]));
         let cut = CertificatesReport { omitted: 1, ..report(&["*.example *.example -1 9 -"]) };
         let day = |days: i64| Some(NOW + days * 86_400);
-        let next = |days: i64| day(days).map(|second| second + 1);
+        // A sixth of the validity before the end.
+        let soon = |days: i64, validity: i64| Some(NOW + days * 86_400 - validity * 86_400 / 6);
         for (reports, expected, turn) in [
-            (vec![Some(&good), Some(&old)], "True CertificateValid 2026-01-03", next(2)),
-            (vec![Some(&good), None], "Unknown NotReported 192.0.2.2", next(9)),
+            (vec![Some(&good), Some(&old)], "True CertificateValid 2026-01-03", soon(2, 3)),
+            (vec![Some(&good), None], "Unknown NotReported 192.0.2.2", soon(9, 10)),
             (vec![Some(&cut)], "Unknown NotReported 192.0.2.1", None),
             (vec![Some(&good), Some(&later)], "False NotYetValid 192.0.2.2", day(3)),
             (vec![Some(&expired), Some(&later), None], "False Expired 192.0.2.1", day(3)),
@@ -506,11 +552,42 @@ mod tests {
         ] {
             let addresses: Vec<String> = (1..=reports.len()).map(|octet| format!("192.0.2.{octet}")).collect();
             let instances: Vec<_> = addresses.iter().map(String::as_str).zip(reports.iter().copied()).collect();
-            let (said, found) = examine("shop.example", "s1", &instances, NOW);
+            let Examined { ready: said, turn: found, .. } = examine("shop.example", "s1", &instances, NOW);
             let (head, rest) =
                 expected.split_at(expected.find("192").or(expected.find("2026")).expect("a place or date"));
             assert_eq!(format!("{} {} ", said.status.text(), said.reason), head);
             assert!(said.message.contains(rest) && found == turn, "{said:?} {found:?} {turn:?}");
+        }
+    }
+
+    /// The days of validity of the certificate of each instance, whether one expires soon, and the day of the next change.
+    #[test]
+    fn a_certificate_expires_soon() {
+        for (days, expected, turn) in [
+            (vec!["-76 14"], Some("ends at 2026-01-15T00:00:00Z: 192.0.2.1"), Some((14, 1))),
+            (vec!["-75 15"], None, Some((1, 0))),
+            // A sixth of six days.
+            (vec!["-5 1"], Some("ends at 2026-01-02T00:00:00Z"), Some((1, 1))),
+            (vec!["-4 2"], None, Some((1, 0))),
+            (
+                vec!["-1 89", "-80 10", "-81 9"],
+                Some("ends at 2026-01-10T00:00:00Z: 192.0.2.2, 192.0.2.3"),
+                Some((9, 1)),
+            ),
+            // Until it is replaced.
+            (vec!["-91 -1"], Some("ends at 2025-12-31T00:00:00Z"), None),
+            (vec!["1 2"], None, Some((1, 0))),
+        ] {
+            let report = |days: &&str| report(&[&format!("shop.example shop.example {days} -")]);
+            let reports: Vec<_> = days.iter().map(report).collect();
+            let addresses: Vec<String> = (1..=reports.len()).map(|octet| format!("192.0.2.{octet}")).collect();
+            let instances: Vec<_> = addresses.iter().map(String::as_str).zip(reports.iter().map(Some)).collect();
+            let examined = examine("shop.example", "s1", &instances, NOW);
+            let said = Some(examined.expiring).filter(ConditionUpdate::is_true).map(|said| said.message);
+            assert_eq!(said.is_some(), expected.is_some(), "{days:?}");
+            assert!(said.is_none_or(|said| said.contains(expected.unwrap_or_default())), "{days:?}");
+            let turn = turn.map(|(day, seconds): (i64, i64)| NOW + day * 86_400 + seconds);
+            assert_eq!(examined.turn, turn, "{days:?}");
         }
     }
 }

@@ -71,7 +71,7 @@ pub struct HostTarget {
 impl HostTarget {
     fn new(route: &RouteInfo) -> Option<Self> {
         let host = route.custom_name.clone().filter(|_| route.bound)?;
-        let is_reported = route.conditions.has_points_here;
+        let is_reported = route.conditions.get(HOST_POINTS_HERE).is_some();
         let (uid, router, names) = (route.uid.clone(), route.router.clone(), route.names);
         Some(HostTarget { uid, host, router, names, is_reported })
     }
@@ -79,7 +79,7 @@ impl HostTarget {
 
 impl RouteCheck for HostCheck {
     type Target = HostTarget;
-    const PART: Part = Part::Pointing;
+    const PART: Part = HOST_POINTS_HERE;
     const SUBJECT: &'static str = "whether the Route's host points here";
     const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -126,7 +126,7 @@ impl RouteCheck for HostCheck {
             Found::Here | Found::FormerDomain => Next::After(RETRY_LONGEST),
             _ => Next::Retry,
         };
-        let finding = RouteFinding { uid, about, statements, challenge: None };
+        let finding = RouteFinding::new(&uid, about, statements);
         Ok(Some(Checked { outcome: found.label(), finding, next }))
     }
 }

@@ -35,7 +35,7 @@ use crate::observe::network::simulated;
 use crate::work::controller::{self, Action, Controller, Inputs, Plan};
 use crate::work::queue::WorkQueue;
 use crate::world::condition::{ConditionUpdate, Status};
-use crate::world::observations::{About, Observations, Part, RouteFinding};
+use crate::world::observations::{About, Observations, RouteFinding};
 use crate::world::route::Reported;
 use crate::world::{BindingInfo, RouteInfo, RouterInfo, World};
 use signpost_types::instance::{AGENT_NAMESPACE, InstanceReport};
@@ -94,7 +94,7 @@ impl Metrics {
 
 /// Checks Routes until `stop`, which also ends with this process's leadership.
 pub async fn run(client: kube::Client, world: World, metrics: Metrics, stop: CancellationToken) {
-    world.observations.forget(Part::Programmed);
+    world.observations.forget(PROGRAMMED);
     let http = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none());
     // An instance that stops waits for its connections; the probe uses only HTTP.
     let http = http.pool_max_idle_per_host(0).tls_certs_only([]).build();
@@ -265,7 +265,7 @@ impl Controller for Watch {
             (waiting.generation, waiting.is_probed) = (Some((route.generation, route.version)), false);
         }
         let version = waiting.generation.map_or(0, |(_, version)| version);
-        let is_true = route.conditions.names.programmed.is_some_and(Reported::is_true_now);
+        let is_true = route.conditions.get(PROGRAMMED).is_some_and(Reported::is_true_now);
         let serving: Vec<&Instance> = serving(&router).collect();
         // Of an agent that does not report Routes, only the probe shows that it serves this one.
         let is_behind = |report: &InstanceReport| {
@@ -387,7 +387,7 @@ impl Watch {
     /// Removes a Route, and the finding about it that is not written yet: after a move and a move back, it would be about the
     /// present Router again.
     fn forget(&mut self, key: &ObjectKey) {
-        self.observations.set_route(key, Part::Programmed, None);
+        self.observations.set_route(key, PROGRAMMED, None);
         self.waiting.remove(key);
         self.queue.forget(key);
     }
@@ -407,8 +407,8 @@ impl Watch {
         for Applied { key, now: route, before, .. } in change.into_parts().0 {
             let differs = |before: &RouteInfo| (&before.uid, before.generation) != (&route.uid, route.generation);
             let has_changed = before.is_some_and(|before| differs(&before));
-            let is_true = route.conditions.names.programmed.is_some_and(Reported::is_true_now);
-            let is_reported = || self.observations.route(&key)[Part::Programmed as usize].is_some();
+            let is_true = route.conditions.get(PROGRAMMED).is_some_and(Reported::is_true_now);
+            let is_reported = || self.observations.route(&key).get(PROGRAMMED).is_some();
             let is_due = || has_changed || !is_true && !self.waiting.contains_key(&key) && !is_reported();
             let router = || self.stores.bindings.get(&key).and_then(|binding| self.stores.router_of(&binding));
             if route.bound && is_due() && router().is_some() {
@@ -479,10 +479,9 @@ fn report(
 ) {
     let Some(router) = route.router.clone() else { return };
     let update = ConditionUpdate { kind: PROGRAMMED, status, reason, message };
-    if route.conditions.names.programmed.is_some_and(|reported| reported.is_as(&update)) {
+    if route.conditions.get(PROGRAMMED).is_some_and(|reported| reported.is_as(&update)) {
         return;
     }
-    let (about, statements) = (About::Generation(route.generation, router), vec![update]);
-    let finding = RouteFinding { uid: route.uid.clone(), about, statements, challenge: None };
-    observations.set_route(key, Part::Programmed, Some(finding));
+    let finding = RouteFinding::new(&route.uid, About::Generation(route.generation, router), vec![update]);
+    observations.set_route(key, PROGRAMMED, Some(finding));
 }

@@ -1,23 +1,28 @@
 //! The addresses of Routers with `addressesFrom.serviceSelector`, from the selected Services and EndpointSlices.
 //!
 //! Only the namespaces in such a Router are watched, not the cluster, which has many other EndpointSlices. The reconciler writes
-//! the result into `status.currentAddresses`.
+//! the result into `status.currentAddresses`. A namespace without any Service, or without any EndpointSlice, is unknown at first: the
+//! addresses stay for a minute, in which both kinds are listed again.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::future::pending;
+use std::convert::Infallible;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures::FutureExt as _;
-use futures::future::select_all;
+use futures::StreamExt as _;
+use futures::channel::mpsc::{UnboundedSender, unbounded};
+use futures::stream::{BoxStream, select};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::core::Selector;
-use tokio::time::sleep;
-use tokio_util::sync::CancellationToken;
+use tokio::time::Instant;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::client::reflector::{self, Change, Changes, Informer, ObjectKey, Store};
-use crate::world::observations::ServiceFindings;
+use crate::client::reflector::{self, Change, Informer, ObjectKey, Store};
+use crate::work::controller::{self, Controller, Inputs, Plan};
+use crate::work::queue::WorkQueue;
+use crate::world::observations::{Observations, ServiceFindings};
 use crate::world::router::{Labels, matches, selector};
 use crate::world::{RouterInfo, World};
 use signpost_types::addresses::unusable;
@@ -26,6 +31,9 @@ use signpost_types::v1alpha1::router::Router;
 
 /// The time within which changes are processed together.
 const PAUSE: Duration = Duration::from_millis(20);
+/// The time for which an empty list does not remove addresses: the API can lack objects for a moment, after a restore or on another
+/// server, and an answer without addresses is an outage.
+const EMPTY_WAIT: Duration = Duration::from_secs(60);
 
 /// The stored part of a Service.
 #[derive(Debug, Default, PartialEq)]
@@ -90,8 +98,8 @@ fn usable(ips: impl Iterator<Item = String>) -> BTreeSet<IpAddr> {
 /// readiness can be wrong.
 fn addresses(
     selector: &Result<Selector, String>,
-    services: &[(ObjectKey, std::sync::Arc<ServiceInfo>)],
-    slices: &[(ObjectKey, std::sync::Arc<SliceInfo>)],
+    services: &[(ObjectKey, Arc<ServiceInfo>)],
+    slices: &[(ObjectKey, Arc<SliceInfo>)],
 ) -> BTreeSet<IpAddr> {
     let selected: BTreeMap<&str, &ServiceInfo> = services
         .iter()
@@ -115,7 +123,7 @@ fn addresses(
 /// Returns the first selected Service whose load balancer has only a host name.
 fn unresolved(
     selector: &Result<Selector, String>,
-    services: &[(ObjectKey, std::sync::Arc<ServiceInfo>)],
+    services: &[(ObjectKey, Arc<ServiceInfo>)],
 ) -> Option<(ObjectKey, String)> {
     let named = services.iter().filter(|(_, service)| matches(selector, &service.labels));
     let named = named.filter_map(|(key, service)| Some((key.clone(), service.host_name.clone()?)));
@@ -124,28 +132,37 @@ fn unresolved(
 
 /// A namespace that is watched.
 struct Namespace {
-    services: (Store<ServiceInfo>, Changes<ServiceInfo>),
-    slices: (Store<SliceInfo>, Changes<SliceInfo>),
+    services: Store<ServiceInfo>,
+    slices: Store<SliceInfo>,
+    /// The time from which an empty list counts, since it is empty.
+    empty_at: Option<Instant>,
+    _watch: DropGuard,
 }
 
 impl Namespace {
-    fn new(client: &kube::Client, name: &str) -> Namespace {
+    /// Returns a namespace, and its name at every change in it.
+    fn new(client: &kube::Client, name: &str) -> (Namespace, BoxStream<'static, String>) {
         let settings = || reflector::Settings { namespace: Some(name.to_owned()), ..reflector::Settings::default() };
-        Namespace {
-            services: Informer::new(client.clone(), settings(), ServiceInfo::new).read(),
-            slices: Informer::new(client.clone(), settings(), SliceInfo::new).read(),
-        }
+        let (services, service_changes) = Informer::new(client.clone(), settings(), ServiceInfo::new).read();
+        let (slices, slice_changes) = Informer::new(client.clone(), settings(), SliceInfo::new).read();
+        let (stop, name) = (CancellationToken::new(), name.to_owned());
+        let changes = select(service_changes.map(drop), slice_changes.map(drop)).map(move |()| name.clone());
+        let changes = changes.take_until(stop.clone().cancelled_owned()).boxed();
+        (Namespace { services, slices, empty_at: None, _watch: stop.drop_guard() }, changes)
     }
 
-    async fn changed(&mut self) {
-        tokio::select! {
-            change = self.services.1.next() => drop(change),
-            change = self.slices.1.next() => drop(change),
+    /// Returns the time until which nothing is known, because a list is empty, and may be of a server that lacks the objects.
+    fn unknown_until(&mut self, now: Instant) -> Option<Instant> {
+        if !self.services.is_empty() && !self.slices.is_empty() {
+            self.empty_at = None;
+            return None;
         }
-    }
-
-    fn is_synced(&self) -> bool {
-        self.services.0.is_synced() && self.slices.0.is_synced()
+        let empty_at = *self.empty_at.get_or_insert_with(|| {
+            self.services.relist();
+            self.slices.relist();
+            now + EMPTY_WAIT
+        });
+        (now < empty_at).then_some(empty_at)
     }
 }
 
@@ -167,72 +184,91 @@ impl Selecting {
 
 /// Watches until `stop`, which also ends with this process's leadership.
 pub async fn run(client: kube::Client, world: World, stop: CancellationToken) {
-    let (_routers, mut changes) = world.routers.read();
+    let mut inputs = Inputs::default();
+    drop(inputs.read(&world.routers, Watch::take_routers));
+    let (opened, changes) = unbounded::<BoxStream<'static, String>>();
+    inputs.add(changes.flatten_unordered(None), |watch: &mut Watch, name| watch.add(&name));
     let observations = world.observations;
     observations.for_routers(|router| router.services = None);
-    let mut selecting: BTreeMap<String, Selecting> = BTreeMap::new();
-    let mut namespaces: BTreeMap<String, Namespace> = BTreeMap::new();
-    loop {
-        let is_stopped = tokio::select! {
-            () = stop.cancelled() => true,
-            change = changes.next() => {
-                take(change, &mut selecting);
-                false
-            }
-            () = any_changed(&mut namespaces) => {
-                sleep(PAUSE).await;
-                false
-            }
-        };
-        if is_stopped {
-            return;
+    let (selecting, namespaces) = Default::default();
+    let queue = WorkQueue::new(1, [Duration::ZERO; 2]);
+    controller::run(Watch { client, observations, selecting, namespaces, opened, queue }, inputs, stop).await;
+}
+
+struct Watch {
+    client: kube::Client,
+    observations: Arc<Observations>,
+    selecting: BTreeMap<String, Selecting>,
+    namespaces: BTreeMap<String, Namespace>,
+    /// The sender of the changes in a namespace.
+    opened: UnboundedSender<BoxStream<'static, String>>,
+    /// The namespaces with changes.
+    queue: WorkQueue<ObjectKey>,
+}
+
+impl Controller for Watch {
+    type Key = ObjectKey;
+    type Job = Infallible;
+    type Done = Infallible;
+
+    fn queue(&mut self) -> &mut WorkQueue<ObjectKey> {
+        &mut self.queue
+    }
+
+    fn plan(&mut self, key: &ObjectKey, now: Instant) -> Plan<Infallible> {
+        let Some(namespace) = self.namespaces.get_mut(&key.name) else { return Plan::Nothing };
+        if !namespace.services.is_synced() || !namespace.slices.is_synced() {
+            return Plan::Nothing;
         }
-        let wanted: BTreeSet<&str> = selecting.values().map(|router| &*router.namespace).collect();
-        namespaces.retain(|name, _| wanted.contains(&**name));
+        let unknown_until = namespace.unknown_until(now);
+        let (services, slices) = (namespace.services.all(), namespace.slices.all());
+        for (router, selecting) in self.selecting.iter_mut().filter(|(_, router)| router.namespace == key.name) {
+            let found: Vec<IpAddr> = addresses(&selecting.selector, &services, &slices).into_iter().collect();
+            let found = ServiceFindings {
+                addresses: Some(found).filter(|found| !found.is_empty() || unknown_until.is_none()),
+                unresolved: unresolved(&selecting.selector, &services),
+            };
+            if selecting.reported.as_ref() != Some(&found) {
+                selecting.reported = Some(found.clone());
+                self.observations.set_router(router, |findings| findings.services = Some(found));
+            }
+        }
+        unknown_until.map_or(Plan::Nothing, Plan::At)
+    }
+}
+
+impl Watch {
+    fn add(&mut self, namespace: &str) {
+        self.queue.add(ObjectKey::cluster(namespace), Instant::now() + PAUSE);
+    }
+
+    /// Notes which Routers select their addresses, and watches their namespaces.
+    fn take_routers(&mut self, change: Change<RouterInfo>) {
+        let (applied, gone) = change.into_parts();
+        for (key, _) in gone {
+            self.selecting.remove(&key.name);
+        }
+        for applied in applied {
+            let name = applied.key.name;
+            let Some(now) = Selecting::of(&applied.now.object) else {
+                self.selecting.remove(&name);
+                continue;
+            };
+            let is_same = |before: &Selecting| (&before.namespace, &before.selector) == (&now.namespace, &now.selector);
+            if !self.selecting.get(&name).is_some_and(is_same) {
+                self.add(&now.namespace);
+                self.selecting.insert(name, now);
+            }
+        }
+        let wanted: BTreeSet<&str> = self.selecting.values().map(|router| &*router.namespace).collect();
+        self.namespaces.retain(|name, _| wanted.contains(&**name));
         for name in wanted {
-            namespaces.entry(name.to_owned()).or_insert_with(|| Namespace::new(&client, name));
-        }
-        for (name, namespace) in namespaces.iter().filter(|(_, namespace)| namespace.is_synced()) {
-            let (services, slices) = (namespace.services.0.all(), namespace.slices.0.all());
-            for (router, selecting) in selecting.iter_mut().filter(|(_, selecting)| selecting.namespace == *name) {
-                let found = ServiceFindings {
-                    addresses: addresses(&selecting.selector, &services, &slices).into_iter().collect(),
-                    unresolved: unresolved(&selecting.selector, &services),
-                };
-                if selecting.reported.as_ref() != Some(&found) {
-                    selecting.reported = Some(found.clone());
-                    observations.set_router(router, |findings| findings.services = Some(found));
-                }
-            }
-        }
-    }
-}
-
-async fn any_changed(namespaces: &mut BTreeMap<String, Namespace>) {
-    if namespaces.is_empty() {
-        return pending().await;
-    }
-    let changes = namespaces.values_mut().map(|namespace| namespace.changed().boxed());
-    select_all(changes).await;
-}
-
-/// Notes which Routers select their addresses.
-fn take(change: Change<RouterInfo>, selecting: &mut BTreeMap<String, Selecting>) {
-    let (applied, gone) = change.into_parts();
-    for (key, _) in gone {
-        selecting.remove(&key.name);
-    }
-    for applied in applied {
-        let name = applied.key.name;
-        match Selecting::of(&applied.now.object) {
-            Some(now) => {
-                let is_same =
-                    |before: &Selecting| (&before.namespace, &before.selector) == (&now.namespace, &now.selector);
-                if !selecting.get(&name).is_some_and(is_same) {
-                    selecting.insert(name, now);
-                }
-            }
-            None => _ = selecting.remove(&name),
+            self.namespaces.entry(name.to_owned()).or_insert_with(|| {
+                let (namespace, changes) = Namespace::new(&self.client, name);
+                // The loop that receives them owns this.
+                let _ = self.opened.unbounded_send(changes);
+                namespace
+            });
         }
     }
 }
@@ -241,7 +277,6 @@ fn take(change: Change<RouterInfo>, selecting: &mut BTreeMap<String, Selecting>)
 mod tests {
     use super::*;
     use serde_json::{Value, json};
-    use std::sync::Arc;
 
     fn service(name: &str, labels: Value, spec: Value, balancer: &[&str]) -> (ObjectKey, Arc<ServiceInfo>) {
         let ingress: Vec<Value> = balancer.iter().map(|ip| json!({"ip": ip})).collect();
@@ -266,6 +301,21 @@ mod tests {
         });
         let slice = serde_json::from_value(slice).expect("an EndpointSlice");
         (ObjectKey::namespaced("edge", name), Arc::new(SliceInfo::new(slice)))
+    }
+
+    /// A namespace without objects, of an API that does not answer.
+    #[tokio::test]
+    async fn an_empty_list_is_unknown_for_a_minute() {
+        let silent = |_: http::Request<kube::client::Body>| {
+            std::future::pending::<Result<http::Response<kube::client::Body>, Infallible>>()
+        };
+        let client = kube::Client::new(tower::service_fn(silent), "default");
+        let (mut namespace, _changes) = Namespace::new(&client, "edge");
+        let start = Instant::now();
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        for (seconds, unknown_until) in [(0, Some(at(60))), (59, Some(at(60))), (60, None), (90, None)] {
+            assert_eq!(namespace.unknown_until(at(seconds)), unknown_until, "{seconds}");
+        }
     }
 
     #[test]

@@ -9,9 +9,9 @@ use super::claim;
 use super::state::{former_name_key, hash_of};
 use super::{Key, Reconciler};
 use crate::client::reflector::{Applied, Change, ObjectKey};
-use crate::world::route::Mark;
 use crate::world::{BindingInfo, ClaimInfo, NamespaceInfo, RouteInfo, RouterInfo};
 use signpost_types::v1alpha1::name_claim::ClaimKind;
+use signpost_types::v1alpha1::route::{ADMITTED, HOST_POINTS_HERE};
 
 /// The delay of writes of route counts per Router, so that all Routers together cause at most 50 writes per second.
 const COUNT_DELAY_PER_ROUTER: Duration = Duration::from_millis(20);
@@ -49,15 +49,11 @@ impl Reconciler {
         {
             self.count_changed(&binding.router);
         }
-        let of_host = |view: &RouteInfo| (view.host.clone(), view.prefix.clone(), view.conditions.host_verified);
+        let of_host = |view: &RouteInfo| (view.host.clone(), view.prefix.clone(), view.conditions.host_verified());
         if before.as_ref().is_some_and(|before| of_host(before) != of_host(now)) {
             self.check_claims_of(key);
         }
-        match now
-            .host
-            .as_ref()
-            .filter(|_| now.bound && now.conditions.admitted.is_some_and(|mark: Mark| !mark.is_true()))
-        {
+        match now.host.as_ref().filter(|_| now.bound && now.conditions.is_true(ADMITTED) == Some(false)) {
             Some(host) => drop(self.planner.index.without_host.insert(key.clone(), host.to_string())),
             None => drop(self.planner.index.without_host.remove(key)),
         }
@@ -74,7 +70,7 @@ impl Reconciler {
     /// not.
     fn may_need_write(&self, key: &ObjectKey, route: &RouteInfo) -> bool {
         route.bound
-            || route.conditions.has_points_here
+            || route.conditions.get(HOST_POINTS_HERE).is_some()
             || route.is_challenged() && !self.settings.verify_hosts
             || self.planner.objects.bindings.get(key).is_some()
     }

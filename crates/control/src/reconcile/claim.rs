@@ -125,7 +125,7 @@ fn users<'a>(
         let wants = route.host.as_deref().is_some_and(|host| host.eq_ignore_ascii_case(&claim.value));
         // Without verification, a route holds no claim on a host. A host from before verification was enabled has a grace
         // period without a negative condition; a re-created Route must verify again.
-        let is_verified = route.conditions.host_verified.unwrap_or(route.uid == *uid);
+        let is_verified = route.conditions.host_verified().unwrap_or(route.uid == *uid);
         if wants && (is_verified || !settings.verify_hosts) {
             users.push(User { key, uid: &route.uid, path: route.path(), created: route.created });
         }
@@ -250,6 +250,7 @@ mod tests {
     use super::*;
     use crate::world::claim::{Released, SharedHost};
     use crate::world::route::Conditions;
+    use signpost_types::v1alpha1::route::HOST_VERIFIED;
 
     fn route(uid: &str, host: Option<&str>) -> RouteInfo {
         RouteInfo { uid: Uid::new(uid), host: host.map(Box::from), ..RouteInfo::default() }
@@ -295,9 +296,10 @@ mod tests {
             released: Some(Box::new(Released { at: at(at_second), quarantine_until: until.map(at) })),
             ..held(kind)
         };
-        let unverified = |uid: &str, host_verified: Option<bool>| RouteInfo {
-            conditions: Conditions { host_verified, ..Conditions::default() },
-            ..route(uid, Some("www.shop.example"))
+        let unverified = |uid: &str, host_verified: Option<bool>| {
+            let reported = Conditions::of_statuses(host_verified.map(|is_true| (HOST_VERIFIED, is_true)));
+            let conditions = Conditions { is_host_challenged: true, ..reported };
+            RouteInfo { conditions, ..route(uid, Some("www.shop.example")) }
         };
         let binding = |uid: &str, label: &str| BindingInfo {
             route_uid: Uid::new(uid),

@@ -143,12 +143,7 @@ impl Metrics {
             self.actions.clone(),
         );
         registry.register("workqueue_depth", "Objects in the work queue of the reconciler", self.depth.clone());
-        registry.register("events", "Events recorded", self.events.recorded.clone());
-        registry.register(
-            "events_dropped",
-            "Events not recorded because too many were waiting",
-            self.events.dropped.clone(),
-        );
+        self.events.register(registry);
     }
 }
 

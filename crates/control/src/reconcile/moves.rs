@@ -20,10 +20,10 @@ use crate::scheduler::Scheduler;
 use crate::scheduler::metrics::Metrics;
 use crate::scheduler::requests::{MoveReason, MoveRequest, MoveRequests};
 use crate::world::objects::Objects;
-use crate::world::route::Mark;
 use crate::world::router::RouterTarget;
 use crate::world::{BindingInfo, ClaimInfo, RouteInfo, RouterInfo};
 use signpost_types::names::host_claim_name;
+use signpost_types::v1alpha1::route::MOVE_PENDING;
 
 /// Returns the reason why a bound Route must leave its Router now, if it must. `router` is the Router of that name;
 /// `is_released`: the Route's turn to leave that draining Router has come; `follows`: the first Route with its host is elsewhere.
@@ -215,7 +215,7 @@ impl Moves {
         // A route that is being deleted, or has moved, must not prevent others from leaving.
         self.drain.mark_stuck(key);
         // Also if the condition was written at the moment when the reason for the move ended.
-        let says_so = || route.bound && route.conditions.moving.is_some_and(Mark::is_true);
+        let says_so = || route.bound && route.conditions.is_true(MOVE_PENDING) == Some(true);
         if self.requests.holds(key) || says_so() && !self.drain.holds(key) && self.objects.is_synced() {
             self.requests.withdraw(key);
         }
@@ -254,7 +254,7 @@ impl Moves {
         for (key, route) in self.objects.routes.all() {
             let was_known = self.requests.holds(&key);
             if (route.move_to.is_some()
-                || route.conditions.moving.is_some_and(Mark::is_true)
+                || route.conditions.is_true(MOVE_PENDING) == Some(true)
                 || self.follows(&key, &route))
                 && self.reconcile(&key, &route, false)
                 && !was_known

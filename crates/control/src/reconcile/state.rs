@@ -13,12 +13,12 @@ use super::{Key, Settings};
 use crate::client::reflector::{ObjectKey, Store};
 use crate::compiler;
 use crate::deletion_hold::keep::CHECK_AGAIN;
-use crate::status::ready::Needs;
 use crate::status::route::{self, Change, Hold, Inputs, Placement};
 use crate::status::router::{self, Load};
+use crate::status::table::ConditionInputs;
 use crate::world::binding::FormerNameInfo;
 use crate::world::objects::Objects;
-use crate::world::observations::{Observations, Part, RouterFindings};
+use crate::world::observations::{Observations, RouterFindings};
 use crate::world::owners::Owners;
 use crate::world::parents::FormerDomains;
 use crate::world::{BindingInfo, ClaimInfo, RouteInfo, later};
@@ -27,6 +27,7 @@ use signpost_types::instance::InstanceReport;
 use signpost_types::names::{host_claim_name, label_claim_name, wildcards_above};
 use signpost_types::v1alpha1::deletion_hold::DeletionHold;
 use signpost_types::v1alpha1::name_claim::{ClaimKind, HOLDERS_MAX};
+use signpost_types::v1alpha1::route::{CERTIFICATE_READY, PROGRAMMED, PUBLISHED, RESOLVED_REFS};
 use signpost_types::v1alpha1::router::{Instance, InstanceState};
 
 /// The interval of checks of a moved Route until instances serve it.
@@ -135,12 +136,12 @@ impl Planner {
     /// Returns whether all findings about a Route are about its instances and Services, while nothing is known about its names: it has just
     /// been bound.
     pub fn waits_for_names(&self, key: &ObjectKey) -> bool {
-        let is_new = self.objects.routes.get(key).is_some_and(|route| route.conditions.names.published.is_none());
-        let of_instances = [Part::Programmed, Part::Certificate, Part::ResolvedRefs];
+        let is_new = |route: Arc<RouteInfo>| route.conditions.get(PUBLISHED).is_none();
         let findings = self.observations.route(key);
-        let mut others =
-            findings.iter().enumerate().filter(|(part, _)| of_instances.iter().all(|one| *one as usize != *part));
-        is_new && findings.iter().any(Option::is_some) && others.all(|(_, finding)| finding.is_none())
+        let of_instances = [PROGRAMMED, CERTIFICATE_READY, RESOLVED_REFS];
+        !findings.is_empty()
+            && findings.iter().all(|(part, _)| of_instances.contains(&part))
+            && self.objects.routes.get(key).is_some_and(is_new)
     }
 
     /// Returns whether the names of a moved Route must still point to its former name, because the instances of its Router do not
@@ -215,17 +216,14 @@ impl Planner {
             blocking: &blocking,
             lost: &lost,
         });
-        // The Router in the Route's status: a watch of RouteBindings can lag. The conditions of an unknown one stay.
         let reported = route.router.as_deref().and_then(|name| self.objects.router(name));
-        let says_programmed = route.conditions.names.programmed.is_some();
-        let instances = reported.as_ref().map_or(says_programmed, |router| router.target.active.has_instances);
-        let certificate = instances && route.tls_name.is_some();
-        let says_refs = route.conditions.names.resolved_refs.is_some();
-        let has_instances = reported.map_or(says_refs, |router| router.target.active.has_instances);
-        let backends = has_instances && !self.observations.are_services_unknown();
-        let ready = Needs { instances, certificate, backends, answers: settings.verify_names };
-        let inputs = Inputs { key, placement, findings: &findings, verifies_hosts: settings.verify_hosts, ready };
-        let change = route::route(&route, inputs);
+        let facts = ConditionInputs {
+            services: !self.observations.are_services_unknown(),
+            verifies_names: settings.verify_names,
+            verifies_hosts: settings.verify_hosts,
+            ..ConditionInputs::of(&route, reported.as_deref())
+        };
+        let change = route::route(&route, Inputs { key, placement, findings: &findings, facts });
         if !change.is_empty() {
             return Plan::act(Action::WriteRoute { key: key.clone(), change });
         }
@@ -262,7 +260,7 @@ impl Planner {
         now: Timestamp,
     ) -> Hold {
         let Some(host) = route.host.as_deref().filter(|_| binding.has_custom) else { return Hold::Held };
-        if settings.verify_hosts && route.conditions.host_verified == Some(false) {
+        if settings.verify_hosts && route.conditions.host_verified() == Some(false) {
             return Hold::Unverified;
         }
         let claim = self.objects.claim(&host_claim_name(host));

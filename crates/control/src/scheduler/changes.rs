@@ -16,9 +16,9 @@ use super::Scheduler;
 use crate::client::lease::Term;
 use crate::client::reflector::{self, Change, ObjectKey};
 use crate::world::namespace::Quota;
-use crate::world::observations::{About, Part, RouteFinding};
-use crate::world::route::Mark;
+use crate::world::observations::{About, RouteFinding};
 use crate::world::{BindingInfo, NamespaceInfo, RouteInfo, RouterInfo};
+use signpost_types::v1alpha1::route::{MOVE_PENDING, SCHEDULED};
 
 impl Scheduler {
     pub(super) fn on_routers(&mut self, change: Change<RouterInfo>) {
@@ -83,7 +83,7 @@ impl Scheduler {
         } else if now.bound || now.deleting {
             // Conditions about moves belong to the move requests.
             let is_of_move = |finding: &RouteFinding| !now.deleting && finding.about == About::Bound;
-            self.observations.retain_route(&key, Part::Scheduling, is_of_move);
+            self.observations.retain_route(&key, SCHEDULED, is_of_move);
             if now.bound {
                 self.hosts.stop(&key);
             } else {
@@ -96,7 +96,7 @@ impl Scheduler {
     }
 
     fn on_route_gone(&mut self, key: &ObjectKey, last: &RouteInfo) {
-        self.observations.set_route(key, Part::Scheduling, None);
+        self.observations.set_route(key, SCHEDULED, None);
         self.leave_host(key, last);
         self.queue.remove(key);
     }
@@ -150,7 +150,7 @@ impl Scheduler {
             } else if let Some(route) = self.objects.routes.get(&key).filter(|route| route.bound) {
                 self.queue.remove(&key);
                 // A finding that is being written is retracted when it is seen.
-                self.observations.set_route(&key, Part::Scheduling, None);
+                self.observations.set_route(&key, SCHEDULED, None);
                 self.retract(&key, &route);
             }
         }
@@ -158,14 +158,14 @@ impl Scheduler {
 
     /// Removes the condition about a move that is not, or no longer, requested.
     fn retract(&mut self, key: &ObjectKey, route: &RouteInfo) {
-        let says_so = route.conditions.moving.is_some_and(Mark::is_true);
+        let says_so = route.conditions.is_true(MOVE_PENDING) == Some(true);
         // The condition of a completed move ends when the status shows the move.
         let is_there =
             || self.objects.bindings.get(key).is_some_and(|binding| route.router.as_ref() == Some(&binding.router));
         // A process that does not lead leaves this to the leader, and gets the requests again if it becomes the leader.
         let may_decide = || self.objects.is_synced() && self.term.as_ref().is_some_and(Term::is_current);
         if says_so && is_there() && may_decide() {
-            self.observations.set_route(key, Part::Scheduling, Some(RouteFinding::stays(&route.uid)));
+            self.observations.set_route(key, SCHEDULED, Some(RouteFinding::stays(&route.uid)));
         }
     }
 }

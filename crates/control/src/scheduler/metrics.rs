@@ -110,12 +110,7 @@ impl Metrics {
             self.woken.clone(),
         );
         registry.register("missed_routes", "Routes found only by the periodic search", self.missed.clone());
-        registry.register("events", "Events recorded", self.events.recorded.clone());
-        registry.register(
-            "events_dropped",
-            "Events not recorded because too many were waiting",
-            self.events.dropped.clone(),
-        );
+        self.events.register(registry);
         registry.register("leading", "Whether this process leads (1) or not (0)", self.leading.clone());
         registry.register("webhook_calls", "Requests to the webhook, by result", self.webhook_calls.clone());
         registry.register(

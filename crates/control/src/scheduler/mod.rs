@@ -49,10 +49,11 @@ use crate::client::reflector::HealthProbe;
 use crate::client::server::ServerKind;
 use crate::work::executor::Executor;
 use crate::world::objects::{ObjectChanges, Objects};
-use crate::world::observations::{Observations, Part};
+use crate::world::observations::Observations;
 use crate::world::parents::FormerDomains;
 use crate::world::{Quarantined, World};
 use signpost_types::names::LabelRules;
+use signpost_types::v1alpha1::route::SCHEDULED;
 
 mod admission;
 mod asking;
@@ -246,7 +247,7 @@ impl Scheduler {
         loop {
             let term = leadership.borrow_and_update().term().cloned();
             if self.term.is_some() && term.is_none() {
-                self.observations.forget(Part::Scheduling);
+                self.observations.forget(SCHEDULED);
             }
             self.term = term;
             self.metrics.leading(self.term.is_some());

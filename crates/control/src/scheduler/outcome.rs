@@ -9,9 +9,10 @@ use crate::client::backoff::random;
 use crate::client::events::Notice;
 use crate::client::reflector::ObjectKey;
 use crate::world::RouteInfo;
-use crate::world::observations::{Part, RouteFinding};
+use crate::world::observations::RouteFinding;
 use signpost_types::names::other_label;
 use signpost_types::v1alpha1::name_claim::ClaimKind;
+use signpost_types::v1alpha1::route::SCHEDULED;
 
 /// The failures in a row before a route's conditions report them; fewer are over before a user could read them.
 const FAILURES_TOLD: u32 = 3;
@@ -141,14 +142,14 @@ impl Scheduler {
 
     pub(super) fn report(&mut self, key: &ObjectKey, route: &RouteInfo, report: RouteFinding) {
         // The informer can lag behind a report in flight, which then has no effect.
-        if report.is_said_by(route) || self.observations.has_route(key, Part::Scheduling, &report) {
+        if report.is_said_by(route) || self.observations.has_route(key, SCHEDULED, &report) {
             return;
         }
         if let Some(statement) = report.trouble() {
             let note = format!("{}: {}", statement.reason, statement.message);
             self.record(key, route, "FailedScheduling", note, true);
         }
-        self.observations.set_route(key, Part::Scheduling, Some(report));
+        self.observations.set_route(key, SCHEDULED, Some(report));
     }
 
     fn record(&self, key: &ObjectKey, route: &RouteInfo, reason: &'static str, note: String, is_warning: bool) {

@@ -96,8 +96,9 @@ fn serving(instances: &[Instance]) -> impl Iterator<Item = &Instance> {
 
 /// Writes the addresses of the Services that a Router selects into its status.
 pub fn apply_services(router: &Router, found: &ServiceFindings, status: &mut RouterStatus) {
-    if router.addresses_from().is_some_and(|from| from.service_selector.is_some()) {
-        status.current_addresses = with_spec(router, found.addresses.clone());
+    let is_selecting = router.addresses_from().is_some_and(|from| from.service_selector.is_some());
+    if let Some(addresses) = found.addresses.clone().filter(|_| is_selecting) {
+        status.current_addresses = with_spec(router, addresses);
     }
 }
 
@@ -234,6 +235,25 @@ mod tests {
         // Without `addressesFrom` those of the spec are answered.
         apply(&router(json!({"addresses": [{"ip": "192.0.2.1"}]})), &findings("1s"), None, &mut status);
         assert_eq!((status.current_addresses.len(), status.ready_instances), (0, Some(1)));
+    }
+
+    #[test]
+    fn addresses_of_services_stay_while_they_are_unknown() {
+        let mut status = RouterStatus::default();
+        let from =
+            json!({"addressesFrom": {"namespace": "edge", "serviceSelector": {"matchLabels": {"tier": "edge"}}}});
+        for (spec, found, expected) in [
+            (&from, Some(vec!["192.0.2.1"]), vec!["192.0.2.1"]),
+            (&from, None, vec!["192.0.2.1"]),
+            (&from, Some(vec![]), vec![]),
+            // Another source.
+            (&json!({"type": "haproxy"}), Some(vec!["192.0.2.1"]), vec![]),
+        ] {
+            let addresses = found.map(|found| found.iter().map(|ip| ip.parse().expect("an address")).collect());
+            apply_services(&router(spec.clone()), &ServiceFindings { addresses, unresolved: None }, &mut status);
+            let ips: Vec<_> = status.current_addresses.iter().map(|address| address.ip.as_str()).collect();
+            assert_eq!(ips, expected, "{spec}");
+        }
     }
 
     /// Each line is a step: the listed addresses, the findings, the instances in the status after it, and the addresses in answers.

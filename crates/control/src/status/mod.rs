@@ -1,7 +1,7 @@
 //! The statuses of Routes and Routers. Pure: time is an argument.
 //!
-//! [`route`], [`scheduling`], [`router`], [`instances`], and [`health`] decide every condition, each in one place. The
-//! [reconciler](crate::reconcile) is the only writer.
+//! [`route`], [`scheduling`], [`router`], [`instances`], and [`health`] decide every condition, each in one place; [`table`] shows
+//! which Routes have those that follow [findings](crate::world::observations). The [reconciler](crate::reconcile) is the only writer.
 
 pub mod health;
 pub mod instances;
@@ -9,6 +9,7 @@ pub mod ready;
 pub mod route;
 pub mod router;
 pub mod scheduling;
+pub mod table;
 
 use crate::world::condition::ConditionUpdate;
 

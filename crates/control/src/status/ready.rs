@@ -5,124 +5,90 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
+use super::table::{ConditionInputs, Missing, Required, TABLE};
 use crate::world::RouteInfo;
 use crate::world::condition::{ConditionUpdate, Status};
-use signpost_types::v1alpha1::route::{CERTIFICATE_READY, PROGRAMMED, PUBLISHED, READY, RESOLVABLE, RESOLVED_REFS};
+use signpost_types::v1alpha1::route::READY;
 
-/// The conditions from which `Ready` follows.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Needs {
-    /// Whether instances of the Router report their Routes, so that `Programmed` counts.
-    pub instances: bool,
-    /// Whether the Services of Routes on the Router are known, so that `ResolvedRefs` counts.
-    pub backends: bool,
-    /// Whether they need a certificate for the Route, so that `CertificateReady` counts.
-    pub certificate: bool,
-    /// Whether name servers are queried, so that `Resolvable` counts; otherwise `Published` does.
-    pub answers: bool,
-}
-
-/// A condition that `Ready` follows from.
+/// The state of a condition that `Ready` follows from.
 #[derive(Debug, Clone, Copy)]
-struct Required {
+struct Found {
     is_true: bool,
     /// Whether it is about the current generation.
     is_current: bool,
 }
 
-/// Returns whether the Route is ready, and the condition that decides it: the first one that is not met, otherwise the first one about
-/// an earlier generation. `None`: one of them is not known yet.
-fn decide(needs: Needs, find: impl Fn(&'static str) -> Option<Required>) -> Option<(bool, &'static str)> {
-    let names = if needs.answers { RESOLVABLE } else { PUBLISHED };
-    let others =
-        [(needs.instances, PROGRAMMED), (needs.backends, RESOLVED_REFS), (needs.certificate, CERTIFICATE_READY)];
-    let others = others.into_iter().filter_map(|(is_needed, kind)| is_needed.then_some(kind));
+/// A condition that counts, with its state.
+type Counted = (&'static str, Required, Option<Found>);
+
+fn counting(facts: ConditionInputs, find: impl Fn(&'static str) -> Option<Found>) -> Vec<Counted> {
+    let rows = TABLE.into_iter().filter_map(|row| {
+        let (required, found) = (row.required.filter(|required| (required.counts)(&facts))?, find(row.kind));
+        (row.has)(&facts).unwrap_or(found.is_some()).then_some((row.kind, required, found))
+    });
+    rows.collect()
+}
+
+/// Returns whether the Route is ready, and the position of the condition that decides it: the first one that is not met, otherwise the
+/// first one about an earlier generation. `None`: one of them is not known yet.
+fn decide(counting: &[Counted]) -> Option<(bool, usize)> {
     let (mut earlier, mut is_known) = (None, true);
-    for kind in [names].into_iter().chain(others) {
-        match find(kind) {
-            Some(Required { is_true: false, .. }) => return Some((false, kind)),
-            Some(Required { is_current, .. }) => earlier = earlier.or((!is_current).then_some(kind)),
-            None if kind == names => return None,
-            None if kind == PROGRAMMED => return Some((false, kind)),
-            None => is_known = false,
+    for (at, (_, required, found)) in counting.iter().enumerate() {
+        match (found, required.missing) {
+            (Some(Found { is_true: false, .. }), _) | (None, Missing::Unmet) => return Some((false, at)),
+            (Some(Found { is_current, .. }), _) => earlier = earlier.or((!is_current).then_some(at)),
+            (None, Missing::Undecided) => return None,
+            (None, Missing::Pending) => is_known = false,
         }
     }
-    is_known.then_some((true, earlier.unwrap_or(names)))
+    is_known.then_some((true, earlier.unwrap_or(0)))
 }
 
 /// Returns whether a Route's `Ready` is missing, or does not follow from its other conditions.
-pub fn is_wrong(route: &RouteInfo, needs: Needs) -> bool {
-    let names = &route.conditions.names;
+pub fn is_wrong(route: &RouteInfo, facts: ConditionInputs) -> bool {
     let find = |kind| {
-        let reported = match kind {
-            PUBLISHED => names.published,
-            RESOLVABLE => names.resolvable,
-            PROGRAMMED => names.programmed,
-            RESOLVED_REFS => names.resolved_refs,
-            CERTIFICATE_READY => names.certificate,
-            _ => None,
-        };
-        reported.map(|reported| Required { is_true: reported.mark.is_true(), is_current: reported.is_current })
+        let reported = route.conditions.get(kind)?;
+        Some(Found { is_true: reported.mark.is_true(), is_current: reported.is_current })
     };
-    let Some((is_ready, kind)) = decide(needs, find).filter(|_| route.bound) else { return false };
-    let is_current = find(kind).is_none_or(|known| known.is_current);
-    names.ready.map(|ready| (ready.mark.is_true(), ready.is_current)) != Some((is_ready, is_current))
+    let counting = counting(facts, find);
+    let Some((is_ready, at)) = decide(&counting).filter(|_| route.bound) else { return false };
+    let is_current = counting[at].2.is_none_or(|found| found.is_current);
+    route.conditions.get(READY).map(|ready| (ready.mark.is_true(), ready.is_current)) != Some((is_ready, is_current))
 }
 
 /// Returns the `Ready` condition that follows from the other ones of a Route of this generation, and the generation that it is about.
 /// `None`: it is not known yet.
 pub fn statement(
     conditions: &[Condition],
-    needs: Needs,
+    facts: ConditionInputs,
     generation: Option<i64>,
 ) -> Option<(ConditionUpdate, Option<i64>)> {
     let condition = |kind: &str| conditions.iter().find(|condition| condition.type_ == kind);
-    let known = |condition: &Condition| Required {
+    let found = |condition: &Condition| Found {
         is_true: condition.status == "True",
         is_current: condition.observed_generation == generation,
     };
-    let (is_ready, kind) = decide(needs, |kind| condition(kind).map(known))?;
-    let (reason, message) = if is_ready { ("Ready", met(needs)) } else { unmet(kind) };
+    let counting = counting(facts, |kind| condition(kind).map(found));
+    let (is_ready, at) = decide(&counting)?;
+    let (kind, required, _) = &counting[at];
+    let (reason, message) = match is_ready {
+        true => {
+            let met: Vec<&str> = counting.iter().map(|(_, required, _)| required.met).collect();
+            ("Ready", met.join(", and "))
+        }
+        false => (required.reason, format!("{}: see the condition {kind}", required.unmet)),
+    };
     let update = ConditionUpdate { kind: READY, status: Status::from(is_ready), reason, message };
     Some((update, condition(kind).map_or(generation, |condition| condition.observed_generation)))
-}
-
-/// Returns the reason and the message if this condition is not met.
-fn unmet(kind: &str) -> (&'static str, String) {
-    let (reason, what) = match kind {
-        RESOLVABLE => ("NotResolvable", "not all names resolve"),
-        PUBLISHED => ("NotPublished", "not all names are published"),
-        PROGRAMMED => ("NotProgrammed", "not every instance of its Router serves the Route"),
-        RESOLVED_REFS => ("BackendsNotReady", "its backends are not ready"),
-        _ => ("CertificateNotReady", "not every instance of its Router has a valid certificate for the Route"),
-    };
-    (reason, format!("{what}: see the condition {kind}"))
-}
-
-fn met(needs: Needs) -> String {
-    let mut message = match needs.answers {
-        true => "all names resolve".to_owned(),
-        // A name server can have another answer.
-        false => "all names are published; name servers are not queried, because verify.names is false".to_owned(),
-    };
-    if needs.instances {
-        message += ", and every instance of its Router serves the Route";
-    }
-    if needs.certificate {
-        message += " with a valid certificate";
-    }
-    if needs.backends {
-        message += ", and its backends are ready";
-    }
-    message
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::world::route::{Conditions, ReportedNames};
+    use crate::world::route::Conditions;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use k8s_openapi::jiff::Timestamp;
+    use signpost_types::v1alpha1::route::{CERTIFICATE_READY, PROGRAMMED, PUBLISHED, RESOLVABLE, RESOLVED_REFS};
 
     /// The generation of the Route.
     const GENERATION: i64 = 7;
@@ -184,8 +150,9 @@ mod tests {
             ),
             (false, true, "UG", Some("and every instance of its Router serves the Route")),
         ] {
-            let needs = Needs { instances, answers, ..Needs::default() };
-            let said = statement(&conditions(letters), needs, Some(GENERATION));
+            let facts =
+                ConditionInputs { instances: Some(instances), verifies_names: answers, ..ConditionInputs::default() };
+            let said = statement(&conditions(letters), facts, Some(GENERATION));
             let said = said.map(|(said, _)| format!("{}: {}", said.reason, said.message));
             let fits = match (&said, expected) {
                 (Some(said), Some(expected)) => said.contains(expected),
@@ -198,10 +165,13 @@ mod tests {
     /// Whether it is ready, and at which generation; and whether the status of a Route has it so, or lacks it.
     #[test]
     fn the_generation_that_it_is_about() {
-        let certificate = Needs { instances: true, answers: true, certificate: true, backends: false };
-        let backends = Needs { certificate: false, backends: true, ..certificate };
-        let both = Needs { backends: true, ..certificate };
-        for (needs, letters, expected) in [
+        let instances = ConditionInputs { instances: Some(true), verifies_names: true, ..ConditionInputs::default() };
+        let certificate = ConditionInputs { has_tls: true, ..instances };
+        let backends = ConditionInputs { services: true, ..instances };
+        let both = ConditionInputs { services: true, ..certificate };
+        // The conditions of an unknown Router count if there are any.
+        let unknown = ConditionInputs { instances: None, ..both };
+        for (facts, letters, expected) in [
             (certificate, "RGC", Some((true, 7))),
             // `Programmed` was not verified for the present generation.
             (certificate, "RG6C", Some((true, 6))),
@@ -231,18 +201,19 @@ mod tests {
             (both, "RGB5C6", Some((true, 5))),
             (both, "RGB6c", Some((false, 7))),
             (both, "RGC", None),
+            (unknown, "R", Some((true, 7))),
+            (unknown, "RGc", Some((false, 7))),
         ] {
-            let found = statement(&conditions(letters), needs, Some(GENERATION));
+            let found = statement(&conditions(letters), facts, Some(GENERATION));
             let found = found.map(|(said, generation)| (said.is_true(), generation.expect("it has one")));
             assert_eq!(found, expected, "{letters}");
             let Some((is_ready, generation)) = expected else { continue };
             let ready = format!("{}{generation}", if is_ready { 'Y' } else { 'y' });
             let other = format!("{}{generation}", if is_ready { 'y' } else { 'Y' });
             for (more, is_wrong) in [("", true), (&*ready, false), (&*other, true)] {
-                let names = ReportedNames::new(&conditions(&format!("{letters}{more}")), Some(GENERATION));
-                let conditions = Conditions { names, ..Conditions::default() };
+                let conditions = Conditions::of(&conditions(&format!("{letters}{more}")), Some(GENERATION));
                 let route = RouteInfo { bound: true, conditions, ..RouteInfo::default() };
-                assert_eq!(super::is_wrong(&route, needs), is_wrong, "{letters} {more}");
+                assert_eq!(super::is_wrong(&route, facts), is_wrong, "{letters} {more}");
             }
         }
     }

@@ -32,12 +32,13 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::scheduling::admitted;
+use super::table::{ConditionInputs, TABLE};
 use super::{ready, update};
 use crate::client::reflector::ObjectKey;
 use crate::client::uid::Uid;
 use crate::world::condition::{ConditionUpdate, state};
-use crate::world::observations::{About, Part, RouteFinding, RouteFindings};
-use crate::world::route::{HOST_TAKEN, Mark, SELECTOR_MISMATCH};
+use crate::world::observations::{About, RouteFinding, RouteFindings};
+use crate::world::route::{HOST_TAKEN, Mark};
 use crate::world::router::{Labels, RouterTarget};
 use crate::world::{BindingInfo, RouteInfo, RouterInfo};
 use signpost_types::assignment::{self, BOUND_FIELDS};
@@ -46,8 +47,8 @@ use signpost_types::selectors::unmatched_term;
 use signpost_types::text::{MESSAGE_OCTETS_MAX, cut};
 use signpost_types::traffic::{Provider, Unhonored};
 use signpost_types::v1alpha1::route::{
-    ADMITTED, CERTIFICATE_READY, FORMER_NAME_BLOCKED, HOST_POINTS_HERE, HOST_VERIFIED, MOVE_PENDING, NameKind,
-    PROGRAMMED, Phase, RESOLVED_REFS, ROUTER_GONE, Route, RouteStatus, SCHEDULED, SETTINGS_HONORED,
+    ADMITTED, FORMER_NAME_BLOCKED, HOST_POINTS_HERE, HOST_VERIFIED, MOVE_PENDING, NameKind, Phase, RESOLVABLE,
+    ROUTER_GONE, Route, RouteStatus, SCHEDULED, SELECTOR_MISMATCH, SETTINGS_HONORED,
 };
 use signpost_types::v1alpha1::route_binding::RouteBindingSpec;
 
@@ -97,9 +98,7 @@ pub struct Inputs<'a> {
     /// The placement, if there is one and the informers have settled.
     pub placement: Option<Placement<'a>>,
     pub findings: &'a RouteFindings,
-    /// Whether hosts must be verified.
-    pub verifies_hosts: bool,
-    pub ready: ready::Needs,
+    pub facts: ConditionInputs,
 }
 
 /// The inputs for the conditions of a placed Route.
@@ -152,7 +151,7 @@ pub struct Change {
     /// Conditions that it should not have.
     pub withdrawn: Vec<&'static str>,
     /// The inputs of `Ready`.
-    pub ready: ready::Needs,
+    pub facts: ConditionInputs,
     /// Whether the current `Ready` does not follow from the other conditions.
     pub is_ready_wrong: bool,
 }
@@ -166,7 +165,7 @@ impl Change {
             && self.statements.is_empty()
             && self.unchanged.is_empty()
             && self.withdrawn.is_empty()
-            && self.findings.iter().all(Option::is_none)
+            && self.findings.is_empty()
     }
 }
 
@@ -177,36 +176,27 @@ pub fn route(route: &RouteInfo, inputs: Inputs<'_>) -> Change {
         generation: route.generation.map(NonZeroI64::get),
         router: route.router.clone(),
         findings: inputs.findings.clone(),
-        ready: inputs.ready,
-        is_ready_wrong: ready::is_wrong(route, inputs.ready),
+        facts: inputs.facts,
+        is_ready_wrong: ready::is_wrong(route, inputs.facts),
         ..Change::default()
     };
-    if route.conditions.names.programmed.is_some() && route.bound && !inputs.ready.instances {
-        change.withdrawn.push(PROGRAMMED);
-    }
-    if route.conditions.names.certificate.is_some() && route.bound && !inputs.ready.certificate {
-        change.withdrawn.push(CERTIFICATE_READY);
-    }
-    if route.conditions.names.resolved_refs.is_some() && route.bound && !inputs.ready.backends {
-        change.withdrawn.push(RESOLVED_REFS);
-    }
-    if route.conditions.has_points_here && !(route.bound && route.custom_name.is_some()) {
-        change.withdrawn.push(HOST_POINTS_HERE);
-    }
-    if route.is_challenged() && !inputs.verifies_hosts {
-        change.withdrawn.push(HOST_VERIFIED);
-    }
+    let is_reported = |kind: &str| match kind {
+        HOST_VERIFIED => route.is_challenged(),
+        _ => route.conditions.get(kind).is_some(),
+    };
+    let withdrawn = TABLE.iter().filter(|row| (row.has)(&inputs.facts) == Some(false) && is_reported(row.kind));
+    change.withdrawn = withdrawn.map(|row| row.kind).collect();
     let Some(placement) = inputs.placement else { return change };
     change.is_unassigned = !route.reports(placement.binding);
     if !change.is_unassigned {
         change.statements = statements(route, inputs.key, placement);
         if route.bound
-            && route.conditions.settings.is_some()
+            && route.conditions.get(SETTINGS_HONORED).is_some()
             && settings(route, placement).is_some_and(|found| found.is_empty())
         {
             change.withdrawn.push(SETTINGS_HONORED);
         }
-        change.is_outdated = route.bound && route.conditions.outdated.has_status();
+        change.is_outdated = route.bound && route.conditions.is_outdated;
         change.unchanged = unchanged(route, &change.statements);
     }
     change
@@ -216,7 +206,7 @@ pub fn route(route: &RouteInfo, inputs: Inputs<'_>) -> Change {
 fn unchanged(route: &RouteInfo, updates: &[ConditionUpdate]) -> Vec<&'static str> {
     let is_same = |kind: &str| match kind {
         // The scheduler tries again, and reports the present reason.
-        MOVE_PENDING => !route.conditions.moving.is_some_and(Mark::is_true),
+        MOVE_PENDING => route.conditions.is_true(MOVE_PENDING) != Some(true),
         // Both are about a host, which the name of the challenge, or the names of the Route, show.
         HOST_VERIFIED => route.conditions.is_host_challenged,
         HOST_POINTS_HERE => {
@@ -224,7 +214,7 @@ fn unchanged(route: &RouteInfo, updates: &[ConditionUpdate]) -> Vec<&'static str
         }
         _ => true,
     };
-    let outdated = route.conditions.outdated.conditions().filter(|_| route.bound);
+    let outdated = route.conditions.outdated().filter(|_| route.bound);
     outdated.filter(|kind| is_same(kind) && updates.iter().all(|update| update.kind != *kind)).collect()
 }
 
@@ -244,13 +234,14 @@ fn statements(route: &RouteInfo, key: &ObjectKey, placement: Placement<'_>) -> V
 }
 
 fn of_admission(route: &RouteInfo, placement: Placement<'_>) -> Option<ConditionUpdate> {
-    let admitted_now = route.conditions.admitted.map(Mark::is_true);
+    let admitted_now = route.conditions.is_true(ADMITTED);
+    let is_taken = route.conditions.is_refused(ADMITTED, HOST_TAKEN);
     match placement.hold {
-        Hold::Unverified if admitted_now != Some(false) || route.conditions.host_taken => {
+        Hold::Unverified if admitted_now != Some(false) || is_taken => {
             let message = "ownership of the host is not verified; see the condition HostVerified";
             Some(update(ADMITTED, false, "OwnershipNotVerified", message))
         }
-        Hold::Taken(message) if admitted_now != Some(false) || !route.conditions.host_taken => {
+        Hold::Taken(message) if admitted_now != Some(false) || !is_taken => {
             Some(update(ADMITTED, false, HOST_TAKEN, message))
         }
         Hold::Held if admitted_now != Some(true) => {
@@ -262,10 +253,10 @@ fn of_admission(route: &RouteInfo, placement: Placement<'_>) -> Option<Condition
 
 fn of_scheduling(route: &RouteInfo, key: &ObjectKey, placement: Placement<'_>) -> Option<ConditionUpdate> {
     let (name, dns) = (&placement.binding.router, &placement.binding.dns);
-    let scheduled = route.conditions.scheduled.map(Mark::is_true);
+    let is_gone = route.conditions.is_refused(SCHEDULED, ROUTER_GONE);
     let say = |is_true, reason, message: String| Some(update(SCHEDULED, is_true, reason, message));
     match placement.its_router() {
-        None if !route.conditions.router_gone => {
+        None if !is_gone => {
             let message = match placement.router {
                 None => format!(
                     "Router {name} was deleted; to move the Route, run \"signpost move route {key} --to ROUTER\", or \
@@ -278,8 +269,8 @@ fn of_scheduling(route: &RouteInfo, key: &ObjectKey, placement: Placement<'_>) -
             };
             say(false, ROUTER_GONE, message)
         }
-        Some(_) if route.conditions.router_gone => say(true, "Scheduled", format!("Router {name} exists again")),
-        Some(_) if scheduled != Some(true) => {
+        Some(_) if is_gone => say(true, "Scheduled", format!("Router {name} exists again")),
+        Some(_) if route.conditions.is_true(SCHEDULED) != Some(true) => {
             say(true, "Scheduled", format!("the Route is on {name}; run \"signpost explain route {key}\" to see why"))
         }
         _ => None,
@@ -290,7 +281,7 @@ fn of_selectors(route: &RouteInfo, placement: Placement<'_>) -> Option<Condition
     let (name, router) = (&placement.binding.router, placement.its_router());
     let say = |is_true, reason, message: String| Some(update(SELECTOR_MISMATCH, is_true, reason, message));
     let is_mismatch = router.is_some_and(|router| !router.selects(&route.labels, placement.namespace));
-    match (is_mismatch, route.conditions.mismatch == Some(true)) {
+    match (is_mismatch, route.conditions.is_true(SELECTOR_MISMATCH) == Some(true)) {
         (true, false) => {
             let term = router.and_then(|router| unmatched(router, &route.labels, placement.namespace));
             let term = term.map_or(String::new(), |term| format!(": {term}"));
@@ -327,18 +318,18 @@ fn of_settings(route: &RouteInfo, placement: Placement<'_>) -> Option<ConditionU
     let messages: Vec<&str> = found.iter().map(|one| one.message.as_str()).collect();
     let message = messages.join("; ");
     let wanted = update(SETTINGS_HONORED, false, reason, cut(&message, MESSAGE_OCTETS_MAX));
-    (route.conditions.settings != Some(Mark::of_update(&wanted))).then_some(wanted)
+    let reported = route.conditions.get(SETTINGS_HONORED);
+    reported.is_none_or(|reported| reported.mark != Mark::of_update(&wanted)).then_some(wanted)
 }
 
 fn of_former_names(route: &RouteInfo, placement: Placement<'_>) -> Option<ConditionUpdate> {
-    let say = |is_true, reason, message: String| Some(update(FORMER_NAME_BLOCKED, is_true, reason, message));
-    let Placement { blocking, lost, .. } = placement;
-    match (blocked(&placement.binding.label, blocking, lost), &route.conditions.former_name_blocked) {
-        (Some(message), before) if before.as_deref() != Some(message.as_str()) => {
-            say(true, if blocking.is_empty() { "FormerZoneGone" } else { "RecordAtFormerName" }, message)
+    let reported = route.conditions.get(FORMER_NAME_BLOCKED);
+    match blocked(&placement.binding.label, placement.blocking, placement.lost) {
+        Some(blocked) => reported.is_none_or(|reported| reported.mark != Mark::of_update(&blocked)).then_some(blocked),
+        None if reported.is_some_and(|reported| reported.mark.is_true()) => {
+            Some(update(FORMER_NAME_BLOCKED, false, "FormerNamesServed", "the former names lead to the Route"))
         }
-        (None, Some(_)) => say(false, "FormerNamesServed", "the former names lead to the Route".to_owned()),
-        _ => None,
+        None => None,
     }
 }
 
@@ -349,8 +340,8 @@ impl<'a> Placement<'a> {
     }
 }
 
-/// Returns the message about former names that do not resolve to the Route.
-fn blocked(label: &str, blocking: &[String], lost: &[String]) -> Option<String> {
+/// Returns the condition of a Route with former names that do not resolve to it.
+fn blocked(label: &str, blocking: &[String], lost: &[String]) -> Option<ConditionUpdate> {
     let list = |all: &[String]| {
         let listed = all.iter().take(BLOCKED_LISTED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
         let more = all.len().saturating_sub(BLOCKED_LISTED_MAX);
@@ -370,7 +361,9 @@ fn blocked(label: &str, blocking: &[String], lost: &[String]) -> Option<String> 
             list(lost)
         )
     });
-    by_records.into_iter().chain(with_zone).reduce(|one, other| format!("{one}; {other}"))
+    let message = by_records.into_iter().chain(with_zone).reduce(|one, other| format!("{one}; {other}"))?;
+    let reason = if blocking.is_empty() { "FormerZoneGone" } else { "RecordAtFormerName" };
+    Some(update(FORMER_NAME_BLOCKED, true, reason, message))
 }
 
 /// A status that was changed.
@@ -409,10 +402,8 @@ pub fn apply(change: &Change, route: &Route, now: Timestamp) -> Option<Changed> 
             after.observed_generation = change.generation;
         }
     }
-    for (part, finding) in change.findings.iter().enumerate() {
-        let Some(finding) = finding.as_deref().filter(|finding| is_current(finding, route)) else { continue };
-        let has_event = part == Part::Names as usize;
-        finding.statements.iter().for_each(|statement| say(&mut after, statement, generation, has_event));
+    for (part, finding) in change.findings.iter().filter(|(_, finding)| is_current(finding, route)) {
+        finding.statements.iter().for_each(|statement| say(&mut after, statement, generation, part == RESOLVABLE));
         if matches!(finding.about, About::Unbound(_)) {
             after.observed_generation = generation;
         }
@@ -424,7 +415,7 @@ pub fn apply(change: &Change, route: &Route, now: Timestamp) -> Option<Changed> 
     if change.withdrawn.contains(&HOST_VERIFIED) {
         after.challenge = None;
     }
-    let ready = ready::statement(&after.conditions, change.ready, generation);
+    let ready = ready::statement(&after.conditions, change.facts, generation);
     if let Some((statement, generation)) = ready.filter(|_| is_about(&About::Bound, route) && !has_moved) {
         state(&mut after.conditions, &statement, generation, now);
     }

@@ -73,7 +73,6 @@ pub fn router(
         None => (before.clone(), Vec::new()),
     };
     let says_drained = before.conditions.iter().any(|condition| condition.type_ == DRAINED);
-    let zone = findings.zone.as_ref().map(|(statement, _)| statement.clone());
     let instances = findings
         .instances
         .as_ref()
@@ -83,17 +82,17 @@ pub fn router(
     }
     let unresolved = findings.services.as_ref().and_then(|found| found.unresolved.as_ref());
     let ready = Some(ready(router, load, platform, unresolved));
-    let statements = [ready, Some(accepted(router, load)), instances, drained(router, load, says_drained), zone];
-    for statement in statements.into_iter().flatten() {
-        state(&mut after.conditions, &statement, generation, now);
+    let statements = [ready, Some(accepted(router, load)), instances, drained(router, load, says_drained)];
+    let found = || findings.conditions.iter().map(|(_, finding)| finding);
+    for statement in statements.iter().flatten().chain(found().map(|finding| &finding.statement)) {
+        state(&mut after.conditions, statement, generation, now);
     }
     after.observed_generation = generation;
     after.routes = Some(load.routes);
     after.former_names = Some(load.former_names).filter(|former_names| *former_names > 0);
     after.former_names_until = load.former_names_until.map(Time);
     // A serial that was known stays.
-    let serial = findings.zone.as_ref().and_then(|(_, serial)| *serial);
-    after.serial = serial.map(|serial| serial.0).or(after.serial);
+    after.serial = found().find_map(|finding| finding.serial).map(|serial| serial.0).or(after.serial);
     // In the format of the API, whose times have no fractions of a second, unlike the times of findings.
     let after = patch(&after);
     (patch(&before) != after).then_some(Change { patch: after, notices })

@@ -5,7 +5,6 @@ use crate::client::uid::Uid;
 use crate::world::RouteInfo;
 use crate::world::condition::ConditionUpdate;
 use crate::world::observations::{About, RouteFinding};
-use crate::world::route::Mark;
 use signpost_types::v1alpha1::route::{ADMITTED, MOVE_PENDING, SCHEDULED};
 
 impl RouteFinding {
@@ -26,20 +25,19 @@ impl RouteFinding {
     }
 
     fn unbound(route: &RouteInfo, statements: Vec<ConditionUpdate>) -> Self {
-        RouteFinding { uid: route.uid.clone(), about: About::Unbound(route.generation), statements, challenge: None }
+        RouteFinding::new(&route.uid, About::Unbound(route.generation), statements)
     }
 
     /// Returns the finding that the Route must move, but currently cannot.
     pub fn move_pending(uid: &Uid, reason: &'static str, message: String) -> Self {
         let message = format!("move pending: {message}");
-        let statements = vec![update(MOVE_PENDING, true, reason, message)];
-        RouteFinding { uid: uid.clone(), about: About::Bound, statements, challenge: None }
+        RouteFinding::new(uid, About::Bound, vec![update(MOVE_PENDING, true, reason, message)])
     }
 
     /// Returns the finding that the Route no longer has to move.
     pub fn stays(uid: &Uid) -> Self {
-        let statements = vec![update(MOVE_PENDING, false, "Withdrawn", "the move is no longer requested")];
-        RouteFinding { uid: uid.clone(), about: About::Bound, statements, challenge: None }
+        let withdrawn = update(MOVE_PENDING, false, "Withdrawn", "the move is no longer requested");
+        RouteFinding::new(uid, About::Bound, vec![withdrawn])
     }
 
     /// Returns the negative statement, if there is one.
@@ -49,19 +47,9 @@ impl RouteFinding {
 
     /// Returns whether the Route's status already contains all of this, about the Route's generation.
     pub fn is_said_by(&self, route: &RouteInfo) -> bool {
-        let outdated = route.conditions.outdated;
-        let is_outdated = |kind: &str| outdated.conditions().any(|outdated| outdated == kind);
-        let is_observed = !outdated.has_status() || !matches!(self.about, About::Unbound(_));
-        let mut statements = self.statements.iter();
-        is_observed
-            && statements.all(|statement| {
-                let said = match statement.kind {
-                    SCHEDULED => route.conditions.scheduled,
-                    MOVE_PENDING => route.conditions.moving,
-                    _ => route.conditions.admitted,
-                };
-                said == Some(Mark::of_update(statement)) && !is_outdated(statement.kind)
-            })
+        let is_observed = !route.conditions.is_outdated || !matches!(self.about, About::Unbound(_));
+        let is_said = |one: &ConditionUpdate| route.conditions.get(one.kind).is_some_and(|said| said.is_as(one));
+        is_observed && self.statements.iter().all(is_said)
     }
 }
 

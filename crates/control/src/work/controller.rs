@@ -132,6 +132,15 @@ pub fn changes<T: Clone + Send + Sync + 'static>(values: watch::Receiver<T>) -> 
     })
 }
 
+/// Sets the value of a channel; an unchanged one notifies no receiver.
+pub fn set<T: PartialEq>(channel: &watch::Sender<T>, value: T) {
+    channel.send_if_modified(|before| {
+        let differs = *before != value;
+        *before = value;
+        differs
+    });
+}
+
 /// Runs the controller until `stop`. Jobs in progress are aborted then.
 pub async fn run<C: Controller>(mut controller: C, mut inputs: Inputs<C>, stop: CancellationToken) {
     let mut jobs = Executor::new(C::JOB_TIMEOUT);

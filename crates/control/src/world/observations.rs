@@ -37,23 +37,37 @@ use signpost_types::v1alpha1::router::{AddressHealth, Instance, RouterStatus};
 /// The number of waiting findings from which bulk producers must wait.
 const WAITING_MAX: usize = 1024;
 
-/// The part of the process that provides a finding about a Route.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
-    /// The scheduler: why the Route has no Router, or not the requested one.
-    Scheduling,
-    /// Whether its names are published and answered.
-    Names,
-    /// Whether its host is its owner's.
-    Ownership,
-    /// Whether its host leads to the platform.
-    Pointing,
-    /// Whether the instances of its Router serve it.
-    Programmed,
-    /// Whether the instances of its Router have a certificate for it.
-    Certificate,
-    /// Whether its Services have endpoints.
-    ResolvedRefs,
+/// The part of the process that provides a finding: the main condition that it decides. A part can decide several conditions.
+pub type Part = &'static str;
+
+/// The findings about an object: at most one of each part.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FindingMap<F>(Vec<(Part, F)>);
+
+impl<F> Default for FindingMap<F> {
+    fn default() -> Self {
+        FindingMap(Vec::new())
+    }
+}
+
+impl<F> FindingMap<F> {
+    pub fn get(&self, part: Part) -> Option<&F> {
+        self.0.iter().find(|(of, _)| *of == part).map(|(_, finding)| finding)
+    }
+
+    /// Replaces the finding of a part; `None`: there is none.
+    pub fn set(&mut self, part: Part, finding: Option<F>) {
+        self.0.retain(|(of, _)| *of != part);
+        self.0.extend(finding.map(|finding| (part, finding)));
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (Part, &F)> {
+        self.0.iter().map(|(part, finding)| (*part, finding))
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
 }
 
 /// The finding of one part of the process about a Route.
@@ -66,6 +80,13 @@ pub struct RouteFinding {
     pub statements: Vec<ConditionUpdate>,
     /// The challenge for the status.
     pub challenge: Option<Challenge>,
+}
+
+impl RouteFinding {
+    /// Returns a finding without a challenge.
+    pub fn new(uid: &Uid, about: About, statements: Vec<ConditionUpdate>) -> Self {
+        RouteFinding { uid: uid.clone(), about, statements, challenge: None }
+    }
 }
 
 /// The subject of a finding.
@@ -87,13 +108,19 @@ pub enum About {
     Unchallenged(String),
 }
 
-/// The finding of each [`Part`] about a Route.
-pub type RouteFindings = [Option<Arc<RouteFinding>>; 7];
+pub type RouteFindings = FindingMap<Arc<RouteFinding>>;
+
+/// The finding of one part of the process about a Router.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RouterFinding {
+    pub statement: ConditionUpdate,
+    /// The serial of its zone, if the part knows it.
+    pub serial: Option<Serial>,
+}
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RouterFindings {
-    /// The update of its condition `ZonePublished`, and the serial of its zone if that is known.
-    pub zone: Option<(ConditionUpdate, Option<Serial>)>,
+    pub conditions: FindingMap<RouterFinding>,
     /// The health of its addresses, if that must be written.
     pub health: Option<HealthFindings>,
     /// The Router's instances, if all Leases are known.
@@ -107,7 +134,8 @@ pub struct RouterFindings {
 /// The Services that a Router selects.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ServiceFindings {
-    pub addresses: Vec<IpAddr>,
+    /// `None`: not known.
+    pub addresses: Option<Vec<IpAddr>>,
     /// The first Service whose load balancer has a host name and no address, and that name.
     pub unresolved: Option<(ObjectKey, String)>,
 }
@@ -168,14 +196,14 @@ impl Observations {
         let mut known = self.known.lock();
         let Some(finding) = finding else {
             if let Some(findings) = known.routes.get_mut(key) {
-                findings[part as usize] = None;
-                if findings.iter().all(Option::is_none) {
+                findings.set(part, None);
+                if findings.is_empty() {
                     known.routes.remove(key);
                 }
             }
             return;
         };
-        known.routes.entry(key.clone()).or_default()[part as usize] = Some(Arc::new(finding));
+        known.routes.entry(key.clone()).or_default().set(part, Some(Arc::new(finding)));
         known.changed.insert(Observed::Route(key.clone()));
         drop(known);
         self.news.notify_one();
@@ -183,7 +211,7 @@ impl Observations {
 
     /// Removes the finding of a part about a Route, unless `keep` returns true.
     pub fn retain_route(&self, key: &ObjectKey, part: Part, keep: impl FnOnce(&RouteFinding) -> bool) {
-        let finding = self.known.lock().routes.get(key).and_then(|findings| findings[part as usize].clone());
+        let finding = self.known.lock().routes.get(key).and_then(|findings| findings.get(part).cloned());
         if finding.is_some_and(|finding| !keep(&finding)) {
             self.set_route(key, part, None);
         }
@@ -217,7 +245,7 @@ impl Observations {
     /// Returns whether a part has this finding about a Route, and it is not written yet.
     pub fn has_route(&self, key: &ObjectKey, part: Part, finding: &RouteFinding) -> bool {
         let known = self.known.lock();
-        known.routes.get(key).and_then(|findings| findings[part as usize].as_deref()) == Some(finding)
+        known.routes.get(key).and_then(|findings| findings.get(part)).is_some_and(|known| **known == *finding)
     }
 
     /// Returns whether the number of waiting findings is below the limit.
@@ -239,13 +267,8 @@ impl Observations {
     pub fn settle_route(&self, key: &ObjectKey, written: &RouteFindings) {
         let mut known = self.known.lock();
         let Some(findings) = known.routes.get_mut(key) else { return };
-        for (finding, written) in findings.iter_mut().zip(written) {
-            let is_written = |(one, other): (&Arc<RouteFinding>, &Arc<RouteFinding>)| Arc::ptr_eq(one, other);
-            if finding.as_ref().zip(written.as_ref()).is_some_and(is_written) {
-                *finding = None;
-            }
-        }
-        if findings.iter().all(Option::is_none) {
+        findings.0.retain(|(part, finding)| !written.get(part).is_some_and(|written| Arc::ptr_eq(finding, written)));
+        if findings.is_empty() {
             known.routes.remove(key);
         }
         if known.routes.is_empty() {
@@ -259,12 +282,14 @@ impl Observations {
         self.known.lock().routers.remove(name);
     }
 
-    /// Removes a part's findings about Routes: it starts again, or another process leads.
+    /// Removes a part's findings: it starts again, or another process leads.
     pub fn forget(&self, part: Part) {
-        self.known.lock().routes.retain(|_, findings| {
-            findings[part as usize] = None;
-            findings.iter().any(Option::is_some)
+        let mut known = self.known.lock();
+        known.routes.retain(|_, findings| {
+            findings.set(part, None);
+            !findings.is_empty()
         });
+        known.routers.values_mut().for_each(|findings| findings.conditions.set(part, None));
     }
 
     /// Changes the findings about all Routers.

@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use crate::client::reflector::{Change, ObjectKey};
 use crate::compiler::former_domains::FormerDomain;
 use crate::compiler::settings::text_of;
+use crate::work::controller::set;
 use signpost_dns::wire::Name;
 use signpost_types::names::is_at_or_below;
 use signpost_types::v1alpha1::zone::{FORMER_DOMAINS_MAX, Zone, ZoneKind, ZonePlatform};
@@ -160,11 +161,7 @@ impl FormerDomains {
         let own = domain.parse().ok();
         let Some(listed) = own.and_then(|own: Name| parents.former_domains(&own).map(<[Name]>::to_vec)) else { return };
         let listed: Vec<String> = listed.iter().map(text_of).collect();
-        self.served.send_if_modified(|before| {
-            let differs = before.as_ref() != Some(&listed);
-            *before = Some(listed);
-            differs
-        });
+        set(&self.served, Some(listed));
     }
 }
 

@@ -17,13 +17,10 @@ use signpost_types::paths;
 use signpost_types::route_state::RouteState;
 use signpost_types::traffic::Requested;
 use signpost_types::v1alpha1::route::{
-    ADMITTED, AssignedName, CERTIFICATE_READY, FORMER_NAME_BLOCKED, FormerName, HOST_POINTS_HERE, HOST_VERIFIED,
-    MOVE_ANNOTATION, MOVE_PENDING, NameKind, PROGRAMMED, PUBLISHED, Phase, READY, RESOLVABLE, RESOLVED_REFS,
-    ROUTER_GONE, Route, RouteStatus, SCHEDULED, SETTINGS_HONORED, Tls,
+    ADMITTED, AssignedName, CONDITIONS, FormerName, HOST_VERIFIED, MOVE_ANNOTATION, MOVE_PENDING, NameKind, Phase,
+    Route, RouteCondition, SCHEDULED, Tls,
 };
 
-/// The condition of a Route that is bound to a Router whose selectors no longer match it.
-pub const SELECTOR_MISMATCH: &str = "SelectorMismatch";
 /// The reason of the condition `Admitted` of a Route whose host another one holds.
 pub const HOST_TAKEN: &str = "HostAlreadyClaimed";
 /// The reason of the conditions `Published` and `Resolvable` if no zone contains the names.
@@ -94,34 +91,14 @@ impl NamesDigest {
 /// The conditions of a Route, and the values that depend on them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Conditions {
-    /// The parts of the status that are about an earlier generation.
-    pub outdated: Outdated,
-    pub scheduled: Option<Mark>,
-    /// Whether `Scheduled` reports that the Router was deleted.
-    pub router_gone: bool,
-    pub admitted: Option<Mark>,
-    /// Whether `Admitted` reports that another Route holds the host.
-    pub host_taken: bool,
-    /// `MovePending`.
-    pub moving: Option<Mark>,
-    /// [`SELECTOR_MISMATCH`].
-    pub mismatch: Option<bool>,
-    /// `SettingsHonored`.
-    pub settings: Option<Mark>,
-    /// The message of `FormerNameBlocked`, if that is true.
-    pub former_name_blocked: Option<Box<str>>,
-    /// The status of `HostVerified` for the current host.
-    pub host_verified: Option<bool>,
-    /// Whether there is a condition `HostVerified`, for any host.
-    pub has_host_verified: bool,
+    /// The known conditions in its status, in the order of [`CONDITIONS`].
+    pub reported: Box<[Reported]>,
+    /// Whether `status.observedGeneration` is not that of the Route.
+    pub is_outdated: bool,
     /// Whether its status has a challenge.
     pub has_challenge: bool,
     /// Whether that is of its present host.
     pub is_host_challenged: bool,
-    /// Whether it has a condition `HostPointsHere`.
-    pub has_points_here: bool,
-    /// `Published`, `Resolvable`, `Programmed`, `ResolvedRefs`, `CertificateReady` and `Ready`.
-    pub names: ReportedNames,
     /// The state that they add up to.
     pub state: RouteState,
     /// The reason of the deciding condition, if the Route waits for a Router.
@@ -205,40 +182,36 @@ impl RouteInfo {
 
     /// Returns whether the other one lacks a condition that this one has, of those that the scheduler writes.
     fn has_more_conditions_than(&self, other: &RouteInfo) -> bool {
-        let marks = |info: &RouteInfo| [info.conditions.scheduled, info.conditions.admitted, info.conditions.moving];
-        let mut both = marks(self).into_iter().zip(marks(other));
-        both.any(|(own, other)| own.is_some() && other.is_none())
+        let has = |info: &RouteInfo, kind: &str| info.conditions.get(kind).is_some();
+        [SCHEDULED, ADMITTED, MOVE_PENDING].into_iter().any(|kind| has(self, kind) && !has(other, kind))
     }
 
     /// Returns whether both have the same placement and conditions about it: conditions of their names aside, they are equal.
     pub fn is_placed_as(&self, other: &RouteInfo) -> bool {
         let of = |info: &RouteInfo| {
-            let Conditions { scheduled, admitted, mismatch, host_verified, host_taken, router_gone, .. } =
-                info.conditions;
-            let said = (scheduled.map(Mark::is_true), admitted.map(Mark::is_true), mismatch, host_verified);
-            let reported = (info.conditions.has_points_here, info.is_challenged(), info.conditions.outdated);
-            (info.bound, said, host_taken, router_gone, reported)
+            let Conditions { is_outdated, has_challenge, is_host_challenged, .. } = info.conditions;
+            (info.bound, is_outdated, has_challenge, is_host_challenged)
         };
         of(self) == of(other)
+            && self.conditions.unaffected().eq(other.conditions.unaffected())
             && self.uid == other.uid
             && (&self.host, &self.custom_name, &self.router) == (&other.host, &other.custom_name, &other.router)
             && self.tls_name == other.tls_name
             && self.path() == other.path()
             && self.names == other.names
             && self.has_wrong_main_names == other.has_wrong_main_names
-            && self.conditions.former_name_blocked == other.conditions.former_name_blocked
-            && (&self.requested, self.conditions.settings) == (&other.requested, other.conditions.settings)
+            && self.requested == other.requested
             && self.labels == other.labels
     }
 
     /// Returns whether the ownership of its host is verified.
     pub fn is_host_verified(&self) -> bool {
-        self.conditions.host_verified == Some(true)
+        self.conditions.host_verified() == Some(true)
     }
 
     /// Returns whether the status has a challenge for the host, or the result of one.
     pub fn is_challenged(&self) -> bool {
-        self.conditions.has_challenge || self.conditions.has_host_verified
+        self.conditions.has_challenge || self.conditions.get(HOST_VERIFIED).is_some()
     }
 }
 
@@ -250,111 +223,93 @@ fn tls_name(route: &Route) -> Option<Box<str>> {
 
 impl Conditions {
     fn new(route: &Route) -> Self {
-        let status = route.status.as_ref();
-        let conditions = status.map_or(&[][..], |status| &status.conditions);
+        let (status, generation) = (route.status.as_ref(), route.metadata.generation);
         let (state, decided) = status.map(RouteState::of).unwrap_or_default();
-        let find = |kind: &str| conditions.iter().find(|condition| condition.type_ == kind);
-        let reports = |kind: &str| find(kind).map(|condition| condition.status == "True");
-        let is_refused = |kind: &str, reason: &str| {
-            find(kind).is_some_and(|condition| condition.status == "False" && condition.reason == reason)
-        };
         let challenge = status.and_then(|status| status.challenge.as_ref());
-        let is_of_host = || {
-            let host = route.spec.host.as_deref().unwrap_or_default();
-            challenge.is_some_and(|challenge| challenge.name == challenge_name(host))
-        };
+        let host = route.spec.host.as_deref().unwrap_or_default();
         Conditions {
-            outdated: Outdated::new(status, route.metadata.generation),
-            scheduled: Mark::find(conditions, SCHEDULED),
-            router_gone: is_refused(SCHEDULED, ROUTER_GONE),
-            admitted: Mark::find(conditions, ADMITTED),
-            host_taken: is_refused(ADMITTED, HOST_TAKEN),
-            moving: Mark::find(conditions, MOVE_PENDING),
-            mismatch: reports(SELECTOR_MISMATCH),
-            settings: Mark::find(conditions, SETTINGS_HONORED),
-            former_name_blocked: find(FORMER_NAME_BLOCKED)
-                .filter(|found| found.status == "True")
-                .map(|found| found.message.as_str().into()),
-            host_verified: reports(HOST_VERIFIED).filter(|_| is_of_host()),
-            has_host_verified: find(HOST_VERIFIED).is_some(),
+            is_outdated: status.and_then(|status| status.observed_generation) != generation,
             has_challenge: challenge.is_some(),
-            is_host_challenged: is_of_host(),
-            has_points_here: find(HOST_POINTS_HERE).is_some(),
-            names: ReportedNames::new(conditions, route.metadata.generation),
+            is_host_challenged: challenge.is_some_and(|challenge| challenge.name == challenge_name(host)),
             state,
             waits_for: decided
                 .filter(|_| state == RouteState::Pending)
                 .map(|condition| condition.reason.as_str().into()),
+            ..Conditions::of(status.map_or(&[][..], |status| &status.conditions), generation)
         }
     }
-}
 
-/// The conditions that a new generation of the Route does not change, until their writers judge otherwise.
-const STANDING: [&str; 8] = [
-    SCHEDULED,
-    ADMITTED,
-    MOVE_PENDING,
-    SELECTOR_MISMATCH,
-    FORMER_NAME_BLOCKED,
-    HOST_VERIFIED,
-    HOST_POINTS_HERE,
-    SETTINGS_HONORED,
-];
-
-/// The parts of a status whose `observedGeneration` is not that of the Route: a bit for each condition of `STANDING`, and one for the
-/// status itself.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Outdated(u16);
-
-impl Outdated {
-    const STATUS: u16 = 1 << STANDING.len();
-
-    fn new(status: Option<&RouteStatus>, generation: Option<i64>) -> Self {
-        let Some(status) = status else { return Outdated(if generation.is_some() { Self::STATUS } else { 0 }) };
-        let is_outdated = |kind: &str| {
-            let mut conditions = status.conditions.iter();
-            conditions.any(|condition| condition.type_ == kind && condition.observed_generation != generation)
+    /// Returns these conditions of a Route of this generation.
+    pub fn of(conditions: &[Condition], generation: Option<i64>) -> Self {
+        let reported = |known: &'static RouteCondition| {
+            let condition = conditions.iter().find(|condition| condition.type_ == known.kind)?;
+            Some(Reported {
+                mark: Mark::of(&condition.status, &condition.reason, &condition.message),
+                reason: reason_digest(&condition.reason),
+                row: u8::try_from(CONDITIONS.iter().position(|row| row == known)?).ok()?,
+                is_current: condition.observed_generation == generation,
+            })
         };
-        let bits = STANDING.iter().enumerate().filter(|(_, kind)| is_outdated(kind)).map(|(bit, _)| 1 << bit);
-        let of_status = if status.observed_generation == generation { 0 } else { Self::STATUS };
-        Outdated(bits.fold(of_status, |all, bit| all | bit))
+        Conditions { reported: CONDITIONS.iter().filter_map(reported).collect(), ..Conditions::default() }
     }
 
-    /// Returns whether the status itself is.
-    pub fn has_status(self) -> bool {
-        self.0 & Self::STATUS != 0
+    /// Returns these conditions, at the generation of the Route.
+    #[cfg(test)]
+    pub fn of_statuses(conditions: impl IntoIterator<Item = (&'static str, bool)>) -> Self {
+        let update = |(kind, is_true): (&'static str, bool)| ConditionUpdate {
+            kind,
+            status: is_true.into(),
+            reason: "",
+            message: String::new(),
+        };
+        Conditions::of_updates(conditions.into_iter().map(update))
     }
 
-    /// Returns the conditions that are.
-    pub fn conditions(self) -> impl Iterator<Item = &'static str> {
-        STANDING.iter().enumerate().filter(move |(bit, _)| self.0 & (1 << bit) != 0).map(|(_, kind)| *kind)
+    #[cfg(test)]
+    pub fn of_updates(updates: impl IntoIterator<Item = ConditionUpdate>) -> Self {
+        let conditions = updates.into_iter().map(|update| update.condition(None, jiff::Timestamp::UNIX_EPOCH));
+        Conditions::of(&conditions.collect::<Vec<_>>(), None)
+    }
+
+    /// Returns the state of a condition.
+    pub fn get(&self, kind: &str) -> Option<Reported> {
+        self.reported.iter().find(|reported| reported.known().kind == kind).copied()
+    }
+
+    /// Returns whether the status of a condition is `True`, if there is one.
+    pub fn is_true(&self, kind: &str) -> Option<bool> {
+        self.get(kind).map(|reported| reported.mark.is_true())
+    }
+
+    /// Returns whether a condition is not met for this reason.
+    pub fn is_refused(&self, kind: &str, reason: &str) -> bool {
+        self.get(kind).is_some_and(|reported| !reported.mark.is_true() && reported.has_reason(reason))
+    }
+
+    /// Returns the conditions of an earlier generation that a new one does not change.
+    pub fn outdated(&self) -> impl Iterator<Item = &'static str> {
+        self.unaffected().filter(|reported| !reported.is_current).map(|reported| reported.known().kind)
+    }
+
+    /// Returns the status of `HostVerified` for the present host.
+    pub fn host_verified(&self) -> Option<bool> {
+        self.is_true(HOST_VERIFIED).filter(|_| self.is_host_challenged)
+    }
+
+    fn unaffected(&self) -> impl Iterator<Item = &Reported> {
+        self.reported.iter().filter(|reported| reported.known().is_unaffected)
     }
 }
 
-/// The conditions about a Route's names, shortened: there can be 100,000 Routes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ReportedNames {
-    /// The state of `Published`.
-    pub published: Option<Reported>,
-    /// The state of `Resolvable`.
-    pub resolvable: Option<Reported>,
-    /// The state of `Programmed`.
-    pub programmed: Option<Reported>,
-    /// The state of `ResolvedRefs`.
-    pub resolved_refs: Option<Reported>,
-    /// The state of `CertificateReady`.
-    pub certificate: Option<Reported>,
-    /// The state of `Ready`.
-    pub ready: Option<Reported>,
-}
-
-/// The state of one of these conditions.
+/// The state of a condition, small enough to keep and compare: there can be 100,000 Routes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reported {
     /// The condition.
     pub mark: Mark,
-    /// Whether it reports that no zone contains the names.
-    pub is_unpublished: bool,
+    /// The digest of the reason.
+    reason: u32,
+    /// The index in [`CONDITIONS`].
+    row: u8,
     /// Whether it is about the current generation of the Route.
     pub is_current: bool,
 }
@@ -369,28 +324,22 @@ impl Reported {
     pub fn is_as(self, update: &ConditionUpdate) -> bool {
         self.is_current && self.mark == Mark::of_update(update)
     }
+
+    /// Returns whether it has this reason.
+    pub fn has_reason(self, reason: &str) -> bool {
+        self.reason == reason_digest(reason)
+    }
+
+    fn known(self) -> &'static RouteCondition {
+        &CONDITIONS[usize::from(self.row)]
+    }
 }
 
-impl ReportedNames {
-    /// Returns the states in the conditions of a Route of this generation.
-    pub fn new(conditions: &[Condition], generation: Option<i64>) -> Self {
-        let reported = |kind: &str| {
-            let condition = conditions.iter().find(|condition| condition.type_ == kind)?;
-            Some(Reported {
-                mark: Mark::of(&condition.status, &condition.reason, &condition.message),
-                is_unpublished: condition.reason == NOT_PUBLISHED,
-                is_current: condition.observed_generation == generation,
-            })
-        };
-        ReportedNames {
-            published: reported(PUBLISHED),
-            resolvable: reported(RESOLVABLE),
-            programmed: reported(PROGRAMMED),
-            resolved_refs: reported(RESOLVED_REFS),
-            certificate: reported(CERTIFICATE_READY),
-            ready: reported(READY),
-        }
-    }
+/// Returns a digest that distinguishes the few reasons of a condition.
+fn reason_digest(reason: &str) -> u32 {
+    let mut hasher = DefaultHasher::new();
+    reason.hash(&mut hasher);
+    (hasher.finish() >> 32) as u32
 }
 
 /// A condition, small enough to compare.
@@ -412,17 +361,12 @@ impl Mark {
 
     /// Returns the mark of the condition of an update.
     pub fn of_update(update: &ConditionUpdate) -> Self {
-        Mark::of(update.status.text(), update.reason, &update.message)
+        Mark::of(update.status.text(), update.reason, update.message_text())
     }
 
     /// Returns whether its status is `True`.
     pub fn is_true(self) -> bool {
         self.0.get() & 1 == 1
-    }
-
-    fn find(conditions: &[Condition], kind: &str) -> Option<Self> {
-        let condition = conditions.iter().find(|condition| condition.type_ == kind)?;
-        Some(Mark::of(&condition.status, &condition.reason, &condition.message))
     }
 }
 

@@ -157,10 +157,10 @@ impl RouterTarget {
     fn new(router: &Router, domain: &str, shard: Option<&ShardView>) -> Self {
         let (spec, metadata) = (&router.spec, &router.metadata);
         let name = metadata.name.clone().unwrap_or_default();
-        let active = || router.addresses().iter().filter(|address| address.state == AddressState::Active);
-        let has = |family: fn(&IpAddr) -> bool| {
-            active().any(|address| address.ip.parse::<IpAddr>().is_ok_and(|ip| family(&ip)))
-        };
+        let active = router.addresses().iter().filter(|address| address.state == AddressState::Active);
+        // The zone has no others.
+        let active: Vec<IpAddr> =
+            active.filter_map(|address| address.ip.parse().ok()).map(|ip: IpAddr| ip.to_canonical()).collect();
         let is_unpublished = router.status.as_ref().is_some_and(RouterStatus::is_zone_unserved);
         let dns = spec.dns.clone().filter(|dns| !dns.is_empty()).unwrap_or_else(|| format!("{name}.{domain}"));
         let taken = shard.into_iter().flat_map(|shard| shard.expectation.all_taken());
@@ -176,9 +176,9 @@ impl RouterTarget {
             weight: spec.weight,
             capacity: spec.capacity.clone().unwrap_or_default(),
             active: ActiveAddresses {
-                any: active().next().is_some(),
-                ipv4: has(IpAddr::is_ipv4),
-                ipv6: has(IpAddr::is_ipv6),
+                any: !active.is_empty(),
+                ipv4: active.iter().any(IpAddr::is_ipv4),
+                ipv6: active.iter().any(IpAddr::is_ipv6),
                 has_instances: router.has_instances(),
             },
             ttl: spec.ttl,
@@ -247,6 +247,23 @@ mod tests {
             let facts =
                 RouterTarget::read(&serde_json::from_value(router).expect("a Router"), "v3.example", Vec::new());
             assert_eq!(facts.is_unpublished, is_unpublished, "{reason}");
+        }
+    }
+
+    #[test]
+    fn only_addresses_that_the_zone_can_have_are_active() {
+        for (addresses, active) in [
+            (serde_json::json!([]), [false; 3]),
+            (serde_json::json!([{"ip": "192.0.2.256"}, {"ip": "one.example"}]), [false; 3]),
+            (serde_json::json!([{"ip": "192.0.2.1", "state": "drained"}]), [false; 3]),
+            (serde_json::json!([{"ip": "192.0.2.256"}, {"ip": "2001:db8::1"}]), [true, false, true]),
+            (serde_json::json!([{"ip": "::ffff:192.0.2.1"}]), [true, true, false]),
+        ] {
+            let router = serde_json::json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router",
+                "metadata": {"name": "shard1"}, "spec": {"addresses": addresses}});
+            let facts =
+                RouterTarget::read(&serde_json::from_value(router).expect("a Router"), "v3.example", Vec::new());
+            assert_eq!([facts.active.any, facts.active.ipv4, facts.active.ipv6], active, "{addresses}");
         }
     }
 

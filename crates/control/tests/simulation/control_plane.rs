@@ -69,7 +69,7 @@ pub fn loops(
         timeout: Duration::from_secs(1),
         interval: Duration::from_secs(300),
         silence_longest: SILENCE,
-        files: watch::Sender::default().subscribe(),
+        served: None,
     };
     let (resolvers, patience) = (vec![OWNERS.parse().expect("an address")], Duration::from_secs(1));
     let former_domains = world.former_domains.clone();

@@ -13,7 +13,7 @@ use signpost_api::identity::USER_NAME_SERVER;
 use signpost_control::compiler::Settings;
 use signpost_control::deletion_hold::reporter::{Holder, Reporter};
 use signpost_control::name_server::reserved;
-use signpost_control::name_server::{self, status::Status};
+use signpost_control::name_server::{self, objects::Objects, status::Status};
 use signpost_control::world::{self, World};
 use signpost_dns::nameserver::{self, Context, Outcome, Peer, Response, Stats, Transport, respond};
 pub use signpost_dns::wire::header::Rcode;
@@ -37,9 +37,9 @@ pub fn loops(connection: &Connection, name: &str, db: Arc<ZoneDb>, state: PathBu
     zones.db().open();
     let (status, stop) = (Arc::<Status>::default(), CancellationToken::new());
     let holder = Holder::name_server(name.to_owned(), None);
-    let reporter = Reporter::new(client.clone(), &world.holds, holder, status.losses());
+    let reporter = Reporter::new(client.clone(), &world.holds, holder, status.losses().clone());
     let options = name_server::Options {
-        settings: watch::Sender::new(platform).subscribe(),
+        settings: platform,
         state: Some(state),
         former_domain: None,
         zones,
@@ -52,7 +52,7 @@ pub fn loops(connection: &Connection, name: &str, db: Arc<ZoneDb>, state: PathBu
     let until = stop.clone();
     let zones = async move {
         let started = name_server::start(options).await.expect("its state is usable");
-        name_server::run(client, &world, started, stop).await.expect("its state is writable");
+        name_server::run(client, Objects::read(&world), started, stop).await.expect("its state is writable");
     };
     vec![zones.boxed(), reporter.run(until).boxed()]
 }

@@ -16,6 +16,7 @@ use signpost_apiserver::auth::tokens::Tokens;
 use signpost_apiserver::store::memory::Memory;
 use signpost_control::client;
 use signpost_control::compiler::Settings;
+use signpost_control::name_server::objects::Objects;
 use signpost_control::name_server::reserved;
 use signpost_control::name_server::status::Status;
 use signpost_control::world::{self, World};
@@ -150,7 +151,6 @@ pub struct NameServer {
     pub status: Arc<Status>,
     stop: CancellationToken,
     task: JoinHandle<()>,
-    _settings: watch::Sender<Arc<Settings>>,
 }
 
 impl NameServer {
@@ -161,14 +161,13 @@ impl NameServer {
     pub fn start_over(client: Client, state: Option<&Path>, zones: Arc<Publisher>) -> Self {
         let db = zones.db().clone();
         let status: Arc<Status> = Arc::default();
-        let (sender, settings) = watch::channel(settings());
         let stop = CancellationToken::new();
         let state = state.map(PathBuf::from);
         let deletion_hold_threshold = watch::Sender::new(25).subscribe();
         let publishing = name_server::metrics::Publishing::default();
         let status_of = status.clone();
         let options = name_server::Options {
-            settings,
+            settings: settings(),
             state,
             former_domain: None,
             zones,
@@ -181,9 +180,11 @@ impl NameServer {
         let stopped = stop.clone();
         let task = tokio::spawn(async move {
             let started = name_server::start(options).await.expect("its state directory is usable");
-            name_server::run(client.clone(), &world(&client), started, stopped).await.expect("its state is writable");
+            name_server::run(client.clone(), Objects::read(&world(&client)), started, stopped)
+                .await
+                .expect("its state is writable");
         });
-        NameServer { db, status, stop, task, _settings: sender }
+        NameServer { db, status, stop, task }
     }
 
     pub async fn stop(self) {

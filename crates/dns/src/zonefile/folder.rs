@@ -192,6 +192,11 @@ impl Folder {
         self.special().filter(|(_, known)| known.state == State::Refused && known.gives.is_none()).count()
     }
 
+    /// Returns the number of files that are not used, and instead of which the previous version of the zone is served.
+    pub fn outdated_count(&self) -> usize {
+        self.special().filter(|(_, known)| known.state != State::Served && known.gives.is_some()).count()
+    }
+
     fn special(&self) -> impl Iterator<Item = (&FilePath, &KnownFile)> {
         self.special.iter().filter_map(|path| Some((path, self.files.get(path)?)))
     }

@@ -26,6 +26,8 @@ pub const RESOLVED_REFS: &str = "ResolvedRefs";
 /// The condition of a Route that ends TLS at the router, where instances report: each live instance has a valid certificate for the
 /// name of the Route.
 pub const CERTIFICATE_READY: &str = "CertificateReady";
+/// The condition of a Route of which a certificate that instances use expires soon: `True` until the certificate is replaced.
+pub const CERTIFICATE_EXPIRING: &str = "CertificateExpiring";
 /// The condition of a Route whose requests reach its application. It requires [`RESOLVABLE`] and, if the Router has instances
 /// that report, [`PROGRAMMED`], [`RESOLVED_REFS`], and, for a Route that ends TLS at the router, [`CERTIFICATE_READY`].
 pub const READY: &str = "Ready";
@@ -40,6 +42,9 @@ pub const FORMER_NAME_BLOCKED: &str = "FormerNameBlocked";
 /// The condition of a Route with settings in `spec.traffic` or in annotations, not all of which its Router honors. It is present
 /// only while it is `False`. [`READY`] does not depend on it.
 pub const SETTINGS_HONORED: &str = "SettingsHonored";
+
+/// The condition of a Route whose Router's selectors no longer match it.
+pub const SELECTOR_MISMATCH: &str = "SelectorMismatch";
 
 /// The annotation of a Route that names the Router to move to. It is removed when the move is complete.
 pub const MOVE_ANNOTATION: &str = "signpost.dev/move-to";
@@ -57,6 +62,57 @@ pub const HOST_POINTS_HERE: &str = "HostPointsHere";
 pub const POINTS_TO_FORMER_DOMAIN: &str = "PointsToFormerDomain";
 /// The reason of [`HOST_POINTS_HERE`] on a platform that checks no host.
 pub const HOST_NOT_CHECKED: &str = "NotChecked";
+
+/// The properties of a condition of a Route. A new one is about a generation of the Route and about its binding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RouteCondition {
+    /// The type in the status.
+    pub kind: &'static str,
+    /// Whether a new generation of the Route does not change it, until its writer decides otherwise.
+    pub is_unaffected: bool,
+    /// Whether it is about the Router and the names of the binding, so that the next binding removes it.
+    pub is_of_binding: bool,
+    /// Whether its reason explains the Route if it is not `True`.
+    pub is_explaining: bool,
+}
+
+impl RouteCondition {
+    const fn new(kind: &'static str) -> Self {
+        RouteCondition { kind, is_unaffected: false, is_of_binding: true, is_explaining: true }
+    }
+
+    const fn unaffected(self) -> Self {
+        RouteCondition { is_unaffected: true, ..self }
+    }
+
+    /// Keeps it when the Route gets another binding.
+    const fn lasting(self) -> Self {
+        RouteCondition { is_unaffected: true, is_of_binding: false, ..self }
+    }
+
+    const fn not_explaining(self) -> Self {
+        RouteCondition { is_explaining: false, ..self }
+    }
+}
+
+/// The conditions of a Route. The first explaining one that is not `True` explains the Route.
+pub static CONDITIONS: [RouteCondition; 15] = [
+    RouteCondition::new(ADMITTED).lasting(),
+    RouteCondition::new(SCHEDULED).lasting(),
+    RouteCondition::new(PUBLISHED),
+    RouteCondition::new(RESOLVABLE),
+    RouteCondition::new(PROGRAMMED),
+    RouteCondition::new(RESOLVED_REFS),
+    RouteCondition::new(CERTIFICATE_READY),
+    RouteCondition::new(HOST_POINTS_HERE).unaffected(),
+    RouteCondition::new(CERTIFICATE_EXPIRING).not_explaining(),
+    RouteCondition::new(READY).not_explaining(),
+    RouteCondition::new(MOVE_PENDING).lasting().not_explaining(),
+    RouteCondition::new(SELECTOR_MISMATCH).lasting().not_explaining(),
+    RouteCondition::new(SETTINGS_HONORED).unaffected().not_explaining(),
+    RouteCondition::new(FORMER_NAME_BLOCKED).lasting().not_explaining(),
+    RouteCondition::new(HOST_VERIFIED).lasting().not_explaining(),
+];
 
 /// The annotation of a Namespace that limits how many of its Routes can be bound at a time, as a whole number. Without it, the
 /// number is not limited.

@@ -14,9 +14,9 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -94,32 +94,22 @@ pub struct StaticZones {
 }
 
 /// Counts for metrics.
-#[derive(Debug, Default)]
-pub struct Status {
-    zones: AtomicUsize,
-    broken: AtomicUsize,
-    reloads: AtomicUsize,
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Counts {
+    /// Zones from files.
+    pub zones: usize,
+    /// Zone files that have errors and provide no zone.
+    pub broken: usize,
+    /// Zone files that are not used, and instead of which the previous version of the zone is served.
+    pub outdated: usize,
+    /// Readings because of a change or a request.
+    pub reloads: u64,
 }
 
-impl Status {
-    /// Returns the number of zones from files.
-    pub fn zones(&self) -> usize {
-        self.zones.load(Ordering::Relaxed)
-    }
-
-    /// Returns the number of zone files that have errors and provide no zone.
-    pub fn broken(&self) -> usize {
-        self.broken.load(Ordering::Relaxed)
-    }
-
-    /// Returns the number of readings because of a change or a request.
-    pub fn reloads(&self) -> usize {
-        self.reloads.load(Ordering::Relaxed)
-    }
-
-    fn see(&self, folder: &Folder) {
-        self.zones.store(folder.zone_count(), Ordering::Relaxed);
-        self.broken.store(folder.broken_count(), Ordering::Relaxed);
+impl Counts {
+    fn see(&mut self, folder: &Folder) {
+        (self.zones, self.broken, self.outdated) =
+            (folder.zone_count(), folder.broken_count(), folder.outdated_count());
     }
 }
 
@@ -235,22 +225,22 @@ impl Reloader {
 /// once.
 pub fn run(
     zones: StaticZones,
-    status: Arc<Status>,
+    counts: Arc<Mutex<Counts>>,
     stop: CancellationToken,
 ) -> (Reloader, impl Future<Output = ()> + Send + 'static) {
     let (sender, requests) = mpsc::channel(8);
-    (Reloader(sender), follow(zones, status, requests, stop))
+    (Reloader(sender), follow(zones, counts, requests, stop))
 }
 
 async fn follow(
     zones: StaticZones,
-    status: Arc<Status>,
+    counts: Arc<Mutex<Counts>>,
     mut requests: mpsc::Receiver<oneshot::Sender<Result<Loaded, FolderError>>>,
     stop: CancellationToken,
 ) {
     let (changed, mut changes) = mpsc::channel(1);
     let mut watch = Watch::new(zones.folder.path(), changed);
-    status.see(&zones.folder);
+    counts.lock().see(&zones.folder);
     let db = Arc::clone(zones.zones.db());
     let mut zones = Some(zones);
     let mut error_logged = None;
@@ -310,10 +300,11 @@ async fn follow(
             _ => {}
         }
         error_logged = error;
-        status.see(&read.folder);
-        if !is_look || loaded.as_ref().is_ok_and(Loaded::is_change) {
-            status.reloads.fetch_add(1, Ordering::Relaxed);
-        }
+        let is_reload = !is_look || loaded.as_ref().is_ok_and(Loaded::is_change);
+        let mut counted = counts.lock();
+        counted.see(&read.folder);
+        counted.reloads += u64::from(is_reload);
+        drop(counted);
         zones = Some(read);
         if let Some(answer) = request {
             // The requester can have gone.

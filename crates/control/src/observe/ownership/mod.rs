@@ -89,14 +89,14 @@ impl HostTarget {
         let label = || wanted_label(namespace, &key.name, route.subdomain.as_deref());
         let may_be_own =
             !route.has_names && host.split_once('.').is_some_and(|(first, _)| first.eq_ignore_ascii_case(&label()));
-        let is_reported = route.conditions.has_challenge && route.conditions.has_host_verified;
+        let is_reported = route.conditions.has_challenge && route.conditions.get(HOST_VERIFIED).is_some();
         Some(HostTarget { uid: route.uid.clone(), host: host.to_owned(), may_be_own, is_reported })
     }
 }
 
 impl RouteCheck for OwnershipCheck {
     type Target = HostTarget;
-    const PART: Part = Part::Ownership;
+    const PART: Part = HOST_VERIFIED;
     const SUBJECT: &'static str = "whether the Route's host is verified";
     const TIMEOUT: Duration = Duration::from_secs(QUERY_TIMEOUT.as_secs() + 2 * READ_TIMEOUT.as_secs());
 

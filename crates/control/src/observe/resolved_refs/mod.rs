@@ -31,10 +31,10 @@ use crate::work::controller::{self, Controller, Inputs, Plan};
 use crate::work::queue::WorkQueue;
 use crate::world::backend::{ServiceInfo, SliceInfo};
 use crate::world::condition::Status;
-use crate::world::observations::{About, Observations, Part, RouteFinding};
-use crate::world::route::Mark;
+use crate::world::observations::{About, Observations, RouteFinding};
 use crate::world::{RouteInfo, RouterInfo, World};
 use signpost_types::backends::RoutePortRef;
+use signpost_types::v1alpha1::route::{READY, RESOLVED_REFS};
 
 /// The time for which a Route's state must be worse than reported before that is reported. An application that restarts, or whose Service is
 /// created just after its Route, does not change the condition.
@@ -72,7 +72,7 @@ impl Metrics {
 
 /// Checks Routes until `stop`, which also ends with this process's leadership.
 pub async fn run(world: World, metrics: Metrics, stop: CancellationToken) {
-    world.observations.forget(Part::ResolvedRefs);
+    world.observations.forget(RESOLVED_REFS);
     while stop.run_until_cancelled(router_with_instances(&world)).await.is_some() {
         watch(&world, &metrics, stop.child_token()).await;
     }
@@ -193,7 +193,7 @@ impl Controller for Watch {
             self.written_at = now;
             let (observations, queue) = (&self.observations, &mut self.queue);
             self.unwritten.retain(|key| {
-                let waits = observations.route(key)[Part::ResolvedRefs as usize].is_some();
+                let waits = observations.route(key).get(RESOLVED_REFS).is_some();
                 if !waits {
                     queue.end(key);
                 }
@@ -212,10 +212,10 @@ impl Controller for Watch {
             self.forget(key);
             return Plan::Nothing;
         };
-        let reported = route.conditions.names.resolved_refs;
+        let reported = route.conditions.get(RESOLVED_REFS);
         if self.listed == Listed::Refused {
             self.forget(key);
-            if reported.is_some() || !route.conditions.names.ready.is_some_and(|ready| ready.mark.is_true()) {
+            if reported.is_some() || route.conditions.is_true(READY) != Some(true) {
                 self.observations.check_route(key);
             }
             return Plan::Nothing;
@@ -229,22 +229,21 @@ impl Controller for Watch {
         let before = self.waiting.get(key).filter(|before| update.is_true() || !before.is_true);
         let since = before.map_or(now, |before| before.since);
         let is_early = is_worse && now < since + GRACE;
-        let mark = Mark::of(update.status.text(), update.reason, update.message_text());
-        let is_reported = reported.is_some_and(|reported| reported.mark == mark && reported.is_current);
+        let is_reported = reported.is_some_and(|reported| reported.is_as(&update));
         let reason = (!is_early && !update.is_true()).then_some(update.reason);
         self.set_waiting(key, (!is_whole).then_some(Waiting { since, is_true: update.is_true(), reason }));
         if is_early {
             return Plan::At(since + GRACE);
         }
         if is_reported {
-            self.observations.set_route(key, Part::ResolvedRefs, None);
+            self.observations.set_route(key, RESOLVED_REFS, None);
             return Plan::Nothing;
         }
         let Some(router) = route.router.clone() else { return Plan::Nothing };
         let about = About::Generation(route.generation, router);
-        let finding = RouteFinding { uid: route.uid.clone(), about, statements: vec![update], challenge: None };
-        if !self.observations.has_route(key, Part::ResolvedRefs, &finding) {
-            self.observations.set_route(key, Part::ResolvedRefs, Some(finding));
+        let finding = RouteFinding::new(&route.uid, about, vec![update]);
+        if !self.observations.has_route(key, RESOLVED_REFS, &finding) {
+            self.observations.set_route(key, RESOLVED_REFS, Some(finding));
         }
         self.unwritten.insert(key.clone());
         Plan::Hold
@@ -259,7 +258,7 @@ impl Controller for Watch {
     }
 
     fn end(&mut self) {
-        self.observations.forget(Part::ResolvedRefs);
+        self.observations.forget(RESOLVED_REFS);
         self.waiting.values().for_each(|waiting| self.metrics.add(waiting.reason, -1));
     }
 }
@@ -328,7 +327,7 @@ impl Watch {
     /// Removes the finding about a Route.
     fn forget(&mut self, key: &ObjectKey) {
         self.set_waiting(key, None);
-        self.observations.set_route(key, Part::ResolvedRefs, None);
+        self.observations.set_route(key, RESOLVED_REFS, None);
     }
 
     fn verdict(&mut self, namespace: &str, route: &RouteInfo) -> RefsState {
@@ -464,7 +463,7 @@ impl Watch {
 fn is_same(one: &RouteInfo, other: &RouteInfo) -> bool {
     (&one.uid, one.generation, one.bound, &one.router) == (&other.uid, other.generation, other.bound, &other.router)
         && one.targets == other.targets
-        && one.conditions.names.resolved_refs == other.conditions.names.resolved_refs
+        && one.conditions.get(RESOLVED_REFS) == other.conditions.get(RESOLVED_REFS)
 }
 
 fn hash_of(namespace: &str, service: &str) -> u64 {

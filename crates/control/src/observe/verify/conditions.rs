@@ -27,7 +27,7 @@ use super::state::{PENDING, RouteEntry, Server, Shard, VerificationState, Zone, 
 use crate::compiler::expectation::NameConflict;
 use crate::compiler::settings::text_of;
 use crate::world::condition::{ConditionUpdate, Status};
-use crate::world::route::{Mark, NOT_PUBLISHED, Reported, ReportedNames};
+use crate::world::route::{Conditions, NOT_PUBLISHED};
 use signpost_dns::wire::Name;
 use signpost_dns::zone::Serial;
 use signpost_types::v1alpha1::route::{PUBLISHED, RESOLVABLE};
@@ -51,24 +51,19 @@ impl DesiredConditions {
     /// Returns the conditions that differ from those of the Route. A true condition is unchanged while it is true. While
     /// `Resolvable` is unknown, it is unchanged too, unless it states that the names are in no zone, and they are published
     /// again.
-    pub fn changed_conditions(mut self, reported: &ReportedNames) -> Vec<ConditionUpdate> {
+    pub fn changed_conditions(mut self, reported: &Conditions) -> Vec<ConditionUpdate> {
         let is_published = self.published.as_ref().is_some_and(|published| published.is_true());
-        if is_published
-            && self.resolvable.is_none()
-            && reported.resolvable.is_some_and(|reported| reported.is_unpublished)
-        {
+        if is_published && self.resolvable.is_none() && reported.is_refused(RESOLVABLE, NOT_PUBLISHED) {
             let message =
                 "the names were missing from their zones and are published again; verification is in progress";
             self.resolvable = Some(condition(RESOLVABLE, false, PENDING, message.to_owned()));
         }
-        let is_reported = |reported: Option<Reported>, update: &ConditionUpdate| {
-            reported.is_some_and(|reported| {
-                let both_are_true = reported.mark.is_true() && update.is_true();
-                reported.is_current && (both_are_true || reported.mark == Mark::of_update(update))
-            })
+        let is_reported = |update: &ConditionUpdate| {
+            let reported = reported.get(update.kind);
+            reported.is_some_and(|reported| reported.is_true_now() && update.is_true() || reported.is_as(update))
         };
-        let both = [(reported.published, self.published), (reported.resolvable, self.resolvable)];
-        both.into_iter().filter_map(|(reported, update)| update.filter(|one| !is_reported(reported, one))).collect()
+        let both = [self.published, self.resolvable].into_iter().flatten();
+        both.filter(|update| !is_reported(update)).collect()
     }
 }
 

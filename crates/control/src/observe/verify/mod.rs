@@ -32,13 +32,16 @@ use crate::client::backoff::random;
 use crate::client::reflector::{Applied, Change, ObjectKey, Store};
 use crate::compiler;
 use crate::compiler::inputs::{BindingInput, binding_key};
+use crate::name_server::reserved::file_changes;
 use crate::world::condition::ConditionUpdate;
-use crate::world::observations::{About, Observations, Part, RouteFinding};
+use crate::world::observations::{About, Observations, RouteFinding, RouterFinding, RouterFindings};
 use crate::world::{BindingInfo, RouteInfo, World};
 use signpost_dns::wire::Name;
+use signpost_dns::zone::publish::Publisher;
 use signpost_types::names::is_at_or_below;
 use signpost_types::v1alpha1::deletion_hold::{DeletionHold, DeletionHoldKind};
-use signpost_types::v1alpha1::route::NameKind;
+use signpost_types::v1alpha1::route::{NameKind, RESOLVABLE};
+use signpost_types::v1alpha1::router::ZONE_PUBLISHED;
 
 pub mod feed;
 pub mod state;
@@ -63,7 +66,7 @@ const ROUTES_IN_A_ROW: usize = 1024;
 /// The wait for room for more findings.
 const NO_ROOM_WAIT: Duration = Duration::from_millis(5);
 
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Settings {
     /// The listed name servers; `None`: none is queried.
     pub servers: Option<Vec<Server>>,
@@ -74,8 +77,8 @@ pub struct Settings {
     /// The time without an answer after which a name server is not waited for: longer than the name server denies names without word
     /// from the API ([`denials`](crate::name_server::denials)).
     pub silence_longest: Duration,
-    /// The apexes of the zones that this process serves from files.
-    pub files: watch::Receiver<Arc<BTreeSet<Name>>>,
+    /// The zones of the name server in this process, some from files.
+    pub served: Option<Arc<Publisher>>,
 }
 
 /// Verifies names until `stop`, and stores the findings in the World's observations.
@@ -91,10 +94,11 @@ pub async fn run(
     let (routes, mut route_changes) = world.routes.read();
     let (bindings, _) = world.bindings.read();
     let observations = Arc::clone(&world.observations);
-    observations.forget(Part::Names);
-    observations.for_routers(|router| router.zone = None);
-    let mut files = settings.files.clone();
-    files.mark_changed();
+    observations.forget(RESOLVABLE);
+    observations.forget(ZONE_PUBLISHED);
+    // Without a name server, there are no changes.
+    let mut files = settings.served.as_deref().map_or_else(|| watch::Sender::new(()).subscribe(), file_changes);
+    let apexes = || settings.served.iter().flat_map(|zones| zones.files().into_keys()).collect();
     let servers = settings.servers.clone();
     let mut verifier = Verifier {
         state: VerificationState::new(platform, servers, settings.interval, settings.silence_longest),
@@ -108,6 +112,7 @@ pub async fn run(
         silent: BTreeSet::new(),
         checks: JoinSet::new(),
     };
+    verifier.state.set_files(apexes(), Instant::now());
     verifier.state.config.servers.iter().for_each(|server| verifier.metrics.set_silent(server, false));
     loop {
         verifier.take_update(&feed);
@@ -120,10 +125,7 @@ pub async fn run(
             () = stop.cancelled() => break,
             () = feed.wait() => {}
             change = route_changes.next() => verifier.take_change(change),
-            Ok(()) = files.changed() => {
-                let files = files.borrow_and_update().clone();
-                verifier.state.set_files(files, Instant::now());
-            }
+            Ok(()) = files.changed() => verifier.state.set_files(apexes(), Instant::now()),
             _ = deletion_hold_changes.next() => verifier.state.set_deletion_holds(entered(&deletion_holds)),
             Some(ended) = verifier.checks.join_next() => verifier.finish_check(ended),
             () = sleep_until(wake_at.unwrap_or_else(Instant::now)), if wake_at.is_some() => {}
@@ -203,8 +205,10 @@ impl Verifier {
         let now = Instant::now();
         for _ in 0..ROUTES_IN_A_ROW {
             if let Some(apex) = self.state.next_shard() {
-                if let Some((name, condition, serial)) = self.state.router_condition(&apex) {
-                    self.observations.set_router(&name, |router| router.zone = Some((condition, serial)));
+                if let Some((name, statement, serial)) = self.state.router_condition(&apex) {
+                    let finding = RouterFinding { statement, serial };
+                    let set = |findings: &mut RouterFindings| findings.conditions.set(ZONE_PUBLISHED, Some(finding));
+                    self.observations.set_router(&name, set);
                 }
                 continue;
             }
@@ -244,7 +248,7 @@ impl Verifier {
             return;
         }
         let system_name = format!("{}.{}", binding.label, binding.shard);
-        let changed = desired.changed_conditions(&route.conditions.names);
+        let changed = desired.changed_conditions(&route.conditions);
         self.report(&key, &route, About::Name(NameKind::System, system_name), changed);
     }
 
@@ -260,14 +264,14 @@ impl Verifier {
         if self.has_alias(key, &binding.label) {
             self.state.queue(&binding.label.to_ascii_lowercase());
         } else {
-            let changed = self.state.conditions_without_alias().changed_conditions(&route.conditions.names);
+            let changed = self.state.conditions_without_alias().changed_conditions(&route.conditions);
             self.report(key, &route, About::BoundTo(binding.router.clone()), changed);
         }
     }
 
     fn report(&self, key: &ObjectKey, route: &RouteInfo, about: About, changed: Vec<ConditionUpdate>) {
-        let finding = RouteFinding { uid: route.uid.clone(), about, statements: changed, challenge: None };
-        self.observations.set_route(key, Part::Names, Some(finding).filter(|finding| !finding.statements.is_empty()));
+        let finding = RouteFinding::new(&route.uid, about, changed);
+        self.observations.set_route(key, RESOLVABLE, Some(finding).filter(|finding| !finding.statements.is_empty()));
     }
 
     /// Starts the due checks, as many as the query rate allows.

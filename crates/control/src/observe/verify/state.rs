@@ -79,7 +79,7 @@ pub struct VerificationState {
     /// The routes whose condition reports such a server.
     stale: BTreeSet<Box<str>>,
     /// The apexes of the zones that this process serves from files.
-    files: Arc<BTreeSet<Name>>,
+    files: BTreeSet<Name>,
     /// The deletion holds that name servers have entered.
     deletion_holds: BTreeMap<String, DeletionHoldKind>,
     /// The due checks: those for waiting names, and the periodic ones.
@@ -208,7 +208,7 @@ impl VerificationState {
             failing: (0..SERVERS_MAX * 2).map(|_| BTreeMap::new()).collect(),
             shown: HashMap::new(),
             stale: BTreeSet::new(),
-            files: Arc::default(),
+            files: BTreeSet::new(),
             deletion_holds: BTreeMap::new(),
             due: Default::default(),
             rechecked: vec![None; servers.len()].into(),
@@ -246,9 +246,9 @@ impl VerificationState {
 
     /// Sets the apexes of the zones that are served from files. One inside a zone of the platform hides a part of it, so the
     /// routes there are queried by their names from then on.
-    pub fn set_files(&mut self, files: Arc<BTreeSet<Name>>, now: Instant) {
+    pub fn set_files(&mut self, files: BTreeSet<Name>, now: Instant) {
         let before = std::mem::replace(&mut self.files, files);
-        for file in before.symmetric_difference(&Arc::clone(&self.files)) {
+        for file in &before ^ &self.files {
             let mut above = std::iter::successors(file.parent(), Name::parent);
             if let Some(apex) = above.find(|apex| self.zone(apex).is_some()) {
                 (0..self.config.servers.len()).for_each(|server| self.schedule(&apex, server, true, now));

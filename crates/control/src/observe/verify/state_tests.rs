@@ -534,7 +534,7 @@ fn a_zone_file_that_hides_a_name_is_reported_on_its_route() {
         world.run(Duration::from_secs(1), right);
         assert_eq!(world.reason("app"), Some("Resolvable"));
         let all = |world: &World| ["first", "app", "second"].map(|label| world.reason(label).unwrap_or_default());
-        let apexes = |names: &[&str]| Arc::new(names.iter().map(|name| name.parse().expect("a name")).collect());
+        let apexes = |names: &[&str]| names.iter().map(|name| name.parse().expect("a name")).collect();
         world.proofs.set_files(apexes(&["elsewhere.example.", file]), world.now);
         world.run(PATIENCE * 2, right_but(|name| name == file));
         assert_eq!(all(&world), ["Resolvable", "NotAuthoritative", "Resolvable"], "{file}");

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::world::{self, route::Conditions};
+use signpost_types::v1alpha1::route::{PROGRAMMED, RESOLVED_REFS};
 use signpost_types::v1alpha1::router::Router;
 
 fn router(spec: serde_json::Value) -> RouterInfo {
@@ -12,21 +13,30 @@ fn router(spec: serde_json::Value) -> RouterInfo {
     RouterInfo::new(&router, &world::Settings::of_domain("v3.example"))
 }
 
-fn mark(is_true: bool) -> Mark {
-    Mark::of(if is_true { "True" } else { "False" }, "", "")
-}
-
 /// Returns a Route in the state after its binding.
 fn placed() -> RouteInfo {
-    let conditions = Conditions { scheduled: Some(mark(true)), admitted: Some(mark(true)), ..Conditions::default() };
-    RouteInfo { bound: true, conditions, ..RouteInfo::default() }
+    with([])
 }
 
-/// Returns the same Route with changed conditions.
-fn with(change: impl FnOnce(&mut Conditions)) -> RouteInfo {
-    let mut route = placed();
-    change(&mut route.conditions);
-    route
+/// Returns the same Route, whose status has these conditions, in addition or instead.
+fn with(updates: impl IntoIterator<Item = ConditionUpdate>) -> RouteInfo {
+    let mut all = Vec::from([reported(SCHEDULED, true), reported(ADMITTED, true)]);
+    for update in updates {
+        all.retain(|one| one.kind != update.kind);
+        all.push(update);
+    }
+    RouteInfo { bound: true, conditions: Conditions::of_updates(all), ..RouteInfo::default() }
+}
+
+/// Returns the same Route without one of these conditions.
+fn without(kind: &str) -> RouteInfo {
+    let both = [(SCHEDULED, true), (ADMITTED, true)];
+    let conditions = Conditions::of_statuses(both.into_iter().filter(|(of, _)| *of != kind));
+    RouteInfo { conditions, ..placed() }
+}
+
+fn reported(kind: &'static str, is_true: bool) -> ConditionUpdate {
+    update(kind, is_true, "", "")
 }
 
 fn kinds(
@@ -55,8 +65,9 @@ fn conditions_follow_changes_and_are_silent_otherwise() {
         ("lead", false, Some(false), None, vec![]),
     ] {
         let labels = Labels::from([("tier".to_owned(), tier.to_owned())]);
-        let conditions = Conditions { admitted: admitted.map(mark), mismatch, ..placed().conditions };
-        let route = RouteInfo { labels, bound, conditions, ..placed() };
+        let reported = [(SCHEDULED, Some(true)), (ADMITTED, admitted), (SELECTOR_MISMATCH, mismatch)];
+        let reported = reported.into_iter().filter_map(|(kind, is_true)| Some((kind, is_true?)));
+        let route = RouteInfo { labels, bound, conditions: Conditions::of_statuses(reported), ..placed() };
         assert_eq!(kinds(&route, Some(&router), &Hold::Held, (&[], &[])), expected, "{route:?}");
     }
 }
@@ -65,14 +76,15 @@ fn conditions_follow_changes_and_are_silent_otherwise() {
 fn settings_that_are_not_honored_are_reported_until_they_are() {
     let binding = BindingInfo { router: "shard1".into(), ..BindingInfo::default() };
     let (key, hold, namespace) = (ObjectKey::namespaced("ns", "app"), Hold::Held, Labels::new());
-    let change_of = |traffic: serde_json::Value, router: &RouterInfo, settings: Option<Mark>| {
+    let change_of = |traffic: serde_json::Value, router: &RouterInfo, settings: Option<ConditionUpdate>| {
         let object: Route = serde_json::from_value(json!({
             "apiVersion": "signpost.dev/v1alpha1", "kind": "Route", "metadata": {"name": "app", "namespace": "ns",
             "annotations": {"haproxy.router.openshift.io/timeout": "soon"}}, "spec": {"traffic": traffic},
         }))
         .expect("a Route");
         let requested = RouteInfo::new(&object).requested.filter(|_| !traffic.is_null());
-        let route = RouteInfo { requested, ..with(|conditions| conditions.settings = settings) };
+        let is_reported = settings.is_some();
+        let route = RouteInfo { requested, ..with(settings) };
         let placement = Placement {
             binding: &binding,
             router: Some(router),
@@ -82,8 +94,7 @@ fn settings_that_are_not_honored_are_reported_until_they_are() {
             lost: &[],
         };
         let reported = of_settings(&route, placement);
-        let is_withdrawn =
-            settings.is_some() && super::settings(&route, placement).is_some_and(|found| found.is_empty());
+        let is_withdrawn = is_reported && super::settings(&route, placement).is_some_and(|found| found.is_empty());
         assert_eq!(statements(&route, &key, placement).len(), usize::from(reported.is_some()));
         (reported.map(|update| (update.is_true(), update.reason, update.message)), is_withdrawn)
     };
@@ -94,9 +105,9 @@ fn settings_that_are_not_honored_are_reported_until_they_are() {
     let both = format!("{invalid}; {above}");
     let long = json!({"requestTimeoutSeconds": 61});
     assert_eq!(change_of(long.clone(), &haproxy, None), (Some((false, "InvalidAnnotation", both.clone())), false));
-    let mark = Mark::of("False", "InvalidAnnotation", &both);
-    assert_eq!(change_of(long.clone(), &haproxy, Some(mark)), (None, false));
-    assert_eq!(change_of(json!(null), &haproxy, Some(mark)), (None, true));
+    let reported = || Some(update(SETTINGS_HONORED, false, "InvalidAnnotation", both.as_str()));
+    assert_eq!(change_of(long.clone(), &haproxy, reported()), (None, false));
+    assert_eq!(change_of(json!(null), &haproxy, reported()), (None, true));
     assert_eq!(change_of(json!(null), &haproxy, None), (None, false));
     let (external, _) = change_of(long, &router(json!({})), None);
     let nobody = format!("{invalid}; spec.traffic: no agent configures the proxies of Router shard1");
@@ -127,7 +138,8 @@ fn a_host_is_admitted_as_long_as_it_is_held() {
         (&Hold::Free, Some(false), None),
     ] {
         let host = Some("www.shop.example".into());
-        let route = RouteInfo { host, ..with(|conditions| conditions.admitted = admitted.map(mark)) };
+        let reported = admitted.map_or_else(|| without(ADMITTED), |is_true| with([reported(ADMITTED, is_true)]));
+        let route = RouteInfo { host, ..reported };
         let expected: Vec<_> = expected.map(|is_true| (ADMITTED, is_true)).into_iter().collect();
         assert_eq!(kinds(&route, Some(&router), hold, (&[], &[])), expected, "{hold:?} {admitted:?}");
     }
@@ -136,15 +148,14 @@ fn a_host_is_admitted_as_long_as_it_is_held() {
 #[test]
 fn what_was_taken_away_is_put_back() {
     let router = router(json!({}));
-    let bare = with(|conditions| (conditions.scheduled, conditions.admitted) = (None, None));
-    let scheduled = |said: Option<bool>| with(|conditions| conditions.scheduled = said.map(mark));
+    let bare = RouteInfo { bound: true, ..RouteInfo::default() };
     let both = vec![(ADMITTED, true), (SCHEDULED, true)];
     for (route, router, expected) in [
         (bare.clone(), Some(&router), both),
-        (scheduled(None), Some(&router), vec![(SCHEDULED, true)]),
-        (scheduled(Some(false)), Some(&router), vec![(SCHEDULED, true)]),
+        (without(SCHEDULED), Some(&router), vec![(SCHEDULED, true)]),
+        (with([reported(SCHEDULED, false)]), Some(&router), vec![(SCHEDULED, true)]),
         // A Route whose Router was deleted is not reported as scheduled there.
-        (scheduled(None), None, vec![(SCHEDULED, false)]),
+        (without(SCHEDULED), None, vec![(SCHEDULED, false)]),
         (RouteInfo { bound: false, ..bare }, Some(&router), vec![]),
     ] {
         assert_eq!(kinds(&route, router, &Hold::Held, (&[], &[])), expected, "{route:?}");
@@ -162,13 +173,13 @@ fn what_was_judged_before_a_move_is_not_said_after_it() {
         let uid = Uid::of(Some("u1"));
         let statements = vec![update(PROGRAMMED, true, "Programmed", "")];
         let about = About::BoundTo(router.into());
-        let finding = RouteFinding { uid: uid.clone(), about, statements, challenge: None };
+        let finding = RouteFinding::new(&uid, about, statements);
         let mut findings = RouteFindings::default();
-        findings[Part::Programmed as usize] = Some(Arc::new(finding));
-        let ready = ready::Needs { instances: true, answers: true, ..Default::default() };
+        findings.set(PROGRAMMED, Some(Arc::new(finding)));
+        let facts = ConditionInputs { instances: Some(true), verifies_names: true, ..ConditionInputs::default() };
         let statements = vec![admitted("it holds its names")];
         let named = Some(router.into());
-        let change = Change { uid, router: named, statements, findings, ready, ..Change::default() };
+        let change = Change { uid, router: named, statements, findings, facts, ..Change::default() };
         let changed = apply(&change, &route, Timestamp::UNIX_EPOCH).map(|changed| changed.patch);
         let kinds = changed.map(|patch| {
             let conditions = patch["conditions"].as_array().cloned().unwrap_or_default();
@@ -190,9 +201,9 @@ fn a_finding_about_another_generation_is_not_written() {
     {
         let (uid, statements) = (Uid::of(Some("u1")), vec![update(RESOLVED_REFS, true, "ResolvedRefs", "")]);
         let about = About::Generation(generation.and_then(std::num::NonZeroI64::new), router.into());
-        let finding = RouteFinding { uid: uid.clone(), about, statements, challenge: None };
+        let finding = RouteFinding::new(&uid, about, statements);
         let mut findings = RouteFindings::default();
-        findings[Part::ResolvedRefs as usize] = Some(Arc::new(finding));
+        findings.set(RESOLVED_REFS, Some(Arc::new(finding)));
         let change = Change { uid, router: Some("shard1".into()), findings, ..Change::default() };
         let changed = apply(&change, &route, Timestamp::UNIX_EPOCH);
         assert_eq!(changed.is_some(), is_written, "{router} {generation:?}");
@@ -201,23 +212,23 @@ fn a_finding_about_another_generation_is_not_written() {
 
 #[test]
 fn the_condition_of_backends_is_withdrawn_where_it_does_not_count() {
-    let reported = |is_true| {
-        let mark = mark(is_true);
-        Some(crate::world::route::Reported { mark, is_unpublished: false, is_current: true })
-    };
-    let mut route = with(|conditions| conditions.names.programmed = reported(true));
-    route.conditions.names.resolved_refs = reported(false);
+    let route = with([reported(PROGRAMMED, true), reported(RESOLVED_REFS, false)]);
     let key = ObjectKey::namespaced("ns", "app");
-    for (instances, backends, expected) in [
+    for (instances, services, expected) in [
         (true, true, vec![]),
         // Services cannot be listed.
         (true, false, vec![RESOLVED_REFS]),
         (false, false, vec![PROGRAMMED, RESOLVED_REFS]),
     ] {
-        let ready = ready::Needs { instances, backends, answers: true, certificate: false };
+        let facts = ConditionInputs {
+            instances: Some(instances),
+            services,
+            verifies_names: true,
+            ..ConditionInputs::default()
+        };
         let findings = RouteFindings::default();
-        let inputs = Inputs { key: &key, placement: None, findings: &findings, verifies_hosts: false, ready };
-        assert_eq!(super::route(&route, inputs).withdrawn, expected, "{instances} {backends}");
+        let inputs = Inputs { key: &key, placement: None, findings: &findings, facts };
+        assert_eq!(super::route(&route, inputs).withdrawn, expected, "{instances} {services}");
     }
 }
 
@@ -252,9 +263,7 @@ fn a_router_made_again_with_another_zone_is_not_the_one_that_was() {
         ("new.v3.example", false, Some((false, "Router shard1 was re-created with another zone than old.v3.example"))),
     ] {
         let router = router(json!({"dns": dns}));
-        let route = with(|conditions| {
-            (conditions.scheduled, conditions.router_gone) = (Some(mark(!router_gone)), router_gone);
-        });
+        let route = with([update(SCHEDULED, !router_gone, if router_gone { ROUTER_GONE } else { "Scheduled" }, "")]);
         let (namespace, hold) = (Labels::new(), Hold::Held);
         let placement = Placement {
             binding: &binding,
@@ -277,9 +286,7 @@ fn a_former_name_that_leads_elsewhere_has_event_of() {
     let router = router(json!({}));
     let on = |routers: &[&str]| routers.iter().map(|&router| router.to_owned()).collect::<Vec<_>>();
     let route = placed();
-    let blocked = |routers: &[&str], zones: &[&str]| {
-        with(|conditions| conditions.former_name_blocked = blocked("ns-app", &on(routers), &on(zones)).map(Box::from))
-    };
+    let blocked = |routers: &[&str], zones: &[&str]| with(blocked("ns-app", &on(routers), &on(zones)));
     for (route, blocking, lost, expected) in [
         (route.clone(), on(&[]), on(&[]), vec![]),
         (route.clone(), on(&["shard2"]), on(&[]), vec![(FORMER_NAME_BLOCKED, true)]),
