@@ -486,7 +486,7 @@ impl Requested {
         let seconds = |ms: u64| format!("{} s", ms as f64 / 1_000.0);
         let bytes = |bytes: u64| format!("{bytes} bytes");
         let rates = |rate: u64| format!("{} requests per second", rate as f64 / f64::from(RATE_SECONDS));
-        let rows: [(Setting, Option<u64>, Option<u64>, &dyn Fn(u64) -> String); 4] = [
+        let rows: [Row<'_>; 4] = [
             (Setting::RequestTimeout, all.request_timeout_ms, limits.request_timeout_ms, &seconds),
             (Setting::TunnelTimeout, all.tunnel_timeout_ms, limits.tunnel_timeout_ms, &seconds),
             (Setting::Body, all.body_bytes_max, limits.body_bytes_max, &bytes),
@@ -510,6 +510,9 @@ fn invalid((place, error): &(&'static str, String)) -> Unhonored {
     // The rules of the API refuse the invalid value of a field; other APIs may have other rules.
     Unhonored { reason: Reason::InvalidAnnotation, message: format!("{place}: {error}") }
 }
+
+/// A setting, its value, the maximum, and the text of a value.
+type Row<'a> = (Setting, Option<u64>, Option<u64>, &'a dyn Fn(u64) -> String);
 
 /// The maxima in the units of [`Settings`].
 struct Limits {
