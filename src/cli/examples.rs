@@ -42,6 +42,13 @@ const EXAMPLES: &[(&str, [&str; 2])] = &[
     ("uncordon", ["signpost uncordon shard1", "signpost uncordon shard1 --dry-run"]),
     ("simulate", ["signpost simulate --drain shard1", "signpost simulate --add router.yaml --set-weight shard1=50"]),
     (
+        "sources",
+        [
+            "signpost sources --cluster-kubeconfig cluster.kubeconfig --domain apps.example.com",
+            "signpost sources -f objects.yaml --domain apps.example.com --ingress-class nginx=web.apps.example.com",
+        ],
+    ),
+    (
         "user add",
         [
             "signpost user add tina --role tenant --namespace shop",

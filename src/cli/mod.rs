@@ -43,6 +43,7 @@ mod pages;
 mod reference;
 mod serve;
 mod simulate;
+mod sources;
 mod status;
 mod store;
 mod topology;
@@ -130,6 +131,7 @@ const COMMANDS: &[Entry] = &[
     Entry { command: moves::cordon_command, run: moves::run_cordon },
     Entry { command: moves::uncordon_command, run: moves::run_uncordon },
     Entry { command: simulate::command, run: simulate::run },
+    Entry { command: sources::command, run: sources::run },
     Entry { command: user::command, run: user::run },
     Entry { command: kubeconfig::command, run: kubeconfig::run },
     Entry { command: backup::command, run: backup::run },

@@ -42,6 +42,7 @@ mod scheduling;
 mod service;
 mod services;
 mod shared_hosts;
+mod sources;
 mod split;
 mod stale;
 mod statuses;

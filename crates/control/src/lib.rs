@@ -24,6 +24,8 @@ pub mod reconcile;
 
 pub mod instances;
 
+pub mod sources;
+
 pub mod observe;
 
 pub mod ledger;

@@ -1,0 +1,185 @@
+//! `signpost sources`: shows the shards and names that the objects of a cluster mean, and publishes nothing.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use clap::{ArgAction, ArgGroup, ArgMatches, Command};
+use kube::api::{DynamicObject, ListParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::discovery::{self, ApiResource};
+use kube::{Api, Client, Config};
+use serde_json::Value;
+
+use super::access::{self, API_TIMEOUT, ApiLocation, cause};
+use super::output::{self, ListOptions, Listing};
+use super::style::Style;
+use super::table::{Cell, Table};
+use super::{Error, Outcome, file, option, progress, serve, switch};
+use crate::daemon::manifests;
+use signpost_control::sources::inventory::{Inventory, KINDS};
+use signpost_control::sources::{self, Derived};
+
+const SHARD_COLUMNS: [&str; 4] = ["shard", "zone", "addresses", "source"];
+const NAME_COLUMNS: [&str; 4] = ["host", "shard", "source", "admitted-by"];
+const NOTE_COLUMNS: [&str; 3] = ["object", "reason", "message"];
+
+pub(super) fn command() -> Command {
+    let cluster = file(option("cluster-kubeconfig", "FILE")).help("The kubeconfig of the cluster to read");
+    let files = file(option("filename", "FILE"))
+        .short('f')
+        .action(ArgAction::Append)
+        .help("Read the objects in this YAML or JSON file instead of those of a cluster (repeats)");
+    let domains = option("also-domain", "DOMAIN")
+        .action(ArgAction::Append)
+        .help("A further domain in which shards can be, in addition to --domain (repeats)");
+    let classes = option("ingress-class", "CLASS=ZONE")
+        .action(ArgAction::Append)
+        .value_parser(class)
+        .help("The zone of the shard of an ingress class (repeats)");
+    let controllers = option("gateway-controller", "NAME")
+        .action(ArgAction::Append)
+        .help("Read only the Gateways of this controller (repeats) [default: all controllers]");
+    let private = switch("private-addresses").help("Accept private addresses, which clients in your networks reach");
+    let columns = SHARD_COLUMNS.into_iter().chain(NAME_COLUMNS).chain(NOTE_COLUMNS);
+    Command::new("sources")
+        .about("Show which shards and names the Gateways, Ingresses, and OpenShift routes of a cluster mean")
+        .after_help(
+            "The command reads the cluster, and changes nothing there or on the platform. It needs the permission to list the \
+             kinds; one that it cannot list is in the notes. -o name lists the hosts. Exit codes: 0 shown, 1 the cluster \
+             is unreachable, 2 invalid usage.",
+        )
+        .args([cluster, files, domains, classes, controllers, private, access::context_argument()])
+        .group(ArgGroup::new("objects").args(["cluster-kubeconfig", "filename"]).required(true))
+        .args(output::list_arguments(columns))
+        .args(serve::arguments_of(&["domain"]))
+}
+
+fn class(text: &str) -> Result<(String, String), &'static str> {
+    match text.split_once('=') {
+        Some((class, zone)) if !class.is_empty() && !zone.is_empty() => Ok((class.to_owned(), zone.to_owned())),
+        _ => Err("must be CLASS=ZONE"),
+    }
+}
+
+pub(super) fn run(matches: &ArgMatches) -> Outcome {
+    let domain = ApiLocation::of(matches)?.settings.domain;
+    let all = |name: &str| matches.get_many::<String>(name).into_iter().flatten().cloned().collect();
+    let settings = sources::Settings {
+        domain: domain.to_string().trim_end_matches('.').to_owned(),
+        domains: all("also-domain"),
+        gateway_controllers: all("gateway-controller"),
+        ingress_classes: matches.get_many("ingress-class").into_iter().flatten().cloned().collect(),
+        private_addresses: matches.get_flag("private-addresses"),
+    };
+    let read = || {
+        let inventory = match matches.get_one::<PathBuf>("cluster-kubeconfig") {
+            Some(kubeconfig) => {
+                let context = matches.get_one::<String>("context").cloned();
+                access::run(API_TIMEOUT, progress::during("reading the cluster", of_cluster(kubeconfig, context)))?
+            }
+            None => of_files(matches)?,
+        };
+        Ok(sources::derive(&inventory, &settings))
+    };
+    ListOptions::of(matches).show(read, listing)
+}
+
+/// Reads the objects in files.
+fn of_files(matches: &ArgMatches) -> Result<Inventory, Error> {
+    let files: Vec<PathBuf> = matches.get_many::<PathBuf>("filename").into_iter().flatten().cloned().collect();
+    let documents = manifests::read(&files)
+        .map_err(|errors| Error::Usage(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")))?;
+    let mut by_kind: BTreeMap<(&str, &str), Vec<Value>> = KINDS.into_iter().map(|kind| (kind, Vec::new())).collect();
+    for manifests::Document { object, .. } in documents {
+        let group =
+            object["apiVersion"].as_str().and_then(|version| version.split_once('/')).map_or("", |(group, _)| group);
+        let kind = (group, object["kind"].as_str().unwrap_or_default());
+        if let Some(known) = KINDS.into_iter().find(|known| *known == kind) {
+            by_kind.entry(known).or_default().push(object);
+        }
+    }
+    let mut inventory = Inventory::default();
+    by_kind.into_iter().for_each(|(kind, objects)| inventory.add(kind, objects));
+    Ok(inventory)
+}
+
+/// Reads the objects of a cluster. A kind that is not served has none.
+async fn of_cluster(kubeconfig: &PathBuf, context: Option<String>) -> Result<Inventory, String> {
+    let at = kubeconfig.display();
+    let kubeconfig = Kubeconfig::read_from(kubeconfig).map_err(|error| format!("{at}: {}", cause(&error)))?;
+    let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
+    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
+    let config = config.map_err(|error| format!("{at}: {}", cause(&error)))?;
+    let url = config.cluster_url.to_string();
+    let client = Client::try_from(config).map_err(|error| format!("{at}: {}", cause(&error)))?;
+    let unreachable =
+        |error: kube::Error| format!("the API at {url} cannot be read: {} (kubeconfig {at})", cause(&error));
+    let groups = client.list_api_groups().await.map_err(unreachable)?;
+    let mut inventory = Inventory::default();
+    for (group, kind) in KINDS {
+        if !group.is_empty() && !groups.groups.iter().any(|served| served.name == group) {
+            inventory.add((group, kind), Vec::new());
+            continue;
+        }
+        match resource(&client, group, kind).await {
+            Ok(None) => inventory.add((group, kind), Vec::new()),
+            Ok(Some(resource)) => match objects(&client, &resource).await {
+                Ok(objects) => inventory.add((group, kind), objects),
+                Err(kube::Error::Api(status)) => inventory.add_unknown(kind, status.message),
+                Err(error) => return Err(unreachable(error)),
+            },
+            Err(kube::Error::Api(status)) => inventory.add_unknown(kind, status.message),
+            Err(error) => return Err(unreachable(error)),
+        }
+    }
+    Ok(inventory)
+}
+
+/// Returns a kind in the version that the API recommends; `None`: it is not served.
+async fn resource(client: &Client, group: &str, kind: &str) -> Result<Option<ApiResource>, kube::Error> {
+    let group = discovery::group(client, group).await?;
+    let found = group.recommended_kind(kind);
+    Ok(found.map(|(resource, _)| resource))
+}
+
+async fn objects(client: &Client, resource: &ApiResource) -> Result<Vec<Value>, kube::Error> {
+    let api = Api::<DynamicObject>::all_with(client.clone(), resource);
+    let mut objects = Vec::new();
+    access::each(&api, ListParams::default(), |object| {
+        objects.push(serde_json::to_value(object).expect("it was JSON"));
+    })
+    .await?;
+    Ok(objects)
+}
+
+/// Returns three tables: shards, names, and notes. Their names are the hosts.
+fn listing(derived: &Derived) -> Listing {
+    let mut shards = Table::bounded(SHARD_COLUMNS);
+    for shard in &derived.shards {
+        let targets = shard.addresses.iter().map(ToString::to_string).chain(shard.host_names.iter().cloned());
+        let targets: Vec<String> = targets.collect();
+        let targets = match targets.is_empty() {
+            true => Cell::styled(Style::Bad, "none"),
+            false => Cell::from(targets.join(", ")),
+        };
+        let source = shard.source.to_string();
+        shards.row_of(Vec::new(), [shard.name.as_str().into(), shard.dns.as_str().into(), targets, source.into()]);
+    }
+    let mut names = Table::bounded(NAME_COLUMNS);
+    for name in &derived.names {
+        let (source, by) = (name.source.to_string(), name.admitted_by.as_str());
+        names.row_of(
+            vec![name.host.clone()],
+            [name.host.as_str().into(), name.shard.as_str().into(), source.into(), by.into()],
+        );
+    }
+    let mut notes = Table::bounded(NOTE_COLUMNS);
+    for note in &derived.notes {
+        let reason = Cell::styled(Style::Warning, format!("{:?}", note.reason));
+        notes.row_of(Vec::new(), [note.source.to_string().into(), reason, note.message.as_str().into()]);
+    }
+    Listing {
+        tables: vec![shards, names, notes],
+        note: Some("the cluster has no Gateway, Ingress, or OpenShift route that means a name".to_owned()),
+    }
+}
