@@ -1,4 +1,4 @@
-//! `signpost sources` beside a cluster: an API server that serves kinds of Gateway API as plain data.
+//! `signpost sources` with a cluster: an API server that serves kinds of Gateway API as plain data.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock};

@@ -42,13 +42,16 @@ const NAMESPACES_MAX: usize = 64;
 /// The most Routes in the response.
 const ROUTES_MAX: usize = 20;
 
+/// An answer of an agent, and its time.
+type AgentAnswer = (Instant, Result<View, String>);
+
 /// The readings of agents.
 pub struct Agents {
     client: OnceLock<Option<kube::Client>>,
     /// The instances, and the time of the list.
     instances: tokio::sync::Mutex<Option<(Instant, Arc<Vec<InstanceReport>>)>>,
     /// The answers by instance and query.
-    answers: Mutex<HashMap<(String, String), (Instant, Result<View, String>)>>,
+    answers: Mutex<HashMap<(String, String), AgentAnswer>>,
     requests: Semaphore,
 }
 

@@ -158,18 +158,12 @@ fn endpoint(text: &str) -> Option<SocketAddr> {
 }
 
 /// The access log of an instance.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct AccessLog {
     queue: Mutex<Option<SyncSender<Box<[u8]>>>>,
     output: Arc<Mutex<Output>>,
     written: Arc<AtomicU64>,
     lost: Arc<AtomicU64>,
-}
-
-impl Default for AccessLog {
-    fn default() -> AccessLog {
-        AccessLog { queue: Mutex::default(), output: Arc::default(), written: Arc::default(), lost: Arc::default() }
-    }
 }
 
 impl AccessLog {

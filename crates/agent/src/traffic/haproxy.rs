@@ -444,8 +444,11 @@ mod tests {
         meter.absorb(text.as_bytes(), None, true).await
     }
 
-    /// Returns the pending changes of a Route as `requests by class, errors, connections, bytes`.
-    fn taken(meter: &HaproxyMeter, route: &str) -> Option<([u64; 6], u64, u64, (u64, u64))> {
+    /// The requests by class, errors, connections, and bytes in both directions.
+    type Taken = ([u64; 6], u64, u64, (u64, u64));
+
+    /// Returns the pending changes of a Route.
+    fn taken(meter: &HaproxyMeter, route: &str) -> Option<Taken> {
         let delta = meter.state.lock().pending.remove(route)?;
         let Counters { requests, errors, connections, bytes_in, bytes_out } = delta.counters;
         Some((requests, errors, connections, (bytes_in, bytes_out)))

@@ -93,7 +93,7 @@ fn parent<'a>(
     Some(parent)
 }
 
-/// Returns the zones of a Gateway: the bases of its wildcard listeners, or else that of its annotation, or of its name in the domain.
+/// Returns the zones of a Gateway: the bases of its wildcard listeners. Without one, its annotation or its name in the domain is the zone.
 fn zones(parent: &Parent<'_>, settings: &Settings) -> BTreeSet<String> {
     let hosts = parent.listeners.iter().filter_map(|(.., listener)| host(listener.hostname.as_deref()?));
     let bases: BTreeSet<String> = hosts.filter_map(|host| Some(host.strip_prefix("*.")?.to_owned())).collect();
@@ -245,7 +245,7 @@ impl ParentRef {
     }
 }
 
-/// Returns the shard of a Gateway that serves a host: the one with the closest zone above it, or else the first.
+/// Returns the shard of a Gateway that serves a host: the shard with the closest zone above it; without one, the first.
 fn shard_of(host: &str, parent: &Parent<'_>) -> Option<String> {
     let closest = parent.shards.iter().filter(|(dns, _)| is_at_or_below(host, dns)).max_by_key(|(dns, _)| dns.len());
     closest.or(parent.shards.first()).map(|(_, name)| name.clone())

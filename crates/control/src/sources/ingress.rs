@@ -66,7 +66,7 @@ fn class(ingress: &Ingress, classes: &[IngressClass]) -> Option<String> {
     of_field.or(of_annotation).or_else(default).filter(|class| !class.is_empty())
 }
 
-/// Returns the targets of an Ingress: those of its annotation, or else those that its controller reports.
+/// Returns the targets of an Ingress: those of its annotation; without one, those that its controller reports.
 fn targets(ingress: &Ingress) -> Vec<String> {
     if let Some(targets) = annotated(ingress.metadata.annotations.as_ref().unwrap_or(&BTreeMap::new())) {
         return targets;
@@ -90,7 +90,7 @@ fn names(ingress: &Ingress, shard: &str, dns: &str, derived: &mut Derived) {
     }
     for text in hosts {
         let Some(host) = host(text) else {
-            derived.note(source.clone(), Reason::Invalid, format!("{text:?} is no host"));
+            derived.note(source.clone(), Reason::Invalid, format!("{text:?} is not a host"));
             continue;
         };
         derived.names.push(Name {

@@ -36,7 +36,7 @@ pub struct Inventory {
     pub gateway_classes: Listed<GatewayClass>,
     pub gateways: Listed<Gateway>,
     pub listener_sets: Listed<ListenerSet>,
-    /// By kind: `HTTPRoute`, `GRPCRoute`, `TLSRoute`.
+    /// The routes of each kind: `HTTPRoute`, `GRPCRoute`, `TLSRoute`.
     pub gateway_routes: BTreeMap<&'static str, Vec<GatewayRoute>>,
     pub ingress_controllers: Listed<IngressController>,
     pub infrastructures: Listed<Infrastructure>,

@@ -1,6 +1,6 @@
 //! Objects of other APIs to the shards and names that they mean: pure.
 //!
-//! People have Gateways, IngressControllers, Ingresses and OpenShift's Routes. A source derives from them what Signpost would publish, and says
+//! People have Gateways, IngressControllers, Ingresses and OpenShift's Routes. A source derives from them what Signpost would publish, and reports
 //! why it leaves anything out. The router of a name has admitted it, or it is left out: a source never contradicts an admission.
 //!
 //! ```text
@@ -35,7 +35,7 @@ const HASH_CHARACTERS: usize = 5;
 /// The longest derived name of a shard: the length of a label.
 const NAME_BYTES_MAX: usize = 63;
 
-/// What the operator decides about sources.
+/// The operator's settings for sources.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The domain of the platform.
@@ -150,13 +150,13 @@ pub enum Reason {
     SeveralParents,
 }
 
-/// What the sources of a cluster mean.
+/// The shards and names of a cluster.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Derived {
-    /// By name.
+    /// Sorted by name.
     pub shards: Vec<Shard>,
-    /// By host.
+    /// Sorted by host.
     pub names: Vec<Name>,
     pub notes: BTreeSet<Note>,
 }
@@ -193,7 +193,7 @@ fn settle(derived: &mut Derived, settings: &Settings) {
         let mut domains = settings.domains.iter().chain([&settings.domain]);
         let other = shards.iter().find(|other| other.dns == shard.dns);
         let (reason, message) = if let Err(error) = check_zone(&shard.dns) {
-            (Reason::Invalid, format!("{} is no zone: it {error}", shard.dns))
+            (Reason::Invalid, format!("{} is not a zone: it {error}", shard.dns))
         } else if !domains.any(|domain| is_at_or_below(&shard.dns, domain) && shard.dns.len() > domain.len()) {
             let message = format!(
                 "{} is not in the domain {}; it would be a zone of its own, in a further domain that is delegated to the platform",

@@ -63,12 +63,14 @@ pub fn derive(inventory: &Inventory, settings: &Settings, derived: &mut Derived)
         }
         for ingress in admitted {
             let Some(host) = host(&ingress.host) else {
-                derived.note(source.clone(), Reason::Invalid, format!("{:?} is no host", ingress.host));
+                derived.note(source.clone(), Reason::Invalid, format!("{:?} is not a host", ingress.host));
                 continue;
             };
             let Some((shard, dns)) = shards.get(&*ingress.router_name) else {
-                let message =
-                    format!("{host} is on the router {:?}, which is no known IngressController", ingress.router_name);
+                let message = format!(
+                    "{host} is on the router {:?}, which is not a known IngressController",
+                    ingress.router_name
+                );
                 derived.note(source.clone(), Reason::Unknown, message);
                 continue;
             };

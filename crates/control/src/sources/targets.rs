@@ -8,12 +8,12 @@ use super::{Derived, Reason, Settings, Source, host};
 use signpost_types::addresses::unusable;
 use signpost_types::names::is_at_or_below;
 
-/// The prefixes of the annotations of external-dns: today's, and the one that older versions have.
+/// The prefixes of the annotations of external-dns: the present one, and that of older versions.
 pub(super) const PREFIXES: [&str; 2] = ["external-dns.kubernetes.io/", "external-dns.alpha.kubernetes.io/"];
 /// The domain that resolves in its cluster only.
 const CLUSTER_DOMAIN: &str = "cluster.local";
 
-/// Addresses, and host names that stand for addresses.
+/// Addresses, and host names that resolve to addresses.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Targets {
     pub addresses: BTreeSet<IpAddr>,
@@ -31,7 +31,7 @@ pub(super) fn annotated(annotations: &Labels) -> Option<Vec<String>> {
     Some(text.split(',').map(|target| target.trim().to_owned()).collect())
 }
 
-/// Returns the usable ones of the targets of a shard, and says which are not.
+/// Returns the usable targets of a shard, and adds notes about the others.
 pub(super) fn usable(
     source: &Source,
     targets: impl IntoIterator<Item = String>,

@@ -87,7 +87,7 @@ fn inventory(gateways: Vec<Value>, routes: Vec<Value>) -> Inventory {
     inventory
 }
 
-/// What is derived in short: zones with addresses, hosts, and the reasons of notes.
+/// Returns a summary of the result: zones with addresses, hosts, and the reasons of notes.
 fn short(inventory: &Inventory, settings: &Settings) -> String {
     let derived = derive(inventory, settings);
     assert_eq!(derive(inventory, settings), derived);
@@ -107,22 +107,33 @@ fn short(inventory: &Inventory, settings: &Settings) -> String {
     shards.into_iter().chain(names).chain(notes).collect::<Vec<_>>().join(" ")
 }
 
+type Edit = fn(&mut Value);
+
+/// A Gateway and a Route that are not changed.
+const SAME: Edit = |_| {};
+
+/// Derives a Gateway and a Route after these changes.
+fn check(cases: &[(&str, Edit, Edit, &str)]) {
+    for (what, edit_gateway, edit_route, expected) in cases {
+        let inventory = inventory(vec![gateway(*edit_gateway)], vec![http_route(*edit_route)]);
+        assert_eq!(short(&inventory, &settings()), *expected, "{what}");
+    }
+}
+
 #[test]
-fn gateways() {
-    type Edit = fn(&mut Value);
-    let same: Edit = |_| {};
-    let cases: &[(&str, Edit, Edit, &str)] = &[
-        ("as it is", same, same, "eu.c.example=203.0.113.1 web.eu.c.example"),
+fn shards_of_gateways() {
+    check(&[
+        ("without a change", SAME, SAME, "eu.c.example=203.0.113.1 web.eu.c.example"),
         (
-            "it has a class that nobody accepts",
+            "it has a class without a controller",
             |gateway| gateway["spec"]["gatewayClassName"] = "other".into(),
-            same,
+            SAME,
             "!ClassNotAccepted",
         ),
         (
             "nothing programs it",
             |gateway| gateway["status"]["conditions"][0]["status"] = "False".into(),
-            same,
+            SAME,
             "!NotProgrammed",
         ),
         (
@@ -134,7 +145,7 @@ fn gateways() {
                     {"value": "127.0.0.1"}, {"value": "10.0.0.1"}, {"value": "169.254.1.1"}, {"value": "rubbish!"},
                 ]);
             },
-            same,
+            SAME,
             "eu.c.example=2001:db8::1,lb.cloud.example web.eu.c.example !AddressRefused !AddressRefused !AddressRefused \
              !AddressRefused !AddressRefused !AddressRefused",
         ),
@@ -144,13 +155,13 @@ fn gateways() {
                 gateway["metadata"]["annotations"] =
                     json!({"external-dns.alpha.kubernetes.io/target": "203.0.113.8, 203.0.113.9"});
             },
-            same,
+            SAME,
             "eu.c.example=203.0.113.8,203.0.113.9 web.eu.c.example",
         ),
         (
             "no address yet",
             |gateway| gateway["status"]["addresses"] = json!([]),
-            same,
+            SAME,
             "eu.c.example= web.eu.c.example !NoAddress",
         ),
         (
@@ -159,7 +170,7 @@ fn gateways() {
                 let second = json!({"name": "b", "hostname": "*.extra.c.example", "port": 80, "protocol": "HTTP"});
                 gateway["spec"]["listeners"].as_array_mut().expect("a list").push(second);
             },
-            same,
+            SAME,
             "eu.c.example=203.0.113.1 extra.c.example=203.0.113.1 web.eu.c.example",
         ),
         (
@@ -177,6 +188,12 @@ fn gateways() {
             |route| route["spec"]["hostnames"] = json!([]),
             "apps.c.example=203.0.113.1 www.shop.example",
         ),
+    ]);
+}
+
+#[test]
+fn accepted_routes() {
+    check(&[
         (
             "a zone outside the domains is left out with its names",
             |gateway| gateway["spec"]["listeners"][0]["hostname"] = "*.other.example".into(),
@@ -191,37 +208,43 @@ fn gateways() {
         ),
         (
             "no router has accepted the Route",
-            same,
+            SAME,
             |route| route["status"]["parents"][0]["conditions"][0]["status"] = "False".into(),
             "eu.c.example=203.0.113.1 !NotAdmitted",
         ),
         (
             "the controller of another class has accepted it",
-            same,
+            SAME,
             |route| route["status"]["parents"][0]["controllerName"] = "example.com/other".into(),
             "eu.c.example=203.0.113.1 !NotAdmitted",
         ),
         (
             "a stale status for a parent that it has no longer",
-            same,
+            SAME,
             |route| route["spec"]["parentRefs"][0]["sectionName"] = "https".into(),
             "eu.c.example=203.0.113.1 !NotAdmitted",
         ),
         (
-            "a parent of another kind is none of ours",
-            same,
+            "a parent of another kind is ignored",
+            SAME,
             |route| route["spec"]["parentRefs"][0]["kind"] = "Service".into(),
             "eu.c.example=203.0.113.1",
         ),
         (
             "hosts that match nothing are left out one by one",
-            same,
+            SAME,
             |route| route["spec"]["hostnames"] = json!(["a.eu.c.example", "b.other.example", "*.x.eu.c.example"]),
             "eu.c.example=203.0.113.1 *.x.eu.c.example a.eu.c.example !HostNotServed",
         ),
+    ]);
+}
+
+#[test]
+fn attached_routes() {
+    check(&[
         (
             "without a host, that of the listener",
-            same,
+            SAME,
             |route| route["spec"]["hostnames"] = json!([]),
             "eu.c.example=203.0.113.1 *.eu.c.example",
         ),
@@ -234,7 +257,7 @@ fn gateways() {
         (
             "the listener allows its own namespace only, by default",
             |gateway| gateway["spec"]["listeners"][0]["allowedRoutes"] = Value::Null,
-            same,
+            SAME,
             "eu.c.example=203.0.113.1 !HostNotServed",
         ),
         (
@@ -243,7 +266,7 @@ fn gateways() {
                 gateway["spec"]["listeners"][0]["allowedRoutes"]["namespaces"] =
                     json!({"from": "Selector", "selector": {"matchLabels": {"team": "a"}}});
             },
-            same,
+            SAME,
             "eu.c.example=203.0.113.1 web.eu.c.example",
         ),
         (
@@ -252,26 +275,22 @@ fn gateways() {
                 gateway["spec"]["listeners"][0]["allowedRoutes"]["namespaces"] =
                     json!({"from": "Selector", "selector": {"matchLabels": {"team": "b"}}});
             },
-            same,
+            SAME,
             "eu.c.example=203.0.113.1 !HostNotServed",
         ),
         (
             "the listener takes other kinds",
             |gateway| gateway["spec"]["listeners"][0]["allowedRoutes"]["kinds"] = json!([{"kind": "GRPCRoute"}]),
-            same,
+            SAME,
             "eu.c.example=203.0.113.1 !HostNotServed",
         ),
         (
             "an object of another shape is named",
             |gateway| gateway["spec"]["listeners"] = "none".into(),
-            same,
+            SAME,
             "!Invalid",
         ),
-    ];
-    for (what, edit_gateway, edit_route, expected) in cases {
-        let inventory = inventory(vec![gateway(*edit_gateway)], vec![http_route(*edit_route)]);
-        assert_eq!(short(&inventory, &settings()), *expected, "{what}");
-    }
+    ]);
 }
 
 #[test]
