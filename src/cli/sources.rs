@@ -63,9 +63,12 @@ fn class(text: &str) -> Result<(String, String), &'static str> {
 
 pub(super) fn run(matches: &ArgMatches) -> Outcome {
     let domain = ApiLocation::of(matches)?.settings.domain;
+    if domain.is_empty() {
+        return Err(Error::Usage("\"domain\" is not set: set --domain NAME".to_owned()));
+    }
     let all = |name: &str| matches.get_many::<String>(name).into_iter().flatten().cloned().collect();
     let settings = sources::Settings {
-        domain: domain.to_string().trim_end_matches('.').to_owned(),
+        domain,
         domains: all("also-domain"),
         gateway_controllers: all("gateway-controller"),
         ingress_classes: matches.get_many("ingress-class").into_iter().flatten().cloned().collect(),
@@ -178,8 +181,7 @@ fn listing(derived: &Derived) -> Listing {
         let reason = Cell::styled(Style::Warning, format!("{:?}", note.reason));
         notes.row_of(Vec::new(), [note.source.to_string().into(), reason, note.message.as_str().into()]);
     }
-    Listing {
-        tables: vec![shards, names, notes],
-        note: Some("the cluster has no Gateway, Ingress, or OpenShift route that means a name".to_owned()),
-    }
+    let tables: Vec<Table> = [shards, names, notes].into_iter().filter(|table| !table.is_empty()).collect();
+    let nothing = "there is no Gateway, Ingress, or OpenShift route that means a shard or a name";
+    Listing { note: tables.is_empty().then(|| nothing.to_owned()), tables }
 }

@@ -71,7 +71,11 @@ impl Hooks for PlainData {}
 /// Starts a cluster with these objects, and returns the address of its API.
 async fn cluster(objects: &[Value], stop: CancellationToken) -> SocketAddr {
     let kinds = [&*CLASS, &*GATEWAY, &*ROUTE].map(|kind| (kind, Arc::new(PlainData) as Arc<dyn Hooks>));
-    let settings = Settings::new(Kinds::new(kinds), Arc::new(MastersOnly), Arc::new(Authenticator::default()));
+    let settings = Settings::new(
+        Kinds::new(kinds).with_namespaces(&["infra", "shop"]),
+        Arc::new(MastersOnly),
+        Arc::new(Authenticator::default()),
+    );
     let server = ApiServer::new(Arc::new(Memory::new()), settings);
     let running = server.clone();
     tokio::spawn(async move { running.run(stop).await });

@@ -130,5 +130,9 @@ fn every_report_follows_the_generation() {
             let is_present = object["status"]["observedGeneration"] == *generation;
             (is_present && observed.all(|observed| observed == generation)).then_some(())
         });
+        // An object without `Ready` counts as done.
+        let is_ready = conditions(&now()).into_iter().find(|(found, ..)| found == "Ready").map(|(_, status, _)| status);
+        let waits = namespace == "other";
+        assert_eq!(is_ready.as_deref() == Some("False"), waits, "{object}: {:?}", conditions(&now()));
     }
 }

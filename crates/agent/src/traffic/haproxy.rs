@@ -445,10 +445,10 @@ mod tests {
     }
 
     /// The requests by class, errors, connections, and bytes in both directions.
-    type Taken = ([u64; 6], u64, u64, (u64, u64));
+    type Difference = ([u64; 6], u64, u64, (u64, u64));
 
     /// Returns the pending changes of a Route.
-    fn taken(meter: &HaproxyMeter, route: &str) -> Option<Taken> {
+    fn taken(meter: &HaproxyMeter, route: &str) -> Option<Difference> {
         let delta = meter.state.lock().pending.remove(route)?;
         let Counters { requests, errors, connections, bytes_in, bytes_out } = delta.counters;
         Some((requests, errors, connections, (bytes_in, bytes_out)))

@@ -5,7 +5,7 @@ use crate::client::uid::Uid;
 use crate::world::RouteInfo;
 use crate::world::condition::ConditionUpdate;
 use crate::world::observations::{About, RouteFinding};
-use signpost_types::v1alpha1::route::{ADMITTED, MOVE_PENDING, SCHEDULED};
+use signpost_types::v1alpha1::route::{ADMITTED, MOVE_PENDING, READY, SCHEDULED};
 
 impl RouteFinding {
     /// Returns the finding that no Router can take the Route.
@@ -24,7 +24,9 @@ impl RouteFinding {
         RouteFinding::unbound(route, statements)
     }
 
-    fn unbound(route: &RouteInfo, statements: Vec<ConditionUpdate>) -> Self {
+    /// Tools that wait for an object (kstatus: Flux, Helm, Argo CD) know `Ready`, and take one without it for done.
+    fn unbound(route: &RouteInfo, mut statements: Vec<ConditionUpdate>) -> Self {
+        statements.push(update(READY, false, "NotScheduled", "the Route has no Router: see the condition Scheduled"));
         RouteFinding::new(&route.uid, About::Unbound(route.generation), statements)
     }
 
