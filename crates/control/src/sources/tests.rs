@@ -1,3 +1,5 @@
+//! Tables of the cases of Gateway API, OpenShift and Ingresses.
+
 use serde_json::{Value, json};
 
 use super::gateway::intersection;

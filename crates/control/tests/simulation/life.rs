@@ -300,7 +300,8 @@ impl Life {
     }
 
     /// Restores the store to an earlier state. If that does not advance its revisions, every process must be connected: one that
-    /// reconnects at the same revision number cannot detect it.
+    /// reconnects at the same revision number cannot detect it. A control plane that does not lead follows only some of the kinds, so it
+    /// starts again, as after a restore of etcd without `--bump-revision`.
     async fn go_back(&mut self) {
         let commits = usize::try_from(1 + self.chance.below(60)).expect("few");
         let restored = self.chance.below(2) == 0;
@@ -310,7 +311,15 @@ impl Life {
             // Processes without a connection, or with a silent watch, have had time to reconnect.
             sleep(Duration::from_secs(240)).await;
         }
+        let leader = self.truth.lock().leader();
+        let is_waiting =
+            |name: &&str| !restored && leader.as_deref() != Some(name) && self.processes.contains_key(name);
+        let waiting: Vec<&str> = PLANES.into_iter().filter(is_waiting).collect();
+        for name in &waiting {
+            self.crash(name).await;
+        }
         self.api.go_back(if restored { commits } else { 30 + commits }, restored).await;
+        waiting.into_iter().for_each(|name| self.start(name));
         if !restored {
             sleep(SETTLING).await;
         }

@@ -206,6 +206,11 @@ impl Truth {
         self.bound = self.all(route_binding::ROUTE_BINDING.key_prefix).map(|(_, binding)| bound_uid(binding)).collect();
     }
 
+    /// Returns the control plane that leads, by the Lease.
+    pub fn leader(&self) -> Option<String> {
+        self.leads.0.clone()
+    }
+
     /// Handles a commit of the store.
     pub fn committed(&mut self, revision: u64, writes: &[Write]) {
         for (key, before, now) in &self.noted(revision, writes) {
