@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -35,6 +35,8 @@ use crate::render::nginx::{GENERATION_SOCKET, STATUS_PATH, TRAFFIC_SOCKET};
 pub const LINE_BYTES_MAX: usize = 2_048;
 /// The most endpoints of a request. The proxy tries three.
 const ATTEMPTS_MAX: usize = 8;
+/// The time after which a line counts as lost. The agent can be late to read it on a busy machine.
+const LINE_LATENCY_MAX: Duration = Duration::from_secs(4);
 /// The time for nginx to respond with its number of requests.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -193,20 +195,28 @@ struct Losses {
     start: Option<(u64, u64)>,
     /// nginx's number at the last reading.
     counted: u64,
+    /// The number that the lines are compared with, and its time.
+    earlier: Option<(Instant, u64)>,
     /// The reported losses since the start.
     lost: u64,
 }
 
 impl Losses {
-    /// Returns the further losses, from nginx's number of finished requests and that of lines.
-    fn advance(&mut self, counted: u64, received: u64) -> u64 {
+    /// Returns the further losses, from nginx's number of finished requests and that of lines. nginx counts a request before it sends the
+    /// line, which can still be on the way: so the lines are compared with an earlier number.
+    fn advance(&mut self, counted: u64, received: u64, now: Instant) -> u64 {
         if counted < self.counted {
             // nginx was started again.
             *self = Losses { start: Some((0, received.saturating_sub(counted))), ..Losses::default() };
         }
         let (counted_start, received_start) = *self.start.get_or_insert((counted, received));
         self.counted = counted;
-        let difference = counted.saturating_sub(counted_start).saturating_sub(received.saturating_sub(received_start));
+        let (at, earlier) = *self.earlier.get_or_insert((now, counted));
+        if now.saturating_duration_since(at) < LINE_LATENCY_MAX {
+            return 0;
+        }
+        self.earlier = Some((now, counted));
+        let difference = earlier.saturating_sub(counted_start).saturating_sub(received.saturating_sub(received_start));
         let more = difference.saturating_sub(self.lost);
         self.lost += more;
         more
@@ -259,7 +269,7 @@ impl super::Meter for NginxMeter {
             let mut received = self.received.received.lock();
             (std::mem::take(&mut received.routes), received.requests, std::mem::take(&mut received.dropped))
         };
-        let lost = finished.map_or(0, |finished| self.losses.lock().advance(finished, requests));
+        let lost = finished.map_or(0, |finished| self.losses.lock().advance(finished, requests, Instant::now()));
         Ok(Reading { routes, lost: lost + dropped })
     }
 }
@@ -350,22 +360,30 @@ mod tests {
     #[test]
     fn losses() {
         let mut losses = Losses { start: Some((0, 0)), ..Losses::default() };
-        for (counted, received, expected) in [
-            (10, 10, 0),
+        let start = Instant::now();
+        for (second, counted, received, expected) in [
+            (0, 10, 10, 0),
+            // The lines of 10 requests can still be on the way.
+            (5, 20, 10, 0),
+            (6, 20, 10, 0),
+            (10, 22, 10, 10),
+            (15, 22, 12, 0),
             // Lines came for requests that finished after the count.
-            (20, 22, 0),
-            (40, 30, 10),
-            (41, 32, 0),
-            (50, 35, 5),
+            (20, 30, 21, 0),
+            (25, 40, 25, 0),
+            (30, 40, 28, 2),
             // nginx starts again.
-            (2, 37, 0),
-            (10, 40, 5),
+            (35, 2, 30, 0),
+            (40, 10, 33, 0),
+            (45, 10, 33, 5),
         ] {
-            assert_eq!(losses.advance(counted, received), expected, "{counted} {received}");
+            let now = start + Duration::from_secs(second);
+            assert_eq!(losses.advance(counted, received, now), expected, "{second}: {counted} {received}");
         }
         // Of an adopted nginx, the number at the start is not known.
         let mut losses = Losses::default();
-        assert_eq!((losses.advance(1_000, 1), losses.advance(1_010, 2)), (0, 9));
+        let mut advance = |second, counted| losses.advance(counted, 2, start + Duration::from_secs(second));
+        assert_eq!([advance(0, 1_000), advance(5, 1_009), advance(10, 1_009)], [0, 0, 9]);
     }
 
     #[test]
