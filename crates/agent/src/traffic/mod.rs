@@ -64,7 +64,7 @@ pub struct Delta {
     pub counters: Counters,
     /// The requests and connections in progress; `None`: the proxy does not count them.
     pub open: Option<u64>,
-    /// The current mean of [`SAMPLES`] requests, in milliseconds, or that of the new requests with their number.
+    /// The current mean of `SAMPLES` requests, in milliseconds, or that of the new requests with their number.
     pub mean: Option<Mean>,
     /// The outcomes of requests by the identifier or address of the endpoint.
     pub endpoints: HashMap<Box<str>, Attempts>,
