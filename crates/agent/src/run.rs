@@ -6,7 +6,7 @@
 //! A change is applied by a task of its own, one at a time, so that neither a slow proxy nor a slow check of its configuration holds up
 //! reports, the Lease, or the end of the agent.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::pin::pin;
@@ -40,7 +40,7 @@ use crate::listeners::Listeners;
 use crate::pending::PendingChanges;
 use crate::proxy::{Applied, Fault, Proxy, ProxyError};
 use crate::resolve::{Limits, Objects, Refused, Resolver, RouteFault, is_served};
-use crate::site::{Changes, Host, Part, Site};
+use crate::site::{Changes, Host, Part, RouteKey, Site};
 use crate::traffic::access_log::{AccessLog, Output};
 use crate::traffic::{INTERVAL, Meter, PAUSE_FACTOR, Traffic};
 
@@ -117,8 +117,10 @@ pub struct Agent {
     traffic: Arc<Traffic>,
     meter: Option<Arc<dyn Meter>>,
     access_log: Option<Arc<AccessLog>>,
-    /// Whether the Routes of the Site may differ from those of the traffic.
-    has_new_routes: bool,
+    /// The Routes of the Site that may differ from those of the traffic.
+    unfollowed: BTreeSet<RouteKey>,
+    /// Whether all may.
+    has_new_site: bool,
     /// The current reading of traffic, which ends with the time of the next.
     reading: Option<AbortOnDropHandle<Instant>>,
     /// The times of the last and the next reading.
@@ -185,7 +187,8 @@ impl Agent {
             traffic: Arc::default(),
             meter,
             access_log,
-            has_new_routes: false,
+            unfollowed: BTreeSet::new(),
+            has_new_site: false,
             reading: None,
             last_reading: Instant::now(),
             next_reading: Instant::now(),
@@ -290,6 +293,7 @@ impl Agent {
         let ((services, _), (slices, _)) = (self.services.take(), self.slices.take());
         self.update_routers();
         let (changes, faults) = self.resolver.update(Objects { routes, bindings, services, slices });
+        self.unfollowed.extend(changes.iter().map(|change| change.route.clone()));
         self.pending.extend(changes, std::mem::replace(&mut self.newest, newest));
         for fault in faults.iter().take(FAULTS_LOGGED_MAX) {
             let RouteFault { route, reason, message } = fault;
@@ -299,7 +303,7 @@ impl Agent {
             }
         }
         self.report.send_if_modified(|report| !std::mem::replace(&mut report.is_synced, true));
-        self.restored = None;
+        self.has_new_site |= self.restored.take().is_some();
         let is_serving = self.report.borrow().is_serving;
         if self.is_applied && self.pending.is_empty() && is_serving && !has_new_certificates {
             self.report_applied();
@@ -358,7 +362,6 @@ impl Agent {
                 self.certificates = Some(Arc::new(certificates(self.directory.as_ref(), &applied.faults)));
             }
             self.rejected.clone_from(&applied.faults);
-            self.has_new_routes = true;
             // A reload is by the whole Site.
             if applied.reloaded {
                 self.pending.clear();
@@ -472,9 +475,11 @@ impl Agent {
 
     /// Starts to read the traffic, when it is time.
     async fn read_traffic(&mut self) {
-        if std::mem::take(&mut self.has_new_routes) {
-            let site = self.restored.as_ref().map_or(self.resolver.site(), |last| &last.site);
-            self.traffic.follow(site);
+        let changed = std::mem::take(&mut self.unfollowed);
+        let site = self.restored.as_ref().map_or(self.resolver.site(), |last| &last.site);
+        match std::mem::take(&mut self.has_new_site) {
+            true => self.traffic.follow(site),
+            false => self.traffic.follow_routes(site, &changed),
         }
         if let Some(reading) = self.reading.take_if(|reading| reading.is_finished()) {
             self.next_reading = joined(reading.await);
@@ -557,6 +562,7 @@ impl Agent {
     async fn restore(&mut self) {
         let is_adopted = self.proxy.lock().await.adopt().await;
         self.restored = self.file.read();
+        self.has_new_site = self.restored.is_some();
         let Some(last) = &self.restored else { return };
         let (routes, revisions, certificates) = (last.site.routes.len(), last.revisions, last.certificates.clone());
         tracing::info!(routes, revision = revisions.bindings, "starting with the last-known-good Site");
