@@ -421,7 +421,7 @@ fn routes(application: SocketAddr) -> String {
     json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string()
 }
 
-pub fn addresses_of(asker: &mut Asker, name: &str) -> Vec<IpAddr> {
+fn addresses_of(asker: &mut Asker, name: &str) -> Vec<IpAddr> {
     let answer = asker.ask(name, RecordType::A, Duration::from_secs(5));
     answer.map_or(Vec::new(), |answer| answer.addresses.into_iter().collect())
 }
