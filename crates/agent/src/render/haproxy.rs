@@ -142,16 +142,13 @@ impl Layout {
     /// Changes the layout to that of another Site, and returns the commands that make a running HAProxy follow. Only what may have
     /// changed is compared; `None`: all of it. Certificates, which are those of the Site or some of them, are always compared whole.
     ///
-    /// `None` as the outcome: a pool is used up, or the access log changes. The layout is then in an undefined state; a new one and a reload are necessary.
+    /// `None` as the outcome: a pool is used up. The layout is then in an undefined state; a new one and a reload are necessary.
     pub fn advance(
         &mut self,
         site: &Site,
         certificates: &BTreeMap<Host, Certificate>,
         changes: Option<&Changes>,
     ) -> Option<Vec<Command>> {
-        if self.has_access_log != site.has_access_log {
-            return None;
-        }
         let changes = changes.map_or_else(|| Cow::Owned(self.all_changes(site)), Cow::Borrowed);
         let mut commands = self.advance_certificates(certificates);
         let mut retire = Vec::new();
@@ -203,9 +200,9 @@ impl Layout {
         [&self.http, &self.tcp].into_iter().flat_map(of_pool).collect()
     }
 
-    /// Returns whether the configuration has the settings of the Router. Others need a reload.
+    /// Returns whether the configuration has the settings of the Router, and the access log. Others need a reload.
     pub fn has_settings_of(&self, site: &Site) -> bool {
-        self.router == site.router
+        self.router == site.router && self.has_access_log == site.has_access_log
     }
 
     /// Returns the number of servers that no Route uses any more.
