@@ -28,3 +28,9 @@ pub const DAMAGED_PLACEHOLDERS: &str = "placeholders";
 pub const SCHEDULER_LEASE: &str = "signpost-scheduler";
 /// The namespace of the schedulers' Lease, the platform's own.
 pub const SCHEDULER_LEASE_NAMESPACE: &str = "signpost-system";
+/// The label of a Router or Route that a source wrote: the UID of the object that it was derived from.
+pub const SOURCE_LABEL: &str = "signpost.dev/source";
+/// The annotation of such a Router or Route: the kind, namespace, and name of that object, such as `HTTPRoute shop/web`.
+pub const SOURCE_OBJECT_ANNOTATION: &str = "signpost.dev/source-object";
+/// The field manager with which sources write.
+pub const SOURCES_FIELD_MANAGER: &str = "signpost-sources";

@@ -32,6 +32,9 @@ pub const CERTIFICATE_EXPIRING: &str = "CertificateExpiring";
 /// that report, [`PROGRAMMED`], [`RESOLVED_REFS`], and, for a Route that ends TLS at the router, [`CERTIFICATE_READY`].
 pub const READY: &str = "Ready";
 
+/// The value in place of a strategy on a binding that follows [`RouteSpec::adopted`].
+pub const ADOPTED: &str = "adopted";
+
 /// The condition of a Route with a pending move to another Router. `False` after the move.
 pub const MOVE_PENDING: &str = "MovePending";
 
@@ -166,6 +169,23 @@ pub struct RouteSpec {
     /// The settings of the router for the Route's traffic, such as timeouts, limits, and the permitted clients.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traffic: Option<Traffic>,
+    /// The admission of `host` by the router of a source, such as a Gateway. The platform's sources set it; it requires the verb
+    /// `adopt` on `routes`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adopted: Option<Adopted>,
+}
+
+/// The admission of a Route's host by a router that the platform does not configure. The Route keeps the host unchanged, and its
+/// binding follows the admission instead of the scheduler's strategy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Adopted {
+    /// The Router that stands for the router that admitted the host.
+    #[schemars(length(min = 1, max = 253))]
+    pub router: String,
+    /// The object, and the part of it, that admitted the host, in words: `listener https of Gateway infra/eu`.
+    #[schemars(length(min = 1, max = 1024))]
+    pub by: String,
 }
 
 /// A target of a Route's traffic.
