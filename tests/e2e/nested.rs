@@ -33,9 +33,9 @@ fn a_shard_in_another_one_and_a_host_that_its_router_admitted() {
     kubectl.ok_with(&["apply", "-f", "-"], &adopted("web-1", "web.us.apps.v3.rhcloud.com", "apps"));
     kubectl.ok(&["wait", "routes.signpost.dev", "--all", "-n", "shop", "--for=condition=Resolvable", "--timeout=180s"]);
 
-    // The live name is in the way of a shard there, and not of another one.
-    let in_the_way = router("us", "us.apps.v3.rhcloud.com", "192.0.2.9");
-    let complaint = kubectl.refused(&["apply", "-f", "-"], &in_the_way);
+    // The live name excludes a shard there, but no other one.
+    let conflicting = router("us", "us.apps.v3.rhcloud.com", "192.0.2.9");
+    let complaint = kubectl.refused(&["apply", "-f", "-"], &conflicting);
     assert!(complaint.contains("web.us.apps.v3.rhcloud.com of Route shop/web-1"), "{complaint}");
     kubectl.ok_with(&["apply", "-f", "-"], &router("eu", inner, "192.0.2.2"));
     kubectl.ok_with(&["apply", "-f", "-"], &adopted("web-2", "web.eu.apps.v3.rhcloud.com", "eu"));
@@ -66,7 +66,7 @@ fn a_shard_in_another_one_and_a_host_that_its_router_admitted() {
         assert_eq!(records.iter().any(delegates), is_cut, "{shown}");
     }
 
-    // The host stays as it is, and the alias leads to the same shard.
+    // The host is unchanged, and the alias leads to the same shard.
     let status = |name: &str| kubectl.json(&["routes.signpost.dev", "-n", "shop", name])["status"].clone();
     let web = status("web-2");
     assert_eq!((&web["dns"], &web["router"]), (&Value::from("web.eu.apps.v3.rhcloud.com"), &Value::from("eu")));

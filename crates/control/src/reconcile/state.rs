@@ -21,10 +21,10 @@ use crate::world::objects::Objects;
 use crate::world::observations::{Observations, RouterFindings};
 use crate::world::owners::Owners;
 use crate::world::parents::FormerDomains;
-use crate::world::{BindingInfo, ClaimInfo, RouteInfo, later};
+use crate::world::{BindingInfo, ClaimInfo, RouteInfo, RouterInfo, later};
 use signpost_types::instance::AGENT_NAMESPACE;
 use signpost_types::instance::InstanceReport;
-use signpost_types::names::{host_claim_name, label_claim_name, wildcards_above};
+use signpost_types::names::{host_claim_name, is_at_or_below, is_below, label_claim_name, wildcards_above};
 use signpost_types::v1alpha1::deletion_hold::DeletionHold;
 use signpost_types::v1alpha1::name_claim::{ClaimKind, HOLDERS_MAX};
 use signpost_types::v1alpha1::route::{CERTIFICATE_READY, PROGRAMMED, PUBLISHED, RESOLVED_REFS};
@@ -340,7 +340,17 @@ impl Planner {
             is_name_taken: self.is_name_taken(router),
             former_domain: view.as_ref().and_then(|view| self.former_domains.above(view.zone()?)),
             is_former_name_blocked: self.is_former_name_blocked(router),
+            is_inner: view.as_ref().is_some_and(|view| self.is_inner(view)),
         }
+    }
+
+    /// Returns whether the Router's zone is outside of the platform's domain and inside that of another one, which delegates it.
+    fn is_inner(&self, router: &RouterInfo) -> bool {
+        let zone = router.zone().filter(|zone| !is_at_or_below(zone, &self.platform.domain_text()));
+        zone.is_some_and(|zone| {
+            let is_around = |other: &RouterInfo| other.zone().is_some_and(|other| is_below(zone, other));
+            self.objects.routers.all().iter().any(|(_, other)| is_around(other))
+        })
     }
 
     /// Returns whether the DeletionHolds were listed. A cluster with older definitions can lack the kind: then there are none.

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::bind::{MoveSource, Plan, is_label_refused};
 use super::chooser::ActiveStrategy;
-use super::decision::{Placement, decide, decide_adopted, decide_requested};
+use super::decision::{Placement, decide, decide_adopted, decide_requested, stays_adopted};
 use super::filter::{FitError, HostLeader, PlacementRequest, is_own_name};
 use super::hosts::Hosts;
 use super::rebind::held_by_caches;
@@ -219,9 +219,7 @@ impl Scheduler {
 
     fn decide_adopted(&self, queued: &QueuedRoute, adopted: &Adopted) -> Result<Placement, FitError> {
         if queued.leaving.as_ref().is_some_and(|leaving| leaving.reason == MoveReason::Drained) {
-            let message =
-                format!("the Route stays on Router {}, on which {} admitted its host", adopted.router, adopted.by);
-            return Err(FitError { reason: "Adopted", message });
+            return Err(stays_adopted(adopted));
         }
         let host = queued.route.host.as_deref().unwrap_or_default();
         let domain = self.platform_domains().find(|domain| is_at_or_below(host, domain));

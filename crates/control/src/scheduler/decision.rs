@@ -114,6 +114,12 @@ pub fn decide_adopted(
     })
 }
 
+/// Returns the reason why a route whose Router drains stays there.
+pub fn stays_adopted(adopted: &Adopted) -> FitError {
+    let message = format!("the Route stays on Router {}, on which {} admitted its host", adopted.router, adopted.by);
+    FitError { reason: "Adopted", message }
+}
+
 /// Returns the Routers among which the webhook chooses, at least one, and the number of checked Routers.
 pub fn feasible_routers<'a>(
     request: &PlacementRequest<'_>,

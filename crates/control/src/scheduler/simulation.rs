@@ -12,14 +12,14 @@ use k8s_openapi::api::core::v1::Namespace;
 use tokio::time::Instant;
 
 use super::bind::{is_label_refused, labels, names_kept};
-use super::decision::{Placement, decide, decide_requested};
+use super::decision::{Placement, decide, decide_adopted, decide_requested, stays_adopted};
 use super::filter::{FitError, HostLeader, PlacementRequest};
 use super::snapshot::{Shard, Snapshot};
 use super::strategy::Strategy;
 use crate::client::reflector::ObjectKey;
 use crate::world::router::RouterTarget;
 use crate::world::{BindingInfo, NamespaceInfo, Quarantined, RouteInfo};
-use signpost_types::names::{self, LabelRules, takes_names_of};
+use signpost_types::names::{self, LabelRules, is_at_or_below, takes_names_of};
 use signpost_types::v1alpha1::name_claim::{ClaimKind, NameClaim};
 use signpost_types::v1alpha1::route::{ADMITTED, Route};
 use signpost_types::v1alpha1::route_binding::RouteBinding;
@@ -281,9 +281,9 @@ impl Simulation {
             takes_names_of(host, &self.domain)
                 || self.snapshot.routers().any(|(router, _)| takes_names_of(host, &router.dns))
         };
-        let platform_host = route.host.as_deref().filter(is_platform_name);
+        let platform_host = route.host.as_deref().filter(|_| route.adopted.is_none()).filter(is_platform_name);
         let mut binding = from.clone();
-        let shared = route.host.as_deref().filter(|_| platform_host.is_none());
+        let shared = route.host.as_deref().filter(|_| platform_host.is_none() && route.adopted.is_none());
         let host_leader = shared.and_then(|host| self.host_leader(key, host));
         let leads = shared.filter(|_| leaving.is_some() && host_leader.is_none());
         let followers = leads.map(|host| self.followers(key, host)).into_iter().flatten();
@@ -296,7 +296,15 @@ impl Simulation {
             followers: &followers,
             ..PlacementRequest::new(key, route, namespace)
         };
-        let decided = decide(&request, &self.snapshot);
+        let decided = match route.adopted.as_deref() {
+            None => decide(&request, &self.snapshot),
+            Some(adopted) if leaving == Some(&*adopted.router) => Err(stays_adopted(adopted)),
+            Some(adopted) => {
+                let host = route.host.as_deref().unwrap_or_default();
+                let domain = Some(&*self.domain).filter(|domain| is_at_or_below(host, domain));
+                decide_adopted(&request, &self.snapshot, adopted, domain)
+            }
+        };
         let host = shared.map(str::to_ascii_lowercase);
         let outcome = decided.and_then(|placement| {
             if binding.is_none() {

@@ -44,6 +44,8 @@ pub struct Load {
     pub is_name_taken: bool,
     /// The former domain of the platform whose parent zone delegates its zone.
     pub former_domain: Option<String>,
+    /// Whether its zone is inside that of another Router, and outside of the platform's domain.
+    pub is_inner: bool,
     /// Whether routes have left it whose former names do not resolve to them, because it has records there.
     pub is_former_name_blocked: bool,
 }
@@ -133,8 +135,8 @@ fn ready(
              resolve host names: set the Service's spec.externalIPs, or list the addresses in spec.addresses"
         );
     }
-    // The platform's zone delegates those below its domain.
-    let is_undelegated = |zone: &&str| !is_at_or_below(zone, &platform.domain_text());
+    // The platform's zone delegates those below its domain, and the zone of another Router those inside it.
+    let is_undelegated = |zone: &&str| !load.is_inner && !is_at_or_below(zone, &platform.domain_text());
     match (router.zone().filter(is_undelegated), &load.former_domain) {
         (Some(zone), Some(former)) => {
             message += &format!(
