@@ -560,7 +560,7 @@ fn an_inner_shard_waits_for_the_names_of_the_outer_one() {
             true,
         ),
         (
-            "an adopted host beside it",
+            "an adopted host next to it",
             "eu.apps.v3.example",
             vec![adopted("a", 4, "ns-a", "apps.v3.example", "web.us.apps.v3.example.")],
             false,

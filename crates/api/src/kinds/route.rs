@@ -147,6 +147,7 @@ impl Hooks for Routes {
         let mut causes = rule::check(&self.rules, None, object);
         rule::add(&mut causes, host_fault(&self.platform.domain, context, object));
         rule::add(&mut causes, subdomain_fault(&object["spec"]["subdomain"]));
+        causes.extend(sources::leader_fault(context.identity, &[object]));
         causes
     }
 
@@ -156,6 +157,7 @@ impl Hooks for Routes {
             rule::add(&mut causes, host_fault(&self.platform.domain, context, new));
             rule::add(&mut causes, subdomain_fault(&new["spec"]["subdomain"]));
         }
+        causes.extend(sources::leader_fault(context.identity, &[old, new]));
         causes
     }
 
@@ -175,7 +177,7 @@ impl Hooks for Routes {
         reader: &'a dyn Reader,
     ) -> BoxFuture<'a, Result<Vec<RelatedWrite>, ApiError>> {
         Box::pin(async move {
-            sources::guard_leader(context.identity, &ROUTE, operation)?;
+            sources::guard_deletion(context.identity, &ROUTE, operation)?;
             match operation {
                 Operation::Create(object) => {
                     guard_adoption(context, None, object)?;

@@ -138,14 +138,17 @@ impl Hooks for Routers {
         }
     }
 
-    fn validate_create(&self, _context: &Context<'_>, object: &Value) -> Vec<Cause> {
+    fn validate_create(&self, context: &Context<'_>, object: &Value) -> Vec<Cause> {
         let mut causes = rule::check(&self.rules, None, object);
         rule::add(&mut causes, dns_fault(&self.platform, &object["spec"]["dns"]));
+        causes.extend(sources::leader_fault(context.identity, &[object]));
         causes
     }
 
-    fn validate_update(&self, _context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
-        rule::check(&self.rules, Some(old), new)
+    fn validate_update(&self, context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
+        let mut causes = rule::check(&self.rules, Some(old), new);
+        causes.extend(sources::leader_fault(context.identity, &[old, new]));
+        causes
     }
 
     fn has_warnings(&self) -> bool {
@@ -175,7 +178,7 @@ impl Hooks for Routers {
         reader: &'a dyn Reader,
     ) -> BoxFuture<'a, Result<Vec<RelatedWrite>, ApiError>> {
         Box::pin(async move {
-            sources::guard_leader(context.identity, &ROUTER, operation)?;
+            sources::guard_deletion(context.identity, &ROUTER, operation)?;
             let name = |router: &'a Value| router["metadata"]["name"].as_str().unwrap_or_default();
             Ok(match operation {
                 Operation::Create(object) => {

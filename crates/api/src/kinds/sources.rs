@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use crate::access;
 use crate::identity::Identity;
+use signpost_apiserver::cause::Cause;
 use signpost_apiserver::error::ApiError;
 use signpost_apiserver::kind::Kind;
 use signpost_apiserver::registry::Operation;
@@ -14,26 +15,23 @@ pub(super) fn label(object: &Value) -> &Value {
     &object["metadata"]["labels"][SOURCE_LABEL]
 }
 
-/// Rejects a write of a Router or Route without the label of a source by the platform's leader: a stolen credential must not change those
-/// of users. A change of the status alone is no such write.
-pub(super) fn guard_leader(identity: &Identity, kind: &Kind, operation: Operation<'_>) -> Result<(), ApiError> {
-    let (old, new) = match operation {
-        Operation::Create(new) => (None, Some(new)),
-        Operation::Update { old, new } => (Some(old), Some(new)),
-        Operation::Delete { old, .. } => (Some(old), None),
-        Operation::Release { .. } => return Ok(()),
-    };
-    let part = |object: &Value| {
-        let metadata = &object["metadata"];
-        [&object["spec"], &metadata["labels"], &metadata["annotations"], &metadata["finalizers"]].map(Value::clone)
-    };
-    let is_other = || [old, new].into_iter().flatten().any(|object| label(object).is_null());
-    if !access::is_confined_to_sources(identity) || old.map(part) == new.map(part) || !is_other() {
-        return Ok(());
+/// Returns the fault of a write by the platform's leader of a Router or Route, one of whose states, before and after the write, has no
+/// label of a source: a stolen credential must not change those of users. Writes of the status alone are not checked.
+pub(super) fn leader_fault(identity: &Identity, states: &[&Value]) -> Option<Cause> {
+    let is_other = states.iter().any(|object| label(object).is_null());
+    let what = "is missing: schedulers and controllers write only Routers and Routes of sources";
+    let is_refused = is_other && access::is_confined_to_sources(identity);
+    is_refused.then(|| Cause::forbidden(format!("metadata.labels[{SOURCE_LABEL}]"), what))
+}
+
+/// Rejects the deletion of such an object.
+pub(super) fn guard_deletion(identity: &Identity, kind: &Kind, operation: Operation<'_>) -> Result<(), ApiError> {
+    let Operation::Delete { old, .. } = operation else { return Ok(()) };
+    match leader_fault(identity, &[old]) {
+        None => Ok(()),
+        Some(cause) => {
+            let name = old["metadata"]["name"].as_str().unwrap_or_default();
+            Err(ApiError::forbidden(kind, name, &format!("{}: {}", cause.field, cause.message)))
+        }
     }
-    let name = new.or(old).and_then(|object| object["metadata"]["name"].as_str()).unwrap_or_default();
-    let why = format!(
-        "metadata.labels[{SOURCE_LABEL}]: schedulers and controllers write only the objects of sources, which have it"
-    );
-    Err(ApiError::forbidden(kind, name, &why))
 }

@@ -1,7 +1,7 @@
 //! The selection of bound Routes that must leave their Routers: those with the annotation, and, one after another, those on
 //! draining Routers (`drain`). The scheduler is requested to choose other Routers for them.
 //!
-//! A Route whose host a source's router admitted is on the Router that stands for that one: it moves when the admission names another.
+//! A Route whose host a source's router admitted is on the Router in `spec.adopted`: it moves when the admission names another one.
 //!
 //! A route that must move takes the same path as an unbound one, through the same queue, filter, and strategy. Without a target,
 //! it gets the condition `MovePending`, stays on its Router, and is served. Nothing else moves a route: not a new Router, not

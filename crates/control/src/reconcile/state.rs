@@ -268,7 +268,7 @@ impl Planner {
             claim.released.is_none() || claim.is_reserved(now) && claim.namespace() != key.namespace()
         };
         let Some(claim) = claim.filter(|claim| is_kept(claim)) else {
-            // The router of an adopted host accepts hosts of other namespaces beside it.
+            // The router of an adopted host accepts overlapping hosts of other namespaces.
             return match route.adopted.is_none() && self.has_overlap(key, host, now) {
                 true => Hold::Taken(format!("{host} overlaps with a host that a Route of another namespace now holds")),
                 false => Hold::Free,

@@ -62,7 +62,7 @@ pub fn decide_requested(request: &PlacementRequest<'_>, snapshot: &Snapshot, to:
     Ok(placement)
 }
 
-/// Takes the Router that stands for the one that admitted the route's host. Its state, selectors, and capacity do not count: the router
+/// Takes the Router in the route's `spec.adopted`. Its state, selectors, and capacity do not count: the router
 /// of a source decides itself which hosts it serves. `domain` is the domain of the platform that the host is in, if any.
 pub fn decide_adopted(
     request: &PlacementRequest<'_>,
@@ -340,7 +340,7 @@ mod tests {
     #[test]
     fn an_admission_decides_the_router_if_the_host_leads_there() {
         let mut snapshot = Snapshot::default();
-        // What keeps others out does not count.
+        // The settings that exclude other Routes do not count.
         let closed = json!({"dns": "apps.v3.example", "state": "draining", "capacity": {"hard": 0}, "addresses": []});
         snapshot.set_router(router("apps", closed));
         snapshot.set_router(router("eu", json!({"dns": "eu.apps.v3.example"})));

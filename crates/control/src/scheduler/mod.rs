@@ -18,7 +18,7 @@
 //!
 //! A bound route stays on its Router, except if it is requested to leave (`requests`).
 //!
-//! A Route whose host the router of a source admitted is *adopted*: it gets the Router that stands for that router, and no strategy decides.
+//! A Route whose host the router of a source admitted is *adopted*: it gets the Router in `spec.adopted`, and no strategy decides.
 //!
 //! A custom host of another Route is not admitted, and the requesting Route **is not bound until it holds the host**. With a
 //! binding only by its system name, its `status.dns`, which allocation never changes, would name a host of another application,

@@ -35,7 +35,7 @@ pub struct Snapshot {
     revision: Option<u64>,
     /// The first labels of the Routers' zones, with the number of Routers, by the rest of their names.
     zones_below: HashMap<String, BTreeMap<String, u32>>,
-    /// Whether there is a zone directly below that of another Router, as soon as a decision asks.
+    /// Whether there is a zone directly below that of another Router, computed for the first decision that needs it.
     is_nested: OnceLock<bool>,
 }
 

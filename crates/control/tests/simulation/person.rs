@@ -16,7 +16,7 @@ use signpost_types::v1alpha1::router::Router;
 use tokio::time::sleep;
 
 use super::life::{Life, NAMESPACES};
-use super::{AGENTS, NOWHERE, SHARDS, WITH_INSTANCES, dns_of};
+use super::{AGENTS, DOMAIN, NOWHERE, SHARDS, WITH_INSTANCES, dns_of};
 
 /// The hosts of Routes.
 pub const HOSTS: [&str; 4] = ["www.shop.example", "blog.example", "*.blog.example", "eu.blog.example"];
@@ -138,7 +138,8 @@ impl Life {
     fn owner(&self) {
         let routes: Vec<Value> =
             self.truth.lock().all(route::ROUTE.key_prefix).map(|(_, route)| route.clone()).collect();
-        let with_host: Vec<&Value> = routes.iter().filter(|route| route["spec"]["host"].is_string()).collect();
+        let with_host: Vec<&Value> = routes.iter().filter(|route| !is_in_zone(&route["spec"]["host"])).collect();
+        let with_host: Vec<&Value> = with_host.into_iter().filter(|route| route["spec"]["host"].is_string()).collect();
         let Some(route) = self.chance.one_of(&with_host) else { return };
         let host = route["spec"]["host"].as_str().expect("it has one");
         let text = |value: &Value| value.as_str().map(str::to_owned);
@@ -193,7 +194,17 @@ impl Life {
         if self.chance.below(4) == 0 {
             spec["tls"] = json!({"termination": "edge"});
         }
-        let labels = if self.chance.below(16) == 0 { json!({"pool": NOWHERE}) } else { json!({}) };
+        let is_adopted = self.chance.below(8) == 0;
+        if is_adopted {
+            // The platform does not run the proxies of a source's router.
+            let router = *self.chance.one_of(&["shard1", "shard3", "shard4", "shard5"]).expect("some");
+            let in_zone = format!("{name}.{namespace}.{}", dns_of(router));
+            let host = if self.chance.below(3) == 0 { self.chance.one_of(&HOSTS).expect("some") } else { &*in_zone };
+            spec["host"] = json!(host);
+            spec["adopted"] = json!({"router": router, "by": "listener https of Gateway infra/eu"});
+            spec.as_object_mut().expect("a spec").remove("subdomain");
+        }
+        let labels = if !is_adopted && self.chance.below(16) == 0 { json!({"pool": NOWHERE}) } else { json!({}) };
         let metadata = json!({"name": name, "namespace": namespace, "labels": labels});
         let route = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Route", "metadata": metadata, "spec": spec});
         let api = kube::Api::<Route>::namespaced(self.api.admin(), namespace);
@@ -294,6 +305,11 @@ impl Life {
             truth.note(format!("a person's write of {key} is refused: {error}"));
         }
     }
+}
+
+/// Returns whether a host is in a zone of the platform.
+pub fn is_in_zone(host: &Value) -> bool {
+    host.as_str().is_some_and(|host| host.ends_with(&format!(".{DOMAIN}")))
 }
 
 pub fn object<T: DeserializeOwned>(value: Value) -> T {

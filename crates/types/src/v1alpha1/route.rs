@@ -180,10 +180,10 @@ pub struct RouteSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Adopted {
-    /// The Router that stands for the router that admitted the host.
+    /// The Router that represents the router that admitted the host.
     #[schemars(length(min = 1, max = 253))]
     pub router: String,
-    /// The object, and the part of it, that admitted the host, in words: `listener https of Gateway infra/eu`.
+    /// The object, and the part of it, that admitted the host, as text: `listener https of Gateway infra/eu`.
     #[schemars(length(min = 1, max = 1024))]
     pub by: String,
 }

@@ -272,21 +272,29 @@ async fn the_leader_writes_only_what_sources_derive() {
     let admin = group(&[access::GROUP_SCHEDULERS, GROUP_ADMINS]);
     let (objects, options) = (Objects::new(Vec::new()), json!({}));
     let (derived, changed) = (derived(), of(Some("uid"), json!({"host": "a.test", "path": "/b"})));
-    for (operation, good) in [
-        (Operation::Create(&derived), true),
-        (Operation::Create(&plain), false),
-        (Operation::Update { old: &derived, new: &changed }, true),
-        (Operation::Update { old: &plain, new: &other }, false),
-        (Operation::Update { old: &plain, new: &derived }, false),
-        (Operation::Update { old: &derived, new: &plain }, false),
-        (Operation::Update { old: &plain, new: &reported }, true),
-        (Operation::Delete { old: &derived, options: &options }, true),
-        (Operation::Delete { old: &plain, options: &options }, false),
-    ] {
-        for identity in leaders.iter().chain([&admin]) {
-            let context = Context { identity, ..context() };
-            let found = hooks().before_commit(&context, operation, &objects).await;
-            assert_eq!(found.is_ok(), good || identity == &admin, "{} {:?}", identity.user, found.map(drop).err());
+    for identity in leaders.iter().chain([&admin]) {
+        let context = Context { identity, ..context() };
+        let is_confined = identity != &admin;
+        for (old, new, good) in [
+            (None, &derived, true),
+            (None, &plain, false),
+            (Some(&derived), &changed, true),
+            (Some(&plain), &other, false),
+            (Some(&plain), &derived, false),
+            (Some(&derived), &plain, false),
+        ] {
+            let causes = match old {
+                None => hooks().validate_create(&context, new),
+                Some(old) => hooks().validate_update(&context, old, new),
+            };
+            let is_refused = causes.iter().any(|cause| cause.field.starts_with("metadata.labels"));
+            assert_eq!(is_refused, is_confined && !good, "{} {new} {causes:?}", identity.user);
+        }
+        assert!(hooks().validate_status_update(&context, &plain, &reported).is_empty());
+        for (old, good) in [(&derived, true), (&plain, false)] {
+            let delete = Operation::Delete { old, options: &options };
+            let found = hooks().before_commit(&context, delete, &objects).await;
+            assert_eq!(found.is_ok(), good || !is_confined, "{} {:?}", identity.user, found.map(drop).err());
         }
     }
 }

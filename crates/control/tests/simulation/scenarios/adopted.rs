@@ -6,7 +6,7 @@ use signpost_types::names::host_claim_name;
 use super::scheduling::{platform, scheduled, start};
 use super::{Scene, condition, namespace, route, router, until};
 
-/// Returns a Route whose host the router of a Gateway admitted, which `router` stands for.
+/// Returns a Route whose host the router of a Gateway admitted, which the Router `router` represents.
 fn adopted(namespace: &str, name: &str, host: &str, router: &str) -> Value {
     let by = "listener https of Gateway infra/eu";
     route(namespace, name, &json!({"host": host, "adopted": {"router": router, "by": by}}))
@@ -16,18 +16,18 @@ fn binding(api: &Scene, namespace: &str, name: &str) -> Option<Value> {
     api.get("routebindings", namespace, name).map(|binding| binding["spec"].clone())
 }
 
-fn said(api: &Scene, namespace: &str, name: &str, kind: &str) -> Option<(String, String, String)> {
+fn reported(api: &Scene, namespace: &str, name: &str, kind: &str) -> Option<(String, String, String)> {
     condition(&api.get("routes", namespace, name).expect("it is there"), kind)
 }
 
 fn has_event(api: &Scene, name: &str, reason: &str) -> bool {
-    api.all("events").iter().any(|event| event["reason"] == reason && event["regarding"]["name"] == name)
+    api.all("events").iter().any(|event| event["reason"] == reason && event["involvedObject"]["name"] == name)
 }
 
 #[tokio::test]
 async fn the_admission_decides_the_router_and_the_host_stays_as_it_is() {
     let api = platform(3).await;
-    // Nothing that keeps other Routes out counts: the router serves the host already.
+    // Settings that exclude other Routes do not count: the router serves the host already.
     let cordoned = json!({"state": "cordoned", "routeSelector": {"matchLabels": {"tier": "none"}}, "addresses": []});
     api.put("routers", router("shard2", &cordoned));
     api.put("namespaces", namespace("shop"));
@@ -70,7 +70,8 @@ async fn a_route_without_its_router_waits_for_it() {
     api.put("routes", adopted("ns", "apex", "inner.shard1.v3.example", "inner"));
     api.put("routes", adopted("ns", "nowhere", "a.nowhere.v3.example", "shard1"));
     let running = start(&api);
-    let waits = |name: &str, reason: &str| said(&api, "ns", name, "Scheduled").is_some_and(|(_, its, _)| its == reason);
+    let waits =
+        |name: &str, reason: &str| reported(&api, "ns", name, "Scheduled").is_some_and(|(_, its, _)| its == reason);
     until("all wait", || {
         waits("gone", "RouterNotFound")
             && waits("inner", "HostInOtherZone")
@@ -78,12 +79,12 @@ async fn a_route_without_its_router_waits_for_it() {
             && waits("nowhere", "HostInPlatformDomain")
     })
     .await;
-    let (_, _, message) = said(&api, "ns", "gone", "Scheduled").expect("it waits");
+    let (_, _, message) = reported(&api, "ns", "gone", "Scheduled").expect("it waits");
     assert_eq!(
         message,
         "Router gone does not exist, for which listener https of Gateway infra/eu admitted a.gone.v3.example"
     );
-    let (_, _, message) = said(&api, "ns", "inner", "Scheduled").expect("it waits");
+    let (_, _, message) = reported(&api, "ns", "inner", "Scheduled").expect("it waits");
     assert!(message.starts_with("a.inner.shard1.v3.example is in inner.shard1.v3.example, the zone of Router inner"));
     api.put("routers", router("gone", &json!({})));
     until("it is scheduled", || scheduled(&api) == 1).await;
@@ -108,7 +109,7 @@ async fn it_moves_with_its_admission_and_with_nothing_else() {
     let mut draining = api.get("routers", "", "shard1").expect("it is there");
     draining["spec"]["state"] = json!("draining");
     api.put("routers", draining);
-    let pending = || said(&api, "ns", "far", "MovePending");
+    let pending = || reported(&api, "ns", "far", "MovePending");
     until("it stays", || pending().is_some_and(|(status, reason, _)| status == "True" && reason == "Adopted")).await;
     assert_eq!(binding(&api, "ns", "far").expect("it is bound")["router"], "shard1");
     change(&|route| route["spec"]["adopted"]["router"] = json!("shard3"));
@@ -139,7 +140,7 @@ async fn hosts_of_two_namespaces_may_overlap_and_equal_ones_are_of_the_first() {
     api.put("routes", route("other", "tenant", &json!({"host": "b.shop.example"})));
     api.put("routes", adopted("other", "same", "*.shop.example", "shard2"));
     let refused = |name: &str| {
-        said(&api, "other", name, "Admitted")
+        reported(&api, "other", name, "Admitted")
             .is_some_and(|(status, reason, _)| status == "False" && reason == "HostAlreadyClaimed")
     };
     until("both are refused", || refused("tenant") && refused("same")).await;
@@ -173,7 +174,7 @@ async fn default_names_and_adopted_hosts_avoid_each_other() {
     api.put("routes", adopted("shop", "late", "ns-plain.shard1.v3.example", "shard1"));
     let message = "ns-plain.shard1.v3.example is the name of another Route on Router shard1";
     until("the host is refused", || {
-        said(&api, "shop", "late", "Admitted").is_some_and(|(status, _, its)| status == "False" && its == message)
+        reported(&api, "shop", "late", "Admitted").is_some_and(|(status, _, its)| status == "False" && its == message)
     })
     .await;
     running.stop().await;

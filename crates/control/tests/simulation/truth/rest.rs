@@ -16,6 +16,7 @@ use super::{
     observed, outdated, paths_of, reason, text,
 };
 use crate::name_server::{Rcode, addresses, ask};
+use crate::person::is_in_zone;
 use crate::{PANIC_PERCENT, WITH_INSTANCES};
 
 /// The suffix of alias names.
@@ -46,9 +47,11 @@ impl Truth {
                     host.is_some_and(|host| self.is_in_the_way(key, route, host) || !self.is_proven(route, host));
                 let held = held || is_taken_by_none(route);
                 // A Route that requests a Router waits for that Router.
-                let asked = route["metadata"]["annotations"]["signpost.dev/move-to"].as_str();
+                let adopted = route["spec"]["adopted"]["router"].as_str();
+                let asked = adopted.or(route["metadata"]["annotations"]["signpost.dev/move-to"].as_str());
                 // One that shares its host waits for the Router of the first Route with it.
-                let leader = host.and_then(|host| self.host_leader(key, host)).map(|(_, router)| router);
+                let shared = host.filter(|_| adopted.is_none());
+                let leader = shared.and_then(|host| self.host_leader(key, host)).map(|(_, router)| router);
                 let is_meant = |router: &Value| {
                     let name = &router["metadata"]["name"];
                     asked.is_none_or(|asked| name == asked) && leader.as_ref().is_none_or(|leader| name == leader)
@@ -109,7 +112,13 @@ impl Truth {
                     unrest.extend(wrong.map(|name| format!("{server} answers {:?} for {name}", found(&name))));
                 }
             }
-            let leader = route["spec"]["host"].as_str().and_then(|host| self.host_leader(key, host));
+            // The admission of its host decides the Router of an adopted Route.
+            let is_adopted = !route["spec"]["adopted"].is_null();
+            if is_adopted && binding["spec"]["router"] != route["spec"]["adopted"]["router"] {
+                unrest.push(format!("{key} is not on the Router that admitted its host"));
+            }
+            let shared = route["spec"]["host"].as_str().filter(|_| !is_adopted);
+            let leader = shared.and_then(|host| self.host_leader(key, host));
             let follows = leader.as_ref().is_some_and(|(leader, _)| leader != key);
             if let Some((leader, router)) = leader.filter(|(_, router)| binding["spec"]["router"] != router.as_str())
                 && self.get(router::ROUTER.key_prefix, &router).is_some_and(takes)
@@ -122,6 +131,7 @@ impl Truth {
                 && self.get(router::ROUTER.key_prefix, to).is_some_and(takes)
                 && !is_taken_by_none(route)
                 && !follows
+                && !is_adopted
             {
                 unrest.push(format!("{key} has a request to move to {to}: {}", conditions(route)));
             }
@@ -186,7 +196,8 @@ impl Truth {
         for (key, route) in self.all(route::ROUTE.key_prefix) {
             let Some(host) = route["spec"]["host"].as_str() else { continue };
             let is_proven = self.is_proven(route, host);
-            if self.verify_hosts && is_true(route, "HostVerified") != is_proven {
+            let is_adopted = !route["spec"]["adopted"].is_null();
+            if self.verify_hosts && !is_adopted && is_true(route, "HostVerified") != is_proven {
                 unrest.push(format!("the record of {key} is there: {is_proven}, and {}", conditions(route)));
             }
             let leads_to = self.outside.lock().leads_to(host);
@@ -195,7 +206,7 @@ impl Truth {
                 names(route).contains(&to) || self.sharers(key, host).any(|other| names(other).contains(&to))
             });
             let is_bound = route["status"]["phase"] == "scheduled";
-            if is_bound && is_true(route, "HostPointsHere") != leads_here {
+            if is_bound && !is_in_zone(&route["spec"]["host"]) && is_true(route, "HostPointsHere") != leads_here {
                 unrest.push(format!("{host} leads to {key}: {leads_here}, and {}", conditions(route)));
             }
         }
@@ -243,7 +254,8 @@ impl Truth {
     fn is_proven(&self, route: &Value, host: &str) -> bool {
         let challenge = &route["status"]["challenge"];
         let is_seen = || self.outside.lock().get(text(&challenge["name"]), "TXT") == challenge["value"].as_str();
-        !self.verify_hosts || challenge["value"].is_string() && is_seen() && !host.is_empty()
+        let is_required = self.verify_hosts && route["spec"]["adopted"].is_null();
+        !is_required || challenge["value"].is_string() && is_seen() && !host.is_empty()
     }
 
     /// Requires that all names that are resolvable now stay so.
