@@ -71,6 +71,48 @@ fn a_refused_write_is_retried_ever_more_rarely_and_reported() {
     assert!(feed.take().refused[&apex].is_none());
 }
 
+#[test]
+fn a_shard_whose_zone_has_names_of_another_one_is_withheld_and_reported() {
+    let settings = Settings::new("v3.example", Vec::new(), &["192.0.2.53".parse().expect("an address")]);
+    let feed: Arc<ZoneFeed> = Arc::default();
+    let mut ledger =
+        Ledger::new(&settings.expect("good settings"), BaseSerial::None, Arc::clone(&feed), Owners::default());
+    let router = |name: &str, dns: &str, second: u32| {
+        let router = serde_json::json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router",
+            "metadata": {"name": name, "creationTimestamp": format!("2026-01-01T00:00:{second:02}Z")},
+            "spec": {"dns": dns, "addresses": [{"ip": "192.0.2.1"}]}});
+        let router = serde_json::from_value(router).expect("a Router");
+        let now = Arc::new(RouterInfo::new(&router, &world::Settings::of_domain("v3.example")));
+        let key = reflector::ObjectKey { namespace: None, name: name.to_owned() };
+        Event::Router(Change::Applied(reflector::Applied { key, now, before: None, recreated: false }))
+    };
+    let binding = serde_json::json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "RouteBinding",
+        "metadata": {"namespace": "ns", "name": "app", "creationTimestamp": "2026-01-01T00:00:02Z"},
+        "spec": {"routeNamespace": "ns", "routeName": "app", "routeUID": "u", "router": "apps", "dns": "apps.v3.example",
+            "label": "eu", "strategy": "round-robin", "names": []}});
+    let binding = Arc::new(BindingInfo::new(&serde_json::from_value(binding).expect("a RouteBinding")));
+    let key = reflector::ObjectKey::namespaced("ns", "app");
+    let (inner, now): (Name, _) = ("eu.apps.v3.example.".parse().expect("a name"), Instant::now());
+    let bound = reflector::Applied { key: key.clone(), now: Arc::clone(&binding), before: None, recreated: false };
+    ledger.take(router("apps", "apps.v3.example", 1), now);
+    ledger.take(Event::Binding(Change::Applied(bound)), now);
+    ledger.take(router("eu", "eu.apps.v3.example", 3), now);
+    ledger.set_synced(now);
+    let writes = due(&mut ledger, now, 1_795_262_400);
+    assert!(writes.iter().all(|(apex, _)| *apex != inner), "{writes:?}");
+    let withheld = feed.take().withheld.expect("it is reported");
+    assert_eq!(withheld[&inner].0, "eu".into());
+    // The name is gone.
+    ledger.take(Event::Binding(Change::Deleted { key, last: binding }), now);
+    assert_eq!(feed.take().withheld, Some(WithheldShards::new()));
+    let later = now + Duration::from_secs(1);
+    assert!(
+        due(&mut ledger, later, 1_795_262_400)
+            .iter()
+            .any(|(apex, write)| *apex == inner && matches!(write, Write::Create(_)))
+    );
+}
+
 /// The zone then has the contents of a former version again, but is not at that version.
 #[test]
 fn an_alias_that_goes_and_comes_back_is_reported_with_its_new_version() {

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use super::check::Fault;
 use super::checks::Job;
-use super::feed::ZoneUpdate;
+use super::feed::{WithheldShards, ZoneUpdate};
 use super::server_zone::DOUBT as PATIENCE;
 use crate::compiler::expectation::Expected;
 use signpost_dns::wire::Name;
@@ -222,6 +222,46 @@ fn a_serial_that_the_api_refuses_is_reported() {
         world.proofs.apply(news, world.now);
         assert_eq!(world.proofs.next_shard(), Some(apex.clone()));
         assert_eq!(world.proofs.router_condition(&apex).map(|(_, statement, _)| statement.reason), expected);
+    }
+}
+
+#[test]
+fn the_router_of_a_withheld_shard_reports_it() {
+    let mut world = World::with_routes(Some(1), &[]);
+    let (apex, outer): (Name, Name) = ("eu.s.v3.example.".parse().unwrap(), "s.v3.example.".parse().unwrap());
+    let withheld = [(apex.clone(), ("eu".into(), outer))].into();
+    for (withheld, expected) in [(withheld, Some("ZoneWithheld")), (WithheldShards::new(), None)] {
+        while world.proofs.next_shard().is_some() {}
+        world.proofs.apply(ZoneUpdate { withheld: Some(withheld), ..ZoneUpdate::default() }, world.now);
+        assert_eq!(world.proofs.next_shard(), Some(apex.clone()));
+        let found = world.proofs.router_condition(&apex);
+        assert_eq!(found.as_ref().map(|(_, statement, _)| statement.reason), expected);
+        assert!(
+            found.is_none_or(|(router, statement, _)| router == "eu" && statement.message.contains("in s.v3.example"))
+        );
+    }
+}
+
+/// The wildcard answers for an adopted host, and a record at its top label does not, unless it is that very name.
+#[test]
+fn an_adopted_host_is_verified_in_place_of_the_system_name() {
+    let mut world = World::new(Some(1));
+    let spec =
+        serde_json::json!({"addresses": [{"ip": "192.0.2.1"}], "records": ["own A 192.0.2.9", "cut NS ns.example."]});
+    world.shard("s", spec, 7);
+    let hosts = ["web.x.s.v3.example.", "a.own.s.v3.example.", "own.s.v3.example.", "a.cut.s.v3.example."];
+    let expected = [Some("Resolvable"), Some("Resolvable"), Some("NameTaken"), Some("NameTaken")];
+    for (number, (host, expected)) in hosts.into_iter().zip(expected).enumerate() {
+        let label = format!("ns-app{number}");
+        world.adopted(&label, "s", host, 9 + number as u32);
+        world.run(INTERVAL, right);
+        assert_eq!(world.reason(&label), expected, "{host}");
+        let host = host.trim_end_matches('.');
+        let queried = world.queried();
+        assert_eq!(queried.contains(&format!("1 {host}")), expected == Some("Resolvable"), "{host} {queried:?}");
+        assert!(!queried.contains(&format!("1 {label}.s.v3.example")), "{queried:?}");
+        let (_, message) = world.resolvable(&label).expect("it is known");
+        assert!(message.contains(host), "{message}");
     }
 }
 

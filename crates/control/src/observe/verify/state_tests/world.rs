@@ -63,13 +63,22 @@ impl World {
     }
 
     pub(super) fn alias(&mut self, label: &str, shard: &str, serial: u32) {
+        self.put(label, shard, None, serial);
+    }
+
+    /// Adds a Route with an adopted host.
+    pub(super) fn adopted(&mut self, label: &str, shard: &str, host: &str, serial: u32) {
+        self.put(label, shard, Some(host.parse().expect("a name")), serial);
+    }
+
+    fn put(&mut self, label: &str, shard: &str, adopted: Option<Name>, serial: u32) {
         let binding = BindingInput {
             key: format!("ns/{label}").into(),
             created: 0,
             label: label.into(),
             shard: format!("{shard}.v3.example").into(),
             former_names: Box::default(),
-            adopted: None,
+            adopted,
             leads_to: None,
         };
         let aliases = [(label.into(), Some((Arc::new(binding), Serial(serial))))].into();
