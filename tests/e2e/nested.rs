@@ -100,13 +100,14 @@ fn a_shard_in_another_one_and_a_host_that_its_router_admitted() {
     let change = ["patch", "routes.signpost.dev", "-n", "shop", "web-1", "--type=merge", "-p"];
     for patch in [
         r#"{"spec":{"adopted":{"router":"eu"}}}"#,
-        r#"{"spec":{"adopted":null}}"#,
+        r#"{"spec":{"adopted":{"by":"me"}}}"#,
         r#"{"metadata":{"labels":{"signpost.dev/source":null}}}"#,
         r#"{"metadata":{"labels":{"signpost.dev/source":"other"}}}"#,
     ] {
         let complaint = as_tenant(&[&change[..], &[patch]].concat(), "");
         assert!(complaint.contains("requires the verb \"adopt\""), "{patch}: {complaint}");
     }
+    as_tenant(&[&change[..], &[r#"{"spec":{"adopted":null}}"#]].concat(), "");
 
     // Without the inner shard, the wildcard of the outer one answers again, and the Route whose host is there follows.
     kubectl.ok(&["delete", "routes.signpost.dev", "-n", "shop", "web-2"]);
