@@ -2,6 +2,7 @@
 //! of requests. They use the API of the simulation, and the invariants of [`Truth`](crate::truth::Truth) also hold in them.
 
 mod backends;
+mod cluster;
 mod conformance;
 mod holds;
 mod hosts;
@@ -12,6 +13,7 @@ mod names;
 mod placement;
 mod reflector;
 mod scheduling;
+mod sources;
 mod webhook;
 
 use std::sync::Arc;
