@@ -101,10 +101,6 @@ impl Cluster {
         });
     }
 
-    pub fn has(&self, kind: Kind, key: &str) -> bool {
-        self.0.state.lock().kinds.get(&kind).is_some_and(|objects| objects.contains_key(key))
-    }
-
     pub fn keys(&self, kind: Kind) -> Vec<String> {
         self.0.state.lock().kinds.get(&kind).into_iter().flat_map(|objects| objects.keys().cloned()).collect()
     }
