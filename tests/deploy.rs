@@ -212,6 +212,49 @@ fn on_a_clusters_api_nobody_forges_a_decision() {
     }
 }
 
+/// A cluster's API rejects what the hooks of Signpost's own API reject (`kinds/route/tests.rs`).
+#[test]
+fn on_a_clusters_api_only_sources_adopt_hosts() {
+    let plain = || json!({"metadata": {"name": "r"}, "spec": {"host": "www.shop.test"}});
+    let labeled = |mut route: Value, uid: &str| {
+        route["metadata"]["labels"] = json!({"signpost.dev/source": uid, "a": "b"});
+        route
+    };
+    let adopted = |host: &str, router: &str, by: &str| {
+        let spec = json!({"host": host, "adopted": {"router": router, "by": by}});
+        labeled(json!({"metadata": {"name": "r"}, "spec": spec}), "u")
+    };
+    let of = |host: &str| adopted(host, "s1", "listener a");
+    let mut retargeted = of("a.test");
+    retargeted["spec"]["to"] = json!({"kind": "Service", "name": "web"});
+    let mut unlabeled = of("a.test");
+    unlabeled["metadata"] = json!({"name": "r"});
+    let rules = with_escaped_key(policy("signpost-adopt"), "signpost.dev/source");
+    for (what, old, new, passes) in [
+        ("plain", None, plain(), true),
+        ("adopted", None, of("a.test"), false),
+        ("adopted later", Some(labeled(plain(), "u")), of("www.shop.test"), false),
+        ("another Router", Some(of("a.test")), adopted("a.test", "s2", "listener a"), false),
+        ("another admission", Some(of("a.test")), adopted("a.test", "s1", "listener b"), false),
+        ("given up", Some(of("www.shop.test")), labeled(plain(), "u"), false),
+        ("another host", Some(of("a.test")), of("b.test"), false),
+        ("a label", None, labeled(plain(), "u"), false),
+        ("another label", Some(of("a.test")), labeled(of("a.test"), "v"), false),
+        ("no label", Some(of("a.test")), unlabeled, false),
+        ("other fields", Some(of("a.test")), retargeted, true),
+        ("the same", Some(of("a.test")), of("a.test"), true),
+        (
+            "another host of its own",
+            Some(plain()),
+            json!({"metadata": {"name": "r"}, "spec": {"host": "b.test"}}),
+            true,
+        ),
+    ] {
+        let operation = if old.is_some() { "UPDATE" } else { "CREATE" };
+        assert_eq!(admits(&rules, operation, old.as_ref(), &new), passes, "{what}");
+    }
+}
+
 /// A cluster's API also rejects the deletion of a Router with Routes, by the numbers in its status.
 #[test]
 fn on_a_clusters_api_a_router_with_routes_is_not_deleted_unknowingly() {

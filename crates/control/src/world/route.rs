@@ -18,8 +18,8 @@ use signpost_types::route_state::RouteState;
 use signpost_types::traffic::Requested;
 use signpost_types::v1alpha1::{SOURCE_LABEL, SOURCE_OBJECT_ANNOTATION};
 use signpost_types::v1alpha1::route::{
-    ADMITTED, AssignedName, CONDITIONS, FormerName, HOST_VERIFIED, MOVE_ANNOTATION, MOVE_PENDING, NameKind, Phase,
-    Route, RouteCondition, SCHEDULED, Tls,
+    ADMITTED, Adopted, AssignedName, CONDITIONS, FormerName, HOST_VERIFIED, MOVE_ANNOTATION, MOVE_PENDING, NameKind,
+    Phase, Route, RouteCondition, SCHEDULED, Tls,
 };
 
 /// The reason of the condition `Admitted` of a Route whose host another one holds.
@@ -43,6 +43,8 @@ pub struct RouteInfo {
     pub deleting: bool,
     /// `spec.host`, if it is not empty.
     pub host: Option<Box<str>>,
+    /// `spec.adopted`: the admission of the host.
+    pub adopted: Option<Box<Adopted>>,
     /// The path prefix that `spec.path` means, if it is not `/`.
     pub prefix: Option<Box<str>>,
     /// `spec.subdomain`, if it is not empty.
@@ -157,6 +159,7 @@ impl RouteInfo {
             prefix: Some(paths::prefix(route.spec.path.as_deref())).filter(|path| *path != paths::ROOT).map(Box::from),
             subdomain: text(&route.spec.subdomain),
             targets: RouteTargets::of(&route.spec),
+            adopted: route.spec.adopted.clone().map(Box::new),
             requested: Some(Requested::of(&route.spec, metadata.annotations.as_ref()))
                 .filter(|requested| !requested.is_empty())
                 .map(Box::new),
@@ -197,6 +200,7 @@ impl RouteInfo {
             && self.router == other.router
             && self.move_to == other.move_to
             && self.host == other.host
+            && self.adopted == other.adopted
             && self.path() == other.path()
             && self.is_host_verified() == other.is_host_verified()
             && self.subdomain == other.subdomain
@@ -235,6 +239,11 @@ impl RouteInfo {
             && self.has_wrong_main_names == other.has_wrong_main_names
             && self.requested == other.requested
             && self.labels == other.labels
+    }
+
+    /// Returns the Router that its host's admission names.
+    pub fn adopted_router(&self) -> Option<&str> {
+        self.adopted.as_ref().map(|adopted| adopted.router.as_str())
     }
 
     /// Returns whether the ownership of its host is verified.

@@ -366,8 +366,17 @@ impl Truth {
 
             let claim = |claim: &Value| (claim["spec"]["value"].clone(), claim["spec"]["holder"]["namespace"].clone());
             let (host, namespace) = claim(now);
-            let mut others =
-                self.all(name_claim::NAME_CLAIM.key_prefix).filter(|(_, other)| !holders(other).is_empty());
+            // The router of an adopted host accepts the hosts of others beside it.
+            let is_adopted = |claim: &Value| {
+                let holder = &claim["spec"]["holder"];
+                let key = format!("{}/{}", text(&holder["namespace"]), text(&holder["name"]));
+                let route = self.get(route::ROUTE.key_prefix, &key);
+                route.is_some_and(|route| !route["spec"]["adopted"].is_null())
+            };
+            let may_overlap = is_adopted(now);
+            let mut others = self
+                .all(name_claim::NAME_CLAIM.key_prefix)
+                .filter(|(_, other)| !may_overlap && !holders(other).is_empty() && !is_adopted(other));
             let overlapping = others.find(|(_, other)| {
                 let (theirs, of) = claim(other);
                 let covers = covers(text(&theirs), text(&host)) || covers(text(&host), text(&theirs));

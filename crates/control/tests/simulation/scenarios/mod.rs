@@ -1,6 +1,7 @@
 //! Scenarios: the exact behavior of the client and the scheduler in a situation that a test creates, including texts and numbers
 //! of requests. They use the API of the simulation, and the invariants of [`Truth`](crate::truth::Truth) also hold in them.
 
+mod adopted;
 mod backends;
 mod cluster;
 mod conformance;
