@@ -76,7 +76,7 @@ struct PlainData;
 
 impl Hooks for PlainData {}
 
-/// What a cluster does instead of answering.
+/// The behavior of a cluster instead of an answer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fault {
     None,
@@ -262,7 +262,7 @@ fn the_sources_of_a_cluster() {
     stop.cancel();
 }
 
-/// What a platform answers that publishes the Gateways of a cluster: after each change, and whatever happens to the cluster.
+/// The answers of a platform that publishes the Gateways of a cluster: after each change, and during each fault of the cluster.
 #[test]
 fn a_cluster_is_published() {
     let (data, stop) = (DataDir::new(), CancellationToken::new());
@@ -316,7 +316,10 @@ fn a_cluster_is_published() {
     for fault in [Fault::Away, Fault::Forbidden, Fault::Removed] {
         cluster.faults.set(fault);
         std::thread::sleep(Duration::from_secs(12));
-        assert_eq!((addresses("web.eu.apps.example.com"), addresses(&web)), ("203.0.113.9".into(), "203.0.113.9".into()));
+        assert_eq!(
+            (addresses("web.eu.apps.example.com"), addresses(&web)),
+            ("203.0.113.9".into(), "203.0.113.9".into())
+        );
         cluster.faults.set(Fault::None);
     }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  informers of the cluster ─► Derivation ─┐
-//!                                          ├─► differences ─► apply, or delete what [`Losses`] lets go
+//!                                          ├─► differences ─► apply, or delete as [`Losses`] decides
 //!  Routers, Routes of the platform ────────┘
 //! ```
 //!
@@ -159,7 +159,7 @@ struct Writer {
     routes_on: HashMap<Box<str>, usize>,
     /// The addresses that were applied last: others of a Router are its operator's.
     applied: HashMap<String, BTreeSet<IpAddr>>,
-    /// What was written and is not derived, and is not judged yet.
+    /// The written objects that are not derived, and whose loss is not judged yet.
     suspects: BTreeSet<Key>,
     router_losses: Losses,
     route_losses: Losses,
@@ -168,7 +168,7 @@ struct Writer {
     housekeeping_at: Option<Instant>,
     /// The watched deletions that are not confirmed yet.
     deleted: BTreeMap<Kind, BTreeSet<ObjectKey>>,
-    /// Those that the cluster confirms now.
+    /// The deletions that the cluster confirms now.
     confirming: BTreeMap<Kind, BTreeSet<ObjectKey>>,
     /// The notes about writes that the platform rejects.
     rejected: BTreeMap<Key, Note>,
@@ -293,7 +293,9 @@ impl Writer {
     /// Returns the object from which a Router or Route was written that is not derived any more.
     fn lost(&self, key: &Key) -> Option<Source> {
         let object = match key {
-            Key::Router(key) if self.derivation.shard(&key.name).is_none() => &*self.written_routers.get(&key.name)?.object,
+            Key::Router(key) if self.derivation.shard(&key.name).is_none() => {
+                &*self.written_routers.get(&key.name)?.object
+            }
             Key::Route(key) if self.derivation.name(key).is_none() => &*self.written_routes.get(key)?.object,
             _ => return None,
         };
@@ -308,7 +310,7 @@ impl Writer {
         }
     }
 
-    /// Returns whether the source of what was written is known, and switched on.
+    /// Returns whether an object that is not derived from this source is certainly lost, and the source is switched on.
     fn is_certain(&self, source: &Source) -> bool {
         let mode = source.family().map_or(Mode::Off, |family| self.settings.mode(family));
         mode == Mode::Publish && self.derivation.is_certain(source)
@@ -329,7 +331,7 @@ impl Writer {
         }
     }
 
-    /// Suspects all that was written and is not derived.
+    /// Suspects all written objects that are not derived.
     fn suspect_all(&mut self) {
         let routers = self.written_routers.keys().map(|name| Key::Router(ObjectKey::cluster(name)));
         let keys = routers.chain(self.written_routes.keys().cloned().map(Key::Route));
@@ -338,7 +340,7 @@ impl Writer {
     }
 
     /// Judges the suspects whose sources are known.
-    fn judge(&mut self, now: Instant) {
+    fn judge_suspects(&mut self, now: Instant) {
         let suspects = std::mem::take(&mut self.suspects);
         let (mut routers, mut routes) = (BTreeSet::new(), BTreeSet::new());
         for key in &suspects {
@@ -353,7 +355,7 @@ impl Writer {
         self.decide(now);
     }
 
-    /// Applies the decisions of administrators, and reports what is held.
+    /// Applies the decisions of administrators, and reports the held objects.
     fn decide(&mut self, now: Instant) {
         let decisions = self.held.decisions().borrow().clone();
         for (name, at) in self.router_losses.decide(&decisions, now) {
@@ -462,7 +464,7 @@ impl Writer {
         true
     }
 
-    /// Compares what was written with what is derived.
+    /// Compares a written object with the derived one.
     fn take_written(&mut self, key: Key) {
         if self.lost(&key).is_some() {
             self.suspects.insert(key.clone());
@@ -523,8 +525,12 @@ impl Writer {
             self.router_losses.release(name);
             let written = self.written_routers.get(name);
             return match (&existing, written) {
-                (Some(_), None) => self.reject(Key::Router(key), &shard.source, "a Router of this name exists, which no source wrote"),
-                (Some(_), Some(written)) if written.is_of(&shard, self.applied.get(name)) => self.settled(&Key::Router(key)),
+                (Some(_), None) => {
+                    self.reject(Key::Router(key), &shard.source, "a Router of this name exists, which no source wrote")
+                }
+                (Some(_), Some(written)) if written.is_of(&shard, self.applied.get(name)) => {
+                    self.settled(&Key::Router(key))
+                }
                 _ => Plan::Act(Job::Apply(router_of(&shard))),
             };
         }
@@ -550,10 +556,14 @@ impl Writer {
             self.route_losses.release(&text);
             let written = self.written_routes.get(key);
             return match (&existing, written) {
-                (Some(_), None) => {
-                    self.reject(Key::Route(key.clone()), &name.source, "a Route of this name exists, which no source wrote")
+                (Some(_), None) => self.reject(
+                    Key::Route(key.clone()),
+                    &name.source,
+                    "a Route of this name exists, which no source wrote",
+                ),
+                (Some((route, _)), Some(written)) if is_of(written, route, &name) => {
+                    self.settled(&Key::Route(key.clone()))
                 }
-                (Some((route, _)), Some(written)) if is_of(written, route, &name) => self.settled(&Key::Route(key.clone())),
                 _ => Plan::Act(Job::Apply(route_of(&name))),
             };
         }
@@ -568,14 +578,15 @@ impl Writer {
         Plan::Act(Job::Delete(Preconditions { uid, resource_version: Some(version.into_string()) }))
     }
 
-    /// Notes that nothing is to be written.
+    /// Notes that there is nothing to write.
     fn settled(&mut self, key: &Key) -> Plan<Job> {
         self.is_changed |= self.rejected.remove(key).is_some();
         Plan::Nothing
     }
 
     fn reject(&mut self, key: Key, source: &Source, message: &str) -> Plan<Job> {
-        let note = Note { source: source.clone(), reason: Reason::Rejected, message: format!("{}: {message}", name_of(&key)) };
+        let note =
+            Note { source: source.clone(), reason: Reason::Rejected, message: format!("{}: {message}", name_of(&key)) };
         self.is_changed |= self.rejected.insert(key, note.clone()) != Some(note);
         Plan::Nothing
     }
@@ -627,7 +638,7 @@ impl Controller for Writer {
             return;
         }
         if !self.suspects.is_empty() {
-            self.judge(now);
+            self.judge_suspects(now);
         }
         let inventory = self.derivation.inventory();
         self.held.set_synced(self.reader.kinds().iter().all(|kind| inventory.is_settled(*kind)));
@@ -744,11 +755,11 @@ impl WrittenRouter {
         })
     }
 
-    /// Returns whether it is as it is derived. Addresses other than those applied last are its operator's.
+    /// Returns whether it equals the derived one. Addresses other than those applied last are its operator's.
     fn is_of(&self, shard: &Shard, applied: Option<&BTreeSet<IpAddr>>) -> bool {
         let addresses = addresses(shard);
-        let are_same = addresses == self.addresses
-            || applied == Some(&shard.addresses) && addresses.is_subset(&self.addresses);
+        let are_same =
+            addresses == self.addresses || applied == Some(&shard.addresses) && addresses.is_subset(&self.addresses);
         are_same
             && self.uid == label(&shard.source, &shard.origin.uid)
             && self.object == shard.source.to_string()
@@ -757,7 +768,7 @@ impl WrittenRouter {
     }
 }
 
-/// Returns whether a Route is as it is derived.
+/// Returns whether a Route equals the derived one.
 fn is_of(written: &SourceMarks, route: &RouteInfo, name: &Name) -> bool {
     *written.uid == *label(&name.source, &name.origin.uid)
         && *written.object == *name.source.to_string()
@@ -766,9 +777,13 @@ fn is_of(written: &SourceMarks, route: &RouteInfo, name: &Name) -> bool {
         && route.host.as_deref() == Some(&name.host)
 }
 
-/// Returns the value of the label of what is written from an object: its UID. A class without an object has none.
+/// Returns the value of the label of the Routers and Routes of an object: its UID. A class without an object has none.
 fn label(source: &Source, uid: &str) -> String {
-    if uid.is_empty() { super::named(source.kind, [source.kind, &source.namespace, &source.name], 63) } else { uid.to_owned() }
+    if uid.is_empty() {
+        super::named(source.kind, [source.kind, &source.namespace, &source.name], 63)
+    } else {
+        uid.to_owned()
+    }
 }
 
 fn addresses(shard: &Shard) -> BTreeSet<IpAddr> {
@@ -779,7 +794,9 @@ fn addresses(shard: &Shard) -> BTreeSet<IpAddr> {
 fn router_of(shard: &Shard) -> Value {
     let addresses: Vec<Value> = addresses(shard).iter().map(|ip| json!({"ip": ip})).collect();
     let mut spec = json!({"dns": shard.dns, "addresses": addresses});
-    for (field, selector) in [("routeSelector", &shard.route_selector), ("namespaceSelector", &shard.namespace_selector)] {
+    for (field, selector) in
+        [("routeSelector", &shard.route_selector), ("namespaceSelector", &shard.namespace_selector)]
+    {
         if let Some(selector) = selector {
             spec[field] = json!(selector);
         }
