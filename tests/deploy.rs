@@ -10,6 +10,7 @@ use signpost::config::{self, ConfigSources};
 use signpost_api::access::{GROUP_NAME_SERVERS, GROUP_ROUTER_AGENT_PREFIX, decide};
 use signpost_api::identity::Identity;
 use signpost_apiserver::auth::rules::{Access, Decision};
+use signpost_control::sources::{Family, rights};
 use signpost_types::instance::AGENT_NAMESPACE;
 use signpost_types::v1alpha1::router::FORCE_DELETE_ANNOTATION;
 
@@ -587,4 +588,56 @@ fn on_a_clusters_api_agents_have_the_same_rights() {
         }
     }
     assert_eq!(allowed, 18);
+}
+
+/// The manifests of the rights of sources are those of the table. `SIGNPOST_RENEW_RIGHTS=1` writes them.
+#[test]
+fn sources_have_the_rights_of_the_table() {
+    let check = |path: &str, text: &str| {
+        if std::env::var_os("SIGNPOST_RENEW_RIGHTS").is_some() {
+            let path = root().join(path);
+            std::fs::create_dir_all(path.parent().expect("a directory")).expect("created");
+            std::fs::write(path, text).expect("written");
+        }
+        assert_eq!(read(path), text, "{path}: write it with SIGNPOST_RENEW_RIGHTS=1");
+    };
+    let mut chart =
+        "# The rights of sources, generated from the table in crates/control/src/sources/rights.rs.\n".to_owned();
+    for family in Family::ALL {
+        let word = family.word();
+        let names = rights::Names { prefix: "signpost", account: ["signpost-scheduler", "signpost"], labels: "" };
+        let head = format!(
+            "# The rights that sources.{word} needs in the cluster, generated from the table in crates/control/src/sources/rights.rs.\n"
+        );
+        let manifests = rights::manifests(family, &names);
+        check(&format!("deploy/kubernetes/sources/{word}.yaml"), &(head + &manifests));
+        let account = "{{ .Release.Name }}-{{ ternary \"scheduler\" \"api\" (eq .Values.apiMode \"cluster\") }}";
+        let labels = "  labels: {{- include \"signpost.labels\" $ | nindent 4 }}\n";
+        let names =
+            rights::Names { prefix: "{{ .Release.Name }}", account: [account, "{{ .Release.Namespace }}"], labels };
+        let manifests = rights::manifests(family, &names);
+        chart += &format!("{{{{- if ne .Values.sources.{word} \"off\" }}}}\n{manifests}{{{{- end }}}}\n");
+
+        let documents = serde_saphyr::from_multiple::<Value>(&read(&format!("deploy/kubernetes/sources/{word}.yaml")));
+        let documents = documents.expect("YAML");
+        let rules = documents.iter().filter_map(|document| document["rules"].as_array()).flatten();
+        let resources: Vec<&str> = rules
+            .clone()
+            .flat_map(|rule| rule["resources"].as_array().expect("a list"))
+            .filter_map(Value::as_str)
+            .collect();
+        for kind in family.kinds() {
+            assert!(resources.contains(&&*kind.plural()), "{word} reads {}", kind.name());
+        }
+        for rule in rules {
+            let writes =
+                rule["verbs"].as_array().expect("a list").iter().any(|verb| verb == "update" || verb == "patch");
+            let resources = rule["resources"].as_array().expect("a list").iter().filter_map(Value::as_str);
+            for resource in resources {
+                assert!(!["secrets", "pods", "nodes", "*"].contains(&resource), "{word}: {resource}");
+                assert!(!writes || resource == "events" || resource.ends_with("/status"), "{word} writes {resource}");
+            }
+        }
+    }
+    check("deploy/helm/signpost/templates/sources.yaml", &chart);
 }

@@ -2,15 +2,20 @@
 
 use serde_json::{Value, json};
 
+use super::derivation::Platform;
 use super::gateway::intersection;
 use super::*;
+use signpost_types::names::is_at_or_below;
 
 fn settings() -> Settings {
     Settings {
+        modes: Family::ALL.into_iter().map(|family| (family, Mode::Publish)).collect(),
         domain: "c.example".to_owned(),
         domains: vec!["extra.example".to_owned()],
         gateway_controllers: Vec::new(),
         ingress_classes: BTreeMap::from([("nginx".to_owned(), "web.c.example".to_owned())]),
+        namespace_selector: None,
+        annotation_prefixes: ANNOTATION_PREFIXES.map(str::to_owned).into(),
         private_addresses: false,
     }
 }
@@ -42,8 +47,8 @@ fn hosts_in_common() {
     }
 }
 
-fn group(kind: &str) -> &'static str {
-    inventory::KINDS.iter().find(|(_, known)| *known == kind).expect("a kind that sources read").0
+fn add(inventory: &mut Inventory, kind: Kind, objects: Vec<Value>) {
+    inventory.add(kind, objects, &settings().annotation_prefixes);
 }
 
 fn gateway(edit: impl FnOnce(&mut Value)) -> Value {
@@ -79,13 +84,13 @@ fn inventory(gateways: Vec<Value>, routes: Vec<Value>) -> Inventory {
         "metadata": {"name": "envoy"}, "spec": {"controllerName": "example.com/envoy"},
         "status": {"conditions": [{"type": "Accepted", "status": "True"}]},
     });
-    inventory.add((group("GatewayClass"), "GatewayClass"), vec![class]);
-    inventory.add((group("Gateway"), "Gateway"), gateways);
-    inventory.add((group("HTTPRoute"), "HTTPRoute"), routes);
+    add(&mut inventory, Kind::GatewayClass, vec![class]);
+    add(&mut inventory, Kind::Gateway, gateways);
+    add(&mut inventory, Kind::HTTPRoute, routes);
     let namespace = |name: &str, team: &str| json!({"metadata": {"name": name, "labels": {"team": team}}});
-    inventory.add((group("Namespace"), "Namespace"), vec![namespace("shop", "a"), namespace("bank", "b")]);
+    add(&mut inventory, Kind::Namespace, vec![namespace("shop", "a"), namespace("bank", "b")]);
     let service = json!({"metadata": {"name": "s", "namespace": "shop"}, "spec": {"clusterIP": "198.51.100.9"}});
-    inventory.add((group("Service"), "Service"), vec![service]);
+    add(&mut inventory, Kind::Service, vec![service]);
     inventory
 }
 
@@ -93,7 +98,7 @@ fn inventory(gateways: Vec<Value>, routes: Vec<Value>) -> Inventory {
 fn short(inventory: &Inventory, settings: &Settings) -> String {
     let derived = derive(inventory, settings);
     assert_eq!(derive(inventory, settings), derived);
-    let shard = |shard: &Shard| {
+    let shard = |shard: &Arc<Shard>| {
         let targets = shard.addresses.iter().map(ToString::to_string).chain(shard.host_names.iter().cloned());
         format!("{}={}", shard.dns, targets.collect::<Vec<_>>().join(","))
     };
@@ -325,7 +330,7 @@ fn listener_sets() {
             gateway["spec"]["allowedListeners"] = json!({"namespaces": {"from": from}});
         });
         let mut inventory = inventory(vec![of_gateway], vec![route()]);
-        inventory.add((group("ListenerSet"), "ListenerSet"), vec![set(accepted)]);
+        add(&mut inventory, Kind::ListenerSet, vec![set(accepted)]);
         assert_eq!(short(&inventory, &settings()), expected, "{from:?} {accepted}");
     }
 }
@@ -354,16 +359,26 @@ fn conflicts() {
         "eu.c.example=203.0.113.1 web.eu.c.example"
     );
 
-    // Two Gateways with one zone.
+    // Two Gateways with one zone: the older one has it, not the first by name.
+    let aged = |name: &'static str, year: u32| {
+        gateway(move |gateway| {
+            let created = format!("{year}-01-01T00:00:00Z");
+            gateway["metadata"] = json!({"name": name, "namespace": "infra", "creationTimestamp": created});
+        })
+    };
+    let found = derive(&inventory(vec![aged("a", 2026), aged("z", 2024)], Vec::new()), &settings());
+    assert_eq!(found.shards[0].source.to_string(), "Gateway infra/z");
+    let note = found.notes.iter().find(|note| note.reason == Reason::DomainAlreadyInUse).expect("a note");
+    assert_eq!(note.source.to_string(), "Gateway infra/a");
     let us = gateway(|gateway| gateway["metadata"]["name"] = "us".into());
     let inventory = inventory(vec![gateway(|_| {}), us], Vec::new());
-    assert_eq!(short(&inventory, &settings()), "eu.c.example=203.0.113.1 !Taken");
+    assert_eq!(short(&inventory, &settings()), "eu.c.example=203.0.113.1 !DomainAlreadyInUse");
 }
 
 #[test]
 fn names_of_objects() {
     let source = |namespace: &str, name: &str| Source {
-        kind: "Gateway",
+        kind: Kind::Gateway.name(),
         namespace: namespace.to_owned(),
         name: name.to_owned(),
     };
@@ -396,7 +411,7 @@ fn ingress_controllers() {
         (controller("private", "Private", with_annotation()), "private.c.example=203.0.113.5,203.0.113.6"),
     ] {
         let mut inventory = Inventory::default();
-        inventory.add((group("IngressController"), "IngressController"), vec![object]);
+        add(&mut inventory, Kind::IngressController, vec![object]);
         let endpoint = |ip: &str, ready: bool| json!({"addresses": [ip], "conditions": {"ready": ready}});
         let slice = json!({
             "metadata": {"name": "s", "namespace": "openshift-ingress",
@@ -404,14 +419,14 @@ fn ingress_controllers() {
             "addressType": "IPv4",
             "endpoints": [endpoint("203.0.113.21", true), endpoint("203.0.113.22", true), endpoint("203.0.113.23", false)],
         });
-        inventory.add((group("EndpointSlice"), "EndpointSlice"), vec![slice]);
+        add(&mut inventory, Kind::EndpointSlice, vec![slice]);
         let service = json!({
             "metadata": {"name": "router-cloud", "namespace": "openshift-ingress"},
             "status": {"loadBalancer": {"ingress": [{"hostname": "lb.cloud.example"}]}},
         });
-        inventory.add((group("Service"), "Service"), vec![service]);
+        add(&mut inventory, Kind::Service, vec![service]);
         let infrastructure = json!({"metadata": {"name": "cluster"}, "status": {"platformStatus": {"type": "BareMetal", "baremetal": {"ingressIPs": ["203.0.113.10"]}}}});
-        inventory.add((group("Infrastructure"), "Infrastructure"), vec![infrastructure]);
+        add(&mut inventory, Kind::Infrastructure, vec![infrastructure]);
         assert_eq!(short(&inventory, &settings()), expected);
     }
 }
@@ -435,9 +450,9 @@ fn openshift_routes() {
                          "annotations": {"signpost.dev/addresses": "203.0.113.5"}},
             "status": {"domain": "apps.c.example"},
         });
-        inventory.add((group("IngressController"), "IngressController"), vec![controller]);
+        add(&mut inventory, Kind::IngressController, vec![controller]);
         let route = json!({"metadata": {"name": "web", "namespace": "shop"}, "status": {"ingress": entries}});
-        inventory.add((group("Route"), "Route"), vec![route]);
+        add(&mut inventory, Kind::Route, vec![route]);
         assert_eq!(short(&inventory, &settings()), expected);
     }
 }
@@ -470,11 +485,199 @@ fn ingresses() {
         (ingress(rules("nginx", &["a.web.c.example"]), json!({}), None), "web.c.example= !NoAddress !NotAdmitted"),
     ] {
         let mut inventory = Inventory::default();
-        inventory.add((group("Ingress"), "Ingress"), vec![object]);
+        add(&mut inventory, Kind::Ingress, vec![object]);
         let class = json!({
             "metadata": {"name": "nginx", "annotations": {"ingressclass.kubernetes.io/is-default-class": "true"}},
         });
-        inventory.add((group("IngressClass"), "IngressClass"), vec![class]);
+        add(&mut inventory, Kind::IngressClass, vec![class]);
         assert_eq!(short(&inventory, &settings()), expected);
     }
+}
+
+fn published(inventory: Inventory, settings: Settings) -> Derivation {
+    Derivation::of(inventory, settings)
+}
+
+fn key(namespace: &str, name: &str) -> ObjectKey {
+    ObjectKey::namespaced(namespace, name)
+}
+
+fn read(kind: Kind, object: &Value) -> Result<Arc<inventory::Resource>, String> {
+    kind.read(object.clone(), &settings().annotation_prefixes).map(Arc::new)
+}
+
+/// A Gateway that was programmed once keeps its shard, and a shard without addresses those of its Router.
+#[test]
+fn what_was_published_stays() {
+    let mut derivation = published(inventory(vec![gateway(|_| {})], vec![http_route(|_| {})]), settings());
+    let router = derivation.routers().next().expect("a shard").clone();
+    let written = BTreeMap::from([(router.name.clone(), router.addresses.clone())]);
+    derivation.set_platform(Platform { written, ..Platform::default() });
+    let later = gateway(|gateway| {
+        gateway["status"]["conditions"][0]["status"] = "False".into();
+        gateway["status"]["addresses"] = json!([]);
+    });
+    derivation.put(Kind::Gateway, key("infra", "eu"), read(Kind::Gateway, &later));
+    assert_eq!(derivation.shard(&router.name), Some(&router));
+    assert_eq!(derivation.routes().count(), 1);
+    let reasons: Vec<Reason> = derivation.derived().notes.iter().map(|note| note.reason).collect();
+    assert_eq!(reasons, [Reason::NotProgrammed, Reason::NoAddress]);
+}
+
+/// The closest zone has a host, also if a hand-written Router has it.
+#[test]
+fn shards_inside_shards() {
+    let inner = gateway(|gateway| {
+        gateway["metadata"]["name"] = "inner".into();
+        gateway["spec"]["listeners"][0]["hostname"] = "*.a.eu.c.example".into();
+    });
+    let mut of_inner = http_route(|route| {
+        route["metadata"]["name"] = "inner".into();
+        route["spec"]["hostnames"] = json!(["web.a.eu.c.example"]);
+    });
+    // The outer Gateway has it, too.
+    of_inner["spec"]["parentRefs"] =
+        json!([{"name": "eu", "namespace": "infra"}, {"name": "inner", "namespace": "infra"}]);
+    let accepted = json!([{"type": "Accepted", "status": "True"}]);
+    let parents = of_inner["spec"]["parentRefs"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|parent| json!({"parentRef": parent, "controllerName": "example.com/envoy", "conditions": accepted}));
+    of_inner["status"]["parents"] = parents.collect();
+    let mut derivation =
+        published(inventory(vec![gateway(|_| {}), inner], vec![of_inner, http_route(|_| {})]), settings());
+    let shards = |derivation: &Derivation| -> BTreeMap<String, String> {
+        let zone = |name: &Name| derivation.shard(&name.shard).expect("it is there").dns.clone();
+        derivation.routes().map(|name| (name.host.clone(), zone(name))).collect()
+    };
+    let expected = [("web.a.eu.c.example", "a.eu.c.example"), ("web.eu.c.example", "eu.c.example")];
+    let expected: BTreeMap<String, String> = expected.map(|(host, zone)| (host.to_owned(), zone.to_owned())).into();
+    assert_eq!(shards(&derivation), expected);
+    // A Router that no source wrote takes the inner zone, and its names.
+    let zones = BTreeMap::from([("a.eu.c.example".to_owned(), "by-hand".to_owned())]);
+    let changes = derivation.set_platform(Platform { zones, ..Platform::default() });
+    assert_eq!((changes.shards.len(), changes.routes.len()), (1, 1));
+    assert_eq!(shards(&derivation).len(), 1);
+}
+
+/// Each filter.
+#[test]
+fn objects_that_do_not_count() {
+    let selected = |team: &str| {
+        let match_labels = Some([("team".to_owned(), team.to_owned())].into());
+        Settings { namespace_selector: Some(LabelSelector { match_labels, ..LabelSelector::default() }), ..settings() }
+    };
+    let others = |route: &mut Value| {
+        route["metadata"]["annotations"] = json!({"external-dns.kubernetes.io/controller": "other"});
+    };
+    let none = "eu.c.example=203.0.113.1";
+    for (what, edit, settings, expected) in [
+        ("a namespace that is selected", SAME, selected("a"), "eu.c.example=203.0.113.1 web.eu.c.example"),
+        ("another one", SAME, selected("b"), none),
+        ("another controller of DNS", others, settings(), "eu.c.example=203.0.113.1 !OtherController"),
+        (
+            "another controller of Gateways",
+            SAME,
+            Settings { gateway_controllers: vec!["example.com/other".to_owned()], ..settings() },
+            "!ClassNotAccepted",
+        ),
+        ("a source that is off", SAME, Settings { modes: BTreeMap::new(), ..settings() }, ""),
+    ] {
+        let inventory = inventory(vec![gateway(|_| {})], vec![http_route(edit)]);
+        assert_eq!(short(&inventory, &settings), expected, "{what}");
+    }
+}
+
+/// Steps lead to the same result as all objects at once, and report each Router and Route that differs.
+#[test]
+fn steps_and_all_at_once() {
+    let mut random = 7_u64;
+    let mut below = move |bound: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) % bound
+    };
+    let mut derivation = published(inventory(Vec::new(), Vec::new()), settings());
+    for _ in 0..400 {
+        let before = derivation.derived();
+        let (number, age) = (below(3), 2020 + below(5));
+        let created = format!("{age}-01-01T00:00:00Z");
+        let changes = match below(8) {
+            0 => derivation.remove(Kind::Gateway, &key("infra", &format!("g{number}"))),
+            1 => derivation.remove(Kind::HTTPRoute, &key("shop", &format!("r{number}"))),
+            2 => {
+                let team = if below(2) == 0 { "a" } else { "b" };
+                let namespace = json!({"metadata": {"name": "shop", "labels": {"team": team}}});
+                derivation.put(Kind::Namespace, ObjectKey::cluster("shop"), read(Kind::Namespace, &namespace))
+            }
+            3 | 4 => {
+                let base = ["eu", "a.eu", "us"][below(3) as usize];
+                let from = json!({"from": "Selector", "selector": {"matchLabels": {"team": "a"}}});
+                let from = if below(2) == 0 { json!({"from": "All"}) } else { from };
+                let object = gateway(|gateway| {
+                    gateway["metadata"] =
+                        json!({"name": format!("g{number}"), "namespace": "infra", "creationTimestamp": created});
+                    gateway["spec"]["listeners"][0]["hostname"] = format!("*.{base}.c.example").into();
+                    gateway["spec"]["listeners"][0]["allowedRoutes"] = json!({"namespaces": from});
+                });
+                derivation.put(Kind::Gateway, key("infra", &format!("g{number}")), read(Kind::Gateway, &object))
+            }
+            _ => {
+                let parent = json!({"name": format!("g{}", below(3)), "namespace": "infra"});
+                let host = ["web.eu.c.example", "web.a.eu.c.example", "web.us.c.example"][below(3) as usize];
+                let object = http_route(|route| {
+                    route["metadata"] =
+                        json!({"name": format!("r{number}"), "namespace": "shop", "creationTimestamp": created});
+                    route["spec"] = json!({"hostnames": [host], "parentRefs": [parent]});
+                    route["status"]["parents"][0]["parentRef"] = parent;
+                });
+                derivation.put(Kind::HTTPRoute, key("shop", &format!("r{number}")), read(Kind::HTTPRoute, &object))
+            }
+        };
+        let after = derivation.derived();
+        assert_eq!(after, derive(derivation.inventory(), &settings()));
+        let differs = |name: &&Arc<Name>| !before.names.contains(name) || !after.names.contains(name);
+        let names: BTreeSet<ObjectKey> =
+            before.names.iter().chain(&after.names).filter(differs).map(|name| name.key()).collect();
+        assert_eq!(changes.routes, names);
+        let differs = |shard: &&Arc<Shard>| !before.shards.contains(shard) || !after.shards.contains(shard);
+        let shards = before.shards.iter().chain(&after.shards).filter(differs);
+        assert_eq!(changes.shards, shards.map(|shard| shard.name.clone()).collect());
+        assert!(changes.is_any || before == after);
+    }
+}
+
+/// Without the kinds on which an object depends, none of its Routers and Routes is certainly lost.
+#[test]
+fn certainty() {
+    let route = Source { kind: "HTTPRoute", namespace: "shop".to_owned(), name: "web".to_owned() };
+    let all = inventory(vec![gateway(|_| {})], vec![http_route(|_| {})]);
+    let mut derivation = published(all.clone(), settings());
+    assert!(!derivation.is_certain(&route), "other kinds of the source are not known yet");
+    for kind in Family::Gateway.kinds() {
+        derivation.set_absent(*kind);
+    }
+    assert!(derivation.is_certain(&route));
+    let of_set = http_route(|route| route["spec"]["parentRefs"][0]["kind"] = "ListenerSet".into());
+    derivation.put(Kind::HTTPRoute, key("shop", "web"), read(Kind::HTTPRoute, &of_set));
+    assert!(!derivation.is_certain(&route), "ListenerSets are not served");
+    let broken = http_route(|route| route["spec"]["hostnames"] = "none".into());
+    derivation.put(Kind::HTTPRoute, key("shop", "new"), read(Kind::HTTPRoute, &broken));
+    let new = Source { name: "new".to_owned(), ..route.clone() };
+    assert!(!derivation.is_certain(&new), "it cannot be read");
+    let mode = BTreeMap::from([(Family::Gateway, Mode::Show)]);
+    let mut shown = published(all, Settings { modes: mode, ..settings() });
+    for kind in Family::Gateway.kinds() {
+        shown.set_absent(*kind);
+    }
+    assert!(!shown.is_certain(&route));
+}
+
+#[test]
+fn sources_as_texts() {
+    for text in ["HTTPRoute shop/web", "IngressClass nginx", "Route shop/web"] {
+        assert_eq!(Source::parse(text).expect("a source").to_string(), text);
+    }
+    assert_eq!(Source::parse("Secret shop/web"), None);
+    assert_eq!(Source::parse(""), None);
 }

@@ -20,6 +20,7 @@ use signpost_types::v1alpha1::route::{
     ADMITTED, Adopted, AssignedName, CONDITIONS, FormerName, HOST_VERIFIED, MOVE_ANNOTATION, MOVE_PENDING, NameKind,
     Phase, Route, RouteCondition, SCHEDULED, Tls,
 };
+use signpost_types::v1alpha1::{SOURCE_LABEL, SOURCE_OBJECT_ANNOTATION};
 
 /// The reason of the condition `Admitted` of a Route whose host another one holds.
 pub const HOST_TAKEN: &str = "HostAlreadyClaimed";
@@ -69,7 +70,38 @@ pub struct RouteInfo {
     pub has_wrong_main_names: bool,
     /// The name in its status that clients use over TLS that ends at the router, in lower case, if it has such TLS.
     pub tls_name: Option<Box<str>>,
+    /// The marks of a source, if one wrote it.
+    pub source: Option<Box<SourceMarks>>,
     pub conditions: Conditions,
+}
+
+/// The marks of a Route that a source wrote, and its admission.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SourceMarks {
+    /// The value of [`SOURCE_LABEL`].
+    pub uid: Box<str>,
+    /// The value of [`SOURCE_OBJECT_ANNOTATION`].
+    pub object: Box<str>,
+    /// `spec.adopted.router`.
+    pub router: Box<str>,
+    /// `spec.adopted.by`.
+    pub by: Box<str>,
+}
+
+impl SourceMarks {
+    /// Reads the marks of a Route.
+    fn new(route: &Route) -> Option<Self> {
+        let uid = route.metadata.labels.as_ref()?.get(SOURCE_LABEL)?;
+        let annotations = route.metadata.annotations.as_ref();
+        let object = annotations.and_then(|annotations| annotations.get(SOURCE_OBJECT_ANNOTATION));
+        let adopted = route.spec.adopted.as_ref();
+        Some(SourceMarks {
+            uid: uid.as_str().into(),
+            object: object.map_or("", String::as_str).into(),
+            router: adopted.map_or("", |adopted| &adopted.router).into(),
+            by: adopted.map_or("", |adopted| &adopted.by).into(),
+        })
+    }
 }
 
 /// A digest of the names and former names of a Route, to detect whether its status lists those of its binding.
@@ -141,6 +173,7 @@ impl RouteInfo {
                 .map_or_else(NamesDigest::default, |status| NamesDigest::new(&status.names, &status.former_names)),
             has_wrong_main_names: bound.is_some_and(|status| !has_main_names(route.spec.host.as_deref(), status)),
             tls_name: tls_name(route),
+            source: SourceMarks::new(route).map(Box::new),
             conditions: Conditions::new(route),
             host,
         }

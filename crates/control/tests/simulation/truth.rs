@@ -18,6 +18,7 @@ use signpost_dns::zone::Serial;
 use signpost_types::names::covers;
 use signpost_types::paths::prefix;
 use signpost_types::probe::route_id;
+use signpost_types::v1alpha1::SOURCE_LABEL;
 use signpost_types::v1alpha1::route_binding::FENCING_ANNOTATION;
 
 use super::agent;
@@ -298,7 +299,19 @@ impl Truth {
             now.into_iter().for_each(|now| self.check_ledger(before, now));
         } else if of(route::ROUTE.key_prefix).is_some() || of(router::ROUTER.key_prefix).is_some() {
             let is_admins = self.admin_writes.as_deref() == Some(key) || self.put.remove(key);
-            let kept = |object: &Value| (object["spec"].clone(), object["metadata"]["labels"].clone());
+            let is_derived = now.is_some_and(|now| now["metadata"]["labels"][SOURCE_LABEL].is_string());
+            let kept = |object: &Value| {
+                let (mut spec, mut labels) = (object["spec"].clone(), object["metadata"]["labels"].clone());
+                if is_derived {
+                    // A source decides these.
+                    let fields = ["dns", "addresses", "routeSelector", "namespaceSelector", "host", "adopted"];
+                    spec.as_object_mut()
+                        .into_iter()
+                        .for_each(|spec| spec.retain(|field, _| !fields.contains(&&**field)));
+                    labels.as_object_mut().into_iter().for_each(|labels| drop(labels.remove(SOURCE_LABEL)));
+                }
+                (spec, labels)
+            };
             let lost = |(before, now): (&Value, &Value)| {
                 before["metadata"]["uid"] == now["metadata"]["uid"] && kept(before) != kept(now)
             };

@@ -3,6 +3,7 @@
 
 mod adopted;
 mod backends;
+mod cluster;
 mod conformance;
 mod holds;
 mod hosts;
@@ -13,6 +14,7 @@ mod names;
 mod placement;
 mod reflector;
 mod scheduling;
+mod sources;
 mod webhook;
 
 use std::sync::Arc;
