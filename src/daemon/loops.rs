@@ -20,7 +20,7 @@ use super::engine::{self, Engine};
 use super::freshness::{UNHEARD, mark_stale, missing_zones};
 use super::platform;
 use super::runtime_settings::RuntimeSettings;
-use super::scheduling::{authorities, host_resolvers, run_for_leadership, servers_to_ask};
+use super::scheduling::{authorities, host_resolvers, platform_resolvers, run_for_leadership, servers_to_ask};
 use super::tasks::Tasks;
 use crate::admin::Admin;
 use crate::config::value::RouterRuntime;
@@ -47,7 +47,7 @@ use signpost_control::observe::ownership::OwnershipCheck;
 use signpost_control::observe::ownership::challenge::Key;
 use signpost_control::observe::verify::feed::ZoneFeed;
 use signpost_control::observe::{
-    certificates, health, hosts, instances, ownership, programmed, resolved_refs, route_checks, services, verify,
+    certificates, health, hosts, instances, ownership, programmed, resolve, resolved_refs, route_checks, services, verify,
 };
 use signpost_control::reconcile::{self, Reconciler};
 use signpost_control::scheduler::chooser::StrategyConfig;
@@ -199,6 +199,13 @@ impl Shared<'_> {
             })
         });
         list.leader("addresses of Services", (), |client, world, (), stop| services::run(client, world, stop));
+        let settings = resolve::Settings {
+            resolvers: platform_resolvers(self.config),
+            patience: self.config.verify.timeout,
+        };
+        list.leader("addresses of host names", settings, |_, world, settings, stop| {
+            resolve::run(settings, world.host_names, stop)
+        });
         list.leader("Routes on instances", self.metrics(programmed::Metrics::register), programmed::run);
         list.leader("certificates", self.metrics(certificates::Metrics::register), |_, world, metrics, stop| {
             certificates::run(world, metrics, stop)
