@@ -10,6 +10,7 @@ use signpost::config::{self, ConfigSources};
 use signpost_api::access::{GROUP_NAME_SERVERS, GROUP_ROUTER_AGENT_PREFIX, decide};
 use signpost_api::identity::Identity;
 use signpost_apiserver::auth::rules::{Access, Decision};
+use signpost_control::sources::{Family, rights};
 use signpost_types::instance::AGENT_NAMESPACE;
 use signpost_types::v1alpha1::router::FORCE_DELETE_ANNOTATION;
 
@@ -208,6 +209,49 @@ fn on_a_clusters_api_nobody_forges_a_decision() {
     ] {
         let old = old.map(route);
         assert_eq!(admits(&rules, operation, old.as_ref(), &route(new)), passes, "{operation} {new:?}");
+    }
+}
+
+/// A cluster's API rejects what the hooks of Signpost's own API reject (`kinds/route/tests.rs`).
+#[test]
+fn on_a_clusters_api_only_sources_adopt_hosts() {
+    let plain = || json!({"metadata": {"name": "r"}, "spec": {"host": "www.shop.test"}});
+    let labeled = |mut route: Value, uid: &str| {
+        route["metadata"]["labels"] = json!({"signpost.dev/source": uid, "a": "b"});
+        route
+    };
+    let adopted = |host: &str, router: &str, by: &str| {
+        let spec = json!({"host": host, "adopted": {"router": router, "by": by}});
+        labeled(json!({"metadata": {"name": "r"}, "spec": spec}), "u")
+    };
+    let of = |host: &str| adopted(host, "s1", "listener a");
+    let mut retargeted = of("a.test");
+    retargeted["spec"]["to"] = json!({"kind": "Service", "name": "web"});
+    let mut unlabeled = of("a.test");
+    unlabeled["metadata"] = json!({"name": "r"});
+    let rules = with_escaped_key(policy("signpost-adopt"), "signpost.dev/source");
+    for (what, old, new, passes) in [
+        ("plain", None, plain(), true),
+        ("adopted", None, of("a.test"), false),
+        ("adopted later", Some(labeled(plain(), "u")), of("www.shop.test"), false),
+        ("another Router", Some(of("a.test")), adopted("a.test", "s2", "listener a"), false),
+        ("another admission", Some(of("a.test")), adopted("a.test", "s1", "listener b"), false),
+        ("given up", Some(of("www.shop.test")), labeled(plain(), "u"), false),
+        ("another host", Some(of("a.test")), of("b.test"), false),
+        ("a label", None, labeled(plain(), "u"), false),
+        ("another label", Some(of("a.test")), labeled(of("a.test"), "v"), false),
+        ("no label", Some(of("a.test")), unlabeled, false),
+        ("other fields", Some(of("a.test")), retargeted, true),
+        ("the same", Some(of("a.test")), of("a.test"), true),
+        (
+            "another host of its own",
+            Some(plain()),
+            json!({"metadata": {"name": "r"}, "spec": {"host": "b.test"}}),
+            true,
+        ),
+    ] {
+        let operation = if old.is_some() { "UPDATE" } else { "CREATE" };
+        assert_eq!(admits(&rules, operation, old.as_ref(), &new), passes, "{what}");
     }
 }
 
@@ -544,4 +588,51 @@ fn on_a_clusters_api_agents_have_the_same_rights() {
         }
     }
     assert_eq!(allowed, 18);
+}
+
+/// The manifests of the rights of sources are those of the table. `SIGNPOST_RENEW_RIGHTS=1` writes them.
+#[test]
+fn sources_have_the_rights_of_the_table() {
+    let check = |path: &str, text: &str| {
+        if std::env::var_os("SIGNPOST_RENEW_RIGHTS").is_some() {
+            let path = root().join(path);
+            std::fs::create_dir_all(path.parent().expect("a directory")).expect("created");
+            std::fs::write(path, text).expect("written");
+        }
+        assert_eq!(read(path), text, "{path}: write it with SIGNPOST_RENEW_RIGHTS=1");
+    };
+    let mut chart = "# The rights of sources, generated from the table in crates/control/src/sources/rights.rs.\n".to_owned();
+    for family in Family::ALL {
+        let word = family.word();
+        let names = rights::Names { prefix: "signpost", account: ["signpost-scheduler", "signpost"], labels: "" };
+        let head = format!(
+            "# The rights that sources.{word} needs in the cluster, generated from the table in crates/control/src/sources/rights.rs.\n"
+        );
+        let manifests = rights::manifests(family, &names);
+        check(&format!("deploy/kubernetes/sources/{word}.yaml"), &(head + &manifests));
+        let account = "{{ .Release.Name }}-{{ ternary \"scheduler\" \"api\" (eq .Values.apiMode \"cluster\") }}";
+        let labels = "  labels: {{- include \"signpost.labels\" $ | nindent 4 }}\n";
+        let names =
+            rights::Names { prefix: "{{ .Release.Name }}", account: [account, "{{ .Release.Namespace }}"], labels };
+        let manifests = rights::manifests(family, &names);
+        chart += &format!("{{{{- if ne .Values.sources.{word} \"off\" }}}}\n{manifests}{{{{- end }}}}\n");
+
+        let documents = serde_saphyr::from_multiple::<Value>(&read(&format!("deploy/kubernetes/sources/{word}.yaml")));
+        let documents = documents.expect("YAML");
+        let rules = documents.iter().filter_map(|document| document["rules"].as_array()).flatten();
+        let resources: Vec<&str> = rules.clone().flat_map(|rule| rule["resources"].as_array().expect("a list"))
+            .filter_map(Value::as_str).collect();
+        for kind in family.kinds() {
+            assert!(resources.contains(&&*kind.plural()), "{word} reads {}", kind.name());
+        }
+        for rule in rules {
+            let writes = rule["verbs"].as_array().expect("a list").iter().any(|verb| verb == "update" || verb == "patch");
+            let resources = rule["resources"].as_array().expect("a list").iter().filter_map(Value::as_str);
+            for resource in resources {
+                assert!(!["secrets", "pods", "nodes", "*"].contains(&resource), "{word}: {resource}");
+                assert!(!writes || resource == "events" || resource.ends_with("/status"), "{word} writes {resource}");
+            }
+        }
+    }
+    check("deploy/helm/signpost/templates/sources.yaml", &chart);
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{ArgAction, ArgGroup, ArgMatches, Command};
 use kube::api::{DynamicObject, ListParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::discovery::{self, ApiResource};
+use kube::discovery::ApiResource;
 use kube::{Api, Client, Config};
 use serde_json::Value;
 
@@ -15,9 +15,10 @@ use super::output::{self, ListOptions, Listing};
 use super::style::Style;
 use super::table::{Cell, Table};
 use super::{Error, Outcome, file, option, progress, serve, switch};
+use crate::config::value;
 use crate::daemon::manifests;
-use signpost_control::sources::inventory::{Inventory, KINDS};
-use signpost_control::sources::{self, Derived};
+use signpost_control::sources::inventory::{Inventory, Kind};
+use signpost_control::sources::{self, Derived, Family, Mode, reader};
 
 const SHARD_COLUMNS: [&str; 4] = ["shard", "zone", "addresses", "source"];
 const NAME_COLUMNS: [&str; 4] = ["host", "shard", "source", "admitted-by"];
@@ -34,7 +35,7 @@ pub(super) fn command() -> Command {
         .help("A further domain in which shards can be, in addition to --domain (repeats)");
     let classes = option("ingress-class", "CLASS=ZONE")
         .action(ArgAction::Append)
-        .value_parser(class)
+        .value_parser(value::ingress_class)
         .help("The zone of the shard of an ingress class (repeats)");
     let controllers = option("gateway-controller", "NAME")
         .action(ArgAction::Append)
@@ -54,33 +55,26 @@ pub(super) fn command() -> Command {
         .args(serve::arguments_of(&["domain"]))
 }
 
-fn class(text: &str) -> Result<(String, String), &'static str> {
-    match text.split_once('=') {
-        Some((class, zone)) if !class.is_empty() && !zone.is_empty() => Ok((class.to_owned(), zone.to_owned())),
-        _ => Err("must be CLASS=ZONE"),
-    }
-}
-
 pub(super) fn run(matches: &ArgMatches) -> Outcome {
-    let domain = ApiLocation::of(matches)?.settings.domain;
-    if domain.is_empty() {
+    let mut settings = ApiLocation::of(matches)?.settings.sources();
+    if settings.domain.is_empty() {
         return Err(Error::Usage("\"domain\" is not set: set --domain NAME".to_owned()));
     }
     let all = |name: &str| matches.get_many::<String>(name).into_iter().flatten().cloned().collect();
-    let settings = sources::Settings {
-        domain,
-        domains: all("also-domain"),
-        gateway_controllers: all("gateway-controller"),
-        ingress_classes: matches.get_many("ingress-class").into_iter().flatten().cloned().collect(),
-        private_addresses: matches.get_flag("private-addresses"),
-    };
+    // Options add to the settings of the platform.
+    settings.modes = Family::ALL.into_iter().map(|family| (family, Mode::Show)).collect();
+    settings.domains.extend(all("also-domain"));
+    settings.gateway_controllers.extend(all("gateway-controller"));
+    settings.ingress_classes.extend(matches.get_many("ingress-class").into_iter().flatten().cloned());
+    settings.private_addresses |= matches.get_flag("private-addresses");
     let read = || {
         let inventory = match matches.get_one::<PathBuf>("cluster-kubeconfig") {
             Some(kubeconfig) => {
                 let context = matches.get_one::<String>("context").cloned();
-                access::run(API_TIMEOUT, progress::during("reading the cluster", of_cluster(kubeconfig, context)))?
+                let reading = of_cluster(kubeconfig, context, &settings);
+                access::run(API_TIMEOUT, progress::during("reading the cluster", reading))?
             }
-            None => of_files(matches)?,
+            None => of_files(matches, &settings)?,
         };
         Ok(sources::derive(&inventory, &settings))
     };
@@ -88,26 +82,30 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
 }
 
 /// Reads the objects in files.
-fn of_files(matches: &ArgMatches) -> Result<Inventory, Error> {
+fn of_files(matches: &ArgMatches, settings: &sources::Settings) -> Result<Inventory, Error> {
     let files: Vec<PathBuf> = matches.get_many::<PathBuf>("filename").into_iter().flatten().cloned().collect();
     let documents = manifests::read(&files)
         .map_err(|errors| Error::Usage(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")))?;
-    let mut by_kind: BTreeMap<(&str, &str), Vec<Value>> = KINDS.into_iter().map(|kind| (kind, Vec::new())).collect();
+    let mut by_kind: BTreeMap<Kind, Vec<Value>> = Kind::ALL.into_iter().map(|kind| (kind, Vec::new())).collect();
     for manifests::Document { object, .. } in documents {
         let group =
             object["apiVersion"].as_str().and_then(|version| version.split_once('/')).map_or("", |(group, _)| group);
         let kind = (group, object["kind"].as_str().unwrap_or_default());
-        if let Some(known) = KINDS.into_iter().find(|known| *known == kind) {
+        if let Some(known) = Kind::ALL.into_iter().find(|known| known.group_and_name() == kind) {
             by_kind.entry(known).or_default().push(object);
         }
     }
     let mut inventory = Inventory::default();
-    by_kind.into_iter().for_each(|(kind, objects)| inventory.add(kind, objects));
+    by_kind.into_iter().for_each(|(kind, objects)| inventory.add(kind, objects, &settings.annotation_prefixes));
     Ok(inventory)
 }
 
 /// Reads the objects of a cluster. A kind that is not served has none.
-async fn of_cluster(kubeconfig: &PathBuf, context: Option<String>) -> Result<Inventory, String> {
+async fn of_cluster(
+    kubeconfig: &PathBuf,
+    context: Option<String>,
+    settings: &sources::Settings,
+) -> Result<Inventory, String> {
     let at = kubeconfig.display();
     let kubeconfig = Kubeconfig::read_from(kubeconfig).map_err(|error| format!("{at}: {}", cause(&error)))?;
     let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
@@ -117,32 +115,21 @@ async fn of_cluster(kubeconfig: &PathBuf, context: Option<String>) -> Result<Inv
     let client = Client::try_from(config).map_err(|error| format!("{at}: {}", cause(&error)))?;
     let unreachable =
         |error: kube::Error| format!("the API at {url} cannot be read: {} (kubeconfig {at})", cause(&error));
-    let groups = client.list_api_groups().await.map_err(unreachable)?;
+    let discovered = reader::discover(client.clone(), Kind::ALL.into()).await.map_err(unreachable)?;
     let mut inventory = Inventory::default();
-    for (group, kind) in KINDS {
-        if !group.is_empty() && !groups.groups.iter().any(|served| served.name == group) {
-            inventory.add((group, kind), Vec::new());
+    inventory.failures = discovered.unknown;
+    for kind in Kind::ALL {
+        let Some(resource) = discovered.served.get(&kind) else {
+            inventory.set_absent(kind);
             continue;
-        }
-        match resource(&client, group, kind).await {
-            Ok(None) => inventory.add((group, kind), Vec::new()),
-            Ok(Some(resource)) => match objects(&client, &resource).await {
-                Ok(objects) => inventory.add((group, kind), objects),
-                Err(kube::Error::Api(status)) => inventory.add_unknown(kind, status.message),
-                Err(error) => return Err(unreachable(error)),
-            },
-            Err(kube::Error::Api(status)) => inventory.add_unknown(kind, status.message),
+        };
+        match objects(&client, resource).await {
+            Ok(objects) => inventory.add(kind, objects, &settings.annotation_prefixes),
+            Err(kube::Error::Api(status)) => drop(inventory.failures.insert(kind, status.message)),
             Err(error) => return Err(unreachable(error)),
         }
     }
     Ok(inventory)
-}
-
-/// Returns a kind in the version that the API recommends; `None`: it is not served.
-async fn resource(client: &Client, group: &str, kind: &str) -> Result<Option<ApiResource>, kube::Error> {
-    let group = discovery::group(client, group).await?;
-    let found = group.recommended_kind(kind);
-    Ok(found.map(|(resource, _)| resource))
 }
 
 async fn objects(client: &Client, resource: &ApiResource) -> Result<Vec<Value>, kube::Error> {

@@ -1,7 +1,10 @@
 //! The settings of each part, made from the settings of the process.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::settings::Settings;
 use super::value::{Role, Strategy};
@@ -11,6 +14,7 @@ use signpost_apiserver::limits::Amount;
 use signpost_control::instances::objects;
 use signpost_control::scheduler::chooser::StrategyConfig;
 use signpost_control::scheduler::webhook;
+use signpost_control::sources::{self, Family};
 use signpost_dns::nameserver::rrl::RateLimit;
 use signpost_types::names::LabelRules;
 
@@ -111,6 +115,29 @@ impl Settings {
             admin: self.admin.listen.clone(),
             name_servers,
             options,
+        }
+    }
+
+    /// Returns the settings of sources.
+    pub fn sources(&self) -> sources::Settings {
+        let own = &self.sources;
+        let modes = [
+            (Family::Gateway, own.gateway),
+            (Family::OpenShift, own.openshift),
+            (Family::Ingress, own.ingress),
+            (Family::Service, own.service),
+        ];
+        let labels: BTreeMap<String, String> = own.namespace_selector.iter().cloned().collect();
+        let selector = || LabelSelector { match_labels: Some(labels.clone()), ..LabelSelector::default() };
+        sources::Settings {
+            modes: modes.into(),
+            domain: self.domain.clone(),
+            domains: own.domains.clone(),
+            gateway_controllers: own.gateway_controllers.clone(),
+            ingress_classes: own.ingress_classes.iter().cloned().collect(),
+            namespace_selector: (!labels.is_empty()).then(selector),
+            annotation_prefixes: own.annotation_prefixes.clone(),
+            private_addresses: own.private_addresses,
         }
     }
 

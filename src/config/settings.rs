@@ -19,6 +19,7 @@ use signpost_apiserver::auth::jwt::IssuerSettings;
 use signpost_control::compiler::discovery::OfferedTransport;
 use signpost_control::observe::verify::state::{SERVERS_MAX, Server};
 use signpost_control::scheduler::strategy::StrategyName;
+use signpost_control::sources::Mode;
 use signpost_dns::nameserver::cookie::Secret;
 use signpost_dns::nameserver::prefix::Prefix;
 use signpost_dns::nameserver::settings::NSID_OCTETS_MAX;
@@ -451,6 +452,36 @@ settings! {
         /// The Secret in `namespace` with the kubeconfig of agents, for the runtime `kubernetes`, under the key
         /// `kubeconfig`. Required in a process with the role `api`.
         access_secret: Option<String> = text("NAME", 1..=253), unset("none: the service account of each pod");
+    }
+    sources: Sources "sources" "Sources: Gateways, OpenShift routes, Ingresses, and Services of a cluster" {
+        /// The use of the Gateways of a cluster and their routes. `off`: they are not read. `show`: `signpost sources` shows
+        /// which Routers and Routes they mean, and nothing is written. `publish`: the leading process with the role
+        /// `scheduler` writes them. What was written stays when the use changes; see docs/sources.md.
+        gateway: Mode = words("USE", value::SOURCE_MODES), "off";
+        /// The same for IngressControllers and Routes of OpenShift.
+        openshift: Mode = words("USE", value::SOURCE_MODES), "off";
+        /// The same for Ingresses of the classes in `ingress-classes`.
+        ingress: Mode = words("USE", value::SOURCE_MODES), "off";
+        /// The same for Services of the type LoadBalancer with a host name in an annotation.
+        service: Mode = words("USE", value::SOURCE_MODES), "off";
+        /// The kubeconfig of the cluster.
+        kubeconfig: Option<PathBuf> = path("FILE"), unset("the service account of the pod; outside of a pod, `kubeconfig`");
+        /// A further domain in which the zones of shards can be. It must be delegated to the platform. The zones of other
+        /// shards must be below `domain`.
+        domains: Vec<String> = by("DOMAIN", value::zone).list().unless(|a, b| a == b), unset("none");
+        /// The controllers whose GatewayClasses count.
+        gateway_controllers: Vec<String> = text("NAME", 1..=253).list().unless(|a, b| a == b), unset("all controllers");
+        /// The zone of the shard of an ingress class. Ingresses of other classes do not count.
+        ingress_classes: Vec<(String, String)> = by("CLASS=ZONE", value::ingress_class).list().unless(|a, b| a.0 == b.0),
+            unset("none");
+        /// A label of the namespaces whose routes, Ingresses, and Services count; with several, a namespace needs all.
+        namespace_selector: Vec<(String, String)> = by("KEY=VALUE", value::label_pair).list().unless(|a, b| a.0 == b.0),
+            unset("all namespaces");
+        /// The prefixes of the annotations of external-dns that are read; the first one found counts.
+        annotation_prefixes: Vec<String> = text("PREFIX", 1..=253).list().not_empty(),
+            "external-dns.kubernetes.io/,external-dns.alpha.kubernetes.io/";
+        /// Publish private addresses of shards, which only clients in your networks reach.
+        private_addresses: bool = boolean(), "false";
     }
     query_log: QueryLog "query-log" "Query log" {
         /// Log one DNS request in N, selected at random, with its response: 1 logs all, 0 none. Records that the writer

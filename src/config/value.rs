@@ -13,6 +13,7 @@ use signpost_apiserver::auth::jwt::IssuerSettings;
 use signpost_control::observe::verify::state::Server;
 use signpost_control::scheduler::strategy::StrategyName;
 use signpost_control::scheduler::webhook;
+use signpost_control::sources::Mode;
 use signpost_dns::nameserver::prefix::Prefix;
 use signpost_runtime::trust::{self, UrlError};
 use signpost_types::names;
@@ -137,6 +138,25 @@ pub(super) const ROUTER_RUNTIMES: [(&str, RouterRuntime); 3] =
 /// The types of the Services of Routers; the texts are those of Kubernetes.
 pub(super) const SERVICE_TYPES: [(&str, &str); 3] =
     [("ClusterIP", "ClusterIP"), ("NodePort", "NodePort"), ("LoadBalancer", "LoadBalancer")];
+
+pub(super) const SOURCE_MODES: [(&str, Mode); 3] =
+    [("off", Mode::Off), ("show", Mode::Show), ("publish", Mode::Publish)];
+
+/// Reads `CLASS=ZONE`.
+pub fn ingress_class(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((class, dns)) if !class.is_empty() => Ok((class.to_owned(), zone(dns)?)),
+        _ => Err("must be CLASS=ZONE".to_owned()),
+    }
+}
+
+/// Reads `KEY=VALUE` of a label.
+pub(super) fn label_pair(text: &str) -> Result<(String, String), &'static str> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("must be KEY=VALUE"),
+    }
+}
 
 pub(super) const AUDIT_POLICIES: [(&str, Option<Policy>); 3] =
     [("writes", Some(Policy::Writes)), ("all", Some(Policy::All)), ("off", None)];

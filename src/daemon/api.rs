@@ -156,7 +156,13 @@ fn platform_config(settings: &Settings) -> PlatformConfig {
         platform.name_servers().iter().map(|server| compiler::settings::text_of(&server.name)).collect()
     };
     let name_servers = platform.as_ref().map(names).unwrap_or_default();
-    let known = platform.clone();
+    let (known, of_records) = (platform.clone(), platform.clone());
+    let record_names = move |router: &Router| {
+        let shard = of_records.as_ref().and_then(|platform| ShardView::read(router, platform, &mut Vec::new()));
+        let contents = shard.map(|shard| shard.contents());
+        let owners = contents.iter().flat_map(|contents| contents.owners()).filter(|(owner, _)| !owner.is_wildcard());
+        owners.map(|(owner, _)| compiler::settings::text_of(owner)).collect()
+    };
     let diagnose_router = move |router: &Router| {
         let Some(platform) = &platform else { return Vec::new() };
         let mut diagnostics = Vec::new();
@@ -176,6 +182,7 @@ fn platform_config(settings: &Settings) -> PlatformConfig {
         limits: settings.limits(),
         diagnose_router: Box::new(diagnose_router),
         occupied_labels: Box::new(occupied_labels),
+        record_names: Box::new(record_names),
         ..PlatformConfig::new(settings.domain.clone())
     }
 }

@@ -444,6 +444,7 @@ impl<'a> Build<'a> {
         platform::check_chooser(&settings.chooser()).await;
         let platform = dns::platform_settings(settings, &self.listened)?;
         let runtime = self.instances(data_dir, &platform, end_instances).await?;
+        let sources = self.source_cluster().await?.map(|client| (client, Arc::default()));
         let shared = Shared {
             config: settings,
             scheduler: self.client(USER_SCHEDULER).await?,
@@ -456,6 +457,7 @@ impl<'a> Build<'a> {
             base,
             served,
             runtime_settings: &self.runtime_settings,
+            sources,
             admin: &self.admin,
         };
         Ok(Some(shared.start(runtime, &mut self.control, &mut self.informers)))
@@ -506,6 +508,24 @@ impl<'a> Build<'a> {
             (None, Some(path)) => client::from_kubeconfig(path, read_timeout, &self.api_servers).await?,
             (None, None) => client::in_cluster()?,
         })
+    }
+
+    /// Returns the API of the cluster that the sources read, if any is on.
+    async fn source_cluster(&self) -> Result<Option<Client>, Error> {
+        let settings = self.settings;
+        if settings.sources().kinds().is_empty() {
+            return Ok(None);
+        }
+        let read_timeout = settings.api.read_timeout;
+        let client = match (&settings.sources.kubeconfig, client::in_cluster(), &settings.kubeconfig) {
+            (Some(path), ..) => client::from_kubeconfig(path, read_timeout, &Servers::default()).await?,
+            (None, Ok(in_cluster), _) => in_cluster,
+            (None, Err(_), Some(path)) => client::from_kubeconfig(path, read_timeout, &self.api_servers).await?,
+            (None, Err(error), None) => {
+                return Err(Error::Failed(format!("sources: {error}; outside of a pod, set sources.kubeconfig")));
+            }
+        };
+        Ok(Some(client))
     }
 
     /// Loads the zones that the name server has by itself, and answers from them.

@@ -52,6 +52,7 @@ use signpost_control::observe::{
 use signpost_control::reconcile::{self, Reconciler};
 use signpost_control::scheduler::chooser::StrategyConfig;
 use signpost_control::scheduler::{self, Scheduler};
+use signpost_control::sources;
 use signpost_control::world::World;
 use signpost_dns::zone::publish::Publisher;
 use signpost_types::v1alpha1::zone::ZonePlatform;
@@ -73,6 +74,8 @@ pub struct Shared<'a> {
     /// The zones of the name server in this process.
     pub served: Option<Arc<Publisher>>,
     pub runtime_settings: &'a RuntimeSettings,
+    /// The cluster that the sources read, if any is on, and the values that their loops share.
+    pub sources: Option<(Client, Arc<sources::Shared>)>,
     /// The admin endpoint to which the loops report their health.
     pub admin: &'a Admin,
 }
@@ -142,6 +145,7 @@ impl Shared<'_> {
         list.every("reports of kept objects", self.reporter(losses).run(stop.clone()));
         let published = self.verify_names(&mut list);
         self.observe(&mut list);
+        self.follow_sources(&mut list);
         let name = "instances of Routers";
         match runtime {
             Instances::Off => {}
@@ -161,7 +165,7 @@ impl Shared<'_> {
         let servers = config.verify.names.then(|| servers_to_ask(config, platform, self.listened));
         let addresses: Vec<SocketAddr> = servers.iter().flatten().map(|server| server.address).collect();
         let published = watch::Sender::new(Some(platform::published(config, platform, &addresses)));
-        let sources = ledger::Sources {
+        let of_ledger = ledger::Sources {
             world: self.world.clone(),
             settings: platform.clone(),
             former: config.former_domain.clone(),
@@ -175,7 +179,7 @@ impl Shared<'_> {
             silence_longest: SILENCE_LONGEST,
             served: self.served.clone(),
         };
-        let parts = (sources, platform.clone(), proving, self.metrics(verify::metrics::Metrics::register));
+        let parts = (of_ledger, platform.clone(), proving, self.metrics(verify::metrics::Metrics::register));
         list.leader("ledger of serials and verification of names", parts, |client, world, parts, stop| async {
             // They share the names of each zone, for one term.
             let (feed, (sources, platform, settings, metrics)) = (Arc::<ZoneFeed>::default(), parts);
@@ -226,6 +230,19 @@ impl Shared<'_> {
                 route_checks::run(check, client, world, metrics, stop)
             });
         }
+    }
+
+    /// Adds the loop that writes what the sources mean.
+    fn follow_sources(&self, list: &mut List<'_>) {
+        let Some((cluster, shared)) = self.sources.clone() else { return };
+        let parts = sources::writer::Parts {
+            cluster,
+            settings: Arc::new(self.config.sources()),
+            shared,
+            instance: self.instance.to_owned(),
+            share_percent: self.runtime_settings.deletion_hold_threshold.subscribe(),
+        };
+        list.leader("sources", parts, sources::writer::run);
     }
 
     fn metrics<M: Default>(&self, register: fn(&M, &mut Registry)) -> M {

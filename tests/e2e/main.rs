@@ -30,6 +30,7 @@ mod login;
 mod manual;
 mod metrics;
 mod moves;
+mod nested;
 mod operator;
 mod ownership;
 mod platform;

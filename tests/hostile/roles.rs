@@ -84,6 +84,8 @@ fn documented(role: &str, namespace: &str, kinds: &[Resource]) -> BTreeSet<Strin
         "scheduler" => {
             on(OURS, &ours, READ);
             on(OURS, &["routebindings", "nameclaims", "zones"], WRITE);
+            // Of these, only those of sources: kinds/route/tests.rs.
+            on(OURS, &["routers", "routes"], WRITE);
             on(OURS, &["routes/status", "routers/status"], CHANGE);
             on(OURS, &["deletionholds"], &["create", "delete"]);
             on(OURS, &["deletionholds/status"], CHANGE);

@@ -84,6 +84,11 @@ const CONTROLLER: Role = Role {
     ],
 };
 
+/// The permissions of schedulers and controllers, one of which leads and writes the Routers and Routes of sources, and no others
+/// ([`is_confined_to_sources`]). The verb `adopt` is for `spec.adopted` and the label of a source.
+const SOURCES: Role =
+    Role { name: "sources", rules: &[on(WRITE, OURS, &["routers", "routes"]), on(&["adopt"], OURS, &["routes"])] };
+
 /// The permissions of schedulers and controllers in [`SCHEDULER_LEASE_NAMESPACE`]: they elect their leader.
 const ELECTION: Role = Role { name: "election", rules: &[on(WRITE, LEASES, &["leases"])] };
 
@@ -124,7 +129,7 @@ const VIEWER: Role = Role {
 };
 
 /// The permissions of a tenant in its namespaces. They do not include `move` (the verb for the annotation
-/// `signpost.dev/move-to`): the operator assigns Routes to shards with selectors.
+/// `signpost.dev/move-to`): the operator assigns Routes to shards with selectors. Nor do they include `adopt`, which is for sources.
 const TENANT: Role = Role {
     name: "tenant",
     rules: &[
@@ -172,8 +177,9 @@ fn is_scheduler(identity: &Identity) -> bool {
 pub struct AccessRules;
 
 /// Returns the grants of a scheduler or controller with this role.
-fn leading(role: &'static Role) -> [Grant<'static>; 3] {
-    [(role, None), (&ELECTION, Some(SCHEDULER_LEASE_NAMESPACE)), (&DEAD_INSTANCES, Some(AGENT_NAMESPACE))]
+fn leading(role: &'static Role) -> [Grant<'static>; 4] {
+    let of_namespaces = [(&ELECTION, Some(SCHEDULER_LEASE_NAMESPACE)), (&DEAD_INSTANCES, Some(AGENT_NAMESPACE))];
+    [(role, None), (&SOURCES, None), of_namespaces[0], of_namespaces[1]]
 }
 
 impl Authorizer for AccessRules {
@@ -243,6 +249,16 @@ impl Authorizer for AccessRules {
     }
 }
 
+/// Returns whether an identity may write only those Routers and Routes that a source derived: it writes them as the platform's leader.
+pub fn is_confined_to_sources(identity: &Identity) -> bool {
+    if !is_scheduler(identity) && identity.user != USER_CONTROLLER {
+        return false;
+    }
+    let groups = identity.groups.iter().filter(|group| *group != GROUP_SCHEDULERS).cloned().collect();
+    let others = Identity { user: String::new(), groups };
+    !matches!(decide(&others, &Access::resource("update", GROUP, "routers", None, None)), Decision::Allowed { .. })
+}
+
 /// Returns whether an identity may perform an access.
 pub fn decide(identity: &Identity, access: &Access<'_>) -> Decision {
     (&AccessRules as &dyn Authorizer).decide(identity, access)
@@ -303,6 +319,9 @@ mod tests {
             (masters(), "move", GROUP, "routes", Some("a"), Some("r"), true),
             (member(GROUP_ADMINS), "move", GROUP, "routes", None, None, true),
             (tenant(), "move", GROUP, "routes", Some("shop"), Some("r"), false),
+            (tenant(), "adopt", GROUP, "routes", Some("shop"), Some("r"), false),
+            (member(GROUP_VIEWERS), "adopt", GROUP, "routes", Some("shop"), Some("r"), false),
+            (member(GROUP_ADMINS), "adopt", GROUP, "routes", Some("shop"), Some("r"), true),
             (tenant(), "create", GROUP, "routes", Some("shop"), None, true),
             (tenant(), "create", GROUP, "routes", Some("other"), None, false),
             (tenant(), "list", GROUP, "routes", None, None, false),
@@ -332,7 +351,12 @@ mod tests {
             (user(USER_CONTROLLER), "patch", GROUP, "routebindings", Some("a"), Some("b"), false),
             (user(USER_SCHEDULER), "create", GROUP, "routebindings", Some("a"), None, true),
             (user(USER_SCHEDULER), "patch", GROUP, "routes/status", Some("a"), Some("r"), true),
-            (user(USER_SCHEDULER), "patch", GROUP, "routes", Some("a"), Some("r"), false),
+            (user(USER_SCHEDULER), "patch", GROUP, "routes", Some("a"), Some("r"), true),
+            (user(USER_CONTROLLER), "create", GROUP, "routers", None, None, true),
+            (user(USER_CONTROLLER), "adopt", GROUP, "routes", Some("a"), Some("r"), true),
+            (user(USER_CONTROLLER), "move", GROUP, "routes", Some("a"), Some("r"), false),
+            (user(USER_NAME_SERVER), "adopt", GROUP, "routes", Some("a"), Some("r"), false),
+            (user(USER_NAME_SERVER), "create", GROUP, "routes", Some("a"), None, false),
             (user(USER_SCHEDULER), "impersonate", "", "users", None, Some("x"), false),
             (user(USER_CONTROLLER), "create", GROUP, "routebindings", Some("a"), None, false),
             (user(USER_CONTROLLER), "update", GROUP, "zones", None, Some("z"), true),
@@ -350,7 +374,8 @@ mod tests {
             (member(GROUP_SCHEDULERS), "update", GROUP, "deletionholds", None, Some("b"), false),
             (user(USER_SCHEDULER), "patch", GROUP, "deletionholds", None, Some("b"), false),
             (member(GROUP_SCHEDULERS), "create", GROUP, "routebindings", Some("a"), None, true),
-            (member(GROUP_SCHEDULERS), "create", GROUP, "routes", Some("a"), None, false),
+            (member(GROUP_SCHEDULERS), "adopt", GROUP, "routes", Some("a"), Some("r"), true),
+            (member(GROUP_ROUTER_AGENTS), "adopt", GROUP, "routes", Some("a"), Some("r"), false),
             (member(GROUP_NAME_SERVERS), "watch", GROUP, "zones", None, None, true),
             (member(GROUP_NAME_SERVERS), "update", GROUP, "zones", None, Some("z"), false),
             (member(GROUP_ROUTER_AGENTS), "watch", GROUP, "routes", None, None, true),

@@ -43,6 +43,8 @@ pub fn crds(domain: Option<&str>) -> Vec<CustomResourceDefinition> {
                 ("Points Here", "string", ".status.conditions[?(@.type==\"HostPointsHere\")].status", 0),
                 ("Ready", "string", ".status.conditions[?(@.type==\"Ready\")].status", 0),
                 ("Reason", "string", ".status.conditions[?(@.type==\"Scheduled\")].reason", 1),
+                ("Canonical-Name", "string", ".status.canonicalName", 1),
+                ("Source", "string", ".metadata.annotations.signpost\\.dev/source-object", 1),
                 AGE,
             ],
         ),

@@ -63,6 +63,7 @@ fn binding(number: u32, shard: u32) -> Arc<BindingInput> {
         label: format!("namespace-route{number}").into(),
         shard: format!("shard{shard}.v3.example").into(),
         former_names: Box::default(),
+        adopted: None,
         leads_to: None,
     })
 }

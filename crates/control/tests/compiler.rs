@@ -454,6 +454,137 @@ fn former_names_that_are_none_are_left_out() {
     }
 }
 
+/// Returns a binding of a route with this adopted host.
+fn adopted(name: &str, second: u32, label: &str, shard: &str, host: &str) -> BindingInput {
+    BindingInput { adopted: Some(self::name(host)), ..binding("ns", name, second, label, shard) }
+}
+
+#[test]
+fn inner_shards_are_cut_out_of_the_closest_zone() {
+    let shard = |name: &str, dns: &str, last: u8, records: &[&str]| {
+        let spec = json!({"dns": dns, "addresses": [{"ip": format!("192.0.2.{last}")}], "records": records});
+        router(name, 0, spec)
+    };
+    let routers = vec![
+        shard("apps", "apps.v3.example", 1, &["x.eu TXT lost", "b TXT kept"]),
+        shard("eu", "eu.apps.v3.example", 2, &[]),
+        shard("south", "south.eu.apps.v3.example", 3, &[]),
+        shard("deep", "a.b.apps.v3.example", 4, &[]),
+        shard("far", "far.example", 5, &[]),
+        shard("near", "near.far.example", 6, &[]),
+    ];
+    let mut servers = settings().name_servers().to_vec();
+    let address = servers[0].addresses[0];
+    servers.push(NameServer { name: name("ns2.eu.apps.v3.example."), addresses: vec![address] });
+    let transports = ["dot".parse().expect("a transport")];
+    let settings =
+        Settings::new(DOMAIN, servers, &[]).expect("good settings").with_transports(&transports, "/dns-query");
+    // The former name has no place at the cut.
+    let bindings = vec![moved("ns", "eu", 1, "eu", "far.example", &["apps.v3.example"])];
+    let compiled = compile(&Inputs { routers, bindings }, &settings);
+    let of = |apex: &str, kinds: &[&str]| {
+        let lines = lines(zone(&compiled, apex)).into_iter();
+        lines.filter(|line| kinds.iter().any(|kind| line.contains(kind))).collect::<Vec<String>>()
+    };
+    let delegated = |apex: &str| {
+        let owners = of(apex, &[" NS "]).into_iter().map(|line| line.split(' ').next().expect("an owner").to_owned());
+        owners.collect::<std::collections::BTreeSet<_>>().into_iter().collect::<Vec<String>>()
+    };
+    assert_eq!(delegated("v3.example."), ["apps.v3.example.", "routes.v3.example.", "v3.example."]);
+    assert_eq!(delegated("apps.v3.example."), ["a.b.apps.v3.example.", "apps.v3.example.", "eu.apps.v3.example."]);
+    assert_eq!(delegated("eu.apps.v3.example."), ["eu.apps.v3.example.", "south.eu.apps.v3.example."]);
+    assert_eq!(delegated("south.eu.apps.v3.example."), ["south.eu.apps.v3.example."]);
+    assert_eq!(delegated("far.example."), ["far.example.", "near.far.example."]);
+    // Glue is there, but no other record below a cut; the name above the deep zone resolves like all others.
+    assert_eq!(
+        of("apps.v3.example.", &[" A ", " TXT ", " CNAME ", " SVCB "]),
+        [
+            "*.apps.v3.example. 30 A 192.0.2.1",
+            "*.b.apps.v3.example. 30 A 192.0.2.1",
+            "b.apps.v3.example. 30 A 192.0.2.1",
+            "b.apps.v3.example. 30 TXT \"kept\"",
+            "ns2.eu.apps.v3.example. 3600 A 192.0.2.53",
+        ]
+    );
+    assert!(of("eu.apps.v3.example.", &[" SVCB "]).iter().any(|line| line.starts_with("_dns.ns2.eu.apps.v3.example.")));
+    let diagnostics: Vec<String> = compiled.diagnostics.iter().map(ToString::to_string).collect();
+    assert_eq!(diagnostics.len(), 2, "{diagnostics:?}");
+    assert!(diagnostics[0].contains("x.eu.apps.v3.example. is in eu.apps.v3.example., the zone of another Router"));
+    assert!(
+        diagnostics[1].contains("eu.apps.v3.example. has records, so the former name cannot lead"),
+        "{diagnostics:?}"
+    );
+    for zone in &compiled.zones {
+        let findings = check::check(&zone.contents);
+        assert!(findings.iter().all(|finding| finding.code.severity() != Severity::Error), "{findings:?}");
+    }
+}
+
+/// A name of the outer shard that is live stays live: the API rejects such an inner shard, and here it is not served.
+#[test]
+fn an_inner_shard_waits_for_the_names_of_the_outer_one() {
+    let shard = |name: &str, second, dns: &str| {
+        router(name, second, json!({"dns": dns, "addresses": [{"ip": format!("192.0.2.{second}")}]}))
+    };
+    let outer = || shard("apps", 1, "apps.v3.example");
+    for (what, inner, bindings, is_withheld) in [
+        ("no names", "eu.apps.v3.example", vec![], false),
+        ("a system name", "eu.apps.v3.example", vec![binding("ns", "a", 4, "eu", "apps.v3.example")], true),
+        ("of the same second", "eu.apps.v3.example", vec![binding("ns", "a", 5, "eu", "apps.v3.example")], true),
+        ("newer than the shard", "eu.apps.v3.example", vec![binding("ns", "a", 6, "eu", "apps.v3.example")], false),
+        ("another name", "eu.apps.v3.example", vec![binding("ns", "a", 4, "us", "apps.v3.example")], false),
+        ("on another shard", "eu.apps.v3.example", vec![binding("ns", "a", 4, "eu", "far.example")], false),
+        ("above it", "x.eu.apps.v3.example", vec![binding("ns", "a", 4, "eu", "apps.v3.example")], false),
+        (
+            "a former name",
+            "eu.apps.v3.example",
+            vec![moved("ns", "a", 4, "eu", "far.example", &["apps.v3.example"])],
+            true,
+        ),
+        (
+            "a name that is about to be a former one",
+            "eu.apps.v3.example",
+            vec![moved("ns", "a", 4, "eu", "far.example", &["!apps.v3.example"])],
+            true,
+        ),
+        (
+            "an adopted host below it",
+            "eu.apps.v3.example",
+            vec![adopted("a", 4, "ns-a", "apps.v3.example", "b.web.eu.apps.v3.example.")],
+            true,
+        ),
+        (
+            "an adopted wildcard there",
+            "eu.apps.v3.example",
+            vec![adopted("a", 4, "ns-a", "apps.v3.example", "*.eu.apps.v3.example.")],
+            true,
+        ),
+        (
+            "an adopted host beside it",
+            "eu.apps.v3.example",
+            vec![adopted("a", 4, "ns-a", "apps.v3.example", "web.us.apps.v3.example.")],
+            false,
+        ),
+        (
+            "its own adopted host",
+            "eu.apps.v3.example",
+            vec![adopted("a", 4, "ns-a", "eu.apps.v3.example", "web.eu.apps.v3.example.")],
+            false,
+        ),
+    ] {
+        let routers = vec![outer(), shard("inner", 5, inner)];
+        let compiled = compile(&Inputs { routers, bindings }, &settings());
+        let is_served = compiled.zones.iter().any(|zone| *zone.contents.apex() == name(&format!("{inner}.")));
+        let lines = lines(zone(&compiled, "apps.v3.example."));
+        let is_cut = lines.iter().any(|line| line.starts_with(&format!("{inner}. 3600 NS ")));
+        assert_eq!((is_served, is_cut), (!is_withheld, !is_withheld), "{what}");
+        let refused = compiled.diagnostics.iter().filter(|diagnostic| diagnostic.path == "spec.dns");
+        let refused: Vec<String> = refused.map(ToString::to_string).collect();
+        assert_eq!(refused.len(), usize::from(is_withheld), "{what}: {refused:?}");
+        assert!(refused.iter().all(|text| text.contains("names of Routes in the zone apps.v3.example")), "{refused:?}");
+    }
+}
+
 /// One step of a history: what is set or removed.
 #[derive(Debug, Clone)]
 enum Step {
@@ -462,7 +593,9 @@ enum Step {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let apexes = ["a.v3.example", "b.v3.example", "x.a.v3.example", "v3.example", "routes.v3.example", "far.example"];
+    let apexes =
+        ["a.v3.example", "l1.a.v3.example", "x.l1.a.v3.example", "v3.example", "routes.v3.example", "far.example"];
+    let hosts = ["w.l1.a.v3.example.", "w.x.l1.a.v3.example.", "w.far.example."];
     let router = (0..5usize, 0..3u32, 0..6usize, proptest::option::weighted(0.7, 0..4u8)).prop_map(
         move |(number, second, apex, address)| {
             let spec = |address| json!({"dns": apexes[apex], "addresses": [{"ip": format!("192.0.2.{address}")}]});
@@ -472,15 +605,20 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     // The platform's own zones never had a route.
     let is_shards = |apex: &str| apex != "v3.example" && apex != "routes.v3.example";
     let left = proptest::collection::vec(0..6usize, 0..4);
-    let binding = (0..5usize, 0..3u32, 0..3usize, proptest::option::weighted(0.7, 0..3usize), left).prop_map(
-        move |(number, second, label, shard, left)| {
+    let host = proptest::option::weighted(0.3, 0..3usize);
+    let binding = (0..5usize, 0..3u32, 0..3usize, proptest::option::weighted(0.7, 0..3usize), left, host).prop_map(
+        move |(number, second, label, shard, left, host)| {
             let one = |shard: usize| {
                 let names = left.iter().map(|left| apexes[*left]).enumerate();
                 let left: Vec<String> = names
                     .map(|(at, left)| format!("{}{left}", if at == 2 && is_shards(left) { "!" } else { "" }))
                     .collect();
                 let left: Vec<&str> = left.iter().map(String::as_str).collect();
-                moved("ns", &format!("b{number}"), second, &format!("l{label}"), apexes[shard], &left)
+                let moved = moved("ns", &format!("b{number}"), second, &format!("l{label}"), apexes[shard], &left);
+                let host = host
+                    .map(|host| name(hosts[host]))
+                    .filter(|host| host.is_below(&name(&format!("{}.", apexes[shard]))));
+                BindingInput { adopted: host, ..moved }
             };
             Step::Binding(number, shard.map(one))
         },
@@ -511,7 +649,7 @@ proptest! {
             settings = with_services();
         }
         if with_base {
-            settings.base = Some(base("$TTL 9\n@ SOA . a 1 1 1 1 1\n@ NS n.example.\nw.x.a TXT t\na TXT t\nb NS n.example.\nc TXT t\n"));
+            settings.base = Some(base("$TTL 9\n@ SOA . a 1 1 1 1 1\n@ NS n.example.\nw.x.l1.a TXT t\na TXT t\nl1.a NS n.example.\nc TXT t\n"));
         }
         let plain = settings.clone();
         let domains = [name("a.v3.example."), name("v2.example.")];

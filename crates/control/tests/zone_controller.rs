@@ -74,6 +74,7 @@ fn binding(number: u8, shard: u8) -> Arc<BindingInput> {
             .map(|left| format!("r{left}.v3.example").parse().expect("a name"))
             .collect(),
         // One has returned, and its former names point to its former shard.
+        adopted: None,
         leads_to: (number == 2 && shard == 0).then(|| "r3.v3.example".into()),
     })
 }
@@ -548,6 +549,7 @@ fn a_former_name_among_very_many_is_not_the_whole_zone_anew() {
             label: format!("ns-b{number}").into(),
             shard: shard.into(),
             former_names: left.iter().map(|left| left.parse().expect("a name")).collect(),
+            adopted: None,
             leads_to: None,
         })
     };

@@ -47,6 +47,16 @@ pub fn assign(status: &mut Value, route: &Value, spec: &RouteBindingSpec, now: T
     }
 }
 
+/// Returns the name of a Route's host on a Router with the zone `dns`. A host in that zone that the router of a source admitted is an
+/// adopted name, for which the zone's wildcard answers. Any other host is a custom name, with the record that leads it to `alias`.
+pub fn host_name(host: &str, is_adopted: bool, dns: &str, alias: &str) -> AssignedName {
+    let (kind, record) = match is_adopted && names::is_below(host, dns) {
+        true => (NameKind::Adopted, None),
+        false => (NameKind::Custom, Some(names::record_for_host(host, alias))),
+    };
+    AssignedName { name: host.to_owned(), kind, record }
+}
+
 /// Returns `status.dns` and `status.canonicalName` of a Route with this host and these names.
 pub fn main_names<'a>(host: Option<&'a str>, names: &'a [AssignedName]) -> (Option<&'a str>, Option<&'a str>) {
     let of_kind = |kind: NameKind| names.iter().find(|name| name.kind == kind).map(|name| name.name.as_str());

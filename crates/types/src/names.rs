@@ -200,6 +200,11 @@ pub fn is_at_or_below(name: &str, ancestor: &str) -> bool {
     bytes[start..].eq_ignore_ascii_case(ancestor.as_bytes()) && (start == 0 || bytes[start - 1] == b'.')
 }
 
+/// Returns whether `name` is below `ancestor`, by whole labels and without regard to case.
+pub fn is_below(name: &str, ancestor: &str) -> bool {
+    is_at_or_below(name, ancestor) && name.len() > ancestor.len()
+}
+
 /// Returns whether a host takes names of the zone `apex`: it is in the zone, or is a wildcard that covers all of it.
 pub fn takes_names_of(host: &str, apex: &str) -> bool {
     match host.strip_prefix("*.") {
@@ -211,8 +216,7 @@ pub fn takes_names_of(host: &str, apex: &str) -> bool {
 /// Returns whether the wildcard host `wildcard` covers `host`: a name at any depth below the wildcard's base domain, or a
 /// wildcard there; not itself.
 pub fn covers(wildcard: &str, host: &str) -> bool {
-    let is_below = |above: &str| is_at_or_below(host, above) && host.len() > above.len();
-    wildcard.strip_prefix("*.").is_some_and(is_below) && !host.eq_ignore_ascii_case(wildcard)
+    wildcard.strip_prefix("*.").is_some_and(|above| is_below(host, above)) && !host.eq_ignore_ascii_case(wildcard)
 }
 
 /// Returns the wildcard hosts that cover `host`, the closest first, in lower case.

@@ -90,8 +90,10 @@ pub(super) async fn explain_to_tenant(place: &ApiLocation, name: &Name) -> Resul
             NameKind::System => "the system name",
             NameKind::Alias => "the alias",
             NameKind::Custom => "the custom host",
+            NameKind::Adopted => "the adopted host",
         };
-        let path = route.spec.path.as_deref().filter(|_| its.kind == NameKind::Custom);
+        let is_host = matches!(its.kind, NameKind::Custom | NameKind::Adopted);
+        let path = route.spec.path.as_deref().filter(|_| is_host);
         let path = path.map(|path| format!(" for the path {path}")).unwrap_or_default();
         Some(format!("{wanted} is {kind}{path} of your Route {namespace}/{} on {on}", route.name_any()))
     });

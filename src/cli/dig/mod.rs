@@ -273,6 +273,7 @@ fn step_facts(step: &Step) -> Properties {
             NameKind::System => "its system name",
             NameKind::Alias => "its stable alias",
             NameKind::Custom => "its custom host",
+            NameKind::Adopted => "its adopted host",
         };
         let path = route.path.as_deref().map(|path| format!(" for the path {path}")).unwrap_or_default();
         facts.add(

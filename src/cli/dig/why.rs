@@ -235,7 +235,8 @@ fn routes(zones: &Zones, name: &Name) -> Vec<RouteFact> {
     for binding in &zones.bindings {
         for assigned in binding.spec.names.iter().filter(|assigned| has(&assigned.name)) {
             let route = format!("{}/{}", binding.spec.route_namespace, binding.spec.route_name);
-            let path = zones.paths.get(&route).filter(|_| assigned.kind == NameKind::Custom).cloned();
+            let is_host = matches!(assigned.kind, NameKind::Custom | NameKind::Adopted);
+            let path = zones.paths.get(&route).filter(|_| is_host).cloned();
             routes.push(RouteFact { route, router: binding.spec.router.clone(), kind: assigned.kind, path });
         }
     }

@@ -15,6 +15,7 @@ pub mod service;
 
 mod conflict_keys;
 pub mod quotas;
+mod sources;
 
 #[cfg(test)]
 pub(crate) mod fixture;
@@ -44,6 +45,9 @@ pub type DiagnoseRouter = Box<dyn Fn(&Router) -> Vec<String> + Send + Sync>;
 /// follows the name.
 pub type OccupiedLabels = Box<dyn Fn(&Router) -> Vec<(String, String)> + Send + Sync>;
 
+/// The function that returns the names of a Router's further records, in lower case and without a trailing dot.
+pub type RecordNames = Box<dyn Fn(&Router) -> Vec<String> + Send + Sync>;
+
 /// The settings of the platform that the hooks of Signpost's kinds depend on.
 pub struct PlatformConfig {
     /// The platform's domain, such as `v3.rhcloud.com`.
@@ -58,6 +62,8 @@ pub struct PlatformConfig {
     pub diagnose_router: DiagnoseRouter,
     /// The occupied labels of a Router: the client that writes the Router gets warnings about the Routes with these labels.
     pub occupied_labels: OccupiedLabels,
+    /// The names of a Router's further records.
+    pub record_names: RecordNames,
 }
 
 impl PlatformConfig {
@@ -70,6 +76,7 @@ impl PlatformConfig {
             limits: Limits::default(),
             diagnose_router: Box::new(|_| Vec::new()),
             occupied_labels: Box::new(|_| Vec::new()),
+            record_names: Box::new(|_| Vec::new()),
         }
     }
 }

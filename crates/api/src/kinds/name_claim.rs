@@ -6,7 +6,7 @@
 //! admitted. The transaction that writes the claim checks this again, because a scheduler that has lost its lease without
 //! noticing could admit one of them while its successor admits the other. A claim on a covered host therefore requires that the
 //! wildcards above it are unchanged since they were read. A claim on a wildcard requires that the conflict key of the hosts below
-//! it was not touched.
+//! it was not touched. A host that the router of a source admitted may overlap others: that router accepts both.
 
 use std::sync::LazyLock;
 
@@ -16,7 +16,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
 use crate::identity::is_of_the_platform;
-use crate::kinds::conflict_keys;
+use crate::kinds::{conflict_keys, route};
 use crate::rules::expr::{item, old, this};
 use crate::rules::{self, Rule};
 use signpost_apiserver::cause::Cause;
@@ -187,11 +187,22 @@ fn namespace_of(claim: &Value) -> &Value {
     &claim["spec"]["holder"]["namespace"]
 }
 
-/// Rejects a host that overlaps one that another namespace holds.
+/// Returns whether the router of a source admitted the host to the Route that holds it.
+async fn is_adopted(claim: &Value, reader: &dyn Reader) -> Result<bool, ApiError> {
+    let holder = &claim["spec"]["holder"];
+    let name = holder["name"].as_str().unwrap_or_default();
+    let route = reader.get("Route", holder["namespace"].as_str(), name).await?;
+    Ok(route.is_some_and(|route| route["metadata"]["uid"] == holder["uid"] && route::is_adopted(&route)))
+}
+
+/// Rejects a host that overlaps one that another namespace holds, unless its router has admitted it: a router accepts both, and uses
+/// the most specific one.
 async fn guard_overlap(now: Timestamp, claim: &Value, reader: &dyn Reader) -> Result<Vec<RelatedWrite>, ApiError> {
     const KIND: &str = "NameClaim";
     let host = claim["spec"]["value"].as_str().unwrap_or_default();
-    let is_of_another = |found: &Value| keeps_host(now, found) && namespace_of(found) != namespace_of(claim);
+    let may_overlap = is_adopted(claim, reader).await?;
+    let is_of_another =
+        |found: &Value| !may_overlap && keeps_host(now, found) && namespace_of(found) != namespace_of(claim);
     let refused = |what: String| {
         let name = claim["metadata"]["name"].as_str().unwrap_or_default();
         ApiError::invalid(&NAME_CLAIM, name, vec![Cause::forbidden("spec.value", &what)])
@@ -473,6 +484,22 @@ mod tests {
             assert_eq!(CLAIMS.before_commit(&context, update, &objects).await.is_ok(), good, "{held} {asked}");
             let update = Operation::Update { old: &new, new: &old };
             assert_eq!(CLAIMS.before_commit(&context, update, &objects).await.map(|it| it.len()).ok(), Some(0));
+        }
+        // The router of a source accepts overlapping hosts. Its admission is that of the Route that holds the claim.
+        let adopted = |uid: &str| {
+            json!({"kind": "Route", "metadata": {"namespace": "n", "name": "r", "uid": uid},
+                "spec": {"host": "www.shop.test", "adopted": {"router": "s1", "by": "listener a of Gateway n/g"}}})
+        };
+        for (held, asked, uid, good) in [
+            ("*.shop.test", "www.shop.test", "u", true),
+            ("www.shop.test", "*.shop.test", "u", true),
+            ("*.shop.test", "www.shop.test", "another", false),
+            ("www.shop.test", "*.shop.test", "another", false),
+        ] {
+            let (new, context) = (host(asked, "n", json!({})), context());
+            let objects = Objects::new(vec![host(held, "m", json!({})), adopted(uid)]);
+            let found = CLAIMS.before_commit(&context, Operation::Create(&new), &objects).await;
+            assert_eq!(found.is_ok(), good, "{held} {asked} {uid}");
         }
         // The values that were read must be unchanged at the commit.
         let context = context();

@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use crate::access;
-use crate::kinds::PlatformConfig;
+use crate::kinds::{PlatformConfig, sources};
 use crate::rules::{self as rule, Rule};
 use signpost_apiserver::auth::rules::Access;
 use signpost_apiserver::cause::Cause;
@@ -18,11 +18,11 @@ use signpost_apiserver::kind::{HookReads, Kind};
 use signpost_apiserver::registry::{Context, Hooks, Operation, Reader, RelatedWrite, SideEffect};
 use signpost_types::assignment::BOUND_FIELDS;
 use signpost_types::names::{self, takes_names_of};
-use signpost_types::v1alpha1::GROUP;
 use signpost_types::v1alpha1::route::{
     ADMITTED, CONDITIONS, HOST_POINTS_HERE, MOVE_ANNOTATION, READY, RESOLVABLE, RESOLVED_REFS, ROUTER_GONE, Route,
     SCHEDULED,
 };
+use signpost_types::v1alpha1::{GROUP, SOURCE_LABEL, SOURCE_OBJECT_ANNOTATION};
 
 pub static ROUTE: LazyLock<Kind> = LazyLock::new(|| {
     Kind::of::<Route>()
@@ -51,6 +51,13 @@ const COLUMNS: &[Column] = &[
     .with_cell(|read, _| Cell::As(columns::condition(read[0], READY, "status"))),
     AGE,
     Column::new("Canonical-Name", &["status.canonicalName"], "The stable name for a CNAME record of your own.").wide(),
+    Column::new(
+        "Source",
+        &["metadata.annotations"],
+        "The object from which a source derived the Route, such as `HTTPRoute shop/web`.",
+    )
+    .with_cell(|read, _| Cell::As(read[0].get([SOURCE_OBJECT_ANNOTATION])[0]))
+    .wide(),
     Column::new("Target", &["spec.to.kind", "spec.to.name"], "The target of the traffic.")
         .with_cell(|read, _| match read[1].text() {
             Some(name) => {
@@ -168,9 +175,16 @@ impl Hooks for Routes {
         reader: &'a dyn Reader,
     ) -> BoxFuture<'a, Result<Vec<RelatedWrite>, ApiError>> {
         Box::pin(async move {
+            sources::guard_leader(context.identity, &ROUTE, operation)?;
             match operation {
-                Operation::Create(object) => guard_move(context, None, object, reader).await?,
-                Operation::Update { old, new } => guard_move(context, Some(old), new, reader).await?,
+                Operation::Create(object) => {
+                    guard_adoption(context, None, object)?;
+                    guard_move(context, None, object, reader).await?;
+                }
+                Operation::Update { old, new } => {
+                    guard_adoption(context, Some(old), new)?;
+                    guard_move(context, Some(old), new, reader).await?;
+                }
                 Operation::Delete { .. } | Operation::Release { .. } => {}
             }
             match operation {
@@ -186,7 +200,7 @@ impl Hooks for Routes {
                 }
                 Operation::Update { old, new } if text(&old["spec"]["host"]) != text(&new["spec"]["host"]) => {
                     // The Route's own system name is in a zone of the platform; the validation has rejected all others.
-                    if own_system_name(old) != text(&new["spec"]["host"]) {
+                    if own_system_name(old) != text(&new["spec"]["host"]) && !is_adopted(new) {
                         host_in_zone(&new["spec"]["host"], new, reader).await?;
                     }
                 }
@@ -220,6 +234,39 @@ pub(super) fn forget_move(route: &mut Value) {
     if annotations.is_empty() {
         metadata.remove("annotations");
     }
+}
+
+/// The verb on Routes that a user needs to adopt a host, and to mark a Route as that of a source.
+const ADOPT_VERB: &str = "adopt";
+
+/// Returns whether the router of a source admitted the Route's host.
+pub(super) fn is_adopted(route: &Value) -> bool {
+    !route["spec"]["adopted"].is_null()
+}
+
+/// Rejects the adoption of a host, another host of an adopted Route, and the label of a source, by a user without the verb `adopt`:
+/// an adopted host is exempt from the rules that protect the names of others.
+fn guard_adoption(context: &Context<'_>, old: Option<&Value>, new: &Value) -> Result<(), ApiError> {
+    let before = |at: fn(&Value) -> &Value| old.map_or(&Value::Null, at);
+    let adopts = before(|route| &route["spec"]["adopted"]) != &new["spec"]["adopted"];
+    let is_of_adopted = old.is_some_and(is_adopted) || is_adopted(new);
+    let renames = is_of_adopted && text(before(|route| &route["spec"]["host"])) != text(&new["spec"]["host"]);
+    let field = if adopts {
+        "spec.adopted".to_owned()
+    } else if renames {
+        "spec.host".to_owned()
+    } else if before(sources::label) != sources::label(new) {
+        format!("metadata.labels[{SOURCE_LABEL}]")
+    } else {
+        return Ok(());
+    };
+    let name = new["metadata"]["name"].as_str();
+    let access = Access::resource(ADOPT_VERB, GROUP, "routes", context.namespace, name);
+    access::authorize(context.identity, &access).map_err(|_| {
+        let why =
+            format!("{field}: only the platform's sources set it; it requires the verb \"{ADOPT_VERB}\" on routes");
+        ApiError::forbidden(&ROUTE, name.unwrap_or_default(), &why)
+    })
 }
 
 /// Checks a new request to move: the user must have the verb `move`, and the Router must exist. The scheduler decides whether the
@@ -268,7 +315,7 @@ fn host_fault(domain: &str, context: &Context<'_>, route: &Value) -> Option<Caus
     let host = text(value).filter(|_| wanted_zone(context, route).is_none())?;
     match names::check_a_labels(host) {
         Err(error) => Some(Cause::invalid("spec.host", value, &error.to_string())),
-        Ok(()) => takes_names_of(host, domain).then(|| platform_fault(domain)),
+        Ok(()) => (takes_names_of(host, domain) && !is_adopted(route)).then(|| platform_fault(domain)),
     }
 }
 
@@ -294,6 +341,9 @@ async fn guard_host(
     reader: &dyn Reader,
 ) -> Result<(), ApiError> {
     let host = &route["spec"]["host"];
+    if is_adopted(route) {
+        return Ok(());
+    }
     if let Some(zone) = wanted_zone(context, route) {
         let is_zone = |router: &Value| match text(&router["spec"]["dns"]) {
             Some(dns) => dns.eq_ignore_ascii_case(zone),

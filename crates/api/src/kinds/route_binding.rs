@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 use super::{name_claim, route};
 use crate::kinds::conflict_keys;
-use crate::rules::expr::{Function, Quantity, item, this};
+use crate::rules::expr::{Expr, Function, Quantity, item, this};
 use crate::rules::{self, Rule};
 use signpost_apiserver::apply;
 use signpost_apiserver::cause::Cause;
@@ -33,7 +33,7 @@ use signpost_apiserver::registry::{Context, Hooks, Operation, Reader, RelatedWri
 use signpost_types::assignment;
 use signpost_types::names::{self, NAME_OCTETS_MAX};
 use signpost_types::v1alpha1::name_claim::Holder;
-use signpost_types::v1alpha1::route::NameKind;
+use signpost_types::v1alpha1::route::{AssignedName, NameKind};
 use signpost_types::v1alpha1::route_binding::{FENCING_ANNOTATION, FENCING_FIELD, RouteBinding, RouteBindingSpec};
 use signpost_types::v1alpha1::{SCHEDULER_LEASE, SCHEDULER_LEASE_NAMESPACE};
 
@@ -110,7 +110,7 @@ impl Hooks for RouteBindings {
 }
 
 /// Returns the rules of RouteBindings. Label, zone, and platform determine the names: one system name, one alias, and at most one
-/// custom host. Former names are names of the label in other zones than the current one.
+/// custom or adopted host. Former names are names of the label in other zones than the current one.
 pub(crate) fn rules(domain: Option<&str>) -> Vec<Rule> {
     let (label, dns) = (|| this().field("label"), || this().field("dns"));
     let is = |kind: &str| item("n").field("type").is(kind);
@@ -150,8 +150,21 @@ pub(crate) fn rules(domain: Option<&str>) -> Vec<Rule> {
         .about("names"),
         Rule::new("spec", alias, "must contain the alias, <label>.routes.<platform domain>, exactly once")
             .about("names"),
-        Rule::new("spec", names(Quantity::AtMostOne, is("custom")), "must contain at most one custom name")
-            .about("names"),
+        Rule::new(
+            "spec",
+            names(Quantity::AtMostOne, is("custom") | is("adopted")),
+            "must contain at most one custom or adopted name",
+        )
+        .about("names"),
+        Rule::new(
+            "spec",
+            names(
+                Quantity::All,
+                !is("adopted") | item("n").field("name").call(Function::Lower).ends_with(Expr::from(".") + dns()),
+            ),
+            "must contain an adopted name only below dns",
+        )
+        .about("names"),
         Rule::new(
             "spec",
             former().starts_with(label() + ".") & !former().is(label() + "."),
@@ -257,16 +270,27 @@ async fn bind(
     }
 
     let host = route["spec"]["host"].as_str().filter(|host| !host.is_empty());
-    let custom = spec.names.iter().position(|name| name.kind == NameKind::Custom);
-    if let Some(index) = custom
-        && Some(spec.names[index].name.as_str()) != host
-    {
-        let what = match host {
-            Some(host) => format!("the custom name must be the Route's spec.host, {host}"),
-            None => "the Route has no spec.host, so it has no custom name".to_owned(),
+    let of_host = spec.names.iter().position(|name| matches!(name.kind, NameKind::Custom | NameKind::Adopted));
+    if let Some(index) = of_host {
+        let AssignedName { name, kind, .. } = &spec.names[index];
+        let (fault, field) = match host {
+            Some(host) if host != *name => (Some(format!("the name must be the Route's spec.host, {host}")), "name"),
+            None => (Some("the Route has no spec.host, so it has no such name".to_owned()), "name"),
+            Some(_) if *kind == NameKind::Adopted && !route::is_adopted(&route) => {
+                (Some("the Route has no spec.adopted, so it has no adopted name".to_owned()), "type")
+            }
+            Some(_) => (None, "name"),
         };
-        let path = format!("spec.names[{index}].name");
-        return Err(invalid(Cause::invalid(&path, &binding["spec"]["names"][index]["name"], &what)));
+        if let Some(what) = fault {
+            let path = format!("spec.names[{index}].{field}");
+            return Err(invalid(Cause::invalid(&path, &binding["spec"]["names"][index][field], &what)));
+        }
+    }
+
+    for name in spec.names.iter().filter(|name| matches!(name.kind, NameKind::System | NameKind::Adopted)) {
+        if let Some(zone) = zone_inside(&name.name, &spec.dns, reader).await? {
+            return Err(conflict(&format!("{} is in {zone}, the zone of another shard", name.name)));
+        }
     }
 
     let holder = || Holder {
@@ -300,6 +324,19 @@ async fn bind(
     ];
     writes.extend(leadership(binding, reader).await?);
     Ok(writes)
+}
+
+/// Returns the zone of another shard inside `dns` that the name is at or below.
+async fn zone_inside(name: &str, dns: &str, reader: &dyn Reader) -> Result<Option<String>, ApiError> {
+    let name = name.to_ascii_lowercase();
+    let mut above = Some(&*name).filter(|name| names::is_below(name, dns));
+    while let Some(zone) = above {
+        if reader.get("Zone", None, zone).await?.is_some() {
+            return Ok(Some(zone.to_owned()));
+        }
+        above = zone.split_once('.').map(|(_, rest)| rest).filter(|rest| names::is_below(rest, dns));
+    }
+    Ok(None)
 }
 
 /// Returns the Route of a binding if it still matches the binding.

@@ -1,4 +1,5 @@
-//! Router: one shard. Its zone is unique, its addresses are valid, and it cannot be deleted while Routes are bound to it.
+//! Router: one shard. Its zone is unique, and takes no name that another shard has; its addresses are valid; and it cannot be deleted
+//! while Routes are bound to it.
 
 use std::sync::{Arc, LazyLock};
 
@@ -6,7 +7,7 @@ use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use crate::kinds::{PlatformConfig, conflict_keys};
+use crate::kinds::{PlatformConfig, conflict_keys, sources};
 use crate::rules::{self as rule, Rule};
 use signpost_apiserver::cause::Cause;
 use signpost_apiserver::error::ApiError;
@@ -169,20 +170,27 @@ impl Hooks for Routers {
 
     fn before_commit<'a>(
         &'a self,
-        _context: &'a Context<'a>,
+        context: &'a Context<'a>,
         operation: Operation<'a>,
         reader: &'a dyn Reader,
     ) -> BoxFuture<'a, Result<Vec<RelatedWrite>, ApiError>> {
         Box::pin(async move {
+            sources::guard_leader(context.identity, &ROUTER, operation)?;
             let name = |router: &'a Value| router["metadata"]["name"].as_str().unwrap_or_default();
             Ok(match operation {
                 Operation::Create(object) => {
                     let zones = conflict_keys::zones();
                     let touched = reader.touched(&zones).await?;
-                    overlap(object, reader).await?;
-                    vec![zones.touch_next(touched)]
+                    let mut writes = guard_zone(&self.platform, object, reader).await?;
+                    writes.push(zones.touch_next(touched));
+                    writes
                 }
-                Operation::Update { .. } => Vec::new(),
+                Operation::Update { old, new } => {
+                    if old["spec"]["records"] != new["spec"]["records"] {
+                        guard_records(&self.platform, old, new, reader).await?;
+                    }
+                    Vec::new()
+                }
                 Operation::Delete { old, options } => {
                     let key = conflict_keys::router(name(old));
                     let touched = reader.touched(&key).await?;
@@ -271,21 +279,141 @@ fn check_warnings(check: &Value) -> Vec<String> {
     warnings
 }
 
-/// Rejects a zone inside another shard's zone: the wildcard of the outer zone would claim the names of the inner one.
-async fn overlap(object: &Value, reader: &dyn Reader) -> Result<(), ApiError> {
-    let dns = object["spec"]["dns"].as_str().unwrap_or_default();
-    for other in reader.list("Router", None).await? {
-        let (name, theirs) = (&other["metadata"]["name"], other["spec"]["dns"].as_str().unwrap_or_default());
-        let cause = if theirs.eq_ignore_ascii_case(dns) {
-            format!("is already the zone of Router {name}; give each Router its own zone")
-        } else if is_at_or_below(dns, theirs) || is_at_or_below(theirs, dns) {
-            format!("overlaps {theirs}, the zone of Router {name}; use a zone outside the zones of other shards")
-        } else {
-            continue;
-        };
-        let cause = Cause::invalid("spec.dns", &object["spec"]["dns"], &cause);
+/// The most names that an error lists.
+const NAMES_TOLD_MAX: usize = 4;
+
+/// Rejects a new zone that another Router has, and one whose names another shard has now: the names of an outer zone at or below the
+/// apex of an inner one end when the inner one begins. Returns the writes that let no such name come at the same time.
+async fn guard_zone(
+    platform: &PlatformConfig,
+    object: &Value,
+    reader: &dyn Reader,
+) -> Result<Vec<RelatedWrite>, ApiError> {
+    let dns = zone_of(platform, object);
+    let refused = |cause: &str| {
+        let cause = Cause::invalid("spec.dns", &object["spec"]["dns"], cause);
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        return Err(ApiError::invalid(&ROUTER, name, vec![cause]));
+        Err(ApiError::invalid(&ROUTER, name, vec![cause]))
+    };
+    let routers = reader.list("Router", None).await?;
+    let zones: Vec<(String, &Value)> = routers.iter().map(|other| (zone_of(platform, other), other)).collect();
+    if let Some((_, other)) = zones.iter().find(|(zone, _)| *zone == dns) {
+        let name = &other["metadata"]["name"];
+        return refused(&format!("is already the zone of Router {name}; give each Router its own zone"));
+    }
+    for (zone, other) in zones.iter().filter(|(zone, _)| names::is_below(zone, &dns)) {
+        let records = records_below(platform, object, zone);
+        if !records.is_empty() {
+            let name = &other["metadata"]["name"];
+            return refused(&format!(
+                "is around {zone}, the zone of Router {name}, to which these names in spec.records belong: {}; add the records \
+                 to that Router",
+                listed(&records)
+            ));
+        }
+    }
+    let around = zones.iter().filter(|(zone, _)| names::is_below(&dns, zone));
+    let Some((zone, outer)) = around.max_by_key(|(zone, _)| zone.len()) else { return Ok(Vec::new()) };
+    let outer_name = outer["metadata"]["name"].as_str().unwrap_or_default();
+    let key = conflict_keys::router(outer_name);
+    let touched = reader.touched(&key).await?;
+    let mut taken = records_below(platform, outer, &dns);
+    taken.extend(names_below((outer_name, zone), &dns, reader).await?);
+    if !taken.is_empty() {
+        return refused(&format!(
+            "is inside {zone}, the zone of Router {outer_name:?}, which has names at or below it: {}; move or delete these \
+             first, or use another zone",
+            listed(&taken)
+        ));
+    }
+    Ok(vec![key.touch_next(touched)])
+}
+
+/// Returns the zone of a Router, which is its name below the platform's domain by default.
+fn zone_of(platform: &PlatformConfig, router: &Value) -> String {
+    match router["spec"]["dns"].as_str().filter(|dns| !dns.is_empty()) {
+        Some(dns) => dns.to_ascii_lowercase(),
+        None => format!("{}.{}", router["metadata"]["name"].as_str().unwrap_or_default(), platform.domain),
+    }
+}
+
+/// Returns the first names of a list, and the number of the others.
+fn listed(names: &[String]) -> String {
+    let more = names.len().saturating_sub(NAMES_TOLD_MAX);
+    let and = if more > 0 { format!(", and {more} more") } else { String::new() };
+    format!("{}{and}", names[..names.len() - more].join(", "))
+}
+
+/// Returns the names of a Router's further records at and below `apex`.
+fn records_below(platform: &PlatformConfig, router: &Value, apex: &str) -> Vec<String> {
+    let has_records = router["spec"]["records"].as_array().is_some_and(|records| !records.is_empty());
+    let router: Option<Router> = serde_json::from_value(router.clone()).ok().filter(|_| has_records);
+    let names = router.iter().flat_map(|router| (platform.record_names)(router));
+    names.filter(|name| is_at_or_below(name, apex)).collect()
+}
+
+/// Returns the names of Routes in a Router's zone at and below `apex`: system names, former names, and adopted hosts.
+async fn names_below((router, zone): (&str, &str), apex: &str, reader: &dyn Reader) -> Result<Vec<String>, ApiError> {
+    let mut found = Vec::new();
+    let base = |host: &str| host.strip_prefix("*.").unwrap_or(host).to_owned();
+    let is_there = |value: &str| is_at_or_below(&base(value), apex);
+    let mut claims = reader.matching("NameClaim", "spec.value", &is_there).await?;
+    // A label is directly below the zone.
+    if let Some((label, _)) = apex.split_once('.').filter(|(_, rest)| *rest == zone) {
+        claims.extend(
+            reader.get("NameClaim", None, &names::label_claim_name(label)).await?.map(|claim| (*claim).clone()),
+        );
+    }
+    for claim in &claims {
+        let spec = &claim["spec"];
+        let (kind, value) = (spec["type"].as_str(), spec["value"].as_str().unwrap_or_default());
+        let (namespace, route) =
+            (spec["holder"]["namespace"].as_str(), spec["holder"]["name"].as_str().unwrap_or_default());
+        if !spec["releasedAt"].is_null() {
+            continue;
+        }
+        let Some(binding) = reader.get("RouteBinding", namespace, route).await? else { continue };
+        let of_route = format!("of Route {}/{route}", namespace.unwrap_or_default());
+        let mut former = binding["spec"]["formerNames"].as_array().into_iter().flatten();
+        if binding["spec"]["router"] == router {
+            found.push(match kind {
+                Some("host") => format!("{value} {of_route}"),
+                _ => format!("{apex} {of_route}"),
+            });
+        } else if kind == Some("label") && former.any(|former| former["name"] == apex) {
+            found.push(format!("{apex}, a former name {of_route}"));
+        }
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// Rejects new records at and below the zones of shards inside this one.
+async fn guard_records(
+    platform: &PlatformConfig,
+    old: &Value,
+    new: &Value,
+    reader: &dyn Reader,
+) -> Result<(), ApiError> {
+    let dns = zone_of(platform, new);
+    for other in reader.list("Router", None).await? {
+        let zone = zone_of(platform, &other);
+        if !names::is_below(&zone, &dns) {
+            continue;
+        }
+        let known = records_below(platform, old, &zone);
+        let mut taken = records_below(platform, new, &zone);
+        taken.retain(|name| !known.contains(name));
+        if !taken.is_empty() {
+            let what = format!(
+                "{} belong to {zone}, the zone of Router {}; add the records to that Router",
+                listed(&taken),
+                other["metadata"]["name"]
+            );
+            let cause = Cause::forbidden("spec.records", &what);
+            let name = new["metadata"]["name"].as_str().unwrap_or_default();
+            return Err(ApiError::invalid(&ROUTER, name, vec![cause]));
+        }
     }
     Ok(())
 }

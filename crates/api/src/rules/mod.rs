@@ -8,9 +8,9 @@
 //! |---|---|---|
 //! | all | A-labels (RFC 5890) are valid: `names::check_a_labels` | `kinds/*` |
 //! | Router | `dns` is not the name of a name server | `kinds/router.rs`, `dns_fault` |
-//! | Router | zones do not overlap; a Router with Routes stays | `kinds/router.rs`, `before_commit` |
+//! | Router | zones are unique, and take no names of others; a Router with Routes stays | `kinds/router.rs`, `before_commit` |
 //! | Route | the host is its own name on a Router: it begins with the namespace | `kinds/route.rs`, `wished_host_fault` |
-//! | Route | hosts in zones of the platform, labels of other namespaces, moves, the status | `kinds/route.rs`, `before_commit` |
+//! | Route | hosts in zones of the platform, labels of other namespaces, adoption, moves, the status | `kinds/route.rs`, `before_commit` |
 //! | RouteBinding | `routeNamespace` is the object's own namespace | `kinds/route_binding.rs` |
 //! | RouteBinding | Route, Router, label and leader match the binding | `kinds/route_binding.rs`, `before_commit` |
 //! | NameClaim | the name of a claim on a host is a hash | `kinds/name_claim.rs`, `name_fault` |

@@ -37,6 +37,7 @@ use std::time::Duration;
 
 use futures::stream::{BoxStream, Stream, StreamExt as _};
 use kube::Resource;
+use kube::api::{ApiResource, DynamicObject};
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, watch};
@@ -124,6 +125,8 @@ impl fmt::Display for ObjectKey {
 /// The selection of objects, and the timing of an informer.
 #[derive(Debug, Clone)]
 pub struct Settings {
+    /// The kind to list, for a type that stands for several kinds; `None`: the kind of the type.
+    pub resource: Option<ApiResource>,
     /// Only this namespace; `None`: all.
     pub namespace: Option<String>,
     /// Only objects with these labels, in the API's syntax.
@@ -147,6 +150,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Settings {
+            resource: None,
             namespace: None,
             label_selector: None,
             field_selector: None,
@@ -155,6 +159,22 @@ impl Default for Settings {
             watch_longest: None,
             backoff_first: Duration::from_millis(100),
             backoff_longest: Duration::from_secs(10),
+        }
+    }
+}
+
+impl Settings {
+    /// Returns the name of the kind to list.
+    fn kind<K: Resource<DynamicType = ()>>(&self) -> String {
+        self.resource.as_ref().map_or_else(|| K::kind(&()).into_owned(), |resource| resource.kind.clone())
+    }
+
+    /// Returns the path of the objects to list.
+    fn path<K: Resource<DynamicType = ()>>(&self) -> String {
+        let namespace = self.namespace.as_deref();
+        match &self.resource {
+            Some(resource) => DynamicObject::url_path(resource, namespace),
+            None => K::url_path(&(), namespace),
         }
     }
 }

@@ -57,3 +57,19 @@ where
     let request = Request::new(K::url_path(&(), namespace)).patch(name, &PatchParams::default(), &Patch::Merge(patch));
     client.request_text(request.map_err(kube::Error::BuildRequest)?).await.map(drop)
 }
+
+/// Applies the fields of an object of kind `K` as the field manager `manager`, also those that others own (server-side apply).
+pub async fn apply<K>(
+    client: &kube::Client,
+    namespace: Option<&str>,
+    name: &str,
+    manager: &str,
+    object: &Value,
+) -> kube::Result<()>
+where
+    K: Resource<DynamicType = ()>,
+{
+    let parameters = PatchParams::apply(manager).force();
+    let request = Request::new(K::url_path(&(), namespace)).patch(name, &parameters, &Patch::Apply(object));
+    client.request_text(request.map_err(kube::Error::BuildRequest)?).await.map(drop)
+}

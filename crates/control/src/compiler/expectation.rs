@@ -25,6 +25,7 @@ pub enum Expected {
 /// The expected answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expectation {
+    apex: Name,
     wildcard: Expected,
     explicit: HashMap<Name, Expected>,
     taken: BTreeMap<Box<str>, NameConflict>,
@@ -77,12 +78,23 @@ impl Expectation {
             explicit.remove(&server.name);
             taken.extend(label_below(&server.name, apex).map(|label| (label, NameConflict::NameServer)));
         }
-        Expectation { wildcard: leads, explicit, taken }
+        Expectation { apex: apex.clone(), wildcard: leads, explicit, taken }
     }
 
     /// Returns the reason why the name of `label`, which is in lower case, does not resolve to the Router, if it does not.
     pub fn taken(&self, label: &str) -> Option<&NameConflict> {
         self.taken.get(label)
+    }
+
+    /// Returns the reason why `name`, at any depth below the apex, does not resolve to the Router, if it does not.
+    pub fn conflict(&self, name: &Name) -> Option<&NameConflict> {
+        // Nearly no Router has any.
+        if self.taken.is_empty() {
+            return None;
+        }
+        let conflict = self.taken(std::str::from_utf8(&top_label(name, &self.apex)?).ok()?)?;
+        let is_direct = name.label_count() == self.apex.label_count() + 1;
+        (is_direct || *conflict == NameConflict::Delegated).then_some(conflict)
     }
 
     /// Returns the labels directly below the apex whose names do not resolve to the Router, in lower case, and the reasons.

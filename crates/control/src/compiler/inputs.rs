@@ -13,6 +13,7 @@ use super::health::{AddressInput, AddressSelection, Health, choose};
 use signpost_dns::wire::Name;
 use signpost_dns::zone::Ttl;
 use signpost_types::names;
+use signpost_types::v1alpha1::route::NameKind;
 use signpost_types::v1alpha1::route_binding::RouteBinding;
 use signpost_types::v1alpha1::router::{AddressHealthState, AddressState, InstanceState, Mode, Router, RouterStatus};
 
@@ -145,6 +146,8 @@ pub struct BindingInput {
     pub shard: Arc<str>,
     /// The zones that the Route has left, in which it has former names; `shard` is excluded.
     pub former_names: Box<[Name]>,
+    /// The Route's host in that zone, if the router of a source admitted it: the wildcard answers for it.
+    pub adopted: Option<Name>,
     /// The zone to which these and the alias point, if that is not `shard` yet, in lower case and without a trailing dot:
     /// resolvers can still cache that the Route's current name points elsewhere, or the instances do not serve it yet.
     pub leads_to: Option<Box<str>>,
@@ -154,6 +157,14 @@ impl BindingInput {
     /// Returns the zone to which alias and former names point.
     pub fn target(&self) -> &str {
         self.leads_to.as_deref().unwrap_or(&self.shard)
+    }
+
+    /// Returns the name of the Route in its Router's zone: its adopted host, otherwise its system name.
+    pub fn name(&self) -> Name {
+        self.adopted.clone().unwrap_or_else(|| {
+            let shard: Name = self.shard.parse().expect("BindingInput::read has checked it");
+            shard.prepend(self.label.as_bytes()).expect("BindingInput::read has checked the length")
+        })
     }
 
     /// Reads a RouteBinding. Returns `None` if it has no alias, which a diagnostic explains.
@@ -182,12 +193,16 @@ impl BindingInput {
             }
         };
         let (former_names, leads_to) = left_zones(binding, &label, &apex, &key, diagnostics);
+        let adopted = binding.spec.names.iter().find(|name| name.kind == NameKind::Adopted);
+        let adopted =
+            adopted.and_then(|name| name.name.parse::<Name>().ok()).map(|name| name.to_lowercase().into_owned());
         Some(BindingInput {
             key,
             created: created(metadata),
             label: label.into(),
             shard: shard.trim_end_matches('.').into(),
             former_names,
+            adopted: adopted.filter(|name| name.is_below(&apex)),
             leads_to,
         })
     }

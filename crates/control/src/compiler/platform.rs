@@ -6,12 +6,19 @@
 //! name). The other one gets a diagnostic, and takes over when the first is deleted.
 //!
 //! Each domain of the platform has its own delegations: those of the shards below it, and of other domains below it.
+//!
+//! A shard can be inside another one: the zone of the outer shard is cut there ([`ShardView::cuts`]). While a name of a Route in the
+//! outer zone is at or below the apex of the inner shard, and the RouteBinding is not newer than the Router of that shard, the inner
+//! shard is *withheld*: it has no zone, so that the name still resolves to its own shard. The API rejects such a Router, but an API without
+//! Signpost's hooks does not.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::{Arc, LazyLock};
 
 use super::diagnostic::{Diagnostic, Object};
 use super::digest::Digest;
+use super::expectation::label_below;
 use super::former_names::{Changed, FormerNameIndex, FormerNames};
 use super::inputs::BindingInput;
 use super::parent::Delegations;
@@ -97,6 +104,15 @@ impl Input for BindingInput {
             return;
         }
         platform.refused.remove(&Object::Binding(name.into()));
+        let related = platform.in_the_way_of([old.as_deref(), now.as_deref()].into_iter().flatten());
+        let before = platform.shards_at(&related);
+        let host = |binding: &Option<Arc<BindingInput>>| binding.as_ref().and_then(|binding| binding.adopted.clone());
+        if let Some(host) = host(&old) {
+            platform.adopted.remove(&(host, name.into()));
+        }
+        if let Some((host, binding)) = host(&now).zip(now.clone()) {
+            platform.adopted.insert((host, name.into()), binding);
+        }
         if let Some(old) = old
             && now.as_ref().is_none_or(|now| now.label != old.label)
         {
@@ -105,6 +121,7 @@ impl Input for BindingInput {
         if let Some(now) = now {
             platform.relabel(&now.label.clone(), name, Some(now), changes);
         }
+        platform.settle(&related, before, changes);
     }
 }
 
@@ -114,11 +131,20 @@ pub struct Platform {
     /// The platform's domain, then the former ones.
     domains: Vec<Domain>,
     routers: HashMap<Box<str>, Arc<ShardView>>,
+    settings: Settings,
     /// The claimants of an apex, in order of precedence.
     claims: BTreeMap<Name, Vec<Arc<ShardView>>>,
+    /// The claimed apexes below another claimed one. Normally there are none.
+    inner: BTreeSet<Name>,
+    /// The shards that are withheld, with the outer zone whose names are in the way.
+    withheld: BTreeMap<Name, Name>,
+    /// The shards that have others inside them.
+    outer: BTreeMap<Name, Arc<ShardView>>,
     bindings: HashMap<Box<str>, Arc<BindingInput>>,
     /// The claimants of a label, in order of precedence; there are several only while claims are broken.
     labels: HashMap<Box<str>, Vec<Arc<BindingInput>>>,
+    /// The bindings with an adopted host, by that and their key.
+    adopted: BTreeMap<(Name, Box<str>), Arc<BindingInput>>,
     aliases_digest: Digest,
     former_names: FormerNameIndex,
     refused: BTreeMap<Object, Diagnostic>,
@@ -163,9 +189,14 @@ impl Platform {
         let mut platform = Platform {
             domains: vec![Domain::new(settings)],
             routers: HashMap::new(),
+            settings: settings.clone(),
             claims: BTreeMap::new(),
+            inner: BTreeSet::new(),
+            withheld: BTreeMap::new(),
+            outer: BTreeMap::new(),
             bindings: HashMap::new(),
             labels: HashMap::new(),
+            adopted: BTreeMap::new(),
             aliases_digest: Digest::default(),
             former_names: FormerNameIndex::default(),
             refused: BTreeMap::new(),
@@ -176,21 +207,33 @@ impl Platform {
 
     /// Replaces the former domains by those of `settings`, and returns the effects on the other zones.
     pub fn set_former_domains(&mut self, settings: &Settings, changes: &mut Vec<Change>) {
-        let usable = |platform: &Platform| platform.shards().map(|(apex, _)| apex.clone()).collect::<BTreeSet<Name>>();
-        let before = usable(self);
+        self.settings = settings.clone();
+        let served = |platform: &Platform| -> BTreeMap<Name, Arc<ShardView>> {
+            platform.shards().map(|(apex, router)| (apex.clone(), Arc::clone(router))).collect()
+        };
+        let before = served(self);
         let mut former = self.domains.split_off(1);
         for settings in settings.former_domains() {
             let known = former.iter().position(|domain| domain.apex == *settings.domain());
             self.domains.push(known.map_or_else(|| Domain::new(settings), |at| former.swap_remove(at)));
         }
-        let after = usable(self);
-        for apex in before.symmetric_difference(&after) {
+        let is_same = |apex: &Name, after: &BTreeMap<Name, Arc<ShardView>>| match (before.get(apex), after.get(apex)) {
+            (Some(before), Some(after)) => Arc::ptr_eq(before, after),
+            (before, after) => before.is_none() && after.is_none(),
+        };
+        let claimed: Vec<Name> = self.claims.keys().cloned().collect();
+        let after = served(self);
+        for apex in claimed.iter().filter(|apex| !is_same(apex, &after)) {
+            self.nest(&self.related(apex));
+        }
+        let after = served(self);
+        for apex in claimed.iter().filter(|apex| !is_same(apex, &after)) {
             self.diagnose(apex);
-            changes.push(Change::Shard { apex: apex.clone(), router: self.shard(apex).cloned() });
+            changes.push(Change::Shard { apex: apex.clone(), router: after.get(apex).cloned() });
         }
         let apexes: Vec<Name> = self.domains.iter().map(|domain| domain.apex.clone()).collect();
         for domain in &mut self.domains {
-            let zones = after.iter().chain(&apexes).filter(|zone| zone.is_below(&domain.apex));
+            let zones = after.keys().chain(&apexes).filter(|zone| zone.is_below(&domain.apex));
             let wanted: BTreeSet<Name> = zones.cloned().collect();
             let differs: Vec<Name> = domain.delegations.apexes().symmetric_difference(&wanted).cloned().collect();
             changes.extend(differs.iter().map(|apex| domain.delegate(apex, wanted.contains(apex))));
@@ -202,27 +245,146 @@ impl Platform {
         I::put(self, name, now, changes);
     }
 
-    /// Removes the Router `name` from an apex, adds one, and reports whether that changes the Router of the apex or its contents.
+    /// Removes the Router `name` from an apex, adds one, and reports the resulting changes of the shard there, of the one around it, and of
+    /// those inside it.
     fn claim(&mut self, apex: &Name, name: &str, on: Option<Arc<ShardView>>, changes: &mut Vec<Change>) {
+        let related = self.related(apex);
+        let before = self.shards_at(&related);
         let claims = self.claims.entry(apex.clone()).or_default();
-        let before = claims.first().cloned();
         claims.retain(|claim| *claim.name != *name);
         claims.extend(on);
         claims.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));
-        let claims = claims.clone();
         if claims.is_empty() {
             self.claims.remove(apex);
         }
-        self.diagnose(apex);
-        let now = claims.into_iter().next();
-        if !self.is_usable(apex) || before == now {
-            return;
+        self.settle(&related, before, changes);
+    }
+
+    /// Returns the claimed apexes above `apex`, itself, and those below it, in this order.
+    fn related(&self, apex: &Name) -> Vec<Name> {
+        let above = std::iter::successors(apex.parent(), Name::parent).filter(|above| self.claims.contains_key(above));
+        let mut related: Vec<Name> = above.collect();
+        related.reverse();
+        related.push(apex.clone());
+        related.extend(self.claims_below(apex).cloned());
+        related
+    }
+
+    /// Returns the claimed apexes below a name, in canonical order.
+    fn claims_below<'a>(&'a self, name: &'a Name) -> impl Iterator<Item = &'a Name> {
+        let after = self.claims.range::<Name, _>((Excluded(name), Unbounded));
+        after.map(|(apex, _)| apex).take_while(move |apex| apex.is_below(name))
+    }
+
+    /// Returns the inner shards, with those related to them, that names of these bindings can be at or below.
+    fn in_the_way_of<'a>(&self, bindings: impl Iterator<Item = &'a BindingInput>) -> Vec<Name> {
+        if self.inner.is_empty() {
+            return Vec::new();
         }
-        if before.is_some() != now.is_some() {
-            let parents = self.domains.iter_mut().filter(|domain| apex.is_below(&domain.apex));
-            changes.extend(parents.map(|domain| domain.delegate(apex, now.is_some())));
+        let mut related = BTreeSet::new();
+        for binding in bindings {
+            let zones = [&*binding.shard, binding.target()].into_iter().filter_map(|zone| zone.parse::<Name>().ok());
+            let names = zones.chain(binding.former_names.iter().cloned());
+            let names = names.filter_map(|zone| zone.prepend(binding.label.as_bytes()).ok());
+            for name in names.chain(binding.adopted.clone()) {
+                let above = std::iter::successors(Some(name), Name::parent).filter(|above| self.inner.contains(above));
+                related.extend(above.flat_map(|apex| self.related(&apex)));
+            }
         }
-        changes.push(Change::Shard { apex: apex.clone(), router: now });
+        // In canonical order, outer shards come before those inside them.
+        related.into_iter().collect()
+    }
+
+    fn shards_at(&self, apexes: &[Name]) -> Vec<Option<Arc<ShardView>>> {
+        apexes.iter().map(|apex| self.shard(apex).cloned()).collect()
+    }
+
+    /// Reports the differences of the shards at these apexes, from outer to inner ones, after a change of their claims or of names.
+    fn settle(&mut self, apexes: &[Name], before: Vec<Option<Arc<ShardView>>>, changes: &mut Vec<Change>) {
+        self.nest(apexes);
+        for (apex, before) in apexes.iter().zip(before) {
+            self.diagnose(apex);
+            let now = self.shard(apex).cloned();
+            if before == now {
+                continue;
+            }
+            if before.is_some() != now.is_some() {
+                let parents = self.domains.iter_mut().filter(|domain| apex.is_below(&domain.apex));
+                changes.extend(parents.map(|domain| domain.delegate(apex, now.is_some())));
+            }
+            changes.push(Change::Shard { apex: apex.clone(), router: now });
+        }
+    }
+
+    /// Updates which of these shards, from outer to inner ones, are withheld, and where their zones are cut.
+    fn nest(&mut self, apexes: &[Name]) {
+        for apex in apexes {
+            let is_claimed = self.claims.contains_key(apex);
+            let is_inner = |platform: &Platform| {
+                std::iter::successors(apex.parent(), Name::parent).any(|above| platform.claims.contains_key(&above))
+            };
+            match is_claimed && is_inner(self) {
+                true => self.inner.insert(apex.clone()),
+                false => self.inner.remove(apex),
+            };
+            match self.outer_in_the_way(apex) {
+                Some(outer) => drop(self.withheld.insert(apex.clone(), outer)),
+                None => drop(self.withheld.remove(apex)),
+            }
+        }
+        for apex in apexes {
+            let claim = self.claims.get(apex).filter(|_| self.is_served(apex)).and_then(|claims| claims.first());
+            let view = claim.cloned().and_then(|claim| {
+                let cuts = self.cuts(apex);
+                let known =
+                    self.outer.get(apex).filter(|known| *known.cuts() == cuts && known.input() == claim.input());
+                let made = || Arc::new(ShardView::with_cuts(claim.input().clone(), cuts.clone(), &self.settings));
+                (!cuts.is_empty()).then(|| known.cloned().unwrap_or_else(made))
+            });
+            match view {
+                Some(view) => drop(self.outer.insert(apex.clone(), view)),
+                None => drop(self.outer.remove(apex)),
+            }
+        }
+    }
+
+    /// Returns the apexes of the served shards directly inside the one at `apex`.
+    fn cuts(&self, apex: &Name) -> BTreeSet<Name> {
+        let mut cuts = BTreeSet::new();
+        let mut last: Option<&Name> = None;
+        for inner in self.claims_below(apex).filter(|inner| self.is_served(inner)) {
+            if last.is_none_or(|last| !inner.is_below(last)) {
+                cuts.insert(inner.clone());
+                last = Some(inner);
+            }
+        }
+        cuts
+    }
+
+    /// Returns the zone around the inner shard at `apex` if a name there, of a binding that is not newer than the shard's Router, is at or
+    /// below the apex.
+    fn outer_in_the_way(&self, apex: &Name) -> Option<Name> {
+        if !self.inner.contains(apex) {
+            return None;
+        }
+        let created = self.claims.get(apex)?.first()?.created;
+        let mut above = std::iter::successors(apex.parent(), Name::parent);
+        let outer = above.find(|above| self.shard(above).is_some())?;
+        let zone = text_of(&outer);
+        let is_older = |binding: &BindingInput| binding.created <= created;
+        let of_label = || {
+            let is_direct = apex.label_count() == outer.label_count() + 1;
+            let label = label_below(apex, &outer).filter(|_| is_direct);
+            let binding = label.and_then(|label| self.alias(&label));
+            binding.is_some_and(|binding| {
+                let is_there = zone.eq_ignore_ascii_case(&binding.shard) || zone.eq_ignore_ascii_case(binding.target());
+                is_older(binding) && (is_there || binding.former_names.contains(&outer))
+            })
+        };
+        let from = (apex.clone(), Box::default());
+        let mut adopted = self.adopted.range(from..).take_while(|((host, _), _)| host.is_at_or_below(apex));
+        let is_there = |binding: &BindingInput| zone.eq_ignore_ascii_case(&binding.shard) && is_older(binding);
+        (adopted.any(|(_, binding)| is_there(binding)) || of_label()).then_some(outer)
     }
 
     /// Updates the diagnostics of the Routers that claim an apex.
@@ -245,6 +407,14 @@ impl Platform {
 
     /// Returns the reason why no Router can have this zone.
     fn unusable(&self, apex: &Name) -> Option<String> {
+        if let Some(outer) = self.withheld.get(apex) {
+            return Some(format!(
+                "names of Routes in the zone {} are at or below {}, so it is not served; move or delete these Routes, or \
+                 re-create the Router with another zone",
+                text_of(outer),
+                text_of(apex)
+            ));
+        }
         let (at, domain) = self.domains.iter().enumerate().find(|(_, domain)| domain.takes(apex))?;
         Some(match (at, *apex == domain.apex) {
             (0, true) => format!("{apex} is the platform's own domain; choose a name below it"),
@@ -255,8 +425,8 @@ impl Platform {
         })
     }
 
-    fn is_usable(&self, apex: &Name) -> bool {
-        !self.domains.iter().any(|domain| domain.takes(apex))
+    fn is_served(&self, apex: &Name) -> bool {
+        !self.withheld.contains_key(apex) && !self.domains.iter().any(|domain| domain.takes(apex))
     }
 
     /// Removes the binding `key` from a label, adds one, and reports whether that changes the alias.
@@ -286,8 +456,8 @@ impl Platform {
         }
         // Returns the identity of a binding: one that was re-created, or has inherited the label, differs, even with the same
         // targets, so that name verification does not confuse it with the earlier one.
-        fn identity(binding: &BindingInput) -> (i64, &str, &str, &str) {
-            (binding.created, &binding.key, &binding.shard, binding.target())
+        fn identity(binding: &BindingInput) -> (i64, &str, &str, &str, Option<&Name>) {
+            (binding.created, &binding.key, &binding.shard, binding.target(), binding.adopted.as_ref())
         }
         if before.as_deref().map(identity) == now.as_deref().map(identity) {
             return;
@@ -331,13 +501,14 @@ impl Platform {
 
     /// Returns the served shards, by apex in canonical order, with their Routers.
     pub fn shards(&self) -> impl Iterator<Item = (&Name, &Arc<ShardView>)> {
-        let usable = self.claims.iter().filter(move |(apex, _)| self.is_usable(apex));
-        usable.filter_map(|(apex, claims)| Some((apex, claims.first()?)))
+        let served = self.claims.iter().filter(move |(apex, _)| self.is_served(apex));
+        served.filter_map(|(apex, claims)| Some((apex, self.outer.get(apex).or_else(|| claims.first())?)))
     }
 
     /// Returns the Router that serves `apex`.
     pub fn shard(&self, apex: &Name) -> Option<&Arc<ShardView>> {
-        self.claims.get(apex).filter(|_| self.is_usable(apex))?.first()
+        let claims = self.claims.get(apex).filter(|_| self.is_served(apex))?;
+        self.outer.get(apex).or_else(|| claims.first())
     }
 
     /// Returns whether no name resolves to the shard of `router`: it has no routes and no former names.
@@ -377,6 +548,12 @@ impl Platform {
     /// Returns the digest of every alias zone: the aliases of all domains lead to the same names.
     pub fn alias_digest(&self) -> Digest {
         self.aliases_digest
+    }
+
+    /// Returns the shards that are withheld, by apex, each with its Router and the zone around it.
+    pub fn withheld(&self) -> impl Iterator<Item = (&Name, &Arc<ShardView>, &Name)> {
+        let withheld = self.withheld.iter();
+        withheld.filter_map(|(apex, outer)| Some((apex, self.claims.get(apex)?.first()?, outer)))
     }
 
     /// Diagnostics on objects that lost a conflict.

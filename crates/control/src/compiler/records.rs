@@ -4,19 +4,34 @@
 //! object must not make a name server read its files. The restrictions on entries are defined here once, so that no entry can
 //! make the zone unloadable: each invalid one is omitted with a diagnostic, and the others are served.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
 use super::diagnostic::Diagnostic;
 use super::inputs::RouterInput;
+use super::shard::cut_above;
 use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::{Contents, Ttl};
 use signpost_dns::zonefile::{Record, Severity, read_records};
 
-/// Adds a Router's further records to its shard's, which contain only the wildcard's addresses before.
-pub fn add(contents: &mut Contents, router: &RouterInput, wildcard: &Name, diagnostics: &mut Vec<Diagnostic>) {
+/// Adds a Router's further records to its shard's, which contain only the wildcard's addresses before. Names at and below `cuts` belong
+/// to other shards.
+pub fn add(
+    contents: &mut Contents,
+    router: &RouterInput,
+    cuts: &BTreeSet<Name>,
+    wildcard: &Name,
+    diagnostics: &mut Vec<Diagnostic>,
+) {
     for (at, text) in router.records.iter().enumerate() {
-        let added = read(text, router).and_then(|record| add_one(contents, wildcard, record, router.ttl));
+        let record = read(text, router).and_then(|record| match cut_above(cuts, &record.owner) {
+            None => Ok(record),
+            Some(cut) => {
+                Err(format!("{} is in {cut}, the zone of another Router; add the record to that Router", record.owner))
+            }
+        });
+        let added = record.and_then(|record| add_one(contents, wildcard, record, router.ttl));
         if let Err(message) = added {
             diagnostics.push(Diagnostic::router(&router.name, format!("spec.records[{at}]"), message));
         }
@@ -133,7 +148,7 @@ mod tests {
         };
         let mut contents = Contents::new(apex.clone());
         let mut found = Vec::new();
-        add(&mut contents, &router, &apex.wildcard().expect("room"), &mut found);
+        add(&mut contents, &router, &BTreeSet::new(), &apex.wildcard().expect("room"), &mut found);
         let rrsets = contents.owners().flat_map(|(owner, rrsets)| {
             rrsets.iter().map(move |rrset| format!("{owner} {} {}", rrset.ttl.seconds(), rrset.rtype))
         });

@@ -6,11 +6,15 @@
 //! _acme-challenge.app.shard1…    TXT                         spec.records
 //! app.shard1…, and the name above  A A AAAA                  copied from the wildcard
 //! moved.shard1…                    CNAME                     former names of routes that have left (see `former_names`)
+//! eu.shard1…                       NS                        a cut: the zone of a shard inside this one
 //! ```
 //!
 //! The copies are necessary because a name that exists blocks the wildcard, for all types, at itself and at every name above it
 //! that exists as a result (RFC 4592 §2.2.1, §3.3.1). Without them, the ownership challenge of a certificate's name would make
 //! the application of that name unreachable.
+//!
+//! At and below a cut are only NS records and the addresses of name servers (RFC 9471: glue). The Router's records there are omitted,
+//! because these names belong to the inner shard. The wildcard does not cover them (RFC 4592 §2.2.1).
 //!
 //! A shard whose addresses are all drained keeps its wildcard, with a TXT record instead of the addresses: its names answer
 //! NODATA instead of NXDOMAIN, which resolvers would extend to every type and every name below (RFC 8020).
@@ -39,6 +43,8 @@ const NO_ADDRESS: &[u8] = b"no active address";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShardView {
     router: RouterInput,
+    /// The apexes of the shards directly inside this one.
+    cuts: BTreeSet<Name>,
     /// The wildcard and the further records of a Router that has any. Without them, the wildcard is derived from the addresses when
     /// it is needed, which parses nothing: copies for 100,000 shards would take some 80 MB.
     contents: Option<Box<Contents>>,
@@ -61,12 +67,23 @@ impl ShardView {
         Some(ShardView::new(router, settings))
     }
 
-    /// Returns the view of a Router. Records that make the zone invalid are omitted, all of them if the fault is in the whole zone.
+    /// Returns the view of a Router with no other shard inside its own. Records that make the zone invalid are omitted, all of them if the
+    /// fault is in the whole zone.
     pub fn new(router: RouterInput, settings: &Settings) -> ShardView {
+        ShardView::with_cuts(router, BTreeSet::new(), settings)
+    }
+
+    /// Returns the view of a Router whose zone has these cuts.
+    pub fn with_cuts(router: RouterInput, cuts: BTreeSet<Name>, settings: &Settings) -> ShardView {
         let mut diagnostics = Vec::new();
-        let mut contents = compile(&router, &mut diagnostics);
+        let mut contents = compile(&router, &cuts, &mut diagnostics);
         let digest = Digest::of_contents(&contents);
-        let mut zone = complete(contents.clone(), settings, 0);
+        let digest = cuts.iter().fold(digest, |digest, cut| digest.plus(Digest::of_delegation(cut)));
+        let complete = |mut contents: Contents| {
+            add_cuts(&mut contents, &cuts, settings);
+            complete(contents, &cuts, settings, 0)
+        };
+        let mut zone = complete(contents.clone());
         // Without further records, a zone is always valid. Former names are only where the zone has no records, so they cannot make
         // it invalid.
         if !router.records.is_empty()
@@ -75,8 +92,8 @@ impl ShardView {
         {
             let message = format!("{}: {}; the zone is served without these records", fault.owner, fault.message);
             diagnostics = vec![Diagnostic::router(&router.name, "spec.records", message)];
-            contents = compile(&RouterInput { records: Box::default(), ..router.clone() }, &mut Vec::new());
-            zone = complete(contents.clone(), settings, 0);
+            contents = compile(&RouterInput { records: Box::default(), ..router.clone() }, &cuts, &mut Vec::new());
+            zone = complete(contents.clone());
         }
         let owners = contents.owners().map(|(owner, _)| owner).filter(|owner| !owner.is_wildcard());
         ShardView {
@@ -87,6 +104,7 @@ impl ShardView {
             expectation: Expectation::new(&zone, settings),
             contents: (!router.records.is_empty()).then(|| Box::new(contents)),
             router,
+            cuts,
         }
     }
 
@@ -94,8 +112,18 @@ impl ShardView {
     pub fn contents(&self) -> Contents {
         match &self.contents {
             Some(contents) => (**contents).clone(),
-            None => compile(&self.router, &mut Vec::new()),
+            None => compile(&self.router, &self.cuts, &mut Vec::new()),
         }
+    }
+
+    /// Returns the apexes of the shards directly inside this one.
+    pub fn cuts(&self) -> &BTreeSet<Name> {
+        &self.cuts
+    }
+
+    /// Returns the Router's input.
+    pub fn input(&self) -> &RouterInput {
+        &self.router
     }
 
     /// Returns the whole zone under a serial, with a diagnostic for each former name that is omitted.
@@ -107,8 +135,9 @@ impl ShardView {
         diagnostics: &mut Vec<Diagnostic>,
     ) -> Contents {
         let mut contents = self.contents();
+        add_cuts(&mut contents, &self.cuts, settings);
         former_names::add(&mut contents, self, former_names, diagnostics);
-        complete(contents, settings, serial)
+        complete(contents, &self.cuts, settings, serial)
     }
 }
 
@@ -121,22 +150,40 @@ impl Deref for ShardView {
 }
 
 /// Returns the wildcard and the further records of a Router. Unusable records are omitted, with a diagnostic.
-fn compile(router: &RouterInput, diagnostics: &mut Vec<Diagnostic>) -> Contents {
+fn compile(router: &RouterInput, cuts: &BTreeSet<Name>, diagnostics: &mut Vec<Diagnostic>) -> Contents {
     let mut contents = Contents::new(router.apex.clone());
     let wildcard = router.apex.wildcard().expect("the apex leaves room for the wildcard: RouterInput::read");
     put_addresses(&mut contents, &wildcard, router);
-    records::add(&mut contents, router, &wildcard, diagnostics);
+    records::add(&mut contents, router, cuts, &wildcard, diagnostics);
     if contents.owner(&wildcard).is_empty() {
         apex::set(&mut contents, &wildcard, RecordType::TXT, router.ttl, vec![character_string(NO_ADDRESS)]);
     }
     contents
 }
 
+/// Adds the NS records of the cuts, before former names, which have no place there.
+fn add_cuts(contents: &mut Contents, cuts: &BTreeSet<Name>, settings: &Settings) {
+    for cut in cuts {
+        let rdata = apex::name_server_rdata(settings);
+        apex::set(contents, cut, RecordType::NS, settings.infrastructure_ttl, rdata);
+    }
+}
+
 /// Adds the records that do not come from the Router.
-fn complete(mut contents: Contents, settings: &Settings, serial: u32) -> Contents {
+fn complete(mut contents: Contents, cuts: &BTreeSet<Name>, settings: &Settings, serial: u32) -> Contents {
     apex::dress(&mut contents, settings, serial);
+    // The addresses of name servers below a cut are glue; their other records belong to the inner zone.
+    for (owner, _) in settings.services().iter().filter(|(owner, _)| cut_above(cuts, owner).is_some()) {
+        contents.remove(owner, RecordType::SVCB);
+    }
     copy_wildcard(&mut contents);
     contents
+}
+
+/// Returns the cut that `name` is at or below.
+pub(super) fn cut_above<'a>(cuts: &'a BTreeSet<Name>, name: &Name) -> Option<&'a Name> {
+    // In canonical order, a name comes before all names below it, and cuts are not inside one another.
+    cuts.range(..=name).next_back().filter(|cut| name.is_at_or_below(cut))
 }
 
 fn put_addresses(contents: &mut Contents, wildcard: &Name, router: &RouterInput) {

@@ -96,6 +96,15 @@ impl Holder {
         // A name server in the same process has an entry of its own.
         Holder { server: format!("{server}.scheduler"), host: Some(format!("scheduler {server}")), keeps }
     }
+
+    /// Returns the sources of a scheduler, which keep the Routers and Routes that they wrote.
+    pub fn sources(server: &str) -> Self {
+        let keeps = HashMap::from([
+            (DeletionHoldKind::Router, vec!["Router".to_owned()]),
+            (DeletionHoldKind::RouteBinding, vec!["Route".to_owned()]),
+        ]);
+        Holder { server: format!("{server}.sources"), host: Some(format!("sources of {server}")), keeps }
+    }
 }
 
 /// Writes DeletionHolds in the name of one holder.

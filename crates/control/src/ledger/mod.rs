@@ -53,7 +53,7 @@ use crate::compiler::{Digest, Platform, Settings, platform};
 use crate::deletion_hold::keep::CHECK_AGAIN;
 use crate::name_server::objects::{Event, each_object, put_all};
 use crate::name_server::{ledger_name, read_version, unix_now};
-use crate::observe::verify::feed::ZoneFeed;
+use crate::observe::verify::feed::{WithheldShards, ZoneFeed};
 use crate::work::controller::{self, Action, Controller, Inputs, Plan, changes};
 use crate::work::queue::{Item, WorkQueue};
 use crate::world::owners::Owners;
@@ -192,6 +192,7 @@ pub struct Ledger {
     parents: Parents,
     /// The digests of the contributions of Routers to the zones of their shards.
     own: HashMap<Name, Digest>,
+    withheld: WithheldShards,
     known: HashMap<Name, KnownZone>,
     /// The zones to check.
     pub queue: WorkQueue<Name>,
@@ -233,6 +234,7 @@ impl Ledger {
             alias_apex: settings.alias_apex().clone(),
             platform: Platform::new(settings),
             own: HashMap::new(),
+            withheld: WithheldShards::new(),
             known: HashMap::new(),
             queue: WorkQueue::new(PLACES, [Duration::ZERO; 2]),
             synced: false,
@@ -273,6 +275,13 @@ impl Ledger {
             }
         }
         changes.into_iter().for_each(|change| self.note(change, now));
+        let withheld = self.platform.withheld();
+        let withheld: WithheldShards =
+            withheld.map(|(apex, router, outer)| (apex.clone(), (router.name.clone(), outer.clone()))).collect();
+        if withheld != self.withheld {
+            self.withheld.clone_from(&withheld);
+            self.feed.update(|update| update.withheld = Some(withheld));
+        }
     }
 
     /// Handles the end of a write: the zone's object is now this, or `None` if it was deleted.

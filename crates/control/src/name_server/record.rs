@@ -20,7 +20,7 @@ use signpost_types::v1alpha1::deletion_hold::DeletionHoldKind;
 use signpost_types::v1alpha1::router::Mode;
 
 /// The format of the entries, and of the journal that contains them.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// The size above which a zone is not stored compiled, and is rebuilt at the start: it would be rewritten whole with each change.
 const STORED_OCTETS_MAX: usize = 64 << 10;
@@ -94,6 +94,9 @@ struct BindingValue<'a> {
     former_names: Vec<&'a [u8]>,
     #[serde(borrow)]
     leads_to: Option<&'a str>,
+    /// In the wire format.
+    #[serde(borrow)]
+    adopted: Option<&'a [u8]>,
 }
 
 /// The value of a zone: its published version and, if a restart serves it from there, the zone in the format of [`stored`].
@@ -142,6 +145,7 @@ pub fn binding(name: &str, binding: Option<&BindingInput>) -> JournalEntry {
             shard: &binding.shard,
             former_names: binding.former_names.iter().map(Name::as_wire).collect(),
             leads_to: binding.leads_to.as_deref(),
+            adopted: binding.adopted.as_ref().map(Name::as_wire),
         })
     });
     (encode(&Key::Binding(name)), value)
@@ -230,6 +234,10 @@ fn read_binding(name: &str, value: &[u8]) -> Option<BindingInput> {
         shard: value.shard.into(),
         former_names: value.former_names.into_iter().map(|zone| Name::from_wire(zone).ok()).collect::<Option<_>>()?,
         leads_to: value.leads_to.map(Into::into),
+        adopted: match value.adopted {
+            Some(name) => Some(Name::from_wire(name).ok()?),
+            None => None,
+        },
     })
 }
 
@@ -291,9 +299,10 @@ pub(super) mod tests {
 
     fn bindings() -> impl Strategy<Value = Vec<BindingInput>> {
         let text = || "[a-z.]{0,20}";
-        let binding = (any::<i64>(), text(), text(), vec(dns_name(), 0..3), proptest::option::of(text()));
+        let adopted = proptest::option::of(dns_name());
+        let binding = (any::<i64>(), text(), text(), vec(dns_name(), 0..3), proptest::option::of(text()), adopted);
         btree_map("[a-z]{1,9}/[a-z]{1,9}", binding, 0..4).prop_map(|bindings| {
-            let binding = |(key, (created, label, shard, former_names, leads_to)): (String, _)| {
+            let binding = |(key, (created, label, shard, former_names, leads_to, adopted)): (String, _)| {
                 let (label, shard, former_names, leads_to): (String, String, Vec<Name>, Option<String>) =
                     (label, shard, former_names, leads_to);
                 BindingInput {
@@ -303,6 +312,7 @@ pub(super) mod tests {
                     shard: shard.into(),
                     former_names: former_names.into(),
                     leads_to: leads_to.map(Into::into),
+                    adopted,
                 }
             };
             bindings.into_iter().map(binding).collect()
@@ -419,6 +429,7 @@ pub(super) mod tests {
             label: "ns-r".into(),
             shard: "shard1.v3.example".into(),
             former_names: Box::from([name("shard0.v3.example."), name("old.example.")]),
+            adopted: None,
             leads_to: Some("shard0.v3.example".into()),
         };
         let published =

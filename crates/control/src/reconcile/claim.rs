@@ -126,7 +126,7 @@ fn users<'a>(
         // Without verification, a route holds no claim on a host. A host from before verification was enabled has a grace
         // period without a negative condition; a re-created Route must verify again.
         let is_verified = route.conditions.host_verified().unwrap_or(route.uid == *uid);
-        if wants && (is_verified || !settings.verify_hosts) {
+        if wants && (is_verified || !settings.verify_hosts || route.adopted.is_some()) {
             users.push(User { key, uid: &route.uid, path: route.path(), created: route.created });
         }
     }

@@ -53,7 +53,7 @@ pub fn reconcile(binding: &RouteBinding, domain: &str, now: Timestamp) -> Option
             match name.kind {
                 NameKind::Alias => name.name.clone_from(alias),
                 NameKind::Custom => name.record = Some(record_for_host(&name.name, alias)),
-                NameKind::System => {}
+                NameKind::System | NameKind::Adopted => {}
             }
         }
     }

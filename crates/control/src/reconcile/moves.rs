@@ -1,6 +1,8 @@
 //! The selection of bound Routes that must leave their Routers: those with the annotation, and, one after another, those on
 //! draining Routers (`drain`). The scheduler is requested to choose other Routers for them.
 //!
+//! A Route whose host a source's router admitted is on the Router that stands for that one: it moves when the admission names another.
+//!
 //! A route that must move takes the same path as an unbound one, through the same queue, filter, and strategy. Without a target,
 //! it gets the condition `MovePending`, stays on its Router, and is served. Nothing else moves a route: not a new Router, not
 //! changed selectors, not another strategy.
@@ -36,10 +38,12 @@ fn reason(
 ) -> Option<MoveReason> {
     // A Router that was re-created with another zone is a different one.
     let is_zone_gone = router.is_some_and(|router| binding.is_zone_gone(router));
-    match route.move_to.as_ref() {
+    // The admission of its host decides where an adopted Route is.
+    let to = route.adopted_router().or(route.move_to.as_deref());
+    match to {
         _ if route.deleting || !route.bound => None,
         _ if follows => Some(MoveReason::Followed),
-        Some(to) if *to != binding.router || is_zone_gone => Some(MoveReason::Asked),
+        Some(to) if *to != *binding.router || is_zone_gone => Some(MoveReason::Asked),
         _ => is_released.then_some(MoveReason::Drained),
     }
 }
@@ -89,7 +93,7 @@ impl Moves {
         let remade: Vec<&str> = applied.iter().filter(is_other).map(|one| &*one.key.name).collect();
         if !remade.is_empty() {
             for (key, route) in self.objects.routes.all() {
-                if route.move_to.as_deref().is_some_and(|to| remade.contains(&to)) {
+                if route.adopted_router().or(route.move_to.as_deref()).is_some_and(|to| remade.contains(&to)) {
                     self.reconcile(&key, &route, true);
                 }
             }
@@ -147,7 +151,7 @@ impl Moves {
         if let Some(route) = self.objects.routes.get(key) {
             self.reconcile(key, &route, false);
             let is_other = before.as_ref().is_none_or(|before| before.router != now.router);
-            let host = route.host.as_deref().filter(|_| now.has_custom && is_other);
+            let host = route.host.as_deref().filter(|_| now.has_host && is_other);
             if let Some(claim) = host.and_then(|host| self.shared(host)) {
                 self.on_claim(&claim);
             }
@@ -174,7 +178,8 @@ impl Moves {
 
     /// Returns whether the Route must follow the first Route with its host to another Router, which exists.
     fn follows(&self, key: &ObjectKey, route: &RouteInfo) -> bool {
-        let Some(host) = route.custom_name.as_deref().filter(|_| route.bound) else { return false };
+        let is_decided = !route.bound || route.adopted.is_some();
+        let Some(host) = route.custom_name.as_deref().filter(|_| !is_decided) else { return false };
         let Some(claim) = self.shared(host) else { return false };
         let bound = |(other, uid, _): (ObjectKey, &Uid, &str)| {
             let binding = self.objects.bindings.get(&other).filter(|binding| binding.route_uid == *uid)?;
@@ -200,7 +205,7 @@ impl Moves {
         let is_released = self.drain.is_released(key);
         // Nearly always, there is no request.
         let follows = self.follows(key, route);
-        let is_meant = route.move_to.is_some() || is_released || follows;
+        let is_meant = route.move_to.is_some() || route.adopted.is_some() || is_released || follows;
         let binding = if is_meant { self.objects.bindings.get(key) } else { None };
         if let Some(binding) = binding.filter(|binding| binding.route_uid == route.uid) {
             let router = self.objects.router(&binding.router);
@@ -254,6 +259,7 @@ impl Moves {
         for (key, route) in self.objects.routes.all() {
             let was_known = self.requests.holds(&key);
             if (route.move_to.is_some()
+                || route.adopted.is_some()
                 || route.conditions.is_true(MOVE_PENDING) == Some(true)
                 || self.follows(&key, &route))
                 && self.reconcile(&key, &route, false)

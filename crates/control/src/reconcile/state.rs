@@ -168,7 +168,7 @@ impl Planner {
 
     /// Returns the bindings of the other Routes with the host of a Route.
     fn sharers(&self, key: &ObjectKey, binding: &BindingInfo) -> Vec<Arc<BindingInfo>> {
-        let host = self.objects.routes.get(key).filter(|_| binding.has_custom).and_then(|route| route.host.clone());
+        let host = self.objects.routes.get(key).filter(|_| binding.has_host).and_then(|route| route.host.clone());
         let claim = host.and_then(|host| self.objects.claim(&host_claim_name(&host)));
         let Some(claim) = claim.filter(|claim| claim.released.is_none() && claim.is_shared()) else {
             return Vec::new();
@@ -259,8 +259,8 @@ impl Planner {
         settings: &Settings,
         now: Timestamp,
     ) -> Hold {
-        let Some(host) = route.host.as_deref().filter(|_| binding.has_custom) else { return Hold::Held };
-        if settings.verify_hosts && route.conditions.host_verified() == Some(false) {
+        let Some(host) = route.host.as_deref().filter(|_| binding.has_host) else { return Hold::Held };
+        if settings.verify_hosts && route.adopted.is_none() && route.conditions.host_verified() == Some(false) {
             return Hold::Unverified;
         }
         let claim = self.objects.claim(&host_claim_name(host));
@@ -268,7 +268,8 @@ impl Planner {
             claim.released.is_none() || claim.is_reserved(now) && claim.namespace() != key.namespace()
         };
         let Some(claim) = claim.filter(|claim| is_kept(claim)) else {
-            return match self.has_overlap(key, host, now) {
+            // The router of an adopted host accepts hosts of other namespaces beside it.
+            return match route.adopted.is_none() && self.has_overlap(key, host, now) {
                 true => Hold::Taken(format!("{host} overlaps with a host that a Route of another namespace now holds")),
                 false => Hold::Free,
             };

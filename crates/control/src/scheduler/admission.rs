@@ -2,7 +2,8 @@
 //!
 //! A Route is not admitted because of an overlapping host of another namespace ([`super::hosts`]), missing ownership
 //! verification, a Route that is about to claim the same host and path, or a Route that holds it. It waits for exactly that change; its
-//! backoff in the queue is only a safeguard against a missed change.
+//! backoff in the queue is only a safeguard against a missed change. A host that the router of a source admitted needs no verification
+//! and may overlap.
 
 use std::sync::Arc;
 
@@ -18,12 +19,13 @@ use signpost_types::v1alpha1::name_claim::ClaimKind;
 impl Scheduler {
     /// Returns why a Route may not claim its custom host now. It then waits until that changes.
     pub(super) fn refusal(&mut self, key: &ObjectKey, route: &RouteInfo, host: &str) -> Option<Refusal> {
-        if let Some(overlap) = self.hosts.overlap(host, key.namespace()) {
+        let overlap = self.hosts.overlap(host, key.namespace());
+        if let Some(overlap) = overlap.filter(|_| route.adopted.is_none()) {
             self.hosts.give_up(key, Some(host));
             self.hosts.wait(key, route.created, &overlap);
             return Some(overlap.refusal);
         }
-        if self.settings.verify_hosts && !route.is_host_verified() {
+        if self.settings.verify_hosts && route.adopted.is_none() && !route.is_host_verified() {
             self.hosts.give_up(key, Some(host));
             let message =
                 format!("ownership of {host} is not verified: create the TXT record in status.challenge.record");

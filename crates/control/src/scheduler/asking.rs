@@ -61,7 +61,7 @@ impl Scheduler {
     }
 
     fn call(&mut self, queued: QueuedRoute, webhook: Arc<Webhook>, times: u32) {
-        let (routers, considered) = match feasible_routers(&queued.request(), &self.snapshot) {
+        let (routers, considered) = match feasible_routers(&queued.request(&self.hosts), &self.snapshot) {
             Ok(feasible_routers) => feasible_routers,
             Err(error) => {
                 self.choice.rest.withdrawn();
@@ -115,14 +115,16 @@ impl Scheduler {
                 let name: String = answer.router.chars().take(NAME_CHARACTERS_MAX).collect();
                 (UNKNOWN_ROUTER, format!("the webhook returned {name:?}, which is not one of the feasible Routers"))
             }
-            Ok(answer) => match self.timed(|all| decide_as_answered(&queued.request(), &all.snapshot, &answer)) {
-                Ok(placement) => return self.carry_out(queued, Ok(placement)),
-                Err(InvalidAnswer::FitError(error)) => return self.carry_out(queued, Err(error)),
-                Err(InvalidAnswer::Router(_)) if times < TIMES_MAX => return self.call(queued, webhook, times + 1),
-                Err(InvalidAnswer::Router(why)) => {
-                    (NO_LONGER_FEASIBLE, format!("the webhook selected {}, which now {why}", answer.router))
+            Ok(answer) => {
+                match self.timed(|all| decide_as_answered(&queued.request(&all.hosts), &all.snapshot, &answer)) {
+                    Ok(placement) => return self.carry_out(queued, Ok(placement)),
+                    Err(InvalidAnswer::FitError(error)) => return self.carry_out(queued, Err(error)),
+                    Err(InvalidAnswer::Router(_)) if times < TIMES_MAX => return self.call(queued, webhook, times + 1),
+                    Err(InvalidAnswer::Router(why)) => {
+                        (NO_LONGER_FEASIBLE, format!("the webhook selected {}, which now {why}", answer.router))
+                    }
                 }
-            },
+            }
         };
         self.fall_back(queued, &webhook, reason, &why);
     }

@@ -26,8 +26,10 @@ use crate::client::reflector::ObjectKey;
 use crate::client::server::ServerKind;
 use crate::client::write;
 use crate::world::RouteInfo;
+use crate::world::route::HOST_TAKEN;
+use signpost_types::assignment::host_name;
 use signpost_types::names::{self, host_claim_name, label_claim_name};
-use signpost_types::v1alpha1::name_claim::{ClaimKind, Holder};
+use signpost_types::v1alpha1::name_claim::{ClaimKind, Holder, NameClaim};
 use signpost_types::v1alpha1::route::{AssignedName, NameKind, Route};
 use signpost_types::v1alpha1::route_binding::{FENCING_ANNOTATION, FENCING_FIELD, RouteBinding, RouteBindingSpec};
 
@@ -236,6 +238,12 @@ impl Binder {
         {
             return Ok(Outcome::NamesKept { kind: ClaimKind::Host, most });
         }
+        if let Some(host) = host.filter(|_| plan.route.adopted.is_some())
+            && self.is_system_name_of_another(host, &plan.placement.dns, &holder).await?
+        {
+            let message = format!("{host} is the name of another Route on Router {}", plan.placement.router);
+            return Ok(Outcome::NotAdmitted((HOST_TAKEN, message)));
+        }
         if let Some(host) = host
             && let Some(refusal) = self.claim_host(host, &of_host).await?
         {
@@ -261,6 +269,20 @@ impl Binder {
             return Ok(Outcome::failed(error));
         };
         self.create(plan, binding, term).await
+    }
+
+    /// Returns whether the host is the name of another Route in the zone `dns`: that Route holds the host's first label, and is there.
+    async fn is_system_name_of_another(&self, host: &str, dns: &str, holder: &Holder) -> kube::Result<bool> {
+        let label = host.split_once('.').filter(|(label, zone)| *label != "*" && zone.eq_ignore_ascii_case(dns));
+        let Some((label, _)) = label else { return Ok(false) };
+        let claims: Api<NameClaim> = Api::all(self.client.clone());
+        let claim = claims.get_opt(&label_claim_name(&label.to_ascii_lowercase())).await?.map(|claim| claim.spec);
+        let Some(claim) = claim.filter(|claim| claim.released_at.is_none() && claim.holder.uid != holder.uid) else {
+            return Ok(false);
+        };
+        let bindings: Api<RouteBinding> = Api::namespaced(self.client.clone(), &claim.holder.namespace);
+        let binding = bindings.get_opt(&claim.holder.name).await?;
+        Ok(binding.is_some_and(|binding| binding.spec.dns.eq_ignore_ascii_case(dns)))
     }
 
     async fn claim_host(&self, host: &str, holder: &Holder) -> kube::Result<Option<Outcome>> {
@@ -315,8 +337,7 @@ impl Binder {
             AssignedName { name: alias.clone(), kind: NameKind::Alias, record: None },
         ];
         if let Some(host) = plan.route.host.as_deref().filter(|_| !plan.host_is_own) {
-            let record = Some(names::record_for_host(host, &alias));
-            assigned.push(AssignedName { name: host.to_owned(), kind: NameKind::Custom, record });
+            assigned.push(host_name(host, plan.route.adopted.is_some(), dns, &alias));
         }
         let spec = RouteBindingSpec {
             route_namespace: namespace.clone(),

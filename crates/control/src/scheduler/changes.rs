@@ -122,7 +122,7 @@ impl Scheduler {
 
     /// Requeues Routes after the Router of a Route with a host, which others may share, has changed.
     fn requeue_for_host(&mut self, key: &ObjectKey, binding: &BindingInfo) {
-        if binding.has_custom {
+        if binding.has_host {
             self.requeuer.for_namespaces([key.namespace().to_owned()]);
         }
     }

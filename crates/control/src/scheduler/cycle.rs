@@ -7,8 +7,9 @@ use tokio::time::Instant;
 
 use super::bind::{MoveSource, Plan, is_label_refused};
 use super::chooser::ActiveStrategy;
-use super::decision::{Placement, decide, decide_requested};
+use super::decision::{Placement, decide, decide_adopted, decide_requested};
 use super::filter::{FitError, HostLeader, PlacementRequest, is_own_name};
+use super::hosts::Hosts;
 use super::rebind::held_by_caches;
 use super::requests::MoveReason;
 use super::strategy::StrategyName;
@@ -19,8 +20,9 @@ use crate::client::lease::Term;
 use crate::client::reflector::ObjectKey;
 use crate::world::observations::RouteFinding;
 use crate::world::{BindingInfo, NamespaceInfo, RouteInfo};
-use signpost_types::names::{is_at_or_below, takes_names_of};
+use signpost_types::names::{is_at_or_below, takes_names_of, wanted_label};
 use signpost_types::v1alpha1::name_claim::ClaimKind;
+use signpost_types::v1alpha1::route::Adopted;
 
 /// The decisions in a row before events are processed again: 256 take well under a millisecond.
 const DECISIONS_IN_A_ROW: usize = 256;
@@ -47,12 +49,12 @@ pub(super) struct QueuedRoute {
 }
 
 impl QueuedRoute {
-    pub(super) fn request(&self) -> PlacementRequest<'_> {
+    pub(super) fn request<'a>(&'a self, hosts: &'a Hosts) -> PlacementRequest<'a> {
         let platform_host = self.route.host.as_deref().filter(|_| self.host_is_own);
         let leaving = self.leaving.as_ref().map(|leaving| leaving.router.as_str());
         let (host_leader, followers) = (self.host_leader.as_ref(), self.followers.as_slice());
         let request = PlacementRequest::new(&self.key, &self.route, &self.namespace);
-        PlacementRequest { platform_host, leaving, host_leader, followers, ..request }
+        PlacementRequest { platform_host, leaving, host_leader, followers, hosts: Some(hosts), ..request }
     }
 
     /// Returns the custom host that the route needs, if it has no Router yet: a bound route was admitted before.
@@ -126,7 +128,8 @@ impl Scheduler {
             self.hosts.give_up(&key, route.host.as_deref());
             return None;
         }
-        let zone = route.host.as_deref().and_then(|host| self.platform_zone(host));
+        let is_adopted = route.adopted.is_some();
+        let zone = route.host.as_deref().filter(|_| !is_adopted).and_then(|host| self.platform_zone(host));
         let platform_host = route.host.as_deref().filter(|_| zone.is_some());
         // A bound route was checked before; if no Router has its name, no Router can take it.
         if let Some(host) = platform_host.filter(|_| leaving.is_none()) {
@@ -145,7 +148,7 @@ impl Scheduler {
             self.metrics.attempt("not_admitted", started.elapsed().as_secs_f64());
             return None;
         }
-        let shared = route.host.as_deref().filter(|_| !host_is_own);
+        let shared = route.host.as_deref().filter(|_| !host_is_own && !is_adopted);
         let host_leader = shared.and_then(|host| self.host_leader(&key, host));
         let leads = leaving.is_some() && host_leader.is_none();
         let followers = shared.filter(|_| leads).map(|host| self.followers(&key, host)).unwrap_or_default();
@@ -189,6 +192,11 @@ impl Scheduler {
 
     /// Chooses a Router, now or through a call outside the loop.
     pub(super) fn place(&mut self, queued: QueuedRoute) {
+        if let Some(adopted) = queued.route.adopted.clone() {
+            self.reserve_host(&queued);
+            let decided = self.timed(|all| all.decide_adopted(&queued, &adopted));
+            return self.carry_out(queued, decided);
+        }
         let must_ask = matches!(self.choice.in_use, ActiveStrategy::Webhook(_))
             && queued.requested().is_none()
             && !self.choice.rest.is_resting();
@@ -197,7 +205,7 @@ impl Scheduler {
         }
         self.reserve_host(&queued);
         if let Some(to) = queued.requested() {
-            let decided = self.timed(|all| decide_requested(&queued.request(), &all.snapshot, to));
+            let decided = self.timed(|all| decide_requested(&queued.request(&all.hosts), &all.snapshot, to));
             return self.carry_out(queued, decided);
         }
         match self.choice.in_use.clone() {
@@ -209,13 +217,24 @@ impl Scheduler {
         }
     }
 
+    fn decide_adopted(&self, queued: &QueuedRoute, adopted: &Adopted) -> Result<Placement, FitError> {
+        if queued.leaving.as_ref().is_some_and(|leaving| leaving.reason == MoveReason::Drained) {
+            let message =
+                format!("the Route stays on Router {}, on which {} admitted its host", adopted.router, adopted.by);
+            return Err(FitError { reason: "Adopted", message });
+        }
+        let host = queued.route.host.as_deref().unwrap_or_default();
+        let domain = self.platform_domains().find(|domain| is_at_or_below(host, domain));
+        decide_adopted(&queued.request(&self.hosts), &self.snapshot, adopted, domain.as_deref())
+    }
+
     pub(super) fn decide_by(
         &self,
         queued: &QueuedRoute,
         name: StrategyName,
         instead_of: Option<&str>,
     ) -> Result<Placement, FitError> {
-        self.timed(|all| decide(&queued.request(), &all.snapshot, name.strategy(), instead_of))
+        self.timed(|all| decide(&queued.request(&all.hosts), &all.snapshot, name.strategy(), instead_of))
     }
 
     pub(super) fn timed<T>(&self, decide: impl FnOnce(&Self) -> T) -> T {
@@ -264,7 +283,8 @@ impl Scheduler {
         let [labels_kept, hosts_kept] =
             [ClaimKind::Label, ClaimKind::Host].map(|kind| self.names_kept(kind, namespace));
         let exists = |name: &str| self.objects.namespaces.get(&ObjectKey::cluster(name)).is_some();
-        let is_label_refused = is_label_refused(&self.settings.label_rules, &key, route.subdomain.as_deref(), exists);
+        let is_label_refused = is_label_refused(&self.settings.label_rules, &key, route.subdomain.as_deref(), exists)
+            || self.is_label_taken(&key, &route, &placement);
         let plan = Arc::new(Plan {
             key,
             route,
@@ -287,13 +307,26 @@ impl Scheduler {
         }
     }
 
+    /// Returns whether the name that a route would have with its preferred label is the host of another Route, or, on a Router that it
+    /// must have, is in use for another purpose.
+    fn is_label_taken(&self, key: &ObjectKey, route: &RouteInfo, placement: &Placement) -> bool {
+        let label = wanted_label(key.namespace(), &key.name, route.subdomain.as_deref());
+        let router = self.snapshot.router(&placement.router).filter(|_| route.adopted.is_some());
+        self.hosts.is_of_another_route(&format!("{label}.{}", placement.dns), key)
+            || router.is_some_and(|(router, _)| router.taken.contains(&*label) || self.snapshot.is_zone(router, &label))
+    }
+
+    /// Returns the platform's domain, and the former ones.
+    fn platform_domains(&self) -> impl Iterator<Item = String> {
+        [self.settings.domain.clone()].into_iter().chain(self.former_domains.list())
+    }
+
     /// Returns the platform's domain, the former domain or the Router's zone that a host is at or below, or a wildcard above, if
     /// there is one.
     fn platform_zone(&self, host: &str) -> Option<String> {
-        let mut domains = [self.settings.domain.clone()].into_iter().chain(self.former_domains.list());
         let mut zones = self.snapshot.routers().map(|(router, _)| router.dns.as_str());
         let zone = || zones.find(|zone| takes_names_of(host, zone)).map(str::to_owned);
-        domains.find(|domain| takes_names_of(host, domain)).or_else(zone)
+        self.platform_domains().find(|domain| takes_names_of(host, domain)).or_else(zone)
     }
 }
 

@@ -1,12 +1,13 @@
 //! One scheduling decision: filter → score → pick → explain, as a pure function of its inputs.
 
 use super::explain;
-use super::filter::{FilterResult, Fit, FitError, PlacementRequest, candidate, check_quota};
+use super::filter::{FilterResult, Fit, FitError, PlacementRequest, Rejection, candidate, check_quota, label_of};
 use super::snapshot::Snapshot;
 use super::strategy::{Candidate, Pick, RouteName, Strategy, pick};
 use super::webhook;
 use super::webhook::message::Answer;
-use signpost_types::v1alpha1::route::{MOVE, MOVE_ANNOTATION};
+use signpost_types::names::{LABEL_OCTETS_MAX, NAME_OCTETS_MAX, is_at_or_below};
+use signpost_types::v1alpha1::route::{ADOPTED, Adopted, MOVE, MOVE_ANNOTATION};
 use signpost_types::v1alpha1::route_binding::Explanation;
 
 /// The Router for a route, and why.
@@ -59,6 +60,58 @@ pub fn decide_requested(request: &PlacementRequest<'_>, snapshot: &Snapshot, to:
         None => format!("placed on {to}, as requested by {MOVE_ANNOTATION}"),
     };
     Ok(placement)
+}
+
+/// Takes the Router that stands for the one that admitted the route's host. Its state, selectors, and capacity do not count: the router
+/// of a source decides itself which hosts it serves. `domain` is the domain of the platform that the host is in, if any.
+pub fn decide_adopted(
+    request: &PlacementRequest<'_>,
+    snapshot: &Snapshot,
+    adopted: &Adopted,
+    domain: Option<&str>,
+) -> Result<Placement, FitError> {
+    let Adopted { router: name, by } = adopted;
+    let host = request.route.host.as_deref().unwrap_or_default();
+    let unfit = |reason, message: String| Err(FitError { reason, message });
+    let Some((router, shard)) = snapshot.router(name) else {
+        return unfit("RouterNotFound", format!("Router {name} does not exist, for which {by} admitted {host}"));
+    };
+    let zones = snapshot.routers().map(|(router, _)| router).filter(|router| is_at_or_below(host, &router.dns));
+    match (zones.max_by_key(|router| router.dns.len()), domain) {
+        (Some(closest), _) if !closest.dns.eq_ignore_ascii_case(&router.dns) => {
+            let message = format!(
+                "{host} is in {}, the zone of Router {}, and does not resolve to Router {name}, for which {by} admitted it",
+                closest.dns, closest.name
+            );
+            return unfit("HostInOtherZone", message);
+        }
+        (Some(_), _) if host.eq_ignore_ascii_case(&router.dns) => {
+            let message =
+                format!("{host} is the apex of the zone of Router {name}; only names below it have addresses");
+            return unfit("HostAtApex", message);
+        }
+        (None, Some(domain)) => {
+            let message = format!("{host} is below {domain}, the platform's domain, and in the zone of no Router");
+            return unfit("HostInPlatformDomain", message);
+        }
+        _ => {}
+    }
+    let rejection = match () {
+        () if router.deleting => Some(Rejection::Deleting),
+        () if request.leaving.is_some() && router.is_unpublished => Some(Rejection::ZoneNotPublished),
+        () if LABEL_OCTETS_MAX + 1 + router.dns.len() > NAME_OCTETS_MAX => Some(Rejection::NameTooLong),
+        () => None,
+    };
+    if let Some(rejection) = rejection {
+        return unfit(rejection.reason(), format!("Router {name} {}", rejection.message()));
+    }
+    let verdict = FilterResult { router, shard, fit: Fit::Eligible(None) };
+    Ok(Placement {
+        router: router.name.clone(),
+        dns: router.dns.clone(),
+        strategy: ADOPTED,
+        explanation: explain::adopted(request, &verdict, &format!("adopted: {by} admitted {host} on {name}")),
+    })
 }
 
 /// Returns the Routers among which the webhook chooses, at least one, and the number of checked Routers.
@@ -140,7 +193,17 @@ fn filter<'a>(
     snapshot: &'a Snapshot,
     strategy: Option<&dyn Strategy>,
 ) -> Vec<FilterResult<'a>> {
-    snapshot.routers().map(|(router, shard)| FilterResult::of(request, router, shard, strategy)).collect()
+    // Nearly always, no zone is inside another one.
+    let label = snapshot.is_nested().then(|| label_of(request));
+    let result = |(router, shard)| {
+        let mut result = FilterResult::of(request, router, shard, strategy);
+        let is_zone = label.as_ref().is_some_and(|label| snapshot.is_zone(router, label));
+        if is_zone && !matches!(result.fit, Fit::Rejected(_)) {
+            result.fit = Fit::Rejected(Rejection::NameTaken);
+        }
+        result
+    };
+    snapshot.routers().map(result).collect()
 }
 
 /// Applies soft capacity, a preference under every strategy: a Router above it is chosen only when all are.
@@ -176,7 +239,7 @@ mod tests {
 
     use super::*;
     use crate::client::reflector::ObjectKey;
-    use crate::scheduler::filter::{HostLeader, Rejection, tests::router};
+    use crate::scheduler::filter::{HostLeader, tests::router};
     use crate::scheduler::strategy::StrategyName;
     use crate::world::namespace::Quota;
     use crate::world::router::RouterTarget;
@@ -266,6 +329,69 @@ mod tests {
         }
         let request = PlacementRequest { leaving: None, ..request };
         assert_eq!(decide_requested(&request, &snapshot, "shard2").expect_err("a new one").reason, "QuotaExceeded");
+    }
+
+    #[test]
+    fn an_admission_decides_the_router_if_the_host_leads_there() {
+        let mut snapshot = Snapshot::default();
+        // What keeps others out does not count.
+        let closed = json!({"dns": "apps.v3.example", "state": "draining", "capacity": {"hard": 0}, "addresses": []});
+        snapshot.set_router(router("apps", closed));
+        snapshot.set_router(router("eu", json!({"dns": "eu.apps.v3.example"})));
+        snapshot.set_router(RouterTarget { deleting: true, ..router("going", json!({"dns": "going.example"})) });
+        let namespace = NamespaceInfo { quota: Quota::AtMost(0), ..NamespaceInfo::default() };
+        let key = ObjectKey::namespaced("ns", "a");
+        for (host, to, found) in [
+            ("web.apps.v3.example", "apps", Ok("apps.v3.example")),
+            ("a.B.Apps.v3.example", "apps", Ok("apps.v3.example")),
+            ("*.apps.v3.example", "apps", Ok("apps.v3.example")),
+            ("*.eu.apps.v3.example", "eu", Ok("eu.apps.v3.example")),
+            ("www.shop.example", "eu", Ok("eu.apps.v3.example")),
+            ("*.example", "eu", Ok("eu.apps.v3.example")),
+            ("web.apps.v3.example", "eu", Err("HostInOtherZone")),
+            ("web.eu.apps.v3.example", "apps", Err("HostInOtherZone")),
+            ("eu.apps.v3.example", "eu", Err("HostAtApex")),
+            ("eu.apps.v3.example", "apps", Err("HostInOtherZone")),
+            ("web.us.v3.example", "apps", Err("HostInPlatformDomain")),
+            ("web.apps.v3.example", "gone", Err("RouterNotFound")),
+            ("web.going.example", "going", Err("Deleting")),
+        ] {
+            let adopted = Adopted { router: to.to_owned(), by: "listener a of Gateway n/g".to_owned() };
+            let route = RouteInfo { host: Some(host.into()), ..RouteInfo::default() };
+            let request = PlacementRequest::new(&key, &route, &namespace);
+            let domain = Some("v3.example").filter(|domain| is_at_or_below(host, domain));
+            let decided = decide_adopted(&request, &snapshot, &adopted, domain);
+            if let Ok(placement) = &decided {
+                assert_eq!((placement.router.as_str(), placement.strategy), (to, "adopted"));
+                assert_eq!(placement.explanation.routers[0].name, to);
+            }
+            let quoted = match &decided {
+                Ok(placement) => placement.explanation.summary.clone(),
+                Err(error) => error.message.clone(),
+            };
+            let is_quoted =
+                quoted.contains("listener a of Gateway n/g") || !matches!(found, Ok(_) | Err("RouterNotFound"));
+            assert!(is_quoted && quoted.contains(if found == Err("Deleting") { to } else { host }), "{quoted}");
+            assert_eq!(decided.as_ref().map(|found| found.dns.as_str()).map_err(|error| error.reason), found, "{host}");
+        }
+    }
+
+    #[test]
+    fn a_zone_inside_another_one_takes_its_name() {
+        let mut snapshot = Snapshot::default();
+        snapshot.set_router(router("apps", json!({"dns": "apps.v3.example"})));
+        snapshot.set_router(router("inner", json!({"dns": "ns-a.apps.v3.example", "state": "cordoned"})));
+        for (name, reason) in [("a", Some("Unschedulable")), ("b", None)] {
+            let decided = decide_for(name, &snapshot, StrategyName::RoundRobin);
+            let found = decided.as_ref().err();
+            assert_eq!(found.map(|error| error.reason), reason, "{name}");
+            assert!(
+                found.is_none_or(|error| error.message.contains("apps already uses the Route's name")),
+                "{found:?}"
+            );
+        }
+        snapshot.remove_router("inner");
+        assert!(decide_for("a", &snapshot, StrategyName::RoundRobin).is_ok(), "the name is free");
     }
 
     #[test]

@@ -54,6 +54,17 @@ pub fn placement(
     }
 }
 
+/// Returns the explanation of a Router that a source's router decided.
+pub fn adopted(request: &PlacementRequest<'_>, decided: &FilterResult<'_>, summary: &str) -> Explanation {
+    Explanation {
+        summary: cut(summary, SUMMARY_OCTETS_MAX).to_owned(),
+        considered: 1,
+        eligible: 1,
+        routers: vec![verdict(request, decided)],
+        ..Explanation::default()
+    }
+}
+
 /// Returns the Routers that the explanation lists, in this order: the chosen one, the eligible ones by score, those above their
 /// soft capacity, those that were filtered out; each group by name, the order of `verdicts`. The second list holds the others,
 /// unsorted.

@@ -6,13 +6,14 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use super::hosts::Hosts;
 use super::snapshot::Shard;
 use super::strategy::{Candidate, Strategy};
 use crate::client::reflector::ObjectKey;
 use crate::world::namespace::Quota;
 use crate::world::router::{RouterTarget, matches};
 use crate::world::{NamespaceInfo, RouteInfo};
-use signpost_types::names::{LABEL_OCTETS_MAX, NAME_OCTETS_MAX, is_label_to_have, wanted_label};
+use signpost_types::names::{LABEL_OCTETS_MAX, NAME_OCTETS_MAX, is_label_to_have, system_name, wanted_label};
 use signpost_types::selectors::unmatched_term;
 use signpost_types::v1alpha1::route::QUOTA_ANNOTATION;
 use signpost_types::v1alpha1::router::RouterState;
@@ -33,6 +34,8 @@ pub struct PlacementRequest<'a> {
     pub host_leader: Option<&'a HostLeader>,
     /// The routes that follow this one, because they share its host.
     pub followers: &'a [(ObjectKey, Arc<RouteInfo>)],
+    /// The hosts of Routes, some of which are in zones of Routers.
+    pub hosts: Option<&'a Hosts>,
 }
 
 /// The first Route of several with one host. Requests of the host arrive at one Router, so all of them are there.
@@ -46,8 +49,8 @@ pub struct HostLeader {
 impl<'a> PlacementRequest<'a> {
     /// Returns the request of a Route that has no Router.
     pub fn new(key: &'a ObjectKey, route: &'a RouteInfo, namespace: &'a NamespaceInfo) -> Self {
-        let (platform_host, leaving, host_leader) = (None, None, None);
-        PlacementRequest { key, route, namespace, platform_host, leaving, host_leader, followers: &[] }
+        let (platform_host, leaving, host_leader, hosts) = (None, None, None, None);
+        PlacementRequest { key, route, namespace, platform_host, leaving, host_leader, followers: &[], hosts }
     }
 
     /// Returns the first follower that `router` may not take, and why.
@@ -82,7 +85,7 @@ pub enum Rejection {
     NoActiveAddress,
     /// The route's name on it would be over 253 octets.
     NameTooLong,
-    /// The route's name in the Router's zone is in use by its records, or is the name of a name server.
+    /// The route's name in the Router's zone is in use by its records, or is the name of a name server, an adopted host, or another zone.
     NameTaken,
     /// The route's host is a platform name that is not on this Router.
     HostElsewhere,
@@ -140,7 +143,10 @@ impl Rejection {
             Rejection::CapacityReached => ("CapacityReached", "has reached its hard capacity"),
             Rejection::NoActiveAddress => ("NoActiveAddress", "has no active address"),
             Rejection::NameTooLong => ("NameTooLong", "would make the Route's name longer than 253 octets"),
-            Rejection::NameTaken => ("NameTaken", "already uses the Route's name, for a record or a name server"),
+            Rejection::NameTaken => (
+                "NameTaken",
+                "already uses the Route's name, for a record, a name server, an adopted host, or another zone",
+            ),
             Rejection::HostElsewhere => ("HostElsewhere", "is not the Router that the host names"),
             Rejection::HostSharedElsewhere => {
                 ("HostSharedElsewhere", "is not the Router of the other Routes with the host")
@@ -318,13 +324,20 @@ pub fn candidate<'a>(router: &'a RouterTarget, shard: &Shard) -> Candidate<'a> {
     Candidate { name: &router.name, weight: router.weight, routes: shard.routes, last_assigned: shard.last_assigned }
 }
 
-/// Returns whether the route's preferred label is in use for another purpose in the Router's zone.
+/// Returns whether the route's preferred label is in use for another purpose in the Router's zone. A route that moves keeps its label;
+/// otherwise it gets another one if its name is an adopted host.
 fn is_taken(request: &PlacementRequest<'_>, router: &RouterTarget) -> bool {
+    let is_adopted = |hosts: &Hosts| {
+        let name = system_name(&label_of(request), &router.dns);
+        name.is_some_and(|name| hosts.is_of_another_route(&name, request.key))
+    };
     // Nearly no Router has any.
     !router.taken.is_empty() && router.taken.contains(&*label_of(request))
+        || request.leaving.is_some() && request.hosts.is_some_and(is_adopted)
 }
 
-fn label_of(request: &PlacementRequest<'_>) -> String {
+/// Returns the route's preferred label.
+pub fn label_of(request: &PlacementRequest<'_>) -> String {
     let namespace = request.key.namespace();
     wanted_label(namespace, &request.key.name, request.route.subdomain.as_deref())
 }

@@ -11,6 +11,9 @@
 //! Signpost's own server checks overlaps again in the transaction that writes the claim, for claims that the informer does not
 //! show.
 //!
+//! A host that the router of a source admitted (*adopted*) may overlap with hosts of others, because that router accepts both and uses
+//! the most specific one. It is unique, and no Route gets it as its name on a shard.
+//!
 //! Only a Route that holds or reserves a host blocks others, never a waiting one. Otherwise a Route that waits for the
 //! `www.shop.example` of another namespace would block that namespace from `*.shop.example`.
 //!
@@ -218,6 +221,19 @@ impl Hosts {
         let held = held.into_iter().flat_map(|owner| owner.routes.iter().map(|(route, _)| route));
         let reserved = self.reserved.get(&path).into_iter().flat_map(BTreeMap::keys);
         held.chain(reserved).filter(|other| other.namespace == key.namespace)
+    }
+
+    /// Returns whether another Route than that at `key` has `host`, or is about to claim it.
+    pub fn is_of_another_route(&self, host: &str, key: &ObjectKey) -> bool {
+        // Only adopted hosts are in zones of the platform, and there the names of other Routes are looked up.
+        if self.held.is_empty() && self.reserved.is_empty() {
+            return false;
+        }
+        let path = path(host);
+        let held = self.held.get(&path).filter(|owner| owner.reserved_until.is_none());
+        let mut held = held.into_iter().flat_map(|owner| owner.routes.iter().map(|(route, _)| route));
+        let mut reserved = self.reserved.get(&path).into_iter().flat_map(BTreeMap::keys);
+        held.any(|other| other != key) || reserved.any(|other| other != key)
     }
 
     fn is_of_another(&self, path: &str, namespace: &str) -> bool {

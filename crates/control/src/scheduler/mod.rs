@@ -18,6 +18,8 @@
 //!
 //! A bound route stays on its Router, except if it is requested to leave (`requests`).
 //!
+//! A Route whose host the router of a source admitted is *adopted*: it gets the Router that stands for that router, and no strategy decides.
+//!
 //! A custom host of another Route is not admitted, and the requesting Route **is not bound until it holds the host**. With a
 //! binding only by its system name, its `status.dns`, which allocation never changes, would name a host of another application,
 //! and `Scheduled=True` would be wrong.
@@ -293,7 +295,8 @@ impl Scheduler {
         // A Route that is about to arrive is not missed.
         let missed = u64::from(!self.watched.routes.is_behind());
         for (key, route) in self.objects.routes.all() {
-            let may_have_moved = || route.move_to.is_some() && route.move_to != route.router;
+            let to = route.adopted_router().or(route.move_to.as_deref());
+            let may_have_moved = || to.is_some() && to != route.router.as_deref();
             let is_placed = || self.objects.bindings.get(&key).is_some_and(|binding| binding.route_uid == route.uid);
             // As in `on_move_requests`.
             let is_requested = || !self.watched.routers.is_behind() && self.moves.holds(&key);

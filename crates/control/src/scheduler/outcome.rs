@@ -36,6 +36,11 @@ impl Scheduler {
                 if let Some((reason, note)) = other_label(namespace, &key.name, route.subdomain.as_deref(), &label) {
                     self.record(key, route, reason, note, matches!(reason, "LabelTaken" | "SubdomainTaken"));
                 }
+                let host = route.host.as_deref().filter(|_| route.adopted.is_some());
+                if let Some(overlap) = host.and_then(|host| self.hosts.overlap(host, namespace)) {
+                    let note = format!("{}; the router uses the most specific host", overlap.refusal.1);
+                    self.record(key, route, "HostOverlaps", note, true);
+                }
                 self.settle(key.clone(), route);
             }
             Outcome::Moved => {

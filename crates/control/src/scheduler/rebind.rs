@@ -34,6 +34,7 @@ use super::bind::{Binder, CHANGES_MAX, MoveSource, Outcome, Plan, fence, is_fenc
 use crate::client::lease::Term;
 use crate::world::later;
 use crate::world::router::RouterTarget;
+use signpost_types::assignment::host_name;
 use signpost_types::names;
 use signpost_types::v1alpha1::route::{FORMER_NAMES_MAX, FormerName, NameKind};
 use signpost_types::v1alpha1::route_binding::{Explanation, RouteBinding};
@@ -126,8 +127,16 @@ fn moved(mut binding: RouteBinding, plan: &Plan, leaving: &MoveSource, now: Time
         let oldest = spec.former_names.iter().position(|one| one.from.is_none()).unwrap_or(0);
         spec.former_names.remove(oldest);
     }
-    for name in spec.names.iter_mut().filter(|name| name.kind == NameKind::System) {
-        name.name.clone_from(&system);
+    let alias = spec.names.iter().find(|name| name.kind == NameKind::Alias).map(|name| name.name.clone());
+    for name in &mut spec.names {
+        match name.kind {
+            NameKind::System => name.name.clone_from(&system),
+            NameKind::Custom | NameKind::Adopted => {
+                let (is_adopted, alias) = (plan.route.adopted.is_some(), alias.as_deref().unwrap_or_default());
+                *name = host_name(&name.name, is_adopted, &plan.placement.dns, alias);
+            }
+            NameKind::Alias => {}
+        }
     }
     spec.router.clone_from(&plan.placement.router);
     spec.dns.clone_from(&plan.placement.dns);

@@ -19,7 +19,7 @@ use crate::world::{BindingInfo, RouteInfo};
 /// The reason why a route leaves its Router.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MoveReason {
-    /// The route's annotation requests it.
+    /// The route's annotation requests it, or the admission of its host names another Router.
     Asked,
     /// The Router is draining.
     Drained,
@@ -40,7 +40,7 @@ pub struct MoveRequest {
 impl MoveRequest {
     /// Returns whether the request still applies to the current route and Router.
     pub fn is_of(&self, route: &RouteInfo, binding: &BindingInfo) -> bool {
-        let is_meant = self.reason != MoveReason::Asked || route.move_to.is_some();
+        let is_meant = self.reason != MoveReason::Asked || route.move_to.is_some() || route.adopted.is_some();
         is_meant && self.router == binding.router && self.dns == binding.dns
     }
 }

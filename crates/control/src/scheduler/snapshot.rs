@@ -8,6 +8,7 @@
 //! shared reference.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -32,6 +33,10 @@ pub struct Snapshot {
     last_assigned: u64,
     /// The newest version of any Router. Each decision reads it, and it changes with a Router.
     revision: Option<u64>,
+    /// The first labels of the Routers' zones, with the number of Routers, by the rest of their names.
+    zones_below: HashMap<String, BTreeMap<String, u32>>,
+    /// Whether there is a zone directly below that of another Router, as soon as a decision asks.
+    is_nested: OnceLock<bool>,
 }
 
 /// A Router, or the routes bound to a Router that does not exist (any more).
@@ -112,7 +117,12 @@ impl Snapshot {
     /// Adds or changes a Router.
     pub fn set_router(&mut self, router: RouterTarget) {
         let (name, version) = (router.name.clone(), version_of(&router));
+        let dns = router.dns.clone();
         let before = self.shards.entry(name).or_default().router.replace(router);
+        if before.as_ref().is_none_or(|before| before.dns != dns) {
+            before.iter().for_each(|before| self.count_zone(&before.dns, false));
+            self.count_zone(&dns, true);
+        }
         if before.is_none() {
             self.present += 1;
         }
@@ -135,13 +145,39 @@ impl Snapshot {
     /// Removes a Router; its bindings stay counted.
     pub fn remove_router(&mut self, name: &str) {
         let gone = self.shards.get_mut(name).and_then(|shard| shard.router.take());
-        if gone.is_some() {
+        if let Some(gone) = &gone {
             self.present -= 1;
+            self.count_zone(&gone.dns, false);
         }
         if gone.as_ref().and_then(version_of).is_some_and(|version| Some(version) == self.revision) {
             self.revision = self.newest_version();
         }
         self.forget_empty(name);
+    }
+
+    fn count_zone(&mut self, dns: &str, is_there: bool) {
+        self.is_nested = OnceLock::new();
+        let Some((label, rest)) = dns.split_once('.') else { return };
+        let labels = self.zones_below.entry(rest.to_owned()).or_default();
+        let count = labels.entry(label.to_owned()).or_default();
+        *count = if is_there { *count + 1 } else { count.saturating_sub(1) };
+        if *count == 0 {
+            labels.remove(label);
+        }
+        if labels.is_empty() {
+            self.zones_below.remove(rest);
+        }
+    }
+
+    /// Returns whether there is a zone directly below that of another Router.
+    pub fn is_nested(&self) -> bool {
+        let is_outer = |(router, _): (&RouterTarget, _)| self.zones_below.contains_key(&router.dns);
+        *self.is_nested.get_or_init(|| self.routers().any(is_outer))
+    }
+
+    /// Returns whether the name of this label in the Router's zone is the zone of another Router.
+    pub fn is_zone(&self, router: &RouterTarget, label: &str) -> bool {
+        self.is_nested() && self.zones_below.get(&router.dns).is_some_and(|labels| labels.contains_key(label))
     }
 
     /// Counts a binding that the informer shows.

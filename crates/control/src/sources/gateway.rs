@@ -6,249 +6,296 @@
 //! A wildcard covers names at any depth below its base, and not the base itself.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
+use super::derivation::{Found, Frame, Platform};
 use super::inventory::{
-    AllowedKind, AllowedRoutes, GATEWAY_GROUP as GROUP, Gateway, GatewayRoute, Inventory, Listener, ListenerSet, Meta,
-    ParentRef, ParentStatus, is_true, selects,
+    AllowedKind, AllowedRoutes, GATEWAY_GROUP as GROUP, Gateway, GatewayClass, GatewayRoute, Inventory, Kind, Listener,
+    ListenerSet, Meta, ParentRef, ParentStatus, is_true, selects,
 };
-use super::targets::{annotated, usable};
-use super::{Derived, Name, Reason, Settings, Shard, Source, host, route_name, shard_name};
+use super::targets::{annotated, is_others, usable};
+use super::{Family, Name, Note, Origin, Reason, Settings, Shard, Source, host, route_name, shard_name};
 use signpost_types::names::{covers, is_at_or_below};
 
 /// The annotation of a Gateway without wildcard listeners that names its zone.
 pub const ZONE_ANNOTATION: &str = "signpost.dev/dns";
 
+/// The Gateways that count, and their ListenerSets: what the names of Routes depend on.
+#[derive(Debug, Default, PartialEq)]
+pub struct Parents {
+    parents: Vec<Parent>,
+    /// The parent of each Gateway and ListenerSet.
+    by_source: BTreeMap<Source, usize>,
+    /// The Gateways of which it is unknown whether they count.
+    unknown: BTreeSet<Source>,
+}
+
 /// A Gateway that counts, with its listeners.
-struct Parent<'a> {
-    gateway: &'a Gateway,
-    controller: &'a str,
+#[derive(Debug, PartialEq)]
+struct Parent {
+    controller: String,
     /// Each listener, and the object that has it.
-    listeners: Vec<(&'a Meta, &'static str, &'a Listener)>,
+    listeners: Vec<(Source, Listener)>,
     /// The zone and the name of each of its shards.
     shards: Vec<(String, String)>,
 }
 
-/// Derives shards from Gateways, and names from the Routes of Gateway API.
-pub fn derive(inventory: &Inventory, settings: &Settings, derived: &mut Derived) {
-    let mut parents: Vec<Parent<'_>> = Vec::new();
-    for gateway in inventory.gateways.iter().flatten() {
-        parents.extend(parent(gateway, inventory, settings, derived));
-    }
-    for (kind, routes) in &inventory.gateway_routes {
-        for route in routes {
-            names(kind, route, &parents, inventory, derived);
-        }
-    }
-}
-
-fn parent<'a>(
-    gateway: &'a Gateway,
-    inventory: &'a Inventory,
+/// Derives shards from Gateways.
+pub(super) fn frame(
+    inventory: &Inventory,
     settings: &Settings,
-    derived: &mut Derived,
-) -> Option<Parent<'a>> {
-    let source = Source::new("Gateway", &gateway.metadata);
-    let Some(classes) = &inventory.gateway_classes else {
-        derived.note(source, Reason::Unknown, "GatewayClasses cannot be listed");
-        return None;
-    };
-    let class = classes.iter().find(|class| class.metadata.name == gateway.spec.gateway_class_name);
-    let is_wanted =
-        |name: &String| settings.gateway_controllers.is_empty() || settings.gateway_controllers.contains(name);
-    let class = class.filter(|class| class.status.is_true("Accepted") && is_wanted(&class.spec.controller_name));
-    let Some(class) = class else {
-        let message = format!(
-            "its class {:?} is not accepted, or its controller does not count",
-            gateway.spec.gateway_class_name
-        );
-        derived.note(source, Reason::ClassNotAccepted, message);
-        return None;
-    };
-    let mut listeners: Vec<_> =
-        gateway.spec.listeners.iter().map(|listener| (&gateway.metadata, "Gateway", listener)).collect();
-    for set in inventory.listener_sets.iter().flatten().filter(|set| is_set_of(set, gateway, inventory)) {
-        listeners.extend(set.spec.listeners.iter().map(|listener| (&set.metadata, "ListenerSet", listener)));
+    platform: &Platform,
+    cluster_ips: &BTreeSet<IpAddr>,
+    frame: &mut Frame,
+) {
+    let classes: BTreeMap<&str, &GatewayClass> =
+        inventory.all::<GatewayClass>(Kind::GatewayClass).map(|class| (&*class.metadata.name, class)).collect();
+    let sets: Vec<&ListenerSet> = inventory.all(Kind::ListenerSet).collect();
+    for gateway in inventory.all::<Gateway>(Kind::Gateway) {
+        let source = Source::new(Kind::Gateway, &gateway.metadata);
+        if is_others(&gateway.metadata, settings) {
+            let message = "the annotation \"controller\" leaves it to another controller";
+            frame.note(source, Reason::OtherController, message);
+            continue;
+        }
+        if !inventory.is_known(Kind::GatewayClass) {
+            frame.note(source.clone(), Reason::Unknown, "GatewayClasses cannot be listed");
+            frame.gateways.unknown.insert(source);
+            continue;
+        }
+        let class = classes.get(&*gateway.spec.gateway_class_name);
+        let is_wanted =
+            |name: &String| settings.gateway_controllers.is_empty() || settings.gateway_controllers.contains(name);
+        let class = class.filter(|class| class.status.is_true("Accepted") && is_wanted(&class.spec.controller_name));
+        let Some(class) = class else {
+            let message = format!(
+                "its class {:?} is not accepted, or its controller does not count",
+                gateway.spec.gateway_class_name
+            );
+            frame.note(source, Reason::ClassNotAccepted, message);
+            continue;
+        };
+        let mut listeners: Vec<_> =
+            gateway.spec.listeners.iter().map(|listener| (source.clone(), listener.clone())).collect();
+        let index = frame.gateways.parents.len();
+        for set in sets.iter().filter(|set| is_set_of(set, gateway, inventory)) {
+            let of_set = Source::new(Kind::ListenerSet, &set.metadata);
+            listeners.extend(set.spec.listeners.iter().map(|listener| (of_set.clone(), listener.clone())));
+            frame.gateways.by_source.insert(of_set, index);
+        }
+        let zones = zones(gateway, &listeners, settings);
+        let shards: Vec<(String, String)> =
+            zones.into_iter().map(|dns| (dns.clone(), shard_name("gw", &source, &dns))).collect();
+        let mut parent = Parent { controller: class.spec.controller_name.clone(), listeners, shards };
+        // As in Istio: a Gateway that was programmed once stays in use until it is deleted.
+        let was_programmed = parent.shards.iter().any(|(_, name)| platform.written.contains_key(name));
+        if !is_true(&gateway.status.conditions, "Programmed") {
+            let state = if was_programmed { "; its shard is kept, because it was" } else { "" };
+            let message = format!("the condition Programmed of the Gateway is not True{state}");
+            frame.note(source.clone(), Reason::NotProgrammed, message);
+        }
+        if was_programmed || is_true(&gateway.status.conditions, "Programmed") {
+            let targets = annotated(&gateway.metadata.annotations, settings)
+                .unwrap_or_else(|| gateway.status.addresses.iter().map(|address| address.value.clone()).collect());
+            let targets = usable(&source, targets, cluster_ips, settings, frame);
+            frame.shards.extend(parent.shards.iter().map(|(dns, name)| Shard {
+                name: name.clone(),
+                dns: dns.clone(),
+                addresses: targets.addresses.clone(),
+                host_names: targets.host_names.clone(),
+                route_selector: None,
+                namespace_selector: None,
+                source: source.clone(),
+                mode: settings.mode(Family::Gateway),
+                origin: Origin::of(&gateway.metadata),
+            }));
+        } else {
+            parent.shards.clear();
+        }
+        frame.gateways.by_source.insert(source, index);
+        frame.gateways.parents.push(parent);
     }
-    let mut parent = Parent { gateway, controller: &class.spec.controller_name, listeners, shards: Vec::new() };
-    if !is_true(&gateway.status.conditions, "Programmed") {
-        derived.note(source, Reason::NotProgrammed, "the condition Programmed of the Gateway is not True");
-        return Some(parent);
-    }
-    let targets = annotated(&gateway.metadata.annotations)
-        .unwrap_or_else(|| gateway.status.addresses.iter().map(|address| address.value.clone()).collect());
-    let targets = usable(&source, targets, inventory, settings, derived);
-    for dns in zones(&parent, settings) {
-        let name = shard_name("gw", &source, &dns);
-        parent.shards.push((dns.clone(), name.clone()));
-        derived.shards.push(Shard {
-            name,
-            dns,
-            addresses: targets.addresses.clone(),
-            host_names: targets.host_names.clone(),
-            route_selector: None,
-            namespace_selector: None,
-            source: source.clone(),
-        });
-    }
-    Some(parent)
 }
 
 /// Returns the zones of a Gateway: the bases of its wildcard listeners. Without one, its annotation or its name in the domain is the zone.
-fn zones(parent: &Parent<'_>, settings: &Settings) -> BTreeSet<String> {
-    let hosts = parent.listeners.iter().filter_map(|(.., listener)| host(listener.hostname.as_deref()?));
+fn zones(gateway: &Gateway, listeners: &[(Source, Listener)], settings: &Settings) -> BTreeSet<String> {
+    let hosts = listeners.iter().filter_map(|(_, listener)| host(listener.hostname.as_deref()?));
     let bases: BTreeSet<String> = hosts.filter_map(|host| Some(host.strip_prefix("*.")?.to_owned())).collect();
     if !bases.is_empty() {
         return bases;
     }
-    let Meta { name, annotations, .. } = &parent.gateway.metadata;
+    let Meta { name, annotations, .. } = &gateway.metadata;
     let annotated = annotations.get(ZONE_ANNOTATION).map(|zone| zone.trim().to_ascii_lowercase());
     BTreeSet::from([annotated.unwrap_or_else(|| format!("{name}.{}", settings.domain))])
 }
 
 /// Returns whether a ListenerSet adds listeners to a Gateway.
 fn is_set_of(set: &ListenerSet, gateway: &Gateway, inventory: &Inventory) -> bool {
-    let names_it = refers(&set.spec.parent_ref, &set.metadata, "Gateway", &gateway.metadata);
+    let of_gateway = Source::new(Kind::Gateway, &gateway.metadata);
     // Without a field no namespace may add listeners.
     let allowed = gateway.spec.allowed_listeners.as_ref();
-    names_it
+    target(&set.spec.parent_ref, &set.metadata.namespace) == Some(of_gateway)
         && set.status.is_true("Accepted")
-        && allowed.is_some_and(|allowed| is_from(allowed, "None", &gateway.metadata, &set.metadata, inventory))
+        && allowed.is_some_and(|allowed| {
+            is_from(allowed, "None", &gateway.metadata.namespace, &set.metadata.namespace, inventory) == Some(true)
+        })
 }
 
-/// Returns whether a reference of an object is to another one of this kind.
-fn refers(reference: &ParentRef, from: &Meta, kind: &str, to: &Meta) -> bool {
-    reference.group.as_deref().unwrap_or(GROUP) == GROUP
-        && reference.kind.as_deref().unwrap_or("Gateway") == kind
-        && reference.namespace.as_deref().unwrap_or(&from.namespace) == to.namespace
-        && reference.name == to.name
+/// Returns the object of this API that a reference in a namespace names.
+fn target(reference: &ParentRef, namespace: &str) -> Option<Source> {
+    if reference.group.as_deref().unwrap_or(GROUP) != GROUP {
+        return None;
+    }
+    let kind = match reference.kind.as_deref().unwrap_or("Gateway") {
+        "Gateway" => Kind::Gateway,
+        "ListenerSet" => Kind::ListenerSet,
+        _ => return None,
+    };
+    let namespace = reference.namespace.as_deref().unwrap_or(namespace).to_owned();
+    Some(Source { kind: kind.name(), namespace, name: reference.name.clone() })
 }
 
-/// Returns whether an object is in a namespace from which another one allows it.
-fn is_from(allowed: &AllowedRoutes, default: &str, to: &Meta, from: &Meta, inventory: &Inventory) -> bool {
+/// Returns whether a namespace is one from which an object in another one allows objects; `None`: its labels are unknown.
+fn is_from(allowed: &AllowedRoutes, default: &str, to: &str, from: &str, inventory: &Inventory) -> Option<bool> {
     let namespaces = allowed.namespaces.as_ref();
     match namespaces.and_then(|namespaces| namespaces.from.as_deref()).unwrap_or(default) {
-        "All" => true,
-        "Same" => to.namespace == from.namespace,
+        "All" => Some(true),
+        "Same" => Some(to == from),
         "Selector" => {
             let selector = namespaces.and_then(|namespaces| namespaces.selector.as_ref());
-            let labels = inventory.labels(&from.namespace);
-            selector.zip(labels).and_then(|(selector, labels)| selects(selector, &labels)).unwrap_or(false)
+            match inventory.labels(from) {
+                Some(labels) => Some(selector.is_some_and(|selector| selects(selector, labels) == Some(true))),
+                None if inventory.is_known(Kind::Namespace) => Some(false),
+                None => None,
+            }
         }
-        _ => false,
+        _ => Some(false),
     }
 }
 
 /// Returns whether a listener takes Routes of a kind, by its protocol and its own list.
-fn takes(listener: &Listener, kind: &str) -> bool {
+fn takes(listener: &Listener, kind: Kind) -> bool {
     let by_protocol = match listener.protocol.as_str() {
-        "HTTP" | "HTTPS" => kind != "TLSRoute",
-        "TLS" => kind == "TLSRoute",
+        "HTTP" | "HTTPS" => kind != Kind::TLSRoute,
+        "TLS" => kind == Kind::TLSRoute,
         _ => false,
     };
     let kinds = listener.allowed_routes.as_ref().map_or(&[][..], |allowed| &allowed.kinds);
-    let is_kind = |one: &AllowedKind| one.kind == kind && one.group.as_deref().unwrap_or(GROUP) == GROUP;
+    let is_kind = |one: &AllowedKind| one.kind == kind.name() && one.group.as_deref().unwrap_or(GROUP) == GROUP;
     by_protocol && (kinds.is_empty() || kinds.iter().any(is_kind))
 }
 
 /// Derives the names of one Route.
-fn names(
-    kind: &'static str,
-    route: &GatewayRoute,
-    parents: &[Parent<'_>],
-    inventory: &Inventory,
-    derived: &mut Derived,
-) {
+pub(super) fn names(kind: Kind, route: &GatewayRoute, gateways: &Parents, inventory: &Inventory) -> Found {
     let source = Source::new(kind, &route.metadata);
+    let namespace = &route.metadata.namespace;
+    let mut derived = Found::default();
+    let mut note = |reason, message: String| derived.notes.push(Note { source: source.clone(), reason, message });
     let mut unserved: BTreeSet<&String> = route.spec.hostnames.iter().collect();
     let (mut is_accepted, mut has_parent) = (false, false);
-    let mut found: BTreeMap<(String, String), String> = BTreeMap::new();
+    let mut found: BTreeMap<(String, String), (String, bool)> = BTreeMap::new();
     for reference in &route.spec.parent_refs {
-        for parent in parents {
-            let mut attached = parent.listeners.iter().filter(|(owner, owner_kind, listener)| {
-                let has_port = reference.port.is_none_or(|port| listener.port == Some(port));
-                let has_name = reference.section_name.as_ref().is_none_or(|name| *name == listener.name);
-                refers(reference, &route.metadata, owner_kind, owner) && has_port && has_name
-            });
-            let mut attached = attached.by_ref().peekable();
-            if attached.peek().is_none() {
+        let Some(of) = target(reference, namespace) else { continue };
+        let is_unserved_set = of.kind == Kind::ListenerSet.name() && !inventory.is_known(Kind::ListenerSet);
+        if is_unserved_set || gateways.unknown.contains(&of) {
+            note(Reason::Unknown, format!("its parent {of} cannot be read"));
+            derived.is_unknown = true;
+            continue;
+        }
+        let Some(parent) = gateways.by_source.get(&of).map(|index| &gateways.parents[*index]) else { continue };
+        let attached = parent.listeners.iter().filter(|(owner, listener)| {
+            let has_port = reference.port.is_none_or(|port| listener.port == Some(port));
+            let has_name = reference.section_name.as_ref().is_none_or(|name| *name == listener.name);
+            *owner == of && has_port && has_name
+        });
+        let mut attached = attached.peekable();
+        if attached.peek().is_none() {
+            continue;
+        }
+        has_parent = true;
+        let is_it = |status: &&ParentStatus| {
+            status.controller_name == parent.controller && status.parent_ref.is_same(reference, namespace)
+        };
+        let status = route.status.parents.iter().find(is_it);
+        if !status.is_some_and(|status| is_true(&status.conditions, "Accepted")) {
+            continue;
+        }
+        is_accepted = true;
+        for (owner, listener) in attached {
+            let default = AllowedRoutes::default();
+            let allowed = listener.allowed_routes.as_ref().unwrap_or(&default);
+            if !takes(listener, kind) {
                 continue;
             }
-            has_parent = true;
-            let is_it = |status: &&ParentStatus| {
-                status.parent_ref.is_same(reference, &route.metadata) && status.controller_name == parent.controller
-            };
-            let status = route.status.parents.iter().find(is_it);
-            if !status.is_some_and(|status| is_true(&status.conditions, "Accepted")) {
-                continue;
-            }
-            is_accepted = true;
-            for (owner, owner_kind, listener) in attached {
-                let default = AllowedRoutes::default();
-                let allowed = listener.allowed_routes.as_ref().unwrap_or(&default);
-                if !takes(listener, kind) || !is_from(allowed, "Same", owner, &route.metadata, inventory) {
+            match is_from(allowed, "Same", &owner.namespace, namespace, inventory) {
+                Some(true) => {}
+                Some(false) => continue,
+                None => {
+                    derived.is_unknown = true;
                     continue;
                 }
-                let of_listener = listener.hostname.as_deref().unwrap_or_default();
-                let wanted = if route.spec.hostnames.is_empty() { vec![""] } else { Vec::new() };
-                for of_route in wanted.into_iter().chain(route.spec.hostnames.iter().map(String::as_str)) {
-                    let Some(host) = intersection(of_listener, of_route) else { continue };
-                    unserved.retain(|hostname| *hostname != of_route);
-                    let Some(shard) = shard_of(&host, parent) else { continue };
-                    let by = format!("listener {} of {}", listener.name, Source::new(owner_kind, owner));
-                    found.entry((host, shard)).or_insert(by);
-                }
+            }
+            let of_listener = listener.hostname.as_deref().unwrap_or_default();
+            let wanted = if route.spec.hostnames.is_empty() { vec![""] } else { Vec::new() };
+            for of_route in wanted.into_iter().chain(route.spec.hostnames.iter().map(String::as_str)) {
+                let Some(host) = intersection(of_listener, of_route) else { continue };
+                unserved.retain(|hostname| *hostname != of_route);
+                let Some((dns, shard)) = shard_of(&host, parent) else { continue };
+                let in_zone = is_at_or_below(&host, dns);
+                let by = format!("listener {} of {owner}", listener.name);
+                found.entry((host, shard.to_owned())).or_insert((by, in_zone));
             }
         }
     }
     match (has_parent, is_accepted) {
-        (true, false) => derived.note(source.clone(), Reason::NotAdmitted, "no Gateway has accepted it"),
+        (true, false) => note(Reason::NotAdmitted, "no Gateway has accepted it".to_owned()),
         (true, true) if found.is_empty() && route.spec.hostnames.is_empty() => {
-            derived.note(source.clone(), Reason::NoHost, "neither it nor its listeners have a host");
+            note(Reason::NoHost, "neither it nor its listeners have a host".to_owned());
         }
         (true, true) => {
             for hostname in unserved {
-                let message = format!("{hostname:?} matches no listener that takes it");
-                derived.note(source.clone(), Reason::HostNotServed, message);
+                note(Reason::HostNotServed, format!("{hostname:?} matches no listener that takes it"));
             }
         }
         // A mesh, or another implementation.
         (false, _) => {}
     }
-    for ((host, shard), admitted_by) in found {
-        let zone = parents.iter().flat_map(|parent| &parent.shards).find(|(_, name)| *name == shard);
-        derived.names.push(Name {
-            in_zone: zone.is_some_and(|(dns, _)| is_at_or_below(&host, dns)),
+    derived.names = found
+        .into_iter()
+        .map(|((host, shard), (admitted_by, in_zone))| Name {
+            in_zone,
             route: route_name(&source, &host),
-            since: route.metadata.creation_timestamp,
             source: source.clone(),
+            mode: super::Mode::Off,
+            origin: Origin::of(&route.metadata),
             host,
             shard,
             admitted_by,
-        });
-    }
+        })
+        .collect();
+    derived
 }
 
 impl ParentRef {
-    /// Returns whether two references of an object are the same.
-    fn is_same(&self, other: &ParentRef, from: &Meta) -> bool {
-        let parts = |reference: &ParentRef| {
-            (
-                reference.group.clone().unwrap_or_else(|| GROUP.to_owned()),
-                reference.kind.clone().unwrap_or_else(|| "Gateway".to_owned()),
-                reference.namespace.clone().unwrap_or_else(|| from.namespace.clone()),
+    /// Returns whether two references of an object in this namespace are the same.
+    fn is_same(&self, other: &ParentRef, namespace: &str) -> bool {
+        let of = |reference: &ParentRef| -> [String; 4] {
+            let text = |text: &Option<String>, default: &str| text.as_deref().unwrap_or(default).to_owned();
+            [
+                text(&reference.group, GROUP),
+                text(&reference.kind, "Gateway"),
+                text(&reference.namespace, namespace),
                 reference.name.clone(),
-                reference.section_name.clone(),
-                reference.port,
-            )
+            ]
         };
-        parts(self) == parts(other)
+        self.section_name == other.section_name && self.port == other.port && of(self) == of(other)
     }
 }
 
 /// Returns the shard of a Gateway that serves a host: the shard with the closest zone above it; without one, the first.
-fn shard_of(host: &str, parent: &Parent<'_>) -> Option<String> {
+fn shard_of<'a>(host: &str, parent: &'a Parent) -> Option<(&'a str, &'a str)> {
     let closest = parent.shards.iter().filter(|(dns, _)| is_at_or_below(host, dns)).max_by_key(|(dns, _)| dns.len());
-    closest.or(parent.shards.first()).map(|(_, name)| name.clone())
+    closest.or(parent.shards.first()).map(|(dns, name)| (dns.as_str(), name.as_str()))
 }
 
 /// Returns the host that a listener and a Route have in common. Empty means all.

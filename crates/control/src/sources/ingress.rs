@@ -1,106 +1,129 @@
 //! Ingresses: the controller of a class is a shard, if the operator has named its zone; each rule of an Ingress has a host.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
-use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
-
-use super::inventory::{Inventory, Meta};
+use super::derivation::{Found, Frame};
+use super::inventory::{Ingress, Inventory, Kind, OfResource as _, Plain};
 use super::targets::{annotated, usable};
-use super::{Derived, Name, Reason, Settings, Shard, Source, host, route_name, shard_name};
+use super::{Family, Mode, Name, Note, Origin, Reason, Settings, Shard, Source, host, route_name, shard_name};
+use crate::client::reflector::ObjectKey;
 use signpost_types::names::is_at_or_below;
 
 /// The annotation that preceded `spec.ingressClassName`, and is still in use.
-const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
-const DEFAULT_ANNOTATION: &str = "ingressclass.kubernetes.io/is-default-class";
+pub const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
+pub const DEFAULT_ANNOTATION: &str = "ingressclass.kubernetes.io/is-default-class";
 
-/// Derives shards from the ingress classes with a zone, and names from their Ingresses.
-pub fn derive(inventory: &Inventory, settings: &Settings, derived: &mut Derived) {
-    let Some(ingresses) = &inventory.ingresses else { return };
-    let classes = inventory.ingress_classes.as_deref().unwrap_or_default();
-    let mut by_class: BTreeMap<String, Vec<&Ingress>> = BTreeMap::new();
-    for ingress in ingresses {
-        match class(ingress, classes) {
-            Some(class) => by_class.entry(class).or_default().push(ingress),
-            None => {
-                let source = Source::new("Ingress", &Meta::of(&ingress.metadata));
-                derived.note(source, Reason::ClassNotAccepted, "it has no class, and no class is the default");
-            }
+/// The classes with a zone: what the names of Ingresses depend on.
+#[derive(Debug, Default, PartialEq)]
+pub struct Classes {
+    /// The class of an Ingress that names none.
+    default: Option<String>,
+    /// Whether the default is unknown.
+    is_default_unknown: bool,
+    /// The shard and the zone of each class.
+    shards: BTreeMap<String, (String, String)>,
+}
+
+/// Derives shards from the ingress classes with a zone.
+pub(super) fn frame(
+    inventory: &Inventory,
+    settings: &Settings,
+    cluster_ips: &BTreeSet<IpAddr>,
+    frame: &mut Frame,
+) {
+    let is_default =
+        |class: &&Plain| class.metadata.annotations.get(DEFAULT_ANNOTATION).is_some_and(|value| value == "true");
+    let default = inventory.all::<Plain>(Kind::IngressClass).find(is_default);
+    frame.classes.default = default.map(|class| class.metadata.name.clone());
+    frame.classes.is_default_unknown = !inventory.is_settled(Kind::IngressClass);
+    let mut reported: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for ingress in inventory.all::<Ingress>(Kind::Ingress) {
+        if let Some(class) = class(ingress, frame.classes.default.as_deref()) {
+            *counts.entry(class).or_default() += 1;
+            reported.entry(class).or_default().extend(targets(ingress, settings));
         }
     }
-    for (class, ingresses) in by_class {
-        let source = Source { kind: "IngressClass", namespace: String::new(), name: class.clone() };
-        let Some(dns) = settings.ingress_classes.get(&class) else {
-            let message = format!("no zone is set for the class, which has {} Ingresses", ingresses.len());
-            derived.note(source, Reason::ClassNotAccepted, message);
-            continue;
-        };
+    let unset = counts.iter().filter(|(class, _)| !settings.ingress_classes.contains_key(**class));
+    let unset: Vec<(String, usize)> = unset.map(|(class, count)| ((*class).to_owned(), *count)).collect();
+    let shards: Vec<(String, BTreeSet<String>)> =
+        reported.into_iter().map(|(class, targets)| (class.to_owned(), targets)).collect();
+    for (class, count) in unset {
+        let source = Source { kind: Kind::IngressClass.name(), namespace: String::new(), name: class };
+        let message = format!("no zone is set for the class, which has {count} Ingresses");
+        frame.note(source, Reason::ClassNotAccepted, message);
+    }
+    for (class, reported) in shards {
+        let Some(dns) = settings.ingress_classes.get(&class) else { continue };
         let dns = dns.to_ascii_lowercase();
-        let reported: BTreeSet<String> = ingresses.iter().flat_map(|ingress| targets(ingress)).collect();
-        let targets = usable(&source, reported, inventory, settings, derived);
-        let shard = shard_name("ing", &source, &dns);
-        for ingress in ingresses {
-            names(ingress, &shard, &dns, derived);
-        }
-        derived.shards.push(Shard {
-            name: shard,
+        let object = inventory.object(Kind::IngressClass, &ObjectKey::cluster(&class)).and_then(|object| Plain::of(object));
+        let source = Source { kind: Kind::IngressClass.name(), namespace: String::new(), name: class.clone() };
+        let targets = usable(&source, reported, cluster_ips, settings, frame);
+        let name = shard_name("ing", &source, &dns);
+        frame.classes.shards.insert(class, (name.clone(), dns.clone()));
+        frame.shards.push(Shard {
+            name,
             dns,
             addresses: targets.addresses,
             host_names: targets.host_names,
             route_selector: None,
             namespace_selector: None,
             source,
+            mode: settings.mode(Family::Ingress),
+            origin: object.map(|class| Origin::of(&class.metadata)).unwrap_or_default(),
         });
     }
 }
 
 /// Returns the class of an Ingress: its field, the older annotation, or the default class.
-fn class(ingress: &Ingress, classes: &[IngressClass]) -> Option<String> {
-    let of_field = ingress.spec.as_ref().and_then(|spec| spec.ingress_class_name.clone());
-    let annotations = ingress.metadata.annotations.as_ref();
-    let of_annotation = annotations.and_then(|annotations| annotations.get(CLASS_ANNOTATION).cloned());
-    let is_default = |class: &&IngressClass| {
-        let annotations = class.metadata.annotations.as_ref();
-        annotations.and_then(|annotations| annotations.get(DEFAULT_ANNOTATION)).is_some_and(|value| value == "true")
-    };
-    let default = || classes.iter().find(is_default).and_then(|class| class.metadata.name.clone());
-    of_field.or(of_annotation).or_else(default).filter(|class| !class.is_empty())
+fn class<'a>(ingress: &'a Ingress, default: Option<&'a str>) -> Option<&'a str> {
+    let of_field = ingress.spec.ingress_class_name.as_deref();
+    let of_annotation = || ingress.metadata.annotations.get(CLASS_ANNOTATION).map(String::as_str);
+    of_field.or_else(of_annotation).or(default).filter(|class| !class.is_empty())
 }
 
 /// Returns the targets of an Ingress: those of its annotation; without one, those that its controller reports.
-fn targets(ingress: &Ingress) -> Vec<String> {
-    if let Some(targets) = annotated(ingress.metadata.annotations.as_ref().unwrap_or(&BTreeMap::new())) {
-        return targets;
-    }
-    let balancer = ingress.status.as_ref().and_then(|status| status.load_balancer.as_ref());
-    let reported = balancer.and_then(|balancer| balancer.ingress.as_ref()).into_iter().flatten();
-    reported.filter_map(|one| one.ip.clone().or_else(|| one.hostname.clone())).collect()
+fn targets(ingress: &Ingress, settings: &Settings) -> Vec<String> {
+    annotated(&ingress.metadata.annotations, settings).unwrap_or_else(|| ingress.status.targets().collect())
 }
 
-fn names(ingress: &Ingress, shard: &str, dns: &str, derived: &mut Derived) {
-    let meta = Meta::of(&ingress.metadata);
-    let source = Source::new("Ingress", &meta);
-    if targets(ingress).is_empty() {
-        derived.note(source, Reason::NotAdmitted, "its status has no address: no controller serves it");
-        return;
+/// Derives the names of one Ingress.
+pub(super) fn names(ingress: &Ingress, classes: &Classes, settings: &Settings) -> Found {
+    let source = Source::new(Kind::Ingress, &ingress.metadata);
+    let mut found = Found::default();
+    let mut note = |reason, message: String| found.notes.push(Note { source: source.clone(), reason, message });
+    let Some(class) = class(ingress, classes.default.as_deref()) else {
+        found.is_unknown = classes.is_default_unknown;
+        note(Reason::ClassNotAccepted, "it has no class, and no class is the default".to_owned());
+        return found;
+    };
+    // The class has a note.
+    let Some((shard, dns)) = classes.shards.get(class) else { return found };
+    if targets(ingress, settings).is_empty() {
+        note(Reason::NotAdmitted, "its status has no address: no controller serves it".to_owned());
+        return found;
     }
-    let rules = ingress.spec.iter().flat_map(|spec| spec.rules.iter().flatten());
-    let hosts: BTreeSet<&str> = rules.filter_map(|rule| rule.host.as_deref()).filter(|host| !host.is_empty()).collect();
+    let hosts = ingress.spec.rules.iter().filter_map(|rule| rule.host.as_deref());
+    let hosts: BTreeSet<&str> = hosts.filter(|host| !host.is_empty()).collect();
     if hosts.is_empty() {
-        derived.note(source.clone(), Reason::NoHost, "no rule has a host");
+        note(Reason::NoHost, "no rule has a host".to_owned());
     }
     for text in hosts {
         let Some(host) = host(text) else {
-            derived.note(source.clone(), Reason::Invalid, format!("{text:?} is not a host"));
+            note(Reason::Invalid, format!("{text:?} is not a host"));
             continue;
         };
-        derived.names.push(Name {
+        found.names.push(Name {
             in_zone: is_at_or_below(&host, dns),
             route: route_name(&source, &host),
-            shard: shard.to_owned(),
-            since: meta.creation_timestamp,
+            shard: shard.clone(),
             admitted_by: "the address in its status".to_owned(),
             source: source.clone(),
+            mode: Mode::Off,
+            origin: Origin::of(&ingress.metadata),
             host,
         });
     }
+    found
 }

@@ -1,43 +1,134 @@
-//! Objects of other APIs to the shards and names that they mean: pure.
+//! Objects of other APIs to the shards and names that they mean, and to the Routers and Routes of the platform.
 //!
-//! People have Gateways, IngressControllers, Ingresses and OpenShift's Routes. A source derives from them what Signpost would publish, and reports
+//! People have Gateways, IngressControllers, Ingresses and OpenShift's Routes. A source derives from them what Signpost publishes, and reports
 //! why it leaves anything out. The router of a name has admitted it, or it is left out: a source never contradicts an admission.
 //!
 //! ```text
-//!  Inventory ──► gateway   ─┐
-//!  (a cluster)   openshift  ├─► Derived: shards, names, notes
-//!                ingress   ─┘
+//!  cluster ─ reader ─► Inventory ─► gateway   ─┐ derivation
+//!                                   openshift  ├─► Derived: shards, names, notes ─ writer ─► Routers, Routes of the platform
+//!                                   ingress   ─┘ (conflicts)
 //! ```
 //!
-//! A kind that cannot be listed is unknown, and not empty: what depends on it is unknown, too.
+//! Unknown is not empty: a kind that cannot be read keeps its last objects, and what was written from them stays. What is no longer
+//! derived goes through a [deletion hold](crate::deletion_hold), unless one watched change of its own object shows why.
+
+pub mod inventory;
 
 pub mod gateway;
 pub mod ingress;
-pub mod inventory;
 pub mod openshift;
 pub mod targets;
+
+pub mod conflicts;
+pub mod derivation;
+
+pub mod losses;
+pub mod reader;
+pub mod rights;
+pub mod writer;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use aws_lc_rs::digest;
 use data_encoding::BASE32HEX_NOPAD;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use tokio::sync::watch;
 
-use self::inventory::{Inventory, Meta};
-use signpost_types::names::{check_host, check_zone, is_at_or_below};
+use self::derivation::Derivation;
+use self::inventory::{Inventory, Kind, Meta};
+use crate::client::reflector::ObjectKey;
+use signpost_types::names::check_host;
 
 /// The characters of the hash at the end of a derived name.
 const HASH_CHARACTERS: usize = 5;
 /// The longest derived name of a shard: the length of a label.
 const NAME_BYTES_MAX: usize = 63;
+/// The prefixes of the annotations of external-dns: the present one, and that of older versions.
+pub const ANNOTATION_PREFIXES: [&str; 2] = ["external-dns.kubernetes.io/", "external-dns.alpha.kubernetes.io/"];
+
+/// The kinds that are one source: each is switched by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Family {
+    Gateway,
+    OpenShift,
+    Ingress,
+    Service,
+}
+
+impl Family {
+    pub const ALL: [Family; 4] = [Family::Gateway, Family::OpenShift, Family::Ingress, Family::Service];
+
+    /// Returns the kinds that the source reads.
+    pub fn kinds(self) -> &'static [Kind] {
+        match self {
+            Family::Gateway => &[
+                Kind::GatewayClass,
+                Kind::Gateway,
+                Kind::ListenerSet,
+                Kind::HTTPRoute,
+                Kind::GRPCRoute,
+                Kind::TLSRoute,
+                Kind::Namespace,
+                Kind::Service,
+            ],
+            Family::OpenShift => &[
+                Kind::IngressController,
+                Kind::Infrastructure,
+                Kind::Route,
+                Kind::Service,
+                Kind::EndpointSlice,
+                Kind::Namespace,
+            ],
+            Family::Ingress => &[Kind::IngressClass, Kind::Ingress, Kind::Service, Kind::Namespace],
+            Family::Service => &[Kind::Service, Kind::Namespace],
+        }
+    }
+
+    /// Returns the kinds without which the source means nothing: if the cluster does not serve them, it did so before, or the source
+    /// is not in use.
+    fn required(self) -> &'static [Kind] {
+        match self {
+            Family::Gateway => &[Kind::GatewayClass, Kind::Gateway],
+            Family::OpenShift => &[Kind::IngressController],
+            Family::Ingress => &[Kind::Ingress],
+            Family::Service => &[Kind::Service],
+        }
+    }
+
+    /// Returns the source that makes shards or names from objects of a kind.
+    pub fn of(kind: Kind) -> Option<Family> {
+        match kind {
+            Kind::Gateway | Kind::HTTPRoute | Kind::GRPCRoute | Kind::TLSRoute => Some(Family::Gateway),
+            Kind::IngressController | Kind::Route => Some(Family::OpenShift),
+            Kind::IngressClass | Kind::Ingress => Some(Family::Ingress),
+            Kind::Service => Some(Family::Service),
+            _ => None,
+        }
+    }
+}
+
+/// The use of a source.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// It is not read.
+    #[default]
+    Off,
+    /// It is read and reported, and nothing is written.
+    Show,
+    /// Its shards are Routers, and its names Routes.
+    Publish,
+}
 
 /// The operator's settings for sources.
 #[derive(Debug, Clone)]
 pub struct Settings {
+    pub modes: BTreeMap<Family, Mode>,
     /// The domain of the platform.
     pub domain: String,
     /// Further domains in which shards may lie.
@@ -46,8 +137,24 @@ pub struct Settings {
     pub gateway_controllers: Vec<String>,
     /// The zone of the shard of each ingress class.
     pub ingress_classes: BTreeMap<String, String>,
+    /// The labels of the namespaces whose names count; `None`: all.
+    pub namespace_selector: Option<LabelSelector>,
+    /// The prefixes of the annotations that are read, in order.
+    pub annotation_prefixes: Vec<String>,
     /// Whether a shard may have addresses of private networks.
     pub private_addresses: bool,
+}
+
+impl Settings {
+    pub fn mode(&self, family: Family) -> Mode {
+        self.modes.get(&family).copied().unwrap_or_default()
+    }
+
+    /// Returns the kinds to read.
+    pub fn kinds(&self) -> BTreeSet<Kind> {
+        let families = Family::ALL.into_iter().filter(|family| self.mode(*family) != Mode::Off);
+        families.flat_map(|family| family.kinds().iter().copied()).collect()
+    }
 }
 
 /// An object of the cluster.
@@ -62,8 +169,29 @@ pub struct Source {
 }
 
 impl Source {
-    fn new(kind: &'static str, meta: &Meta) -> Source {
-        Source { kind, namespace: meta.namespace.clone(), name: meta.name.clone() }
+    pub fn named(kind: Kind, key: &ObjectKey) -> Source {
+        Source { kind: kind.name(), namespace: key.namespace().to_owned(), name: key.name.clone() }
+    }
+
+    fn new(kind: Kind, meta: &Meta) -> Source {
+        Source { kind: kind.name(), namespace: meta.namespace.clone(), name: meta.name.clone() }
+    }
+
+    /// Reads the text form.
+    pub fn parse(text: &str) -> Option<Source> {
+        let (kind, rest) = text.split_once(' ')?;
+        let (namespace, name) = rest.split_once('/').unwrap_or(("", rest));
+        let kind = Kind::named(kind)?.name();
+        Some(Source { kind, namespace: namespace.to_owned(), name: name.to_owned() })
+    }
+
+    pub fn key(&self) -> ObjectKey {
+        let namespace = Some(self.namespace.clone()).filter(|namespace| !namespace.is_empty());
+        ObjectKey { namespace, name: self.name.clone() }
+    }
+
+    pub fn family(&self) -> Option<Family> {
+        Family::of(Kind::named(self.kind)?)
     }
 }
 
@@ -74,6 +202,21 @@ impl fmt::Display for Source {
             ("", name) => write!(formatter, "{} {name}", self.kind),
             (namespace, name) => write!(formatter, "{} {namespace}/{name}", self.kind),
         }
+    }
+}
+
+/// The object that a shard or name comes from, as the conflicts and the writer need it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// Empty: the object has none.
+    pub uid: String,
+    /// The creation of the object: the oldest one has the zone or host.
+    pub since: Option<Timestamp>,
+}
+
+impl Origin {
+    fn of(meta: &Meta) -> Origin {
+        Origin { uid: meta.uid.clone(), since: meta.creation_timestamp }
     }
 }
 
@@ -93,6 +236,9 @@ pub struct Shard {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace_selector: Option<LabelSelector>,
     pub source: Source,
+    pub mode: Mode,
+    #[serde(skip)]
+    pub origin: Origin,
 }
 
 /// A name that a router serves: one Route.
@@ -108,9 +254,16 @@ pub struct Name {
     pub source: Source,
     /// The part of the source that admits the host.
     pub admitted_by: String,
-    /// The creation of the source: the oldest one has the host.
+    pub mode: Mode,
     #[serde(skip)]
-    pub since: Option<Timestamp>,
+    pub origin: Origin,
+}
+
+impl Name {
+    /// Returns the key of the derived Route.
+    pub fn key(&self) -> ObjectKey {
+        ObjectKey::namespaced(&self.source.namespace, &self.route)
+    }
 }
 
 /// A remark about an object that is left out, wholly or in part.
@@ -126,10 +279,12 @@ pub struct Note {
 pub enum Reason {
     /// The object cannot be read.
     Invalid,
-    /// A kind on which the object depends cannot be listed.
+    /// A kind on which the object depends cannot be read.
     Unknown,
     /// The class of the object is not accepted, or not one that counts.
     ClassNotAccepted,
+    /// An annotation leaves the object to another controller.
+    OtherController,
     /// Nothing programs the object.
     NotProgrammed,
     /// No router has admitted the object.
@@ -144,10 +299,16 @@ pub enum Reason {
     AddressRefused,
     /// The zone of the shard is in no domain of the platform.
     OutsideDomain,
-    /// Another, older object has the zone or the host.
+    /// Another object has the zone of the shard.
+    DomainAlreadyInUse,
+    /// Another object has the host.
     Taken,
     /// Several parents serve the host; one has the alias.
     SeveralParents,
+    /// The API of the platform rejects the Router or Route.
+    Rejected,
+    /// It is no longer derived, and its Router or Route is kept: an administrator decides.
+    Held,
 }
 
 /// The shards and names of a cluster.
@@ -155,88 +316,37 @@ pub enum Reason {
 #[serde(rename_all = "camelCase")]
 pub struct Derived {
     /// Sorted by name.
-    pub shards: Vec<Shard>,
+    #[serde(serialize_with = "serialize")]
+    pub shards: Vec<Arc<Shard>>,
     /// Sorted by host.
-    pub names: Vec<Name>,
-    pub notes: BTreeSet<Note>,
+    #[serde(serialize_with = "serialize")]
+    pub names: Vec<Arc<Name>>,
+    #[serde(serialize_with = "serialize")]
+    pub notes: BTreeSet<Arc<Note>>,
 }
 
-impl Derived {
-    fn note(&mut self, source: Source, reason: Reason, message: impl Into<String>) {
-        self.notes.insert(Note { source, reason, message: message.into() });
-    }
+fn serialize<'a, T: Serialize + 'a, S: Serializer>(
+    items: impl IntoIterator<Item = &'a Arc<T>>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(items.into_iter().map(|item| &**item))
 }
 
 /// Returns what the objects of a cluster mean.
 pub fn derive(inventory: &Inventory, settings: &Settings) -> Derived {
-    let mut derived = Derived::default();
-    for (source, error) in &inventory.unreadable {
-        let (reason, what) = match source.name.is_empty() {
-            true => (Reason::Unknown, "the objects of this kind"),
-            false => (Reason::Invalid, "the object"),
-        };
-        derived.note(source.clone(), reason, format!("{what} cannot be read: {error}"));
-    }
-    gateway::derive(inventory, settings, &mut derived);
-    openshift::derive(inventory, settings, &mut derived);
-    ingress::derive(inventory, settings, &mut derived);
-    settle(&mut derived, settings);
-    derived
+    Derivation::of(inventory.clone(), settings.clone()).derived()
 }
 
-/// Leaves out shards outside the domains, and of each zone and host all but the first.
-fn settle(derived: &mut Derived, settings: &Settings) {
-    derived.shards.sort_by(|a, b| (&a.dns, &a.name).cmp(&(&b.dns, &b.name)));
-    let mut left_out = BTreeSet::new();
-    let mut shards: Vec<Shard> = Vec::new();
-    for shard in std::mem::take(&mut derived.shards) {
-        let mut domains = settings.domains.iter().chain([&settings.domain]);
-        let other = shards.iter().find(|other| other.dns == shard.dns);
-        let (reason, message) = if let Err(error) = check_zone(&shard.dns) {
-            (Reason::Invalid, format!("{} is not a zone: it {error}", shard.dns))
-        } else if !domains.any(|domain| is_at_or_below(&shard.dns, domain) && shard.dns.len() > domain.len()) {
-            let message = format!(
-                "{} is not in the domain {}; it would be a zone of its own, in a further domain that is delegated to the platform",
-                shard.dns, settings.domain
-            );
-            (Reason::OutsideDomain, message)
-        } else if let Some(other) = other {
-            (Reason::Taken, format!("{} is already the zone of {}", shard.dns, other.source))
-        } else {
-            shards.push(shard);
-            continue;
-        };
-        left_out.insert(shard.name.clone());
-        derived.note(shard.source, reason, message);
-    }
-    shards.sort_by(|a, b| a.name.cmp(&b.name));
-    derived.shards = shards;
-    let order = |name: &Name| (name.host.clone(), name.since, name.source.clone(), name.shard.clone());
-    derived.names.sort_by_cached_key(order);
-    let mut names: Vec<Name> = Vec::new();
-    for name in std::mem::take(&mut derived.names) {
-        // The shard has a note.
-        if left_out.contains(&name.shard) {
-            continue;
-        }
-        match names.last().filter(|first| first.host == name.host) {
-            None => names.push(name),
-            Some(first) if first.source == name.source && first.shard == name.shard => {}
-            Some(first) if first.source == name.source => {
-                let message = format!(
-                    "{} is on {} and {}; the alias leads to {}",
-                    name.host, first.shard, name.shard, first.shard
-                );
-                derived.note(name.source, Reason::SeveralParents, message);
-            }
-            Some(first) if first.source.namespace == name.source.namespace && first.shard == name.shard => {}
-            Some(first) => {
-                let message = format!("{} belongs to the older {}", name.host, first.source);
-                derived.note(name.source, Reason::Taken, message);
-            }
-        }
-    }
-    derived.names = names;
+/// The addresses of host names of load balancers, as the leader resolved them.
+pub type Resolved = BTreeMap<String, BTreeSet<IpAddr>>;
+
+/// The values that the loops of sources share.
+#[derive(Debug, Default)]
+pub struct Shared {
+    /// The result of the writer, empty in a process that does not lead.
+    pub derived: watch::Sender<Arc<Derived>>,
+    /// The addresses of [`Shard::host_names`], which the resolver sets.
+    pub resolved: watch::Sender<Arc<Resolved>>,
 }
 
 /// Returns a host in lower case, if it is one.

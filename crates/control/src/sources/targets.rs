@@ -3,46 +3,59 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use super::inventory::{Inventory, Labels};
-use super::{Derived, Reason, Settings, Source, host};
+use super::derivation::Frame;
+use super::inventory::{Labels, Meta};
+use super::{Reason, Settings, Source, host};
 use signpost_types::addresses::unusable;
 use signpost_types::names::is_at_or_below;
 
-/// The prefixes of the annotations of external-dns: the present one, and that of older versions.
-pub(super) const PREFIXES: [&str; 2] = ["external-dns.kubernetes.io/", "external-dns.alpha.kubernetes.io/"];
 /// The domain that resolves in its cluster only.
 const CLUSTER_DOMAIN: &str = "cluster.local";
+/// The value of the annotation `controller` of an object that is not left to another controller.
+const CONTROLLER: &str = "dns-controller";
 
 /// Addresses, and host names that resolve to addresses.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Targets {
+pub struct Targets {
     pub addresses: BTreeSet<IpAddr>,
     pub host_names: BTreeSet<String>,
 }
 
 /// Returns the value of an annotation of external-dns.
-pub(super) fn annotation<'a>(annotations: &'a Labels, name: &str) -> Option<&'a str> {
-    PREFIXES.iter().find_map(|prefix| annotations.get(&format!("{prefix}{name}"))).map(|text| text.trim())
+pub fn annotation<'a>(annotations: &'a Labels, name: &str, settings: &Settings) -> Option<&'a str> {
+    let prefixes = settings.annotation_prefixes.iter();
+    prefixes.filter_map(|prefix| annotations.get(&format!("{prefix}{name}"))).map(|text| text.trim()).next()
+}
+
+/// Returns whether an object is left to another controller of DNS.
+pub fn is_others(meta: &Meta, settings: &Settings) -> bool {
+    !meta.annotations.is_empty()
+        && annotation(&meta.annotations, "controller", settings).is_some_and(|controller| controller != CONTROLLER)
 }
 
 /// Returns the targets in an annotation of external-dns, which replace those that a router reports.
-pub(super) fn annotated(annotations: &Labels) -> Option<Vec<String>> {
-    let text = annotation(annotations, "target").filter(|text| !text.is_empty())?;
-    Some(text.split(',').map(|target| target.trim().to_owned()).collect())
+pub fn annotated(annotations: &Labels, settings: &Settings) -> Option<Vec<String>> {
+    let text = annotation(annotations, "target", settings).filter(|text| !text.is_empty())?;
+    Some(listed(text))
+}
+
+/// Returns the parts of a list with commas.
+pub fn listed(text: &str) -> Vec<String> {
+    text.split(',').map(|part| part.trim().to_owned()).filter(|part| !part.is_empty()).collect()
 }
 
 /// Returns the usable targets of a shard, and adds notes about the others.
-pub(super) fn usable(
+pub fn usable(
     source: &Source,
     targets: impl IntoIterator<Item = String>,
-    inventory: &Inventory,
+    cluster_ips: &BTreeSet<IpAddr>,
     settings: &Settings,
-    derived: &mut Derived,
+    frame: &mut Frame,
 ) -> Targets {
     let mut found = Targets::default();
     for target in targets {
         let reason = match target.parse::<IpAddr>() {
-            Ok(ip) => match refusal(ip, inventory, settings) {
+            Ok(ip) => match refusal(ip, cluster_ips, settings) {
                 None => {
                     found.addresses.insert(ip);
                     continue;
@@ -59,10 +72,10 @@ pub(super) fn usable(
                 _ => "it is neither an address nor a host name",
             },
         };
-        derived.note(source.clone(), Reason::AddressRefused, format!("{target:?} is not published: {reason}"));
+        frame.note(source.clone(), Reason::AddressRefused, format!("{target:?} is not published: {reason}"));
     }
     if found == Targets::default() {
-        derived.note(
+        frame.note(
             source.clone(),
             Reason::NoAddress,
             "the router reports no address that clients outside the cluster can use",
@@ -72,7 +85,7 @@ pub(super) fn usable(
 }
 
 /// Returns the reason why an address is useless outside the cluster.
-fn refusal(ip: IpAddr, inventory: &Inventory, settings: &Settings) -> Option<&'static str> {
+fn refusal(ip: IpAddr, cluster_ips: &BTreeSet<IpAddr>, settings: &Settings) -> Option<&'static str> {
     let is_link_local = matches!(ip, IpAddr::V4(v4) if v4.is_link_local());
     let is_private = match ip {
         IpAddr::V4(v4) => v4.is_private(),
@@ -81,7 +94,7 @@ fn refusal(ip: IpAddr, inventory: &Inventory, settings: &Settings) -> Option<&'s
     if ip.is_loopback() || is_link_local {
         return Some("it is valid on one machine or link only");
     }
-    if inventory.cluster_ips().any(|cluster_ip| cluster_ip == ip) {
+    if cluster_ips.contains(&ip) {
         return Some("it is the ClusterIP of a Service");
     }
     if is_private && !settings.private_addresses {

@@ -7,10 +7,13 @@ use super::*;
 
 fn settings() -> Settings {
     Settings {
+        modes: Family::ALL.into_iter().map(|family| (family, Mode::Publish)).collect(),
         domain: "c.example".to_owned(),
         domains: vec!["extra.example".to_owned()],
         gateway_controllers: Vec::new(),
         ingress_classes: BTreeMap::from([("nginx".to_owned(), "web.c.example".to_owned())]),
+        namespace_selector: None,
+        annotation_prefixes: ANNOTATION_PREFIXES.map(str::to_owned).into(),
         private_addresses: false,
     }
 }
@@ -42,8 +45,8 @@ fn hosts_in_common() {
     }
 }
 
-fn group(kind: &str) -> &'static str {
-    inventory::KINDS.iter().find(|(_, known)| *known == kind).expect("a kind that sources read").0
+fn add(inventory: &mut Inventory, kind: Kind, objects: Vec<Value>) {
+    inventory.add(kind, objects, &settings().annotation_prefixes);
 }
 
 fn gateway(edit: impl FnOnce(&mut Value)) -> Value {
@@ -79,13 +82,13 @@ fn inventory(gateways: Vec<Value>, routes: Vec<Value>) -> Inventory {
         "metadata": {"name": "envoy"}, "spec": {"controllerName": "example.com/envoy"},
         "status": {"conditions": [{"type": "Accepted", "status": "True"}]},
     });
-    inventory.add((group("GatewayClass"), "GatewayClass"), vec![class]);
-    inventory.add((group("Gateway"), "Gateway"), gateways);
-    inventory.add((group("HTTPRoute"), "HTTPRoute"), routes);
+    add(&mut inventory, Kind::GatewayClass, vec![class]);
+    add(&mut inventory, Kind::Gateway, gateways);
+    add(&mut inventory, Kind::HTTPRoute, routes);
     let namespace = |name: &str, team: &str| json!({"metadata": {"name": name, "labels": {"team": team}}});
-    inventory.add((group("Namespace"), "Namespace"), vec![namespace("shop", "a"), namespace("bank", "b")]);
+    add(&mut inventory, Kind::Namespace, vec![namespace("shop", "a"), namespace("bank", "b")]);
     let service = json!({"metadata": {"name": "s", "namespace": "shop"}, "spec": {"clusterIP": "198.51.100.9"}});
-    inventory.add((group("Service"), "Service"), vec![service]);
+    add(&mut inventory, Kind::Service, vec![service]);
     inventory
 }
 
@@ -325,7 +328,7 @@ fn listener_sets() {
             gateway["spec"]["allowedListeners"] = json!({"namespaces": {"from": from}});
         });
         let mut inventory = inventory(vec![of_gateway], vec![route()]);
-        inventory.add((group("ListenerSet"), "ListenerSet"), vec![set(accepted)]);
+        add(&mut inventory, Kind::ListenerSet, vec![set(accepted)]);
         assert_eq!(short(&inventory, &settings()), expected, "{from:?} {accepted}");
     }
 }
@@ -357,13 +360,13 @@ fn conflicts() {
     // Two Gateways with one zone.
     let us = gateway(|gateway| gateway["metadata"]["name"] = "us".into());
     let inventory = inventory(vec![gateway(|_| {}), us], Vec::new());
-    assert_eq!(short(&inventory, &settings()), "eu.c.example=203.0.113.1 !Taken");
+    assert_eq!(short(&inventory, &settings()), "eu.c.example=203.0.113.1 !DomainAlreadyInUse");
 }
 
 #[test]
 fn names_of_objects() {
     let source = |namespace: &str, name: &str| Source {
-        kind: "Gateway",
+        kind: Kind::Gateway.name(),
         namespace: namespace.to_owned(),
         name: name.to_owned(),
     };
@@ -396,7 +399,7 @@ fn ingress_controllers() {
         (controller("private", "Private", with_annotation()), "private.c.example=203.0.113.5,203.0.113.6"),
     ] {
         let mut inventory = Inventory::default();
-        inventory.add((group("IngressController"), "IngressController"), vec![object]);
+        add(&mut inventory, Kind::IngressController, vec![object]);
         let endpoint = |ip: &str, ready: bool| json!({"addresses": [ip], "conditions": {"ready": ready}});
         let slice = json!({
             "metadata": {"name": "s", "namespace": "openshift-ingress",
@@ -404,14 +407,14 @@ fn ingress_controllers() {
             "addressType": "IPv4",
             "endpoints": [endpoint("203.0.113.21", true), endpoint("203.0.113.22", true), endpoint("203.0.113.23", false)],
         });
-        inventory.add((group("EndpointSlice"), "EndpointSlice"), vec![slice]);
+        add(&mut inventory, Kind::EndpointSlice, vec![slice]);
         let service = json!({
             "metadata": {"name": "router-cloud", "namespace": "openshift-ingress"},
             "status": {"loadBalancer": {"ingress": [{"hostname": "lb.cloud.example"}]}},
         });
-        inventory.add((group("Service"), "Service"), vec![service]);
+        add(&mut inventory, Kind::Service, vec![service]);
         let infrastructure = json!({"metadata": {"name": "cluster"}, "status": {"platformStatus": {"type": "BareMetal", "baremetal": {"ingressIPs": ["203.0.113.10"]}}}});
-        inventory.add((group("Infrastructure"), "Infrastructure"), vec![infrastructure]);
+        add(&mut inventory, Kind::Infrastructure, vec![infrastructure]);
         assert_eq!(short(&inventory, &settings()), expected);
     }
 }
@@ -435,9 +438,9 @@ fn openshift_routes() {
                          "annotations": {"signpost.dev/addresses": "203.0.113.5"}},
             "status": {"domain": "apps.c.example"},
         });
-        inventory.add((group("IngressController"), "IngressController"), vec![controller]);
+        add(&mut inventory, Kind::IngressController, vec![controller]);
         let route = json!({"metadata": {"name": "web", "namespace": "shop"}, "status": {"ingress": entries}});
-        inventory.add((group("Route"), "Route"), vec![route]);
+        add(&mut inventory, Kind::Route, vec![route]);
         assert_eq!(short(&inventory, &settings()), expected);
     }
 }
@@ -470,11 +473,11 @@ fn ingresses() {
         (ingress(rules("nginx", &["a.web.c.example"]), json!({}), None), "web.c.example= !NoAddress !NotAdmitted"),
     ] {
         let mut inventory = Inventory::default();
-        inventory.add((group("Ingress"), "Ingress"), vec![object]);
+        add(&mut inventory, Kind::Ingress, vec![object]);
         let class = json!({
             "metadata": {"name": "nginx", "annotations": {"ingressclass.kubernetes.io/is-default-class": "true"}},
         });
-        inventory.add((group("IngressClass"), "IngressClass"), vec![class]);
+        add(&mut inventory, Kind::IngressClass, vec![class]);
         assert_eq!(short(&inventory, &settings()), expected);
     }
 }

@@ -280,7 +280,9 @@ fn of_scheduling(route: &RouteInfo, key: &ObjectKey, placement: Placement<'_>) -
 fn of_selectors(route: &RouteInfo, placement: Placement<'_>) -> Option<ConditionUpdate> {
     let (name, router) = (&placement.binding.router, placement.its_router());
     let say = |is_true, reason, message: String| Some(update(SELECTOR_MISMATCH, is_true, reason, message));
-    let is_mismatch = router.is_some_and(|router| !router.selects(&route.labels, placement.namespace));
+    // The admission of an adopted Route is on its source, which has the labels.
+    let is_mismatch =
+        route.adopted.is_none() && router.is_some_and(|router| !router.selects(&route.labels, placement.namespace));
     match (is_mismatch, route.conditions.is_true(SELECTOR_MISMATCH) == Some(true)) {
         (true, false) => {
             let term = router.and_then(|router| unmatched(router, &route.labels, placement.namespace));

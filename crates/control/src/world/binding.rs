@@ -21,8 +21,8 @@ pub struct BindingInfo {
     /// The zone when the Route was bound; empty: unknown.
     pub dns: Arc<str>,
     pub label: Box<str>,
-    /// Whether the Route's host is a custom one, not its system name.
-    pub has_custom: bool,
+    /// Whether the Route has a host that it claims: a custom or an adopted one, not its system name.
+    pub has_host: bool,
     /// Whether it is being deleted, and kept by finalizers.
     pub deleting: bool,
     /// A number that grows with each commit, to order bindings by.
@@ -69,7 +69,7 @@ impl BindingInfo {
             router: binding.spec.router.as_str().into(),
             dns: binding.spec.dns.as_str().into(),
             label: binding.spec.label.as_str().into(),
-            has_custom: binding.spec.names.iter().any(|name| name.kind == NameKind::Custom),
+            has_host: binding.spec.names.iter().any(|name| matches!(name.kind, NameKind::Custom | NameKind::Adopted)),
             deleting: binding.metadata.deletion_timestamp.is_some(),
             turn: version.unwrap_or_else(|| u64::try_from(created).unwrap_or(0)),
             alias_differs: false,

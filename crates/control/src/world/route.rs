@@ -16,9 +16,10 @@ use signpost_types::names::challenge_name;
 use signpost_types::paths;
 use signpost_types::route_state::RouteState;
 use signpost_types::traffic::Requested;
+use signpost_types::v1alpha1::{SOURCE_LABEL, SOURCE_OBJECT_ANNOTATION};
 use signpost_types::v1alpha1::route::{
-    ADMITTED, AssignedName, CONDITIONS, FormerName, HOST_VERIFIED, MOVE_ANNOTATION, MOVE_PENDING, NameKind, Phase,
-    Route, RouteCondition, SCHEDULED, Tls,
+    ADMITTED, Adopted, AssignedName, CONDITIONS, FormerName, HOST_VERIFIED, MOVE_ANNOTATION, MOVE_PENDING, NameKind,
+    Phase, Route, RouteCondition, SCHEDULED, Tls,
 };
 
 /// The reason of the condition `Admitted` of a Route whose host another one holds.
@@ -42,6 +43,8 @@ pub struct RouteInfo {
     pub deleting: bool,
     /// `spec.host`, if it is not empty.
     pub host: Option<Box<str>>,
+    /// `spec.adopted`: the admission of the host.
+    pub adopted: Option<Box<Adopted>>,
     /// The path prefix that `spec.path` means, if it is not `/`.
     pub prefix: Option<Box<str>>,
     /// `spec.subdomain`, if it is not empty.
@@ -67,7 +70,38 @@ pub struct RouteInfo {
     pub has_wrong_main_names: bool,
     /// The name in its status that clients use over TLS that ends at the router, in lower case, if it has such TLS.
     pub tls_name: Option<Box<str>>,
+    /// The marks of a source, if one wrote it.
+    pub source: Option<Box<SourceMarks>>,
     pub conditions: Conditions,
+}
+
+/// The marks of a Route that a source wrote, and its admission.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SourceMarks {
+    /// The value of [`SOURCE_LABEL`].
+    pub uid: Box<str>,
+    /// The value of [`SOURCE_OBJECT_ANNOTATION`].
+    pub object: Box<str>,
+    /// `spec.adopted.router`.
+    pub router: Box<str>,
+    /// `spec.adopted.by`.
+    pub by: Box<str>,
+}
+
+impl SourceMarks {
+    /// Reads the marks of a Route.
+    fn new(route: &Route) -> Option<Self> {
+        let uid = route.metadata.labels.as_ref()?.get(SOURCE_LABEL)?;
+        let annotations = route.metadata.annotations.as_ref();
+        let object = annotations.and_then(|annotations| annotations.get(SOURCE_OBJECT_ANNOTATION));
+        let adopted = route.spec.adopted.as_ref();
+        Some(SourceMarks {
+            uid: uid.as_str().into(),
+            object: object.map_or("", String::as_str).into(),
+            router: adopted.map_or("", |adopted| &adopted.router).into(),
+            by: adopted.map_or("", |adopted| &adopted.by).into(),
+        })
+    }
 }
 
 /// A digest of the names and former names of a Route, to detect whether its status lists those of its binding.
@@ -125,6 +159,7 @@ impl RouteInfo {
             prefix: Some(paths::prefix(route.spec.path.as_deref())).filter(|path| *path != paths::ROOT).map(Box::from),
             subdomain: text(&route.spec.subdomain),
             targets: RouteTargets::of(&route.spec),
+            adopted: route.spec.adopted.clone().map(Box::new),
             requested: Some(Requested::of(&route.spec, metadata.annotations.as_ref()))
                 .filter(|requested| !requested.is_empty())
                 .map(Box::new),
@@ -138,6 +173,7 @@ impl RouteInfo {
                 .map_or_else(NamesDigest::default, |status| NamesDigest::new(&status.names, &status.former_names)),
             has_wrong_main_names: bound.is_some_and(|status| !has_main_names(route.spec.host.as_deref(), status)),
             tls_name: tls_name(route),
+            source: SourceMarks::new(route).map(Box::new),
             conditions: Conditions::new(route),
             host,
         }
@@ -164,6 +200,7 @@ impl RouteInfo {
             && self.router == other.router
             && self.move_to == other.move_to
             && self.host == other.host
+            && self.adopted == other.adopted
             && self.path() == other.path()
             && self.is_host_verified() == other.is_host_verified()
             && self.subdomain == other.subdomain
@@ -202,6 +239,11 @@ impl RouteInfo {
             && self.has_wrong_main_names == other.has_wrong_main_names
             && self.requested == other.requested
             && self.labels == other.labels
+    }
+
+    /// Returns the Router that its host's admission names.
+    pub fn adopted_router(&self) -> Option<&str> {
+        self.adopted.as_ref().map(|adopted| adopted.router.as_str())
     }
 
     /// Returns whether the ownership of its host is verified.

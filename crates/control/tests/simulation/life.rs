@@ -32,8 +32,8 @@ use super::outside::{self, Answering, Outside};
 use super::person::object;
 use super::truth::{SETTLING, Truth};
 use super::{
-    AGENTS, AHEAD, DOMAIN, PLANES, SERVERS, SHARDS, WITH_INSTANCES, address_of, agent, control_plane, name_server,
-    system,
+    AGENTS, AHEAD, DOMAIN, PLANES, SERVERS, SHARDS, WITH_INSTANCES, address_of, agent, control_plane, dns_of,
+    name_server, system,
 };
 
 /// The number of storms, each followed by calm.
@@ -133,7 +133,7 @@ pub async fn live(seed: u64) {
 /// Gives all zones serials that are far ahead of the clock, as after a migration from serials with another scheme.
 fn put_ledger_ahead(api: &Api) {
     let now = Time(jiff::Timestamp::from_second(jiff::Timestamp::now().as_second()).expect("it is the time"));
-    let shards = (1..=SHARDS).map(|number| (format!("shard{number}.{DOMAIN}"), "shard"));
+    let shards = (1..=SHARDS).map(|number| (dns_of(&format!("shard{number}")), "shard"));
     for (apex, kind) in shards.chain([(format!("routes.{DOMAIN}"), "alias"), (DOMAIN.to_owned(), "parent")]) {
         let version = json!({"serial": AHEAD, "digest": "00000000000000000000000000000001", "at": now});
         let metadata = json!({"name": apex, "uid": format!("of-{apex}"), "creationTimestamp": now});

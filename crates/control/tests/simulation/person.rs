@@ -16,7 +16,7 @@ use signpost_types::v1alpha1::router::Router;
 use tokio::time::sleep;
 
 use super::life::{Life, NAMESPACES};
-use super::{AGENTS, DOMAIN, NOWHERE, SHARDS, WITH_INSTANCES};
+use super::{AGENTS, NOWHERE, SHARDS, WITH_INSTANCES, dns_of};
 
 /// The hosts of Routes.
 pub const HOSTS: [&str; 4] = ["www.shop.example", "blog.example", "*.blog.example", "eu.blog.example"];
@@ -256,7 +256,7 @@ impl Life {
 
     pub async fn create_router(&mut self, name: &str) {
         let selector = json!({"matchExpressions": [{"key": "pool", "operator": "NotIn", "values": [NOWHERE]}]});
-        let (dns, addresses) = (format!("{name}.{}", DOMAIN), self.addresses());
+        let (dns, addresses) = (dns_of(name), self.addresses());
         let mut spec = json!({"dns": dns, "addresses": addresses, "routeSelector": selector});
         // Its addresses are those of its instances, or the spec lists them: then only a report shows that there are instances, and
         // the leader gets those of running ones a moment after the Router.

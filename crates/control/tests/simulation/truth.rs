@@ -18,6 +18,7 @@ use signpost_dns::zone::Serial;
 use signpost_types::names::covers;
 use signpost_types::paths::prefix;
 use signpost_types::probe::route_id;
+use signpost_types::v1alpha1::SOURCE_LABEL;
 use signpost_types::v1alpha1::route_binding::FENCING_ANNOTATION;
 
 use super::agent;
@@ -298,7 +299,17 @@ impl Truth {
             now.into_iter().for_each(|now| self.check_ledger(before, now));
         } else if of(route::ROUTE.key_prefix).is_some() || of(router::ROUTER.key_prefix).is_some() {
             let is_admins = self.admin_writes.as_deref() == Some(key) || self.put.remove(key);
-            let kept = |object: &Value| (object["spec"].clone(), object["metadata"]["labels"].clone());
+            let is_derived = now.is_some_and(|now| now["metadata"]["labels"][SOURCE_LABEL].is_string());
+            let kept = |object: &Value| {
+                let (mut spec, mut labels) = (object["spec"].clone(), object["metadata"]["labels"].clone());
+                if is_derived {
+                    // A source decides these.
+                    let fields = ["dns", "addresses", "routeSelector", "namespaceSelector", "host", "adopted"];
+                    spec.as_object_mut().into_iter().for_each(|spec| spec.retain(|field, _| !fields.contains(&&**field)));
+                    labels.as_object_mut().into_iter().for_each(|labels| drop(labels.remove(SOURCE_LABEL)));
+                }
+                (spec, labels)
+            };
             let lost = |(before, now): (&Value, &Value)| {
                 before["metadata"]["uid"] == now["metadata"]["uid"] && kept(before) != kept(now)
             };
@@ -355,8 +366,17 @@ impl Truth {
 
             let claim = |claim: &Value| (claim["spec"]["value"].clone(), claim["spec"]["holder"]["namespace"].clone());
             let (host, namespace) = claim(now);
-            let mut others =
-                self.all(name_claim::NAME_CLAIM.key_prefix).filter(|(_, other)| !holders(other).is_empty());
+            // The router of an adopted host accepts the hosts of others beside it.
+            let is_adopted = |claim: &Value| {
+                let holder = &claim["spec"]["holder"];
+                let key = format!("{}/{}", text(&holder["namespace"]), text(&holder["name"]));
+                let route = self.get(route::ROUTE.key_prefix, &key);
+                route.is_some_and(|route| !route["spec"]["adopted"].is_null())
+            };
+            let may_overlap = is_adopted(now);
+            let mut others = self
+                .all(name_claim::NAME_CLAIM.key_prefix)
+                .filter(|(_, other)| !may_overlap && !holders(other).is_empty() && !is_adopted(other));
             let overlapping = others.find(|(_, other)| {
                 let (theirs, of) = claim(other);
                 let covers = covers(text(&theirs), text(&host)) || covers(text(&host), text(&theirs));

@@ -372,8 +372,8 @@ pub struct FormerName {
 /// The maximum number of former names of a Route. A Route that moves more often within the retention period loses the oldest.
 pub const FORMER_NAMES_MAX: usize = 16;
 
-/// The type of a Route's name: the platform's name on its shard (`system`), the stable alias (`alias`), or the user's own name
-/// (`custom`).
+/// The type of a Route's name: the platform's name on its shard (`system`), the stable alias (`alias`), the user's own name
+/// (`custom`), or the Route's host in the zone of its shard, as the router of a source admitted it (`adopted`).
 #[allow(missing_docs, reason = "documented variants would turn the schema's enum into a oneOf")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -381,4 +381,5 @@ pub enum NameKind {
     System,
     Alias,
     Custom,
+    Adopted,
 }

@@ -63,7 +63,8 @@ pub struct RouteBindingSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub former_names: Vec<FormerName>,
-    /// The strategy that chose the Router, or `move` if the Route's annotation `signpost.dev/move-to` named it.
+    /// The strategy that chose the Router, `move` if the Route's annotation `signpost.dev/move-to` named it, or `adopted` if
+    /// `spec.adopted` of the Route named it.
     #[schemars(length(max = 63))]
     pub strategy: String,
     /// The explanation of the decision.

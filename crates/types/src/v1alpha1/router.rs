@@ -448,7 +448,7 @@ impl RouterStatus {
     /// Returns whether the condition [`ZONE_PUBLISHED`] reports a name server that answers, but without the Router's current
     /// zone. A name server that does not respond, or that a deletion hold keeps at an earlier state, can still serve the zone.
     pub fn is_zone_unserved(&self) -> bool {
-        let unserved = ["NotAuthoritative", "ErrorAnswer", "WrongAnswer", "OldSerial"];
+        let unserved = ["NotAuthoritative", "ErrorAnswer", "WrongAnswer", "OldSerial", "ZoneWithheld"];
         let zone = self.conditions.iter().find(|condition| condition.type_ == ZONE_PUBLISHED);
         zone.is_some_and(|zone| zone.status == "False" && unserved.contains(&zone.reason.as_str()))
     }

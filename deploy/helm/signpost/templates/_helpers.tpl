@@ -163,3 +163,10 @@ affinity:
     - {port: 53, protocol: UDP}
     - {port: 53, protocol: TCP}
 {{- end -}}
+
+{{/* Whether any source is on: "true" or nothing. */}}
+{{- define "signpost.readsSources" -}}
+{{- range $source := list "gateway" "openshift" "ingress" "service" }}
+{{- if ne (index $.Values.sources $source) "off" }}true{{ break }}{{ end }}
+{{- end }}
+{{- end }}

@@ -31,6 +31,21 @@ pub(crate) fn rules(domain: Option<&str>, reserved: &[String]) -> Vec<Rule> {
     rules.extend(domain.map(platform_host));
     rules.extend([
         Rule::new(
+            "spec",
+            !this().has("adopted") | this().names("host"),
+            "an adopted Route must have the host that was admitted",
+        )
+        .about("host")
+        .required(),
+        // The host's own first label can be that of Routes on other shards, so it is not a choice for the alias.
+        Rule::new(
+            "spec",
+            !this().has("adopted") | !this().names("subdomain"),
+            "must be absent with adopted: the label of an adopted Route is that of its namespace and name",
+        )
+        .about("subdomain")
+        .forbidden(),
+        Rule::new(
             "spec.subdomain",
             this().is("") | this().matches(names::LABEL),
             "must be one label of a host name: at most 63 letters, digits, and inner dashes, no dots",
@@ -111,7 +126,8 @@ fn is_system_name(object: Expr, host: Expr) -> Expr {
     object.field("status").field("names").items(Quantity::Some, "n", is_it)
 }
 
-/// Returns the rule for hosts below the platform's domain that a Route can request.
+/// Returns the rule for hosts below the platform's domain that a Route can request. The router of a source has admitted the host of an
+/// adopted Route.
 fn platform_host(domain: &str) -> Rule {
     let host = || this().field("spec").text("host").call(Function::Lower);
     let subdomain = || this().field("spec").text("subdomain");
@@ -128,6 +144,7 @@ fn platform_host(domain: &str) -> Rule {
         "",
         !(host().is(domain) | host().ends_with(below.as_str()))
             | is_own_name
+            | this().field("spec").has("adopted")
             | has_names & is_system_name(this(), host()),
         of_the_platform(domain),
     )

@@ -185,3 +185,117 @@ async fn a_route_takes_its_binding_with_it() {
     }
     assert!(hooks().before_commit(&context, delete(), &Objects::new(vec![])).await.unwrap().is_empty());
 }
+
+/// Only a user with the verb `adopt` sets or changes what a source has derived. For others, the rest of the Route can be changed.
+#[tokio::test]
+async fn a_host_is_adopted_by_who_may() {
+    let member = |group: &str| Identity { user: "u".to_owned(), groups: vec![group.to_owned()] };
+    let tenant = member("signpost:tenant:n");
+    let admission = |router: &str| json!({"router": router, "by": "listener a of Gateway n/g"});
+    let adopted = |host: &str, router: &str| {
+        let mut route = route(json!({"host": host, "adopted": admission(router)}));
+        route["metadata"]["labels"] = json!({SOURCE_LABEL: "uid"});
+        route
+    };
+    let plain = |host: &str| route(json!({"host": host}));
+    let (at, elsewhere) = ("web.s1.v3.example", "www.shop.test");
+    let mut labeled = plain(elsewhere);
+    labeled["metadata"]["labels"] = json!({SOURCE_LABEL: "uid"});
+    let mut unlabeled = adopted(at, "s1");
+    unlabeled["metadata"] = route(json!({}))["metadata"].clone();
+    let mut retargeted = adopted(at, "s1");
+    retargeted["spec"]["to"] = json!({"kind": "Service", "name": "web"});
+    retargeted["metadata"]["labels"]["tier"] = json!("gold");
+    let mut scheduled = adopted(at, "s1");
+    scheduled["status"] = json!({"phase": "scheduled"});
+    let objects = Objects::new(vec![json!({"kind": "Zone", "metadata": {"name": "s1.v3.example"}})]);
+    for (what, old, new, field) in [
+        ("new", None, adopted(at, "s1"), Some("spec.adopted")),
+        ("new, with a custom host", None, adopted(elsewhere, "s1"), Some("spec.adopted")),
+        ("adopted later", Some(plain(elsewhere)), adopted(elsewhere, "s1"), Some("spec.adopted")),
+        ("another Router", Some(adopted(at, "s1")), adopted(at, "s2"), Some("spec.adopted")),
+        ("on, after it is scheduled", Some(scheduled), adopted(at, "s2"), Some("spec.adopted")),
+        ("given up", Some(adopted(elsewhere, "s1")), labeled.clone(), Some("spec.adopted")),
+        ("another host", Some(adopted(at, "s1")), adopted("bank.s1.v3.example", "s1"), Some("spec.host")),
+        ("a label", None, labeled.clone(), Some("metadata.labels")),
+        ("a label later", Some(plain(elsewhere)), labeled, Some("metadata.labels")),
+        ("no label", Some(adopted(at, "s1")), unlabeled, Some("metadata.labels")),
+        ("other fields", Some(adopted(at, "s1")), retargeted, None),
+        ("the same", Some(adopted(at, "s1")), adopted(at, "s1"), None),
+        ("not adopted", None, plain(elsewhere), None),
+    ] {
+        for identity in [&member(GROUP_ADMINS), &tenant] {
+            let context = Context { identity, ..context() };
+            let operation = match &old {
+                Some(old) => Operation::Update { old, new: &new },
+                None => Operation::Create(&new),
+            };
+            let found = hooks().before_commit(&context, operation, &objects).await;
+            let expected = field.filter(|_| identity == &tenant);
+            match (found, expected) {
+                (Ok(_), None) => {}
+                (Err(error), Some(field)) => {
+                    assert!(error.code == 403 && error.message.contains(field), "{what}: {}", error.message);
+                }
+                (found, _) => panic!("{what}, {}: {:?}", identity.user, found.map(drop).map_err(|error| error.message)),
+            }
+        }
+        let causes = match &old {
+            Some(old) => hooks().validate_update(&context(), old, &new),
+            None => hooks().validate_create(&context(), &new),
+        };
+        let is_moved = what == "on, after it is scheduled";
+        assert!(causes.is_empty() || is_moved, "{what}: {causes:?}");
+    }
+    // A host in a zone of the platform is only for adopted Routes.
+    assert!(!hooks().validate_create(&context(), &plain(at)).is_empty());
+    assert!(!hooks().validate_update(&context(), &adopted(at, "s1"), &plain(at)).is_empty());
+}
+
+/// The platform's leader writes the objects of sources, and no others; users with further rights are not confined.
+#[tokio::test]
+async fn the_leader_writes_only_what_sources_derive() {
+    let of = |label: Option<&str>, spec: Value| {
+        let mut route = route(spec);
+        if let Some(label) = label {
+            route["metadata"]["labels"] = json!({SOURCE_LABEL: label});
+        }
+        route
+    };
+    let derived = || of(Some("uid"), json!({"host": "a.test", "adopted": {"router": "s1", "by": "listener a"}}));
+    let (plain, other) = (of(None, json!({})), of(None, json!({"path": "/a"})));
+    let mut reported = plain.clone();
+    reported["status"] = json!({"conditions": []});
+    let group =
+        |groups: &[&str]| Identity { user: "u".to_owned(), groups: groups.iter().map(ToString::to_string).collect() };
+    let leaders = [Identity::user(crate::identity::USER_CONTROLLER), group(&[access::GROUP_SCHEDULERS])];
+    let admin = group(&[access::GROUP_SCHEDULERS, GROUP_ADMINS]);
+    let (objects, options) = (Objects::new(Vec::new()), json!({}));
+    let (derived, changed) = (derived(), of(Some("uid"), json!({"host": "a.test", "path": "/b"})));
+    for (operation, good) in [
+        (Operation::Create(&derived), true),
+        (Operation::Create(&plain), false),
+        (Operation::Update { old: &derived, new: &changed }, true),
+        (Operation::Update { old: &plain, new: &other }, false),
+        (Operation::Update { old: &plain, new: &derived }, false),
+        (Operation::Update { old: &derived, new: &plain }, false),
+        (Operation::Update { old: &plain, new: &reported }, true),
+        (Operation::Delete { old: &derived, options: &options }, true),
+        (Operation::Delete { old: &plain, options: &options }, false),
+    ] {
+        for identity in leaders.iter().chain([&admin]) {
+            let context = Context { identity, ..context() };
+            let found = hooks().before_commit(&context, operation, &objects).await;
+            assert_eq!(found.is_ok(), good || identity == &admin, "{} {:?}", identity.user, found.map(drop).err());
+        }
+    }
+}
+
+#[test]
+fn the_source_is_a_column() {
+    let mut object = route(json!({}));
+    let cell = |object: &Value| Columns::new(COLUMNS).cell_of("Source", object, 0);
+    assert_eq!(cell(&object), Value::Null);
+    object["metadata"]["annotations"] = json!({"a": "b", SOURCE_OBJECT_ANNOTATION: "HTTPRoute shop/web"});
+    assert_eq!(cell(&object), json!("HTTPRoute shop/web"));
+}

@@ -303,3 +303,47 @@ async fn the_binding_of_a_route_that_is_there_is_not_deleted() {
         assert!(released.is_ok(), "it was judged when it began: {why}");
     }
 }
+
+#[tokio::test]
+async fn an_adopted_name_is_the_host_that_was_admitted() {
+    let with = |name: &str, kind: &str| {
+        let mut names = names(None);
+        names.as_array_mut().expect("a list").push(json!({"name": name, "type": kind}));
+        binding(json!({"names": names, "strategy": "adopted"}))
+    };
+    let adopted = |host: &str| {
+        let mut route = route(host);
+        route["spec"]["adopted"] = json!({"router": "s1", "by": "listener a of Gateway n/g"});
+        route
+    };
+    let zone = json!({"kind": "Zone", "metadata": {"name": "inner.s1.v3.example"}});
+    for (route, binding, fault) in [
+        (adopted("web.s1.v3.example"), with("web.s1.v3.example", "adopted"), None),
+        (adopted("a.b.s1.v3.example"), with("a.b.s1.v3.example", "adopted"), None),
+        (adopted("www.shop.test"), with("www.shop.test", "custom"), None),
+        (adopted("web.s1.v3.example"), with("bank.s1.v3.example", "adopted"), Some("must be the Route's spec.host")),
+        (route("web.s1.v3.example"), with("web.s1.v3.example", "adopted"), Some("no spec.adopted")),
+        (adopted("inner.s1.v3.example"), with("inner.s1.v3.example", "adopted"), Some("the zone of another shard")),
+        (
+            adopted("a.b.inner.s1.v3.example"),
+            with("a.b.inner.s1.v3.example", "adopted"),
+            Some("in inner.s1.v3.example"),
+        ),
+    ] {
+        assert_eq!(check_create("RouteBinding", binding.clone()), Vec::<String>::new());
+        let mut objects = world(route);
+        objects.push(zone.clone());
+        let context = context();
+        let found = hooks().before_commit(&context, Operation::Create(&binding), &Objects::new(objects)).await;
+        match (found, fault) {
+            (Ok(writes), None) => {
+                let status = &put(&writes[0])["status"];
+                assert_eq!(status["dns"], binding["spec"]["names"][2]["name"]);
+                assert_eq!(status["canonicalName"], "n-r.routes.v3.example");
+            }
+            (Err(error), Some(part)) => assert!(error.message.contains(part), "{}", error.message),
+            (found, _) => panic!("{binding}: {:?}", found.map(drop).map_err(|error| error.message)),
+        }
+    }
+    assert!(!check_create("RouteBinding", with("web.s2.v3.example", "adopted")).is_empty());
+}

@@ -136,24 +136,117 @@ async fn a_router_through_whose_zone_former_names_lead_is_not_deleted_unknowingl
     }
 }
 
+/// Hooks that read the first word of each record as a name, which is below the zone unless it ends with a dot.
+fn hooks_with_records() -> Routers {
+    let record_names = |router: &Router| {
+        let dns = router.spec.dns.clone().unwrap_or_default();
+        let name = |record: &String| match record.split(' ').next().unwrap_or_default() {
+            full if full.ends_with('.') => full.trim_end_matches('.').to_owned(),
+            name => format!("{name}.{dns}"),
+        };
+        router.spec.records.iter().map(name).collect()
+    };
+    Routers::new(Arc::new(PlatformConfig { record_names: Box::new(record_names), ..PlatformConfig::new("v3.example") }))
+}
+
+/// A shard at `apps.v3.example` with records and Routes, and one inside it.
+fn nested() -> Objects {
+    let binding = |name: &str, router: &str, label: &str, former_names: Value| {
+        json!({"kind": "RouteBinding", "metadata": {"name": name, "namespace": "n"},
+            "spec": {"router": router, "label": label, "formerNames": former_names}})
+    };
+    let claim = |kind: &str, value: &str, route: &str, released: Value| {
+        json!({"kind": "NameClaim", "metadata": {"name": value}, "spec": {"type": kind, "value": value, "releasedAt": released,
+            "holder": {"namespace": "n", "name": route, "uid": route}}})
+    };
+    Objects::new(vec![
+        router("apps", json!({"dns": "apps.v3.example", "records": ["x.rec TXT a", "www TXT b"]})),
+        router("inner", json!({"dns": "inner.apps.v3.example"})),
+        claim("label", "web", "web", Value::Null),
+        binding("web", "apps", "web", json!([])),
+        claim("label", "moved", "moved", Value::Null),
+        binding("moved", "other", "moved", json!([{"name": "moved.apps.v3.example", "router": "apps"}])),
+        claim("label", "elsewhere", "elsewhere", Value::Null),
+        binding("elsewhere", "other", "elsewhere", json!([])),
+        claim("label", "released", "released", json!("2026-01-01T00:00:00Z")),
+        claim("host", "a.b.adopted.apps.v3.example", "host", Value::Null),
+        claim("host", "*.wild.apps.v3.example", "host", Value::Null),
+        claim("host", "c.left.apps.v3.example", "gone", Value::Null),
+        binding("host", "apps", "n-host", json!([])),
+    ])
+}
+
 #[tokio::test]
-async fn zones_do_not_overlap() {
-    let objects = Objects::new(vec![router("other", json!({"dns": "s1.v3.example"}))]);
-    for (dns, good) in
-        [("s2.v3.example", true), ("as1.v3.example", true), ("s1.v3.example", false), ("x.s1.v3.example", false)]
-    {
-        let object = router("shard1", json!({"dns": dns}));
+async fn a_zone_is_unique_and_takes_no_name_of_another_shard() {
+    for (dns, records, refused) in [
+        ("s2.v3.example", json!([]), None),
+        ("aapps.v3.example", json!([]), None),
+        ("apps.v3.example", json!([]), Some("is already the zone of Router \"apps\"")),
+        ("eu.apps.v3.example", json!([]), None),
+        ("x.eu.apps.v3.example", json!([]), None),
+        ("x.inner.apps.v3.example", json!([]), None),
+        ("rec.apps.v3.example", json!([]), Some("at or below it: x.rec.apps.v3.example; move")),
+        ("x.rec.apps.v3.example", json!([]), Some("x.rec.apps.v3.example")),
+        ("y.rec.apps.v3.example", json!([]), None),
+        ("web.apps.v3.example", json!([]), Some("at or below it: web.apps.v3.example of Route n/web; move")),
+        ("moved.apps.v3.example", json!([]), Some("moved.apps.v3.example, a former name of Route n/moved")),
+        ("elsewhere.apps.v3.example", json!([]), None),
+        ("released.apps.v3.example", json!([]), None),
+        ("b.adopted.apps.v3.example", json!([]), Some("a.b.adopted.apps.v3.example of Route n/host")),
+        ("c.adopted.apps.v3.example", json!([]), None),
+        ("wild.apps.v3.example", json!([]), Some("*.wild.apps.v3.example of Route n/host")),
+        ("left.apps.v3.example", json!([]), None),
+        // Around others, its own records are the names.
+        ("around.example", json!(["a TXT x"]), None),
+    ] {
+        let object = router("new", json!({"dns": dns, "records": records}));
         let context = context();
-        let found = hooks().before_commit(&context, Operation::Create(&object), &objects).await;
-        assert_eq!(found.is_ok(), good, "{dns}");
-        match found {
-            Ok(writes) => {
-                assert_eq!(
-                    reported(&writes),
-                    [("/signpost.dev/turnstiles/zones", Some("7"), &SideEffect::Put(json!({})))]
-                )
+        let found = hooks_with_records().before_commit(&context, Operation::Create(&object), &nested()).await;
+        match (found, refused) {
+            (Ok(writes), None) => {
+                let key = |name: &str| format!("/signpost.dev/turnstiles/{name}");
+                let next = SideEffect::Put(json!({}));
+                let outer = dns.ends_with(".apps.v3.example").then(|| match dns.contains("inner") {
+                    true => key("routers/inner"),
+                    false => key("routers/apps"),
+                });
+                let expected: Vec<_> = outer.into_iter().chain([key("zones")]).collect();
+                let expected: Vec<_> = expected.iter().map(|key| (key.as_str(), Some("7"), &next)).collect();
+                assert_eq!(reported(&writes), expected, "{dns}");
             }
-            Err(error) => assert_eq!((error.code, error.causes[0].field.as_str()), (422, "spec.dns")),
+            (Err(error), Some(part)) => {
+                assert_eq!((error.code, error.causes[0].field.as_str()), (422, "spec.dns"), "{dns}");
+                assert!(error.message.contains(part), "{dns}: {}", error.message);
+            }
+            (found, _) => panic!("{dns}: {:?}", found.map(drop).map_err(|error| error.message)),
+        }
+    }
+    // A zone around others, whose records would be theirs.
+    for (record, good) in [("www TXT a", true), ("inner.apps TXT a", false), ("a.apps TXT a", false)] {
+        let object = router("new", json!({"dns": "v3.example", "records": [record]}));
+        let context = context();
+        let found = hooks_with_records().before_commit(&context, Operation::Create(&object), &nested()).await;
+        assert_eq!(found.is_ok(), good, "{record}");
+    }
+}
+
+#[tokio::test]
+async fn new_records_are_not_in_the_zones_of_inner_shards() {
+    let with = |records: &[&str]| router("apps", json!({"dns": "apps.v3.example", "records": records}));
+    for (old, new, good) in [
+        (&[][..], &["www TXT a"][..], true),
+        (&[], &["inner TXT a"], false),
+        (&[], &["x.inner TXT a"], false),
+        (&["x.inner TXT a"], &["x.inner TXT a", "www TXT b"], true),
+        (&["x.inner TXT a"], &["x.inner TXT a", "y.inner TXT b"], false),
+        (&["x.inner TXT a"], &[], true),
+    ] {
+        let (old, new, context) = (with(old), with(new), context());
+        let update = Operation::Update { old: &old, new: &new };
+        let found = hooks_with_records().before_commit(&context, update, &nested()).await;
+        assert_eq!(found.is_ok(), good, "{new}");
+        if let Err(error) = found {
+            assert!(error.message.contains("the zone of Router \"inner\""), "{}", error.message);
         }
     }
 }

@@ -63,7 +63,7 @@ impl<V: Send + Sync + 'static> Informer<V> {
     where
         K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Send + 'static,
     {
-        let shared = Arc::new(Shared::new(K::kind(&()).into_owned()));
+        let shared = Arc::new(Shared::new(settings.kind::<K>()));
         let (project, of_reflector) = (Arc::new(project), Arc::clone(&shared));
         let open = move || {
             let project = Arc::clone(&project);

@@ -106,7 +106,7 @@ where
         shared: Arc<Shared<V>>,
     ) -> Self {
         Reflector {
-            request: Request::new(K::url_path(&(), settings.namespace.as_deref())),
+            request: Request::new(settings.path::<K>()),
             client,
             backoff: Backoff::new(settings.backoff_first, settings.backoff_longest),
             listed: None,

@@ -82,9 +82,9 @@ pub struct HostTarget {
 }
 
 impl HostTarget {
-    /// Returns `None` for a host that is the Route's system name in the zone of its Router.
+    /// Returns `None` for a host that is the Route's system name in the zone of its Router, and for one that its router has admitted.
     fn new(key: &ObjectKey, route: &RouteInfo) -> Option<Self> {
-        let host = route.host.as_deref().filter(|_| !route.host_is_system)?;
+        let host = route.host.as_deref().filter(|_| !route.host_is_system && route.adopted.is_none())?;
         let namespace = key.namespace();
         let label = || wanted_label(namespace, &key.name, route.subdomain.as_deref());
         let may_be_own =

@@ -23,7 +23,7 @@ use tokio::time::Instant;
 
 use super::check::{DELETION_HELD, Fault, text};
 use super::server_zone::{DOUBT, Failure, State};
-use super::state::{PENDING, RouteEntry, Server, Shard, VerificationState, Zone, shard_of, slot, system_name};
+use super::state::{PENDING, RouteEntry, Server, Shard, VerificationState, Zone, shard_of, slot};
 use crate::compiler::expectation::NameConflict;
 use crate::compiler::settings::text_of;
 use crate::world::condition::{ConditionUpdate, Status};
@@ -88,9 +88,9 @@ impl VerificationState {
             let message = format!("the zone {} does not exist: no Router has it", text(&apex));
             return if is_late { not_published(&message, self.config.queries) } else { DesiredConditions::default() };
         };
-        let name = system_name(&route.binding);
-        let is_outage = shard.router.expectation.taken(&route.binding.label).is_none()
-            && shard.router.expectation.of(&name).is_empty();
+        let name = route.binding.name();
+        let is_outage =
+            shard.router.expectation.conflict(&name).is_none() && shard.router.expectation.of(&name).is_empty();
         let message = format!(
             "{} has the Route's name under serial {}, and {} its alias under serial {}",
             text(&apex),
@@ -126,11 +126,11 @@ impl VerificationState {
         time: Timestamp,
     ) -> Result<ConditionUpdate, Option<Instant>> {
         let no = |reason, message| Ok(condition(RESOLVABLE, false, reason, message));
-        let name = system_name(&route.binding);
+        let name = route.binding.name();
         if self.config.servers.is_empty() {
             return no("NoNameServer", NO_NAME_SERVER.to_owned());
         }
-        if let Some(taken) = shard.router.expectation.taken(&route.binding.label) {
+        if let Some(taken) = shard.router.expectation.conflict(&name) {
             return no("NameTaken", is_taken(&name, taken, &shard.router.name));
         }
         // A route may have its own name as its host.
@@ -223,6 +223,15 @@ impl VerificationState {
                  {error}"
             );
             return Some((router.to_string(), condition(ZONE_PUBLISHED, false, "SerialRefused", message), None));
+        }
+        if let Some((router, outer)) = self.zones.withheld.get(apex) {
+            // The message omits the names, because every tenant may read it, and a name contains its Route's namespace.
+            let message = format!(
+                "names of Routes in {0} are at or below {zone}, so {zone} is not served, and these names resolve as before; \
+                 move or delete these Routes, or re-create the Router with another zone",
+                text(outer)
+            );
+            return Some((router.to_string(), condition(ZONE_PUBLISHED, false, "ZoneWithheld", message), None));
         }
         let shard = self.zones.shards.get(apex)?;
         let serial = shard.zone.serial;

@@ -2,7 +2,7 @@
 //!
 //! An update of an object replaces an earlier unread one, so the number of objects bounds the waiting updates.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -31,7 +31,12 @@ pub struct ZoneUpdate {
     pub alias_serial: Option<Serial>,
     /// The Routers of zones whose serials the API refuses to store, with the reason.
     pub refused: HashMap<Name, Option<(Arc<ShardView>, String)>>,
+    /// The shards that are withheld, by zone: the name of the Router, and the zone around it. `None`: no change.
+    pub withheld: Option<WithheldShards>,
 }
+
+/// The names of the Routers of withheld shards, by zone, each with the zone around it.
+pub type WithheldShards = BTreeMap<Name, (Box<str>, Name)>;
 
 impl ZoneFeed {
     /// Changes the update that waits.

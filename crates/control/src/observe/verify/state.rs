@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::check::{DELETION_HELD, OLD_SERIAL};
-use super::feed::ZoneUpdate;
+use super::feed::{WithheldShards, ZoneUpdate};
 use super::server_zone::{DOUBT, Failure, ServerZone};
 use crate::compiler::former_names::top_label;
 use crate::compiler::inputs::BindingInput;
@@ -106,6 +106,8 @@ pub(super) struct Zones {
     pub shards: HashMap<Name, Shard>,
     /// The Routers of zones whose serials the API rejects, with the reason.
     pub refused: HashMap<Name, (Box<str>, String)>,
+    /// The shards that are not served, because names of the zone around them are in the way.
+    pub withheld: WithheldShards,
     /// The number of zone contents so far.
     epochs: u64,
 }
@@ -198,7 +200,13 @@ impl VerificationState {
         servers.truncate(SERVERS_MAX);
         let alias = Zone::new(servers.len(), Serial(0), 0);
         VerificationState {
-            zones: Zones { alias, shards: HashMap::new(), refused: HashMap::new(), epochs: 0 },
+            zones: Zones {
+                alias,
+                shards: HashMap::new(),
+                refused: HashMap::new(),
+                withheld: WithheldShards::new(),
+                epochs: 0,
+            },
             routes: HashMap::new(),
             labels: HashMap::new(),
             reasons: BTreeMap::new(),
@@ -270,6 +278,10 @@ impl VerificationState {
                 None => drop(self.zones.refused.remove(&apex)),
             }
             self.changed.shards.insert(apex);
+        }
+        if let Some(withheld) = update.withheld {
+            let before = std::mem::replace(&mut self.zones.withheld, withheld);
+            self.changed.shards.extend(before.into_keys().chain(self.zones.withheld.keys().cloned()));
         }
         if let Some(serial) = update.alias_serial {
             self.zones.alias.serial = serial;
@@ -383,8 +395,8 @@ impl VerificationState {
             return apex.prepend(label.as_bytes()).ok();
         }
         let shard = self.zones.shards.get(apex).filter(|_| shard_of(&route.binding) == *apex)?;
-        let is_taken = shard.router.expectation.taken(&route.binding.label).is_some();
-        (!is_taken).then(|| system_name(&route.binding))
+        let name = route.binding.name();
+        shard.router.expectation.conflict(&name).is_none().then_some(name)
     }
 
     /// Returns whether a route waits until the zone's server of the slot was queried for its own name.
@@ -608,9 +620,4 @@ pub(super) fn shard_of(binding: &BindingInput) -> Name {
 pub(super) fn alias_target(binding: &BindingInput) -> Name {
     let zone: Name = binding.target().parse().expect("BindingInput::read has checked it");
     zone.prepend(binding.label.as_bytes()).expect("BindingInput::read has checked the length")
-}
-
-/// Returns the name on the shard.
-pub(super) fn system_name(binding: &BindingInput) -> Name {
-    shard_of(binding).prepend(binding.label.as_bytes()).expect("BindingInput::read has checked the length")
 }

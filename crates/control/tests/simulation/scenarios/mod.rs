@@ -1,7 +1,9 @@
 //! Scenarios: the exact behavior of the client and the scheduler in a situation that a test creates, including texts and numbers
 //! of requests. They use the API of the simulation, and the invariants of [`Truth`](crate::truth::Truth) also hold in them.
 
+mod adopted;
 mod backends;
+mod cluster;
 mod conformance;
 mod holds;
 mod hosts;
@@ -12,6 +14,7 @@ mod names;
 mod placement;
 mod reflector;
 mod scheduling;
+mod sources;
 mod webhook;
 
 use std::sync::Arc;

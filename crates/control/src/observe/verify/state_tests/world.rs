@@ -69,6 +69,7 @@ impl World {
             label: label.into(),
             shard: format!("{shard}.v3.example").into(),
             former_names: Box::default(),
+            adopted: None,
             leads_to: None,
         };
         let aliases = [(label.into(), Some((Arc::new(binding), Serial(serial))))].into();
