@@ -26,12 +26,7 @@ pub struct Classes {
 }
 
 /// Derives shards from the ingress classes with a zone.
-pub(super) fn frame(
-    inventory: &Inventory,
-    settings: &Settings,
-    cluster_ips: &BTreeSet<IpAddr>,
-    frame: &mut Frame,
-) {
+pub(super) fn frame(inventory: &Inventory, settings: &Settings, cluster_ips: &BTreeSet<IpAddr>, frame: &mut Frame) {
     let is_default =
         |class: &&Plain| class.metadata.annotations.get(DEFAULT_ANNOTATION).is_some_and(|value| value == "true");
     let default = inventory.all::<Plain>(Kind::IngressClass).find(is_default);
@@ -57,7 +52,8 @@ pub(super) fn frame(
     for (class, reported) in shards {
         let Some(dns) = settings.ingress_classes.get(&class) else { continue };
         let dns = dns.to_ascii_lowercase();
-        let object = inventory.object(Kind::IngressClass, &ObjectKey::cluster(&class)).and_then(|object| Plain::of(object));
+        let object =
+            inventory.object(Kind::IngressClass, &ObjectKey::cluster(&class)).and_then(|object| Plain::of(object));
         let source = Source { kind: Kind::IngressClass.name(), namespace: String::new(), name: class.clone() };
         let targets = usable(&source, reported, cluster_ips, settings, frame);
         let name = shard_name("ing", &source, &dns);
@@ -67,6 +63,8 @@ pub(super) fn frame(
             dns,
             addresses: targets.addresses,
             host_names: targets.host_names,
+            has_apex: false,
+            ttl: None,
             route_selector: None,
             namespace_selector: None,
             source,
@@ -121,6 +119,7 @@ pub(super) fn names(ingress: &Ingress, classes: &Classes, settings: &Settings) -
             admitted_by: "the address in its status".to_owned(),
             source: source.clone(),
             mode: Mode::Off,
+            parents: Vec::new(),
             origin: Origin::of(&ingress.metadata),
             host,
         });

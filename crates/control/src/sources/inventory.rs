@@ -287,7 +287,10 @@ impl Inventory {
 
     pub(super) fn cluster_ips(&self) -> BTreeSet<IpAddr> {
         let specs = self.all::<Service>(Kind::Service).map(|service| &service.spec);
-        specs.flat_map(|spec| spec.cluster_ips.iter().chain(&spec.cluster_ip)).filter_map(|ip| ip.parse().ok()).collect()
+        specs
+            .flat_map(|spec| spec.cluster_ips.iter().chain(&spec.cluster_ip))
+            .filter_map(|ip| ip.parse().ok())
+            .collect()
     }
 
     pub(super) fn service(&self, namespace: &str, name: &str) -> Option<&Service> {
@@ -314,6 +317,7 @@ pub struct Meta {
     pub labels: Labels,
     pub annotations: Labels,
     pub creation_timestamp: Option<Timestamp>,
+    pub generation: Option<i64>,
 }
 
 /// An object with metadata, a spec and a status.

@@ -35,12 +35,7 @@ pub struct Controllers {
 }
 
 /// Derives shards from IngressControllers.
-pub(super) fn frame(
-    inventory: &Inventory,
-    settings: &Settings,
-    cluster_ips: &BTreeSet<IpAddr>,
-    frame: &mut Frame,
-) {
+pub(super) fn frame(inventory: &Inventory, settings: &Settings, cluster_ips: &BTreeSet<IpAddr>, frame: &mut Frame) {
     frame.controllers.is_known = inventory.is_known(Kind::IngressController);
     for controller in inventory.all::<IngressController>(Kind::IngressController) {
         let source = Source::new(Kind::IngressController, &controller.metadata);
@@ -66,6 +61,8 @@ pub(super) fn frame(
             dns,
             addresses: targets.addresses,
             host_names: targets.host_names,
+            has_apex: false,
+            ttl: None,
             route_selector: controller.status.route_selector.clone(),
             namespace_selector: controller.status.namespace_selector.clone(),
             source,
@@ -92,7 +89,10 @@ pub(super) fn names(route: &OpenShiftRoute, controllers: &Controllers) -> Found 
         };
         let Some((shard, dns)) = controllers.shards.get(&*ingress.router_name) else {
             let router = &ingress.router_name;
-            note(Reason::Unknown, format!("{host} is on the router {router:?}, which is not a known IngressController"));
+            note(
+                Reason::Unknown,
+                format!("{host} is on the router {router:?}, which is not a known IngressController"),
+            );
             found.is_unknown |= !controllers.is_known;
             continue;
         };
@@ -103,6 +103,7 @@ pub(super) fn names(route: &OpenShiftRoute, controllers: &Controllers) -> Found 
             admitted_by: format!("the router {}", ingress.router_name),
             source: source.clone(),
             mode: Mode::Off,
+            parents: Vec::new(),
             origin: Origin::of(&route.metadata),
             host,
         });
@@ -146,7 +147,8 @@ fn targets(controller: &IngressController, inventory: &Inventory) -> Result<Vec<
 }
 
 fn is_of_service(slice: &EndpointSlice, service: &str) -> bool {
-    slice.metadata.namespace == NAMESPACE && slice.metadata.labels.get(SERVICE_LABEL).is_some_and(|name| name == service)
+    slice.metadata.namespace == NAMESPACE
+        && slice.metadata.labels.get(SERVICE_LABEL).is_some_and(|name| name == service)
 }
 
 /// Returns the virtual addresses that a cluster without a cloud keeps for its default controller.

@@ -142,6 +142,8 @@ struct WrittenRouter {
     dns: Option<String>,
     addresses: BTreeSet<IpAddr>,
     selectors: [Option<LabelSelector>; 2],
+    ttl: u32,
+    records: Vec<String>,
 }
 
 struct Writer {
@@ -289,7 +291,9 @@ impl Writer {
     /// Returns the object from which a Router or Route was written that is not derived any more.
     fn lost(&self, key: &Key) -> Option<Source> {
         let object = match key {
-            Key::Router(key) if self.derivation.shard(&key.name).is_none() => &*self.written_routers.get(&key.name)?.object,
+            Key::Router(key) if self.derivation.shard(&key.name).is_none() => {
+                &*self.written_routers.get(&key.name)?.object
+            }
             Key::Route(key) if self.derivation.name(key).is_none() => &*self.written_routes.get(key)?.object,
             _ => return None,
         };
@@ -512,8 +516,12 @@ impl Writer {
             self.router_losses.release(name);
             let written = self.written_routers.get(name);
             return match (&existing, written) {
-                (Some(_), None) => self.reject(Key::Router(key), &shard.source, "a Router of this name exists, which no source wrote"),
-                (Some(_), Some(written)) if written.is_of(&shard, self.applied.get(name)) => self.settled(&Key::Router(key)),
+                (Some(_), None) => {
+                    self.reject(Key::Router(key), &shard.source, "a Router of this name exists, which no source wrote")
+                }
+                (Some(_), Some(written)) if written.is_of(&shard, self.applied.get(name)) => {
+                    self.settled(&Key::Router(key))
+                }
                 _ => Plan::Act(Job::Apply(router_of(&shard))),
             };
         }
@@ -539,10 +547,14 @@ impl Writer {
             self.route_losses.release(&text);
             let written = self.written_routes.get(key);
             return match (&existing, written) {
-                (Some(_), None) => {
-                    self.reject(Key::Route(key.clone()), &name.source, "a Route of this name exists, which no source wrote")
+                (Some(_), None) => self.reject(
+                    Key::Route(key.clone()),
+                    &name.source,
+                    "a Route of this name exists, which no source wrote",
+                ),
+                (Some((route, _)), Some(written)) if is_of(written, route, &name) => {
+                    self.settled(&Key::Route(key.clone()))
                 }
-                (Some((route, _)), Some(written)) if is_of(written, route, &name) => self.settled(&Key::Route(key.clone())),
                 _ => Plan::Act(Job::Apply(route_of(&name))),
             };
         }
@@ -564,7 +576,8 @@ impl Writer {
     }
 
     fn reject(&mut self, key: Key, source: &Source, message: &str) -> Plan<Job> {
-        let note = Note { source: source.clone(), reason: Reason::Rejected, message: format!("{}: {message}", name_of(&key)) };
+        let note =
+            Note { source: source.clone(), reason: Reason::Rejected, message: format!("{}: {message}", name_of(&key)) };
         self.is_changed |= self.rejected.insert(key, note.clone()) != Some(note);
         Plan::Nothing
     }
@@ -717,18 +730,22 @@ impl WrittenRouter {
             dns: spec.dns.clone(),
             addresses: spec.addresses.iter().filter_map(|address| address.ip.parse().ok()).collect(),
             selectors: [spec.route_selector.clone(), spec.namespace_selector.clone()],
+            ttl: spec.ttl,
+            records: spec.records.clone(),
         })
     }
 
     /// Returns whether it is as it is derived. Addresses other than those applied last are its operator's.
     fn is_of(&self, shard: &Shard, applied: Option<&BTreeSet<IpAddr>>) -> bool {
         let addresses = addresses(shard);
-        let are_same = addresses == self.addresses
-            || applied == Some(&shard.addresses) && addresses.is_subset(&self.addresses);
+        let are_same =
+            addresses == self.addresses || applied == Some(&shard.addresses) && addresses.is_subset(&self.addresses);
         are_same
             && self.uid == label(&shard.source, &shard.origin.uid)
             && self.object == shard.source.to_string()
             && self.dns.as_deref() == Some(&shard.dns)
+            && shard.ttl.is_none_or(|ttl| self.ttl == ttl)
+            && (!shard.has_apex || self.records == records(shard))
             && [&shard.route_selector, &shard.namespace_selector] == [&self.selectors[0], &self.selectors[1]]
     }
 }
@@ -744,21 +761,39 @@ fn is_of(written: &SourceMarks, route: &RouteInfo, name: &Name) -> bool {
 
 /// Returns the value of the label of what is written from an object: its UID. A class without an object has none.
 fn label(source: &Source, uid: &str) -> String {
-    if uid.is_empty() { super::named(source.kind, [source.kind, &source.namespace, &source.name], 63) } else { uid.to_owned() }
+    if uid.is_empty() {
+        super::named(source.kind, [source.kind, &source.namespace, &source.name], 63)
+    } else {
+        uid.to_owned()
+    }
 }
 
 fn addresses(shard: &Shard) -> BTreeSet<IpAddr> {
     shard.addresses.iter().take(ADDRESSES_MAX).copied().collect()
 }
 
+/// Returns the records of a zone whose own name has the addresses.
+fn records(shard: &Shard) -> Vec<String> {
+    let record = |ip: &IpAddr| format!("@ {} {ip}", if ip.is_ipv6() { "AAAA" } else { "A" });
+    addresses(shard).iter().map(record).collect()
+}
+
 /// Returns the fields of a Router that a source decides.
 fn router_of(shard: &Shard) -> Value {
     let addresses: Vec<Value> = addresses(shard).iter().map(|ip| json!({"ip": ip})).collect();
     let mut spec = json!({"dns": shard.dns, "addresses": addresses});
-    for (field, selector) in [("routeSelector", &shard.route_selector), ("namespaceSelector", &shard.namespace_selector)] {
+    for (field, selector) in
+        [("routeSelector", &shard.route_selector), ("namespaceSelector", &shard.namespace_selector)]
+    {
         if let Some(selector) = selector {
             spec[field] = json!(selector);
         }
+    }
+    if let Some(ttl) = shard.ttl {
+        spec["ttl"] = json!(ttl);
+    }
+    if shard.has_apex {
+        spec["records"] = json!(records(shard));
     }
     json!({
         "apiVersion": format!("{GROUP}/{VERSION}"), "kind": "Router",
