@@ -80,7 +80,9 @@ mod tests {
         let names: Vec<Value> = (0..600).map(|number| json!({"host": format!("H{number}.example")})).collect();
         let shard = json!({"name": "gw", "source": {"kind": "Gateway", "name": "eu"}});
         sources.open(move || Ok(json!({"shards": [shard], "names": names, "notes": []})));
-        for (text, shards, names, listed) in [("", 1, 600, 500), (" h59", 0, 11, 11), ("EU", 1, 0, 0), ("source", 0, 0, 0)] {
+        for (text, shards, names, listed) in
+            [("", 1, 600, 500), (" h59", 0, 11, 11), ("EU", 1, 0, 0), ("source", 0, 0, 0)]
+        {
             let page = sources.page(text);
             assert_eq!((&page["shards"]["total"], &page["names"]["total"]), (&json!(shards), &json!(names)), "{text}");
             assert_eq!(page["names"]["items"].as_array().map(Vec::len), Some(listed), "{text}");

@@ -22,7 +22,7 @@ use super::access::{self, API_TIMEOUT, Access, ApiLocation};
 use super::backends::Backends;
 use super::output::{self, Format};
 use super::platform::PlatformSettings;
-use super::{Exit, Outcome, option, serve};
+use super::{Error, Exit, Outcome, option, serve};
 use crate::agents;
 use crate::config;
 use signpost_agent::traffic::view::RouteView;
@@ -88,6 +88,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
 
 fn explain_source(matches: &ArgMatches) -> Outcome {
     let Some(source) = matches.get_one::<SourceName>("source") else { return Ok(Exit::Usage) };
+    source.check(matches.get_one::<String>("namespace")).map_err(Error::Usage)?;
     let place = ApiLocation::of(matches)?;
     let explanation = access::run(API_TIMEOUT, async {
         let access = place.connect().await?;

@@ -58,7 +58,10 @@ impl SourceName {
         let kind = kind.to_ascii_lowercase();
         let is_it = |(known, _, short): &&(&str, bool, &str)| {
             let known = known.to_ascii_lowercase();
-            kind == known || kind == format!("{known}s") || kind == format!("{known}es") || !short.is_empty() && kind == *short
+            kind == known
+                || kind == format!("{known}s")
+                || kind == format!("{known}es")
+                || !short.is_empty() && kind == *short
         };
         let Some((known, has_namespace, _)) = KINDS.iter().find(is_it) else {
             let all: Vec<&str> = KINDS.iter().map(|(kind, ..)| *kind).collect();
@@ -67,6 +70,16 @@ impl SourceName {
         let namespace = namespace.or((*known == "IngressController").then_some(INGRESS_CONTROLLERS));
         let namespace = namespace.map(str::to_owned);
         Ok(SourceName { kind: known, has_namespace: *has_namespace, namespace, name: name.to_owned() })
+    }
+
+    /// Checks the value of `--namespace`.
+    pub(super) fn check(&self, given: Option<&String>) -> Result<(), String> {
+        match (&self.namespace, given) {
+            (Some(own), Some(given)) if own != given => {
+                Err(format!("--namespace {given}: the object is in namespace {own}; give one namespace"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Returns the text of the annotation of objects that come from this one; without a namespace of its own it is in `namespace`.
@@ -200,14 +213,16 @@ impl SourceExplanation {
         let mut facts = Properties::default();
         facts.add("source", self.source.clone());
         for router in &self.routers {
-            let addresses = if router.addresses.is_empty() { "no address".to_owned() } else { router.addresses.join(", ") };
+            let addresses =
+                if router.addresses.is_empty() { "no address".to_owned() } else { router.addresses.join(", ") };
             let from = match &router.source {
                 Some(source) if *source == self.source => String::new(),
                 Some(source) => format!(", from {source}"),
                 None => ", which no source wrote".to_owned(),
             };
             facts.add("router", format!("{} with the zone {} ({addresses}){from}", router.name, router.zone));
-            let told = router.conditions.iter().filter(|condition| [READY, ZONE_PUBLISHED].contains(&&*condition.type_));
+            let told =
+                router.conditions.iter().filter(|condition| [READY, ZONE_PUBLISHED].contains(&&*condition.type_));
             for Condition { type_, status, reason, message, .. } in told {
                 facts.add(type_, format!("{status}, {reason}: {message}"));
             }
@@ -296,8 +311,10 @@ mod tests {
         let hosts = |found: &SourceExplanation| found.names.iter().map(|name| name.host.clone()).collect::<Vec<_>>();
         let of_route = found("HTTPRoute shop/web").expect("found");
         assert_eq!(hosts(&of_route), ["web.eu.c.example"]);
-        let text = of_route.text(Painter::default());
-        for part in ["from Gateway infra/eu", "eu.c.example (192.0.2.1)", "listener https of Gateway infra/eu", "pending"] {
+        let text = of_route.text(Painter::PLAIN);
+        for part in
+            ["from Gateway infra/eu", "eu.c.example (192.0.2.1)", "listener https of Gateway infra/eu", "pending"]
+        {
             assert!(text.contains(part), "{part:?} is not in\n{text}");
         }
         let of_gateway = found("Gateway infra/eu").expect("found");
