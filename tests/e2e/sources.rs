@@ -1,9 +1,17 @@
-//! `signpost sources` with a cluster: an API server that serves kinds of Gateway API as plain data.
+//! Sources with a cluster: an API server that serves kinds of Gateway API as plain data.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::Duration;
 
-use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse as _, Response};
+use futures::StreamExt as _;
+
+use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::discovery::ApiResource;
 use kube::{Client, CustomResource};
@@ -19,7 +27,7 @@ use signpost_apiserver::registry::kinds::Kinds;
 use signpost_apiserver::store::memory::Memory;
 use signpost_apiserver::{ApiServer, Settings};
 use signpost_testing::program::{json, ok, run};
-use signpost_testing::{DataDir, free_address};
+use signpost_testing::{DataDir, Kubectl, Ports, Server, dig, eventually, free_address};
 use tokio_util::sync::CancellationToken;
 
 const GROUP: &str = "gateway.networking.k8s.io";
@@ -27,7 +35,7 @@ const GROUP: &str = "gateway.networking.k8s.io";
 /// Any fields.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
-struct Free {
+pub(super) struct Free {
     #[serde(flatten)]
     #[schemars(skip)]
     fields: Map<String, Value>,
@@ -60,19 +68,84 @@ struct HTTPRouteSpec {
     fields: Map<String, Value>,
 }
 
-static CLASS: LazyLock<Kind> = LazyLock::new(Kind::of::<GatewayClass>);
-static GATEWAY: LazyLock<Kind> = LazyLock::new(Kind::of::<Gateway>);
-static ROUTE: LazyLock<Kind> = LazyLock::new(Kind::of::<HTTPRoute>);
+pub(super) static CLASS: LazyLock<Kind> = LazyLock::new(Kind::of::<GatewayClass>);
+pub(super) static GATEWAY: LazyLock<Kind> = LazyLock::new(Kind::of::<Gateway>);
+pub(super) static ROUTE: LazyLock<Kind> = LazyLock::new(Kind::of::<HTTPRoute>);
 
 struct PlainData;
 
 impl Hooks for PlainData {}
 
-/// Starts a cluster with these objects, and returns the address of its API.
-async fn cluster(objects: &[Value], stop: CancellationToken) -> SocketAddr {
-    let kinds = [&*CLASS, &*GATEWAY, &*ROUTE].map(|kind| (kind, Arc::new(PlainData) as Arc<dyn Hooks>));
+/// What a cluster does instead of answering.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    None,
+    Away,
+    /// HTTPRoutes may not be read.
+    Forbidden,
+    /// The definition of HTTPRoutes is gone.
+    Removed,
+}
+
+/// The fault, and the watches that the next fault cuts.
+#[derive(Clone)]
+struct Faults(Arc<Mutex<(Fault, CancellationToken)>>);
+
+impl Faults {
+    fn set(&self, fault: Fault) {
+        let mut state = self.0.lock().expect("no test panics with it");
+        state.1.cancel();
+        *state = (fault, CancellationToken::new());
+    }
+}
+
+async fn with_faults(State(faults): State<Faults>, request: Request, next: Next) -> Response {
+    let (fault, cut) = faults.0.lock().expect("no test panics with it").clone();
+    let path = request.uri().path().to_owned();
+    let is_of_routes = path.ends_with("/httproutes");
+    let response = match fault {
+        Fault::Away => return StatusCode::SERVICE_UNAVAILABLE.into_response(),
+        Fault::Forbidden if is_of_routes => return status(StatusCode::FORBIDDEN),
+        Fault::Removed if is_of_routes => return status(StatusCode::NOT_FOUND),
+        _ => next.run(request).await,
+    };
+    let (parts, body) = response.into_parts();
+    if fault == Fault::Removed && path == format!("/apis/{GROUP}/v1") {
+        let text = axum::body::to_bytes(body, usize::MAX).await.expect("a list");
+        let mut list: Value = serde_json::from_slice(&text).expect("JSON");
+        list["resources"].as_array_mut().expect("a list").retain(|resource| resource["kind"] != "HTTPRoute");
+        return json_response(StatusCode::OK, &list);
+    }
+    Response::from_parts(parts, Body::from_stream(body.into_data_stream().take_until(cut.cancelled_owned())))
+}
+
+fn status(code: StatusCode) -> Response {
+    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": "simulated", "reason": code.canonical_reason(), "code": code.as_u16()});
+    json_response(code, &status)
+}
+
+fn json_response(code: StatusCode, body: &Value) -> Response {
+    (code, [("content-type", "application/json")], body.to_string()).into_response()
+}
+
+/// A running cluster.
+pub(super) struct Cluster {
+    pub(super) address: SocketAddr,
+    client: Client,
+    faults: Faults,
+}
+
+/// Starts a cluster with these objects.
+async fn cluster(objects: &[Value], stop: CancellationToken) -> Cluster {
+    cluster_of(&[&CLASS, &GATEWAY, &ROUTE], objects, stop).await
+}
+
+/// Starts a cluster that serves these kinds.
+pub(super) async fn cluster_of(kinds: &[&'static Kind], objects: &[Value], stop: CancellationToken) -> Cluster {
+    let kinds: Vec<_> = kinds.iter().map(|kind| (*kind, Arc::new(PlainData) as Arc<dyn Hooks>)).collect();
     let settings = Settings::new(
-        Kinds::new(kinds).with_namespaces(&["infra", "shop"]),
+        Kinds::new(kinds).with_namespaces(&["infra", "openshift-ingress-operator", "shop"]),
         Arc::new(MastersOnly),
         Arc::new(Authenticator::default()),
     );
@@ -88,39 +161,46 @@ async fn cluster(objects: &[Value], stop: CancellationToken) -> SocketAddr {
     }
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
     let address = listener.local_addr().expect("it is bound");
+    let faults = Faults(Arc::new(Mutex::new((Fault::None, CancellationToken::new()))));
+    let router = router.layer(from_fn_with_state(faults.clone(), with_faults));
     tokio::spawn(async move { axum::serve(listener, router).await });
-    address
+    Cluster { address, client, faults }
+}
+
+/// Returns the API of the objects of this kind.
+fn api(client: &Client, kind: &str, namespace: Option<&str>) -> Api<DynamicObject> {
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(GROUP, "v1", kind));
+    match namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    }
 }
 
 /// Creates an object with its status.
 async fn create(client: &Client, object: &Value) {
     let text = |value: &Value| value.as_str().expect("a text").to_owned();
-    let kind = text(&object["kind"]);
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(GROUP, "v1", &kind));
-    let api: Api<DynamicObject> = match object["metadata"]["namespace"].as_str() {
-        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
-        None => Api::all_with(client.clone(), &resource),
-    };
+    let api = api(client, &text(&object["kind"]), object["metadata"]["namespace"].as_str());
     let created = serde_json::from_value(object.clone()).expect("an object");
     api.create(&PostParams::default(), &created).await.expect("created");
     let status = Patch::Merge(json!({"status": object["status"]}));
     api.patch_status(&text(&object["metadata"]["name"]), &PatchParams::default(), &status).await.expect("reported");
 }
 
+pub(super) fn accepted(kind: &str) -> Value {
+    json!([{"type": kind, "status": "True", "reason": "R", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}])
+}
+
+fn route(name: &str, hosts: &Value, conditions: &Value) -> Value {
+    let parent = json!({"name": "eu", "namespace": "infra"});
+    json!({
+        "apiVersion": format!("{GROUP}/v1"), "kind": "HTTPRoute", "metadata": {"name": name, "namespace": "shop"},
+        "spec": {"hostnames": hosts, "parentRefs": [parent]},
+        "status": {"parents": [{"parentRef": parent, "controllerName": "example.com/envoy", "conditions": conditions}]},
+    })
+}
+
 fn objects() -> Vec<Value> {
     let api_version = format!("{GROUP}/v1");
-    let parent = json!({"name": "eu", "namespace": "infra"});
-    let accepted = |kind: &str| {
-        json!([{"type": kind, "status": "True", "reason": "R", "message": "",
-        "lastTransitionTime": "2026-01-01T00:00:00Z"}])
-    };
-    let route = |name: &str, hosts: Value, conditions: Value| {
-        json!({
-            "apiVersion": api_version, "kind": "HTTPRoute", "metadata": {"name": name, "namespace": "shop"},
-            "spec": {"hostnames": hosts, "parentRefs": [parent]},
-            "status": {"parents": [{"parentRef": parent, "controllerName": "example.com/envoy", "conditions": conditions}]},
-        })
-    };
     vec![
         json!({
             "apiVersion": api_version, "kind": "GatewayClass", "metadata": {"name": "envoy"},
@@ -136,28 +216,30 @@ fn objects() -> Vec<Value> {
                 "addresses": [{"type": "IPAddress", "value": "203.0.113.1"}], "conditions": accepted("Programmed"),
             },
         }),
-        route("web", json!(["web.eu.apps.example.com", "web.other.example"]), accepted("Accepted")),
-        route("refused", json!(["refused.eu.apps.example.com"]), json!([])),
+        route("web", &json!(["web.eu.apps.example.com", "web.other.example"]), &accepted("Accepted")),
+        route("refused", &json!(["refused.eu.apps.example.com"]), &json!([])),
     ]
+}
+
+/// Returns the path of a kubeconfig of the cluster at this address.
+pub(super) fn kubeconfig(data: &DataDir, address: SocketAddr) -> String {
+    let file = data.join(&format!("{}.kubeconfig", address.port()));
+    let text = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": format!("http://{address}")}}],
+        "users": [{"name": "u", "user": {}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+    });
+    std::fs::write(&file, text.to_string()).expect("written");
+    file.to_str().expect("UTF-8").to_owned()
 }
 
 #[test]
 fn the_sources_of_a_cluster() {
     let (data, stop) = (DataDir::new(), CancellationToken::new());
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let address = runtime.block_on(cluster(&objects(), stop.clone()));
-    let kubeconfig = |address: SocketAddr| {
-        let file = data.join(&format!("{}.kubeconfig", address.port()));
-        let text = json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "c",
-            "clusters": [{"name": "c", "cluster": {"server": format!("http://{address}")}}],
-            "users": [{"name": "u", "user": {}}],
-            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        });
-        std::fs::write(&file, text.to_string()).expect("written");
-        file.to_str().expect("UTF-8").to_owned()
-    };
-    let of_cluster = kubeconfig(address);
+    let cluster = runtime.block_on(cluster(&objects(), stop.clone()));
+    let of_cluster = kubeconfig(&data, cluster.address);
     let arguments = ["sources", "--domain", "apps.example.com", "--cluster-kubeconfig", &of_cluster];
     let derived = json(&arguments);
     assert_eq!(derived["shards"][0]["dns"], "eu.apps.example.com", "{derived}");
@@ -179,8 +261,82 @@ fn the_sources_of_a_cluster() {
     let file = file.to_str().expect("UTF-8");
     assert_eq!(json(&["sources", "--domain", "apps.example.com", "-f", file]), derived);
 
-    let unreachable = kubeconfig(free_address());
+    let unreachable = kubeconfig(&data, free_address());
     let ran = run(&["sources", "--domain", "apps.example.com", "--cluster-kubeconfig", &unreachable]);
     assert!(ran.code == Some(1) && ran.err.contains("cannot be read"), "{}", ran.err);
+    stop.cancel();
+}
+
+/// What a platform answers that publishes the Gateways of a cluster: after each change, and whatever happens to the cluster.
+#[test]
+fn a_cluster_is_published() {
+    let (data, stop) = (DataDir::new(), CancellationToken::new());
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let cluster = runtime.block_on(cluster(&objects(), stop.clone()));
+    let of_cluster = kubeconfig(&data, cluster.address);
+    let arguments = [
+        "--data-dir",
+        data.path(),
+        "--domain",
+        "apps.example.com",
+        "--sources-gateway",
+        "publish",
+        "--sources-kubeconfig",
+        &of_cluster,
+    ];
+    let server = Server::start(Ports::free(), &arguments);
+    let kubectl = Kubectl::new(data.join("kubeconfig"));
+    let addresses = |name: &str| dig(server.dns, name, "A", &[]).data("A").join(" ");
+    let answers = |name: &str, expected: &str| {
+        eventually(&format!("{name} is {expected:?}"), || (addresses(name) == expected).then_some(()));
+    };
+    // The stable alias of the name of a Route of the cluster.
+    let alias = |source: &str| {
+        let routes = kubectl.json(&["routes.signpost.dev", "-n", "shop"]);
+        let is_it = |route: &&Value| route["metadata"]["annotations"]["signpost.dev/source-object"] == source;
+        let route = routes["items"].as_array().expect("a list").iter().find(is_it)?;
+        route["status"]["canonicalName"].as_str().map(str::to_owned)
+    };
+    answers("web.eu.apps.example.com", "203.0.113.1");
+    let web = eventually("it has an alias", || alias("HTTPRoute shop/web"));
+    answers(&web, "203.0.113.1");
+
+    // A new name, another address, and a name that is no longer admitted.
+    let late = route("late", &json!(["late.eu.apps.example.com"]), &accepted("Accepted"));
+    runtime.block_on(create(&cluster.client, &late));
+    let late = eventually("a new Route has an alias", || alias("HTTPRoute shop/late"));
+    answers(&late, "203.0.113.1");
+    let gateways = api(&cluster.client, "Gateway", Some("infra"));
+    let moved = Patch::Merge(json!({"status": {"addresses": [{"type": "IPAddress", "value": "203.0.113.9"}]}}));
+    runtime.block_on(gateways.patch_status("eu", &PatchParams::default(), &moved)).expect("patched");
+    answers("web.eu.apps.example.com", "203.0.113.9");
+    answers(&late, "203.0.113.9");
+    let routes = api(&cluster.client, "HTTPRoute", Some("shop"));
+    let refused = Patch::Merge(json!({"status": {"parents": []}}));
+    runtime.block_on(routes.patch_status("late", &PatchParams::default(), &refused)).expect("patched");
+    answers(&late, "");
+    assert_eq!(alias("HTTPRoute shop/late"), None);
+
+    // Unknown is not empty: longer than the interval of discovery.
+    for fault in [Fault::Away, Fault::Forbidden, Fault::Removed] {
+        cluster.faults.set(fault);
+        std::thread::sleep(Duration::from_secs(12));
+        assert_eq!(
+            (addresses("web.eu.apps.example.com"), addresses(&web)),
+            ("203.0.113.9".into(), "203.0.113.9".into())
+        );
+        cluster.faults.set(Fault::None);
+    }
+
+    // It follows again, and a Gateway that is deleted goes with its names.
+    let again = route("again", &json!(["again.eu.apps.example.com"]), &accepted("Accepted"));
+    runtime.block_on(create(&cluster.client, &again));
+    let again = eventually("a new Route has an alias", || alias("HTTPRoute shop/again"));
+    answers(&again, "203.0.113.9");
+    runtime.block_on(routes.delete("again", &DeleteParams::default())).expect("deleted");
+    answers(&again, "");
+    runtime.block_on(gateways.delete("eu", &DeleteParams::default())).expect("deleted");
+    answers("web.eu.apps.example.com", "");
+    assert_eq!(dig(server.dns, "web.eu.apps.example.com", "A", &[]).status, "NXDOMAIN");
     stop.cancel();
 }
