@@ -68,7 +68,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     if settings.domain.is_empty() {
         return Err(Error::Usage("\"domain\" is not set: set --domain NAME".to_owned()));
     }
-    let all = |name: &str| matches.get_many::<String>(name).into_iter().flatten().cloned().collect();
+    let all = |name: &str| matches.get_many::<String>(name).into_iter().flatten().cloned().collect::<Vec<String>>();
     // Options add to the settings of the platform.
     settings.modes = Family::ALL.into_iter().map(|family| (family, Mode::Show)).collect();
     settings.domains.extend(all("also-domain"));

@@ -86,6 +86,7 @@ fn documented(role: &str, namespace: &str, kinds: &[Resource]) -> BTreeSet<Strin
             on(OURS, &["routebindings", "nameclaims", "zones"], WRITE);
             // Of these, only those of sources: kinds/route/tests.rs.
             on(OURS, &["routers", "routes"], WRITE);
+            on("", &["namespaces"], &["create"]);
             on(OURS, &["routes/status", "routers/status"], CHANGE);
             on(OURS, &["deletionholds"], &["create", "delete"]);
             on(OURS, &["deletionholds/status"], CHANGE);

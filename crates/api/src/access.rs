@@ -86,8 +86,15 @@ const CONTROLLER: Role = Role {
 
 /// The permissions of schedulers and controllers, one of which leads and writes the Routers and Routes of sources, and no others
 /// ([`is_confined_to_sources`]). The verb `adopt` is for `spec.adopted` and the label of a source.
-const SOURCES: Role =
-    Role { name: "sources", rules: &[on(WRITE, OURS, &["routers", "routes"]), on(&["adopt"], OURS, &["routes"])] };
+const SOURCES: Role = Role {
+    name: "sources",
+    rules: &[
+        on(WRITE, OURS, &["routers", "routes"]),
+        on(&["adopt"], OURS, &["routes"]),
+        // A Route is in the namespace of its source, which can be in another cluster.
+        on(&["create"], CORE, &["namespaces"]),
+    ],
+};
 
 /// The permissions of schedulers and controllers in [`SCHEDULER_LEASE_NAMESPACE`]: they elect their leader.
 const ELECTION: Role = Role { name: "election", rules: &[on(WRITE, LEASES, &["leases"])] };

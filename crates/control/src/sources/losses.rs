@@ -2,8 +2,8 @@
 //!
 //! | why it is no longer derived | a Router | a Route |
 //! |---|---|---|
-//! | its own object changed or was deleted, as a watch shows | deleted, unless it is in a burst | the same |
-//! | another object changed, such as a class or a Gateway | held | held if five or more, over the share, are lost together |
+//! | its own object changed or was deleted, as a watch shows | deleted, unless it is in a burst | the same; so are the Routes of such a Router |
+//! | another object changed, such as a class | held | held if five or more, over the share, or all are lost together |
 //! | a list lacks its object: after an outage or a restart | held | the same |
 //!
 //! Held ones stay until they are derived again, or an administrator approves the deletion. Approved ones are deleted slowly, below the
@@ -94,5 +94,67 @@ impl Losses {
 
     pub fn held_names(&self) -> impl Iterator<Item = &str> {
         self.hold.keys()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::deletion_hold::hold::HoldDecision;
+    use signpost_types::v1alpha1::deletion_hold::Decision;
+
+    fn names(range: std::ops::Range<u32>) -> BTreeSet<String> {
+        range.map(|number| format!("shop/r{number:03}")).collect()
+    }
+
+    /// The number of those to delete, and of those held.
+    fn judged(losses: &Losses) -> (usize, usize) {
+        (losses.deletions.len(), losses.held_names().count())
+    }
+
+    #[test]
+    fn each_way_to_lose() {
+        let now = Instant::now();
+        for (what, routers, lost, known, expected) in [
+            ("a Router whose Gateway was deleted", true, 1, 3, (1, 0)),
+            ("a Route that was deleted", false, 1, 3, (1, 0)),
+            ("Routers in a burst", true, 7, 7, (4, 3)),
+            ("Routes in a burst", false, 120, 200, (99, 21)),
+        ] {
+            let mut losses = if routers { Losses::routers(25) } else { Losses::routes(25) };
+            names(0..lost).iter().for_each(|name| losses.watched(name, known, now));
+            assert_eq!(judged(&losses), expected, "{what}");
+        }
+        for (what, routers, lost, known, expected) in [
+            ("a Router", true, 1, 9, (0, 1)),
+            ("a few Routes", false, 4, 9, (4, 0)),
+            ("the only Route", false, 1, 1, (0, 1)),
+            ("many Routes", false, 5, 9, (0, 5)),
+            ("a small share", false, 20, 100, (20, 0)),
+        ] {
+            let mut losses = if routers { Losses::routers(25) } else { Losses::routes(25) };
+            losses.listed(names(0..lost), known, now);
+            assert_eq!(judged(&losses), expected, "{what}");
+            losses.listed(names(0..lost), known, now);
+            assert_eq!(judged(&losses), expected, "{what}: judged once");
+        }
+    }
+
+    #[test]
+    fn approved_ones_go_slowly() {
+        let (now, mut losses) = (Instant::now(), Losses::routes(25));
+        losses.listed(names(0..200), 200, now);
+        let held = losses.held(&Decisions::new()).expect("a hold");
+        losses.release("shop/r000");
+        let decided = |held: &Held| -> Decisions {
+            [(held.id.clone(), HoldDecision { decision: Decision::Approve, set: held.set.clone() })].into()
+        };
+        losses.decide(&Decisions::new(), now);
+        let held = losses.held(&decided(&held)).expect("a hold");
+        let deletions = losses.decide(&decided(&held), now);
+        assert_eq!((deletions.len(), judged(&losses)), (199, (199, 0)));
+        let within = |time: Duration| deletions.iter().filter(|(_, at)| *at < now + time).count();
+        assert!(within(Duration::from_secs(60)) < 100, "name servers hold a hundred in a minute");
+        assert!(within(Duration::from_secs(200)) == 199);
     }
 }

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::derivation::Platform;
 use super::gateway::intersection;
 use super::*;
 use signpost_types::names::is_at_or_below;
@@ -359,7 +360,17 @@ fn conflicts() {
         "eu.c.example=203.0.113.1 web.eu.c.example"
     );
 
-    // Two Gateways with one zone.
+    // Two Gateways with one zone: the older one has it, whatever its name is.
+    let aged = |name: &'static str, year: u32| {
+        gateway(move |gateway| {
+            let created = format!("{year}-01-01T00:00:00Z");
+            gateway["metadata"] = json!({"name": name, "namespace": "infra", "creationTimestamp": created});
+        })
+    };
+    let found = derive(&inventory(vec![aged("a", 2026), aged("z", 2024)], Vec::new()), &settings());
+    assert_eq!(found.shards[0].source.to_string(), "Gateway infra/z");
+    let note = found.notes.iter().find(|note| note.reason == Reason::DomainAlreadyInUse).expect("a note");
+    assert_eq!(note.source.to_string(), "Gateway infra/a");
     let us = gateway(|gateway| gateway["metadata"]["name"] = "us".into());
     let inventory = inventory(vec![gateway(|_| {}), us], Vec::new());
     assert_eq!(short(&inventory, &settings()), "eu.c.example=203.0.113.1 !DomainAlreadyInUse");
@@ -725,4 +736,188 @@ fn attachment() {
         assert_eq!(names.join(" "), expected, "{kind:?} {listeners} {section:?} {port:?} {hosts:?}");
         assert!(found.names.iter().all(|name| name.parents.len() == 1), "{:?}", found.names);
     }
+}
+
+fn published(inventory: Inventory, settings: Settings) -> Derivation {
+    Derivation::of(inventory, settings)
+}
+
+fn key(namespace: &str, name: &str) -> ObjectKey {
+    ObjectKey::namespaced(namespace, name)
+}
+
+fn read(kind: Kind, object: &Value) -> Result<Arc<inventory::Resource>, String> {
+    kind.read(object.clone(), &settings().annotation_prefixes).map(Arc::new)
+}
+
+/// A Gateway that was programmed once keeps its shard, and a shard without addresses those of its Router.
+#[test]
+fn what_was_published_stays() {
+    let mut derivation = published(inventory(vec![gateway(|_| {})], vec![http_route(|_| {})]), settings());
+    let router = derivation.routers().next().expect("a shard").clone();
+    let written = BTreeMap::from([(router.name.clone(), router.addresses.clone())]);
+    derivation.set_platform(Platform { written, ..Platform::default() });
+    let later = gateway(|gateway| {
+        gateway["status"]["conditions"][0]["status"] = "False".into();
+        gateway["status"]["addresses"] = json!([]);
+    });
+    derivation.put(Kind::Gateway, key("infra", "eu"), read(Kind::Gateway, &later));
+    assert_eq!(derivation.shard(&router.name), Some(&router));
+    assert_eq!(derivation.routes().count(), 1);
+    let reasons: Vec<Reason> = derivation.derived().notes.iter().map(|note| note.reason).collect();
+    assert_eq!(reasons, [Reason::NotProgrammed, Reason::NoAddress]);
+}
+
+/// The closest zone has a host, whoever wrote it.
+#[test]
+fn shards_inside_shards() {
+    let inner = gateway(|gateway| {
+        gateway["metadata"]["name"] = "inner".into();
+        gateway["spec"]["listeners"][0]["hostname"] = "*.a.eu.c.example".into();
+    });
+    let mut of_inner = http_route(|route| {
+        route["metadata"]["name"] = "inner".into();
+        route["spec"]["hostnames"] = json!(["web.a.eu.c.example"]);
+    });
+    // The outer Gateway has it, too.
+    of_inner["spec"]["parentRefs"] = json!([{"name": "eu", "namespace": "infra"}, {"name": "inner", "namespace": "infra"}]);
+    let accepted = json!([{"type": "Accepted", "status": "True"}]);
+    let parents = of_inner["spec"]["parentRefs"].as_array().expect("a list").iter().map(|parent| {
+        json!({"parentRef": parent, "controllerName": "example.com/envoy", "conditions": accepted})
+    });
+    of_inner["status"]["parents"] = parents.collect();
+    let mut derivation = published(inventory(vec![gateway(|_| {}), inner], vec![of_inner, http_route(|_| {})]), settings());
+    let shards = |derivation: &Derivation| -> BTreeMap<String, String> {
+        let zone = |name: &Name| derivation.shard(&name.shard).expect("it is there").dns.clone();
+        derivation.routes().map(|name| (name.host.clone(), zone(name))).collect()
+    };
+    let expected = [("web.a.eu.c.example", "a.eu.c.example"), ("web.eu.c.example", "eu.c.example")];
+    let expected: BTreeMap<String, String> =
+        expected.map(|(host, zone)| (host.to_owned(), zone.to_owned())).into();
+    assert_eq!(shards(&derivation), expected);
+    // A Router that no source wrote takes the inner zone, and its names.
+    let zones = BTreeMap::from([("a.eu.c.example".to_owned(), "by-hand".to_owned())]);
+    let changes = derivation.set_platform(Platform { zones, ..Platform::default() });
+    assert_eq!((changes.shards.len(), changes.routes.len()), (1, 1));
+    assert_eq!(shards(&derivation).len(), 1);
+}
+
+/// Each filter.
+#[test]
+fn objects_that_do_not_count() {
+    let selected = |team: &str| {
+        let match_labels = Some([("team".to_owned(), team.to_owned())].into());
+        Settings { namespace_selector: Some(LabelSelector { match_labels, ..LabelSelector::default() }), ..settings() }
+    };
+    let others = |route: &mut Value| {
+        route["metadata"]["annotations"] = json!({"external-dns.kubernetes.io/controller": "other"});
+    };
+    let none = "eu.c.example=203.0.113.1";
+    for (what, edit, settings, expected) in [
+        ("a namespace that is selected", SAME, selected("a"), "eu.c.example=203.0.113.1 web.eu.c.example"),
+        ("another one", SAME, selected("b"), none),
+        ("another controller of DNS", others, settings(), "eu.c.example=203.0.113.1 !OtherController"),
+        (
+            "another controller of Gateways",
+            SAME,
+            Settings { gateway_controllers: vec!["example.com/other".to_owned()], ..settings() },
+            "!ClassNotAccepted",
+        ),
+        ("a source that is off", SAME, Settings { modes: BTreeMap::new(), ..settings() }, ""),
+    ] {
+        let inventory = inventory(vec![gateway(|_| {})], vec![http_route(edit)]);
+        assert_eq!(short(&inventory, &settings), expected, "{what}");
+    }
+}
+
+/// Steps lead to the same result as all objects at once, and report each Router and Route that differs.
+#[test]
+fn steps_and_all_at_once() {
+    let mut random = 7_u64;
+    let mut below = move |bound: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) % bound
+    };
+    let mut derivation = published(inventory(Vec::new(), Vec::new()), settings());
+    for _ in 0..400 {
+        let before = derivation.derived();
+        let (number, age) = (below(3), 2020 + below(5));
+        let created = format!("{age}-01-01T00:00:00Z");
+        let changes = match below(8) {
+            0 => derivation.remove(Kind::Gateway, &key("infra", &format!("g{number}"))),
+            1 => derivation.remove(Kind::HTTPRoute, &key("shop", &format!("r{number}"))),
+            2 => {
+                let team = if below(2) == 0 { "a" } else { "b" };
+                let namespace = json!({"metadata": {"name": "shop", "labels": {"team": team}}});
+                derivation.put(Kind::Namespace, ObjectKey::cluster("shop"), read(Kind::Namespace, &namespace))
+            }
+            3 | 4 => {
+                let base = ["eu", "a.eu", "us"][below(3) as usize];
+                let from = json!({"from": "Selector", "selector": {"matchLabels": {"team": "a"}}});
+                let from = if below(2) == 0 { json!({"from": "All"}) } else { from };
+                let object = gateway(|gateway| {
+                    gateway["metadata"] =
+                        json!({"name": format!("g{number}"), "namespace": "infra", "creationTimestamp": created});
+                    gateway["spec"]["listeners"][0]["hostname"] = format!("*.{base}.c.example").into();
+                    gateway["spec"]["listeners"][0]["allowedRoutes"] = json!({"namespaces": from});
+                });
+                derivation.put(Kind::Gateway, key("infra", &format!("g{number}")), read(Kind::Gateway, &object))
+            }
+            _ => {
+                let parent = json!({"name": format!("g{}", below(3)), "namespace": "infra"});
+                let host = ["web.eu.c.example", "web.a.eu.c.example", "web.us.c.example"][below(3) as usize];
+                let object = http_route(|route| {
+                    route["metadata"] =
+                        json!({"name": format!("r{number}"), "namespace": "shop", "creationTimestamp": created});
+                    route["spec"] = json!({"hostnames": [host], "parentRefs": [parent]});
+                    route["status"]["parents"][0]["parentRef"] = parent;
+                });
+                derivation.put(Kind::HTTPRoute, key("shop", &format!("r{number}")), read(Kind::HTTPRoute, &object))
+            }
+        };
+        let after = derivation.derived();
+        assert_eq!(after, derive(derivation.inventory(), &settings()));
+        let differs = |name: &&Arc<Name>| !before.names.contains(name) || !after.names.contains(name);
+        let names: BTreeSet<ObjectKey> = before.names.iter().chain(&after.names).filter(differs).map(|name| name.key()).collect();
+        assert_eq!(changes.routes, names);
+        let differs = |shard: &&Arc<Shard>| !before.shards.contains(shard) || !after.shards.contains(shard);
+        let shards = before.shards.iter().chain(&after.shards).filter(differs);
+        assert_eq!(changes.shards, shards.map(|shard| shard.name.clone()).collect());
+        assert_eq!(changes.is_any, before != after);
+    }
+}
+
+/// What an object depends on is not known: nothing that was written from it may go.
+#[test]
+fn certainty() {
+    let route = Source { kind: "HTTPRoute", namespace: "shop".to_owned(), name: "web".to_owned() };
+    let all = inventory(vec![gateway(|_| {})], vec![http_route(|_| {})]);
+    let mut derivation = published(all.clone(), settings());
+    assert!(!derivation.is_certain(&route), "other kinds of the source are not known yet");
+    for kind in Family::Gateway.kinds() {
+        derivation.set_absent(*kind);
+    }
+    assert!(derivation.is_certain(&route));
+    let of_set = http_route(|route| route["spec"]["parentRefs"][0]["kind"] = "ListenerSet".into());
+    derivation.put(Kind::HTTPRoute, key("shop", "web"), read(Kind::HTTPRoute, &of_set));
+    assert!(!derivation.is_certain(&route), "ListenerSets are not served");
+    let broken = http_route(|route| route["spec"]["hostnames"] = "none".into());
+    derivation.put(Kind::HTTPRoute, key("shop", "new"), read(Kind::HTTPRoute, &broken));
+    let new = Source { name: "new".to_owned(), ..route.clone() };
+    assert!(!derivation.is_certain(&new), "it cannot be read");
+    let mode = BTreeMap::from([(Family::Gateway, Mode::Show)]);
+    let mut shown = published(all, Settings { modes: mode, ..settings() });
+    for kind in Family::Gateway.kinds() {
+        shown.set_absent(*kind);
+    }
+    assert!(!shown.is_certain(&route));
+}
+
+#[test]
+fn sources_as_texts() {
+    for text in ["HTTPRoute shop/web", "IngressClass nginx", "Route shop/web"] {
+        assert_eq!(Source::parse(text).expect("a source").to_string(), text);
+    }
+    assert_eq!(Source::parse("Secret shop/web"), None);
+    assert_eq!(Source::parse(""), None);
 }

@@ -274,10 +274,14 @@ impl Writer {
     fn note(&mut self, changes: Changes, source: Option<&Source>) {
         self.is_changed |= changes.is_any;
         let now = Instant::now();
-        let routers = changes.shards.into_iter().map(|name| Key::Router(ObjectKey::cluster(&name)));
+        let routers = changes.shards.iter().map(|name| Key::Router(ObjectKey::cluster(name)));
+        // With a Gateway, its names go.
+        let is_of_source = |key: &Key| source.is_some() && self.lost(key).as_ref() == source;
+        let lost_routers: BTreeSet<String> = routers.clone().filter(is_of_source).map(|key| name_of(&key)).collect();
         for key in routers.chain(changes.routes.into_iter().map(Key::Route)) {
             if let Some(lost) = self.lost(&key) {
-                if Some(&lost) == source && self.is_certain(&lost) {
+                let is_explained = Some(&lost) == source || lost_routers.contains(self.router_of(&key));
+                if is_explained && self.is_certain(&lost) {
                     let (name, known) = (name_of(&key), self.known(&key));
                     self.losses(&key).watched(&name, known, now);
                 } else {
@@ -298,6 +302,14 @@ impl Writer {
             _ => return None,
         };
         Source::parse(object)
+    }
+
+    /// Returns the Router of a written Route.
+    fn router_of(&self, key: &Key) -> &str {
+        match key {
+            Key::Route(key) => self.written_routes.get(key).map_or("", |marks| &marks.router),
+            _ => "",
+        }
     }
 
     /// Returns whether the source of what was written is known, and switched on.
@@ -342,7 +354,6 @@ impl Writer {
         self.router_losses.listed(routers, self.written_routers.len(), now);
         self.route_losses.listed(routes, self.written_routes.len(), now);
         suspects.into_iter().for_each(|key| self.queue.add(key, now));
-        self.held.set_synced(true);
         self.decide(now);
     }
 
@@ -625,9 +636,14 @@ impl Controller for Writer {
     }
 
     fn prepare(&mut self, now: Instant) {
-        if self.is_ready() && !self.suspects.is_empty() {
+        if !self.is_ready() {
+            return;
+        }
+        if !self.suspects.is_empty() {
             self.judge(now);
         }
+        let inventory = self.derivation.inventory();
+        self.held.set_synced(self.reader.kinds().iter().all(|kind| inventory.is_settled(*kind)));
     }
 
     fn plan(&mut self, key: &Key, now: Instant) -> Plan<Job> {
@@ -696,8 +712,16 @@ impl Controller for Writer {
                 if let Some(omitted) = self.failures.take(now) {
                     tracing::warn!(?key, %error, omitted, "sources: a request failed; retrying");
                 }
-                if let (kube::Error::Api(status), Some(source)) = (&error, self.source_of(&key)) {
+                if let (kube::Error::Api(status), Some(source)) = (&error, self.source_of(&key))
+                    && matches!(status.code, 400..=499)
+                    && ![409, 429].contains(&status.code)
+                {
                     self.reject(key.clone(), &source, &status.message);
+                }
+                if key == Key::Discovery {
+                    for kind in self.reader.kinds().clone() {
+                        self.report_failure(kind, Some(error.to_string()));
+                    }
                 }
                 self.queue.failed(&key, now, random());
             }

@@ -166,10 +166,18 @@ async fn what_a_cluster_means_is_written() {
     until("a deleted Route goes", || counts(&platform).1 == 3).await;
     assert!(since.elapsed() < Duration::from_secs(3), "{:?}", since.elapsed());
 
+    // So does the deletion of a Gateway, with its names.
+    cluster.put(Kind::HTTPRoute, route("app7", "us", true));
+    until("it has two names", || counts(&platform) == (2, 4)).await;
+    cluster.delete(Kind::Gateway, "infra/us");
+    until("its shard and its names go", || counts(&platform) == (1, 1)).await;
+    cluster.put(Kind::Gateway, gateway("us"));
+    until("they are back", || counts(&platform) == (2, 4)).await;
+
     // What somebody deletes on the platform comes back.
     let key = platform.all("routes")[0]["metadata"]["name"].as_str().expect("a name").to_owned();
     platform.delete("routes", "shop", &key);
-    until("it is written again", || counts(&platform).1 == 3).await;
+    until("it is written again", || counts(&platform).1 == 4).await;
     leader.stop().await;
 }
 
