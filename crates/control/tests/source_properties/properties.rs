@@ -85,27 +85,29 @@ impl Choices<'_> {
     }
 
     fn listener(&mut self) -> Value {
-        let from =
-            self.one(&[Value::Null, json!("All"), json!("Same"), json!("Selector"), json!("None")].each_ref()).clone();
+        let from = self.one(&["All", "All", "All", "Same", "Selector", "None", "unheard"]);
+        let kinds = match self.up_to(5) {
+            0 => json!([{"kind": self.one(&["HTTPRoute", "GRPCRoute", "TLSRoute"])}]),
+            _ => json!([]),
+        };
         json!({
             "name": self.one(&NAMES), "hostname": self.host(), "port": self.one(&[80, 443]),
-            "protocol": self.one(&["HTTP", "HTTPS", "TLS", "TCP"]),
+            "protocol": self.one(&["HTTP", "TLS", "HTTPS", "TLS", "TCP"]),
             "allowedRoutes": {
-                "namespaces": {"from": from, "selector": {"matchLabels": {"team": self.one(&NAMES)}}},
-                "kinds": self.some(1, |choices| json!({"kind": choices.one(&["HTTPRoute", "GRPCRoute", "TLSRoute"])})),
+                "namespaces": {"from": from, "selector": {"matchLabels": {"team": self.one(&NAMES)}}}, "kinds": kinds,
             },
         })
     }
 
     fn parent(&mut self) -> Value {
         let mut parent = json!({"name": self.one(&NAMES), "namespace": self.one(&NAMESPACES)});
-        if self.up_to(4) == 3 {
+        if self.up_to(8) == 7 {
             parent["kind"] = self.one(&["ListenerSet", "Service", "Gateway"]).into();
         }
-        if self.up_to(4) == 3 {
+        if self.up_to(8) == 7 {
             parent["sectionName"] = self.one(&NAMES).into();
         }
-        if self.up_to(6) == 5 {
+        if self.up_to(12) == 11 {
             parent["port"] = self.one(&[80, 443]).into();
         }
         parent
@@ -129,13 +131,13 @@ impl Choices<'_> {
                     "name": choices.one(&NAMESPACES), "labels": {"team": choices.one(&NAMES)},
                 }),
                 Kind::GatewayClass => object = json!({
-                    "metadata": {"name": choices.one(&NAMES)}, "spec": {"controllerName": "example.com/envoy"},
+                    "metadata": {"name": choices.one(&["a", "a", "a", "b"])}, "spec": {"controllerName": "example.com/envoy"},
                     "status": {"conditions": choices.condition("Accepted")},
                 }),
                 Kind::Gateway => {
                     let from = choices.one(&["All", "Same", "None"]);
                     object["spec"] = json!({
-                        "gatewayClassName": choices.one(&NAMES),
+                        "gatewayClassName": choices.one(&["a", "a", "a", "b"]),
                         "listeners": choices.some(3, Self::listener), "allowedListeners": {"namespaces": {"from": from}},
                     });
                     let addresses = choices.some(2, |choices| json!({"value": choices.one(&ADDRESSES)}));
@@ -150,7 +152,7 @@ impl Choices<'_> {
                     let parents = choices.some(2, Self::parent);
                     object["spec"] = json!({"hostnames": hosts(choices, 3), "parentRefs": parents});
                     let status: Vec<Value> = parents.iter().map(|parent| json!({
-                        "parentRef": parent, "controllerName": choices.one(&["example.com/envoy", "example.com/envoy", "x"]),
+                        "parentRef": parent, "controllerName": choices.one(&["example.com/envoy", "example.com/envoy", "example.com/envoy", "x"]),
                         "conditions": choices.condition("Accepted"),
                     })).collect();
                     object["status"] = json!({"parents": status});
@@ -237,12 +239,15 @@ fn check(derived: &Derived, objects: &BTreeMap<Kind, Vec<Value>>) {
     let mut zones = BTreeSet::new();
     for shard in &derived.shards {
         assert!(zones.insert(&shard.dns), "two shards have the zone {}", shard.dns);
-        let in_domain = DOMAINS.iter().any(|domain| is_below(&shard.dns, domain) && shard.dns.len() > domain.len());
+        // A further domain can be a shard itself.
+        let in_domain = is_below(&shard.dns, DOMAINS[1]) || is_below(&shard.dns, DOMAINS[0]) && shard.dns != DOMAINS[0];
         assert!(in_domain, "{} is in no domain", shard.dns);
         assert!(shard.name.len() <= 63, "{} is too long", shard.name);
         for address in &shard.addresses {
             let text = address.to_string();
-            assert!(["203.0.113.1", "2001:db8::1"].contains(&&*text), "{text} is unreachable");
+            // The last one is a ClusterIP only if its Service is known.
+            let reachable = ["203.0.113.1", "2001:db8::1", "198.51.100.9"];
+            assert!(reachable.contains(&&*text), "{text} is unreachable");
         }
         assert!(shard.host_names.iter().all(|name| name == "lb.cloud.example"), "{:?}", shard.host_names);
     }
